@@ -1,0 +1,47 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO ?= demo
+
+.PHONY: demo test coverage product zoo conformance bench wheel clean
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/python examples/digits/digits.py --out $(DEMO)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q
+
+# the same, counting which lines it runs: half as long again
+coverage: $(VENV)/.installed-test
+	$(BIN)/python -m pytest --cov --cov-report=term -q
+
+product: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m product -q
+
+zoo: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m zoo -q
+
+# AOTC_SHARD=K/N: every N-th case of the official ONNX suite, from the K-th on
+conformance: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m conformance -q
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks.zoo
+
+wheel: $(VENV)/.installed-demo
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo,test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist aotc.egg-info .pytest_cache .hypothesis .coverage

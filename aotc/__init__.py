@@ -1,0 +1,15 @@
+"""aotc: an ONNX model becomes readable, self-contained C.  See ``compile`` and ``load``."""
+
+from aotc.api import CompiledBundle, compile, load
+from aotc.errors import (
+                         AotcError,
+                         FaultError,
+                         ModelError,
+                         ScheduleError,
+                         ToolchainError,
+                         UnsupportedError,
+)
+
+__version__ = "0.1.0"
+__all__ = ["AotcError", "CompiledBundle", "FaultError", "ModelError", "ScheduleError",
+           "ToolchainError", "UnsupportedError", "compile", "load", "__version__"]

@@ -1,0 +1,86 @@
+"""The Python API: ``compile`` a model into a bundle, ``load`` a bundle that is there.
+
+The compiler itself is imported on first use, so that loading a finished bundle needs neither
+ONNX nor the template engine.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class CompiledBundle:
+    """A bundle on disk.  ``path``: its folder; ``seconds``: time spent per compiler stage."""
+
+    path: Path
+    seconds: dict
+
+    @cached_property
+    def manifest(self):
+        """The bundle's manifest.json as a dict."""
+        return json.loads((self.path / "manifest.json").read_text())
+
+    def load(self, threads=1, variant=None, simulate=False):
+        """Build with the C compiler (nvcc) if needed and open it: an
+        ``aotc.runtime.model.Model``.  ToolchainError if there is no compiler or it fails."""
+        return load(self.path, threads, variant, simulate)
+
+
+def compile(model, out, target="native", name=None, dims=None, schedule=None,
+            schedule_out=None, dump=None, progress=None, weights="file", profile=False,
+            winograd="auto"):
+    """Compile an ONNX model into a self-contained C bundle and return a CompiledBundle.
+
+    model: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.
+    out: folder of the bundle; an earlier bundle there is replaced, any other non-empty folder is
+        refused.
+    target: c, x86-64-v1, x86-64-v3, x86-64-v4, x86-64 (those three in one bundle, chosen at run
+        time), aarch64 or native (this machine).
+    name: prefix of everything the bundle exports; the model file's stem if None.
+    dims: {"seq": (1, 512)} gives a dynamic dimension its range, {"batch": 4} pins it.  Ranges
+        that are not given come from the tables they index, else from defaults, and are printed.
+    schedule: a Schedule or the path of its JSON, instead of the scheduler's own decisions.
+    schedule_out: path to write the Schedule used to.
+    dump: folder for the text form of every stage.
+    progress: called as ``progress(number, of, stage)``.
+    weights: "file" (mapped at run time) or "embed" (linked into the library).
+    profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
+    winograd: "auto" gives convolutions a form with fewer multiplications where estimates of cost
+        and rounding errors allow it, "off" none, 2, 4 or 6 at most so many outputs per tile.
+
+    Raises ModelError (wrong model or dims), UnsupportedError (also a NotImplementedError),
+    ScheduleError (every fault with the legal choices), AotcError (folder, target).
+    """
+    from aotc.pipeline import Options, run_pipeline
+    work = run_pipeline(Options(model, out, target, name, dims, schedule, schedule_out, dump,
+                                progress=progress, weights=weights, profile=profile,
+                                winograd=winograd))
+    print_ranges(work.ranges)
+    return CompiledBundle(Path(out), work.seconds)
+
+
+def print_ranges(ranges, stream=None):
+    """One line for every dynamic dimension whose range the user did not give."""
+    for r in ranges:
+        if r.source != "given":
+            name, why = r.onnx or r.sym.name, f": {r.why}" if r.why else ""
+            print(f"aotc: dimension {name!r} in {r.sym.lo}..{r.sym.hi} ({r.source}{why}); change "
+                  f"it with dims={{{name!r}: (lo, hi)}} or --dim {name}=lo..hi",
+                  file=stream or sys.stderr)
+
+
+def load(path, threads=1, variant=None, simulate=False):
+    """Open a bundle built earlier; its library is built first if it is missing or out of date.
+
+    path: the bundle's folder.  threads: workers of its pool, at least 1.  variant: name of the
+    target whose kernels shall run, where a bundle has several; None = the widest possible.
+    simulate: run a CUDA bundle on the CPU instead of a GPU, to check it; True, or the order in
+    which threads take turns: "forward", "reverse", "random:SEED".
+    Raises AotcError if the folder is no bundle or there is no GPU for it, ToolchainError if the
+    compiler fails.
+    """
+    from aotc.runtime.model import load as open_model
+    return open_model(path, threads=threads, variant=variant, simulate=simulate)

@@ -1,0 +1,317 @@
+"""The command line.  ``main(argv)`` returns an exit code: 0 done, 1 an error or a mismatch, 2
+wrong usage; results go to stdout, progress (on a terminal only) and errors to stderr."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from aotc.errors import AotcError
+
+
+def main(argv=None):
+    """Run one command; the only place where errors become text and an exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        return args.command(args) or 0
+    except BrokenPipeError:
+        raise  # the reader went away: nothing to report, see entry()
+    except (AotcError, OSError, ValueError) as err:
+        progress_done()
+        print(f"aotc: error: {err}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        progress_done()
+        print("aotc: interrupted", file=sys.stderr)
+        return 130
+
+
+def entry():
+    """Console script; a closed pipe behind us (``aotc show ... | head``) is no error."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the interpreter would otherwise complain again when it flushes stdout at exit
+        sys.stdout = None
+        code = 0
+    sys.exit(code)
+
+
+def progress_line(text):
+    """Show ``text`` in place on a terminal; nothing in a pipe."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def progress_done():
+    """Clear the progress line."""
+    progress_line("")
+
+
+def _stage_progress(number, of, stage):
+    progress_line(f"[{number}/{of}] {stage}")
+
+
+def _file_progress(done, of, name):
+    progress_line(f"[{done}/{of}] cc {name}")
+
+
+# ---------------------------------------------------------------- commands
+
+def _compile(args):
+    from aotc.api import print_ranges
+    from aotc.pipeline import Options, run_pipeline
+    if args.out is None and args.stop_after == "write":
+        args.usage("give the bundle's folder with -o DIR (or --stop-after STAGE)")
+    work = run_pipeline(Options(args.model, args.out, args.target, args.name, args.dim,
+                                args.schedule, args.schedule_out, args.dump,
+                                args.stop_after, _stage_progress, args.weights, args.profile,
+                                args.connect, args.winograd, args.machine))
+    progress_done()
+    print_ranges(work.ranges)
+    took = sum(work.seconds.values())
+    if work.path is None:
+        print(f"stopped after {args.stop_after} ({took:.1f} s)")
+        return
+    kernels = len(work.plan.kernels)
+    print(f"{work.path}: {work.bundle.name} for {work.target.name}, {kernels} kernels, "
+          f"{work.plan.weights_bytes / 1e6:.1f} MB of weights ({took:.1f} s)")
+
+
+def _build(args):
+    from aotc.runtime.build import build
+    library = build(args.bundle, jobs=args.jobs, progress=_file_progress)
+    progress_done()
+    print(library)
+
+
+def _run(args):
+    import numpy as np
+
+    from aotc.api import load
+    from aotc.runtime.build import build
+    feeds = {}
+    for name, path in args.input.items():
+        try:
+            feeds[name] = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as err:
+            raise AotcError(f"run: input {name}: {path} is no .npy file: {err}") from None
+    build(args.bundle, progress=_file_progress)
+    progress_done()
+    outputs = load(args.bundle, threads=args.threads).run(feeds)
+    for index, (name, array) in enumerate(outputs.items()):
+        span = f"  min {array.min():.6g} max {array.max():.6g}" if array.size else ""
+        print(f"{name}: {array.dtype}{list(array.shape)}{span}")
+        if args.output_dir is not None:
+            folder = Path(args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            # tensor names may hold anything, file names may not
+            safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name).strip(".") or f"output_{index}"
+            np.save(folder / f"{safe}.npy", array)
+
+
+def _verify(args):
+    from aotc.runtime.status import DeviceError
+    from aotc.verify import verify
+    if args.per_node:
+        from aotc.nodes import verify_nodes
+        found = verify_nodes(args.model, args.target, args.dim, args.threads, _report,
+                             _stage_progress)
+        return 0 if all(f.ok for f in found) else 1
+    try:
+        results = verify(args.model, args.target, args.runs, args.dim, args.inputs, args.threads,
+                         args.out, _report, _stage_progress, _file_progress, args.vlen,
+                         args.simulate, args.winograd)
+    except DeviceError as err:
+        args.usage(str(err))
+    return 0 if all(match.ok for _, match in results) else 1
+
+
+def _report(line):
+    progress_done()
+    print(line)
+
+
+def _bench(args):
+    from aotc.bench import bench, profile, profile_lines
+    if args.profile:
+        if args.compare:
+            args.usage("--profile looks into aotc's own kernels; leave out --compare")
+        found = profile(args.model, args.threads, args.target, args.dim, args.seconds,
+                        _stage_progress, _file_progress, args.winograd)
+        progress_done()
+        print("\n".join(profile_lines(found)))
+        return
+    rows = bench(args.model, args.threads, _words(args.compare), args.target, args.dim,
+                 args.seconds, _stage_progress, _file_progress, args.winograd)
+    progress_done()
+    width = max(len(r.name) for r in rows)
+    for r in rows:
+        print(f"{r.name:{width}}  median {r.median_ms:9.3f} ms  min {r.min_ms:9.3f} ms  "
+              f"{r.median_ms / rows[0].median_ms:6.2f}x of {rows[0].name}")
+
+
+def _show(args):
+    from aotc.show import show_stage
+    text = show_stage(args.model, args.stage, args.target, args.dim, args.json,
+                      _stage_progress, args.connect, args.machine)
+    progress_done()
+    print(text)
+
+
+def _targets(args):
+    from aotc.target import TARGETS, get_target
+    if args.probe is not None:
+        from aotc.probe import probe
+        from aotc.target.machine_file import machine_json
+        target = probe(get_target("native"))
+        Path(args.probe).write_text(machine_json(target))
+        rates = ", ".join(f"{x.name} {x.bandwidth / 1e9:.0f}" for x in target.machine.levels[:-1])
+        print(f"{args.probe}: {target.name}, {target.machine.workers} CPUs, "
+              f"{target.machine.flops / 1e9:.0f} GFLOP/s each, GB/s: {rates}")
+        return
+    for name in TARGETS:
+        target = get_target(name)
+        print(f"{name:12} {target.description}  [{' '.join(target.cflags)}]")
+    print(f"{'native':12} the widest of them that this machine runs: {get_target('native').name}")
+
+
+# ---------------------------------------------------------------- arguments
+
+class _Pairs(argparse.Action):
+    """Collect ``NAME=VALUE`` options into a dict; ``type`` has split them already."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        pairs = dict(getattr(namespace, self.dest) or {})
+        pairs[values[0]] = values[1]
+        setattr(namespace, self.dest, pairs)
+
+
+def _dim(text):
+    """"seq=1..512" -> ("seq", (1, 512)); "batch=4" -> ("batch", 4)."""
+    match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI or NAME=EXTENT")
+    name, lo, hi = match.groups()
+    return name, int(lo) if hi is None else (int(lo), int(hi))
+
+
+def _named_file(text):
+    name, eq, path = text.partition("=")
+    if not (name and eq and path):
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=FILE.npy")
+    return name, path
+
+
+def _words(text):
+    return [w for w in (text or "").split(",") if w]
+
+
+def _threads(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="aotc", description="Compile ONNX models into readable, self-contained C.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name, function, about):
+        sub = commands.add_parser(name, help=about, description=about)
+        sub.set_defaults(command=function, usage=sub.error)
+        return sub
+
+    _compile_arguments(command("compile", _compile, "model.onnx -> a C bundle"))
+    sub = command("build", _build, "compile a bundle's C with the C compiler")
+    sub.add_argument("bundle", metavar="DIR")
+    sub.add_argument("--jobs", type=_threads, default=2)
+    sub = command("run", _run, "run a bundle on .npy inputs")
+    sub.add_argument("bundle", metavar="DIR")
+    sub.add_argument("--input", action=_Pairs, type=_named_file, default={},
+                     metavar="NAME=FILE.npy")
+    sub.add_argument("--output-dir", metavar="D", help="write each output as NAME.npy")
+    sub.add_argument("--threads", type=_threads, default=1)
+    sub = _model_arguments(command("verify", _verify, "compare with a reference executor"))
+    sub.add_argument("--runs", type=_threads, default=1, help="random inputs per shape")
+    sub.add_argument("--inputs", metavar="X.npz", help="these inputs instead of random ones")
+    sub.add_argument("--per-node", action="store_true",
+                     help="judge every kernel by itself and name the first that is wrong")
+    sub.add_argument("--threads", type=_threads, default=1)
+    sub.add_argument("--vlen", type=_threads, metavar="BITS", help="of a target whose vectors have "
+                     "no fixed length, emulate this one only (default: every length it lists)")
+    sub.add_argument("--simulate", action="store_true", help="run a CUDA target's sources on the "
+                     "CPU, with every access to shared memory checked")
+    sub.add_argument("-o", "--out", metavar="DIR", help="keep the bundle here")
+    _winograd_argument(sub)
+    sub = _model_arguments(command("bench", _bench, "time a model, beside peers"),
+                           metavar="MODEL|DIR")
+    sub.add_argument("--threads", type=_threads, default=1)
+    sub.add_argument("--compare", metavar="PEERS", help="onnxruntime,openvino")
+    sub.add_argument("--seconds", type=float, default=3.0, help="measuring time per system")
+    sub.add_argument("--profile", action="store_true", help="time, GFLOP/s and GB/s per kernel")
+    _winograd_argument(sub)
+    sub = command("show", _show, "print what a stage of the compiler makes")
+    _model_arguments(sub)
+    sub.add_argument("stage", metavar="STAGE", choices=_stages() + ("kernels", "source"),
+                     help=", ".join(_stages() + ("kernels", "source")))
+    _connect_argument(sub)
+    sub.add_argument("--json", action="store_true", help="as data")
+    sub = command("targets", _targets, "list the targets")
+    sub.add_argument("--probe", metavar="FILE", help="measure this machine into a machine file")
+    return parser
+
+
+def _stages():
+    """Names for ``show``; the last stage of the pipeline only moves files."""
+    return ("graph", "program", "fold", "inline", "schedule", "plan", "bundle")
+
+
+def _model_arguments(sub, metavar="MODEL"):
+    sub.add_argument("model", metavar=metavar)
+    sub.add_argument("--target", default="native", help="see `aotc targets`")
+    sub.add_argument("--dim", action=_Pairs, type=_dim, metavar="NAME=LO..HI",
+                     help="range (seq=1..512) or value (batch=4) of a dynamic dimension")
+    return sub
+
+
+def _connect_argument(sub):
+    sub.add_argument("--machine", metavar="FILE",
+                     help="decide for the machine of this file (see targets --probe)")
+    sub.add_argument("--connect", default="", choices=("none", "register", "all"),
+                     help="which intermediate tensors stay inside a kernel: none, those that fit "
+                     "registers, all that pay by the cost model (default: by rules)")
+
+
+def _winograd_argument(sub):
+    sub.add_argument("--winograd", default="auto", choices=("auto", "off", 2, 4, 6), type=_form,
+                     help="convolutions with fewer multiplications: outputs per tile at most, or "
+                     "off (default: where a cost and an error estimate agree)")
+
+
+def _form(text):
+    return int(text) if text.isdigit() else text
+
+
+def _compile_arguments(sub):
+    _model_arguments(sub)
+    sub.add_argument("-o", "--out", metavar="DIR", help="the bundle's folder")
+    sub.add_argument("--name", help="prefix of everything the bundle exports")
+    sub.add_argument("--weights", choices=("file", "embed"), default="file",
+                     help="in NAME_weights.bin, or linked into the library")
+    sub.add_argument("--profile", action="store_true",
+                     help="count what every kernel costs (for aotc bench DIR --profile)")
+    _connect_argument(sub)
+    _winograd_argument(sub)
+    sub.add_argument("--schedule", metavar="S.json", help="use these decisions")
+    sub.add_argument("--schedule-out", metavar="S.json", help="write the decisions used")
+    sub.add_argument("--dump", metavar="DIR", help="write the text of every stage")
+    sub.add_argument("--stop-after", metavar="STAGE", default="write",
+                     choices=("load", *_stages(), "write"),
+                     help=", ".join(("load", *_stages(), "write")))
+
+
+__all__ = ["entry", "main"]

@@ -1,0 +1,38 @@
+"""What a bundle is made of beside its kernels, per emitter: templates, copied sources, headers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kit:
+    """folders: of templates, the first that has one counts.  templates: template -> file, where {}
+    is the bundle's prefix.  copied: runtime source -> file; copies start with the bundle's prefix.
+    headers: patterns of the runtime's headers.  host: the file that checks, lays out and calls.
+    compiler: of the kernels.  reserved: bytes at the start of the arena that are no slot.
+    longest_string: bytes of the longest string literal.  profile: it can count costs.
+    test: what the test program is told about the bundle (a macro)."""
+
+    folders: tuple
+    templates: dict
+    copied: dict
+    headers: tuple
+    host: str
+    compiler: str = "cc"
+    test: str = ""
+    reserved: int = 0
+    longest_string: int = 4000
+    profile: bool = True
+
+
+_COMMON = {"model.h.j2": "{}.h", "internal.h.j2": "{}_internal.h", "Makefile.j2": "Makefile",
+           "CMakeLists.txt.j2": "CMakeLists.txt", "README.md.j2": "README.md",
+           "LICENSE-NOTE.j2": "LICENSE-NOTE"}
+KITS = {
+    "c": Kit(("bundle",),
+             {**_COMMON, "model.hpp.j2": "{}.hpp", "model.c.j2": "{}.c", "pc.j2": "{}.pc"},
+             {"aotc_weights.c": "{}_weights.c", "aotc_pool.c": "{}_pool.c"}, ("*.h",), "{}.c"),
+    "simt": Kit(("cuda/bundle", "bundle"), {**_COMMON, "model.cu.j2": "{}.cu"},
+                {"aotc_weights.c": "{}_weights.c"},
+                ("aotc_rt.h", "aotc_index.h", "aotc_num.h", "cuda/*.h"), "{}.cu", "nvcc",
+                "ON_DEVICE", 64, 1 << 16, False),
+}

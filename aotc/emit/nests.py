@@ -1,0 +1,293 @@
+"""C text of Nest stages: scalar loops, loops with vector lanes, and reductions across lanes."""
+
+from aotc.emit.cexpr import ATOM, c_index
+from aotc.emit.values import Scalars, literal
+from aotc.emit.vectors import Vectors
+from aotc.ir.access import stride
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Binary, Const, Var, axes_of, substitute
+from aotc.ir.plan import Put
+from aotc.ir.simplify import simplify, upper
+
+INDENT = "    "
+_NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+_SCALAR_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def neutral(fold, dtype):
+    """C literal of a fold's neutral element."""
+    if DTYPES[dtype].kind != "f" and fold in ("max", "min"):
+        bits = DTYPES[dtype].size * 8
+        signed = DTYPES[dtype].kind == "i"
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        return literal(low if fold == "max" else high, dtype) if dtype != "bool" else \
+            ("0" if fold == "max" else "1")
+    return literal(_NEUTRAL[fold], dtype)
+
+
+def indent(lines, depth=1):
+    return [INDENT * depth + x if x else x for x in lines]
+
+
+def loop(r, body):
+    """``for`` over a Range around ``body`` lines; no loop where it runs exactly once from 0."""
+    if simplify(r.hi - r.lo) == Const(1):
+        return [f"{{ /* {r.axis.name} */", f"{INDENT}const int64_t {r.axis.name} = "
+                f"{c_index(r.lo, 0)};", f"{INDENT}(void){r.axis.name};"] + indent(body) + ["}"]
+    name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 11)
+    head = f"for (int64_t {name} = {lo}; {name} < {hi}; ++{name}) {{"
+    return [head] + indent(body) + ["}"]
+
+
+def loops(ranges, body):
+    for r in reversed(ranges):
+        body = loop(r, body)
+    return body
+
+
+def nest_lines(nest, env, names):
+    """C lines of a Nest."""
+    if not nest.vector:
+        return loops(nest.ranges, _scalar_point(nest, env, names))
+    lane = next((r for r in nest.ranges if r.axis.name == nest.vector), None)
+    if lane is not None and nest.block > 1:
+        return _blocked_loops(nest, lane, env, names)
+    if lane is not None:
+        outer = [r for r in nest.ranges if r is not lane]
+        say = of_width(env["dialect"], lane.hi - lane.lo)
+        return loops(outer, lane_loop(lane, say, lambda count: _vector_point(
+            nest, lane.axis, say, count, env, names)))
+    return loops(nest.ranges, _across_point(nest, env, names))
+
+
+# ---------------------------------------------------------------- scalar
+
+def _scalar_point(nest, env, names):
+    lines = []
+    if nest.fold != "none":
+        lines += _scalar_fold(nest, env, names)
+    block = Scalars(env, names, [x for p in nest.puts for x in (p.offset, p.value)])
+    stores = [f"{env['buffer'](p.buffer)}[{block.text(p.offset)}] = {block.text(p.value)};"
+              for p in nest.puts]
+    return lines + block.lines + stores
+
+
+def _scalar_fold(nest, env, names):
+    if not isinstance(nest.fold, str):
+        return _stateful_fold(nest, env, names)
+    acc = nest.acc[0]
+    c = DTYPES[acc.dtype].c
+    block = Scalars(env, names, (nest.body,))
+    body = nest.body if nest.body.dtype == acc.dtype else None
+    x = block.text(nest.body, ATOM)
+    if body is None:
+        x = f"(({c}){x})"
+    step = Scalars({**env, "vars": {**env["vars"], Var("x", acc.dtype): x}}, names)
+    update = step.text(Binary(_SCALAR_STEP[nest.fold], acc, Var("x", acc.dtype)))
+    inner = block.lines + [f"{acc.name} = {update};"]
+    return [f"{c} {acc.name} = {neutral(nest.fold, acc.dtype)};"] + loops(nest.reduce, inner)
+
+
+def _stateful_fold(nest, env, names):
+    fold, lines = nest.fold, []
+    first = Scalars(env, names)
+    for v, e in zip(nest.acc, fold.init):
+        lines.append(f"{DTYPES[v.dtype].c} {v.name} = {first.text(e)};")
+    element = Var("x", nest.body.dtype)
+    block = Scalars(env, names, (nest.body,) + tuple(fold.update))
+    x = names.fresh("x")
+    inner = [f"const {DTYPES[element.dtype].c} {x} = {block.text(nest.body)};"]
+    inner = block.lines + inner
+    step = Scalars({**env, "vars": {**env["vars"], element: x}}, names, fold.update)
+    new = []
+    for v, e in zip(nest.acc, fold.update):
+        text = step.text(e)
+        new.append((v, names.fresh("n"), text))
+    inner += step.lines + [f"const {DTYPES[v.dtype].c} {n} = {t};" for v, n, t in new]
+    inner += [f"{v.name} = {n};" for v, n, _ in new]
+    return lines + loops(nest.reduce, inner)
+
+
+# ---------------------------------------------------------------- lanes over an output axis
+
+def of_width(say, lanes, values=1):
+    """The dialect with the widest vector values that ``lanes`` (an extent) fill at a usual vector
+    length and that leave registers for ``values`` accumulators."""
+    if not say.strip_mined:
+        return say
+    most = upper(simplify(lanes))
+    fits = [g for g in say.groups if (most is None or g * say.usual <= most)
+            and (values == 1 or g <= 2)]
+    return say.of_width(fits[0] if fits else say.groups[-1])
+
+
+def _strip_loop(r, say, body):
+    """One loop whose every step takes as many lanes as there are and as the CPU has."""
+    inner = body("")
+    capped = any(say.cap in line for line in inner)
+    name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12)
+    first = say.lines("step_length", f"{hi} - {name}", capped)
+    return [f"for (int64_t {name} = {lo}; {name} < {hi};) {{"] + indent(
+        first + inner + [say.strip_end(name)]) + ["}"]
+
+
+def fitted_loop(r, say, body, most):
+    """Like ``_strip_loop``, every step with the narrowest vector values that hold what is left, of
+    at most ``most`` registers: ``body(dialect)`` is written once per width."""
+    name = r.axis.name
+    widths = [say.of_width(g) for g in reversed(say.groups) if g <= most]
+    lines = [f"const int64_t {name}_n = {c_index(r.hi, 12)} - {name};"]
+    for i, w in enumerate(widths):
+        inner = body(w)
+        capped = any(w.cap in line for line in inner)
+        head = f"if ({w.fits(f'{name}_n')}) {{" if w is not widths[-1] else "{"
+        lines += [("} else " if i else "") + head]
+        lines += indent(w.lines("step_length", f"{name}_n", capped) + inner
+                        + [w.strip_end(name)])
+    head = f"for (int64_t {name} = {c_index(r.lo, 0)}; {name} < {c_index(r.hi, 11)};) {{"
+    return [head] + indent(lines + ["}"]) + ["}"]
+
+
+def lane_loop(r, say, body):
+    """Full vectors, then the remainder with a lane count.  ``body(count)`` -> lines; count is the
+    C text of the number of live lanes or "" for all."""
+    if say.strip_mined:
+        return _strip_loop(r, say, body)
+    name, lo, hi, lanes = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12), say.lanes
+    extent = simplify(r.hi - r.lo)
+    if lanes == 1:
+        return loop(r, body(""))
+    whole = simplify(extent % lanes) == Const(0)
+    top = upper(extent)
+    if top is not None and top < lanes:
+        return ["{", f"{INDENT}const int64_t {name} = {lo}, {name}_n = {hi} - {name};"] + indent(
+            [f"if ({name}_n > 0) {{"] + indent(body(f"{name}_n")) + ["}"]) + ["}"]
+    if whole:
+        return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {lanes}) {{"] + indent(
+            body("")) + ["}"]
+    rest = [f"if ({name} < {hi}) {{", f"{INDENT}const int64_t {name}_n = {hi} - {name};"] + indent(
+        body(f"{name}_n")) + ["}"]
+    return ["{", f"{INDENT}int64_t {name} = {lo};"] + indent(
+        [f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{"] + indent(body("")) + ["}"]
+        + rest) + ["}"]
+
+
+def _vector_point(nest, lane, say, count, env, names):
+    acc, lines = {}, []
+    if nest.fold != "none":
+        name = names.fresh("acc")
+        acc = {nest.acc[0]: name}
+        lines.append(say.define(name, say.splat(neutral(nest.fold, "f32"))))
+        block = Vectors(env, names, lane, say, count, (nest.body,))
+        step = _fold_step(nest, block, name)
+        lines += loops(nest.reduce, block.lines + [step])
+    return lines + store_lines(nest.puts, lane, say, count, env, names, acc,
+                               summed=nest.fold == "sum")
+
+
+def _blocked_loops(nest, lane, env, names):
+    """Loops in which the block axis advances by ``block`` outputs at once, then one by one."""
+    at = next(i for i, r in enumerate(nest.ranges) if r.axis.name == nest.block_axis)
+    before, r = nest.ranges[:at], nest.ranges[at]
+    after = [x for x in nest.ranges[at + 1:] if x is not lane]
+    say = of_width(env["dialect"], lane.hi - lane.lo, nest.block)
+
+    def body(count):
+        return loops(after, lane_loop(lane, say, lambda live: _blocked_point(
+            nest, lane.axis, say, r.axis, count, live, env, names)))
+
+    name, hi = r.axis.name, c_index(r.hi, 11)
+    lines = ["{", f"{INDENT}int64_t {name} = {c_index(r.lo, 0)};"] + indent(
+        [f"for (; {name} + {nest.block} <= {hi}; {name} += {nest.block}) {{"]
+        + indent(body(nest.block)) + ["}", f"for (; {name} < {hi}; ++{name}) {{"]
+        + indent(body(1)) + ["}"]) + ["}"]
+    return loops(before, lines)
+
+
+def _blocked_point(nest, lane, say, axis, count, live, env, names):
+    """``count`` neighbouring outputs: taps written out, equal loads shared."""
+    taps = next(r for r in nest.reduce if r.axis.name == nest.taps)
+    outer = [r for r in nest.reduce if r is not taps]
+    accs = [names.fresh("acc") for _ in range(count)]
+    lines = [say.define(a, say.splat(neutral(nest.fold, "f32"))) for a in accs]
+    bodies = [(a, simplify(substitute(nest.body, {axis: axis + u, taps.axis: Const(t)})))
+              for t in range(taps.axis.extent.value) for u, a in enumerate(accs)]
+    block = Vectors(env, names, lane, say, live, [b for _, b in bodies])
+    inner = []
+    for a, b in bodies:
+        step = _fold_step(nest, block, a, b)
+        inner += block.lines + [step]
+        block.lines = []
+    lines += loops(outer, inner)
+    for u, a in enumerate(accs):
+        puts = tuple(Put(p.buffer, *(simplify(substitute(e, {axis: axis + u}))
+                                     for e in (p.offset, p.value))) for p in nest.puts)
+        lines += store_lines(puts, lane, say, live, env, names, {nest.acc[0]: a},
+                             summed=nest.fold == "sum")
+    return lines
+
+
+def _fold_step(nest, block, acc, body=None):
+    body = nest.body if body is None else body
+    if nest.fold == "sum" and isinstance(body, Binary) and body.op == "mul":
+        a, b = block.operand(body.a), block.operand(body.b)
+        return block.say.fma(a, b, acc)
+    return block.say.step(nest.fold, acc, block.text(body))
+
+
+def store_lines(puts, lane, say, count, env, names, acc, known=None, summed=False):
+    """Evaluate the puts at the lane axis and store: contiguous, with a stride, or lane by lane.
+    ``known``: {expression: Operand} evaluated before.  ``summed``: accumulators hold sums."""
+    block = Vectors(env, names, lane, say, count, [p.value for p in puts], acc)
+    block.known.update(known or {})
+    block.summed = summed
+    values = [(p, block.text(p.value)) for p in puts]
+    lines, block.lines = block.lines, []
+    for p, v in values:
+        step = stride(p.offset, lane)
+        out = env["buffer"](p.buffer)
+        at = f"{out} + {c_index(p.offset, 13)}"
+        if step == Const(1):
+            lines.append(say.store_n(at, v, count) if count else say.store(at, v))
+        elif step is not None and say.strided:
+            lines.append(say.store_strided(at, c_index(step, 13), v))
+        else:
+            lines += _scattered(p, v, lane, say, count, out, names)
+    return lines
+
+
+def _scattered(put, value, lane, say, count, out, names):
+    """Store a vector lane by lane."""
+    spill = names.fresh("g")
+    one = Axis(f"{lane.name}_l", lane.extent)
+    at = simplify(substitute(put.offset, {lane: one}))
+    lines = [say.array("float", spill), say.spill_result(spill, value), say.each(count)]
+    if one in axes_of(at):  # an axis of extent one is in no offset
+        lines.append(f"{INDENT}const int64_t {one.name} = {lane.name} + l;")
+    return lines + [f"{INDENT}{out}[{c_index(at, 0)}] = {spill}[l];", "}"]
+
+
+# ---------------------------------------------------------------- lanes over a reduction axis
+
+def _across_point(nest, env, names):
+    lane = nest.reduce[-1]
+    name, fill = names.fresh("acc"), neutral(nest.fold, "f32")
+    say = of_width(env["dialect"], lane.hi - lane.lo)
+    lines = [say.define_across(name, fill)]
+
+    def step(count):
+        block = Vectors(env, names, lane.axis, say, count, (nest.body,))
+        body = nest.body
+        if not count and nest.fold == "sum" and isinstance(body, Binary) and body.op == "mul":
+            text = say.fma_across(block.operand(body.a), block.operand(body.b), name)
+        else:
+            text = say.step_across(nest.fold, name, block.text(body), count, fill)
+        return block.lines + [text]
+
+    lines += loops(nest.reduce[:-1], lane_loop(lane, say, step))
+    acc = nest.acc[0].name
+    lines.append(f"const float {acc} = {say.across(nest.fold, name)};")
+    block = Scalars(env, names, [x for p in nest.puts for x in (p.offset, p.value)])
+    stores = [f"{env['buffer'](p.buffer)}[{block.text(p.offset)}] = {block.text(p.value)};"
+              for p in nest.puts]
+    return ["{"] + indent(lines + block.lines + stores) + ["}"]

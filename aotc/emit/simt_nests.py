@@ -1,0 +1,206 @@
+"""CUDA text of Nest stages: the threads of a block share the points of the loops.
+
+The innermost loop runs over neighbouring threads, so that neighbouring elements are read and
+written together.  A reduction whose lanes lie along the reduced axis gives each row to a warp.
+"""
+
+import re
+
+from aotc.emit.cexpr import ATOM, c_index, c_int
+from aotc.emit.nests import indent, loops, neutral
+from aotc.emit.values import Scalars
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Binary, Const, Var, maximum
+from aotc.ir.simplify import simplify, upper
+
+WARP = 32
+_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+_WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_min"}
+
+
+def nest_lines(nest, env, names, threads, base):
+    """CUDA lines of a Nest, for a block of ``threads`` threads.  base: byte offset of the block's
+    memory for sums in parts (``team_bytes``)."""
+    if along_lanes(nest):
+        warps = _team(nest, threads)
+        return (_warp_rows(nest, env, names, threads) if warps == 1 else
+                _team_rows(nest, env, names, threads, warps, base))
+    return spread(nest.ranges, point_lines(nest, env, names), names, "threadIdx.x", threads)
+
+
+def spread(ranges, body, names, first, step):
+    """Loop of one thread over its share of the points of ``ranges``: every ``step``-th from
+    ``first`` on, the innermost range counting fastest.  ``body``: lines that use the axes."""
+    before, total, kind, extents = flat_count(ranges, names)
+    at = names.fresh("at")
+    binds = unflatten(ranges, extents, at, kind, names, body)
+    return ["{"] + indent(before + [
+        f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{"]
+        + indent(binds + body) + ["}"]) + ["}"]
+
+
+def flat_count(ranges, names):
+    """(declarations, text of the number of points, C type that counts them, text of each extent).
+    32 bits where they are enough: divisions are much cheaper."""
+    extents = [simplify(r.hi - r.lo) for r in ranges]
+    points = _points(ranges)
+    small = points is not None and points < 1 << 31
+    kind, suffix = ("uint32_t", "u") if small else ("int64_t", "")
+    before, texts = [], []
+    for e in extents:
+        if isinstance(e, Const):
+            texts.append(f"{max(e.value, 0)}{suffix}" if small else c_int(max(e.value, 0)))
+            continue
+        name = names.fresh("n")
+        value = c_index(simplify(maximum(e, Const(0))), 0)
+        before.append(f"const {kind} {name} = {f'({kind})({value})' if small else value};")
+        texts.append(name)
+    live = [t for t in texts if t not in ("1u", "1")]
+    return before, " * ".join(live) or f"1{suffix}", kind, texts
+
+
+def unflatten(ranges, extents, at, kind, names, body):
+    """Lines that bind the axes that ``body`` uses at the flat position ``at``."""
+    text, out = "\n".join(body), []
+    used = [bool(re.search(rf"\b{re.escape(r.axis.name)}\b", text)) for r in ranges]
+    outer = next((i for i, n in enumerate(extents) if n not in ("1u", "1")), len(extents))
+    for i in range(len(ranges) - 1, -1, -1):
+        r, n = ranges[i], extents[i]
+        lo = "" if r.lo == Const(0) else f"{c_index(r.lo, 12)} + "
+        if n in ("1u", "1"):
+            if used[i]:
+                out.append(f"const int64_t {r.axis.name} = {c_index(r.lo, 0)};")
+            continue
+        if used[i]:
+            digit = at if i == outer else f"{at} % {n}"
+            out.append(f"const int64_t {r.axis.name} = {lo}{digit};")
+        if i > outer and any(used[:i]):
+            left = names.fresh("left")
+            out.append(f"const {kind} {left} = {at} / {n};")
+            at = left
+    return out
+
+
+def point_lines(nest, env, names):
+    """Lines of one point: its fold, if it has one, by this thread alone, then its stores."""
+    lines = fold_lines(nest, env, names) if nest.fold != "none" else []
+    return lines + put_lines(nest.puts, env, names)
+
+
+def put_lines(puts, env, names):
+    """Lines that evaluate and store ``puts``."""
+    block = Scalars(env, names, [x for p in puts for x in (p.offset, p.value)])
+    stores = [f"{env['buffer'](p.buffer)}[{block.text(p.offset)}] = {block.text(p.value)};"
+              for p in puts]
+    return block.lines + stores
+
+
+def fold_lines(nest, env, names):
+    """The fold in loops of one thread."""
+    if not isinstance(nest.fold, str):
+        return _stateful_fold(nest, env, names)
+    acc = nest.acc[0]
+    return [f"{DTYPES[acc.dtype].c} {acc.name} = {neutral(nest.fold, acc.dtype)};"] + loops(
+        nest.reduce, fold_step(nest, env, names))
+
+
+def fold_step(nest, env, names):
+    """Lines that fold one element into the accumulator."""
+    acc = nest.acc[0]
+    block = Scalars(env, names, (nest.body,))
+    x = block.text(nest.body, ATOM)
+    if nest.body.dtype != acc.dtype:
+        x = f"(({DTYPES[acc.dtype].c}){x})"
+    element = Var("x", acc.dtype)
+    step = Scalars({**env, "vars": {**env["vars"], element: x}}, names)
+    return block.lines + [
+        f"{acc.name} = {step.text(Binary(_STEP[nest.fold], acc, element))};"]
+
+
+def _stateful_fold(nest, env, names):
+    """A fold with several states: all new ones are computed before any is replaced."""
+    fold, first = nest.fold, Scalars(env, names)
+    lines = [f"{DTYPES[v.dtype].c} {v.name} = {first.text(e)};"
+             for v, e in zip(nest.acc, fold.init)]
+    element = Var("x", nest.body.dtype)
+    block = Scalars(env, names, (nest.body,))
+    x = names.fresh("x")
+    inner = [f"const {DTYPES[element.dtype].c} {x} = {block.text(nest.body)};"]
+    inner = block.lines + inner
+    step = Scalars({**env, "vars": {**env["vars"], element: x}}, names, fold.update)
+    new = [(v, names.fresh("n"), step.text(e)) for v, e in zip(nest.acc, fold.update)]
+    inner += step.lines + [f"const {DTYPES[v.dtype].c} {n} = {text};" for v, n, text in new]
+    return first.lines + lines + loops(nest.reduce, inner + [f"{v.name} = {n};"
+                                                             for v, n, _ in new])
+
+
+def along_lanes(nest):
+    """True for a fold whose lanes lie along the reduced axis."""
+    return bool(nest.vector) and any(r.axis.name == nest.vector for r in nest.reduce)
+
+
+def _points(ranges):
+    """Upper bound of the number of points; None if there is none."""
+    total = 1
+    for r in ranges:
+        n = _longest(r.lo, r.hi)
+        if n is None:
+            return None
+        total *= max(n, 1)
+    return total
+
+
+def _longest(lo, hi):
+    """Upper bound of hi - lo; a tile's end is the smaller of two."""
+    if isinstance(hi, Binary) and hi.op == "min":
+        both = [n for n in (_longest(lo, hi.a), _longest(lo, hi.b)) if n is not None]
+        return min(both, default=None)
+    return upper(simplify(hi - lo))
+
+
+def _team(nest, threads):
+    """Warps that share a row: all of the block's where it has few rows, and long ones."""
+    rows, length = _points(nest.ranges), _points(nest.reduce)
+    warps = 1
+    while (rows is not None and (length is None or length >= 4 * WARP * warps)
+           and 2 * warps * rows * WARP <= threads):
+        warps *= 2
+    return warps
+
+
+def team_bytes(nest, threads):
+    """Bytes of shared memory that a Nest's sums in parts take."""
+    return 4 * (threads // WARP) if along_lanes(nest) and _team(nest, threads) > 1 else 0
+
+
+def _team_rows(nest, env, names, threads, warps, base):
+    """Several warps fold a row, each its part; the first thread of the team folds the parts and
+    stores.  There are no more rows than teams, so every thread comes to the barriers."""
+    acc, team = nest.acc[0].name, warps * WARP
+    before, rows, kind, extents = flat_count(nest.ranges, names)
+    row, parts, part = names.fresh("row"), names.fresh("parts"), names.fresh("part")
+    fold = spread(nest.reduce, fold_step(nest, env, names), names, f"threadIdx.x % {team}", team)
+    step = Scalars({**env, "vars": {**env["vars"], Var("x", "f32"): f"{parts}[{part}]"}}, names)
+    update = step.text(Binary(_STEP[nest.fold], nest.acc[0], Var("x", "f32")))
+    store = put_lines(nest.puts, env, names)
+    return ["{", *indent([
+        f"const aotc_shared<float> {parts} = aotc_slice<float>(shared, {base}, {threads // WARP});",
+        *before, f"const {kind} {row} = threadIdx.x / {team};",
+        f"float {acc} = {neutral(nest.fold, 'f32')};", f"if ({row} < {rows}) {{",
+        *indent(unflatten(nest.ranges, extents, row, kind, names, fold) + fold), "}",
+        f"{acc} = {_WARP_FOLD[nest.fold]}({acc});", f"if (threadIdx.x % {WARP} == 0)",
+        f"    {parts}[threadIdx.x / {WARP}] = {acc};", "aotc_syncthreads();",
+        f"if (threadIdx.x % {team} == 0 && {row} < {rows}) {{",
+        *indent(unflatten(nest.ranges, extents, row, kind, names, store) + [
+            f"for (uint32_t {part} = {row} * {warps} + 1; {part} < ({row} + 1) * {warps}; "
+            f"++{part})", f"    {acc} = {update};", *store]), "}", "aotc_syncthreads();"]), "}"]
+
+
+def _warp_rows(nest, env, names, threads):
+    """Each warp folds a row, its lanes side by side along it; the first lane stores."""
+    acc = nest.acc[0].name
+    fold = spread(nest.reduce, fold_step(nest, env, names), names, f"threadIdx.x % {WARP}", WARP)
+    body = [f"float {acc} = {neutral(nest.fold, 'f32')};"] + fold + [
+        f"{acc} = {_WARP_FOLD[nest.fold]}({acc});", f"if (threadIdx.x % {WARP} == 0) {{"]
+    body += indent(put_lines(nest.puts, env, names)) + ["}"]
+    return spread(nest.ranges, body, names, f"threadIdx.x / {WARP}", threads // WARP)

@@ -1,0 +1,82 @@
+"""The weights image: a 64-byte header and the constants at their offsets; a file or C text."""
+
+import struct
+
+import numpy as np
+
+from aotc.errors import AotcError
+
+MAGIC, VERSION, HEADER_BYTES, ALIGNMENT = b"AOTCWTS1", 1, 64, 64
+TEXT_BYTES = 1 << 20  # a larger image is no C text but a file that the assembler includes
+_PLACE, _SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_CHUNK = 1 << 14  # words at a time: the temporaries stay in the cache
+
+
+def checksum(payload):
+    """The image's 64-bit checksum of a bytes-like object (as int): the sum over its little-endian
+    64-bit words w[i], the last filled up with zeros, of mix(w[i] + (i + 1)*PLACE), where
+    mix(x) = y ^ (y >> 32), y = x*SPREAD, all modulo 2**64."""
+    data = np.frombuffer(payload, np.uint8)
+    whole = data.size // 8 * 8
+    words, total = data[:whole].view("<u8"), np.uint64(0)
+    with np.errstate(over="ignore"):
+        places = np.arange(1, min(_CHUNK, words.size) + 2, dtype=np.uint64) * _PLACE
+        for start in range(0, words.size, _CHUNK):
+            total += _mixed(words[start:start + _CHUNK], places, start)
+        if whole < data.size:
+            last = np.zeros(8, np.uint8)
+            last[:data.size - whole] = data[whole:]
+            total += _mixed(last.view("<u8"), places, words.size)
+    return int(total)
+
+
+def _mixed(words, places, start):
+    """Sum of mix over words whose first one has the index ``start``."""
+    y = places[:words.size] + words
+    y += np.uint64(start) * _PLACE
+    y *= _SPREAD
+    y ^= y >> np.uint64(32)
+    return np.add.reduce(y, dtype=np.uint64)
+
+
+def image(plans, model_hash):
+    """The weights image of ``plans`` (the variants of one model) as a bytearray: header, then every
+    constant at its place's offset, zeros between, the payload's size a multiple of 64.
+
+    ``model_hash``: 32 bytes that tie the image to its code.  AotcError if two constants overlap,
+    one is not aligned to its element, or is not a place of the image.
+    """
+    rows = {}
+    for plan in plans:
+        for name, array in plan.weights:
+            place = plan.place(name)
+            # plans share what is equal; within one plan two constants at one place are a fault
+            key = (place.offset, len(plans) == 1 and name)
+            rows.setdefault(key, (place, np.asarray(array)))
+    payload = max(-(-plan.weights_bytes // ALIGNMENT) * ALIGNMENT for plan in plans)
+    out = bytearray(HEADER_BYTES + payload)
+    body, end, before = memoryview(out)[HEADER_BYTES:], 0, ""
+    for place, array in sorted(rows.values(), key=lambda row: row[0].offset):
+        data = np.ascontiguousarray(array)
+        data = data.astype(data.dtype.newbyteorder("<"), copy=False)
+        if place.storage != "weights" or place.offset % data.itemsize:
+            raise AotcError(f"constant {place.name}: not a place in the weights image: {place}")
+        if place.offset < end:
+            raise AotcError(f"constant {place.name}: overlaps {before} in the weights image")
+        body[place.offset:place.offset + data.nbytes] = data.reshape(-1).view(np.uint8).data
+        end, before = place.offset + data.nbytes, place.name
+    out[:HEADER_BYTES] = struct.pack("<8sIIQQ32s", MAGIC, VERSION, HEADER_BYTES, len(body),
+                                     checksum(body), model_hash)
+    return out
+
+
+def needs_file(weights, payload_bytes):
+    """True if a bundle has a NAME_weights.bin: unless a small image is written out in C."""
+    return weights == "file" or payload_bytes > TEXT_BYTES
+
+
+def as_words(data):
+    """The text of an image as 64-bit C integers, four a line."""
+    words = np.frombuffer(data, "<u8").tolist()
+    rows = (words[i:i + 4] for i in range(0, len(words), 4))
+    return ",\n".join("    " + ", ".join(f"0x{w:016x}u" for w in row) for row in rows)

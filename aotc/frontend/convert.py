@@ -1,0 +1,139 @@
+"""Graph -> Program: every node's function is called with a Builder, then outputs are bound."""
+
+from dataclasses import replace
+
+from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.build import Builder
+from aotc.frontend.data_axes import choose_axes
+from aotc.frontend.fold_norm import fold_batch_norm
+from aotc.frontend.graph import Node, all_nodes, shorten, show_type
+from aotc.frontend.half import call
+from aotc.frontend.names import Names
+from aotc.frontend.registry import OPS, lookup
+from aotc.frontend.validate import LARGEST
+from aotc.frontend.values import Val
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.program import Buffer, Check, Program, update
+from aotc.ir.simplify import lower, upper
+
+
+def to_program(graph):
+    """The Program of a Graph.
+
+    Every Program output is written by a step of its own.  Raises UnsupportedError, listing every
+    operator aotc does not know, before anything is built; UnsupportedError or ModelError with the
+    node for what only shows while building.
+    """
+    check_supported(graph)
+    graph = fold_batch_norm(graph)
+    b = build(graph)
+    outputs = _bind_outputs(graph, b)
+    _check_sizes(b)
+    program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.env[t.name])
+                                                       for t in graph.inputs), outputs,
+                      b.buffers, b.consts, tuple(b.steps), graph.syms,
+                      tuple(Check(c, why) for c, why in b.checks.items()))
+    return update(program)
+
+
+def build(graph, trial=False):
+    """A Builder that has run over every node; ``env`` holds the Val of every tensor."""
+    b = Builder(graph, trial)
+    b.run_node = _run_node
+    for t in graph.inputs:
+        name = b.preset[t.name]
+        b.buffers[name] = Buffer(name, t.shape, t.dtype, "input", t.name)
+        b.env[t.name] = Val(t.shape, t.dtype, buffer=name, name=t.name)
+    for name, array in graph.initializers.items():
+        b.env[name] = b.const(array, name)
+    for node in graph.nodes:
+        _run_node(node, b)
+    b.node = None
+    return b
+
+
+def _run_node(node, b):
+    """Build one node and enter the Vals of its outputs."""
+    b.node = node
+    out = _call(node, b)
+    vals = out if isinstance(out, tuple) else (out,)
+    made = {name: v for name, v in zip(node.outputs, vals) if name}
+    if any(made.get(name) is None for name in node.outputs if name):
+        raise b.unsupported(f"{len(node.outputs)} outputs, of which {len(vals)} can be made",
+                            "remove the use of the others")
+    b.env.update(made)
+
+
+def _call(node, b):
+    """The node's Vals.  Ranks and dtypes that an operator's function does not expect surface as
+    Python errors; a user needs to know the node."""
+    try:
+        build = lookup(node.domain, node.op, node.opset)
+        picked = choose_axes(node, b, lambda n, _: call(n, b, build))
+        return call(node, b, build) if picked is None else picked
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as err:
+        raise ModelError(f"{b.where()}: its inputs or attributes do not fit the operator "
+                         f"({type(err).__name__}: {err}); if onnx.checker accepts the model with "
+                         "full_check, this is a fault of aotc") from err
+
+
+def _bind_outputs(graph, b):
+    """Output buffer names.  An output that is an input, a constant, a shape value, an alias or a
+    tensor that is an output already gets a move of its own."""
+    names = []
+    for tensor in graph.outputs:
+        if tensor not in b.env:
+            raise ModelError(f"output {shorten(tensor)!r} is produced by no node")
+        v = b.env[tensor]
+        buf = b.buffers.get(v.buffer)
+        if buf is None or buf.role != "temp" or buf.onnx != tensor:
+            axes = b.axes(v.shape)
+            b.node = _output_node(tensor)
+            v = b.compute(axes, b.at(v, axes))
+            b.node = None
+        b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor)
+        names.append(v.buffer)
+    return tuple(names)
+
+
+def _check_sizes(b):
+    """ModelError for a tensor of a negative extent, or one that no machine holds even at the
+    smallest extents."""
+    for step in b.steps:
+        for out in step.outs:
+            kind = (b.buffers[out].dtype, b.buffers[out].shape)
+            size = DTYPES[kind[0]].size
+            for d in kind[1]:
+                size *= max(1, lower(d) or 0)
+            negative = any((upper(d) or 0) < 0 for d in kind[1])
+            if negative or size > LARGEST:
+                raise ModelError(f"node {', '.join(map(shorten, step.origin)) or out!r} makes a "
+                                 f"tensor {show_type(kind)}: " + (
+                                     "a negative extent" if negative else
+                                     f"more than {LARGEST >> 40} TB, no machine holds it"))
+
+
+def _output_node(tensor):
+    return Node("Identity", "", (), (tensor,), {}, name=f"output_{tensor}")
+
+
+def check_supported(graph):
+    """UnsupportedError that lists every node without an implementation, each with its types."""
+    faults = []
+    for n in all_nodes(graph.nodes):
+        if lookup(n.domain, n.op, n.opset) is None:
+            faults.append(f"  node {shorten(n.label)!r}: operator {n.domain or 'ai.onnx'}.{n.op} "
+                          f"(opset {n.opset}){_types(graph, n)}")
+    if faults:
+        known = len(OPS)
+        raise UnsupportedError(
+            f"{len(faults)} node(s) of model {shorten(graph.name)!r} use operators that aotc does "
+            f"not compile:\n" + "\n".join(faults) + f"\nexport the model without them, simplify it "
+            f"first so that constants are folded, or write the operator as one of the {known} "
+            "supported ones")
+
+
+def _types(graph, node):
+    known = [show_type(graph.types[i]) for i in node.inputs if i in graph.types]
+    return f" on {', '.join(known)}" if known else ""
+

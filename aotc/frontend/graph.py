@@ -1,0 +1,157 @@
+"""Graph: the model as ONNX says it, as plain data.  A line of its text form:
+
+    %12 = Conv(%11, W3, B3) pads=[1, 1, 1, 1] : f32[N, 64, 56, 56]
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aotc.ir.expr import Sym, show
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator.  ``opset`` is the version of its domain that the model imports; a missing
+    optional input or output is ``""``; ``origin`` names the ONNX nodes it stands for."""
+
+    op: str
+    domain: str
+    inputs: tuple
+    outputs: tuple
+    attrs: dict = field(hash=False)
+    name: str = ""
+    opset: int = 1
+    origin: tuple = ()
+
+    @property
+    def captures(self):
+        """Tensors from outside that the node's sub-graphs read."""
+        return tuple(c for v in self.attrs.values() if isinstance(v, Body) for c in v.captures)
+
+    def attr(self, name, default=None):
+        return self.attrs.get(name, default)
+
+    @property
+    def label(self):
+        """The node's name, or what stands for it in messages and comments."""
+        first = next((o for o in self.outputs if o), "")
+        return self.name or f"{self.op}_{first}"
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A sub-graph: names of its inputs and outputs, its nodes in order, its constants.
+    ``captures``: names it reads that it does not make; ``types``: numpy dtype and extents of every
+    output as declared (None where they are not)."""
+
+    inputs: tuple
+    outputs: tuple
+    nodes: tuple
+    constants: dict = field(hash=False, repr=False)
+    captures: tuple = ()
+    types: tuple = ()
+
+    def __str__(self):
+        return f"{{{', '.join(map(shorten, self.inputs))} -> {len(self.nodes)} nodes -> " \
+               f"{', '.join(map(shorten, self.outputs))}}}"
+
+
+def all_nodes(nodes):
+    """``nodes`` and those of their sub-graphs."""
+    for n in nodes:
+        yield n
+        for v in n.attrs.values():
+            if isinstance(v, Body):
+                yield from all_nodes(v.nodes)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Name, dtype and shape (index expressions) of a model input."""
+
+    name: str
+    dtype: str
+    shape: tuple
+
+
+@dataclass(frozen=True)
+class DimRange:
+    """A symbolic extent.  ``onnx``: the name in the model ("" if it has none); ``source``: given
+    (by the user), default or derived (from what the model does with it); ``why`` says which."""
+
+    sym: Sym
+    onnx: str
+    source: str
+    why: str = ""
+
+    def __str__(self):
+        label = repr(self.onnx) if self.onnx and self.onnx != self.sym.name else ""
+        return f"{self.sym.name} in {self.sym.lo}..{self.sym.hi} {label} " \
+               f"({self.source}{': ' + self.why if self.why else ''})".replace("  ", " ")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
+    those whose shape the model states in numbers to the extents."""
+
+    name: str
+    nodes: tuple
+    inputs: tuple
+    outputs: tuple
+    initializers: dict = field(hash=False, repr=False)
+    opset: dict = field(hash=False)
+    dims: tuple = ()
+    types: dict = field(default_factory=dict, hash=False, repr=False)
+    declared: dict = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def syms(self):
+        """The symbolic extents, in order of first appearance."""
+        return tuple(d.sym for d in self.dims)
+
+    def __str__(self):
+        ids = {}
+        lines = [f"graph {shorten(self.name)} opset " + ", ".join(
+            f"{d or 'ai.onnx'} {v}" for d, v in sorted(self.opset.items()))]
+        lines += [f"  sym {d}" for d in self.dims]
+        for t in self.inputs:
+            lines.append(f"  in {shorten(t.name)} : {show_type((t.dtype, t.shape))}")
+        known = set(self.initializers) | {t.name for t in self.inputs}
+
+        def ref(name):
+            if not name:
+                return "_"
+            return shorten(name) if name in known else f"%{ids.setdefault(name, len(ids))}"
+
+        for n in self.nodes:
+            args = ", ".join(map(ref, n.inputs))
+            attrs = "".join(f" {k}={show_attr(v)}" for k, v in sorted(n.attrs.items()))
+            types = ", ".join(show_type(self.types.get(o)) for o in n.outputs if o)
+            outs = ", ".join(ref(o) for o in n.outputs)
+            lines.append(f"  {outs} = {n.op}({args}){attrs} : {types}")
+        for o in self.outputs:
+            lines.append(f"  out {shorten(o)} = {ref(o)} : {show_type(self.types.get(o))}")
+        return "\n".join(lines)
+
+
+def shorten(name, limit=60):
+    """A model's name, printable on one line."""
+    text = name.encode("unicode_escape").decode()
+    return text if len(text) <= limit else text[:limit - 3] + "..."
+
+
+def show_type(t):
+    """``f32[N, 64, 56, 56]``; ``?`` if unknown."""
+    return f"{t[0]}[{', '.join(map(show, t[1]))}]" if t else "?"
+
+
+def show_attr(value):
+    """An attribute on one line, large ones shortened."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, Body):
+        return str(value)
+    text = repr(list(value)) if isinstance(value, (tuple, list)) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,103 @@
+"""Reading a model file.  What comes from outside is checked before anything trusts it."""
+
+import os
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import external_data_helper, inliner
+
+from aotc.errors import ModelError
+from aotc.frontend.graph import shorten
+from aotc.frontend.validate import check_message
+
+
+def load_model(source):
+    """An ``onnx.ModelProto`` from a path, bytes or a ModelProto, with its tensors in memory.
+
+    External tensors are read from the model's own folder and from nowhere else.  Functions the
+    model defines are inlined.  Raises ModelError for anything that is not an ONNX model.
+    """
+    folder = None
+    if isinstance(source, onnx.ModelProto):
+        model, what = source, "the given ModelProto"
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        what = "the given bytes"
+        model = _parse(bytes(source), what)
+    elif isinstance(source, (str, os.PathLike)):
+        what = f"model {str(source)!r}"
+        model, folder = _parse(_read(source, what), what), Path(source).resolve().parent
+    else:
+        raise ModelError(f"cannot load a model from {type(source).__name__}: "
+                         "give a path, bytes or an onnx.ModelProto")
+    if not model.HasField("graph") or not model.graph.output:
+        raise ModelError(f"{what} is not an ONNX model: it has no graph with outputs")
+    check_message(model)
+    _load_external(model, folder, what)
+    return inliner.inline_local_functions(model) if model.functions else model
+
+
+def _read(path, what):
+    try:
+        return Path(path).read_bytes()
+    except OSError as err:
+        raise ModelError(f"{what} cannot be read: {err.strerror or err}") from None
+    except ValueError as err:  # a path with a null byte
+        raise ModelError(f"{what} cannot be read: {err}") from None
+
+
+def _parse(data, what):
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as err:
+        raise ModelError(f"{what} is not an ONNX model: {err}") from None
+    if not model.ir_version or not model.opset_import:
+        raise ModelError(f"{what} is not an ONNX model: it states no IR version or no opset")
+    return model
+
+
+def _load_external(model, folder, what):
+    external = [t for t in all_tensors(model.graph) if external_data_helper.uses_external_data(t)]
+    for tensor in external:
+        name = shorten(tensor.name)
+        info = {e.key: e.value for e in tensor.external_data}
+        if folder is None:
+            raise ModelError(f"tensor {name!r} is stored in an external file, and {what} "
+                             "has no folder to look in: load the model by its path")
+        location = info.get("location", "")
+        path = (folder / location).resolve()
+        if not location or os.path.isabs(location) or folder not in path.parents:
+            raise ModelError(f"tensor {name!r} is stored at {location!r}, outside the folder of "
+                             f"{what}: move the file next to the model")
+        if not path.is_file():
+            raise ModelError(f"tensor {name!r} is stored in {location!r}, which is missing next "
+                             f"to {what}")
+        _check_extent(path, info, name, location)
+    for tensor in external:
+        external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _check_extent(path, info, name, location):
+    try:
+        offset, length = int(info.get("offset", 0)), int(info.get("length", 0))
+    except ValueError:
+        raise ModelError(f"tensor {name!r}: offset or length in {location!r} is no "
+                         "number") from None
+    if offset < 0 or length < 0 or offset + length > path.stat().st_size:
+        raise ModelError(f"tensor {name!r}: bytes {offset}..{offset + length} lie outside "
+                         f"{location!r}, which has {path.stat().st_size} bytes")
+
+
+def all_tensors(graph):
+    """Every tensor stored in a graph: initializers, attributes, those of its sub-graphs."""
+    yield from graph.initializer
+    for node in graph.node:
+        for a in node.attribute:
+            if a.HasField("t"):
+                yield a.t
+            yield from a.tensors
+            for sub in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+                yield from all_tensors(sub)

@@ -1,0 +1,300 @@
+"""Choosing and ordering elements: by counting.  The place of an element is the number of elements
+that come before it, so every result is a sum over all pairs; no order of evaluation matters.
+
+What there is to choose may depend on data; then the result has its declared shape, and another
+number of elements is a fault."""
+
+from aotc.frontend.ops_control import stack
+from aotc.frontend.ops_pool import lowest
+from aotc.frontend.ops_reduce import highest
+from aotc.frontend.ops_shape import reshape
+from aotc.frontend.read_types import dtype_name
+from aotc.frontend.registry import op
+from aotc.frontend.symbolic import cast, const
+from aotc.frontend.values import Val
+from aotc.ir.dtypes import DTYPES, INDEX, is_float
+from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, as_expr, compare
+from aotc.ir.program import Fold, static_shape
+from aotc.ir.simplify import simplify
+
+MAX_ROW = 1 << 14  # elements that are compared with each other
+MAX_ROUNDS = 64  # elements picked one by one
+ROUNDS_PAY = 8  # elements per picked one from which on that is less work
+
+
+def _bounded(b, extent):
+    n = static_shape((extent,))
+    if n is None or n[0] > MAX_ROW:
+        raise b.unsupported(f"ordering {extent} elements",
+                            f"pin the dimension; at most {MAX_ROW} are compared")
+    return n[0]
+
+
+def _isnan(e):
+    return Unary("isnan", e) if is_float(e.dtype) else Const(False, "bool")
+
+
+def _comes_first(x, y, largest):
+    """``x`` is strictly before ``y`` in the order; NaN counts as the largest."""
+    wins = compare("gt" if largest else "lt", x, y)
+    if not is_float(x.dtype):
+        return wins
+    one, other = (x, y) if largest else (y, x)
+    return Binary("or", wins, Binary("and", _isnan(one), Unary("not", _isnan(other))))
+
+
+def _alike(x, y):
+    same = compare("eq", x, y)
+    if not is_float(x.dtype):
+        return same
+    return Binary("or", same, Binary("and", _isnan(x), _isnan(y)))
+
+
+# ---------------------------------------------------------------- TopK
+
+@op("TopK")
+def top_k_by_attribute(node, b):
+    return _top_k(b, Const(node.attr("k")))
+
+
+@op("TopK", since=10)
+def top_k(node, b):
+    k = b.arg(1)
+    axis = node.attr("axis", -1)
+    return _top_k(b, b.declared()[axis] if b.from_data(k) else b.ints(k)[0])
+
+
+def _top_k(b, k):
+    x = b.arg(0)
+    b.need(x, "fiu")
+    axis, largest = b.axis(b.node.attr("axis", -1), x.rank), bool(b.node.attr("largest", 1))
+    n = x.shape[axis]
+    b.require("le", k, n, "TopK takes no more elements than there are")
+    few = static_shape((k,))
+    extent = static_shape((n,))
+    if few is not None and 0 < few[0] <= MAX_ROUNDS and (
+            extent is None or extent[0] > ROUNDS_PAY * few[0]):
+        return _by_rounds(b, x, axis, few[0], largest)
+    _bounded(b, n)
+    axes, j = b.axes(x.shape), Axis("j", n)
+
+    def along(i):
+        return axes[:axis] + (i,) + axes[axis + 1:]
+    mine, other = b.load(x, axes), b.load(x, along(j))
+    before = Binary("or", _comes_first(other, mine, largest),
+                    Binary("and", _alike(other, mine), compare("lt", j, axes[axis])))
+    rank = b.compute(axes, _one_if(before), (j,), "sum", "rank")
+    return _by_rank(b, x, rank, axis, k)
+
+
+def _by_rounds(b, x, axis, k, largest):
+    """(values, indices): in every round the best element behind the one before."""
+    lead, n = x.shape[:axis] + x.shape[axis + 1:], x.shape[axis]
+    outer, j = b.axes(lead), Axis("j", n)
+
+    def along(i):
+        return b.load(x, outer[:axis] + (i,) + outer[axis:])
+    e, given, late = along(j), along(j), Const(0)
+    if is_float(x.dtype) and not largest:  # min would make NaN the first: it comes behind infinity
+        e, late = Where(_isnan(e), const(float("inf"), x.dtype), e), Where(_isnan(e), n, Const(0))
+    fold, worst = ("max", lowest(x.dtype)) if largest else ("min", highest(x.dtype))
+    best, place, found = None, None, []
+    for r in range(k):
+        behind = Const(True, "bool")
+        if best is not None:
+            at = b.load(place, outer)
+            before = along(Binary("checked", at, as_expr(n)))
+            behind = Binary("or", _comes_first(before, given, largest),
+                            Binary("and", _alike(before, given), compare("lt", at, j)))
+        open_ = e if r == 0 else Where(behind, e, worst)
+        best = b.compute(outer, open_, (j,), fold, f"best{r}")
+        here = Binary("and", behind, _alike(b.load(best, outer), e))
+        first = b.compute(outer, Where(here, j + late, n * 2), (j,), "min", f"first{r}")
+        place = b.map(first.shape, lambda i, f=first: b.at(f, i) % n, [first], f"place{r}")
+        found.append(place)
+    at = stack(b, found, axis, 1)
+
+    def value(i):
+        place = Binary("checked", b.at(at, i), as_expr(n))
+        return b.at(x, i[:axis] + (place,) + i[axis + 1:])
+    return b.map(at.shape, value, [x, at]), at
+
+
+def _one_if(cond):
+    return Where(cond, Const(1), Const(0))
+
+
+def _by_rank(b, x, rank, axis, k):
+    """(values, indices): the elements whose rank is 0 .. k-1, in that order."""
+    shape = x.shape[:axis] + (k,) + x.shape[axis + 1:]
+    axes, j = b.axes(shape), Axis("j", x.shape[axis])
+    there = axes[:axis] + (j,) + axes[axis + 1:]
+    hit = compare("eq", b.load(rank, there), axes[axis])
+    places = b.compute(axes, Where(hit, j, Const(0)), (j,), "sum", "", out=1)
+    at = Val(places.shape, INDEX, buffer=places.buffer)
+
+    def value(i):
+        place = Binary("checked", b.at(at, i), as_expr(x.shape[axis]))
+        return b.at(x, i[:axis] + (place,) + i[axis + 1:])
+    return b.map(shape, value, [x, at]), at
+
+
+# ---------------------------------------------------------------- what a condition keeps
+
+def kept_places(b, flags, count, tag):
+    """Indices [count] of the elements where the bool Val ``flags`` [n] holds; another number of
+    them is a fault."""
+    n = flags.shape[0]
+    _bounded(b, n)
+    i, j, r = Axis("i", n), Axis("j", n), Axis("r", count)
+    before = b.compute((i,), Where(compare("lt", j, i), _one_if(b.load(flags, (j,))), Const(0)),
+                       (j,), "sum", f"{tag}_before")
+    total = b.compute((), _one_if(b.load(flags, (j,))), (j,), "sum", f"{tag}_total")
+    hit = Binary("and", b.load(flags, (j,)), compare("eq", b.load(before, (j,)), r))
+    place = b.compute((r,), Where(hit, j, Const(0)), (j,), "sum", f"{tag}_place")
+    fits = compare("eq", b.load(total, ()), count)
+    return lambda at: Binary("checked", Where(fits, b.load(place, (at,)), Const(-1)), n)
+
+
+@op("Compress", since=9)
+def compress(node, b):
+    x, cond = b.arg(0), b.arg(1)
+    axis = node.attr("axis")
+    if axis is None:
+        size = Const(1)
+        for d in x.shape:
+            size = size * d
+        x, axis = reshape(b, x, (simplify(size),), "flat"), 0
+    axis = b.axis(axis, x.rank)
+    n = min(_bounded(b, cond.shape[0]), _bounded(b, x.shape[axis]))
+    if cond.array is not None:
+        count = Const(int(cond.array[:n].sum()))
+    else:
+        count = b.declared(rank=x.rank)[axis]
+    place = kept_places(b, b.move(cond, (Const(n),), lambda i: i, "flags"), count, "kept")
+    return b.map(x.shape[:axis] + (count,) + x.shape[axis + 1:],
+                 lambda i: b.at(x, i[:axis] + (place(i[axis]),) + i[axis + 1:]), [x, cond])
+
+
+@op("NonZero", since=9)
+def non_zero(node, b):
+    x = b.arg(0)
+    dims = static_shape(x.shape)
+    if dims is None:
+        raise b.unsupported("a symbolic shape", "pin the dimensions")
+    size = 1
+    for d in dims:
+        size *= d
+    flat = reshape(b, x, (Const(size),), "flat")
+    flags = b.map(flat.shape, lambda i: cast("bool", b.at(flat, i)), [flat], "flags")
+    place = kept_places(b, flags, b.declared(rank=2)[1], "kept")
+    count = b.declared(rank=2)[1]
+
+    def coordinate(i):
+        at, out, step = place(i[1]), Const(0), 1
+        for d in reversed(range(len(dims))):
+            out = Where(compare("eq", i[0], Const(d)), at // step % dims[d], out)
+            step *= dims[d]
+        return out
+    return b.map((Const(max(len(dims), 1)), count), coordinate, [flags])
+
+
+# ---------------------------------------------------------------- Unique
+
+@op("Unique", since=11)
+def unique(node, b):
+    """Rows of [n, m]: the slices along the axis, or the single elements."""
+    x, axis = b.arg(0), node.attr("axis")
+    if axis is None:
+        size = Const(1)
+        for d in x.shape:
+            size = size * d
+        rows = reshape(b, x, (simplify(size), Const(1)), "rows")
+    else:
+        axis = b.axis(axis, x.rank)
+        rows = _slices(b, x, axis)
+    n, m = rows.shape
+    _bounded(b, n)
+    i, j, r = (Axis(name, n) for name in "ijr")
+    order = _row_order(b, rows, m)
+    same = compare("eq", b.load(order, (i, j)), Const(0))
+    earlier = b.compute((i,), Where(compare("lt", j, i), _one_if(same), Const(0)), (j,), "sum",
+                        "earlier")
+    first = compare("eq", b.load(earlier, (j,)), Const(0))
+    if node.attr("sorted", 1):
+        ahead = compare("gt", b.load(order, (i, j)), Const(0))
+    else:  # firsts that stand before the first of mine
+        mine = b.compute((i,), Where(same, j, n), (j,), "min", "mine")
+        ahead = compare("lt", j, b.load(mine, (i,)))
+    rank = b.compute((i,), _one_if(Binary("and", first, ahead)), (j,), "sum", "", out=2)
+    count = _unique_count(b, axis)
+    r = Axis("r", count)
+    total = b.compute((), _one_if(first), (j,), "sum", "total")
+    mine = compare("eq", b.load(rank, (j,)), r)
+    place = b.compute((r,), Where(mine, j, n), (j,), "min", "", out=1)
+    counts = b.compute((r,), _one_if(mine), (j,), "sum", "", out=3)
+    fits = compare("eq", b.load(total, ()), count)
+
+    def at(k):
+        return Binary("checked", Where(fits, b.load(place, (k,)), Const(-1)), n)
+    if axis is None:
+        y = b.map((count,), lambda k: b.load(rows, (at(k[0]), Const(0))), [rows, place])
+    else:
+        y = b.map(x.shape[:axis] + (count,) + x.shape[axis + 1:], lambda k: b.at(
+            x, k[:axis] + (at(k[axis]),) + k[axis + 1:]), [x, place])
+    return (y, place, rank, counts)[:len(node.outputs)]
+
+
+def _unique_count(b, axis):
+    """The number of different rows, from whatever output declares it."""
+    for k, name in enumerate(b.node.outputs):
+        if name and k != 2 and b.graph.declared.get(name) is not None:
+            dims = b.declared(k)
+            return dims[axis] if k == 0 and axis is not None else dims[0]
+    return b.declared(0)[axis or 0]
+
+
+def _slices(b, x, axis):
+    n = x.shape[axis]
+    rest = x.shape[:axis] + x.shape[axis + 1:]
+    size = Const(1)
+    for d in rest:
+        size = size * d
+    front = b.move(x, (n,) + rest, lambda i: i[1:axis + 1] + (i[0],) + i[axis + 1:], "front")
+    return reshape(b, front, (n, simplify(size)), "rows")
+
+
+def _row_order(b, rows, m):
+    """[n, n]: 1 where row j comes before row i, -1 behind it, 0 where they are the same."""
+    n = rows.shape[0]
+    i, j, k = Axis("i", n), Axis("j", n), Axis("k", m)
+    x, y = b.load(rows, (i, k)), b.load(rows, (j, k))
+    step = Where(_comes_first(y, x, False), Const(1), Where(_alike(x, y), Const(0), Const(-1)))
+    state, new = Var("order", INDEX), Var("x", INDEX)
+    fold = Fold((("order", INDEX),), (Const(0),),
+                (Where(compare("eq", state, Const(0)), new, state),))
+    return b.compute_fold((i, j), (k,), fold, step, ("order",))[0]
+
+
+# ---------------------------------------------------------------- bits
+
+@op("BitCast", since=26)
+def bit_cast(node, b):
+    """The same bits as another dtype of the same width."""
+    x, to = b.arg(0), dtype_name(node.attr("to"))
+    if to is None or DTYPES[to].size != DTYPES[x.dtype].size:
+        raise b.unsupported(f"{x.dtype} seen as type {node.attr('to')}",
+                            f"use types of one width among {', '.join(DTYPES)}")
+    unsigned = f"u{8 * DTYPES[to].size}"
+
+    def seen(e):
+        if to == e.dtype:
+            return e
+        if is_float(e.dtype):
+            e = Unary("bits", e)
+        e = cast(unsigned, e)
+        if to == "bool":
+            return Where(compare("ne", e, const(0, unsigned)), Const(True, "bool"),
+                         Const(False, "bool"))
+        return Unary("float", e) if is_float(to) else cast(to, e)
+    return b.elementwise(seen, x)

@@ -1,0 +1,359 @@
+"""Operators that move elements, and operators about shapes."""
+
+import numpy as np
+
+from aotc.frontend.ops_math import quotient
+from aotc.frontend.read_types import dtype_name
+from aotc.frontend.registry import op
+from aotc.frontend.reshape import source_index
+from aotc.frontend.symbolic import cast, const
+from aotc.ir.dtypes import INDEX, is_float
+from aotc.ir.expr import Binary, Const, Unary, Where, as_expr, compare, maximum
+from aotc.ir.simplify import same, simplify
+
+
+def product(dims):
+    """The product of extents, simplified."""
+    out = Const(1)
+    for d in dims:
+        out = out * d
+    return simplify(out)
+
+
+# ---------------------------------------------------------------- reshape and its kin
+
+def reshape(b, v, shape, tag="", out=0):
+    """``v`` with another shape of the same number of elements."""
+    return b.move(v, shape, source_index(v.shape, shape), tag, out)
+
+
+@op("Reshape")
+def reshape_op(node, b):
+    x = b.arg(0)
+    if b.arg(1) is not None and b.from_data(b.arg(1)):
+        b.require("eq", product(x.shape), product(b.declared()), "Reshape keeps all elements")
+        return reshape(b, x, b.declared())
+    wanted = b.ints(b.arg(1)) if b.arg(1) is not None else [
+        Const(d) for d in node.attr("shape", ())]
+    shape, free = [], None
+    for k, d in enumerate(wanted):
+        value = getattr(d, "value", None)
+        if value == -1:
+            if free is not None:
+                raise b.bad("a shape may hold -1 once")
+            free, d = k, Const(1)
+        elif value == 0 and not node.attr("allowzero", 0):
+            if k >= x.rank:
+                raise b.bad(f"shape entry {k} is 0 but the input has rank {x.rank}")
+            d = x.shape[k]
+        elif value is not None and value < 0:
+            raise b.bad(f"shape entry {k} is {value}")
+        shape.append(d)
+    if free is not None:
+        shape[free] = _remaining(b, x.shape, shape)
+    else:
+        b.require("eq", product(x.shape), product(shape), "Reshape keeps the number of elements")
+    return reshape(b, x, tuple(shape))
+
+
+def _remaining(b, old, new):
+    """The extent that -1 stands for; divisibility is proved or becomes a Check."""
+    old, new = list(old), list(new)
+    for d in list(new):
+        twin = next((o for o in old if same(o, d)), None)
+        if twin is not None:
+            old.remove(twin)
+            new.remove(d)
+    total, rest = product(old), product(new)
+    if not same(rest, Const(1)):
+        b.require("eq", total % rest, 0, "Reshape: the rest of the shape must divide the elements")
+    return simplify(total // rest)
+
+
+@op("Flatten")
+def flatten(node, b):
+    x = b.arg(0)
+    axis = node.attr("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    if not 0 <= axis <= x.rank:
+        raise b.bad(f"axis {axis} is out of range for rank {x.rank}")
+    return reshape(b, x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@op("Squeeze")
+def squeeze(node, b):
+    x = b.arg(0)
+    axes = b.param("axes", 1)
+    if axes is None:
+        axes = [k for k, d in enumerate(x.shape) if same(d, Const(1))]
+    axes = {b.axis(a, x.rank) for a in axes}
+    for a in axes:
+        b.require("eq", x.shape[a], 1, f"Squeeze: dimension {a} must be 1")
+    keep = [k for k in range(x.rank) if k not in axes]
+
+    def source(index):
+        full = [Const(0)] * x.rank
+        for k, i in zip(keep, index):
+            full[k] = i
+        return full
+    return b.move(x, [x.shape[k] for k in keep], source)
+
+
+@op("Unsqueeze")
+def unsqueeze(node, b):
+    x = b.arg(0)
+    axes = b.param("axes", 1, [])
+    rank = x.rank + len(axes)
+    axes = {b.axis(a, rank) for a in axes}
+    if len(axes) != rank - x.rank:
+        raise b.bad("axes repeat")
+    keep = [k for k in range(rank) if k not in axes]
+    shape = [Const(1)] * rank
+    for k, d in zip(keep, x.shape):
+        shape[k] = d
+    return b.move(x, shape, lambda index: [index[k] for k in keep])
+
+
+@op("Transpose")
+def transpose(node, b):
+    x = b.arg(0)
+    perm = node.attr("perm", tuple(reversed(range(x.rank))))
+    perm = [b.axis(p, x.rank) for p in perm]
+    if sorted(perm) != list(range(x.rank)):
+        raise b.bad(f"perm {perm} is no permutation of {x.rank} axes")
+    place = [perm.index(k) for k in range(x.rank)]
+    return b.move(x, [x.shape[p] for p in perm], lambda index: [index[p] for p in place])
+
+
+@op("Expand", since=8)
+def expand(node, b):
+    x = b.arg(0)
+    given = b.declared() if b.from_data(b.arg(1)) else tuple(b.ints(b.arg(1)))
+    shape = b.broadcast(x.shape, given)
+    return b.move(x, shape, lambda index: b.pick(x, index, shape))
+
+
+@op("Tile")
+def tile(node, b):
+    x = b.arg(0)
+    if b.from_data(b.arg(1)):
+        shape = b.declared()
+    else:
+        repeats = b.ints(b.arg(1))
+        if len(repeats) != x.rank:
+            raise b.bad(f"{len(repeats)} repeats for rank {x.rank}")
+        shape = [d * r for d, r in zip(x.shape, repeats)]
+    return b.move(x, shape, lambda index: [i % d for i, d in zip(index, x.shape)])
+
+
+@op("DepthToSpace")
+def depth_to_space(node, b):
+    x, s = b.arg(0), node.attr("blocksize")
+    n, c, h, w = x.shape
+    b.require("eq", c % (s * s), 0, "DepthToSpace: blocksize squared must divide the channels")
+    out = simplify(c // (s * s))
+    dcr = node.attr("mode", "DCR") == "DCR"
+
+    def source(index):
+        i, k, y, z = index
+        block = (y % s) * s + z % s
+        return i, block * out + k if dcr else k * (s * s) + block, y // s, z // s
+    return b.move(x, (n, out, h * s, w * s), source)
+
+
+@op("SpaceToDepth")
+def space_to_depth(node, b):
+    x, s = b.arg(0), node.attr("blocksize")
+    dcr = node.attr("mode", "DCR") == "DCR"
+    n, c, h, w = x.shape
+    for d in (h, w):
+        b.require("eq", d % s, 0, "SpaceToDepth: blocksize must divide height and width")
+
+    def source(index):
+        i, k, y, z = index
+        block, channel = (k // c, k % c) if dcr else (k % (s * s), k // (s * s))
+        return i, channel, y * s + block // s, z * s + block % s
+    return b.move(x, (n, c * (s * s), h // s, w // s), source)
+
+
+# ---------------------------------------------------------------- slices, joins, borders
+
+@op("Split")
+def split(node, b):
+    x = b.arg(0)
+    axis = b.axis(node.attr("axis", 0), x.rank)
+    extent = x.shape[axis]
+    count = len(node.outputs)
+    if "split" in node.attrs:
+        sizes = [Const(s) for s in node.attrs["split"]]
+    elif b.arg(1) is not None:
+        sizes = ([b.declared(k)[axis] for k in range(count)] if b.from_data(b.arg(1))
+                 else b.ints(b.arg(1)))
+    else:
+        part = simplify((extent + (count - 1)) // count)
+        if node.opset < 18:
+            b.require("eq", extent % count, 0, "Split into equal parts")
+        sizes = [part] * (count - 1) + [simplify(extent - part * (count - 1))]
+    total = Const(0)
+    for s in sizes:
+        total = total + s
+    b.require("eq", total, extent, "Split sizes must add up to the extent")
+    out, begin = [], Const(0)
+    for k, s in enumerate(sizes):
+        shape = x.shape[:axis] + (s,) + x.shape[axis + 1:]
+
+        def source(index, begin=begin):
+            return index[:axis] + (index[axis] + begin,) + index[axis + 1:]
+        out.append(b.move(x, shape, source, out=k))
+        begin = simplify(begin + s)
+    return tuple(out)
+
+
+def concat(b, vals, axis, tag="", out=0):
+    """``vals`` one after the other along ``axis``."""
+    vals = [v for v in vals if not same(v.shape[axis], Const(0))] or vals[:1]
+    ends, total = [], Const(0)
+    for v in vals:
+        total = simplify(total + v.shape[axis])
+        ends.append(total)
+    shape = list(vals[0].shape)
+    for v in vals[1:]:
+        for k, (d, e) in enumerate(zip(shape, v.shape, strict=True)):
+            if k != axis and not same(d, e):
+                b.require("eq", d, e, "Concat: other dimensions must be equal")
+    shape[axis] = total
+
+    def body(index, k=0):
+        begin = ends[k - 1] if k else Const(0)
+        inner = index[:axis] + (simplify(index[axis] - begin),) + index[axis + 1:]
+        cond = Const(True, "bool") if k == len(vals) - 1 else simplify(
+            compare("lt", index[axis], ends[k]))
+        if isinstance(cond, Const):
+            return b.at(vals[k], inner) if cond.value else body(index, k + 1)
+        return Where(cond, b.at(vals[k], inner), body(index, k + 1))
+    return b.map(shape, body, vals, tag, out)
+
+
+@op("Concat")
+def concat_op(node, b):
+    vals = b.args()
+    b.same_dtype(*vals)
+    if len({v.rank for v in vals}) > 1:
+        raise b.bad("inputs must have one rank")
+    return concat(b, vals, b.axis(node.attr("axis"), vals[0].rank))
+
+
+@op("Trilu", since=14)
+def trilu(node, b):
+    x, k = b.arg(0), b.arg(1)
+    shift = b.elements(k)[0] if k is not None else Const(0)
+    name = "ge" if node.attr("upper", 1) else "le"
+    zero = const(0, x.dtype)
+    return b.map(x.shape, lambda i: Where(compare(name, i[-1] - i[-2], shift), b.at(x, i), zero),
+                 [x])
+
+
+# ---------------------------------------------------------------- shape values
+
+@op("Shape")
+def shape_op(node, b):
+    dims = b.arg(0).shape
+    start, end = node.attr("start", 0), node.attr("end", len(dims))
+    dims = dims[slice(start, end)]
+    return b.value((len(dims),), lambda index: _choose(dims or (Const(0),), index[0]))
+
+
+def _choose(values, i):
+    """values[i] as an expression."""
+    if isinstance(i, Const):
+        return values[i.value]
+    out = values[-1]
+    for k in range(len(values) - 2, -1, -1):
+        out = Where(compare("le", i, Const(k)), values[k], out)
+    return out
+
+
+@op("Size")
+def size(node, b):
+    total = product(b.arg(0).shape)
+    return b.value((), lambda index: total)
+
+
+@op("ConstantOfShape", since=9)
+def constant_of_shape(node, b):
+    value = node.attr("value", np.zeros(1, np.float32)).reshape(-1)
+    fill = b.const(value[:1].reshape(()))
+    shape = b.declared() if b.from_data(b.arg(0)) else b.ints(b.arg(0))
+    return b.map(shape, lambda index: b.at(fill, ()), [fill])
+
+
+@op("Range", since=11)
+def range_op(node, b):
+    start, limit, step = vals = b.args()
+    b.same_dtype(*vals)
+    if is_float(start.dtype) and None not in (b.scalar(v) for v in vals):
+        return _float_range(b, *vals)
+    if is_float(start.dtype) or any(b.from_data(v) for v in vals):
+        return _range_from_data(b, *vals)
+    first, last, by = (b.ints(v)[0] for v in vals)
+    if isinstance(by, Const) and by.value == 0:
+        raise b.bad("Range with step 0")
+    count = (quotient(last - first + by - 1, by) if not isinstance(by, Const) or by.value > 0
+             else quotient(first - last - by - 1, simplify(0 - by)))
+    count = simplify(maximum(count, Const(0)))
+    return b.map((count,), lambda index: cast(start.dtype, first + index[0] * by), vals)
+
+
+def _range_from_data(b, *vals):
+    """A Range whose bounds are data: as long as declared, any other length is a fault."""
+    dtype = vals[0].dtype
+    n, = b.declared(rank=1)
+    first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
+    whole = "f64" if is_float(dtype) else INDEX
+    span, step = cast(whole, last) - cast(whole, first), cast(whole, by)
+    count = (cast(INDEX, Unary("ceil", span / step)) if is_float(dtype)
+             else Const(0) - (Const(0) - span) // step)
+    fits = compare("eq", maximum(count, Const(0)), n)
+
+    def body(index):
+        i = Binary("checked", Where(fits, index[0], Const(-1)), n)
+        return first + cast(dtype, i) * by
+    return b.map((n,), body, vals)
+
+
+def _float_range(b, *vals):
+    first, last, by = (b.scalar(v) for v in vals)
+    dtype = vals[0].dtype
+    count = max(int(np.ceil((last - first) / by)), 0)
+    return b.map((Const(count),), lambda index: const(first, dtype)
+                 + cast(dtype, index[0]) * const(by, dtype), [vals[0]])
+
+
+@op("EyeLike", since=9)
+def eye_like(node, b):
+    x = b.arg(0)
+    to = dtype_name(node.attr("dtype")) if "dtype" in node.attrs else x.dtype
+    if to is None:
+        raise b.unsupported("EyeLike of this dtype", "use a float or integer dtype")
+    shift = node.attr("k", 0)
+    return b.compute(axes := b.axes(x.shape), cast(
+        to, Binary("eq", axes[1] - axes[0], as_expr(shift))))
+
+
+@op("OneHot", since=9)
+def one_hot(node, b):
+    indices, depth, values = b.args()
+    rank = indices.rank + 1
+    axis = b.axis(node.attr("axis", -1), rank)
+    n = b.declared()[axis] if b.from_data(depth) else b.ints(depth)[0]
+    shape = list(indices.shape)
+    shape.insert(axis, n)
+
+    def body(index):
+        i = b.index_at(indices, index[:axis] + index[axis + 1:])
+        i = Where(compare("lt", i, Const(0)), i + n, i)
+        return Where(Binary("eq", i, as_expr(index[axis])), b.at(values, (Const(1),)),
+                     b.at(values, (Const(0),)))
+    return b.map(shape, body, [indices, values])
+
+

@@ -1,0 +1,211 @@
+"""Slices and borders: parts of a tensor, and tensors around one."""
+
+from aotc.frontend.registry import op
+from aotc.frontend.window import guards
+from aotc.ir.expr import (
+    Binary,
+    Const,
+    Load,
+    Where,
+    as_expr,
+    compare,
+    maximum,
+    minimum,
+    walk,
+)
+from aotc.ir.simplify import same, simplify
+
+INT_MAX = (1 << 31) - 1  # ends of this size and beyond mean "to the end" (exporters write both)
+
+
+@op("Slice")
+def slice_by_attributes(node, b):
+    starts = [Const(s) for s in node.attr("starts")]
+    ends = [Const(e) for e in node.attr("ends")]
+    return _slice(b, starts, ends, node.attr("axes"), None)
+
+
+@op("Slice", since=10)
+def slice_op(node, b):
+    steps = b.arg(4)
+    if any(v is not None and b.from_data(v) for v in b.args()[1:]):
+        return _slice_from_data(b)
+    return _slice(b, b.ints(b.arg(1)), b.ints(b.arg(2)), b.param("axes", 3),
+                  None if steps is None else b.static_ints(steps))
+
+
+def _slice(b, starts, ends, axes, steps):
+    x = b.arg(0)
+    axes = list(range(len(starts))) if axes is None else [b.axis(a, x.rank) for a in axes]
+    steps = steps or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise b.bad("starts, ends, axes and steps must have one length")
+    shape, begin, stride = list(x.shape), [Const(0)] * x.rank, [1] * x.rank
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        if step == 0:
+            raise b.bad("step 0")
+        begin[axis], stride[axis] = slice_start(b, start, x.shape[axis], step), step
+        last = slice_end(b, end, x.shape[axis], step)
+        length = last - begin[axis] if step > 0 else begin[axis] - last
+        shape[axis] = simplify(maximum((length + (abs(step) - 1)) // abs(step), Const(0)))
+    return b.move(x, shape, lambda index: [s + i * t for s, i, t in zip(begin, index, stride)])
+
+
+def _slice_from_data(b):
+    """A slice whose bounds, axes or steps are data: its length is the declared one, anything else
+    is a fault."""
+    x, rank = b.arg(0), b.arg(0).rank
+    starts, ends = b.elements(b.arg(1)), b.elements(b.arg(2))
+    count = len(starts)
+    axes = list(map(Const, range(count))) if b.arg(3) is None else b.elements(b.arg(3))
+    steps = [Const(1)] * count if b.arg(4) is None else b.elements(b.arg(4))
+    if not count == len(ends) == len(axes) == len(steps):
+        raise b.bad("starts, ends, axes and steps must have one length")
+    shape = tuple(map(as_expr, b.declared(rank=rank)))
+    places = []
+    for k, extent in enumerate(x.shape):
+        found = [(axis_is(a, k, rank), *rest) for a, *rest in zip(axes, starts, ends, steps)]
+        places.append(_run_time_place(found, extent, shape[k]))
+    return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
+
+
+def axis_is(axis, k, rank):
+    """The condition that an axis number (maybe counted from the end) is ``k``."""
+    return simplify(Binary("or", compare("eq", axis, Const(k)),
+                           compare("eq", axis, Const(k - rank))))
+
+
+def _run_time_place(found, extent, length):
+    """Function from an index of the result to one of the source, along one dimension.
+    found: (condition that it is this dimension that is sliced, start, end, step)."""
+    found = [f for f in found if f[0] != Const(False, "bool")]
+    if not found:
+        return lambda i: i if same(extent, length) else Binary("checked", i, extent)
+    start, end, step = Const(0), extent, Const(1)
+    for cond, *parts in found:
+        start, end, step = (p if cond == Const(True, "bool") else Where(cond, p, q)
+                            for p, q in zip(parts, (start, end, step)))
+    up = compare("gt", step, Const(0))
+    top = Where(up, extent, extent - 1)
+    first = minimum(maximum(_from_end(start, extent), Const(0)), top)
+    last = minimum(maximum(_from_end(end, extent), Where(up, Const(0), Const(-1))), top)
+    span = Where(up, last - first, first - last)
+    size = Where(up, step, Const(0) - step)
+    fits = compare("eq", maximum((span + size - 1) // size, Const(0)), length)
+
+    def place(i):
+        return Binary("checked", Where(fits, first + i * step, Const(-1)), extent)
+    return place
+
+
+def _from_end(e, extent):
+    """Negative positions count from the end."""
+    return simplify(Where(compare("lt", e, Const(0)), e + extent, e))
+
+
+def slice_start(b, start, extent, step):
+    """First index of a slice, clamped as ONNX says."""
+    if isinstance(start, Const) and start.value >= INT_MAX:
+        return simplify(extent if step > 0 else extent - 1)
+    if isinstance(start, Const) and start.value <= -INT_MAX:
+        return Const(0)
+    top = extent if step > 0 else extent - 1
+    return simplify(minimum(maximum(_from_end(start, extent), Const(0)), top))
+
+
+def slice_end(b, end, extent, step):
+    """End of a slice, clamped; a symbolic end is expected to stay within a fixed extent."""
+    if isinstance(end, Const) and end.value >= INT_MAX:
+        return extent if step > 0 else simplify(extent - 1)
+    if isinstance(end, Const) and end.value <= -INT_MAX:
+        return Const(0 if step > 0 else -1)
+    end = _from_end(end, extent)
+    if isinstance(extent, Const) and not isinstance(end, Const):
+        b.note(simplify(compare("le", end, extent)), f"a slice ends within {extent}")
+    low = Const(0 if step > 0 else -1)
+    return simplify(minimum(maximum(end, low), extent if step > 0 else extent - 1))
+
+
+@op("Pad")
+def pad(node, b):
+    x = b.arg(0)
+    amounts = ([Const(p) for p in node.attrs["pads"]] if "pads" in node.attrs
+               else b.elements(b.arg(1)))
+    before, after = _borders(b, x.rank, amounts)
+    shape = [simplify(p + d + q) for p, d, q in zip(before, x.shape, after)]
+    if any(isinstance(n, Load) for d in shape for n in walk(d)):
+        shape = b.declared(rank=x.rank)
+    mode = node.attr("mode", "constant")
+    if mode == "constant":
+        fill = b.arg(2) or b.scalar_val(node.attr("value", 0), x.dtype)
+
+        def body(index):
+            inner = [simplify(i - p) for i, p in zip(index, before)]
+            conds = guards(inner, x.shape)
+            value = b.at(x, inner)
+            return value if conds is None else Where(conds, value,
+                                                     b.at(fill, (Const(0),) * fill.rank))
+        return b.map(shape, body, [x, fill])
+    if mode not in _BORDERS:
+        raise b.unsupported(f"Pad mode {mode!r}", f"use constant, {', '.join(_BORDERS)}")
+    return b.move(x, shape, lambda index: [
+        i if same(p, Const(0)) and same(d, e) else _BORDERS[mode](simplify(i - p), d)
+        for i, p, d, e in zip(index, before, x.shape, shape)])
+
+
+def _borders(b, rank, amounts):
+    """(amount before, amount after) per dimension; axes that are data pick their dimension."""
+    v = b.arg(3)
+    axes = list(map(Const, range(rank))) if v is None else b.elements(v)
+    if len(amounts) != 2 * len(axes):
+        raise b.bad(f"{len(amounts)} pads for {len(axes)} axes")
+    before, after = [Const(0)] * rank, [Const(0)] * rank
+    for k, axis in enumerate(axes):
+        if isinstance(axis, Const):
+            a = b.axis(axis.value, rank)
+            before[a], after[a] = amounts[k], amounts[k + len(axes)]
+            continue
+        for a in range(rank):
+            here = axis_is(axis, a, rank)
+            before[a] = Where(here, amounts[k], before[a])
+            after[a] = Where(here, amounts[k + len(axes)], after[a])
+    return before, after
+
+
+def _reflect(i, d):
+    i = Where(compare("lt", i, Const(0)), 0 - i, i)
+    return Where(compare("ge", i, d), d * 2 - 2 - i, i)
+
+
+_BORDERS = {"edge": lambda i, d: minimum(maximum(i, Const(0)), d - 1),
+            "reflect": _reflect, "wrap": lambda i, d: i % d}
+
+
+@op("CenterCropPad", since=18)
+def center_crop_pad(node, b):
+    """Along every axis the middle of a longer input, or a shorter one amid zeros."""
+    x = b.arg(0)
+    axes = [b.axis(a, x.rank) for a in node.attr("axes", range(x.rank))]
+    wanted = b.elements(b.arg(1))
+    if len(wanted) != len(axes):
+        raise b.bad(f"{len(wanted)} extents for {len(axes)} axes")
+    shape = list(x.shape)
+    for a, d in zip(axes, wanted):
+        shape[a] = d
+    if any(isinstance(n, Load) for d in wanted for n in walk(d)):
+        shape = list(map(as_expr, b.declared(rank=x.rank)))
+    zero = b.scalar_val(0, x.dtype)
+
+    def body(index):
+        # before a longer input half of what is cut, rounded down; before a shorter one half of
+        # what is added: both are the difference halved toward zero
+        inner = [i if same(d, n) else simplify(i + _half(d - n))
+                 for i, d, n in zip(index, x.shape, shape)]
+        conds = guards(inner, x.shape)
+        return b.at(x, inner) if conds is None else Where(conds, b.at(x, inner), b.at(zero, ()))
+    return b.map(shape, body, [x])
+
+
+def _half(e):
+    """Halved toward zero."""
+    return simplify(Where(compare("lt", e, Const(0)), Const(0) - (Const(0) - e) // 2, e // 2))

@@ -1,0 +1,104 @@
+"""Val: a tensor while a Program is built.  It is a numpy constant, a shape value computed from
+symbols and axes (no memory behind it), or a buffer."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aotc.ir.dtypes import DTYPES, INDEX
+from aotc.ir.expr import Cast, Const
+from aotc.ir.program import static_shape
+from aotc.ir.simplify import simplify
+
+SMALL = 64  # elements up to which integer constants are known element by element
+_AFFINE_MAX = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Val:
+    """Exactly one of ``array`` (constant), ``fn`` (index tuple -> expression) and ``buffer`` (name)
+    is set.  ``shape`` has one index expression per dimension; ``name`` is the ONNX tensor name."""
+
+    shape: tuple
+    dtype: str
+    array: object = None
+    fn: object = None
+    buffer: str = ""
+    name: str = ""
+
+    @property
+    def rank(self):
+        return len(self.shape)
+
+    @property
+    def size(self):
+        """Number of elements, or None if the shape is symbolic."""
+        dims = static_shape(self.shape)
+        return None if dims is None else int(np.prod(dims, dtype=np.int64))
+
+    def __str__(self):
+        from aotc.frontend.graph import show_type
+        return show_type((self.dtype, self.shape))
+
+
+def is_one(dim):
+    """True if an extent is the constant 1."""
+    return isinstance(dim, Const) and dim.value == 1
+
+
+class Affine:
+    """Integer (or uniform bool) arrays that are ``base + sum(step_k * i_k)``, recognised once."""
+
+    def __init__(self):
+        self.memo = {}  # id(array) -> (array, {fixed indices: row or None})
+
+    def row(self, array, fixed):
+        """(base, steps of the dimensions not fixed) of ``array[fixed]``, or None."""
+        rows = self.memo.setdefault(id(array), (array, {}))[1]  # holding it keeps its id its own
+        key = tuple(None if isinstance(f, slice) else f for f in fixed)
+        if key not in rows:
+            rows[key] = _affine(array[fixed])
+        return rows[key]
+
+
+def _affine(a):
+    if a.size == 0 or a.size > _AFFINE_MAX:
+        return None
+    base = a[(0,) * a.ndim]
+    if a.dtype.kind == "b":
+        return (bool(base), (0,) * a.ndim) if (a == base).all() else None
+    model, steps = np.full(a.shape, base, np.int64), []
+    for k, d in enumerate(a.shape):
+        second = tuple(1 if j == k else 0 for j in range(a.ndim))
+        step = int(a[second]) - int(base) if d > 1 else 0
+        if abs(step) >= 1 << 40:  # no index: sentinels such as INT64_MAX
+            return None
+        steps.append(step)
+        model += (np.arange(d, dtype=np.int64) * step).reshape([-1 if j == k else 1
+                                                                for j in range(a.ndim)])
+    return (int(base), tuple(steps)) if np.array_equal(model, a) else None
+
+
+def const_at(affine, array, dtype, index):
+    """Element ``index`` of a constant as an expression without a load, or None if it has none.
+    Floats only when the element itself is known; NaN never, since it does not equal itself."""
+    fixed = tuple(i.value if isinstance(i, Const) else 0 if d == 1 else slice(None)
+                  for i, d in zip(index, array.shape))
+    if not any(isinstance(f, slice) for f in fixed):
+        value = array[fixed].item()
+        return None if value != value else Const(value, dtype)
+    if DTYPES[dtype].kind == "f" or dtype == "u64":
+        return None
+    row = affine.row(array, fixed)
+    if row is None:
+        return None
+    base, steps = row
+    if not any(steps):
+        return Const(base, dtype)
+    free = [i for i, f in zip(index, fixed) if isinstance(f, slice)]
+    e = Const(base)
+    for i, s in zip(free, steps):
+        e = e + i * s
+    e = simplify(e)
+    return e if dtype == INDEX else Cast(dtype, e)
+

@@ -1,0 +1,79 @@
+"""Categories, recognised from the structure of index expressions (never from an operator).
+
+map: no fold.  move: a map that only loads.  contraction: sum of a product of two factors with an
+axis that only one of them has.  window: a fold whose loads mix output and reduction axes in one
+index.  reduction: every other fold.  ``loops`` is not a category of programs but the row that
+runs anything.
+"""
+
+from dataclasses import dataclass
+
+from aotc.ir.expr import Binary, Const, Expr, Load, Where, axes_of, walk
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The two factors of a sum of products, sorted by which axes they hold.
+
+    a, b: the factors (``b`` is the one the lane axis belongs to); batch: output axes in both;
+    m: only in ``a``; n: only in ``b``; idle: output axes in neither; k: all reduction axes.
+    """
+
+    a: Expr
+    b: Expr
+    batch: tuple
+    m: tuple
+    n: tuple
+    k: tuple
+
+
+def factor_pairs(axes, raxes, fold, body):
+    """Both orientations of a sum of products in which the lane operand has axes of its own and
+    every reduction axis occurs in both factors.  Empty if it is none."""
+    if fold != "sum" or body.dtype != "f32" or not (isinstance(body, Binary) and body.op == "mul"):
+        return ()
+    out = []
+    for a, b in ((body.a, body.b), (body.b, body.a)):
+        in_a, in_b = axes_of(a), axes_of(b)
+        if not all(r in in_a and r in in_b or r.extent == Const(1) for r in raxes):
+            continue
+        n = tuple(x for x in axes if x in in_b and x not in in_a)
+        if not n or not isinstance(_core(b), Load):
+            continue
+        m = tuple(x for x in axes if x in in_a and x not in in_b)
+        batch = tuple(x for x in axes if x not in n and x not in m)
+        if not m and any(x.extent != Const(1) for x in batch):
+            continue  # no reuse of the lane operand: depthwise is a window, a dot a reduction
+        out.append(Factors(a, b, batch, m, n, tuple(raxes)))
+    return tuple(out)
+
+
+def _core(e):
+    """The Load below a zero-filling guard."""
+    return e.a if isinstance(e, Where) and is_zero(e.b) else e
+
+
+def is_zero(e):
+    return isinstance(e, Const) and e.value == 0
+
+
+def category(axes, raxes, fold, body, values=()):
+    """Category name of a stage; ``values`` are its outputs' expressions."""
+    if fold == "none":
+        return "move" if all(_is_move(v) for v in values or (body,)) else "map"
+    if factor_pairs(axes, raxes, fold, body):
+        return "contraction"
+    red = set(raxes)
+    for n in walk(body):
+        if isinstance(n, Load):
+            for i in n.index:
+                found = axes_of(i)
+                if found & red and found - red:
+                    return "window"
+    return "reduction"
+
+
+def _is_move(e):
+    if isinstance(e, Where):
+        return _is_move(e.a) and _is_move(e.b)
+    return isinstance(e, (Load, Const))

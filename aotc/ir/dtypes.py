@@ -1,0 +1,54 @@
+"""Element types: one row each.  A dtype is its short name (``"f32"``) everywhere in aotc.
+
+f16 is a dtype of storage: expressions load it, store it and convert it to and from other dtypes,
+but never compute in it (its C type holds the bits).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """One element type: ``size`` in bytes, ``c`` its C11 name, ``kind`` one of f, i, u, b."""
+
+    name: str
+    numpy: np.dtype
+    c: str
+    size: int
+    kind: str
+
+
+_ROWS = (
+    DType("f64", np.dtype("float64"), "double", 8, "f"),
+    DType("f32", np.dtype("float32"), "float", 4, "f"),
+    DType("i64", np.dtype("int64"), "int64_t", 8, "i"),
+    DType("i32", np.dtype("int32"), "int32_t", 4, "i"),
+    DType("i16", np.dtype("int16"), "int16_t", 2, "i"),
+    DType("i8", np.dtype("int8"), "int8_t", 1, "i"),
+    DType("u64", np.dtype("uint64"), "uint64_t", 8, "u"),
+    DType("u32", np.dtype("uint32"), "uint32_t", 4, "u"),
+    DType("u16", np.dtype("uint16"), "uint16_t", 2, "u"),
+    DType("u8", np.dtype("uint8"), "uint8_t", 1, "u"),
+    DType("bool", np.dtype("bool"), "uint8_t", 1, "b"),
+    DType("f16", np.dtype("float16"), "uint16_t", 2, "f"),
+)
+DTYPES = {row.name: row for row in _ROWS}
+INDEX = "i64"  # the dtype of every index, extent and loop variable
+
+
+def dtype_of(array):
+    """Name of the dtype of a numpy array; KeyError if aotc has no such dtype."""
+    for row in _ROWS:
+        if row.numpy == array.dtype:
+            return row.name
+    raise KeyError(str(array.dtype))
+
+
+def is_float(dtype):
+    return DTYPES[dtype].kind == "f"
+
+
+def is_int(dtype):
+    return DTYPES[dtype].kind in "iu"

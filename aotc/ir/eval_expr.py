@@ -1,0 +1,327 @@
+"""Expressions over a box of index points, in numpy: the inner half of the oracle (evaluate.py).
+
+Every axis is an ``arange`` along its own dimension, so the value of an expression is an array
+that broadcasts over the box; a sub-expression only has extent along the axes it depends on.
+``Where`` is lazy in effect: a branch is evaluated under the mask of the points that take it,
+faults count only on those points, and indices of the others are clipped.
+"""
+
+import math
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from aotc.errors import FaultError
+from aotc.ir.dtypes import DTYPES, INDEX, is_float
+from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, show
+from aotc.ir.simplify import simplify
+
+
+class Guard:
+    """The points at which an expression is really evaluated (mask None: all of them), with the
+    values already known there.  What holds for a parent holds for its children."""
+
+    def __init__(self, mask=None, parent=None):
+        self.mask, self.parent, self.memo = mask, parent, {}
+
+    def find(self, e):
+        guard = self
+        while guard is not None:
+            if e in guard.memo:
+                return guard.memo[e]
+            guard = guard.parent
+        return None
+
+    def narrowed(self, cond):
+        return Guard(cond if self.mask is None else self.mask & cond, self)
+
+    def active(self, flags):
+        return flags if self.mask is None else flags & self.mask
+
+
+class Scope:
+    """Where an expression is evaluated: ``ranges`` maps each Axis to (lo, size) in the order of
+    the dimensions, ``read(buffer)`` gives an array or (array, index of its first element),
+    ``syms`` and ``variables`` map names to values, ``wide`` computes every float in f64."""
+
+    def __init__(self, ranges, read, syms, variables=None, wide=False, origin=()):
+        self.ranges, self.read, self.syms = ranges, read, syms
+        self.variables, self.wide, self.origin = variables or {}, wide, origin
+        self.top = Guard()
+        self.grid = {}
+        for k, (axis, (lo, size)) in enumerate(ranges.items()):
+            shape = [1] * len(ranges)
+            shape[k] = size
+            self.grid[axis] = np.arange(lo, lo + size, dtype=np.int64).reshape(shape)
+
+    def dtype(self, name):
+        return np.dtype(np.float64) if self.wide and is_float(name) else DTYPES[name].numpy
+
+    def value(self, e, guard=None):
+        """Array of ``e``, broadcastable over the ranges, in ``self.dtype(e.dtype)``."""
+        guard = guard or self.top
+        out = guard.find(e)
+        if out is None:
+            out = guard.memo[e] = _EVAL[type(e)](self, e, guard)
+        return out
+
+    def fault(self, what):
+        where = f" (from {', '.join(self.origin)})" if self.origin else ""
+        return FaultError(f"{what}{where}")
+
+
+# ---------------------------------------------------------------- leaves and operators
+
+def _const(scope, e, guard):
+    return np.asarray(e.value, dtype=scope.dtype(e.dtype))
+
+
+def _axis(scope, e, guard):
+    if e not in scope.grid:
+        raise scope.fault(f"axis {e.name} is not bound")
+    return scope.grid[e]
+
+
+def _sym(scope, e, guard):
+    return np.asarray(scope.syms[e.name], dtype=np.int64)
+
+
+def _var(scope, e, guard):
+    return np.asarray(scope.variables[e.name])
+
+
+def _cast(scope, e, guard):
+    x, to = scope.value(e.x, guard), DTYPES[e.dtype].numpy
+    if to.kind == "b":
+        return x != 0
+    if to.kind in "iu":
+        if x.dtype.kind == "f":
+            x = _truncated(x, "i32" if to.itemsize < 4 or e.dtype == "i32" else "i64",
+                           e.dtype == "u64")
+        return x.astype(to)
+    return x.astype(to).astype(scope.dtype(e.dtype))
+
+
+def _truncated(x, dtype, unsigned):
+    """Floats toward zero; the least number of ``dtype`` for NaN and where it does not fit.
+    ``unsigned``: above it, the numbers up to 2**64 fit too."""
+    x = np.trunc(x)
+    info = np.iinfo(DTYPES[dtype].numpy)
+    fits = (x >= info.min) & (x < float(info.max + 1))
+    out = np.where(fits, x, 0).astype(info.dtype)
+    out[~fits] = info.min
+    if unsigned:
+        high = (x >= 2.0**63) & (x < 2.0**64)
+        out = out.astype(np.uint64)
+        out[high] = x[high].astype(np.uint64)
+    return out
+
+
+def _in_f64(fn):
+    """Transcendental functions go through f64 and are rounded once: correct to half a unit."""
+    def apply(x):
+        return fn(x.astype(np.float64)).astype(x.dtype)
+    return apply
+
+
+def _erf(x):
+    flat = map(math.erf, np.ravel(x).tolist())
+    return np.fromiter(flat, np.float64, np.size(x)).reshape(np.shape(x))
+
+
+_UNARY = {
+    "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil,
+    "round": np.rint, "sign": np.sign, "not": np.logical_not, "isnan": np.isnan,
+    "isinf": np.isinf, "erf": _in_f64(_erf),
+    **{name: _in_f64(getattr(np, "arc" + name[1:] if name[0] == "a" else name))
+       for name in ("exp", "log", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+                    "cosh", "asinh", "acosh", "atanh")}}
+
+
+def _unary(scope, e, guard):
+    x = scope.value(e.x, guard)
+    if e.op in ("bits", "float"):
+        seen = np.ascontiguousarray(x.astype(DTYPES[e.x.dtype].numpy)).view(DTYPES[e.dtype].numpy)
+        return seen.reshape(x.shape).astype(scope.dtype(e.dtype))
+    if e.op in ("floor", "ceil", "round") and x.dtype.kind in "iu":
+        return x
+    return np.asarray(_UNARY[e.op](x))
+
+
+def _div(a, b):
+    """Integers truncate toward zero; by zero they give 0, as in numpy."""
+    if a.dtype.kind == "f":
+        return a / b
+    q = a // b
+    return (q + ((q < 0) & (q * b != a))).astype(a.dtype)
+
+
+def _mod(a, b):
+    """Floor modulo for integers, C ``fmod`` for floats."""
+    return np.fmod(a, b) if a.dtype.kind == "f" else np.mod(a, b)
+
+
+def _floordiv(a, b):
+    return np.floor(a / b) if a.dtype.kind == "f" else a // b
+
+
+def _pow(a, b):
+    if a.dtype.kind == "f":
+        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+    whole = np.power(a, np.maximum(b, 0))
+    inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0))
+    return np.where(b < 0, inverse, whole).astype(a.dtype)
+
+
+_BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "floordiv": _floordiv,
+    "mod": _mod, "min": np.minimum, "max": np.maximum, "pow": _pow, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal}
+
+
+def _binary(scope, e, guard):
+    a, b = scope.value(e.a, guard), scope.value(e.b, guard)
+    if e.op == "checked":
+        bad = guard.active((a < 0) | (a >= b))
+        if np.any(bad):
+            seen = np.broadcast_to(a, np.shape(bad))[bad].flat[0]
+            raise scope.fault(f"index out of range: {show(e.a)} is {seen}, "
+                              f"must be in 0..{int(np.max(b)) - 1}")
+        return a
+    if a.dtype.kind == "b" and e.op in ("sub", "neg"):
+        raise TypeError(f"{e.op} is not defined on bool: {show(e)}")
+    return np.asarray(_BINARY[e.op](a, b))
+
+
+def _where(scope, e, guard):
+    cond = scope.value(e.cond, guard)
+    yes, no = guard.active(cond), guard.active(~cond)
+    if not np.any(no):
+        return scope.value(e.a, guard)
+    if not np.any(yes):
+        return scope.value(e.b, guard)
+    a = scope.value(e.a, guard.narrowed(cond))
+    b = scope.value(e.b, guard.narrowed(~cond))
+    return np.where(cond, a, b)
+
+
+# ---------------------------------------------------------------- loads
+
+def affine(e, syms):
+    """``{Axis: coefficient, None: constant}`` of an index expression that is affine as written
+    (symbols have values), else None."""
+    if isinstance(e, Const):
+        return {None: e.value}
+    if isinstance(e, Sym):
+        return {None: syms[e.name]}
+    if isinstance(e, Axis):
+        return {e: 1, None: 0}
+    if isinstance(e, Unary) and e.op == "neg":
+        return _scaled(affine(e.x, syms), -1)
+    if not isinstance(e, Binary) or e.op not in ("add", "sub", "mul"):
+        return None
+    a, b = affine(e.a, syms), affine(e.b, syms)
+    if a is None or b is None:
+        return None
+    if e.op == "mul":
+        if len(b) == 1:
+            return _scaled(a, b[None])
+        return _scaled(b, a[None]) if len(a) == 1 else None
+    out = dict(a)
+    for k, c in _scaled(b, 1 if e.op == "add" else -1).items():
+        out[k] = out.get(k, 0) + c
+    return out
+
+
+def _scaled(form, factor):
+    return None if form is None else {k: c * factor for k, c in form.items()}
+
+
+def _load(scope, e, guard):
+    source = scope.read(e.buffer)
+    array, first = source if isinstance(source, tuple) else (source, (0,) * source.ndim)
+    view = _strided(scope, e, array, first, guard)
+    if view is None:
+        view = _gather(scope, e, array, first, guard)
+    return view.astype(np.float64) if scope.wide and view.dtype.kind == "f" else view
+
+
+def _strided(scope, e, array, first, guard):
+    """The load as a view without copying, if its map is affine and stays inside; else None."""
+    if any(size == 0 for _, size in scope.ranges.values()) or 0 in array.shape:
+        return None
+    forms = [affine(i, scope.syms) for i in e.index]
+    if any(f is None for f in forms):
+        if not array.flags.c_contiguous or any(first):
+            return None
+        return _linear(scope, e, array, guard)
+    start, strides = [], dict.fromkeys(scope.ranges, 0)
+    for form, extent, stride, base in zip(forms, array.shape, array.strides, first):
+        at = low = high = form[None] - base
+        for axis, c in form.items():
+            if axis is None:
+                continue
+            lo, size = scope.ranges[axis]
+            at, low, high = at + c * lo, low + c * lo, high + c * lo
+            low, high = low + min(0, c * (size - 1)), high + max(0, c * (size - 1))
+            strides[axis] += c * stride
+        if low < 0 or high >= extent:
+            return None
+        start.append(at)
+    if not any(strides.values()):
+        return array[tuple(start)]
+    return _view(scope, array[tuple(slice(s, None) for s in start)], strides)
+
+
+def _view(scope, base, strides):
+    shape = [size if strides[a] else 1 for a, (_, size) in scope.ranges.items()]
+    # the step along an axis of one element is never taken, and may be larger than a pointer
+    steps = [strides[a] if n > 1 else 0 for a, n in zip(scope.ranges, shape)]
+    return as_strided(base, shape, steps, writeable=False)
+
+
+def _linear(scope, e, array, guard):
+    """Reshapes: floor-div and mod indices whose row-major position is affine after all."""
+    known = {a: s for a, (_, s) in scope.ranges.items()}
+    position, stride = Const(0), 1
+    for i, extent in zip(reversed(e.index), reversed(array.shape)):
+        at = scope.value(i, guard)
+        if np.min(at) < 0 or np.max(at) >= extent:
+            return None
+        position, stride = position + i * stride, stride * extent
+    form = affine(simplify(position), scope.syms)
+    if form is None or any(a is not None and a not in known for a in form):
+        return None
+    start = form[None] + sum(c * scope.ranges[a][0] for a, c in form.items() if a is not None)
+    strides = {a: form.get(a, 0) * array.itemsize for a in scope.ranges}
+    return _view(scope, array.reshape(-1)[start:], strides)
+
+
+def _gather(scope, e, array, first, guard):
+    index = []
+    for i, extent, base, dim in zip(e.index, array.shape, first, range(array.ndim)):
+        at = scope.value(i, guard)
+        at = at - base if base else at
+        outside = (at < 0) | (at >= extent)
+        if np.any(outside):
+            bad = guard.active(outside)
+            if np.any(bad):
+                seen = np.broadcast_to(at, bad.shape)[bad].flat[0] + base
+                raise scope.fault(f"index out of range: {show(e)} reads {seen} in dimension "
+                                  f"{dim}, which holds {base}..{base + extent - 1}")
+            at = np.clip(at, 0, max(extent - 1, 0))
+        index.append(at)
+    if array.size == 0:
+        return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in index)), array.dtype)
+    return array[tuple(index)]
+
+
+_EVAL = {Const: _const, Axis: _axis, Sym: _sym, Var: _var, Cast: _cast, Unary: _unary,
+         Binary: _binary, Where: _where, Load: _load}
+
+
+def index_value(e, syms):
+    """Integer value of an index expression without axes (an extent) under ``syms``."""
+    return int(Scope({}, None, syms).value(e)) if e.dtype == INDEX else None

@@ -1,0 +1,354 @@
+"""The one expression language, for values and for indices (grammar: docs/ir.md).
+
+    expr = Const(value, dtype) | Axis(name, extent) | Sym(name, lo, hi) | Var(name, dtype)
+         | Load(buffer, index, dtype) | Cast(dtype, x)
+         | Unary(op, x) | Binary(op, a, b) | Where(cond, a, b)
+
+Nodes are frozen and compare by structure; the hash is computed once.  Integer arithmetic on
+indices is int64 with floor division and floor modulo.  ``a + b`` on expressions builds nodes;
+``simplify`` (simplify.py) brings index arithmetic into normal form.
+"""
+
+from dataclasses import dataclass, fields
+from operator import attrgetter
+
+from aotc.ir.dtypes import INDEX, is_float
+
+ARITH = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "pow",
+         "and", "or", "xor", "shl", "shr", "checked")
+COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+UNARY = ("neg", "abs", "sqrt", "exp", "log", "erf", "tanh", "sin", "cos", "tan", "asin", "acos",
+         "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "round", "sign",
+         "not", "isnan", "isinf", "bits", "float")
+AS_BITS = {"f64": "u64", "f32": "u32", "f16": "u16"}  # bits(x): the bits of a float as an integer
+AS_FLOAT = {u: f for f, u in AS_BITS.items()}  # float(x): the float that has these bits
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
+          "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+          "and": "&", "or": "|", "xor": "^"}
+
+
+class Expr:
+    """Base of all nodes; never instantiated."""
+
+    __slots__ = ()
+
+    def __add__(self, other):
+        return binary("add", self, other)
+
+    def __radd__(self, other):
+        return binary("add", other, self)
+
+    def __sub__(self, other):
+        return binary("sub", self, other)
+
+    def __rsub__(self, other):
+        return binary("sub", other, self)
+
+    def __mul__(self, other):
+        return binary("mul", self, other)
+
+    def __rmul__(self, other):
+        return binary("mul", other, self)
+
+    def __floordiv__(self, other):
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other):
+        return binary("floordiv", other, self)
+
+    def __mod__(self, other):
+        return binary("mod", self, other)
+
+    def __truediv__(self, other):
+        return binary("div", self, other)
+
+    def __neg__(self):
+        return Unary("neg", self)
+
+    def __str__(self):
+        return show(self)
+
+
+def _node(cls):
+    """Frozen dataclass whose structural hash is computed once per object."""
+    cls = dataclass(frozen=True, eq=False, repr=True)(cls)
+    key = cls.__dict__.get("key") or attrgetter(*(f.name for f in fields(cls)))
+
+    def hashed(self):
+        h = self.__dict__.get("_hash")
+        if h is None:
+            h = self.__dict__["_hash"] = hash((cls.__name__, key(self)))
+        return h
+
+    def equal(self, other):
+        if self is other:
+            return True
+        return (type(self) is type(other) and hash(self) == hash(other)
+                and key(self) == key(other))
+
+    cls.__hash__, cls.__eq__ = hashed, equal
+    return cls
+
+
+@_node
+class Const(Expr):
+    """A scalar.  ``value`` is a Python int, float or bool; floats compare by what they print, so
+    that NaN equals itself and -0.0 differs from 0.0."""
+
+    value: object
+    dtype: str = INDEX
+
+    def key(self):
+        """What equality and hash see."""
+        value = self.value
+        return (repr(value) if isinstance(value, float) else value, self.dtype)
+
+    def __post_init__(self):
+        if is_float(self.dtype):
+            object.__setattr__(self, "value", float(self.value))
+        elif self.dtype == "bool":
+            object.__setattr__(self, "value", bool(self.value))
+        else:
+            object.__setattr__(self, "value", int(self.value))
+
+
+@_node
+class Axis(Expr):
+    """A loop variable in 0 .. extent-1; the name is unique within its Compute."""
+
+    name: str
+    extent: Expr
+
+    @property
+    def dtype(self):
+        return INDEX
+
+
+@_node
+class Sym(Expr):
+    """A symbolic extent, known at run time, lo <= value <= hi (both inclusive, lo >= 0)."""
+
+    name: str
+    lo: int = 1
+    hi: int = 2048
+
+    @property
+    def dtype(self):
+        return INDEX
+
+
+@_node
+class Var(Expr):
+    """A local scalar: a fold's state or element, an accumulator, a tile origin."""
+
+    name: str
+    dtype: str = INDEX
+
+
+@_node
+class Load(Expr):
+    """An element of a buffer; ``index`` has one expression per dimension."""
+
+    buffer: str
+    index: tuple
+    dtype: str
+
+
+@_node
+class Cast(Expr):
+    """Conversion as in C, floats to integers truncate toward zero, anything to bool is != 0."""
+
+    dtype: str
+    x: Expr
+
+
+@_node
+class Unary(Expr):
+    op: str
+    x: Expr
+
+    @property
+    def dtype(self):
+        if self.op in ("bits", "float"):
+            return AS_BITS[self.x.dtype] if self.op == "bits" else AS_FLOAT[self.x.dtype]
+        return "bool" if self.op in ("not", "isnan", "isinf") else self.x.dtype
+
+
+@_node
+class Binary(Expr):
+    """``checked(i, n)`` is i, and a fault at run time unless 0 <= i < n."""
+
+    op: str
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self):
+        return "bool" if self.op in COMPARE else self.a.dtype
+
+
+@_node
+class Where(Expr):
+    """a if cond else b; the branch not taken is never evaluated (its loads may be outside)."""
+
+    cond: Expr
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self):
+        return self.a.dtype
+
+
+def as_expr(x):
+    """An int becomes an index constant, an Expr stays itself."""
+    return x if isinstance(x, Expr) else Const(int(x))
+
+
+def binary(op, a, b):
+    """Binary node with Python numbers lifted to the other side's dtype; folds trivial cases."""
+    if not isinstance(a, Expr):
+        a = Const(a, b.dtype if isinstance(b, Expr) else INDEX)
+    if not isinstance(b, Expr):
+        b = Const(b, a.dtype)
+    if a.dtype != b.dtype:
+        raise TypeError(f"{op}: {a} is {a.dtype} but {b} is {b.dtype}")
+    if a.dtype == INDEX:
+        folded = _fold_index(op, a, b)
+        if folded is not None:
+            return folded
+    return Binary(op, a, b)
+
+
+def _fold_index(op, a, b):
+    av, bv = getattr(a, "value", None), getattr(b, "value", None)
+    if av is not None and bv is not None and op in _INT_FOLD and not (
+            op in ("floordiv", "mod") and bv == 0):
+        return Const(_INT_FOLD[op](av, bv))
+    if (op, bv) in (("add", 0), ("sub", 0), ("mul", 1), ("floordiv", 1)):
+        return a
+    if (op, av) in (("add", 0), ("mul", 1)):
+        return b
+    if op == "mul" and 0 in (av, bv) or (op, bv) == ("mod", 1):
+        return Const(0)
+    return None
+
+
+_INT_FOLD = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+             "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}
+
+
+def minimum(a, b):
+    return binary("min", a, b)
+
+
+def maximum(a, b):
+    return binary("max", a, b)
+
+
+def compare(op, a, b):
+    return binary(op, a, b)
+
+
+def all_of(conds):
+    """Conjunction of bool expressions; None if there are none."""
+    out = None
+    for c in conds:
+        out = c if out is None else Binary("and", out, c)
+    return out
+
+
+def children(e):
+    """Direct sub-expressions, in order."""
+    if isinstance(e, Load):
+        return e.index
+    if isinstance(e, (Cast, Unary)):
+        return (e.x,)
+    if isinstance(e, Binary):
+        return (e.a, e.b)
+    if isinstance(e, Where):
+        return (e.cond, e.a, e.b)
+    return ()
+
+
+def with_children(e, kids):
+    """The same node over other children; the same object if nothing changed."""
+    if all(a is b for a, b in zip(children(e), kids)):
+        return e
+    if isinstance(e, Load):
+        return Load(e.buffer, tuple(kids), e.dtype)
+    if isinstance(e, Cast):
+        return Cast(e.dtype, *kids)
+    if isinstance(e, Unary):
+        return Unary(e.op, *kids)
+    if isinstance(e, Binary):
+        return binary(e.op, *kids)
+    return Where(*kids)
+
+
+def rewrite(e, fn, memo=None):
+    """Bottom-up: rebuild children, then ``fn(node)`` returns a new node or None to keep it."""
+    memo = {} if memo is None else memo
+    if e in memo:
+        return memo[e]
+    new = with_children(e, [rewrite(k, fn, memo) for k in children(e)])
+    out = fn(new)
+    memo[e] = new if out is None else out
+    return memo[e]
+
+
+def substitute(e, mapping):
+    """Replace whole nodes (usually Axis or Var) by expressions."""
+    return rewrite(e, mapping.get)
+
+
+def walk(e):
+    """Every distinct node, parents before children."""
+    seen, todo = set(), [e]
+    while todo:
+        n = todo.pop()
+        if n not in seen:
+            seen.add(n)
+            yield n
+            todo.extend(reversed(children(n)))
+
+
+def loads(e):
+    """Distinct Load nodes in a stable order."""
+    return [n for n in walk(e) if isinstance(n, Load)]
+
+
+def uses(e, nodes):
+    """True if any of ``nodes`` occurs in ``e``."""
+    nodes = set(nodes)
+    return any(n in nodes for n in walk(e))
+
+
+def axes_of(e):
+    """Set of Axis nodes that occur in ``e``."""
+    return {n for n in walk(e) if isinstance(n, Axis)}
+
+
+_PREC = {"or": 1, "xor": 1, "and": 2, "lt": 3, "le": 3, "gt": 3, "ge": 3, "eq": 3, "ne": 3,
+         "add": 4, "sub": 4, "mul": 5, "div": 5, "floordiv": 5, "mod": 5}
+
+
+def show(e, prec=0):
+    """Text form: ``t11[n, ic, oh + kh] * W3[oc, ic, kh]``."""
+    if isinstance(e, Const):
+        return repr(e.value) if e.dtype in (INDEX, "bool", "f32") else f"{e.value}:{e.dtype}"
+    if isinstance(e, (Axis, Sym, Var)):
+        return e.name
+    if isinstance(e, Load):
+        return f"{e.buffer}[{', '.join(map(show, e.index))}]"
+    if isinstance(e, Cast):
+        return f"{e.dtype}({show(e.x)})"
+    if isinstance(e, Unary):
+        return f"-{show(e.x, 6)}" if e.op == "neg" else f"{e.op}({show(e.x)})"
+    if isinstance(e, Where):
+        return f"where({show(e.cond)}, {show(e.a)}, {show(e.b)})"
+    if e.op not in _INFIX:
+        return f"{e.op}({show(e.a)}, {show(e.b)})"
+    p = _PREC[e.op]
+    text = f"{show(e.a, p)} {_INFIX[e.op]} {show(e.b, p + 1)}"
+    return f"({text})" if p < prec else text

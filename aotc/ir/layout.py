@@ -1,0 +1,436 @@
+"""Layout: how a stored tensor's elements are placed, as a value.
+
+A layout is a sequence of primitives over a tensor's dimensions (ALT's vocabulary); the stored
+array is row-major over the dimensions that come out.  ``N C H W`` under ``Split(1, (4, 16)),
+Reorder((0, 1, 3, 4, 2))`` prints as ``N C/16 H W C%16``.  The same value rewrites shapes, index
+expressions and numpy arrays, so a schedule, the interpreter and the emitted code cannot disagree.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Const, all_of, as_expr, compare, minimum, show
+from aotc.ir.simplify import lower, same, simplify
+
+
+def _dim(what, dim, rank):
+    if not 0 <= dim < rank:
+        raise ScheduleError(f"layout: {what}: dimension {dim}; legal: 0..{rank - 1}")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Dimension ``dim`` becomes ``len(factors)`` dimensions, outermost first.  One factor may be
+    -1: what the others leave.  The product must be the extent exactly; Pad first if it is not."""
+
+    dim: int
+    factors: tuple
+
+    def resolved(self, extent):
+        known = prod(f for f in self.factors if f != -1)
+        rest = simplify(extent // known) if known > 0 else None
+        bad = [f for f in self.factors if f < 1 and f != -1] or self.factors.count(-1) > 1
+        whole = rest is not None and same(rest * known, extent)
+        if bad or not self.factors or not whole or (-1 not in self.factors
+                                                    and not same(rest, as_expr(1))):
+            raise ScheduleError(f"layout: {self}: factors must multiply to {show(extent)}"
+                                + _split_advice(extent, self.dim, known))
+        return [rest if f == -1 else as_expr(f) for f in self.factors]
+
+    def shape(self, shape):
+        _dim(self, self.dim, len(shape))
+        return shape[:self.dim] + self.resolved(shape[self.dim]) + shape[self.dim + 1:]
+
+    def index(self, index, shape):
+        factors, i, out, inner = self.resolved(shape[self.dim]), index[self.dim], [], as_expr(1)
+        for k in range(len(factors) - 1, -1, -1):
+            at = i // inner
+            out.insert(0, at % factors[k] if k else at)
+            inner = inner * factors[k]
+        return index[:self.dim] + out + index[self.dim + 1:]
+
+    def inverse(self, index, shape):
+        factors, at = self.resolved(shape[self.dim]), as_expr(0)
+        end = self.dim + len(factors)
+        for i, f in zip(index[self.dim:end], factors):
+            at = at * f + i
+        return index[:self.dim] + [at] + index[end:]
+
+    def apply(self, array):
+        return array.reshape(_ints(self.shape(list(map(as_expr, array.shape)))))
+
+    def unapply(self, array, shape):
+        return array.reshape(shape)
+
+    def names(self, names):
+        name, out = names[self.dim], []
+        for k in range(len(self.factors)):
+            inner = prod(self.factors[k + 1:])
+            at = f"{name}/{inner}" if inner != 1 else name
+            out.append(at if k == 0 else f"{at}%{self.factors[k]}")
+        return names[:self.dim] + out + names[self.dim + 1:]
+
+
+def _split_advice(extent, dim, known):
+    value = getattr(extent, "value", None)
+    if value is None or known < 1:
+        return "; a symbolic extent splits only by what provably divides it"
+    legal = [d for d in range(1, min(value, 512) + 1) if value % d == 0]
+    more = -value % known
+    pad = f"; or Pad(dim={dim}, before=0, after={more}) first" if more else ""
+    return f"; inner factors that divide it: {', '.join(map(str, legal))}{pad}"
+
+
+@dataclass(frozen=True)
+class Reorder:
+    """New dimension q is old dimension ``perm[q]``, as in ``numpy.transpose``."""
+
+    perm: tuple
+
+    def check(self, rank):
+        if sorted(self.perm) != list(range(rank)):
+            raise ScheduleError(f"layout: {self}: must be a permutation of 0..{rank - 1}")
+
+    def shape(self, shape):
+        self.check(len(shape))
+        return [shape[p] for p in self.perm]
+
+    def index(self, index, shape):
+        return [index[p] for p in self.perm]
+
+    def inverse(self, index, shape):
+        return [index[self.perm.index(d)] for d in range(len(self.perm))]
+
+    def apply(self, array):
+        self.check(array.ndim)
+        return array.transpose(self.perm)
+
+    def unapply(self, array, shape):
+        return array.transpose(np.argsort(self.perm))
+
+    def names(self, names):
+        return [names[p] for p in self.perm]
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """``count`` dimensions from ``dim`` on become one, row-major."""
+
+    dim: int
+    count: int
+
+    def shape(self, shape):
+        _dim(self, self.dim, len(shape))
+        if not 1 <= self.count <= len(shape) - self.dim:
+            raise ScheduleError(f"layout: {self}: count must be in 1..{len(shape) - self.dim}")
+        end, whole = self.dim + self.count, as_expr(1)
+        for d in shape[self.dim:end]:
+            whole = whole * d
+        return shape[:self.dim] + [simplify(whole)] + shape[end:]
+
+    def index(self, index, shape):
+        end, at = self.dim + self.count, as_expr(0)
+        for i, d in zip(index[self.dim:end], shape[self.dim:end]):
+            at = at * d + i
+        return index[:self.dim] + [at] + index[end:]
+
+    def inverse(self, index, shape):
+        i, out, inner = index[self.dim], [], as_expr(1)
+        for k in range(self.count - 1, -1, -1):
+            at = i // inner
+            out.insert(0, at % shape[self.dim + k] if k else at)
+            inner = inner * shape[self.dim + k]
+        return index[:self.dim] + out + index[self.dim + 1:]
+
+    def apply(self, array):
+        return array.reshape(_ints(self.shape(list(map(as_expr, array.shape)))))
+
+    def unapply(self, array, shape):
+        return array.reshape(shape)
+
+    def names(self, names):
+        end = self.dim + self.count
+        one = names[self.dim] if self.count == 1 else f"({'*'.join(names[self.dim:end])})"
+        return names[:self.dim] + [one] + names[end:]
+
+
+@dataclass(frozen=True)
+class Unfold:
+    """Overlapping tiles: a dimension becomes (tiles, size), tile t starts at ``stride*t``; the
+    last tile's missing tail is zero.  Elements in an overlap are stored more than once."""
+
+    dim: int
+    size: int
+    stride: int
+
+    def tiles(self, extent):
+        """Number of tiles; ScheduleError if the tiles do not cover the dimension."""
+        fits = lower(extent - self.size)
+        if not 1 <= self.stride <= self.size or fits is None or fits < 0:
+            raise ScheduleError(f"layout: {self}: needs 1 <= stride <= size <= {show(extent)}")
+        return simplify((extent - self.size + (self.stride - 1)) // self.stride + 1)
+
+    def shape(self, shape):
+        _dim(self, self.dim, len(shape))
+        tiles = self.tiles(shape[self.dim])
+        return shape[:self.dim] + [tiles, as_expr(self.size)] + shape[self.dim + 1:]
+
+    def index(self, index, shape):
+        i, tiles = index[self.dim], self.tiles(shape[self.dim])
+        t = minimum(i // self.stride, tiles - 1)
+        return index[:self.dim] + [t, i - t * self.stride] + index[self.dim + 1:]
+
+    def inverse(self, index, shape):
+        at = index[self.dim] * self.stride + index[self.dim + 1]
+        return index[:self.dim] + [at] + index[self.dim + 2:]
+
+    def apply(self, array):
+        extent = array.shape[self.dim]
+        tiles = self.tiles(as_expr(extent)).value
+        tail = (tiles - 1) * self.stride + self.size - extent
+        array = np.pad(array, [(0, tail if d == self.dim else 0) for d in range(array.ndim)])
+        rows = np.arange(tiles)[:, None] * self.stride + np.arange(self.size)
+        return np.take(array, rows, axis=self.dim)
+
+    def unapply(self, array, shape):
+        at = np.arange(shape[self.dim])
+        t = np.minimum(at // self.stride, array.shape[self.dim] - 1)
+        before = (slice(None),) * self.dim
+        return array[before + (t, at - t * self.stride)]
+
+    def names(self, names):
+        name = f"{names[self.dim]}|{self.size}"
+        return (names[:self.dim] + [f"{name}/{self.stride}", f"{name}%{self.stride}"]
+                + names[self.dim + 1:])
+
+    def window(self, i, r, length, step=1):
+        """(tile, offset) of the sliding access ``T[step*i + r]``, 0 <= r < length, as index
+        expressions.  Exact only if stride = step * windows per tile: ScheduleError otherwise."""
+        per = (self.size - length) // step + 1
+        if per < 1 or self.stride != step * per:
+            raise ScheduleError(f"layout: {self}: windows of {length} with step {step} need "
+                                f"stride {step * max(per, 1)} for size {max(self.size, length)}")
+        tile = as_expr(i) // per
+        return simplify(tile), simplify(as_expr(i) * step + r - tile * self.stride)
+
+
+def unfold_for_tile(dim, tile, length, step=1, dilation=1):
+    """The Unfold of an input dimension whose tiles feed ``tile`` outputs of a sliding window each
+    (``length`` taps, ``dilation`` apart, outputs ``step`` apart)."""
+    return Unfold(dim, step * (tile - 1) + dilation * (length - 1) + 1, step * tile)
+
+
+@dataclass(frozen=True)
+class Pad:
+    """Zeros before and after; a logical index never names them."""
+
+    dim: int
+    before: int
+    after: int
+
+    def shape(self, shape):
+        _dim(self, self.dim, len(shape))
+        if self.before < 0 or self.after < 0:
+            raise ScheduleError(f"layout: {self}: before and after must be >= 0")
+        whole = simplify(shape[self.dim] + (self.before + self.after))
+        return shape[:self.dim] + [whole] + shape[self.dim + 1:]
+
+    def index(self, index, shape):
+        return index[:self.dim] + [index[self.dim] + self.before] + index[self.dim + 1:]
+
+    def inverse(self, index, shape):
+        return index[:self.dim] + [index[self.dim] - self.before] + index[self.dim + 1:]
+
+    def apply(self, array):
+        self.shape(list(map(as_expr, array.shape)))
+        width = (self.before, self.after)
+        return np.pad(array, [width if d == self.dim else (0, 0) for d in range(array.ndim)])
+
+    def unapply(self, array, shape):
+        inside = slice(self.before, self.before + shape[self.dim])
+        return array[(slice(None),) * self.dim + (inside,)]
+
+    def names(self, names):
+        grown = f"({self.before}+{names[self.dim]}+{self.after})"
+        return names[:self.dim] + [grown] + names[self.dim + 1:]
+
+
+@dataclass(frozen=True)
+class StoreAt:
+    """The tensor lives in a slot that dimension ``dim`` of another tensor ``host`` gains at its
+    end: ``T[i]`` is ``host[.., slot, ..]``.  Must be the last primitive; its methods need the
+    host, so ``Layout`` itself refuses it."""
+
+    host: str
+    dim: int
+
+    def host_shape(self, shape):
+        """Shape of the host with the slot."""
+        _dim(self, self.dim, len(shape))
+        grown = simplify(as_expr(shape[self.dim]) + 1)
+        return tuple(grown if d == self.dim else as_expr(e) for d, e in enumerate(shape))
+
+    def host_index(self, index, host_shape):
+        """Where element ``index`` of the tensor is in the host; host_shape is without the slot."""
+        at = as_expr(host_shape[self.dim])
+        return tuple(index[:self.dim]) + (at,) + tuple(index[self.dim:])
+
+    def store(self, host, array):
+        """The host array with the tensor in its new slot."""
+        if array.shape != host.shape[:self.dim] + host.shape[self.dim + 1:]:
+            raise ScheduleError(f"layout: {self}: a tensor of shape {array.shape} does not fit a "
+                                f"slot of {host.shape}; its shape must be the host's without "
+                                f"dimension {self.dim}")
+        return np.concatenate([host, np.expand_dims(array, self.dim)], self.dim)
+
+    def decouple(self, host):
+        """(host without the slot, tensor)."""
+        host = np.moveaxis(host, self.dim, 0)
+        return np.moveaxis(host[:-1], 0, self.dim), host[-1]
+
+
+_KINDS = {"split": Split, "reorder": Reorder, "fuse": Fuse, "unfold": Unfold, "pad": Pad,
+          "store_at": StoreAt}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A sequence of primitives, applied from left to right to the logical dimensions."""
+
+    primitives: tuple = ()
+
+    def _steps(self, shape):
+        """Every primitive with the shape it is applied to; the last entry is (None, result)."""
+        shape, out = [as_expr(d) for d in shape], []
+        for p in self.primitives:
+            if isinstance(p, StoreAt):
+                raise ScheduleError(f"layout: {p} places a tensor inside {p.host}; use its own "
+                                    "methods together with the host")
+            out.append((p, shape))
+            shape = p.shape(shape)
+        return out + [(None, shape)]
+
+    def shape(self, logical_shape):
+        """Physical shape (tuple of expressions) of a logical shape (ints or expressions).
+        ScheduleError names the primitive that does not fit and what would."""
+        return tuple(self._steps(logical_shape)[-1][1])
+
+    def index(self, logical_index, logical_shape):
+        """Physical index expressions of a logical element (its first place under Unfold)."""
+        index = [as_expr(i) for i in logical_index]
+        for p, shape in self._steps(logical_shape)[:-1]:
+            index = p.index(index, shape)
+        return tuple(simplify(i) for i in index)
+
+    def inverse_index(self, physical_index, logical_shape):
+        """Logical index expressions of a physical place; meaningless where ``inside`` is false."""
+        return self._inverse(physical_index, logical_shape)[0]
+
+    def inside(self, physical_index, logical_shape):
+        """Condition under which a physical place holds an element and not padding; None if
+        every place does.  A packing is ``Where(inside, Load(x, inverse_index), 0)``."""
+        return all_of(self._inverse(physical_index, logical_shape)[1])
+
+    def _inverse(self, physical_index, logical_shape):
+        index, conds = [as_expr(i) for i in physical_index], []
+        for p, shape in reversed(self._steps(logical_shape)[:-1]):
+            index = p.inverse(index, shape)
+            if isinstance(p, (Pad, Unfold)):
+                at = simplify(index[p.dim])
+                both = (compare("ge", at, 0), compare("lt", at, shape[p.dim]))
+                conds = [c for c in map(simplify, both) if c != Const(True, "bool")] + conds
+        return tuple(simplify(i) for i in index), conds
+
+    def apply(self, array):
+        """The stored array of a logical numpy array (C-contiguous)."""
+        self._steps(array.shape)
+        for p in self.primitives:
+            array = p.apply(array)
+        return np.asarray(array, order="C")  # keeps rank 0
+
+    def unapply(self, array, logical_shape):
+        """The logical array of a stored one; inverse of ``apply``."""
+        steps = self._steps(logical_shape)
+        if array.shape != _ints(steps[-1][1]):
+            raise ScheduleError(f"layout {self}: stored shape is {array.shape}, expected "
+                                f"{_ints(steps[-1][1])}")
+        for p, shape in reversed(steps[:-1]):
+            array = p.unapply(array, _ints(shape))
+        return np.asarray(array, order="C")  # keeps rank 0
+
+    def then(self, other):
+        """This layout followed by the primitives of another."""
+        return Layout(self.primitives + other.primitives)
+
+    @property
+    def is_identity(self):
+        """True if no primitive moves anything."""
+        return all(_idle(p) for p in self.primitives)
+
+    def permutation(self, rank=None):
+        """The transposition it amounts to, as in ``numpy.transpose``; None if it does more.
+        The identity gives ``range(rank)``, or () if no rank is given."""
+        live = [p for p in self.primitives if not _idle(p)]
+        if not all(isinstance(p, Reorder) for p in live):
+            return None
+        perm = tuple(range(rank if rank is not None else len(live[0].perm) if live else 0))
+        for p in live:
+            perm = tuple(perm[q] for q in p.perm)
+        return perm
+
+    def text(self, names):
+        """``N C/16 H W C%16`` for the given dimension names."""
+        names = list(names)
+        for p in self.primitives:
+            if isinstance(p, StoreAt):
+                return f"{' '.join(names)} in {p.host} at dimension {p.dim}"
+            names = p.names(names)
+        return " ".join(names)
+
+    def __str__(self):
+        return ", ".join(map(str, self.primitives)) or "row-major"
+
+    def to_json(self):
+        """Plain data: ``(("split", 1, (4, 16)), ("reorder", (0, 1, 3, 4, 2)))``."""
+        kinds = {cls: kind for kind, cls in _KINDS.items()}
+        return tuple((kinds[type(p)],) + tuple(vars(p).values()) for p in self.primitives)
+
+    @staticmethod
+    def from_json(data):
+        """Inverse of ``to_json``; lists and tuples are alike.  ScheduleError on anything else."""
+        return Layout(tuple(_primitive(row) for row in data))
+
+
+def compose(*layouts):
+    """One layout that does all of them, left to right."""
+    return Layout(tuple(p for layout in layouts for p in layout.primitives))
+
+
+def _primitive(row):
+    kind, *args = row if isinstance(row, (list, tuple)) and row else (row,)
+    cls = _KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ScheduleError(f"layout: unknown primitive {kind!r}; known: {', '.join(_KINDS)}")
+    names = list(cls.__dataclass_fields__)
+    args = [tuple(a) if isinstance(a, list) else a for a in args]
+    wanted = {"factors": tuple, "perm": tuple, "host": str}
+    flat = [x for a in args for x in (a if isinstance(a, tuple) else () if isinstance(a, str)
+                                      else (a,))]
+    if len(args) != len(names) or not all(type(x) is int for x in flat) or not all(
+            isinstance(a, wanted.get(n, int)) for n, a in zip(names, args)):
+        raise ScheduleError(f"layout: {kind} takes ({', '.join(names)}), got {args}")
+    return cls(*args)
+
+
+def _idle(p):
+    return ((isinstance(p, Reorder) and list(p.perm) == sorted(p.perm))
+            or (isinstance(p, Fuse) and p.count == 1)
+            or (isinstance(p, Split) and len(p.factors) == 1)
+            or (isinstance(p, Pad) and p.before == p.after == 0))
+
+
+def _ints(shape):
+    return tuple(d if isinstance(d, int) else d.value for d in shape)

@@ -1,0 +1,272 @@
+"""Plan: the C functions with explicit loops, the arena with offsets, the call order.
+
+In a Plan every Load has exactly one index: the element offset from the buffer's base pointer
+(layouts are already applied), and loops run over Axis nodes printed as C variables.
+
+    plan    = Plan(name, target, syms, checks, places, slots, kernels, weights)
+    kernel  = Kernel(name, title, origin, tiles, let, scratch, stages)
+    stage   = Nest | Contract | Unrolled
+    range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
+"""
+
+from dataclasses import dataclass, field
+
+from aotc.ir.expr import Const, Expr, show
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stored buffer lives.
+
+    storage: input | output (the caller's memory, ``index`` = position in the model's list),
+    weights (``offset`` bytes into the weights image), arena (``offset`` bytes into arena slot
+    ``slot``).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple
+    storage: str
+    elements: Expr
+    offset: int = 0
+    slot: int = 0
+    index: int = 0
+    onnx: str = ""
+
+    def __str__(self):
+        where = {"arena": f"arena slot {self.slot} + {self.offset}",
+                 "weights": f"weights + {self.offset}"}.get(self.storage,
+                                                            f"{self.storage} {self.index}")
+        return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}] at {where}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """``for axis in lo..hi`` (hi exclusive); lo and hi may be min/max expressions."""
+
+    axis: Expr
+    lo: Expr
+    hi: Expr
+
+    def __str__(self):
+        return f"{self.axis} in {show(self.lo)}..{show(self.hi)}"
+
+
+@dataclass(frozen=True)
+class Put:
+    """Store ``value`` to element ``offset`` of ``buffer``, where ``guard`` holds (None: always)."""
+
+    buffer: str
+    offset: Expr
+    value: Expr
+    guard: object = None
+
+    def __str__(self):
+        cond = f"if {show(self.guard)}: " if self.guard is not None else ""
+        return f"{cond}{self.buffer}[{show(self.offset)}] = {show(self.value)}"
+
+
+@dataclass(frozen=True)
+class Let:
+    """The name ``var`` stands for ``value`` from here on."""
+
+    var: Expr
+    value: Expr
+
+    def __str__(self):
+        return f"{self.var.name} = {show(self.value)}"
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops over ``ranges``; if there is a fold, inner loops over ``reduce`` fold ``body`` into
+    ``acc`` (a Var that ``puts`` use).  ``vector`` names the axis whose loop runs over lanes
+    ("" = scalar, the ``loops`` row): an axis of ``ranges`` or of ``reduce``.
+    ``lanes`` is the vector length in elements.  ``block`` > 1 computes that many neighbouring
+    steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.
+    """
+
+    row: str
+    ranges: tuple
+    reduce: tuple
+    fold: object
+    acc: tuple
+    body: Expr
+    puts: tuple
+    vector: str = ""
+    lanes: int = 1
+    block: int = 1
+    block_axis: str = ""
+    taps: str = ""
+
+    def lines(self):
+        out = [f"for {r} {{" for r in self.ranges]
+        if self.fold != "none":
+            out += [f"fold {self.fold} over {', '.join(map(str, self.reduce))}: "
+                    f"{', '.join(a.name for a in self.acc)} <- {show(self.body)}"]
+        mark = f" vector {self.vector}:{self.lanes}" if self.vector else ""
+        mark += f" block {self.block_axis}:{self.block}" if self.block > 1 else ""
+        return [f"nest {self.row}{mark}"] + out + [str(p) for p in self.puts]
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """Loops over ``ranges``, the last one over vector lanes (its axis is named ``vector``), around
+    the straight-line statements ``body`` (Let | Put, in order).  ``flags``: (Var, condition) pairs,
+    the same for all lanes."""
+
+    row: str
+    ranges: tuple
+    flags: tuple
+    body: tuple
+    vector: str
+    lanes: int
+
+    @property
+    def puts(self):
+        return tuple(s for s in self.body if isinstance(s, Put))
+
+    def lines(self):
+        return [f"unrolled {self.row} vector {self.vector}:{self.lanes}"] + [
+            f"for {r} {{" for r in self.ranges] + [
+            f"{v.name} = {show(c)}" for v, c in self.flags] + [str(s) for s in self.body]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How a contraction reads one operand.
+
+    mode ``rows`` (A): element (m, tap, k) is ``buffer[offset + k*stride]``; where ``guard`` is
+    false the row reads zeros.  mode ``panel`` (B): packed panels, ``offset`` is the panel's first
+    element, k-step ``stride`` elements.  mode ``direct`` (B): ``buffer[offset + k*stride + n]``.
+    mode ``packed`` (A or B): ``value`` is evaluated into scratch ``buffer`` first.
+    ``tap`` is the panel's step from one tap to the next (direct B: an expression in the taps).
+    """
+
+    mode: str
+    buffer: str
+    offset: Expr
+    stride: Expr
+    guard: object = None
+    value: object = None
+    tap: object = None
+
+
+@dataclass(frozen=True)
+class Contract:
+    """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in MR x NR register tiles.
+
+    outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
+    taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
+    """
+
+    row: str
+    template: str
+    mr: int
+    nv: int
+    lanes: int
+    outer: tuple
+    m: tuple
+    n: Range
+    taps: tuple
+    k: Range
+    a: Operand
+    b: Operand
+    acc: Expr
+    puts: tuple
+    note: str = ""
+
+    def lines(self):
+        out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}"]
+        out += [f"for {r} {{" for r in self.outer]
+        out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
+                f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
+        for name, x in (("A", self.a), ("B", self.b)):
+            out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
+        return out + [str(p) for p in self.puts]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A per-worker buffer in the slab: ``elements`` of ``dtype`` at byte ``offset``."""
+
+    name: str
+    dtype: str
+    elements: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One C function: ``for tile in begin..end``: bind ``let`` (tile origins, box ends), then run
+    the stages in order.  ``tiles`` is the number of independent work items, ``threads`` those that
+    share each of them (0: one does).  ``flops`` and ``bytes``: what one call computes and must at
+    least move (for profiles only)."""
+
+    name: str
+    title: str
+    origin: tuple
+    tiles: Expr
+    let: tuple
+    scratch: tuple
+    stages: tuple
+    reads: tuple
+    writes: tuple
+    flops: Expr = Const(0)
+    bytes: Expr = Const(0)
+    threads: int = 0
+
+    @property
+    def slab_bytes(self):
+        """Bytes of scratch one worker needs, rounded up to 64."""
+        from aotc.ir.dtypes import DTYPES
+        end = max((s.offset + s.elements * DTYPES[s.dtype].size for s in self.scratch), default=0)
+        return (end + 63) // 64 * 64
+
+    def __str__(self):
+        out = [f"{self.name}: {self.title}", f"  for tile in 0..{show(self.tiles)} parallel {{"]
+        out += [f"    {v} = {show(e)}" for v, e in self.let]
+        for s in self.stages:
+            out += ["    " + line for line in s.lines()]
+        return "\n".join(out)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything the emitter needs.  ``slots``: byte sizes of the arena's slots (expressions in
+    the symbols; one slot with fixed offsets when all shapes are static).  ``kernels`` are in call
+    order.  ``weights`` is the image: (place name, numpy array in physical order) pairs."""
+
+    name: str
+    target: str
+    syms: tuple
+    checks: tuple
+    places: tuple
+    slots: tuple
+    kernels: tuple
+    weights: tuple = field(default=(), hash=False, repr=False)
+
+    def place(self, name):
+        for p in self.places:
+            if p.name == name:
+                return p
+        raise KeyError(name)
+
+    @property
+    def slab_bytes(self):
+        return max((k.slab_bytes for k in self.kernels), default=0)
+
+    @property
+    def weights_bytes(self):
+        return max((p.offset + a.nbytes for p, (_, a) in zip(self._weight_places, self.weights)),
+                   default=0)
+
+    @property
+    def _weight_places(self):
+        return [self.place(n) for n, _ in self.weights]
+
+    def __str__(self):
+        out = [f"plan {self.name} for {self.target}"]
+        out += [f"  slot {i}: {show(s)} bytes" for i, s in enumerate(self.slots)]
+        out += [f"  {p}" for p in self.places]
+        return "\n".join(out + [str(k) for k in self.kernels])

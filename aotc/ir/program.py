@@ -1,0 +1,262 @@
+"""Program: what is computed, as mathematics.  Grammar and examples: docs/ir.md.
+
+    program = Program(name, inputs, outputs, consts, buffers, steps)
+    step    = Compute | LibCall        in topological order, each Buffer written once
+    compute = Compute(outs, axes, raxes, fold, body, acc, origin)
+
+``Compute`` means: for every point of ``axes``, fold ``body`` over ``raxes``; the result is
+element ``[axes]`` of the output buffer, so a buffer's shape is the extents of ``axes``.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from aotc.ir.dtypes import DTYPES, dtype_of
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Sym, Unary, Var, loads, show, walk
+from aotc.ir.simplify import same, simplify
+
+FOLDS = ("none", "sum", "prod", "max", "min")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor: logical shape (index expressions without axes), dtype and role.
+
+    role: input | output | const | temp.  ``onnx`` keeps the original tensor name.
+    """
+
+    name: str
+    shape: tuple
+    dtype: str
+    role: str = "temp"
+    onnx: str = ""
+
+    def __str__(self):
+        return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction with several states (argmax, Welford, online softmax).
+
+    states: ((name, dtype), ...); init, update: one expression per state.  ``update`` may use
+    ``Var(state)``, ``Var("x", dtype of body)`` for the element and the compute's raxes.
+    One output buffer per state.  All updates see the states from before the step.
+    """
+
+    states: tuple
+    init: tuple
+    update: tuple
+
+    def __str__(self):
+        names = ", ".join(n for n, _ in self.states)
+        return f"fold({names} = {', '.join(map(show, self.init))}; " \
+               f"{', '.join(map(show, self.update))})"
+
+
+@dataclass(frozen=True)
+class Compute:
+    """One tensor expression.  ``acc`` is the dtype the fold accumulates in ("" = body's).
+
+    origin: names of the ONNX nodes it came from, for comments, profiles and errors.
+    """
+
+    outs: tuple
+    axes: tuple
+    raxes: tuple
+    fold: object
+    body: Expr
+    acc: str = ""
+    origin: tuple = ()
+
+    @property
+    def out(self):
+        """The first (usually only) output buffer's name."""
+        return self.outs[0]
+
+    @property
+    def acc_dtype(self):
+        return self.acc or self.body.dtype
+
+    @cached_property
+    def loads(self):
+        """Distinct Load nodes of the body, in a stable order."""
+        return tuple(loads(self.body))
+
+    @cached_property
+    def inputs(self):
+        """Names of the buffers read (also inside indices), in order of first use."""
+        return tuple(dict.fromkeys(n.buffer for n in self.loads))
+
+    def __str__(self):
+        names = ", ".join(a.name for a in self.axes)
+        red = ", ".join(a.name for a in self.raxes)
+        outs = ", ".join(f"{o}[{names}]" for o in self.outs)
+        if self.fold == "none":
+            return f"{outs} = {show(self.body)}"
+        return f"{outs} = {self.fold}({red}) {show(self.body)}"
+
+
+@dataclass(frozen=True)
+class LibCall:
+    """A kernel that is no tensor expression (TopK, sort, NMS): a C source of its own."""
+
+    kernel: str
+    attrs: tuple
+    inputs: tuple
+    outs: tuple
+    origin: tuple = ()
+
+    def __str__(self):
+        return f"{', '.join(self.outs)} = call {self.kernel}({', '.join(self.inputs)})"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on symbols that must hold at entry; ``why`` names the node that needs it."""
+
+    cond: Expr
+    why: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """``inputs`` and ``outputs`` name buffers in the model's order; ``consts`` maps a const
+    buffer to its numpy array; ``syms`` are the symbolic extents in order of first appearance;
+    ``rewrites``: those of a Schedule that have been applied (ir/rewrites.py)."""
+
+    name: str
+    inputs: tuple
+    outputs: tuple
+    buffers: dict = field(hash=False)
+    consts: dict = field(hash=False, repr=False)
+    steps: tuple = ()
+    syms: tuple = ()
+    checks: tuple = ()
+    rewrites: tuple = ()
+
+    @cached_property
+    def producer(self):
+        """Buffer name -> the step that writes it."""
+        return {o: s for s in self.steps for o in s.outs}
+
+    @cached_property
+    def consumers(self):
+        """Buffer name -> tuple of steps that read it, in order."""
+        out = {}
+        for s in self.steps:
+            for b in s.inputs:
+                out.setdefault(b, []).append(s)
+        return {b: tuple(v) for b, v in out.items()}
+
+    @cached_property
+    def memo(self):
+        """Results of pure functions of this Program, kept by those functions."""
+        return {}
+
+    def shape(self, name):
+        return self.buffers[name].shape
+
+    def dtype(self, name):
+        return self.buffers[name].dtype
+
+    def __str__(self):
+        lines = [f"program {self.name}"]
+        lines += [f"  sym {s.name} in {s.lo}..{s.hi}" for s in self.syms]
+        lines += [f"  require {show(c.cond)}  # {c.why}" for c in self.checks]
+        for role, names in (("in", self.inputs), ("out", self.outputs)):
+            lines += [f"  {role} {self.buffers[n]}" for n in names]
+        lines += [f"  const {self.buffers[n]}" for n in self.consts]
+        for s in self.steps:
+            shape = ", ".join(map(show, self.buffers[s.outs[0]].shape))
+            lines.append(f"  {s}  : {self.buffers[s.outs[0]].dtype}[{shape}]")
+        return "\n".join(lines)
+
+
+def static_shape(shape):
+    """The shape as ints; None if any extent is symbolic."""
+    dims = [simplify(d) for d in shape]
+    return tuple(d.value for d in dims) if all(isinstance(d, Const) for d in dims) else None
+
+
+def make_const(name, array, onnx=""):
+    """A const Buffer for a numpy array."""
+    return Buffer(name, tuple(Const(d) for d in array.shape), dtype_of(array), "const", onnx)
+
+
+def update(program, **changes):
+    """``dataclasses.replace`` that drops unreachable steps, buffers and consts."""
+    program = replace(program, **changes)
+    live, steps = set(program.outputs), []
+    for s in reversed(program.steps):
+        if any(o in live for o in s.outs):
+            steps.append(s)
+            live.update(s.inputs)
+            live.update(s.outs)
+    live.update(program.inputs)
+    return replace(program, steps=tuple(reversed(steps)),
+                   buffers={n: b for n, b in program.buffers.items() if n in live},
+                   consts={n: a for n, a in program.consts.items() if n in live})
+
+
+def check_program(program):
+    """List of faults of a Program (empty if it is well formed): every buffer known and written
+    once before it is read, shapes equal to axes' extents, ranks, dtypes, no stray axes."""
+    faults, written = [], set(program.inputs) | set(program.consts)
+    for name, array in program.consts.items():
+        b = program.buffers.get(name)
+        if b is None or static_shape(b.shape) != array.shape or dtype_of(array) != b.dtype:
+            faults.append(f"const {name}: buffer and array disagree")
+    for s in program.steps:
+        for b in s.inputs:
+            if b not in written:
+                faults.append(f"{s.outs[0]}: reads {b} before it is written")
+        for o in s.outs:
+            if o in written:
+                faults.append(f"{o}: written twice")
+            written.add(o)
+            if o not in program.buffers:
+                faults.append(f"{o}: no such buffer")
+        if isinstance(s, Compute):
+            faults += _check_compute(program, s)
+    faults += [f"output {o} is never written" for o in program.outputs if o not in written]
+    return faults
+
+
+def _check_compute(program, c):
+    faults = []
+    if len({a.name for a in c.axes + c.raxes}) != len(c.axes) + len(c.raxes):
+        faults.append(f"{c.out}: axis names repeat")
+    buf = program.buffers.get(c.out)
+    if buf is not None:
+        if len(buf.shape) != len(c.axes):
+            faults.append(f"{c.out}: rank {len(buf.shape)} but {len(c.axes)} axes")
+        elif not all(same(a.extent, d) for a, d in zip(c.axes, buf.shape)):
+            faults.append(f"{c.out}: shape and axes disagree")
+        if isinstance(c.fold, str) and buf.dtype != c.body.dtype:
+            faults.append(f"{c.out}: buffer is {buf.dtype}, body is {c.body.dtype}")
+    if isinstance(c.fold, str) and (c.fold not in FOLDS or (c.fold == "none") == bool(c.raxes)):
+        faults.append(f"{c.out}: fold {c.fold} with {len(c.raxes)} reduction axes")
+    known = set(c.axes + c.raxes)
+    for n in walk(c.body):
+        if isinstance(n, Axis) and n not in known:
+            faults.append(f"{c.out}: stray axis {n.name}")
+        if isinstance(n, Var):
+            faults.append(f"{c.out}: stray variable {n.name}")
+        if isinstance(n, Sym) and n not in program.syms:
+            faults.append(f"{c.out}: unknown symbol {n.name}")
+        if isinstance(n, Load):
+            b = program.buffers.get(n.buffer)
+            if b is None or len(b.shape) != len(n.index) or b.dtype != n.dtype:
+                faults.append(f"{c.out}: load {show(n)} does not fit its buffer")
+    return faults
+
+
+def flops(compute):
+    """Multiply-adds count 2; other floating-point operations 1; as an index expression."""
+    points = Const(1)
+    for a in compute.axes + compute.raxes:
+        points = points * a.extent
+    per = sum(1 for n in walk(compute.body)
+              if isinstance(n, (Binary, Unary)) and DTYPES[n.dtype].kind == "f")
+    return simplify(points * (per + (compute.fold != "none")))

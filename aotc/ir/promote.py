@@ -1,0 +1,48 @@
+"""A Program in double precision: the exact reference that roundings are measured against."""
+
+from dataclasses import replace
+
+from aotc.ir.expr import Cast, Const, Load, Var, rewrite
+from aotc.ir.program import Compute, Fold
+
+NARROW, WIDE = "f32", "f64"
+
+
+def promoted(program):
+    """The Program with f64 in place of every f32: buffers, constants, arithmetic.  Inputs and
+    outputs keep their names; a conversion to f32 on the way rounds no more."""
+    memo = {}
+    buffers = {n: replace(b, dtype=_wide(b.dtype)) for n, b in program.buffers.items()}
+    consts = {n: a.astype("f8") if program.dtype(n) == NARROW else a
+              for n, a in program.consts.items()}
+    steps = tuple(_step(s, memo) if isinstance(s, Compute) else s for s in program.steps)
+    return replace(program, buffers=buffers, consts=consts, steps=steps)
+
+
+def _wide(dtype):
+    return WIDE if dtype == NARROW else dtype
+
+
+def _step(step, memo):
+    fold = step.fold
+    if isinstance(fold, Fold):
+        fold = replace(fold, states=tuple((n, _wide(d)) for n, d in fold.states),
+                       init=tuple(_expr(e, memo) for e in fold.init),
+                       update=tuple(_expr(e, memo) for e in fold.update))
+    return replace(step, body=_expr(step.body, memo), fold=fold, acc=_wide(step.acc))
+
+
+def _expr(e, memo):
+    return rewrite(e, _node, memo)
+
+
+def _node(e):
+    if getattr(e, "dtype", "") != NARROW:
+        return None
+    if isinstance(e, Const):
+        return Const(e.value, WIDE)
+    if isinstance(e, Load):
+        return Load(e.buffer, e.index, WIDE)
+    if isinstance(e, Cast):
+        return Cast(WIDE, e.x)
+    return Var(e.name, WIDE) if isinstance(e, Var) else None

@@ -1,0 +1,258 @@
+"""The one region analysis: which part of its inputs a box of a compute needs.
+
+    interval(expr, ranges)        lowest and highest value of an index expression
+    spans(compute, ranges, shape) per buffer and dimension, first and last index, to be computed
+    region(compute, box, shape)   per buffer and dimension, first index and a bound of the extent
+
+Welder's Propagate, halo sizes, redundant edges, unfold and padding all rest on these.  Box
+bounds are expressions, so one analysis serves every tile of a kernel.
+"""
+
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Load,
+    Sym,
+    Unary,
+    Var,
+    Where,
+    children,
+    maximum,
+    minimum,
+    walk,
+)
+from aotc.ir.simplify import lower, same, simplify, to_poly, upper
+
+_FLIP = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+
+
+def interval(expr, ranges):
+    """(lowest, highest) value of an index expression, both inclusive, as expressions.
+
+    ranges: {Axis: (lo, last)} inclusive; axes not named run over their whole extent.  Exact for
+    affine expressions, a safe bound for floor division and modulo; (None, None) where the value
+    depends on data.
+    """
+    return _bounds(expr, ranges)[:2]
+
+
+def spans(compute, ranges, shape):
+    """{buffer: ((first, last), ...)} read by the points of ``ranges``, inclusive.
+
+    ranges: {Axis: (lo, last)} as for ``interval``; shape: buffer name -> its shape.  Both ends
+    are clamped to the buffer and tightened by the conditions of enclosing Wheres; ``last`` may
+    come out below ``first``: then nothing is read.  Several loads of a buffer give one box.
+    """
+    return {b: tuple((lo, last) for lo, last, *_ in dims)
+            for b, dims in _read(compute, ranges, shape).items()}
+
+
+def region(compute, box, shape):
+    """{buffer: ((lo, size), ...)} read by a box of the compute.
+
+    box: {Axis: (lo, size)}, missing axes are whole; shape: buffer name -> its shape.  ``lo`` is
+    the first index, inside the buffer; ``size`` bounds the extent for every position of the box:
+    it holds no tile origin, and is a constant if all sizes are.
+    """
+    ranges = {a: (lo, simplify(lo + size - 1)) for a, (lo, size) in box.items()}
+    out = {}
+    for b, dims in _read(compute, ranges, shape).items():
+        out[b] = tuple((simplify(maximum(minimum(lo, extent - 1), Const(0))),
+                        simplify(minimum(width + 1, extent)))
+                       for (lo, _, width, _), extent in zip(dims, shape(b)))
+    return out
+
+
+def extent_bound(lo, last):
+    """Largest possible number of values between two bounds, an integer; None if unbounded."""
+    return upper(simplify(last - lo + 1))
+
+
+# ---------------------------------------------------------------- loads under their guards
+
+def _read(compute, ranges, shape):
+    """{buffer: [(first, last, width, raw)]}: clamped ends, width >= last - first without tile
+    origins."""
+    found = {}
+    for load, known in _guarded(compute.body, ()):
+        dims = [_tightened(i, known, ranges, simplify(extent))
+                for i, extent in zip(load.index, shape(load.buffer))]
+        old = found.get(load.buffer)
+        found[load.buffer] = dims if old is None else [
+            _union(x, y, extent) for x, y, extent in zip(old, dims, shape(load.buffer))]
+    return found
+
+
+def _guarded(e, known, seen=None):
+    """(Load, conditions under which it happens) for every Load of ``e``, also inside indices.
+    A condition is an index expression that is >= 0."""
+    seen = set() if seen is None else seen
+    if (e, known) in seen:
+        return
+    seen.add((e, known))
+    if isinstance(e, Load):
+        yield e, known
+    if isinstance(e, Where):
+        yield from _guarded(e.cond, known, seen)
+        yield from _guarded(e.a, known + _facts(e.cond, True), seen)
+        yield from _guarded(e.b, known + _facts(e.cond, False), seen)
+        return
+    for k in children(e):
+        yield from _guarded(k, known, seen)
+
+
+def _facts(cond, holds):
+    """Index expressions that are >= 0 if ``cond`` is ``holds``; conditions that are no
+    conjunction of index comparisons give none."""
+    if isinstance(cond, Unary) and cond.op == "not":
+        return _facts(cond.x, not holds)
+    if not isinstance(cond, Binary):
+        return ()
+    if cond.op == ("and" if holds else "or") and cond.dtype == "bool":
+        return _facts(cond.a, holds) + _facts(cond.b, holds)
+    if cond.op not in _FLIP or cond.a.dtype != "i64":
+        return ()
+    op, a, b = cond.op if holds else _FLIP[cond.op], cond.a, cond.b
+    return {"ge": (a - b,), "gt": (a - b - 1,), "le": (b - a,), "lt": (b - a - 1,),
+            "eq": (a - b, b - a), "ne": ()}[op]
+
+
+def _tightened(index, known, ranges, extent):
+    """(first, last, width, raw) of one index: clamped to 0..extent-1 and to what is known.
+    raw: (lo, width) before clamping, whose difference to a neighbour's is simple."""
+    first, end = Const(0), simplify(extent - 1)
+    lo, last, width = _bounds(index, ranges)
+    if lo is None:
+        lo, last, width = first, end, end
+    raw = (lo, width)
+    for fact in known:
+        below, above = simplify(index - fact), simplify(index + fact)
+        if _fixed(below):
+            first = maximum(first, below)
+        if _fixed(above):
+            end = minimum(end, above)
+    inside = simplify(end - first)
+    lo, last = simplify(maximum(lo, first)), simplify(minimum(last, end))
+    for closer in (simplify(last - lo), inside):
+        if _fixed(closer) and proves_le(closer, width):
+            width = closer
+    return lo, last, width, raw
+
+
+def _union(x, y, extent):
+    lo, last = simplify(minimum(x[0], y[0])), simplify(maximum(x[1], y[1]))
+    known, raw = [simplify(last - lo)], None
+    if x[3] and y[3]:
+        (a, m), (b, n) = x[3], y[3]
+        base = simplify(minimum(a, b))
+        raw = (base, simplify(maximum(a + m, b + n) - base))
+        known.append(raw[1])
+    width = next((w for w in known if _fixed(w)), simplify(extent - 1))
+    return lo, last, width, raw if raw and _fixed(raw[1]) else None
+
+
+def proves_le(a, b):
+    """True if a <= b is proved over all ranges."""
+    least = lower(simplify(b - a))
+    return least is not None and least >= 0
+
+
+def _fixed(e):
+    """No axis, tile origin or datum occurs: the value is the same for every tile."""
+    return not any(isinstance(n, (Axis, Var, Load)) for n in walk(e))
+
+
+# ---------------------------------------------------------------- interval arithmetic
+
+_NONE = (None, None, None)
+
+
+def _bounds(expr, ranges):
+    """(lo, last, width): inclusive ends, and a bound of last - lo that holds no tile origin
+    where one is known, else last - lo itself."""
+    low, high, width = Const(0), Const(0), Const(0)
+    for mono, c in to_poly(expr).items():
+        lo, last, w = _product([_atom(a, ranges) for a in mono])
+        if lo is None:
+            return _NONE
+        if c < 0:
+            lo, last = last, lo
+        low, high, width = low + lo * c, high + last * c, width + w * abs(c)
+    low, high, width = simplify(low), simplify(high), simplify(width)
+    exact = simplify(high - low)
+    better = _fixed(exact) and (not _fixed(width) or proves_le(exact, width))
+    return low, high, exact if better else width
+
+
+def _product(triples):
+    """Bounds of a product of atoms; axes may be anything, points keep the width simple."""
+    out = (Const(1), Const(1), Const(0))
+    for x in triples:
+        if x[0] is None:
+            return _NONE
+        out = _times(out, x)
+    return out
+
+
+def _times(x, y):
+    if x[0] == x[1] == Const(1):
+        return y
+    for p, q in ((x, y), (y, x)):
+        least = lower(p[0])
+        if p[0] == p[1] and least is not None and least >= 0:
+            return p[0] * q[0], p[0] * q[1], p[0] * q[2]
+    if all((lower(e) if lower(e) is not None else -1) >= 0 for e in (x[0], y[0])):
+        lo, last = x[0] * y[0], x[1] * y[1]
+    else:
+        ends = [simplify(a * b) for a in x[:2] for b in y[:2]]
+        lo, last = ends[0], ends[0]
+        for e in ends[1:]:
+            lo, last = minimum(lo, e), maximum(last, e)
+    return lo, last, simplify(last - lo)
+
+
+def _atom(a, ranges):
+    if isinstance(a, Axis):
+        lo, last = ranges.get(a) or (Const(0), simplify(a.extent - 1))
+        return lo, last, simplify(last - lo)
+    if isinstance(a, (Sym, Var)):
+        return a, a, Const(0)
+    if isinstance(a, Cast) and a.x.dtype == "bool":
+        return Const(0), Const(1), Const(1)
+    if isinstance(a, Where):
+        x, y = _bounds(a.a, ranges), _bounds(a.b, ranges)
+        if x[0] is None or y[0] is None:
+            return _NONE
+        lo, last = minimum(x[0], y[0]), maximum(x[1], y[1])
+        return lo, last, simplify(last - lo)
+    return _binary(a, ranges) if isinstance(a, Binary) else _NONE
+
+
+def _binary(a, ranges):
+    """Bounds of min, max, checked, floor division and modulo."""
+    x, y = _bounds(a.a, ranges), _bounds(a.b, ranges)
+    if a.op == "checked" and y[0] is not None:
+        end = simplify(y[1] - 1)
+        if x[0] is None:
+            return Const(0), end, end
+        return maximum(x[0], Const(0)), minimum(x[1], end), x[2]
+    if x[0] is None or y[0] is None:
+        return _NONE
+    if a.op in ("min", "max"):
+        pick = minimum if a.op == "min" else maximum
+        return pick(x[0], y[0]), pick(x[1], y[1]), simplify(maximum(x[2], y[2]))
+    least = lower(y[0])
+    if a.op not in ("floordiv", "mod") or y[0] != y[1] or least is None or least < 1:
+        return _NONE
+    d = y[0]
+    first, last = simplify(x[0] // d), simplify(x[1] // d)
+    if a.op == "floordiv":
+        return first, last, simplify((x[2] + d - 1) // d)
+    if same(first, last):
+        return simplify(x[0] % d), simplify(x[1] % d), x[2]
+    return Const(0), simplify(d - 1), simplify(d - 1)
+
+
+__all__ = ["interval", "spans", "region", "extent_bound", "proves_le"]

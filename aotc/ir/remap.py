@@ -1,0 +1,73 @@
+"""Invert index maps: from ``T[f(axes)]`` to axes as expressions in T's dimensions.
+
+A reshape, transpose or pixel shuffle between a producer and an elementwise consumer is such a
+map; inverting it lets the consumer run inside the producer's loops.
+"""
+
+from aotc.ir.expr import Axis, Binary, Const, substitute
+from aotc.ir.simplify import same, simplify, to_poly
+
+
+def invert_map(index, axes, targets):
+    """Find h with ``axes[i] = h[axes[i]](targets)`` given ``targets[j] = index[j](axes)``.
+
+    index: expressions over ``axes``; targets: Axis per index position.  Returns a dict
+    axis -> expression, verified both ways to be a bijection of the whole domains; else None.
+    """
+    volume = Const(1)
+    for a in axes:
+        volume = volume * a.extent
+    other = Const(1)
+    for t in targets:
+        other = other * t.extent
+    if not same(volume, other):
+        return None
+    found = {a: Const(0) for a in axes if same(a.extent, Const(1))}
+    digits = {}
+    for expr, t in zip(index, targets):
+        expr = simplify(expr)
+        if isinstance(expr, Axis):
+            found[expr] = t
+        elif not _mixed_radix(expr, t, found):
+            _digit(expr, t, digits)
+    for a, parts in digits.items():
+        if a not in found:
+            total = Const(0)
+            for divisor, t in parts:
+                total = total + t * divisor
+            found[a] = total
+    if set(found) != set(axes):
+        return None
+    for expr, t in zip(index, targets):
+        if not same(substitute(expr, found), t) and not same(t.extent, Const(1)):
+            return None
+    return {a: simplify(found[a]) for a in axes}
+
+
+def _mixed_radix(expr, t, found):
+    """t = e1*c1 + e2*c2 + ... with each coefficient the extent product of the later ones."""
+    poly = to_poly(expr)
+    terms = []
+    for mono, c in poly.items():
+        own = [a for a in mono if isinstance(a, Axis)]
+        if len(own) != 1 or any(isinstance(a, Binary) for a in mono):
+            return False
+        coeff = Const(c)
+        for a in mono:
+            if a is not own[0]:
+                coeff = coeff * a
+        terms.append((own[0], simplify(coeff)))
+    if len(terms) < 2:
+        return False
+    for axis, coeff in terms:
+        found[axis] = (t // coeff) % axis.extent
+    return True
+
+
+def _digit(expr, t, digits):
+    """expr = (e // d) % m, e // d or e % m: one digit of e with weight d."""
+    modless = expr.a if isinstance(expr, Binary) and expr.op == "mod" else expr
+    if isinstance(modless, Binary) and modless.op == "floordiv" and isinstance(modless.a, Axis):
+        digits.setdefault(modless.a, []).append((modless.b, t))
+    elif isinstance(modless, Axis):
+        digits.setdefault(modless, []).append((Const(1), t))

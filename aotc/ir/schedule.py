@@ -1,0 +1,169 @@
+"""Schedule: how a Program runs, every decision as plain data.  JSON in, JSON out, hashable.
+
+    schedule = Schedule(target, rewrites, groups, layouts, buffers)
+    group    = Group(name, computes, outputs, anchor, connect, tile, ukernel, loops, parallel, ...)
+
+A group is one kernel.  ``computes`` are named by their first output buffer, in order.
+``connect`` gives each edge inside the group (the buffer that flows over it) its memory level:
+``register`` (the producer is inlined into the consumer's loops: an epilogue or a prologue),
+``L1`` or ``L2`` (the producer is a stage of its own, its tile lives in the worker's slab).
+``outputs`` are stored.  ``anchor`` is the stage whose axes the ``tile`` cuts; all other boxes
+follow by region analysis.  ``ukernel`` names the micro-kernel row of each stage, ``loops`` its
+loop choices: ``lanes`` (the axis that runs over vector lanes) and, for a contraction, ``k`` (the
+innermost reduction axis) and how the operands are read: ``a`` is ``rows`` (in place, row pointers)
+or ``packed``; ``b`` is ``panel`` (packed at compile time), ``direct`` or ``packed``.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+
+from aotc.errors import ScheduleError
+
+LEVELS = ("register", "L1", "L2")
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """One kernel.  ``tile``: {axis of the anchor: extent of the box one work item computes} (an
+    axis not named is whole); ``parallel``: axes whose tiles are spread over the workers, outermost
+    first; ``split``: {stage: {reduction axis: extent}} (reduction split); ``reuse``:
+    {stage: "recompute"}; ``threads``: of one work item, on machines whose work items are blocks of
+    threads (0 = none); ``why`` is for readers and is not hashed."""
+
+    name: str
+    computes: tuple
+    outputs: tuple
+    anchor: str
+    connect: dict = field(default_factory=dict, hash=False)
+    tile: dict = field(default_factory=dict, hash=False)
+    ukernel: dict = field(default_factory=dict, hash=False)
+    loops: dict = field(default_factory=dict, hash=False)
+    parallel: tuple = ()
+    split: dict = field(default_factory=dict, hash=False)
+    reuse: dict = field(default_factory=dict, hash=False)
+    why: str = ""
+    threads: int = 0
+
+    def __str__(self):
+        tile = ", ".join(f"{a}/{t}" for a, t in self.tile.items()) or "whole"
+        rows = ", ".join(dict.fromkeys(self.ukernel.values()))
+        return f"group {self.name}: {rows}  {tile}  parallel {', '.join(self.parallel) or '-'}" \
+               f"  -> {', '.join(self.outputs)}"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Arena place of a stored temp: slot number and byte offset inside it."""
+
+    slot: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``layouts``: stored buffer or weight -> tuple of layout primitives as JSON values (see
+    layout.py; missing = row-major).  ``buffers``: temp -> Slot.  ``rewrites``: (rule, compute,
+    parameters) applied to the Program in order before the groups are read."""
+
+    target: str
+    groups: tuple
+    layouts: dict = field(default_factory=dict, hash=False)
+    buffers: dict = field(default_factory=dict, hash=False)
+    rewrites: tuple = field(default=(), hash=False)
+    version: int = VERSION
+
+    def to_json(self):
+        """Plain JSON text, stable to the byte."""
+        data = asdict(self)
+        data["groups"] = [_drop_empty(g) for g in data["groups"]]
+        return json.dumps(data, indent=1, sort_keys=False) + "\n"
+
+    @staticmethod
+    def from_json(text):
+        """Inverse of ``to_json``.  ScheduleError on anything that is not such a text."""
+        try:
+            data = json.loads(text)
+        except ValueError as err:
+            raise ScheduleError(f"schedule: not JSON: {err}") from None
+        return _read(data)
+
+    @property
+    def hash(self):
+        """SHA-256 over every decision, without the ``why`` texts."""
+        bare = replace(self, groups=tuple(replace(g, why="") for g in self.groups))
+        return hashlib.sha256(bare.to_json().encode()).hexdigest()
+
+    def __str__(self):
+        lines = [f"schedule for {self.target}"]
+        for g in self.groups:
+            lines.append(f"  {g}")
+            lines += [f"    {c}" + (f"  [{g.connect[c]}]" if c in g.connect else "")
+                      for c in g.computes]
+        return "\n".join(lines)
+
+
+def _drop_empty(group):
+    return {k: v for k, v in group.items() if v not in ((), [], {}, "", 0)}
+
+
+_GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
+               "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
+               "reuse": dict, "why": str, "threads": int}
+# what the items of a group's lists and objects are (a tile's extent is checked with its axis)
+_ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
+          "loops": dict, "split": dict, "reuse": str}
+_KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
+         "version": int, "summary": dict}  # summary: for readers, means nothing here
+
+
+def _read(data):
+    faults = _faulty_keys("schedule", data, _KEYS, ("target", "groups"))
+    if not faults:
+        for i, g in enumerate(data["groups"]):
+            faults += _faulty_keys(f"groups[{i}]", g, _GROUP_KEYS,
+                                   ("name", "computes", "outputs", "anchor"))
+            if not faults:
+                faults += [f for k in _ITEMS if k in g for f in _faulty_items(
+                    f"groups[{i}].{k}", g[k], _ITEMS[k])]
+        for name, s in data.get("buffers", {}).items():
+            faults += _faulty_keys(f"buffers[{name}]", s, {"slot": int, "offset": int}, ("slot",))
+        for field, kind in (("layouts", list), ("rewrites", list)):
+            faults += _faulty_items(field, data.get(field, []), kind)
+        if data.get("version", VERSION) != VERSION:
+            faults.append(f"schedule: version {data['version']}, this aotc reads {VERSION}")
+    if faults:
+        raise ScheduleError(faults)
+    groups = tuple(Group(**{k: _frozen(v) for k, v in g.items()}) for g in data["groups"])
+    return Schedule(data["target"], groups,
+                    {k: _frozen(v) for k, v in data.get("layouts", {}).items()},
+                    {k: Slot(**v) for k, v in data.get("buffers", {}).items()},
+                    tuple(_frozen(v) for v in data.get("rewrites", [])))
+
+
+def _frozen(v):
+    return tuple(_frozen(x) for x in v) if isinstance(v, list) else v
+
+
+def _faulty_items(where, items, kind):
+    """Faults of a list's or an object's items."""
+    pairs = items.items() if isinstance(items, dict) else enumerate(items)
+    faults = [f"{where}[{k}]: expected {kind.__name__}, got {type(v).__name__}"
+              for k, v in pairs if not isinstance(v, kind)]
+    if kind is dict and not faults:  # a stage's choices: names and numbers
+        faults = [f"{where}[{k}].{c}: expected a name or an integer, got {type(x).__name__}"
+                  for k, v in items.items() for c, x in v.items()
+                  if not isinstance(x, (str, int))]
+    return faults
+
+
+def _faulty_keys(where, data, known, needed):
+    if not isinstance(data, dict):
+        return [f"{where}: expected an object, got {type(data).__name__}"]
+    faults = [f"{where}: unknown field {k!r}; known: {', '.join(known)}"
+              for k in data if k not in known]
+    faults += [f"{where}: field {k!r} is missing" for k in needed if k not in data]
+    faults += [f"{where}.{k}: expected {known[k].__name__}, got {type(v).__name__}"
+               for k, v in data.items() if k in known and not isinstance(v, known[k])]
+    return faults

@@ -1,0 +1,498 @@
+"""Index arithmetic in normal form: polynomials over axes, symbols and floor-div/mod atoms.
+
+A polynomial is a dict from monomial (a sorted tuple of atoms) to an integer coefficient.
+``simplify`` maps any expression through it, so that ``(i*seq + j) // seq`` becomes ``i`` and
+``(c // 64)*64 + c % 64`` becomes ``c``.  ``lower`` and ``upper`` bound an index expression over
+the ranges of its axes and symbols: the basis of region analysis and of every proof.
+"""
+
+from functools import lru_cache
+from math import gcd
+
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Load,
+    Sym,
+    Unary,
+    Where,
+    binary,
+    children,
+    show,
+    with_children,
+)
+
+ONE = ()  # the empty monomial
+
+
+def _key(atom):
+    return (type(atom).__name__, show(atom))
+
+
+def _mono(atoms):
+    return tuple(sorted(atoms, key=_key))
+
+
+def p_add(p, q, scale=1):
+    """p + scale*q."""
+    out = dict(p)
+    for m, c in q.items():
+        v = out.get(m, 0) + scale * c
+        if v:
+            out[m] = v
+        else:
+            out.pop(m, None)
+    return out
+
+
+def p_mul(p, q):
+    out = {}
+    for m, c in p.items():
+        for n, d in q.items():
+            k = _mono(m + n) if m and n else m + n
+            out[k] = out.get(k, 0) + c * d
+    return {m: c for m, c in out.items() if c}
+
+
+def p_const(p):
+    """The integer value of a constant polynomial, else None."""
+    return 0 if not p else p.get(ONE) if len(p) == 1 else None
+
+
+@lru_cache(maxsize=1 << 18)
+def _poly_items(e):
+    return tuple(_to_poly(e).items())
+
+
+def to_poly(e):
+    """Normal form of an integer expression, as a fresh dict."""
+    return dict(_poly_items(e))
+
+
+def _to_poly(e):
+    if isinstance(e, Const):
+        return {ONE: e.value} if e.value else {}
+    if isinstance(e, Unary) and e.op == "neg":
+        return p_mul({ONE: -1}, to_poly(e.x))
+    if isinstance(e, Binary):
+        if e.op in ("add", "sub"):
+            return _recombine(p_add(to_poly(e.a), to_poly(e.b), 1 if e.op == "add" else -1))
+        if e.op == "mul":
+            return _recombine(p_mul(to_poly(e.a), to_poly(e.b)))
+        if e.op in ("floordiv", "mod"):
+            return (_div if e.op == "floordiv" else _mod)(to_poly(e.a), to_poly(e.b))
+        if e.op in ("min", "max"):
+            return _minmax(e.op, simplify(e.a), simplify(e.b))
+    if isinstance(e, Where):
+        cond = simplify(e.cond)
+        if isinstance(cond, Const):
+            return to_poly(e.a if cond.value else e.b)
+        return {(Where(cond, simplify(e.a), simplify(e.b)),): 1}
+    return {(with_children(e, [simplify(k) for k in children(e)]),): 1}
+
+
+def from_poly(p):
+    """Expression of a polynomial, terms in a fixed order, subtracting negative coefficients."""
+    out = None
+    for m, c in sorted(p.items(), key=lambda t: (t[0] == ONE, t[1] < 0, [_key(a) for a in t[0]])):
+        term = Const(abs(c))
+        for i, atom in enumerate(m):
+            term = binary("mul", term, atom) if i or abs(c) != 1 else atom
+        if m and abs(c) != 1:
+            term = _coefficient_last(m, abs(c))
+        if out is None:
+            out = term if c > 0 else binary("sub", Const(0), term)
+            if c < 0 and not m:
+                out = Const(c)
+        else:
+            out = Binary("add" if c > 0 else "sub", out, term)
+    return Const(0) if out is None else out
+
+
+def _coefficient_last(atoms, c):
+    term = atoms[0]
+    for a in atoms[1:]:
+        term = Binary("mul", term, a)
+    return Binary("mul", term, Const(c))
+
+
+@lru_cache(maxsize=1 << 18)
+def simplify(e):
+    """An equivalent expression in normal form.  Idempotent.  Value expressions keep their shape,
+    only the indices and conditions inside them are normalised."""
+    if e.dtype == INDEX and isinstance(e, (Binary, Unary, Where)) and not (
+            isinstance(e, Binary) and e.op not in ("add", "sub", "mul", "floordiv", "mod",
+                                                   "min", "max")):
+        return from_poly(to_poly(e))
+    e = with_children(e, [simplify(k) for k in children(e)])
+    if isinstance(e, Binary) and e.dtype == "bool":
+        return _condition(e)
+    if isinstance(e, Where) and isinstance(e.cond, Const):
+        return e.a if e.cond.value else e.b
+    if isinstance(e, Cast) and e.x.dtype == e.dtype:
+        return e.x
+    if isinstance(e, Binary) and e.op == "checked":
+        lo, hi = lower(e.a), upper(e.a - e.b)
+        if lo is not None and hi is not None and lo >= 0 and hi < 0:
+            return e.a
+    return e
+
+
+def _condition(e):
+    """Decide comparisons that ranges settle; absorb constants in and/or."""
+    if e.op in ("and", "or"):
+        for x, y in ((e.a, e.b), (e.b, e.a)):
+            if isinstance(x, Const):
+                return (y if x.value else x) if e.op == "and" else (x if x.value else y)
+        return e
+    zero = Const(0, e.a.dtype)
+    if e.a.dtype[0] == "u" and zero in (e.b if e.op in ("lt", "ge") else e.a,) and (
+            e.op in ("lt", "ge", "gt", "le")):
+        return Const(e.op in ("ge", "le"), "bool")  # nothing unsigned is below zero
+    if e.a.dtype != INDEX or e.op not in ("lt", "le", "gt", "ge", "eq", "ne"):
+        return e
+    diff = p_add(to_poly(e.a), to_poly(e.b), -1)
+    lo, hi = p_lower(diff), p_upper(diff)
+    verdict = {"lt": _sign(hi, -1, lo, 0), "le": _sign(hi, 0, lo, 1),
+               "ge": _flip(_sign(hi, -1, lo, 0)), "gt": _flip(_sign(hi, 0, lo, 1)),
+               "eq": _equal(lo, hi), "ne": _flip(_equal(lo, hi))}[e.op]
+    return e if verdict is None else Const(verdict, "bool")
+
+
+def _sign(hi, true_below, lo, false_from):
+    if hi is not None and hi <= true_below:
+        return True
+    return False if lo is not None and lo >= false_from else None
+
+
+def _flip(v):
+    return None if v is None else not v
+
+
+def _equal(lo, hi):
+    if lo is not None and lo == hi == 0:
+        return True
+    return False if (lo is not None and lo > 0) or (hi is not None and hi < 0) else None
+
+
+def _minmax(op, a, b):
+    diff = p_add(to_poly(a), to_poly(b), -1)  # a - b
+    lo, hi = p_lower(diff), p_upper(diff)
+    if lo is not None and lo >= 0:
+        return to_poly(b if op == "min" else a)
+    if hi is not None and hi <= 0:
+        return to_poly(a if op == "min" else b)
+    a, b = sorted((a, b), key=_key)
+    return {(Binary(op, a, b),): 1}
+
+
+# ---------------------------------------------------------------- floor division and modulo
+
+def _split(p, d):
+    """p = d*q + r with every monomial of p that d's single monomial divides moved into q."""
+    if len(d) != 1:
+        return ({ONE: 1}, {}) if p == d else ({}, p)
+    (dm, dc), = d.items()
+    q, r = {}, {}
+    for m, c in p.items():
+        rest = _without(m, dm)
+        if rest is None or c % dc:
+            r[m] = c
+        else:
+            q[rest] = c // dc
+    return q, r
+
+
+def _without(m, sub):
+    left = list(m)
+    for a in sub:
+        if a not in left:
+            return None
+        left.remove(a)
+    return tuple(left)
+
+
+def _within(r, d):
+    """True if 0 <= r < d is proved."""
+    lo = p_lower(r)
+    if lo is None or lo < 0:
+        return False
+    hi = p_upper(p_add(r, d, -1))
+    return hi is not None and hi < 0
+
+
+def _normal_remainder(p, d):
+    """(q, r) with p = d*q + r and, where it can be had, 0 <= r < d."""
+    q, r = _split(p, d)
+    dc = p_const(d)
+    if not _within(r, d) and dc and dc > 0 and r.get(ONE):
+        k = r[ONE] // dc
+        moved = p_add(r, {ONE: -k * dc}) if k else r
+        q, r = (p_add(q, {ONE: k}), moved) if k else (q, r)
+    return q, r
+
+
+def _div(p, d):
+    if p_const(d) == 1:
+        return p
+    if not d:
+        return {(Binary("floordiv", from_poly(p), from_poly(d)),): 1}
+    q, r = _normal_remainder(p, d)
+    if not r or _within(r, d):
+        return q
+    dc = p_const(d)
+    if dc and dc > 0:
+        r, dc = _reduce_gcd(r, dc)
+        if dc == 1:
+            return p_add(q, r)
+        d = {ONE: dc}
+        if len(r) == 1:
+            (m, c), = r.items()
+            if c == 1 and len(m) == 1:
+                inner = _nested_div(m[0], dc)
+                if inner is not None:
+                    return p_add(q, inner)
+    return p_add(q, {(Binary("floordiv", from_poly(r), from_poly(d)),): 1})
+
+
+def _reduce_gcd(r, dc):
+    g = dc
+    for m, c in r.items():
+        if m != ONE:
+            g = gcd(g, c)
+    if g <= 1:
+        return r, dc
+    return {m: c // g for m, c in r.items() if c // g}, dc // g
+
+
+def _nested_div(atom, dc):
+    """(x // a) // b = x // (a*b); (x % (a*b)) // b = (x // b) % a."""
+    if not isinstance(atom, Binary) or p_const(to_poly(atom.b)) is None:
+        return None
+    k = p_const(to_poly(atom.b))
+    if atom.op == "floordiv" and k > 0:
+        return _div(to_poly(atom.a), {ONE: k * dc})
+    if atom.op == "mod" and k > 0 and k % dc == 0:
+        return _mod(_div(to_poly(atom.a), {ONE: dc}), {ONE: k // dc})
+    return None
+
+
+def _mod(p, d):
+    if p_const(d) == 1:
+        return {}
+    if not d:
+        return {(Binary("mod", from_poly(p), from_poly(d)),): 1}
+    _, r = _normal_remainder(p, d)
+    if not r or _within(r, d):
+        return r
+    dc = p_const(d)
+    if dc and dc > 0 and len(r) == 1:
+        (m, c), = r.items()
+        a = m[0] if c == 1 and len(m) == 1 else None
+        if isinstance(a, Binary) and a.op == "mod":
+            k = p_const(to_poly(a.b))
+            if k and k % dc == 0:
+                return _mod(to_poly(a.a), d)
+    if dc and dc > 0:
+        g = dc
+        for c in r.values():
+            g = gcd(g, c)
+        if g > 1:
+            inner = _mod({m: c // g for m, c in r.items()}, {ONE: dc // g})
+            return {m: c * g for m, c in inner.items()}
+    return {(Binary("mod", from_poly(r), from_poly(d)),): 1}
+
+
+def _recombine(p):
+    """k*d*(x // d) + k*(x % d) = k*x, for every pair present."""
+    for m, c in list(p.items()):
+        for i, atom in enumerate(m):
+            if not (isinstance(atom, Binary) and atom.op == "mod"):
+                continue
+            x, d = to_poly(atom.a), to_poly(atom.b)
+            outer = {m[:i] + m[i + 1:]: c}
+            partner = p_mul(outer, p_mul(d, _div(x, d)))
+            if partner and all(p.get(n, 0) * k > 0 and abs(p.get(n, 0)) >= abs(k)
+                               for n, k in partner.items()):
+                rest = p_add(p_add(p, partner, -1), {m: c}, -1)
+                return _recombine(p_add(rest, p_mul(outer, x)))
+    return p
+
+
+# ---------------------------------------------------------------- bounds
+
+def lower(e):
+    """A proved integer lower bound of an index expression over its ranges, or None."""
+    return p_lower(to_poly(e))
+
+
+def upper(e):
+    """A proved integer upper bound, or None."""
+    return p_upper(to_poly(e))
+
+
+def p_lower(p):
+    up = p_upper({m: -c for m, c in p.items()})
+    return None if up is None else -up
+
+
+def p_upper(p):
+    """Largest value of p: axes go to an end of their range, then symbols are shifted to >= 0."""
+    p = _eliminate_axes(p)
+    if p is None:
+        return None
+    total = 0
+    for m, c in _shift_syms(p).items():
+        if m == ONE:
+            total += c
+            continue
+        lo, hi = _mono_range(m)
+        end = hi if c > 0 else lo
+        if end is None:
+            return None
+        total += c * end
+    return total
+
+
+def _eliminate_axes(p):
+    """Replace axes that occur linearly with a coefficient of known sign by the end that
+    maximises p.  Axes with other extents' axes inside are handled outermost name first."""
+    while True:
+        axes = sorted({a for m in p for a in m if isinstance(a, Axis)}, key=_key)
+        for axis in axes:
+            coeff, rest = {}, {}
+            for m, c in p.items():
+                n = m.count(axis)
+                if n == 1:
+                    coeff[_without(m, (axis,))] = c
+                elif n == 0:
+                    rest[m] = c
+            if len(coeff) + len(rest) < len(p) or any(_inside(axis, m) for m in p):
+                continue
+            if all(c >= 0 for c in coeff.values()) and all(map(_nonneg, coeff)):
+                last = p_add(to_poly(axis.extent), {ONE: -1})
+                p = p_add(rest, p_mul(coeff, last))
+                break
+            if all(c <= 0 for c in coeff.values()) and all(map(_nonneg, coeff)):
+                p = rest
+                break
+        else:
+            return p
+
+
+def _inside(axis, mono):
+    """axis occurs below a floor-div, mod, min or other atom of the monomial."""
+    return any(a is not axis and not isinstance(a, (Axis, Sym)) and _contains(a, axis)
+               for a in mono)
+
+
+@lru_cache(maxsize=1 << 16)
+def _contains(e, node):
+    return e == node or any(_contains(k, node) for k in children(e))
+
+
+def _nonneg(mono):
+    return all((_atom_range(a)[0] or -1) >= 0 if not isinstance(a, (Axis, Sym)) else True
+               for a in mono)
+
+
+def _shift_syms(p):
+    """Substitute s = s.lo + s' so that every symbol's smallest value is 0."""
+    out = {}
+    for m, c in p.items():
+        term = {ONE: c}
+        for a in m:
+            if isinstance(a, Sym) and a.lo:
+                shifted = Sym(a.name, 0, a.hi - a.lo)
+                term = p_mul(term, {(shifted,): 1, ONE: a.lo})
+            else:
+                term = p_mul(term, {(a,): 1})
+        out = p_add(out, term)
+    return out
+
+
+def _mono_range(m):
+    lo, hi = 1, 1
+    for a in m:
+        alo, ahi = _atom_range(a)
+        if alo is None or ahi is None:
+            nonneg = lo is not None and lo >= 0 and alo is not None and alo >= 0
+            lo, hi = (lo * alo if nonneg else None), None
+            continue
+        if lo is None or hi is None:
+            lo, hi = (lo * alo if lo is not None and lo >= 0 and alo >= 0 else None), None
+            continue
+        ends = (lo * alo, lo * ahi, hi * alo, hi * ahi)
+        lo, hi = min(ends), max(ends)
+    return lo, hi
+
+
+@lru_cache(maxsize=1 << 16)
+def _atom_range(a):
+    if isinstance(a, Axis):
+        return 0, None if upper(a.extent) is None else upper(a.extent) - 1
+    if isinstance(a, Sym):
+        return a.lo, a.hi
+    if isinstance(a, Load) or not isinstance(a, (Binary, Where, Cast)):
+        return None, None
+    if isinstance(a, Cast):
+        return (0, 1) if a.x.dtype == "bool" else (None, None)
+    if isinstance(a, Where):
+        return _join(_pair(a.a), _pair(a.b), min, max)
+    (alo, ahi), (blo, bhi) = _pair(a.a), _pair(a.b)
+    if a.op == "mod" and blo is not None and blo > 0:
+        return 0, None if bhi is None else bhi - 1
+    if a.op == "floordiv" and blo is not None and blo > 0:
+        lo = None if alo is None else (alo // blo if alo < 0 else alo // bhi if bhi else 0)
+        hi = None if ahi is None else (ahi // blo if ahi >= 0 else -1)
+        return lo, hi
+    if a.op == "min":
+        return (None if None in (alo, blo) else min(alo, blo),
+                min((x for x in (ahi, bhi) if x is not None), default=None))
+    if a.op == "max":
+        return (max((x for x in (alo, blo) if x is not None), default=None),
+                None if None in (ahi, bhi) else max(ahi, bhi))
+    if a.op == "checked":
+        return 0, None if bhi is None else bhi - 1
+    return None, None
+
+
+def _pair(e):
+    return lower(e), upper(e)
+
+
+def _join(x, y, lo_of, hi_of):
+    return (None if None in (x[0], y[0]) else lo_of(x[0], y[0]),
+            None if None in (x[1], y[1]) else hi_of(x[1], y[1]))
+
+
+def proves(cond):
+    """True if a bool expression is always true over the ranges of its axes and symbols."""
+    return simplify(cond) == Const(True, "bool")
+
+
+def same(a, b):
+    """True if two index expressions are provably equal."""
+    return to_poly(a) == to_poly(b) or not p_add(to_poly(a), to_poly(b), -1)
+
+
+def linear_in(e, axis):
+    """(coefficient, rest) with e = coefficient*axis + rest and neither holding the axis;
+    None if e is not affine in it."""
+    coeff, rest = {}, {}
+    for m, c in to_poly(e).items():
+        n = m.count(axis)
+        inside = any(a != axis and _contains(a, axis) for a in m)
+        if n > 1 or inside:
+            return None
+        if n:
+            coeff[_without(m, (axis,))] = c
+        else:
+            rest[m] = c
+    return from_poly(coeff), from_poly(rest)
+
+
+__all__ = ["simplify", "lower", "upper", "proves", "same", "linear_in", "to_poly", "from_poly"]

@@ -1,0 +1,228 @@
+"""Rewrite rule ``unfold``: convolutions over few channels and over the model's own inputs, the
+first layers of image models.
+
+    c[n, oc, oh, ow] = sum(ic, kh, kw) where(inside, x[n, ic, oh*s + kh - p, ow*s + kw - p], 0)
+                                       * w[oc, ic, kh, kw]
+
+With three channels no reduction axis is long enough to read rows in place, and an input has its
+channels outermost, whatever their number, so every register tile would be packed element by
+element.  The rule stores the input once, padded and with the channels innermost, and joins the
+innermost window axis and the channels to one reduction axis:
+
+    u[n, ih, iw, ic] = where(inside, x[n, ic, ih - p, iw - p], 0)
+    c[n, oc, oh, ow] = sum(kh, j) u[n, oh*s + kh, ow*s + j//C, j%C] * w2[oc, kh, j]
+
+``u`` is read through rows of unit stride (ow*s*C + j), its guards are gone, and the weights are
+transposed at compile time.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aotc.ir.category import factor_pairs, is_zero
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, substitute, walk
+from aotc.ir.program import Buffer, Compute, make_const, update
+from aotc.ir.region import interval
+from aotc.ir.simplify import linear_in, same, simplify
+
+CHANNELS = 8  # from so many on, rows are read along the channels themselves
+SHORTEST = 8  # a joined axis below this is not worth the copy
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window dimension of the input: index = ``rest`` (output axes) + ``tap``, from ``first``
+    on; ``extent`` of the padded copy."""
+
+    dim: int
+    index: Expr
+    first: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Match:
+    """What ``unfold`` needs of a compute: the data and the weight Load, which dimension of the data
+    holds the channels, its windows (innermost last), the channel axis and the joined tap."""
+
+    data: Load
+    weight: Load
+    swapped: bool
+    channel: Axis
+    tap: Axis
+    windows: tuple
+
+
+def unfold_candidates(program):
+    """Names of the computes that the rule pays for, in program order."""
+    return tuple(c.out for c in program.steps if isinstance(c, Compute)
+                 and match_unfold(program, c) is not None)
+
+
+def match_unfold(program, c):
+    """The Match of a compute, or None."""
+    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
+        data, guard = _data(f.a)
+        weight = f.b
+        if data is None or not isinstance(weight, Load) or data.buffer in program.consts or (
+                weight.buffer not in program.consts):
+            continue
+        if len(set(weight.index)) != len(weight.index) or not all(
+                isinstance(i, Axis) for i in weight.index):
+            continue
+        channels = [i for i in data.index if i in c.raxes]
+        windows = _windows(program, c, data)
+        if len(channels) != 1 or not windows or not _inside(program, data, guard, windows):
+            continue
+        taps = [r for r in axes_of(windows[-1].index) if r in c.raxes]
+        if len(taps) != 1 or linear_in(windows[-1].index, taps[0])[0] != Const(1):
+            continue
+        joined = _static(channels[0]) * _static(taps[0])
+        few = _static(channels[0]) < CHANNELS or data.buffer in program.inputs
+        if _static(channels[0]) < 2 or not few or joined < SHORTEST or (
+                {channels[0], taps[0]} - set(weight.index)):
+            continue
+        return Match(data, weight, c.body.a is weight, channels[0], taps[0], windows)
+    return None
+
+
+def _data(e):
+    """(Load, guard) of a factor that is a Load or a zero-filled guarded Load; else (None, None)."""
+    if isinstance(e, Where) and is_zero(e.b) and isinstance(e.a, Load):
+        return e.a, e.cond
+    return (e, None) if isinstance(e, Load) else (None, None)
+
+
+def _static(axis):
+    return axis.extent.value if isinstance(axis.extent, Const) else 1
+
+
+def _windows(program, c, data):
+    """The Windows of a Load, or () if its other dimensions are not plain axes or windows have no
+    static bounds."""
+    out = []
+    for d, i in enumerate(data.index):
+        if isinstance(i, (Axis, Const)):
+            continue
+        if any(isinstance(n, Load) for n in walk(i)) or not axes_of(i) & set(c.raxes):
+            return ()
+        lo, hi = (simplify(e) for e in interval(i, {}))
+        if not isinstance(lo, Const) or not isinstance(hi, Const) or not isinstance(
+                program.shape(data.buffer)[d], Const):
+            return ()
+        out.append(Window(d, i, lo.value, hi.value - lo.value + 1))
+    return tuple(out)
+
+
+def _inside(program, data, guard, windows):
+    """True if ``guard`` says no more than that the windows' indices lie inside the tensor."""
+    wanted = [simplify(i) for i in _bounds(program, data, {w.dim: w.index for w in windows})]
+    given = _conjuncts(guard) if guard is not None else []
+    return all(any(same_condition(g, w) for w in wanted) for g in given)
+
+
+def same_condition(a, b):
+    """True if two integer comparisons hold for the same points, as far as their forms tell."""
+    return _slack(a) is not None and _slack(b) is not None and same(_slack(a), _slack(b))
+
+
+def _slack(cond):
+    """An expression that is >= 0 exactly where an integer comparison holds; None for others."""
+    if not isinstance(cond, Binary) or cond.a.dtype != "i64":
+        return None
+    return {"ge": cond.a - cond.b, "gt": cond.a - cond.b - 1, "le": cond.b - cond.a,
+            "lt": cond.b - cond.a - 1}.get(cond.op)
+
+
+def _conjuncts(cond):
+    if isinstance(cond, Binary) and cond.op == "and":
+        return _conjuncts(cond.a) + _conjuncts(cond.b)
+    return [cond]
+
+
+def _bounds(program, data, index):
+    """0 <= i < extent for every {dimension: i}."""
+    for d, i in index.items():
+        yield compare("ge", i, Const(0))
+        yield compare("lt", i, program.shape(data.buffer)[d])
+
+
+def faults_of(program, name, parameters):
+    """What speaks against the rule for the compute that writes ``name``."""
+    c = program.producer.get(name)
+    if parameters:
+        return [f"rewrites: unfold {name}: it takes no parameters"]
+    if not isinstance(c, Compute) or match_unfold(program, c) is None:
+        legal = ", ".join(unfold_candidates(program)) or "no compute of this program"
+        return [f"rewrites: unfold {name}: no convolution over few channels or an input; choose "
+                f"from {legal}"]
+    return []
+
+
+def rewrite(program, name, parameters):
+    """The Program with the rule applied to the compute that writes ``name``, which matches."""
+    c = program.producer[name]
+    m = match_unfold(program, c)
+    copy, where_is = _padded_copy(program, c, m)
+    joined = Axis(f"{m.tap.name}_{m.channel.name}", Const(_static(m.tap) * _static(m.channel)))
+    count = Const(_static(m.channel))
+    digits = {m.tap: joined // count, m.channel: joined % count}
+    index = tuple(simplify(substitute(e, digits)) for e in where_is)
+    load = Load(copy.out, index, m.data.dtype)
+    array, weight = _weights(program, c, m, joined)
+    body = Binary("mul", weight, load) if m.swapped else Binary("mul", load, weight)
+    raxes = tuple(r for r in c.raxes if r not in digits) + (joined,)
+    shape = tuple(a.extent for a in copy.axes)
+    at = program.steps.index(c)
+    steps = program.steps[:at] + (copy, replace(c, raxes=raxes, body=body)) + program.steps[at + 1:]
+    return update(program, steps=steps,
+                  buffers={**program.buffers, copy.out: Buffer(copy.out, shape, m.data.dtype),
+                           weight.buffer: make_const(weight.buffer, array)},
+                  consts={**program.consts, weight.buffer: array})
+
+
+def _padded_copy(program, c, m):
+    """(the Compute that stores the input padded, channels innermost; its index in ``c``)."""
+    windows = {w.dim: w for w in m.windows}
+    axes, source, where_is = [], list(m.data.index), []
+    order = [d for d, i in enumerate(m.data.index) if i != m.channel]
+    order.append(m.data.index.index(m.channel))
+    for d in order:
+        i = m.data.index[d]
+        if d in windows:
+            w = windows[d]
+            axes.append(Axis(f"i{d}", Const(w.extent)))
+            source[d] = axes[-1] + w.first
+            where_is.append(i - w.first)
+        else:
+            axes.append(Axis(f"i{d}", i.extent if isinstance(i, Axis) else Const(1)))
+            source[d] = axes[-1] if isinstance(i, Axis) else i
+            where_is.append(i if isinstance(i, Axis) else Const(0))
+    source = tuple(simplify(e) for e in source)
+    value = Load(m.data.buffer, source, m.data.dtype)
+    for cond in _bounds(program, m.data, {d: source[d] for d in windows}):
+        cond = simplify(cond)
+        if cond != Const(True, "bool"):
+            value = _guarded(cond, value)
+    name = f"{c.out}_unfolded"
+    while name in program.buffers:
+        name += "_"
+    return Compute((name,), tuple(axes), (), "none", value, origin=c.origin), where_is
+
+
+def _guarded(cond, value):
+    if isinstance(value, Where):
+        return replace(value, cond=Binary("and", value.cond, cond))
+    return Where(cond, value, Const(0, value.dtype))
+
+
+def _weights(program, c, m, joined):
+    """(array, Load) of the weights with tap and channel joined to the last dimension."""
+    index = m.weight.index
+    rest = [i for i in index if i not in (m.tap, m.channel)]
+    order = [index.index(i) for i in (*rest, m.tap, m.channel)]
+    array = np.ascontiguousarray(program.consts[m.weight.buffer].transpose(order))
+    array = array.reshape(*array.shape[:-2], -1)
+    name = f"{m.weight.buffer}_{c.out}_unfolded"
+    return array, Load(name, (*rest, joined), m.weight.dtype)

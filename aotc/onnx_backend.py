@@ -1,0 +1,112 @@
+"""``onnx.backend.base.Backend`` on top of aotc, for tools and test suites that speak it.
+
+    import aotc.onnx_backend as backend
+    outputs = backend.run_model(model, [x])
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from aotc.api import compile as compile_model
+from aotc.errors import UnsupportedError
+
+
+class AotcBackendRep(BackendRep):
+    """A compiled and loaded model.  ``run(inputs)`` takes a list in graph order or a dict by
+    name and returns the outputs as a tuple that also knows their names."""
+
+    def __init__(self, model, folder):
+        self._model = model
+        self._folder = folder  # kept alive: the library is mapped from it
+
+    def run(self, inputs, **kwargs):
+        outputs = self._model.run(inputs if isinstance(inputs, dict) else list(inputs))
+        return namedtupledict("Outputs", list(outputs))(*outputs.values())
+
+
+class AotcBackend(Backend):
+    """Compiles with ``aotc.compile`` for the target named by the environment variable
+    AOTC_TARGET (native without it) into a temporary folder."""
+
+    @classmethod
+    def is_compatible(cls, model, device="CPU", **kwargs):
+        """True if the model compiles for ``device``."""
+        if not cls.supports_device(device):
+            return False
+        with tempfile.TemporaryDirectory(prefix="aotc-backend-") as folder:
+            try:
+                compile_model(model, out=Path(folder) / "bundle", target=_target(), **kwargs)
+            except UnsupportedError:
+                return False
+        return True
+
+    @classmethod
+    def prepare(cls, model, device="CPU", threads=1, **kwargs):
+        """Compile, build and load; ``kwargs`` go to ``aotc.compile``.  Raises UnsupportedError
+        (a NotImplementedError) for what aotc does not compile."""
+        if not cls.supports_device(device):
+            raise UnsupportedError(f"device {device!r}: aotc bundles run on CPU")
+        super().prepare(model, device)
+        folder = tempfile.TemporaryDirectory(prefix="aotc-backend-")
+        bundle = compile_model(model, out=Path(folder.name) / "bundle", target=_target(),
+                               name=kwargs.pop("name", "model"), **kwargs)
+        return AotcBackendRep(bundle.load(threads), folder)
+
+    @classmethod
+    def run_model(cls, model, inputs, device="CPU", **kwargs):
+        """Outputs of a ModelProto for ``inputs``; as ``prepare`` then ``run``."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(cls, node, inputs, device="CPU", outputs_info=None, **kwargs):
+        """Outputs of one node.  inputs: list of arrays.  outputs_info: ((dtype, shape), ...) as
+        ONNX defines it; without it the types come from ONNX's own shape inference."""
+        super().run_node(node, inputs, device, outputs_info, **kwargs)
+        opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        feeds = dict(zip((n for n in node.input if n), map(np.asarray, inputs)))
+        model = _node_model(node, feeds, outputs_info, opset)
+        return cls.run_model(model, feeds, device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device):
+        """True for "CPU"."""
+        return device.partition(":")[0] == "CPU"
+
+
+def _node_model(node, feeds, outputs_info, opset):
+    """ModelProto around one node whose inputs look like the arrays of ``feeds``."""
+    value = onnx.helper.make_tensor_value_info
+    to_type = onnx.helper.np_dtype_to_tensor_dtype
+    ins = [value(n, to_type(a.dtype), a.shape) for n, a in feeds.items()]
+    names = [n for n in node.output if n]
+    known = {}
+    if outputs_info is not None:
+        known = {n: value(n, to_type(np.dtype(dtype)), shape)
+                 for n, (dtype, shape) in zip(names, outputs_info)}
+    opsets = [onnx.helper.make_opsetid(node.domain, opset)]
+
+    def model(outputs):
+        graph = onnx.helper.make_graph([node], "node", ins, outputs)
+        return onnx.helper.make_model(graph, opset_imports=opsets)
+
+    if not known:
+        inferred = onnx.shape_inference.infer_shapes(model([]))
+        known = {v.name: v for v in inferred.graph.value_info}
+    return model([known[n] for n in names if n in known])
+
+
+def _target():
+    return os.environ.get("AOTC_TARGET", "native")
+
+
+is_compatible = AotcBackend.is_compatible
+prepare = AotcBackend.prepare
+run = AotcBackend.run_model
+run_model = AotcBackend.run_model
+run_node = AotcBackend.run_node
+supports_device = AotcBackend.supports_device

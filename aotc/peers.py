@@ -1,0 +1,74 @@
+"""Other executors of ONNX models, behind one shape: ``open(path, threads) -> run(feeds) -> dict``.
+
+They are references for ``aotc verify`` and opponents for ``aotc bench``; none is needed to
+compile.  Each import happens when its peer is asked for.
+"""
+
+import importlib.util
+
+from aotc.errors import AotcError
+
+
+def _onnxruntime(path, threads):
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options,
+                                           providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return lambda feeds: dict(zip(names, session.run(None, feeds)))
+
+
+def _openvino(path, threads):
+    import openvino
+    core = openvino.Core()
+    # its default precision on some CPUs is bfloat16, which is no opponent for f32
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads,
+              "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(str(path)), "CPU", config)
+    request, outputs = compiled.create_infer_request(), list(compiled.outputs)
+
+    def run(feeds):
+        request.infer(feeds, share_inputs=True)
+        return {o.get_any_name(): request.get_tensor(o).data for o in outputs}
+    return run
+
+
+def _reference(path, threads):
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+    model = onnx.load(str(path))
+    evaluator = ReferenceEvaluator(model)
+    names = [o.name for o in model.graph.output]
+    return lambda feeds: dict(zip(names, evaluator.run(None, feeds)))
+
+
+PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino}
+REFERENCES = {"onnxruntime": _onnxruntime, "onnx": _reference}
+
+
+def open_peer(name, path, threads=1):
+    """``run(feeds) -> {output: array}`` of a peer; AotcError if unknown or not installed."""
+    table = {**REFERENCES, **PEERS}
+    if name not in table:
+        raise AotcError(f"no peer {name!r}; known: {', '.join(table)}")
+    if importlib.util.find_spec(name) is None:
+        raise AotcError(f"peer {name} is not installed in this Python")
+    try:
+        return table[name](path, threads)
+    except Exception as err:  # peers raise exceptions of their own making
+        raise AotcError(f"{name} cannot run this model: {err}") from err
+
+
+def open_reference(path, threads=1):
+    """(name, run) of the first reference that is importable and takes the model: ONNX Runtime
+    (which refuses opsets newer than itself), else the ONNX reference evaluator."""
+    refused = []
+    for name in REFERENCES:
+        if importlib.util.find_spec(name) is not None:
+            try:
+                return name, open_peer(name, path, threads)
+            except AotcError as err:
+                refused.append(str(err))
+    raise AotcError("no reference for this model: " + "; ".join(refused))

@@ -1,0 +1,277 @@
+"""The compiler's table of contents: ``STAGES``, in order, run by one wrapper.
+
+Every stage is a function ``Work -> Work``; the wrapper verifies its value, times it, dumps its
+text form, reports progress and stops where it was told to.
+"""
+
+import hashlib
+import os
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from aotc.emit.bundle import render_bundle, write_bundle
+from aotc.errors import AotcError, ScheduleError
+from aotc.frontend import load_model, read_graph, to_program
+from aotc.ir.fold import fold_constants
+from aotc.ir.inline import inline_moves
+from aotc.ir.program import check_program
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.schedule import Schedule
+from aotc.samples import record_samples
+from aotc.sched import check_schedule, complete, decide, lower
+from aotc.target import get_target
+from aotc.target.machine_file import with_machine
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user decides.  ``source``: path, bytes or ModelProto; ``out``: folder of the bundle;
+    ``dims``: {name: extent | (lo, hi)}; ``schedule``: path of a schedule JSON or a Schedule;
+    ``schedule_out``: path to write it to; ``dump``: folder for the text of every stage;
+    ``stop_after``: name of the last stage to run; ``progress``: called with (number, of, stage);
+    ``weights``: "file" or "embed" (linked in); ``profile``: count what every kernel costs;
+    ``machine``: path of a machine file (``aotc targets --probe``);
+    ``connect``: which edges stay inside a kernel, a name of ``aotc.sched.CONNECT``;
+    ``winograd``: which convolutions get such a form, one of ``aotc.sched.WINOGRAD``."""
+
+    source: object
+    out: object = None
+    target: str = "native"
+    name: object = None
+    dims: object = None
+    schedule: object = None
+    schedule_out: object = None
+    dump: object = None
+    stop_after: str = "write"
+    progress: object = None
+    weights: str = "file"
+    profile: bool = False
+    connect: str = ""
+    winograd: object = "auto"
+    machine: object = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What has been made so far; a value is dropped as soon as no later stage reads it, so that
+    a model's weights are held once."""
+
+    options: Options
+    target: object
+    model: object = None
+    file_hash: str = ""  # SHA-256 of the model file
+    graph: object = None
+    ranges: tuple = ()  # the DimRange of every dynamic dimension
+    program: object = None
+    schedule: object = None
+    rewritten: object = None  # the Program under the Schedule's rewrites, until there is a Plan
+    plan: object = None
+    bundle: object = None
+    path: object = None
+    seconds: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``run`` makes the value, ``faults`` lists what is wrong with it, ``text`` shows it."""
+
+    name: str
+    about: str
+    run: object
+    text: object
+    faults: object = None
+
+
+def _load(work):
+    source = work.options.source
+    return replace(work, model=load_model(source), file_hash=file_hash(source))
+
+
+def _graph(work):
+    graph = read_graph(work.model, dims=work.options.dims, name=_name(work.options))
+    return replace(work, graph=graph, ranges=graph.dims, model=None)
+
+
+def _program(work):
+    return replace(work, program=to_program(work.graph), graph=None)
+
+
+def _fold(work):
+    return replace(work, program=fold_constants(work.program))
+
+
+def _inline(work):
+    # moves that end at a constant have become constants' moves: fold those too
+    return replace(work, program=fold_constants(inline_moves(work.program)))
+
+
+def _schedule(work):
+    given, target = work.options.schedule, work.target
+    if given is None:
+        return _with_schedule(work, decide(work.program, target, work.options.connect,
+                                           work.options.winograd, unfold=True))
+    if not isinstance(given, Schedule):
+        try:
+            given = Schedule.from_json(Path(given).read_text())
+        except (OSError, UnicodeDecodeError) as err:
+            raise ScheduleError(f"schedule {given}: cannot be read: {err}") from None
+    return _with_schedule(work, complete(work.program, given, target))
+
+
+def _with_schedule(work, schedule):
+    try:
+        program = apply_rewrites(work.program, schedule.rewrites)
+    except ScheduleError:
+        program = work.program  # check_schedule lists why, with all other faults
+    return replace(work, schedule=schedule, rewritten=program)
+
+
+def _schedule_faults(work):
+    return check_schedule(work.rewritten, work.schedule, work.target)
+
+
+def _plan(work):
+    return replace(work, plan=lower(work.rewritten, work.schedule, work.target), rewritten=None)
+
+
+def _bundle(work):
+    samples = record_samples(work.program)
+    info = {**model_info(work.program), "onnx_sha256": work.file_hash}
+    bundle = render_bundle(work.plan, work.schedule, info, samples,
+                           weights=work.options.weights, others=_other_variants(work),
+                           profile=work.options.profile)
+    return replace(work, bundle=bundle)
+
+
+def options_target(options):
+    """The Target that is compiled for, with the machine of a file if one is given."""
+    target = get_target(options.target)
+    if options.machine is None:
+        return target
+    try:
+        return with_machine(target, Path(options.machine).read_text())
+    except (OSError, UnicodeDecodeError) as err:
+        raise ScheduleError(f"machine file {options.machine}: cannot be read: {err}") from None
+
+
+def _other_variants(work):
+    """(plan, schedule) for the narrower CPUs that a target with variants also serves."""
+    out = []
+    for target in options_target(work.options).variants[1:]:
+        schedule = decide(work.program, target, work.options.connect, work.options.winograd,
+                          unfold=True)
+        program = apply_rewrites(work.program, schedule.rewrites)
+        faults = check_schedule(program, schedule, target)
+        if faults:
+            raise AotcError("\n".join([f"the schedule for {target.name} is malformed (a defect of "
+                                       "aotc, please report it with the model):", *faults]))
+        out.append((lower(program, schedule, target), schedule))
+    return tuple(out)
+
+
+def _write(work):
+    if work.options.schedule_out is not None:
+        Path(work.options.schedule_out).write_text(work.schedule.to_json())
+    if work.options.out is None:
+        raise AotcError("compile: no output folder; give out=FOLDER (-o FOLDER)")
+    write_bundle(work.bundle, work.options.out)
+    return replace(work, path=Path(work.options.out))
+
+
+STAGES = (
+    Stage("load", "read the model file", _load, lambda w: str(w.model)),
+    Stage("graph", "operators, shapes, constants", _graph, lambda w: str(w.graph)),
+    Stage("program", "tensor expressions", _program, lambda w: str(w.program),
+          lambda w: check_program(w.program)),
+    Stage("fold", "constants folded, equal computes merged", _fold, lambda w: str(w.program),
+          lambda w: check_program(w.program)),
+    Stage("inline", "moves become index expressions", _inline, lambda w: str(w.program),
+          lambda w: check_program(w.program)),
+    Stage("schedule", "groups, tiles, layouts, micro-kernels", _schedule,
+          lambda w: str(w.schedule), _schedule_faults),
+    Stage("plan", "loops, arena, call order", _plan, lambda w: str(w.plan)),
+    Stage("bundle", "C text and weights", _bundle, lambda w: show_bundle(w.bundle)),
+    Stage("write", "files in place", _write, lambda w: f"{w.path}"),
+)
+STAGE_NAMES = tuple(s.name for s in STAGES)
+
+
+def run_pipeline(options):
+    """Run the stages of ``options`` and return the Work as it stands after the last one.
+
+    Raises ModelError, UnsupportedError, ScheduleError, AotcError; a stage that makes a malformed
+    value raises AotcError with the stage's name and every fault.
+    """
+    if options.stop_after not in STAGE_NAMES:
+        raise AotcError(f"no stage {options.stop_after!r}; stages: {', '.join(STAGE_NAMES)}")
+    target = options_target(options)
+    work = Work(options, target.variants[0] if target.variants else target)
+    for number, stage in enumerate(STAGES, 1):
+        if options.progress:
+            options.progress(number, len(STAGES), stage.name)
+        work = _run_stage(work, stage, number)
+        if stage.name == options.stop_after:
+            break
+    return work
+
+
+def _run_stage(work, stage, number):
+    start = time.perf_counter()
+    done = stage.run(work)
+    seconds = dict(work.seconds, **{stage.name: time.perf_counter() - start})
+    faults = list(stage.faults(done)) if stage.faults else []
+    if faults and stage.name == "schedule" and work.options.schedule is not None:
+        raise ScheduleError(faults)  # the user's own edit
+    if faults:
+        raise AotcError("\n".join([f"stage {stage.name} made a malformed value (a defect of "
+                                   "aotc, please report it with the model):", *faults]))
+    if work.options.dump is not None:
+        folder = Path(work.options.dump)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:02d}-{stage.name}.txt").write_text(stage.text(done) + "\n")
+    return replace(done, seconds=seconds)
+
+
+def _name(options):
+    """The bundle's name: the user's, else the model file's stem, else the output folder's."""
+    if options.name is not None:
+        return options.name
+    for path in (options.source, options.out):
+        if isinstance(path, (str, Path)):
+            return Path(path).stem
+    return None
+
+
+def file_hash(source):
+    """Hex SHA-256 of the model as given: the file's bytes, the bytes, or a ModelProto's
+    deterministic serialisation."""
+    if isinstance(source, (str, os.PathLike)):
+        with open(source, "rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return hashlib.sha256(source).hexdigest()
+    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
+
+
+def model_info(program):
+    """What the bundle tells about its model: {"graph": name, "model_hash": hex SHA-256 over the
+    folded and inlined Program's text and constants}.  The hash names the computation, not the
+    file it came from, so the same model saved twice gives the same bundle."""
+    digest = hashlib.sha256(str(program).encode())
+    for name, array in program.consts.items():
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array))
+    return {"graph": program.name, "model_hash": digest.hexdigest()}
+
+
+def show_bundle(bundle):
+    """Text form of a Bundle: its files with sizes, then every kernel file."""
+    lines = [f"bundle {bundle.name}"]
+    lines += [f"  {name}  {len(data)} bytes" for name, data in sorted(bundle.files.items())]
+    for name, data in sorted(bundle.files.items()):
+        if name.endswith((".c", ".h")):
+            lines += [f"// ---- {name}", data.decode()]
+    return "\n".join(lines)

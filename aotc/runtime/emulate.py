@@ -1,0 +1,97 @@
+"""Bundles for another machine: cross-compiled, run under an emulator of its user space."""
+
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from aotc.errors import AotcError, ToolchainError
+from aotc.ir.bundle import emulators
+from aotc.runtime.build import cross_compiler, missing_tool, read_manifest
+from aotc.runtime.feeds import feeds_in_order, symbol_values, tensor_infos
+
+
+def tools(manifest):
+    """(C compiler's command, linker flags, ``emulators``) for a bundle of another machine.
+    ToolchainError with what to install if one is missing or the target names none."""
+    arch, cross = manifest["build"]["arch"], manifest["build"]["cross"]
+    found = emulators(cross)
+    if not found:
+        raise ToolchainError(f"{manifest['name']}: its target names no emulator for {arch}; run "
+                             "the bundle's own test there (make test)")
+    compiler = cross_compiler(manifest)
+    if shutil.which(cross["emulator"][0]) is None:
+        raise missing_tool(manifest, cross["emulator"][0])
+    return compiler, cross["ldflags"], found
+
+
+def emulated_models(folder, vlen=None):
+    """{vlen: EmulatedModel} of a bundle for another machine: one for every vector length that its
+    target lists, or for ``vlen`` alone.  Errors as ``EmulatedModel``."""
+    found = tools(read_manifest(folder))[2]
+    return {v: EmulatedModel(folder, vlen=v) for v in (found if vlen is None else (vlen,))}
+
+
+class EmulatedModel:
+    """A bundle for another machine, with the ``run`` of ``aotc.runtime.model.Model``.
+
+    Building takes the bundle's own Makefile; every call starts the emulator anew.  ``vlen``: bits
+    of a vector register of the emulated CPU, one that the target lists; None: the first of them.
+    ToolchainError if a tool is missing or fails, AotcError for another ``vlen``.
+    """
+
+    def __init__(self, folder, jobs=2, vlen=None):
+        self.folder = Path(folder).resolve()
+        self.manifest = read_manifest(self.folder)
+        self.name = self.manifest["name"]
+        self.inputs, self.outputs = tensor_infos(self.manifest)
+        compiler, ldflags, found = tools(self.manifest)
+        if vlen is not None and vlen not in found:
+            raise AotcError(f"vlen {vlen}: {self.manifest['target']} can be emulated with "
+                            + (", ".join(map(str, found)) if None not in found else
+                               "vectors of one length only; leave vlen out"))
+        self._emulator = found[next(iter(found)) if vlen is None else vlen]
+        self._program = self.folder / "build" / f"test_{self.name}"
+        command = ["make", "-s", f"-j{jobs}", "CC=" + " ".join(compiler),
+                   "LDFLAGS=" + " ".join(ldflags), f"build/test_{self.name}"]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        if done.returncode:
+            raise ToolchainError(f"{compiler[0]} failed on {self.folder}:\n{done.stderr[-2000:]}")
+
+    def run(self, feeds):
+        """Outputs as {ONNX name: array} in the model's order; ``feeds`` as for ``Model.run``.
+        ValueError for wrong feeds, AotcError with what the program printed if it fails."""
+        arrays = feeds_in_order(self.name, self.inputs, feeds)
+        values = symbol_values(self.name, self.inputs, arrays)
+        syms = [values[s["name"]] for s in self.manifest["symbols"]]
+        with tempfile.TemporaryDirectory(prefix="aotc-emulated-") as work:
+            inputs, outputs = os.path.join(work, "in"), os.path.join(work, "out")
+            with open(inputs, "wb") as f:
+                f.write(b"AOTCTST1" + struct.pack(f"<Q{len(syms)}q", 1, *syms))
+                for array in arrays:
+                    f.write(np.ascontiguousarray(array).tobytes())
+            done = subprocess.run([*self._emulator, str(self._program), self._weights(), inputs,
+                                   outputs], capture_output=True, text=True)
+            if done.returncode:
+                raise AotcError(f"{self.name} under {self._emulator[0]}: exit status "
+                                f"{done.returncode}: {done.stdout}{done.stderr}")
+            return self._read(outputs)
+
+    def _weights(self):
+        embedded = self.manifest["weights"] == "embed"
+        return "-" if embedded else str(self.folder / f"{self.name}_weights.bin")
+
+    def _read(self, path):
+        """The outputs file: per tensor its extents (i64 each), then its elements."""
+        data, at, out = Path(path).read_bytes(), 0, {}
+        for info in self.outputs:
+            shape = np.frombuffer(data, "<i8", len(info.shape), at)
+            at += shape.nbytes
+            array = np.frombuffer(data, info.dtype, int(np.prod(shape)), at).reshape(shape)
+            out[info.name] = array.copy()
+            at += array.nbytes
+        return out

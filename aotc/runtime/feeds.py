@@ -1,0 +1,100 @@
+"""What may be fed to a model: its tensors as the manifest describes them, and the checks."""
+
+import platform
+from dataclasses import dataclass
+
+import numpy as np
+
+from aotc.ir.dtypes import DTYPES
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A symbolic extent: ``text`` as the compiler wrote it, ``symbol`` if it is one itself."""
+
+    text: str
+    symbol: str
+    lo: int
+    hi: int
+
+    def __repr__(self):
+        return f"{self.text}={self.lo}..{self.hi}"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One input or output: its ONNX name, numpy dtype and shape (ints and Extents)."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple
+
+    def __str__(self):
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def tensor_infos(manifest):
+    """(inputs, outputs) of a manifest as tuples of TensorInfo."""
+    return tuple(tuple(map(_info, manifest[which])) for which in ("inputs", "outputs"))
+
+
+def _info(entry):
+    shape = tuple(d if isinstance(d, int) else Extent(d["text"], d["symbol"], d["lo"], d["hi"])
+                  for d in entry["shape"])
+    return TensorInfo(entry["onnx"], DTYPES[entry["dtype"]].numpy, shape)
+
+
+def _check_extent(where, shape, i, want, got):
+    lo, hi = (want.lo, want.hi) if isinstance(want, Extent) else (want, want)
+    if not lo <= got <= hi:
+        must = f"{lo}..{hi} ({want.text})" if isinstance(want, Extent) else f"{want}"
+        raise ValueError(f"{where}: dimension {i} of shape {list(shape)} is {got}, "
+                         f"must be {must}")
+
+
+def machine():
+    """The name of this machine's instruction set, as bundles call it."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def feeds_in_order(name, inputs, feeds):
+    """The arrays of ``feeds`` ({ONNX name: array} or a sequence) in the order of ``inputs``.
+    ValueError if some are missing or unknown."""
+    names = [t.name for t in inputs]
+    if isinstance(feeds, dict):
+        missing = [n for n in names if n not in feeds]
+        extra = [str(n) for n in feeds if n not in names]
+        if missing or extra:
+            text = "; ".join(f"{what}: {', '.join(which)}" for what, which in
+                             (("missing", missing), ("unknown", extra)) if which)
+            raise ValueError(f"{name}: inputs {text}; it has: {', '.join(names)}")
+        return [np.asarray(feeds[n]) for n in names]
+    if not isinstance(feeds, (list, tuple)):
+        raise ValueError(f"{name}: expected a dict or a list of arrays, "
+                         f"got {type(feeds).__name__}")
+    if len(feeds) != len(names):
+        raise ValueError(f"{name}: {len(feeds)} inputs given, it has {len(names)}: "
+                         + ", ".join(names))
+    return [np.asarray(a) for a in feeds]
+
+
+def symbol_values(name, inputs, arrays):
+    """{symbol: value} from the arrays' shapes.  ValueError for a wrong dtype, rank or extent."""
+    values, origin = {}, {}
+    for info, array in zip(inputs, arrays):
+        where = f"{name}: input {info.name}"
+        if array.dtype != info.dtype:
+            raise ValueError(f"{where}: dtype is {array.dtype}, expected {info.dtype}; "
+                             f"convert with .astype({str(info.dtype)!r})")
+        if array.ndim != len(info.shape):
+            raise ValueError(f"{where}: shape is {list(array.shape)}, expected rank "
+                             f"{len(info.shape)}: {list(info.shape)}")
+        for i, (want, got) in enumerate(zip(info.shape, array.shape)):
+            _check_extent(where, array.shape, i, want, got)
+            symbol = getattr(want, "symbol", "")
+            if symbol and values.setdefault(symbol, got) != got:
+                raise ValueError(f"{where}: dimension {i} ({symbol}) is {got}, but it is "
+                                 f"{values[symbol]} in input {origin[symbol]}")
+            origin.setdefault(symbol, info.name)
+    return values

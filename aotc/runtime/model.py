@@ -1,0 +1,242 @@
+"""``load(folder)``: a bundle as a Python object, numpy arrays in and out."""
+
+import os
+import threading
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aotc.errors import AotcError
+from aotc.runtime.build import build, is_cuda, read_manifest
+from aotc.runtime.feeds import Extent, feeds_in_order, machine, symbol_values, tensor_infos
+from aotc.runtime.library import Library
+
+_ALIGNMENT = 64
+
+
+def load(folder, threads=1, jobs=2, progress=None, variant=None, simulate=False):
+    """Model of a bundle folder; compiles its C files first if that has not been done.
+
+    ``threads``: 1 = the calling thread alone, 0 = one per processor.  ``jobs`` and ``progress``
+    as in ``build``.  ``variant``: name of the target whose kernels shall run, where the bundle
+    has several; None = the widest this CPU can run.  A CUDA bundle runs on the first GPU, or with
+    ``simulate`` on the CPU, slowly and with its memory accesses checked (a text gives the order in
+    which threads take turns, see ``CudaModel``).  Raises AotcError (no
+    bundle, no such variant, another machine's bundle), DeviceError (no GPU), ToolchainError
+    (compiler), WeightsError.
+    """
+    folder = Path(folder).resolve()
+    manifest = read_manifest(folder)
+    if is_cuda(manifest):
+        # here, because it is a kind of Model: its module imports this one
+        from aotc.runtime.cuda import CudaModel, require_device
+        if not simulate:
+            require_device(manifest["name"])
+        library = Library(folder, manifest, build(folder, jobs, progress, bool(simulate)))
+        return CudaModel(folder, manifest, library, variant, simulate)
+    _check_machine(folder, manifest)
+    library = Library(folder, manifest, build(folder, jobs, progress, bool(simulate)))
+    return Model(folder, manifest, library, threads, variant)
+
+
+def _check_machine(folder, manifest):
+    arch, here = manifest["build"]["arch"], machine()
+    if arch not in ("", here):
+        raise AotcError(f"{folder}: compiled for {arch}, this machine is {here}; compile the model "
+                        "for another target, e.g. target='c'")
+
+
+def _variant_index(manifest, variant):
+    names = [v["target"] for v in manifest["variants"]]
+    if variant is not None and variant not in names:
+        raise AotcError(f"{manifest['name']}: no kernels for {variant!r}; the bundle has "
+                        + ", ".join(names))
+    return -1 if variant is None else names.index(variant)
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """Sums over ``calls`` of one kernel: seconds, floating-point operations, bytes it must move.
+    ``kernel``: its C function; ``rows``: micro-kernel rows of its stages; ``nodes``: ONNX names."""
+
+    kernel: str
+    rows: tuple
+    nodes: tuple
+    calls: int
+    seconds: float
+    flops: float
+    bytes: float
+
+
+class Model:
+    """A loaded bundle.  ``inputs`` and ``outputs`` describe its tensors in the model's order.
+
+    One Model may be used from several threads; its calls take turns.
+    """
+
+    def __init__(self, folder, manifest, library, threads=1, variant=None):
+        self._describe(manifest, library, variant)
+        self._arena = np.empty(0, np.uint8)
+        self._weights = self._ffi.new("aotc_weights *")
+        self._context = self._ffi.new("aotc_context *")
+        self._pool = self._ffi.new("aotc_pool *")
+        self._open_weights(folder, self._weights)
+        weakref.finalize(self, _close, library, self._weights, self._pool, os.getpid())
+        library.call("pool_create", self._pool, threads, detail=f"threads={threads}")
+        self._run_buffers = library.function("run_buffers")
+
+    def _describe(self, manifest, library, variant):
+        """What any Model knows from its manifest.  AotcError for what it cannot be called with."""
+        self._variant = _variant_index(manifest, variant)
+        self.name = manifest["name"]
+        self.manifest = manifest
+        self.inputs, self.outputs = tensor_infos(manifest)
+        self._symbols = manifest["symbols"]
+        known = {d.symbol for t in self.inputs for d in t.shape if isinstance(d, Extent)}
+        unknown = [s["name"] for s in self._symbols if s["name"] not in known]
+        if unknown:
+            raise AotcError(f"{self.name}: no input's shape tells {', '.join(unknown)}; "
+                            "fix these dimensions when compiling")
+        self._library, self._ffi = library, library.ffi
+        self._lock = threading.Lock()
+
+    def _open_weights(self, folder, weights):
+        if self.manifest["weights"] == "embed":
+            self._library.call("weights_embedded", weights)
+            return
+        path = folder / f"{self.name}_weights.bin"
+        self._library.call("weights_open", weights, os.fsencode(path), detail=str(path))
+
+    @property
+    def variant(self):
+        """The target whose kernels run: the one asked for, else the widest this CPU can run (known
+        after the first call)."""
+        return self.manifest["variants"][self._context.variant]["target"]
+
+    @property
+    def threads(self):
+        """Workers of the pool, the calling thread included."""
+        return self._pool.workers
+
+    def run(self, feeds):
+        """Outputs as {ONNX name: array} in the model's order.
+
+        ``feeds``: {ONNX input name: array} or a sequence of arrays in order.  ValueError for
+        wrong names, dtypes, ranks or extents, before anything runs; RunError (an AotcError) for
+        what only running shows, e.g. IndexFault for an index outside its table.
+        """
+        arrays = feeds_in_order(self.name, self.inputs, feeds)
+        syms = self._check(arrays)
+        arrays = [np.require(a, requirements="CA") for a in arrays]
+        return self._prepare(arrays, syms)()
+
+    def __call__(self, *args, **kwargs):
+        """``model(x, y)``, ``model(x=x, y=y)`` or ``model({"x": x, "y": y})``: as ``run``."""
+        if len(args) == 1 and not kwargs and isinstance(args[0], (dict, list, tuple)):
+            return self.run(args[0])
+        if args and kwargs:
+            raise ValueError(f"{self.name}: give inputs by position or by name, not both")
+        return self.run(kwargs or list(args))
+
+    def bind(self, feeds):
+        """A callable for repeated runs over the same memory: write into the arrays of ``feeds``
+        (they are not copied), call it, read the arrays of the dict it returns, the same dict
+        every time.  ValueError as in ``run``, and for arrays that are not contiguous."""
+        arrays = feeds_in_order(self.name, self.inputs, feeds)
+        for info, array in zip(self.inputs, arrays):
+            if not (array.flags.c_contiguous and array.flags.aligned):
+                raise ValueError(f"{self.name}: input {info.name} is not contiguous, binding "
+                                 "would copy it; use np.ascontiguousarray first")
+        return self._prepare(arrays, self._check(arrays))
+
+    def profile(self, reset=False):
+        """What every kernel has cost in the calls since the arena was made or the last reset: a
+        list of KernelCost in call order.  AotcError if the bundle was compiled without
+        ``profile=True``."""
+        if not self.manifest.get("profile"):
+            raise AotcError(f"{self.name}: it counts nothing; compile it with profile=True "
+                            "(--profile)")
+        count = self._ffi.new("int *")
+        with self._lock:
+            costs = self._library.function("profile")(self._context, count)
+            rows = [k for k in self.manifest["kernels"] if k["target"] == self.variant]
+            out = [KernelCost(k["c"], tuple(k["rows"]), tuple(k["onnx"]), costs[i].calls,
+                              costs[i].nanoseconds * 1e-9, costs[i].flops, costs[i].bytes)
+                   for i, k in enumerate(rows[:count[0]])]
+            if reset:
+                self._library.function("profile_reset")(self._context)
+        return out
+
+    def _check(self, arrays):
+        """Values of the symbols, as a C array, from the arrays' shapes; checks everything."""
+        values = symbol_values(self.name, self.inputs, arrays)
+        syms = self._ffi.new("int64_t[]", [values[s["name"]] for s in self._symbols] or 1)
+        for i, (info, array) in enumerate(zip(self.inputs, arrays)):
+            shape = self._shape("input_shape", i, info, syms)
+            if shape != array.shape:
+                raise ValueError(f"{self.name}: input {info.name}: shape is "
+                                 f"{list(array.shape)}, expected {list(shape)} "
+                                 f"({list(info.shape)}) with {values}")
+        return syms
+
+    def _shape(self, function, index, info, syms):
+        shape = self._ffi.new("int64_t[]", max(len(info.shape), 1))
+        self._library.call(function, index, syms, shape, detail=info.name)
+        return tuple(shape)[:len(info.shape)]
+
+    def _prepare(self, arrays, syms):
+        """A Bound over these (checked, contiguous) arrays."""
+        outputs = {info.name: np.empty(self._shape("output_shape", i, info, syms), info.dtype)
+                   for i, info in enumerate(self.outputs)}
+        with self._lock:
+            self._grow(self._library.function("arena_size_of")(syms, self._pool.workers))
+        return Bound(self, arrays, outputs, syms)
+
+    def _grow(self, need):
+        if self._arena.nbytes >= need + _ALIGNMENT:
+            return
+        self._arena = np.empty(need + _ALIGNMENT, np.uint8)
+        address = self._arena.__array_interface__["data"][0]
+        start = -(-address // _ALIGNMENT) * _ALIGNMENT
+        status = self._library.function("init_variant")(
+            self._context, self._weights, self._ffi.cast("void *", start),
+            self._arena.nbytes - (start - address), self._pool, self._variant)
+        if status:
+            self._arena = np.empty(0, np.uint8)
+            raise self._library.error(status, self._library.detail(self._context))
+
+
+class Bound:
+    """``bound()`` runs the model over ``bound.inputs`` and returns ``bound.outputs``."""
+
+    def __init__(self, model, arrays, outputs, syms):
+        ffi = model._ffi
+        self.inputs = {info.name: a for info, a in zip(model.inputs, arrays)}
+        self.outputs = outputs
+        self._model, self._arrays = model, arrays
+        self._ins = ffi.new("const void *[]", [_pointer(ffi, a) for a in arrays] or 1)
+        self._outs = ffi.new("void *[]", [_pointer(ffi, a) for a in outputs.values()] or 1)
+        self._syms = syms
+        self._lock, self._run = model._lock, model._run_buffers
+        self._context = model._context
+
+    def __call__(self):
+        with self._lock:
+            status = self._run(self._context, self._syms, self._ins, self._outs)
+            if status:
+                library = self._model._library
+                raise library.error(status, library.detail(self._context))
+        return self.outputs
+
+
+def _pointer(ffi, array):
+    return ffi.cast("void *", array.__array_interface__["data"][0])
+
+
+def _close(library, weights, pool, pid):
+    # the pool's threads exist only in the process that made them
+    if os.getpid() == pid:
+        library.function("pool_destroy")(pool)
+    library.function("weights_close")(weights)

@@ -1,0 +1,48 @@
+"""The CUDA simulator: where its sources lie and how code is compiled against it.
+
+The sources (``runtime_c/cuda/sim``) are installed with the package and never travel in a bundle."""
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+from aotc.errors import AotcError, ToolchainError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+SOURCES = ("aotc_cusim.cpp", "aotc_cusim_fiber.cpp", "aotc_cusim_memory.cpp",
+           "aotc_cusim_shared.cpp")
+# bytes of shared memory a block can have, by architecture
+_SMEM = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10}
+# -O2 makes it a third faster, but what takes long is compiling
+_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=fast")
+
+
+def cuda_folder():
+    """Folder of aotc_cuda.h, with the simulator in ``sim``.  AotcError if it is not installed."""
+    for folder in (_PACKAGE / "_runtime_c" / "cuda", _PACKAGE.parent / "runtime_c" / "cuda"):
+        if (folder / "aotc_cuda.h").is_file():
+            return folder
+    raise AotcError("aotc is installed without its CUDA runtime (runtime_c/cuda); install it again")
+
+
+def find_cxx():
+    """The C++ compiler's command as a list: $CXX, else c++, g++ or clang++.  ToolchainError with
+    what to do if there is none."""
+    given = shlex.split(os.environ.get("CXX", ""))
+    for command in [given] if given else [["c++"], ["g++"], ["clang++"]]:
+        if shutil.which(command[0]):
+            return command
+    wanted = given[0] if given else "c++, g++, clang++"
+    raise ToolchainError(f"no C++ compiler found for the simulator (tried {wanted}); install g++, "
+                         "or name yours in the environment variable CXX")
+
+
+def compile_command(cxx, arch):
+    """The start of the command that compiles .cu and .cpp files against the simulator of a device
+    of architecture ``arch`` ("sm_90"; "" for the largest); $CXXFLAGS are added."""
+    smem = _SMEM.get(arch, max(_SMEM.values()))
+    given, folder = shlex.split(os.environ.get("CXXFLAGS", "")), cuda_folder()
+    # -idirafter: a bundle's own copy of aotc_cuda.h comes first
+    return [*cxx, *_FLAGS, *given, f"-DAOTC_CUSIM_SMEM={smem}", "-idirafter", str(folder),
+            "-idirafter", str(folder / "sim"), "-x", "c++"]

@@ -1,0 +1,184 @@
+"""Random inputs that mean something to a model, and recorded runs for a bundle's own test.
+
+What an integer input is for is read off the Program: a buffer that ends up inside a ``checked``
+index counts rows of a table, one that is only compared or converted is a mask.
+"""
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from aotc.errors import FaultError
+from aotc.ir.dtypes import DTYPES, is_float
+from aotc.ir.eval_expr import Scope, index_value
+from aotc.ir.evaluate import evaluate
+from aotc.ir.expr import COMPARE, Binary, Cast, Const, Load, Where, children
+from aotc.ir.program import Compute, flops
+
+# Recorded outputs come from the numpy evaluator, which is exact and slow (a few GFLOP/s).
+# Beyond this many operations a bundle records none; `aotc verify` covers such models.
+SAMPLE_FLOPS = 2.5e10
+SAMPLE_BYTES = 1 << 30  # of all tensors of one run
+# Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
+EXTENT_CAP = 160
+
+
+@dataclass(frozen=True)
+class InputKind:
+    """``kind``: normal | table (integers in 0..high-1) | mask (0/1) | small (1..8) | bool."""
+
+    kind: str
+    high: int = 0
+
+
+def input_kinds(program):
+    """{input buffer name: InputKind} for every input of the Program."""
+    tables, masks = _index_uses(program)
+    out = {}
+    for name in program.inputs:
+        dtype = program.dtype(name)
+        if is_float(dtype):
+            out[name] = InputKind("normal")
+        elif dtype == "bool":
+            out[name] = InputKind("bool")
+        elif name in tables:
+            out[name] = InputKind("table", tables[name])
+        else:
+            out[name] = InputKind("mask" if name in masks else "small")
+    return out
+
+
+def _index_uses(program):
+    """({buffer: rows of the smallest table it indexes}, {buffers only compared or converted}).
+
+    Consumers come first, so that a buffer that is merely moved or converted on its way into an
+    index inherits what its consumer is used for."""
+    tables, other = {}, set()
+    for step in reversed(program.steps):
+        if not isinstance(step, Compute):
+            other.update(step.inputs)
+            continue
+        inherited = tables.get(step.out) if step.fold == "none" else None
+        passes_on = step.fold == "none" and step.out in other
+        for load, role in _roles(step.body, "arith" if passes_on else "value"):
+            if isinstance(role, int):
+                tables[load.buffer] = min(role, tables.get(load.buffer, role))
+            elif role == "arith":
+                other.add(load.buffer)
+            elif role == "value" and inherited is not None:
+                tables[load.buffer] = min(inherited, tables.get(load.buffer, inherited))
+    integers = {n for n in program.inputs if not is_float(program.dtype(n))}
+    return tables, integers - other - set(tables)
+
+
+def _roles(e, role):
+    """(Load, role) pairs under ``e``.  role: an int (inside ``checked`` with that bound), "test"
+    (inside a comparison), "arith" (an operand of integer arithmetic), "value" (passed through)."""
+    if isinstance(e, Load):
+        yield e, role
+        for i in e.index:
+            yield from _roles(i, "arith")
+    elif isinstance(e, Where):
+        yield from _roles(e.cond, "test")
+        yield from _roles(e.a, role)
+        yield from _roles(e.b, role)
+    elif isinstance(e, Cast) and (is_float(e.dtype) or e.dtype == "bool"):
+        yield from _roles(e.x, "test")
+    elif isinstance(e, Binary) and e.op == "checked":
+        bound = e.b.value if isinstance(e.b, Const) else None
+        yield from _roles(e.a, role if bound is None else bound)
+    elif isinstance(e, Binary) and e.op in COMPARE:
+        yield from _roles(e.a, "test")
+        yield from _roles(e.b, "test")
+    elif isinstance(e, Binary):
+        # i + n, the wrapped form of a negative index, is still that index
+        inner = role if isinstance(role, int) or role == "test" else "arith"
+        yield from _roles(e.a, inner)
+        yield from _roles(e.b, inner)
+    else:
+        for child in children(e):
+            yield from _roles(child, role)
+
+
+def random_inputs(program, sym_values, seed=0, kinds=None):
+    """{ONNX input name: array}: floats normal, table indices over the whole range with both ends
+    present, masks 0/1 with a one in front (a fully masked row has no meaning to most models)."""
+    kinds = kinds or input_kinds(program)
+    feeds = {}
+    for name in program.inputs:
+        buf = program.buffers[name]
+        shape = tuple(index_value(d, sym_values) for d in buf.shape)
+        key = buf.onnx or name
+        rng = np.random.default_rng([seed, zlib.crc32(key.encode())])
+        feeds[key] = _draw(rng, kinds[name], shape).astype(DTYPES[buf.dtype].numpy)
+    return feeds
+
+
+def _draw(rng, kind, shape):
+    if kind.kind == "normal":
+        return rng.standard_normal(shape)
+    if kind.kind == "table":
+        array = np.asarray(rng.integers(0, max(kind.high, 1), shape))
+        ends = [kind.high - 1, 0][:array.size]
+        array.reshape(-1)[:len(ends)] = ends
+        return array
+    if kind.kind == "small":
+        return rng.integers(1, 9, shape)
+    array = np.asarray(rng.integers(0, 2, shape))
+    if array.size:
+        array.reshape(shape or 1)[..., :1] = 1
+    return array
+
+
+def extents(program, cap=EXTENT_CAP):
+    """Symbol values to try, as dicts without repeats: all lowest, all highest (at most ``cap``),
+    all in the middle, odd and unequal.  Choices that break an entry check are left out; without
+    symbols the one choice is {}."""
+    if not program.syms:
+        return [{}]
+    tops = {s.name: max(s.lo, min(s.hi, cap)) for s in program.syms}
+    lows = {s.name: s.lo for s in program.syms}
+    mids = {n: (lows[n] + tops[n]) // 2 for n in tops}
+    odd = {n: min(tops[n], max(lows[n], 13 + 6 * k)) for k, n in enumerate(tops)}
+    out = []
+    for values in (mids, lows, odd, tops):
+        if values not in out and all(Scope({}, None, values).value(c.cond)
+                                     for c in program.checks):
+            out.append(values)
+    return out
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One recorded run: ``syms`` values, ``inputs`` and ``outputs`` by ONNX name."""
+
+    syms: dict
+    inputs: dict
+    outputs: dict
+
+
+def record_samples(program, limit=SAMPLE_FLOPS):
+    """Recorded runs (a tuple of Sample) for the bundle's own test, from the numpy evaluator; the
+    empty tuple if one run would cost more than ``limit`` operations or SAMPLE_BYTES of tensors, or
+    random inputs lead to an index outside its table."""
+    out = []
+    for syms in extents(program, cap=16)[:2]:
+        work = sum(index_value(flops(s), syms) for s in program.steps if isinstance(s, Compute))
+        if work <= limit and _all_bytes(program, syms) <= SAMPLE_BYTES:
+            feeds = random_inputs(program, syms, seed=len(out))
+            try:
+                results = evaluate(program, feeds, syms)
+            except FaultError:
+                continue  # an index computed from inputs in a way that random ones do not meet
+            named = {program.buffers[n].onnx or n: a for n, a in results.items()}
+            out.append(Sample(syms, feeds, named))
+    return tuple(out)
+
+
+def _all_bytes(program, syms):
+    """Bytes of all tensors of a run together: the evaluator keeps them, in at most 8 bytes an
+    element."""
+    return sum(8 * math.prod(index_value(d, syms) for d in b.shape)
+               for b in program.buffers.values() if b.role != "const")

@@ -1,0 +1,155 @@
+"""Boxes of a group's stages: Welder's Propagate, on the one region analysis.
+
+The anchor's box comes from the tile; every other stage's box is what later stages read of it.
+"""
+
+from dataclasses import dataclass
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Axis, Const, axes_of, maximum, minimum, substitute
+from aotc.ir.region import extent_bound, interval
+from aotc.ir.remap import invert_map
+from aotc.ir.simplify import same, simplify, upper
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Tiling of the anchor's axes: ``let`` binds the work item's origin, ``count`` is the number
+    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent."""
+
+    let: tuple
+    count: object
+    box: dict
+    size: dict
+
+
+def tile_anchor(anchor, group):
+    """Decode the work item number into the anchor's box.  Axes in ``group.parallel`` order,
+    outermost first."""
+    axis = {a.name: a for a in anchor.axes}
+    cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > group.tile[n]]
+    order = [axis[n] for n in group.parallel if n in cut] + [
+        axis[n] for n in cut if n not in group.parallel]
+    let, box, size, count = [], {}, {}, Const(1)
+    left = Axis("tile", Const(1 << 40))  # an Axis, so that its range is known to simplify
+    steps = [simplify((a.extent + (group.tile[a.name] - 1)) // group.tile[a.name])
+             for a in order]
+    for i in range(len(order) - 1, -1, -1):
+        a, t = order[i], group.tile[order[i].name]
+        lo, last = Axis(f"{a.name}_lo", a.extent), Axis(f"{a.name}_hi", simplify(a.extent + 1))
+        at = left if i == 0 else left % steps[i]
+        let.append((lo, at * t if t != 1 else at))
+        let.append((last, lo + 1 if t == 1 else simplify(minimum(lo + t, a.extent))))
+        box[a], size[a] = (lo, last - 1), t
+        if i and steps[i] != Const(1):
+            rest = Axis(f"tile_{i}", Const(1 << 40))
+            let.append((rest, left // steps[i]))
+            left = rest
+        count = count * steps[i]
+    for a in anchor.axes:
+        if a not in box:
+            box[a], size[a] = (Const(0), simplify(a.extent - 1)), upper(a.extent)
+    return Tile(tuple(let), simplify(count), box, size)
+
+
+def stage_boxes(program, group, stages, tile):
+    """({stage name: {axis: (lo, last)}}, {scratch buffer: ((lo, size int) per dim)}).
+
+    A buffer that is connected and also an output has no scratch: later stages read it in place.
+
+    ScheduleError if a stage is asked for nothing, or for a region without a constant bound.
+    """
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    scratch = {b for b, level in group.connect.items() if level != "register"}
+    real, _ = _propagate(program, group, stages, anchor, tile.box, scratch, True)
+    shifted = {}
+    for a, (lo, last) in tile.box.items():
+        if isinstance(lo, Axis):  # a multiple of the tile: floor divisions of it come out exact
+            lo = Axis(f"{lo.name}_tile", lo.extent) * tile.size[a]
+        shifted[a] = (lo, simplify(lo + (tile.size[a] - 1)) if tile.size[a] else last)
+    _, wanted = _propagate(program, group, stages, anchor, shifted, scratch, False)
+    _, asked = _propagate(program, group, stages, anchor, tile.box, scratch, True)
+    places = {}
+    for b in sorted((scratch - set(group.outputs)) & set(wanted)):
+        dims = []
+        for (lo, last), (real_lo, _), extent in zip(wanted[b], asked[b], program.shape(b)):
+            n, whole = extent_bound(lo, last), upper(extent)
+            n = whole if n is None else n if whole is None else min(n, whole)
+            if n is None:
+                raise ScheduleError(f"group {group.name}: scratch {b} has no constant bound; "
+                                    "tile the axis or store the tensor")
+            dims.append((real_lo, n))
+        places[b] = tuple(dims)
+    return real, places
+
+
+def starts_at_multiple(group, origin, n):
+    """True if ``origin``, where a box of the group starts, is a multiple of ``n`` in every tile."""
+    first = {}
+    for a in axes_of(origin):
+        t = next((t for name, t in group.tile.items() if a.name == f"{name}_lo"), None)
+        if t is not None:  # tile number times tile; only number 0 where one tile is everything
+            whole = upper(a.extent)
+            first[a] = Const(0) if whole is not None and t >= whole else Axis(
+                f"{a.name}_tile", a.extent) * t
+    return same(simplify(substitute(origin, first) % n), Const(0))
+
+
+def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp):
+    boxes, demand = {}, {}
+    for s in reversed(stages):
+        box = _box_of(group, s, anchor, anchor_box, demand)
+        boxes[s.name] = box
+        ranges = dict(box)
+        for n in s.loads():
+            if n.buffer not in scratch:
+                continue
+            need = []
+            for i, extent in zip(n.index, program.shape(n.buffer)):
+                lo, last = interval(i, ranges)
+                end = simplify(extent - 1)
+                if lo is None:
+                    lo, last = Const(0), end
+                if clamp:
+                    lo, last = simplify(maximum(lo, Const(0))), simplify(minimum(last, end))
+                need.append((lo, last))
+            demand[n.buffer] = _union(demand.get(n.buffer), need)
+    return boxes, demand
+
+
+def _union(have, need):
+    if have is None:
+        return tuple(need)
+    return tuple((simplify(minimum(a, c)), simplify(maximum(b, d)))
+                 for (a, b), (c, d) in zip(have, need))
+
+
+def _box_of(group, s, anchor, anchor_box, demand):
+    """The box of a stage: given for the anchor, else the preimage of what is asked of it."""
+    if s is anchor:
+        return anchor_box
+    box = {}
+    for o in s.outputs:
+        if o.buffer not in demand:
+            continue
+        wanted = demand[o.buffer]
+        dims = tuple(Axis(f"dim{d}", a.extent) if isinstance(a, Axis) else
+                     Axis(f"dim{d}", Const(1)) for d, a in enumerate(o.index))
+        if o.index == s.axes:
+            back = dict(zip(s.axes, dims))
+        else:
+            dims = tuple(Axis(f"dim{d}", _extent(i, s)) for d, i in enumerate(o.index))
+            back = invert_map(o.index, s.axes, dims)
+        ranges = dict(zip(dims, wanted))
+        for a in s.axes:
+            part = (Const(0), simplify(a.extent - 1)) if back is None else interval(back[a], ranges)
+            old = box.get(a)
+            box[a] = part if old is None else _union((old,), (part,))[0]
+    if not box and s.axes:
+        raise ScheduleError(f"group {group.name}: nothing after {s.name} reads it; make it a group "
+                            "of its own or the anchor")
+    return box
+
+
+def _extent(index, stage):
+    return simplify(interval(index, {})[1] + 1) if not isinstance(index, Axis) else index.extent

@@ -1,0 +1,329 @@
+"""Legality of a Schedule, written down: every fault with the legal choices."""
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
+from aotc.ir.expr import Axis, Const, axes_of, substitute
+from aotc.ir.program import Compute
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.schedule import LEVELS
+from aotc.ir.simplify import same, simplify, upper
+from aotc.sched.allocate import buffer_bytes, in_place, liveness
+from aotc.sched.boxes import stage_boxes, starts_at_multiple, tile_anchor
+from aotc.sched.loops import row_operand, stage_category
+from aotc.sched.lower_contract import factors_for, panel_base
+from aotc.sched.stages import group_stages
+from aotc.sched.unroll import find_transform
+
+MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
+MAX_ARENA = 1 << 40  # bytes
+# what ``loops`` may say of a stage, by its row's category
+_CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b")} | {
+    c: ("lanes",) for c in ("map", "move", "reduction", "window", "transform")}
+
+
+def check_schedule(program, schedule, target):
+    """List of faults (empty if the Schedule is legal for this Program and target)."""
+    faults = []
+    try:
+        program = apply_rewrites(program, schedule.rewrites)
+    except ScheduleError as err:
+        faults += err.faults  # the rest is read as if there were none
+    if schedule.target != target.name:
+        faults.append(f"schedule is for target {schedule.target}, compiling for {target.name}; "
+                      "remove its ukernel and loops fields to have them chosen again")
+    faults += _coverage(program, schedule)
+    wrong = _layouts(program, schedule)
+    faults += wrong
+    known = {s.outs[0]: set(s.outs) for s in program.steps}
+    rows = [u.name for u in target.ukernels]
+    for g in schedule.groups:
+        faults += [f"group {g.name}: ukernel {r!r} of {s}: target {target.name} has "
+                   + ", ".join(rows) for s, r in g.ukernel.items() if r not in rows]
+        made = {o for c in g.computes for o in known.get(c, ())}
+        if not wrong and made.issuperset(g.outputs) and all(c in known for c in g.computes):
+            faults += check_group(program, schedule, target, g)
+    if not faults:
+        faults += _buffers(program, schedule)
+    return faults
+
+
+def _coverage(program, schedule):
+    faults, seen, stored = [], {}, set(program.inputs) | set(program.consts)
+    names = {s.outs[0] for s in program.steps if isinstance(s, Compute)}
+    group_names = [g.name for g in schedule.groups]
+    faults += [f"group {n}: name used twice" for n in set(group_names) if group_names.count(n) > 1]
+    for g in schedule.groups:
+        for c in g.computes:
+            if c not in names:
+                faults.append(f"group {g.name}: no compute {c!r} in the program; known: "
+                              + ", ".join(sorted(names - set(seen))[:12]))
+            if c in seen:
+                faults.append(f"group {g.name}: {c} is already computed in group {seen[c]}")
+            seen.setdefault(c, g.name)
+        inside = set(g.computes)
+        known = [c for c in g.computes if c in names]
+        for c in known:
+            for b in program.producer[c].inputs:
+                if b not in stored and b not in inside:
+                    faults.append(f"group {g.name}: {c} reads {b}, which no earlier group stores; "
+                                  "move the group or add it to that group's outputs")
+        made = {o for c in known for o in program.producer[c].outs}
+        faults += [f"group {g.name}: output {o!r} is not computed in it; choose from "
+                   + ", ".join(sorted(made)) for o in g.outputs if o not in made]
+        if g.anchor not in inside:
+            faults.append(f"group {g.name}: anchor {g.anchor!r} is not one of {sorted(inside)}")
+        stored |= set(g.outputs)
+    missing = sorted(names - set(seen))
+    if missing:
+        faults.append("schedule: no group computes " + ", ".join(missing))
+    faults += [f"schedule: program output {o} is not stored by any group"
+               for o in program.outputs if o not in stored]
+    return faults
+
+
+def _layouts(program, schedule):
+    faults, stored = [], {b for g in schedule.groups for b in g.outputs}
+    scratch = {b for g in schedule.groups for b, lv in g.connect.items() if lv != "register"}
+    for name, data in schedule.layouts.items():
+        if name not in program.buffers:
+            faults.append(f"layouts: no buffer {name!r}")
+            continue
+        if program.buffers[name].role in ("input", "output"):
+            faults.append(f"layouts: {name} is the caller's memory and stays row-major")
+            continue
+        tile = program.buffers[name].role == "temp" and name not in stored
+        if tile and name not in scratch:
+            faults.append(f"layouts: {name} is not stored, its layout means nothing; remove it")
+            continue
+        try:
+            layout = layout_from_json(data)
+            shape = layout.shape(program.shape(name))
+        except ScheduleError as err:
+            faults += [f"layouts: {name}: {f}" for f in err.faults]
+            continue
+        if tile and dim_order(layout, len(program.shape(name))) is None:
+            faults.append(f"layouts: {name} is a tile in scratch, which can only be reordered")
+        size, plain = (upper(volume(d)) for d in (shape, program.shape(name)))
+        if size > MAX_GROWTH * max(plain, 64):
+            faults.append(f"layouts: {name}: {size} elements for {plain} logical ones; at most "
+                          f"{MAX_GROWTH} times as many")
+    return faults
+
+
+def check_group(program, schedule, target, g):
+    """Faults of one group by itself: its edges, stages, boxes, rows and loops."""
+    faults = [f"group {g.name}: connect level {lv!r} of {b}; choose from {', '.join(LEVELS)}"
+              for b, lv in g.connect.items() if lv not in LEVELS]
+    faults += _edges(program, g)
+    if faults:
+        return faults
+    try:
+        stages = group_stages(program, g)
+    except ScheduleError as err:
+        return err.faults
+    faults += _stage_names(g, [s.name for s in stages]) + _threads(target, g)
+    anchor = next((s for s in stages if g.anchor in s.computes), None)
+    if anchor is None:
+        return [f"group {g.name}: anchor {g.anchor} is inlined; choose from "
+                + ", ".join(s.name for s in stages)]
+    names = {a.name: a for a in anchor.axes}
+    for a, t in g.tile.items():
+        if a not in names:
+            faults.append(f"group {g.name}: tile of {a!r}; the anchor's axes are "
+                          + ", ".join(names))
+        elif not isinstance(t, int) or t < 1:
+            faults.append(f"group {g.name}: tile {a}/{t}; a tile is an integer >= 1"
+                          + (f", at most {upper(names[a].extent)}" if upper(names[a].extent)
+                             else ""))
+    faults += [f"group {g.name}: parallel {a!r} has no tile; tiled axes: "
+               + (", ".join(g.tile) or "none") for a in g.parallel if a not in g.tile]
+    if faults:
+        return faults
+    try:
+        tile = tile_anchor(anchor, g)
+        boxes, _ = stage_boxes(program, g, stages, tile)
+    except ScheduleError as err:
+        return err.faults
+    for s in stages:
+        if s is not anchor and any(o.buffer in g.outputs for o in s.outputs):
+            faults += _stored(g, s, boxes[s.name], tile)
+        faults += _stage(program, schedule, target, g, s, boxes[s.name])
+    return faults
+
+
+def _threads(target, g):
+    """Threads of a work item: whole warps, enough for every micro-kernel; 0 on a machine whose work
+    items are one thread's."""
+    most, warp = target.machine.threads_max, target.lanes
+    if most == 0:
+        return [f"group {g.name}: threads {g.threads}; a work item of {target.name} is one "
+                "thread's, remove it"] if g.threads else []
+    rows = [u for u in target.ukernels if u.name in g.ukernel.values()]
+    least = max((u.tile.get("threads", warp) for u in rows), default=warp)
+    if least <= g.threads <= most and g.threads % warp == 0:
+        return []
+    return [f"group {g.name}: threads {g.threads}; choose a multiple of {warp} in {least}..{most}"]
+
+
+def _edges(program, g):
+    """Every buffer that flows inside the group has a level, and no other."""
+    made = {o for c in g.computes for o in program.producer[c].outs}
+    read = {b: c for c in g.computes for b in program.producer[c].inputs if b in made}
+    faults = [f"group {g.name}: {c} reads {b}, which connect gives no level; choose from "
+              + ", ".join(LEVELS) for b, c in read.items() if b not in g.connect]
+    return faults + [f"group {g.name}: connect names {b!r}, which does not flow inside it; edges: "
+                     + (", ".join(read) or "none") for b in g.connect if b not in read]
+
+
+def _stage_names(g, stages):
+    """Fields that are keyed by stage name a stage; what is not lowered is refused."""
+    faults = [f"group {g.name}: {field} names {s!r}, which is no stage; stages: "
+              + ", ".join(stages) for field in ("ukernel", "loops")
+              for s in getattr(g, field) if s not in stages]
+    faults += [f"group {g.name}: split of {s}: reductions run whole in this version, remove it"
+               for s in g.split]
+    return faults + [f"group {g.name}: reuse {how!r} of {s}; choose recompute"
+                     for s, how in g.reuse.items() if how != "recompute"]
+
+
+def _stored(g, s, box, tile):
+    """A stage before the anchor that stores: its boxes must part its points, each in one tile."""
+    left = {a.name: b for a, b in tile.box.items()
+            if g.tile.get(a.name, 1 << 62) < (upper(a.extent) or 1 << 62)}
+    for a in s.axes:
+        lo, last = box[a]
+        mine = next((t for t, (x, y) in left.items() if same(lo, x) and same(last, y)), None)
+        whole = same(lo, Const(0)) and same(last, simplify(a.extent - 1))
+        if mine is None and not whole:
+            break
+        left.pop(mine, None)
+    else:
+        if not left:
+            return []
+    names = ", ".join(o.buffer for o in s.outputs if o.buffer in g.outputs)
+    return [f"group {g.name}: tiles of {g.anchor} overlap or leave gaps in {names}, which is "
+            "stored; tile only axes that both have, compute it in a group of its own, or leave "
+            "those axes whole"]
+
+
+def _stage(program, schedule, target, g, s, box):
+    where = f"group {g.name}, stage {s.name}"
+    rows = {u.name: u for u in target.ukernels}
+    kind = stage_category(s)
+    legal = [u.name for u in target.ukernels if u.category in (kind, "loops")
+             or kind in ("move", "reduction", "window") and u.category == "map"
+             and s.fold == "none"]
+    transform = find_transform(program, s)
+    if transform is not None:
+        legal += [u.name for u in target.rows("transform")]
+    name = g.ukernel.get(s.name)
+    if name not in rows or name not in legal:
+        return [f"{where}: ukernel {name!r}; legal here: {', '.join(legal)}"]
+    row, loops = rows[name], g.loops.get(s.name, {})
+    choices = _CHOICES[row.category] + (("block",) if row.tile.get("block", 1) > 1 else ())
+    faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
+              for x in loops if x not in choices]
+    if row.category == "loops":
+        return faults
+    if row.category == "contraction":
+        return faults + _contraction(program, schedule, g, s, box, row, loops, where)
+    if row.category == "transform" and loops.get("lanes") not in (free := [
+            a.name for a in s.axes if a.name not in transform.blocks]):
+        return faults + [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(free)}"]
+    return faults + _nest(s, loops, name, where)
+
+
+def _nest(s, loops, name, where):
+    """A vector loop nest: f32, a lane axis, perhaps another axis to block."""
+    names = [a.name for a in s.axes + s.raxes]
+    if loops.get("lanes") not in names:
+        return [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(names)}"]
+    values = [o.value for o in s.outputs] + [s.body, *s.acc]
+    if any(v.dtype != "f32" for v in values):
+        return [f"{where}: {name} is for f32; use loops"]
+    if s.fold not in ("none", "sum", "max", "min"):
+        return [f"{where}: {name} folds sum, max or min; use loops"]
+    blocks = [a.name for a in s.axes if a.name != loops["lanes"]]
+    if loops.get("block", blocks[0] if blocks else None) not in blocks + [None]:
+        return [f"{where}: block {loops['block']!r}; choose from {', '.join(blocks) or 'none'}"]
+    return []
+
+
+def _contraction(program, schedule, g, s, box, row, loops, where):
+    f = factors_for(s, loops.get("lanes"))
+    if f is None:
+        return [f"{where}: lanes {loops.get('lanes')!r} belongs to one factor only in no "
+                "orientation; choose another axis or the row loops"]
+    if any(o.value.dtype != "f32" for o in s.outputs):
+        return [f"{where}: {row.name} stores f32; end the group before "
+                + ", ".join(o.buffer for o in s.outputs if o.value.dtype != "f32")]
+    lane = next(a for a in f.n if a.name == loops["lanes"])
+    faults = []
+    k = next((r for r in f.k if r.name == loops.get("k")), None)
+    if k is None:
+        return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
+
+    def place(buffer):
+        layout = layout_from_json(schedule.layouts.get(buffer))
+        return lambda index: offset_of(index, program.shape(buffer), layout)
+
+    if loops.get("a") == "rows":
+        load, guard = row_operand(f.a)
+        if load is None or guard is not None and k in axes_of(guard) or stride(
+                place(load.buffer)(load.index), k) is None:
+            faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}; "
+                          "use 'packed'")
+    elif loops.get("a") != "packed":
+        faults.append(f"{where}: a {loops.get('a')!r}; choose rows or packed")
+    nr, taps = row.tile["nr"], tuple(r for r in f.k if r != k)
+    if loops.get("b") == "panel":
+        base = panel_base(place(f.b.buffer), f.b.index, lane, k, taps, nr) \
+            if hasattr(f.b, "buffer") and f.b.buffer in program.consts else None
+        if base is None:
+            faults.append(f"{where}: b 'panel' needs a constant laid out in panels of {nr}; "
+                          "use direct or packed")
+        if not starts_at_multiple(g, box[lane][0], nr):
+            faults.append(f"{where}: tile {lane.name}/{g.tile.get(lane.name, '?')} must be a "
+                          f"multiple of {nr} (or whole) for the panels of {row.name}")
+    elif loops.get("b") == "direct":
+        if len(f.k) != 1 or not hasattr(f.b, "buffer") or not is_unit(
+                place(f.b.buffer)(f.b.index), lane):
+            faults.append(f"{where}: b 'direct' needs unit stride along {lane.name} and one "
+                          "reduction axis; use 'packed'")
+    elif loops.get("b") != "packed":
+        faults.append(f"{where}: b {loops.get('b')!r}; choose panel, direct or packed")
+    return faults
+
+
+def _buffers(program, schedule):
+    """Every stored temp has a place and no two live at once overlap."""
+    live = liveness(program, schedule.groups)
+    faults = [f"buffers: {b} has no slot; remove the whole buffers field to have it planned"
+              for b in live if b not in schedule.buffers]
+    faults += [f"buffers: {b} is not stored by any group" for b in schedule.buffers
+               if b not in live]
+    if faults:
+        return faults
+    shared = {}
+    for i, g in enumerate(schedule.groups):
+        for out, src in in_place(program, schedule, g, live, i).items():
+            shared[out] = (src, i)
+    names = sorted(live, key=lambda b: live[b])
+    for i, a in enumerate(names):
+        pa = schedule.buffers[a]
+        if pa.offset % 64 or not 0 <= pa.offset < MAX_ARENA:
+            faults.append(f"buffers: {a}: offset {pa.offset} must be a multiple of 64 in "
+                          f"0..{MAX_ARENA}")
+        if not 0 <= pa.slot < len(live):
+            faults.append(f"buffers: {a}: slot {pa.slot}; choose from 0..{len(live) - 1}")
+        for b in names[i + 1:]:
+            pb = schedule.buffers[b]
+            if pa.slot != pb.slot or live[b][0] > live[a][1]:
+                continue
+            if shared.get(b, (None,))[0] == a and pa == pb and live[a][1] == live[b][0]:
+                continue
+            size_a, size_b = (upper(buffer_bytes(program, schedule, x)) for x in (a, b))
+            if pa.offset < pb.offset + size_b and pb.offset < pa.offset + size_a:
+                faults.append(f"buffers: {a} and {b} are live together (groups "
+                              f"{live[b][0]}..{live[a][1]}) and overlap in slot {pa.slot}")
+    return faults

@@ -1,0 +1,330 @@
+"""First decider: which computes share a kernel, and at which memory level each edge connects.
+
+Elementwise computes join their producers at register level (an epilogue) or each other; softmax
+and norm chains share the row while it is in L1.  Deterministic, by structure only.
+"""
+
+from aotc.ir.category import category, factor_pairs
+from aotc.ir.expr import Axis, Const, axes_of, loads
+from aotc.ir.program import Compute
+from aotc.ir.remap import invert_map
+from aotc.ir.schedule import Group
+from aotc.ir.simplify import same, simplify, upper
+from aotc.sched.loops import contraction_factors
+from aotc.sched.stages import expand
+
+ROW_LIMIT = 12 * 1024  # bytes of one row of every scratch buffer together: stays in L1
+
+
+class _Cluster:
+    """A group under construction: member computes in program order."""
+
+    def __init__(self, compute):
+        self.members = [compute]
+        self.rows = None  # tuple of the last member's row axes once connected at L1
+        self.level = {}
+
+    @property
+    def head(self):
+        """The fold that gives the cluster its loops, or the last map."""
+        folds = [c for c in self.members if c.fold != "none"]
+        return folds[-1] if folds else self.members[-1]
+
+    def produces(self):
+        return {o for c in self.members for o in c.outs}
+
+
+def connect(program, rows=True):
+    """Tuple of Groups (connect levels, outputs, anchor) covering every Compute of ``program``.
+    rows: also share row tiles in L1; without, edges connect at register level only."""
+    clusters, owner = [], {}
+    for step in program.steps:
+        if not isinstance(step, Compute):
+            continue
+        target = _best_host(program, step, clusters, owner, rows)
+        if target is None:
+            target = _Cluster(step)
+            clusters.append(target)
+        else:
+            target.members.append(step)
+        for o in step.outs:
+            owner[o] = target
+    _absorb_maps(program, clusters, owner)
+    order = _topological(program, clusters, owner)
+    return tuple(_group(program, c, i) for i, c in enumerate(order))
+
+
+def _best_host(program, step, clusters, owner, rows):
+    """The cluster this compute joins, the one with the most work first; None to start its own."""
+    hosts = []
+    for b in step.inputs:
+        c = owner.get(b)
+        if c is not None and c not in hosts:
+            hosts.append(c)
+    hosts.sort(key=lambda c: (_weight(c), clusters.index(c)), reverse=True)
+    for host in hosts:
+        if _reaches(program, host, step, owner):
+            continue
+        if step.fold == "none" and _joins_at_register(program, host, step):
+            for b in step.inputs:
+                if b in host.produces():
+                    host.level.setdefault(b, "register")
+            return host
+        levels = _joins_at_row(program, host, step) if rows else None
+        if levels is not None:
+            levels.update(_register_part(program, host, step))
+            host.level.update(levels)
+            return host
+    return None
+
+
+def _weight(cluster):
+    head = cluster.head
+    if factor_pairs(head.axes, head.raxes, head.fold, head.body):
+        return 2
+    return 1 if head.fold != "none" else 0
+
+
+def _reaches(program, host, step, owner, seen=None):
+    """True if ``step`` depends on ``host`` through some other cluster (fusing would be a cycle)."""
+    todo = [owner[b] for b in step.inputs if b in owner and owner[b] is not host]
+    seen = set()
+    while todo:
+        c = todo.pop()
+        if id(c) in seen:
+            continue
+        seen.add(id(c))
+        for m in c.members:
+            for b in m.inputs:
+                o = owner.get(b)
+                if o is host:
+                    return True
+                if o is not None and o is not c:
+                    todo.append(o)
+    return False
+
+
+def _inside(program, host, extra=()):
+    """Maps of the cluster by output, for expansion."""
+    return {c.out: c for c in list(host.members) + list(extra) if c.fold == "none"}
+
+
+def _joins_at_register(program, host, step):
+    """An elementwise compute whose points match the cluster's loops one to one."""
+    if host.rows is not None:
+        return False
+    head = host.head
+    if head.fold == "none":
+        return _elementwise_pair(program, host, step)
+    if not isinstance(head.fold, str) or len([c for c in host.members if c.fold != "none"]) > 1:
+        return False
+    if step.body.dtype != "f32" and head.body.dtype == "f32":
+        return False  # the micro-kernels of folds store f32
+    body = simplify(expand(step.body, _inside(program, host)))
+    uses = {n.index for n in loads(body) if n.buffer == head.out}
+    if len(uses) != 1:
+        return False
+    return invert_map(next(iter(uses)), step.axes, head.axes) is not None
+
+
+def _elementwise_pair(program, host, step):
+    """Map into map: every member is read at one place that is a bijection of the step's axes."""
+    for c in host.members:
+        uses = {n.index for n in step.loads if n.buffer == c.out}
+        if uses and (len(uses) > 1 or invert_map(next(iter(uses)), step.axes, c.axes) is None):
+            return False
+    last = host.members[-1]
+    return last.out in step.inputs or any(c.out in step.inputs for c in host.members)
+
+
+def _joins_at_row(program, host, step):
+    """Levels for the edges into ``step`` if it can share rows with the cluster: every buffer it
+    reads from there is indexed by plain axes, the same row axes first and whole columns behind.
+    None if not."""
+    folds = [c for c in list(host.members) + [step] if c.fold != "none"]
+    if not folds or any(not isinstance(f.fold, str) for f in folds) or len(step.outs) != 1:
+        return None
+    if any(category(f.axes, f.raxes, f.fold, f.body) != "reduction" for f in folds):
+        return None
+    read = {b for m in host.members + [step] for b in m.inputs}
+    if any(o not in read for m in host.members for o in m.outs):
+        return None  # a leaf of its own: no tile of ``step`` would ask for it
+    rows = _row_axes(host, step)
+    if rows is not None and any(_rows_innermost(program, f, rows) for f in folds):
+        return None  # rows would be strided: reduce over many rows at once instead
+    if rows is None or not _row_bytes_fit(host, step, rows):
+        return None
+    host.rows = rows
+    return {b: "L1" for b in step.inputs if b in host.produces()}
+
+
+def _rows_innermost(program, fold, rows):
+    """True if a reduction's input will be stored with one of the row axes innermost."""
+    lead = set(fold.axes[:rows])
+    for n in fold.loads:
+        dim = _innermost(program, n.buffer)
+        if dim is not None and axes_of(n.index[dim]) & lead:
+            return True
+    return False
+
+
+def _innermost(program, buffer):
+    """The dim a buffer will be stored with innermost, as far as its producer tells: the lane axis
+    of a contraction, carried through elementwise and window computes; None = the last one."""
+    for _ in range(16):  # deep enough for any epilogue chain
+        c = program.producer.get(buffer)
+        if not isinstance(c, Compute):
+            return None
+        factors = contraction_factors(program, c)
+        if factors is not None:
+            return c.axes.index(max(factors.n, key=c.axes.index))
+        same_rank = [n for n in c.loads if len(n.index) == len(c.axes)
+                     and n.buffer not in program.consts]
+        if not same_rank:
+            return None
+        buffer = same_rank[0].buffer
+    return None
+
+
+def _register_part(program, host, step):
+    """Inside a row cluster: edges into a map that merely finishes one fold stay in registers."""
+    if step.fold != "none":
+        return {}
+    maps = _inside(program, host)
+    edges = {b: "register" for b in step.inputs if b in maps or b in host.produces()}
+    body = simplify(expand(step.body, {b: maps[b] for b in edges if b in maps
+                                       and host.level.get(b) != "L1"}))
+    inner = [n for n in loads(body) if n.buffer in host.produces()]
+    folds = {n.buffer for n in inner}
+    if len(folds) != 1 or len({n.index for n in inner}) != 1:
+        return {}
+    main = program.producer[folds.pop()]
+    if main.fold == "none" or invert_map(inner[0].index, step.axes, main.axes) is None:
+        return {}
+    return {b: "register" for b in edges if host.level.get(b) != "L1"}
+
+
+def _row_axes(host, step):
+    """Number of leading row axes shared by the members and ``step``; None if they do not match."""
+    members = {c.out: c for c in host.members}
+    count = None
+    for c in list(host.members) + [step]:
+        if c.fold != "none":
+            n = _leading(c)
+            count = n if count is None else min(count, n)
+    if not count:
+        return None
+    lead = step.axes[:count]
+    if len(lead) < count:
+        return None
+    for n in step.loads:
+        if n.buffer in members:
+            if not _rows_match(n.index, lead, members[n.buffer].axes[:count], step):
+                return None
+    return count
+
+
+def _leading(fold):
+    """Output axes that index the fold's loads as plain leading axes: its rows."""
+    count = 0
+    for a in fold.axes:
+        if a.extent == Const(1) or all(a in axes_of(n) or n.index == () or not axes_of(n)
+                                       or not (axes_of(n) & set(fold.raxes))
+                                       for n in loads(fold.body)):
+            count += 1
+        else:
+            break
+    return count
+
+
+def _rows_match(index, lead, rows, step):
+    rest = set(step.axes + step.raxes) - set(lead)
+    for i, a, r in zip(index, lead, rows):
+        if not same(a.extent, r.extent):
+            return False
+        if not (i == a or same(a.extent, Const(1)) and not isinstance(i, Axis)):
+            return False
+    return all(isinstance(i, Axis) and i in rest or not axes_of(i) for i in index[len(lead):])
+
+
+def _row_bytes_fit(host, step, rows):
+    total = 0
+    for c in list(host.members) + [step]:
+        row = 4
+        for a in c.axes[rows:]:
+            top = upper(a.extent)
+            if top is None:
+                return False
+            row *= top
+        total += row
+    return total <= 4 * ROW_LIMIT
+
+
+def _absorb_maps(program, clusters, owner):
+    """A cluster of maps whose every output is read by one other cluster, elementwise, moves into
+    it as a prologue."""
+    for c in list(clusters):
+        if any(m.fold != "none" for m in c.members):
+            continue
+        outs = [m for m in c.members if any(s not in c.members
+                                            for s in program.consumers.get(m.out, ()))
+                or m.out in program.outputs]
+        users = {id(owner[s.outs[0]]): owner[s.outs[0]] for m in outs
+                 for s in program.consumers.get(m.out, ()) if isinstance(s, Compute)
+                 and owner[s.outs[0]] is not c}
+        if len(users) != 1 or any(m.out in program.outputs for m in outs):
+            continue
+        host, = users.values()
+        if not _prologue_fits(program, c, host, outs):
+            continue
+        for m in c.members:
+            owner[m.out] = host
+        host.members = sorted(host.members + c.members, key=program.steps.index)
+        host.level.update(c.level)
+        host.level.update({m.out: "register" for m in outs})
+        clusters.remove(c)
+
+
+def _prologue_fits(program, cluster, host, outs):
+    """The host's maps read the cluster at matching points; the fold (if any) never does."""
+    for m in outs:
+        for s in program.consumers[m.out]:
+            if not isinstance(s, Compute) or s in cluster.members:
+                continue
+            if s.fold != "none" or host.rows is not None:
+                return False
+            uses = {n.index for n in s.loads if n.buffer == m.out}
+            if len(uses) != 1 or invert_map(next(iter(uses)), s.axes, m.axes) is None:
+                return False
+    return True
+
+
+def _topological(program, clusters, owner):
+    """Clusters in an order that respects every edge; ties by first member."""
+    position = {s: i for i, s in enumerate(program.steps)}
+    deps = {id(c): {id(owner[b]) for m in c.members for b in m.inputs
+                    if b in owner and owner[b] is not c} for c in clusters}
+    left = sorted(clusters, key=lambda c: min(position[m] for m in c.members))
+    out, done = [], set()
+    while left:
+        nxt = next(c for c in left if deps[id(c)] <= done)
+        left.remove(nxt)
+        done.add(id(nxt))
+        out.append(nxt)
+    return out
+
+
+def _group(program, cluster, number):
+    inside = {o for m in cluster.members for o in m.outs}
+    outputs = tuple(o for m in cluster.members for o in m.outs if o in program.outputs or any(
+        s not in cluster.members for s in program.consumers.get(o, ())))
+    level = {}
+    for m in cluster.members:
+        for b in m.inputs:
+            if b in inside:
+                level[b] = cluster.level.get(b, "register")
+    anchor = cluster.members[-1] if cluster.rows is not None else cluster.head
+    tile = {a.name: 1 for a in anchor.axes[:cluster.rows or 0]}
+    return Group(f"g{number:03d}", tuple(m.out for m in cluster.members), outputs, anchor.out,
+                 level, tile)
+

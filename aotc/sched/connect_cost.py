@@ -1,0 +1,352 @@
+"""Connecting by cost: which edges stay in a fast level, decided in seconds (Welder's step).
+
+    connect_by_cost(program, target)    groups, those of several stages with their tiles
+
+Start: groups connected at register level.  Edges in topological order: the two groups of an edge
+are merged if one kernel, its intermediate tiles in scratch, is predicted to take less time than
+the two apart.  A beam of a few partitions keeps a merge that does not pay yet, for the next edge
+may make it pay.  Equal groups (same expressions, shapes, types, connections) are judged once, so a
+network of equal layers is decided once per distinct layer.  Nothing is looked up by name: what can
+be merged is what ``group_stages``, region analysis and ``check_schedule`` accept.
+"""
+
+from dataclasses import dataclass, replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Load, rewrite, show
+from aotc.ir.program import Compute
+from aotc.ir.schedule import Group, Schedule
+from aotc.ir.winograd import stages_of
+from aotc.sched.check import check_group
+from aotc.sched.connect import connect
+from aotc.sched.cost import Aligned, resident
+from aotc.sched.gensor import Policy, Space, State, construct, grown
+from aotc.sched.loops import choose_loops, contraction_factors, pick_row
+from aotc.sched.size import estimate, estimate_volume
+from aotc.sched.stages import group_stages
+from aotc.sched.tilegraph import merged, ordered
+from aotc.sched.widths import group_model
+
+BEAM = 3
+GAIN = 0.01  # a merge must be predicted to save at least this part of its smaller part's time
+MAX_STAGES = 64  # of one group: bounds generated code and deciding time
+MAX_COMPUTES = 128
+PASSES = 3  # over all edges
+SLICE = 16  # steps of a reduction that a contraction streams at a time: what sizes are taken with
+DEPTH = 2  # levels that get a tile: the shared cache and the worker's own
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a group: predicted seconds, tile of its anchor, level of its scratch, why;
+    ``legal`` False: it cannot be a kernel."""
+
+    legal: bool
+    seconds: float = float("inf")
+    tile: tuple = ()
+    level: str = "L1"
+    dram_bytes: int = 0
+    why: str = ""
+
+
+def register_groups(program):
+    """Groups connected at register level only: the least fusion that is never worse."""
+    return connect(program, rows=False)
+
+
+def separate_groups(program):
+    """Every compute a kernel of its own: what connecting is measured against."""
+    return ordered(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
+                             for i, s in enumerate(program.steps) if isinstance(s, Compute)])
+
+
+def part_groups(program, groups, names):
+    """Groups with those named replaced by their parts at register level."""
+    apart = {c for g in groups if g.name in names for c in g.computes}
+    parts = [replace(g, name=f"{g.name}_part") for g in register_groups(program)
+             if g.computes[0] in apart]
+    groups = ordered(program, [g for g in groups if g.name not in names] + parts)
+    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
+
+
+def connect_by_cost(program, target, beam=BEAM):
+    """Tuple of Groups; deterministic.  Groups of several stages have their tile, and each says in
+    ``why`` what it is predicted to take and what its parts would."""
+    judge = Judge(program, target)
+    start = _Partition.of(program, register_groups(program), judge)
+    states, edges = [start], _edges(program, start)
+    for _ in range(PASSES):  # a merge can open the way for an edge that was refused before
+        best = states[0]
+        for source, sink in edges:
+            news = [s.joined(source, sink, judge) for s in states]
+            grown = states + [s for s in news if s is not None]
+            states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
+        if states[0] is best:
+            break
+    groups = ordered(program, list(states[0].groups.values()))
+    return tuple(replace(judge.finished(g), name=f"g{i:03d}") for i, g in enumerate(groups))
+
+
+def _edges(program, start):
+    """(producer, consumer) pairs of the first compute's names, in order of production."""
+    seen = {}
+    for g in ordered(program, list(start.groups.values())):
+        for o in g.outputs:
+            for s in program.consumers.get(o, ()):
+                sink = start.owner.get(s.outs[0])
+                if sink is not None and sink != start.owner[g.computes[0]]:
+                    seen[g.computes[0], s.outs[0]] = None
+    return tuple(seen)
+
+
+# ---------------------------------------------------------------- partitions
+
+@dataclass(frozen=True)
+class _Partition:
+    """A state of the beam.  groups: {name: Group}; owner: {compute: group name}."""
+
+    program: object
+    groups: dict
+    owner: dict
+    seconds: float
+    key: frozenset
+
+    @staticmethod
+    def of(program, groups, judge):
+        owner = {c: g.name for g in groups for c in g.computes}
+        return _Partition(program, {g.name: g for g in groups}, owner,
+                          sum(judge.verdict(g).seconds for g in groups), frozenset())
+
+    def joined(self, source, sink, judge):
+        """The partition with the groups of two computes merged; None if they are one already or
+        may not be."""
+        a, b = self.groups[self.owner[source]], self.groups[self.owner[sink]]
+        if a is b or len(a.computes) + len(b.computes) > MAX_COMPUTES or not (
+                judge.own.isdisjoint(a.computes + b.computes)) or self._cycle(a, b):
+            return None
+        found = judge.merge(a, b)
+        if found is None:
+            return None
+        group, gain = found
+        groups = {n: g for n, g in self.groups.items() if n not in (a.name, b.name)}
+        groups[group.name] = group
+        owner = self.owner | dict.fromkeys(group.computes, group.name)
+        return _Partition(self.program, groups, owner, self.seconds - gain,
+                          self.key - {a.computes, b.computes} | {group.computes})
+
+    def _cycle(self, a, b):
+        """True if a group outside lies on a path from ``a`` to ``b``."""
+        made = {o for c in a.computes for o in self.program.producer[c].outs}
+        todo, seen = [b.name], {a.name}
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for buffer in _read(self.program, self.groups[name]):
+                if name != b.name and buffer in made:
+                    return True
+                step = self.program.producer.get(buffer)
+                for c in _computes_behind(self.program, step):
+                    if self.owner[c] not in seen:
+                        todo.append(self.owner[c])
+        return False
+
+
+def _read(program, group):
+    inside = set(group.computes)
+    return dict.fromkeys(b for c in group.computes for b in program.producer[c].inputs
+                         if b in program.producer and program.producer[b].outs[0] not in inside)
+
+
+def _computes_behind(program, step):
+    """Computes that a step is, or that a library call reads from."""
+    todo, out = [step], []
+    while todo:
+        s = todo.pop()
+        if isinstance(s, Compute):
+            out.append(s.outs[0])
+        elif s is not None:
+            todo += [program.producer[b] for b in s.inputs if b in program.producer]
+    return out
+
+
+# ---------------------------------------------------------------- what a group costs
+
+class Judge:
+    """Verdicts on groups of one Program on one target, each distinct one given once."""
+
+    def __init__(self, program, target):
+        self.program, self.target = program, target
+        self.free = resident(program, target.machine)
+        # stages of rewritten computes have a kernel of their own, whose tiles others choose
+        self.own = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
+                    for s in stages_of(program, c)}
+        self.texts, self.known, self.merges = {}, {}, {}
+
+    def verdict(self, group):
+        """Verdict of a group; its tile and level are found here."""
+        key = self.signature(group)
+        if key not in self.known:
+            self.known[key] = self._judged(group)
+        return self.known[key]
+
+    def merge(self, a, b):
+        """(Group, seconds gained) of two groups in one kernel, tiled; None if it is not legal."""
+        key = self.signature(a), self.signature(b), self._between(a, b)
+        if self.merges.get(key, True) is None:
+            return None
+        group = merged(self.program, a, b, "L1")
+        found = self.verdict(group)
+        if not found.legal:
+            self.merges[key] = None
+            return None
+        parts = self.verdict(a).seconds, self.verdict(b).seconds
+        gain = sum(parts) - found.seconds
+        if gain < GAIN * min(parts):  # a worse state: it must not win a tie
+            gain = min(gain, -1e-9)
+        return group, gain
+
+    def priced(self, group):
+        """Cost of a finished group, at the work items it has."""
+        model = group_model(self.program, group)
+        aligned = self._shape(group_stages(self.program, group), model)[2]
+        machine, item = self.target.machine, model.variables(group.tile)
+        fixed = {a: (t,) if t == n else tuple(sorted({min(t << i, n) for i in range(48)}))
+                 for a, t, n in zip(model.axes, item, model.extents)}
+        space = Space(model, machine, min(DEPTH, len(machine.levels) - 1), fixed=fixed,
+                      strict=False, aligned=aligned, free=self.free)
+        outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
+        return space.cost(State((*outer, item)))
+
+    def _between(self, a, b):
+        """How ``b`` reads ``a``: positions of the buffers among what ``a`` makes."""
+        made = {o: i for i, o in enumerate(o for c in a.computes
+                                           for o in self.program.producer[c].outs)}
+        return tuple(tuple(made.get(x, -1) for x in self.program.producer[c].inputs)
+                     for c in b.computes)
+
+    def finished(self, group):
+        """The group as the Schedule has it: levels of its scratch, tile, why."""
+        v = self.verdict(group)
+        connect = {b: lv if lv == "register" else v.level for b, lv in group.connect.items()}
+        if all(lv == "register" for lv in connect.values()):
+            return group
+        tile = dict(v.tile)
+        return replace(group, connect=connect, tile=tile, parallel=tuple(tile), why=v.why)
+
+    def signature(self, group):
+        """What decides a verdict, without names of buffers: equal layers have equal ones."""
+        number, out = {}, []
+        inside = set(group.computes)
+        for c in group.computes:
+            step = self.program.producer[c]
+            places = []
+            for b in step.inputs:
+                if b in number:
+                    places.append(number[b])
+                    continue
+                maker = self.program.producer.get(b)
+                buffer = self.program.buffers[b]
+                number[b] = len(number)
+                places.append((number[b], buffer.dtype, tuple(map(show, buffer.shape)),
+                               buffer.role, tuple(b in f for f in self.free),
+                               maker is not None and maker.outs[0] in inside))
+            for o in step.outs:
+                number.setdefault(o, len(number))
+            out.append((self._text(step), tuple(places), tuple(
+                (number[o], o in group.outputs, group.connect.get(o)) for o in step.outs),
+                c == group.anchor))
+        return tuple(out)
+
+    def _text(self, step):
+        """A compute's text with its buffers numbered."""
+        if step not in self.texts:
+            number = {b: f"${i}" for i, b in enumerate(step.inputs)}
+            self.texts[step] = (
+                _numbered(step.body, number), str(step.fold), step.acc,
+                tuple((a.name, show(a.extent)) for a in step.axes),
+                tuple((a.name, show(a.extent)) for a in step.raxes))
+        return self.texts[step]
+
+    def _judged(self, group):
+        try:
+            stages = group_stages(self.program, group)
+            if len(stages) > MAX_STAGES:
+                return Verdict(False, why=f"{len(stages)} stages")
+            model = group_model(self.program, group)
+            return self._costed(group, stages, model)
+        except ScheduleError as err:
+            return Verdict(False, why=str(err))
+
+    def _costed(self, group, stages, model):
+        machine = self.target.machine
+        fixed, units, aligned = self._shape(stages, model)
+        several = len(stages) > 1
+        depth = min(DEPTH, len(machine.levels) - 1)
+        found = construct(model, machine, Policy(walkers=1, kept=1), depth=depth, fixed=fixed,
+                          units=units, strict=several, aligned=aligned, free=self.free)
+        tile = found.state.tiles[-1]
+        named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
+                      if t < n)
+        result = Verdict(True, found.cost.seconds, named, self._level(model, tile),
+                         found.cost.levels[0][2], str(found.cost))
+        if several and not self._accepted(group, result):
+            return Verdict(False, why="check_schedule refuses it")
+        return result
+
+    def _level(self, model, tile):
+        """The fastest level whose usable part holds all scratch of a work item."""
+        live = sum(n for b, n, _, _ in model.lifetimes(tile) if b in model.scratch)
+        first = self.target.machine.levels[-2]
+        return "L1" if live <= first.capacity * first.usable else "L2"
+
+    def _shape(self, stages, model):
+        """(fixed, units, aligned): lanes of contractions stay whole, so that upstream stages run
+        once; reductions are streamed in slices; row axes step by the micro-kernel's rows."""
+        fixed, units, aligned = {}, {}, []
+        for number, s in enumerate(stages):
+            f = contraction_factors(self.program, s)
+            sizes = {a: estimate(a.extent) for a in s.axes + s.raxes}
+            for r in s.raxes:
+                fixed[f"{s.name}.{r.name}"] = (sizes[r],)
+            if f is None or not self.target.rows("contraction"):
+                continue
+            stream = max(f.k, key=sizes.get)
+            fixed[f"{s.name}.{stream.name}"] = (min(SLICE, sizes[stream]),)
+            lane = max(f.n, key=sizes.get)
+            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane])
+            place = {a: i for i, a in enumerate(s.axes)}
+            aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
+                                   row.tile["mr"], row.tile["nr"]))
+            if number == model.anchor:
+                units = {a.name: row.tile["mr"] for a in f.m[-1:]}
+                if len(stages) > 1:
+                    fixed[lane.name] = (sizes[lane],)
+                else:
+                    units[lane.name] = row.tile["nr"]
+        anchor = stages[model.anchor]
+        if len(stages) > 1 and anchor.fold == "none" and len(anchor.axes) > 1:
+            last = anchor.axes[-1]  # columns stay whole, for the lanes
+            fixed[last.name] = (estimate(last.extent),)
+        return {a: n for a, n in fixed.items() if a in model.axes}, units, tuple(aligned)
+
+    def _accepted(self, group, verdict):
+        """True if the group, tiled and with rows chosen, is a legal kernel."""
+        tile = dict(verdict.tile)
+        connect = {b: lv if lv == "register" else verdict.level
+                   for b, lv in group.connect.items()}
+        group = replace(group, connect=connect, tile=tile, parallel=tuple(tile))
+        (group,), layouts = choose_loops(self.program, self.target, (group,))
+        schedule = Schedule(self.target.name, (group,),
+                            {b: x.to_json() for b, x in layouts.items()})
+        return not check_group(self.program, schedule, self.target, group)
+
+
+def _numbered(expr, number):
+    """Text of an expression with buffers replaced by their numbers."""
+    return show(rewrite(expr, lambda n: Load(number[n.buffer], n.index, n.dtype)
+                        if isinstance(n, Load) else None))
+
+
+__all__ = ["Judge", "Verdict", "connect_by_cost", "register_groups", "separate_groups"]

@@ -1,0 +1,190 @@
+"""What a group costs, in seconds: the one currency of every decider.
+
+    seconds = max(traffic of each level / its bandwidth, arithmetic / peak) / utilisation + launch
+
+plus the part of the shorter terms that the machine does not overlap with the longest, and what
+starting every stage of every work item takes.
+Traffic into a level depends on the tile in that level alone (Welder); halos and whatever else a
+tile computes again are in the arithmetic; micro-kernel rows pad what they do not divide.  All
+terms come from the ``Machine``: levels in order, nothing knows which kind of machine it is.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from aotc.sched.size import estimate_volume
+
+WAVE = 0.5  # share of the time that follows whole waves of tiles; the rest balances out
+OTHER = 2.0  # a peak counts multiply and add as two; other operations are one each
+RESIDENT = 8  # a temp stays in a level until it is read if so many of its size fit there
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A contraction stage on a micro-kernel row: its number, the positions of its row axes and of
+    its lane axis, and the register tile they are padded to."""
+
+    stage: int
+    rows: tuple
+    lane: int
+    mr: int
+    nr: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted seconds of a group; ``levels``: (name of the level read from, seconds, bytes) from
+    slowest to fastest; ``recompute``: operations done per operation needed."""
+
+    seconds: float
+    levels: tuple
+    compute: float
+    util: float
+    launch: float
+    recompute: float
+
+    @property
+    def bound(self):
+        """What takes longest: a level's name or ``compute``."""
+        name, seconds, _ = max(self.levels, key=lambda x: x[1], default=("compute", 0.0, 0))
+        return name if seconds > self.compute else "compute"
+
+    def __str__(self):
+        parts = [f"{n} {s * 1e6:.1f}" for n, s, _ in self.levels]
+        return f"{self.seconds * 1e6:.1f} us ({self.bound}): " + ", ".join(
+            parts + [f"compute {self.compute * 1e6:.1f}", f"util {self.util:.2f}"] + (
+                [f"recompute {self.recompute:.2f}"] if self.recompute > 1.005 else []))
+
+
+def utilisation(tiles, places, k=1.0):
+    """Part of ``places`` busy while ``tiles`` run in waves; ``k``: the part of the time that waits
+    for whole waves (1: all of it)."""
+    waves = -(-tiles // places) * places
+    return 1.0 / (k * waves / tiles + 1.0 - k)
+
+
+def bank_passes(width, banks, vthreads=1):
+    """Passes that a row of ``width`` words takes over ``banks``, shared by virtual threads that
+    interleave; 1 without banks."""
+    return -(-width // (vthreads * banks)) if banks else 1
+
+
+def work_item(machine, count):
+    """Which of ``count`` tiles is the one that workers take: that of the first level they do not
+    share, else the last."""
+    private = [i for i in range(count) if not machine.levels[i + 1].shared]
+    return private[0] if private else count - 1
+
+
+def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=()):
+    """Cost of a group whose tile in ``machine.levels[1 + i]`` is ``tiles[i]`` (tuples along
+    ``model.axes``, each inside the one before; at least one).
+
+    vthreads: virtual threads of the last tile; aligned: Aligned of contraction stages; free: per
+    boundary, the buffers that need not cross it (they are already in the faster level).
+    """
+    item = work_item(machine, len(tiles))
+    boxes = [model.boxes(t) for t in tiles]
+    util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item])
+    levels = []
+    for i, tile in enumerate(tiles):
+        moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
+                              machine.levels[i].transaction)
+        levels.append((machine.levels[i].name,
+                       level_seconds(model, machine, i, tile, moved,
+                                     vthreads if i == len(tiles) - 1 else 1), moved))
+    fast, slow = model.work(tiles[item], boxes[item])
+    if len(model.stages) > 1:
+        levels.append(scratch_seconds(model, machine, tiles[item], boxes[item]))
+    busy = together(machine, [compute] + [s for _, s, _ in levels])
+    launch = launch_seconds(model, machine, tiles[item])
+    return Cost(busy / util + launch, tuple(levels), compute, util, launch,
+                (fast + slow) / max(1, needed_work(model)))
+
+
+def launch_seconds(model, machine, tile):
+    """Seconds to start a kernel and every stage of its work items."""
+    steps = model.tiles(tile) * len(model.stages) / machine.workers
+    return machine.launch + machine.step * steps
+
+
+def together(machine, terms):
+    """Seconds of terms that run at the same time, as far as the machine overlaps them."""
+    worst = max(terms)
+    return worst + (1.0 - machine.overlap) * (sum(terms) - worst)
+
+
+def level_seconds(model, machine, number, tile, moved, vthreads=1):
+    """Seconds that ``moved`` bytes take from ``machine.levels[number]`` into the next one, which
+    holds ``tile``."""
+    source = machine.levels[number]
+    width = tile[model.rank - 1] if model.rank else 1
+    return moved * bank_passes(width, source.banks, vthreads) / _rate(machine, source)
+
+
+def scratch_seconds(model, machine, tile, boxes=None):
+    """(name, seconds, bytes) of what stages hand each other: how much longer it takes from the
+    fastest level that holds all of it than from the one beside the registers, which every kernel's
+    operands pass."""
+    moved, live = model.inner(tile, boxes)
+    nearest = machine.levels[-2]
+    home = next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
+                machine.levels[0])
+    later = moved / _rate(machine, home) - moved / _rate(machine, nearest)
+    return f"scratch in {home.name}", max(0.0, later), moved
+
+
+def _rate(machine, level):
+    """Bytes/s of a level for all workers together."""
+    return level.bandwidth if level.shared else level.bandwidth * machine.workers
+
+
+def compute_seconds(model, machine, tile, aligned=(), boxes=None):
+    """(utilisation, seconds of arithmetic at full utilisation) for the tile of a work item."""
+    boxes = boxes or model.boxes(tile)
+    fast, slow = model.work(tile, boxes)
+    padded = fast * _padding(model, aligned, boxes)
+    return (utilisation(model.tiles(tile), machine.workers, WAVE),
+            (padded + OTHER * slow) / (machine.flops * machine.workers))
+
+
+def needed_work(model):
+    """Operations of the group if nothing is computed twice."""
+    return sum(prod(s.extents[:s.rank]) * (prod(s.extents[s.rank:]) * s.per_point + s.per_output)
+               for s in model.stages)
+
+
+def _padding(model, aligned, boxes):
+    """Work of the contractions on their rows, per unit of work without padding."""
+    done = total = 0
+    for a in aligned:
+        widths = boxes[a.stage][0]
+        work = prod(widths) * model.stages[a.stage].per_point
+        m, n = max(1, prod(widths[p] for p in a.rows)), widths[a.lane]
+        total += work
+        done += work * (-(-m // a.mr) * a.mr / m) * (-(-n // a.nr) * a.nr / n)
+    return done / total if total else 1.0
+
+
+def level_fits(model, machine, number, tile, vthreads=1, boxes=None):
+    """True if everything live with ``tile`` fits the usable part of ``machine.levels[number]``."""
+    level = machine.levels[number]
+    return model.peak(tile, boxes) * vthreads <= level.capacity * level.usable
+
+
+def resident(program, machine):
+    """Per boundary between levels, the buffers that are in the faster one already when a kernel
+    starts: temps of which a few fit in a shared level, and the weights if all of them do."""
+    weights = sum(a.nbytes for a in program.consts.values())
+    out = []
+    for level in machine.levels[1:]:
+        room = level.capacity * level.usable if level.shared else 0
+        stay = {b for b, buf in program.buffers.items() if buf.role == "temp"
+                and RESIDENT * 4 * estimate_volume(buf.shape) <= room}
+        out.append(frozenset(stay | (set(program.consts) if weights <= room else set())))
+    return tuple(out)
+
+
+__all__ = ["Aligned", "Cost", "bank_passes", "compute_seconds", "group_cost", "launch_seconds",
+           "level_fits", "level_seconds", "needed_work", "resident", "scratch_seconds", "together",
+           "utilisation", "work_item"]

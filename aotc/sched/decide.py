@@ -1,0 +1,80 @@
+"""The deciders in order.  Each is a function that fills more of the Schedule."""
+
+from dataclasses import replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.schedule import Schedule
+from aotc.ir.unfold import unfold_candidates
+from aotc.sched.allocate import allocate
+from aotc.sched.check import check_group
+from aotc.sched.connect import connect
+from aotc.sched.connect_cost import (connect_by_cost, part_groups, register_groups,
+                                     separate_groups)
+from aotc.sched.loops import choose_loops
+from aotc.sched.tile import choose_threads, choose_tiles
+from aotc.sched.winograd import join_transforms
+from aotc.sched.winograd_choice import choose_winograd
+
+
+# which edges stay inside a kernel: by rules (""), none, those at register level, all that pay
+CONNECT = {"": lambda program, target: connect(program),
+           "none": lambda program, target: separate_groups(program),
+           "register": lambda program, target: register_groups(program),
+           "all": connect_by_cost}
+
+
+def decide(program, target, how="", winograd="off", unfold=False):
+    """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
+    ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
+    themselves (a tuple).  unfold: rewrite first layers, too."""
+    rewrites = choose_winograd(program, target, winograd)
+    if unfold and not isinstance(winograd, tuple):
+        taken = {compute for _, compute, _ in rewrites}
+        rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program) if c not in taken)
+    program = apply_rewrites(program, rewrites)
+    groups = join_transforms(program, CONNECT[how](program, target))
+    while True:
+        schedule = replace(_decided(program, target, groups), rewrites=rewrites)
+        refused = {g.name for g in schedule.groups if g.why and check_group(
+            program, schedule, target, g)}
+        if not refused:
+            return replace(schedule, buffers=allocate(program, schedule))
+        # layouts that other groups wanted can make a group illegal that was legal by itself
+        groups = part_groups(program, groups, refused)
+
+
+def _decided(program, target, groups):
+    """Rows, loops, layouts and tiles; a group that comes with its work items keeps them."""
+    groups, layouts = choose_loops(program, target, groups)
+    tiled = choose_tiles(program, target, groups, layouts)
+    groups = tuple(replace(t, tile=g.tile, parallel=g.parallel) if g.parallel else t
+                   for g, t in zip(groups, tiled))
+    return Schedule(target.name, groups, {b: x.to_json() for b, x in layouts.items()})
+
+
+def complete(program, schedule, target):
+    """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
+    them, if any stage lacks its row), tiles of groups without one, buffers if there are none."""
+    try:
+        program = apply_rewrites(program, schedule.rewrites)
+    except ScheduleError:
+        return schedule  # check_schedule lists why
+    made = {o for s in program.steps for o in s.outs}
+    if any(not made.issuperset(g.computes + g.outputs) for g in schedule.groups):
+        return schedule  # check_schedule lists what is unknown
+    groups, layouts = schedule.groups, schedule.layouts
+    bare = [g for g in groups if not g.ukernel]
+    if bare:
+        chosen, found = choose_loops(program, target, groups)
+        groups = tuple(c if not g.ukernel else g for g, c in zip(groups, chosen))
+        layouts = {b: x.to_json() for b, x in found.items()} | layouts
+        tiled = choose_tiles(program, target, groups, found)
+        groups = tuple(t if g in bare and not g.tile else replace(c, parallel=c.parallel
+                                                                  or tuple(c.tile))
+                       for g, c, t in zip(schedule.groups, groups, tiled))
+    groups = choose_threads(target, groups)
+    schedule = replace(schedule, target=target.name, groups=groups, layouts=layouts)
+    if not schedule.buffers:
+        schedule = replace(schedule, buffers=allocate(program, schedule))
+    return schedule

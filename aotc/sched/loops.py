@@ -1,0 +1,356 @@
+"""Second decider: layouts of stored tensors, lane axes, micro-kernel rows and operand modes."""
+
+from dataclasses import replace
+
+from aotc.ir.access import is_unit, offset_of, stride
+from aotc.ir.category import category, factor_pairs, is_zero
+from aotc.ir.expr import Axis, Binary, Const, Load, Where, axes_of, loads
+from aotc.ir.layout import Layout, Pad, Reorder, Split
+from aotc.ir.program import static_shape
+from aotc.ir.simplify import same
+from aotc.sched.size import estimate
+from aotc.sched.stages import group_stages
+from aotc.sched.winograd import transform_inputs, transform_lanes
+
+MAX_UNROLL = 8  # taps of a window that are written out
+
+
+class Choices:
+    """What has been decided so far: layouts by buffer and the stages of every group."""
+
+    def __init__(self, program, target, groups):
+        self.program, self.target, self.groups = program, target, groups
+        self.stages = {g.name: group_stages(program, g) for g in groups}
+        self.layouts = {}
+        self.lanes = transform_lanes(program)  # of the stages of Winograd forms
+        self.scratch = {b for g in groups for b, lv in g.connect.items() if lv != "register"}
+
+    def offset(self, load):
+        """Element offset of a Load under the layouts chosen so far."""
+        layout = self.layouts.get(load.buffer)
+        return offset_of(load.index, self.program.shape(load.buffer), layout)
+
+
+def choose_loops(program, target, groups):
+    """(groups with ukernel and loops filled, layouts by buffer)."""
+    c = Choices(program, target, groups)
+    operand_axes = _contraction_inputs(c)
+    for g in groups:
+        for s in c.stages[g.name]:
+            lane = _lane_axis(c, s)
+            _const_layouts(c, s, lane)
+            for o in s.outputs:
+                wanted = operand_axes.get(o.buffer)
+                if program.buffers[o.buffer].role == "temp" and (
+                        o.buffer not in c.scratch or wanted is not None
+                        or stage_category(s) == "contraction"):
+                    c.layouts[o.buffer] = _layout(c, o, lane, wanted)
+    done = []
+    for g in groups:
+        rows, loops = {}, {}
+        for s in c.stages[g.name]:
+            rows[s.name], loops[s.name] = _stage_choice(c, g, s)
+        done.append(replace(g, ukernel=rows, loops=loops))
+    layouts = {b: lay for b, lay in c.layouts.items() if not lay.is_identity}
+    return tuple(done), layouts
+
+
+def stage_category(stage):
+    return category(stage.axes, stage.raxes, stage.fold, stage.body,
+                    tuple(o.value for o in stage.outputs))
+
+
+def contraction_factors(program, stage):
+    """The preferred orientation of a contraction (a Stage or a Compute): constant lane operand
+    first, then the one whose lane axis is last in the output; None if it is no contraction."""
+    pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
+
+    def rank(f):
+        const = all(n.buffer in program.consts for n in loads(f.b))
+        return (const, stage.axes.index(f.n[-1]))
+
+    return max(pairs, key=rank) if pairs else None
+
+
+def _contraction_inputs(c):
+    """Buffer -> (load, dims, rows): the dims that a contraction's row operand indexes by reduction
+    axes only, and those it indexes by a row axis, if it may step along the reduction with any
+    stride."""
+    out = {b: (n, (dim,), set()) for b, (n, dim) in transform_inputs(c.program).items()}
+    for g in c.groups:
+        for s in c.stages[g.name]:
+            f = contraction_factors(c.program, s)
+            if f is None or s.name in c.lanes:
+                continue
+            for n in loads(f.a):
+                dims = tuple(d for d, i in enumerate(n.index)
+                             if axes_of(i) and axes_of(i) <= set(f.k))
+                rows = {d for d, i in enumerate(n.index) if i in f.m} if _may_step(f) else set()
+                if dims:
+                    out.setdefault(n.buffer, (n, dims, rows))
+    return out
+
+
+def _may_step(f):
+    """True if the row operand is a plain Load with one reduction axis: rows next to each other in
+    memory may then be read at any stride along that axis."""
+    load, guard = row_operand(f.a)
+    return load is not None and guard is None and (
+        len([r for r in f.k if r.extent != Const(1)]) == 1)
+
+
+def _layout(c, output, lane, wanted):
+    """Innermost come the dims a consuming contraction reduces over, else the lane axis's dims.  A
+    stage that would have to store across its lanes for that keeps them innermost, if the
+    contraction can have its rows side by side instead."""
+    rank = len(output.index)
+    own = {d for d, i in enumerate(output.index) if lane in axes_of(i)} if lane else set()
+    if wanted is not None and not (own and own <= wanted[2]):
+        load, dims = wanted[:2]
+        inner = sorted(dims, key=lambda d: (_significance(load.index[d]), d))
+    else:
+        dims = [d for d, i in enumerate(output.index) if lane in axes_of(i)] if lane else []
+        inner = sorted(dims, key=lambda d: (_significance(output.index[d]), d))
+    perm = [d for d in range(rank) if d not in inner] + inner
+    return Layout(()) if perm == list(range(rank)) else Layout((Reorder(tuple(perm)),))
+
+
+def _const_layouts(c, s, lane):
+    """Constants a nest reads along the lane axis are stored with that dimension innermost."""
+    if lane is None or stage_category(s) == "contraction" and s.name not in c.lanes:
+        return
+    for n in s.loads():
+        if _relayoutable(c, n, lane):
+            d = n.index.index(lane)
+            perm = [i for i in range(len(n.index)) if i != d] + [d]
+            if perm != list(range(len(n.index))):
+                c.layouts.setdefault(n.buffer, Layout((Reorder(tuple(perm)),)))
+
+
+def _relayoutable(c, load, lane):
+    """A constant indexed by plain axes (or 0), ``lane`` among them, not laid out otherwise yet."""
+    return (load.buffer in c.program.consts and load.buffer not in c.layouts
+            and lane in load.index and c.program.buffers[load.buffer].role == "const"
+            and all(isinstance(i, (Axis, Const)) for i in load.index))
+
+
+def _significance(index):
+    """Floor-div digits lie outside modulo digits of the same axis."""
+    return 0 if isinstance(index, Binary) and index.op == "floordiv" else 1
+
+
+def _lane_axis(c, s):
+    """The axis that runs over lanes; None if no axis is worth it."""
+    if s.name in c.lanes:
+        return c.lanes[s.name]
+    f = contraction_factors(c.program, s)
+    if f is not None:
+        return max(f.n, key=lambda a: (min(estimate(a.extent), 4 * c.target.lanes),
+                                       s.axes.index(a)))
+    candidates = list(s.axes) + [r for r in s.raxes if s.fold in ("sum", "max", "min")]
+    best, best_score = None, 0.0
+    for a in reversed(candidates):  # ties go to the innermost axis
+        score = _lane_score(c, s, a)
+        if score > best_score:
+            best, best_score = a, score
+    return best
+
+
+def _lane_score(c, s, axis):
+    """Unit-stride accesses minus gathers, weighted by how often an access happens."""
+    n = _flat_extent(c, s, axis)
+    if n < 4:
+        return 0.0
+    score = 0.5 + min(n, 64) / 640
+    for load in s.loads():
+        if load.dtype != "f32" or _relayoutable(c, load, axis):
+            continue
+        step = stride(c.offset(load), axis)
+        moving = axis in {x for i in load.index for x in axes_of(i)}
+        weight = 2.0 if s.raxes and axes_of(load) & set(s.raxes) else 1.0
+        if step is None or (step != Const(1) and moving):
+            score -= 1.5 * weight
+        elif moving:
+            score += weight
+    for o in s.outputs:
+        if axis in s.raxes:
+            continue
+        fixed = c.program.buffers[o.buffer].role != "temp" or o.buffer in c.layouts
+        layout = c.layouts.get(o.buffer)
+        off = offset_of(o.index, c.program.shape(o.buffer), layout)
+        if fixed and not is_unit(off, axis):
+            score -= 1.0
+        elif fixed:
+            score += 0.5
+    return score
+
+
+def _flat_extent(c, s, axis):
+    """Trip count of the axis once lowering has merged it with the outer axes that every access
+    walks contiguously (maps only)."""
+    n = estimate(axis.extent)
+    if s.raxes or n >= c.target.lanes:
+        return n
+    offsets = [c.offset(x) for x in s.loads()] + [
+        offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)) for o in s.outputs]
+    at = s.axes.index(axis)
+    for outer in reversed(s.axes[:at]):
+        steps = [(stride(x, outer), stride(x, axis)) for x in offsets]
+        if not all(a is not None and b is not None and same(a, b * n) for a, b in steps):
+            break
+        n *= estimate(outer.extent)
+    return n
+
+
+def _stage_choice(c, group, s):
+    kind = stage_category(s)
+    lane = _lane_axis(c, s)
+    if s.name in c.lanes:
+        rows = c.target.rows("transform")
+        whole = all(o.value.dtype == "f32" for o in s.outputs)
+        return (rows[0].name, {"lanes": lane.name}) if rows and whole else ("loops", {})
+    if kind == "contraction":
+        return _contraction_choice(c, s, lane)
+    floats = all(o.value.dtype == "f32" for o in s.outputs) and s.body.dtype == "f32"
+    if not floats or lane is None or not isinstance(s.fold, str) or s.fold == "prod":
+        return "loops", {}
+    if kind == "window":
+        block = window_block(s, lane)
+        if block is not None and "block" in c.target.rows(kind)[0].tile:
+            return c.target.rows(kind)[0].name, {"lanes": lane.name, "block": block[0].name}
+        return c.target.rows(kind)[-1].name, {"lanes": lane.name}
+    return c.target.rows(kind)[0].name, {"lanes": lane.name}
+
+
+def window_block(s, lane):
+    """(output axis, reduction axis) of the innermost sliding window with few static taps: its
+    neighbouring outputs share loads.  None if there is none (or the window slides along lanes)."""
+    if lane in s.raxes:
+        return None
+    for r in reversed(s.raxes):
+        if not isinstance(r.extent, Const) or r.extent.value > MAX_UNROLL:
+            continue
+        for n in s.loads():
+            for i in n.index:
+                outs = axes_of(i) & set(s.axes)
+                if r in axes_of(i) and len(outs) == 1:
+                    axis = next(iter(outs))
+                    if axis != lane and isinstance(axis.extent, Const):
+                        return axis, r
+    return None
+
+
+# ---------------------------------------------------------------- contractions
+
+def _contraction_choice(c, s, lane):
+    f = contraction_factors(c.program, s)
+    m = 1
+    for a in f.m:
+        m *= estimate(a.extent)
+    row = pick_row(c.target, m, estimate(lane.extent))
+    load, guard = row_operand(f.a)
+    k, a_mode = _row_mode(c, f, load, guard)
+    b_mode = _lane_mode(c, f, lane, k, row, a_mode)
+    return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
+
+
+def pick_row(target, m, n):
+    """The row with the least waste (M = 1 has its own rows) that computes in f32."""
+    rows = [u for u in target.rows("contraction")
+            if (u.tile["mr"] == 1) == (m == 1) and u.dtypes[0] == "f32"]
+    workers = target.machine.workers if target.machine.item_tiles == 1 else 1
+    return min(rows, key=lambda u: row_waste(u, m, n, workers))
+
+
+def row_waste(row, m, n, workers=1):
+    """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
+    ``workers``: how many take one tile each at a time; the last round may leave some idle."""
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    tiles = -(-m // mr) * -(-n // nr)
+    padded = -(-tiles // workers) * workers * mr * nr
+    m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
+    loads = (m + n) / (m * n)  # per multiply-add
+    return padded * (1.0 + row.tile.get("load_cost", 0.3) * loads)
+
+
+def row_operand(a):
+    """(Load, guard) of a row operand that is a Load or a zero-filled guarded Load; else None."""
+    if isinstance(a, Where) and is_zero(a.b) and isinstance(a.a, Load):
+        return a.a, a.cond
+    return (a, None) if isinstance(a, Load) else (None, None)
+
+
+def _row_mode(c, f, load, guard):
+    """Innermost reduction axis and whether rows are read in place (unit stride, guard and data
+    indices free of it, few enough taps)."""
+    best = max(f.k, key=lambda r: estimate(r.extent))
+    if load is None:
+        return best, "packed"
+    offset = c.offset(load)
+    free = [r for r in f.k if guard is None or r not in axes_of(guard)]
+    unit = [r for r in free if is_unit(offset, r)]
+    for r in unit:
+        taps = 1
+        for other in f.k:
+            if other is not r:
+                taps *= estimate(other.extent)
+        static = all(static_shape((o.extent,)) for o in f.k if o is not r)
+        if estimate(r.extent) >= 8 and taps <= 64 and static:
+            return r, "rows"
+        if taps == 1 and static:
+            return r, "rows"
+    if _may_step(f) and stride(offset, best) is not None and any(
+            is_unit(offset, a) and estimate(a.extent) >= 4 for a in f.m):
+        return best, "rows"  # neighbouring rows share cache lines at every step
+    return best, "packed"
+
+
+def _lane_mode(c, f, lane, k, row, a_mode):
+    """How the lane operand is read; decides the weight's layout when it is packed offline."""
+    name = _panel_weight(c, f, lane, k, row, a_mode)
+    if name is not None:
+        return "panel"
+    if isinstance(f.b, Load) and a_mode == "rows":
+        offset = c.offset(f.b)
+        if is_unit(offset, lane) and stride(offset, k) is not None and len(f.k) == 1:
+            return "direct"
+    return "packed"
+
+
+def _panel_weight(c, f, lane, k, row, a_mode):
+    """Layout N/NR taps K N%NR for a constant indexed by plain axes, used by this stage only."""
+    b = f.b
+    if not isinstance(b, Load) or b.buffer not in c.program.consts:
+        return None
+    if not all(isinstance(i, Axis) or i == Const(0) for i in b.index):
+        return None
+    axes = [i for i in b.index if isinstance(i, Axis)]
+    shape = c.program.consts[b.buffer].shape
+    if len(set(axes)) != len(axes) or any(
+            isinstance(i, Axis) and i.extent != Const(d) for i, d in zip(b.index, shape)):
+        return None
+    layout = panel_layout(b.index, lane, f.k, k, row.tile["nr"], shape)
+    if c.layouts.setdefault(b.buffer, layout) != layout:
+        return None  # another stage packs it differently: read it through that layout
+    return b.buffer
+
+
+def panel_layout(index, lane, reduction, k, nr, shape):
+    """Pad the lane dim to a multiple of NR, split it, order: others, N/NR, taps, K, N%NR."""
+    dim = {i: d for d, i in enumerate(index) if isinstance(i, Axis)}
+    n = dim[lane]
+    primitives = []
+    padded = -(-shape[n] // nr) * nr
+    if padded != shape[n]:
+        primitives.append(Pad(n, 0, padded - shape[n]))
+    primitives.append(Split(n, (padded // nr, nr)))
+
+    def after(d):
+        return d if d <= n else d + 1
+
+    taps = [after(dim[r]) for r in reduction if r != k and r in dim]
+    tail = [n] + taps + [after(dim[k]), n + 1]
+    others = [d for d in range(len(shape) + 1) if d not in tail]
+    primitives.append(Reorder(tuple(others + tail)))
+    return Layout(tuple(primitives))
+

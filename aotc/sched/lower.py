@@ -1,0 +1,175 @@
+"""Lowering: (Program, Schedule) -> Plan.  Decides nothing; the Schedule has every choice."""
+
+from dataclasses import dataclass, replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major, volume
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const
+from aotc.ir.plan import Kernel, Place, Plan, Scratch
+from aotc.ir.program import static_shape
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.simplify import simplify
+from aotc.sched.allocate import physical_elements, slot_sizes
+from aotc.sched.boxes import stage_boxes, tile_anchor
+from aotc.sched.check import check_schedule
+from aotc.sched.lower_contract import lower_contract
+from aotc.sched.lower_nest import lower_nest
+from aotc.sched.stages import group_stages
+from aotc.sched.tilegraph import best_fit, best_fit_places
+from aotc.sched.unroll import data_loads, lower_unrolled
+from aotc.sched.work import group_bytes, group_flops
+
+ALIGN = 64
+WORTH_SHARING = 4096  # bytes of scratch: less is not worth a slab that is harder to read
+
+
+@dataclass
+class Context:
+    """What lowering one group needs: where every buffer lives and the slab filled so far."""
+
+    program: object
+    schedule: object
+    target: object
+    group: object
+    local: dict  # scratch buffer -> ((lo, size) per dim)
+    scratch: list
+    slab: int = 0
+
+    def place(self, buffer):
+        """Function from logical index to element offset in the buffer's memory."""
+        if buffer in self.local:
+            dims = self.local[buffer]
+            strides = _scratch_strides(dims, self.schedule.layouts.get(buffer))
+
+            def relative(index):
+                total = Const(0)
+                for i, (lo, _), s in zip(index, dims, strides):
+                    total = total + (i - lo) * s
+                return simplify(total)
+            return relative
+        layout = layout_from_json(self.schedule.layouts.get(buffer))
+        return lambda index: offset_of(index, self.program.shape(buffer), layout)
+
+    def add_scratch(self, name, dtype, elements):
+        """Reserve ``elements`` in the worker's slab; the name is made unique."""
+        while any(s.name == name for s in self.scratch):
+            name += "_"
+        self.scratch.append(Scratch(name, dtype, elements, self.slab))
+        size = elements * DTYPES[dtype].size
+        self.slab += (size + ALIGN - 1) // ALIGN * ALIGN
+        return name
+
+
+def _scratch_strides(dims, layout):
+    """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says."""
+    order = dim_order(layout_from_json(layout), len(dims))
+    strides = row_major([Const(dims[d][1]) for d in order])
+    return [strides[order.index(d)] for d in range(len(dims))]
+
+
+def lower(program, schedule, target):
+    """The Plan of a checked Schedule.  ScheduleError lists all faults of an illegal one."""
+    faults = check_schedule(program, schedule, target)
+    if faults:
+        raise ScheduleError(faults)
+    program = apply_rewrites(program, schedule.rewrites)
+    kernels = tuple(lower_group(program, schedule, target, g, i)
+                    for i, g in enumerate(schedule.groups))
+    used = {b for k in kernels for b in k.reads + k.writes}
+    places, weights, end = [], [], 0
+    for i, name in enumerate(program.inputs):
+        places.append(_place(program, schedule, name, "input", index=i))
+    for i, name in enumerate(program.outputs):
+        places.append(_place(program, schedule, name, "output", index=i))
+    for name, array in program.consts.items():
+        if name in used:
+            stored = layout_from_json(schedule.layouts.get(name)).apply(array)
+            places.append(_place(program, schedule, name, "weights", offset=end))
+            weights.append((name, stored))
+            end = (end + stored.nbytes + ALIGN - 1) // ALIGN * ALIGN
+    for name, slot in schedule.buffers.items():
+        places.append(_place(program, schedule, name, "arena", slot.offset, slot.slot))
+    return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
+                slot_sizes(program, schedule), kernels, tuple(weights))
+
+
+def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
+    b = program.buffers[name]
+    return Place(name, b.dtype, b.shape, storage, physical_elements(program, schedule, name),
+                 offset, slot, index, b.onnx)
+
+
+def lower_group(program, schedule, target, group, number):
+    """One group as one Kernel: the tile decode, scratch, and its stages in order."""
+    stages = group_stages(program, group)
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    tile = tile_anchor(anchor, group)
+    boxes, local = stage_boxes(program, group, stages, tile)
+    ctx = Context(program, schedule, target, group, local, [])
+    _place_scratch(ctx, stages)
+    base = end = ctx.slab
+    lowered = []
+    for s in stages:
+        ctx.slab = base  # what a stage packs is dead after it
+        row = target.row(group.ukernel[s.name])
+        box = boxes[s.name]
+        if row.category == "contraction":
+            lowered.append(lower_contract(ctx, s, row, box))
+        elif row.category == "transform":
+            lowered.append(lower_unrolled(ctx, s, row, box))
+        else:
+            lowered += lower_nest(ctx, s, row, box)
+        end = max(end, ctx.slab)
+    ctx.slab = end
+    _check_scratch(target, group, ctx)
+    reads = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in local)
+    writes = dict.fromkeys(o.buffer for s in stages for o in s.outputs if o.buffer not in local)
+    origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
+    reads, writes = tuple(b for b in reads if b not in writes), tuple(writes)
+    return Kernel(f"k{number:03d}", _title(program, group), origin, tile.count, tile.let,
+                  tuple(ctx.scratch), tuple(lowered), reads, writes, group_flops(stages),
+                  group_bytes(program, schedule, stages, reads, writes), group.threads)
+
+
+def _place_scratch(ctx, stages):
+    """Scratch buffers one behind the other; in places that are free by then, if that saves enough
+    to matter."""
+    for b, dims in ctx.local.items():
+        ctx.add_scratch(b, ctx.program.dtype(b), volume([Const(n) for _, n in dims]).value)
+    ends = [s.offset for s in ctx.scratch[1:]] + [ctx.slab]
+    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
+    read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
+    sizes = [(end - s.offset, made[s.name], read[s.name]) for s, end in zip(ctx.scratch, ends)]
+    end = best_fit(sizes)
+    if ctx.slab - end >= WORTH_SHARING:
+        ctx.scratch[:] = [replace(s, offset=at)
+                          for s, at in zip(ctx.scratch, best_fit_places(sizes))]
+        ctx.slab = end
+
+
+def _read(target, group, stage):
+    """Buffers a stage reads; the numbers of small matrices stand in its code."""
+    kind = target.row(group.ukernel[stage.name]).category
+    return [n.buffer for n in (data_loads(stage) if kind == "transform" else stage.loads())]
+
+
+def _check_scratch(target, group, ctx):
+    """ScheduleError where threads share scratch and it does not fit into its memory, which is no
+    cache there."""
+    level = target.machine.level(target.machine.scratch)
+    staged = max(target.row(u).tile.get("shared", 0) for u in group.ukernel.values())
+    if target.machine.threads and ctx.slab + staged > level.capacity:
+        sizes = ", ".join(f"{s.name} {s.elements} elements" for s in ctx.scratch)
+        raise ScheduleError([
+            f"group {group.name}: its tiles take {ctx.slab + staged} bytes of {level.name} memory "
+            f"({sizes}; {staged} for micro-kernels), {target.name} has {level.capacity}; choose "
+            f"smaller tiles of {group.anchor} or store a tensor"])
+
+
+def _title(program, group):
+    shapes = []
+    for b in group.outputs:
+        dims = static_shape(program.shape(b)) or tuple(map(str, program.shape(b)))
+        shapes.append(f"{b} {program.dtype(b)}[{', '.join(map(str, dims))}]")
+    return "; ".join(shapes)

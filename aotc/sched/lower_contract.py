@@ -1,0 +1,119 @@
+"""Lowering of a contraction stage onto a register-tiled micro-kernel."""
+
+from aotc.ir.access import linearise, stride
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import Axis, Binary, Const, Where, substitute
+from aotc.ir.plan import Contract, Operand, Put, Range
+from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.sched.loops import row_operand
+from aotc.sched.lower_nest import collapse
+
+
+def factors_for(stage, lanes):
+    """The orientation in which the axis ``lanes`` belongs to the lane operand; None if neither."""
+    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body):
+        if any(a.name == lanes for a in f.n):
+            return f
+    return None
+
+
+def lower_contract(ctx, stage, row, box):
+    """One Contract over the stage's box, as ``ctx.group.loops`` says."""
+    choice = ctx.group.loops[stage.name]
+    f = factors_for(stage, choice["lanes"])
+    lane = next(a for a in f.n if a.name == choice["lanes"])
+    k = next(r for r in f.k if r.name == choice["k"])
+    taps = tuple(r for r in f.k if r != k)
+    rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
+    outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
+    m = [rng[a] for a in stage.axes if a in f.m]
+    b = _lane_operand(ctx, f, lane, k, taps, row, choice["b"])
+    puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
+                 for o in stage.outputs)
+    a = _row_operand(ctx, f, k, row, choice["a"])
+    m, a, puts = _collapse_rows(m, a, puts)
+    return Contract(row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
+                    tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
+                    Range(k, Const(0), k.extent), a, b, stage.acc[0], puts)
+
+
+def _collapse_rows(m, a, puts):
+    """Merge row axes that every access walks contiguously."""
+    if len(m) < 2:
+        return m, a, puts
+    body = a.value if a.mode == "packed" else a.offset
+    if a.guard is not None:
+        body = Where(a.guard, body, Const(0))
+    m, _, body, puts = collapse(m, None, body, puts)
+    if a.mode == "packed":
+        return m, _with(a, value=body), puts
+    if a.guard is not None:
+        return m, _with(a, offset=body.a, guard=body.cond), puts
+    return m, _with(a, offset=body), puts
+
+
+def _with(operand, **changes):
+    from dataclasses import replace
+    return replace(operand, **changes)
+
+
+def _packed(ctx, name, row, rows, value, stride, total):
+    """An operand that is evaluated into scratch first; a row with steps of the sum (``bk``) does so
+    step by step, in memory of its own."""
+    if "bk" in row.tile:
+        return Operand("packed", "", Const(0), stride, None, linearise(value, ctx.place))
+    name = ctx.add_scratch(name, "f32", rows * upper(total))
+    return Operand("packed", name, Const(0), stride, None, linearise(value, ctx.place))
+
+
+def _row_operand(ctx, f, k, row, mode):
+    total = _count(f.k)
+    if mode == "rows":
+        load, guard = row_operand(f.a)
+        offset = ctx.place(load.buffer)(load.index)
+        step, rest = linear_in(offset, k)
+        return Operand("rows", load.buffer, rest, step, guard)
+    return _packed(ctx, "a_packed", row, row.tile["mr"], f.a, Const(1), total)
+
+
+def _count(axes):
+    n = Const(1)
+    for a in axes:
+        n = n * a.extent
+    return simplify(n)
+
+
+def _lane_operand(ctx, f, lane, k, taps, row, mode):
+    nr = row.tile["nr"]
+    if mode == "packed":
+        return _packed(ctx, "b_packed", row, nr, f.b, Const(nr), _count(f.k))
+    load = f.b
+    offset = ctx.place(load.buffer)
+    zero = {r: Const(0) for r in taps + (k,)}
+    if mode == "direct":
+        at = offset(load.index)
+        return Operand("direct", load.buffer, simplify(substitute(linear_in(at, lane)[1], zero)),
+                       stride(at, k))
+    base = panel_base(offset, load.index, lane, k, taps, nr)
+    return Operand("panel", load.buffer, base, Const(nr))
+
+
+def panel_base(offset, index, lane, k, taps, nr):
+    """Offset of the panel that starts at lane ``n0`` (a multiple of NR), as an expression in the
+    lane axis and the outer axes; None if the layout is not panels of (taps, k, NR)."""
+    panel = Axis(f"{lane.name}_panel", simplify((lane.extent + (nr - 1)) // nr))
+    inside = Axis("lane", Const(nr))
+    mapping = {lane: panel * nr + inside}
+    at = simplify(offset(tuple(simplify(substitute(i, mapping)) for i in index)))
+    step = Const(nr)
+    for r in (k,) + tuple(reversed(taps)):
+        s = stride(at, r)
+        if r.extent != Const(1) and (s is None or not same(s, step)):
+            return None
+        step = simplify(step * r.extent)
+    s = stride(at, inside)
+    if s is None or not same(s, Const(1)):
+        return None
+    zero = {r: Const(0) for r in taps + (k, inside)}
+    at = simplify(substitute(at, zero))
+    return simplify(substitute(at, {panel: Binary("floordiv", lane, Const(nr))}))

@@ -1,0 +1,26 @@
+"""Sizes for decisions: symbols stand for a typical value inside their range."""
+
+from functools import lru_cache
+
+from aotc.ir.expr import Const, Sym, substitute, walk
+from aotc.ir.simplify import simplify, upper
+
+TYPICAL = 128  # assumed value of a symbol when its range allows it
+
+
+@lru_cache(maxsize=1 << 14)
+def estimate(expr):
+    """A typical integer value of an extent expression, at least 1."""
+    syms = {s: Const(min(max(TYPICAL if s.hi > 64 else 2, s.lo), s.hi))
+            for s in walk(expr) if isinstance(s, Sym)}
+    value = simplify(substitute(expr, syms))
+    if isinstance(value, Const):
+        return max(1, value.value)
+    return max(1, upper(value) or 1)
+
+
+def estimate_volume(extents):
+    n = 1
+    for e in extents:
+        n *= estimate(e)
+    return n

@@ -1,0 +1,399 @@
+"""A group as arithmetic on integers: how wide every box is, for a tile of given size.
+
+``region`` answers for every position of a tile, as expressions; a search asks for the sizes of
+thousands of tiles and wants numbers.  ``group_model`` compiles the index expressions of a group's
+stages once; ``GroupModel.boxes`` then follows a tile from the anchor back to what the group reads.
+Widths are those of a tile in the interior: no clamping at borders, alignment to the tile assumed
+for floor-div and mod, symbols at their typical value, data-dependent dimensions whole.
+"""
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+from aotc.errors import ScheduleError
+from aotc.ir.category import factor_pairs
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Binary, Const, Load, Unary, axes_of, substitute, walk
+from aotc.ir.remap import invert_map
+from aotc.ir.simplify import ONE, to_poly
+from aotc.sched.size import estimate
+from aotc.sched.stages import group_stages
+
+WHOLE = 1 << 60  # width of an index nothing is known about; the dimension's extent cuts it
+# scalar operations in units of one floating-point operation; what is not named costs 1
+OP_COST = {"exp": 16, "log": 16, "tanh": 20, "erf": 20, "sin": 16, "cos": 16, "pow": 32,
+           "div": 4, "sqrt": 4}
+
+
+@dataclass(frozen=True)
+class Access:
+    """The boxes one stage reads of a buffer, or writes.
+
+    extents: the buffer's, ints; size: bytes of an element; boxes: per distinct access one tuple
+    of widths, each a function of the stage's widths; reduces: positions (in the stage's widths) of
+    the reduction axes it moves along; elementwise: read exactly where the stage writes.
+    """
+
+    buffer: str
+    extents: tuple
+    size: int
+    boxes: tuple
+    reduces: tuple = ()
+    elementwise: bool = False
+    counts: tuple = ()  # like boxes, but of a dimension indexed by data only the entries looked up
+
+    def shape(self, widths):
+        """Extents of the hull of the boxes (boxes at unrelated places are laid end to end)."""
+        if len(self.boxes) == 1:
+            return tuple([min(f(widths), n) for f, n in zip(self.boxes[0], self.extents)])
+        return tuple(min(n, sum(box[d](widths) for box in self.boxes))
+                     for d, n in enumerate(self.extents))
+
+    def bytes(self, widths, unit=1):
+        """Bytes of the boxes together, at most the whole buffer's; with ``unit``, every contiguous
+        run of a row-major buffer counts as whole units."""
+        if unit > 1:
+            return self._runs(widths, unit)
+        total = 0
+        for box in self.counts:
+            n = self.size
+            for f, extent in zip(box, self.extents):
+                w = f(widths)
+                n *= w if w < extent else extent
+            total += n
+        return total if len(self.boxes) == 1 else min(total, prod(self.extents) * self.size)
+
+    def _runs(self, widths, unit):
+        total = 0
+        for box in self.counts:
+            shape = [min(f(widths), n) for f, n in zip(box, self.extents)]
+            run, inner = self.size, len(shape)
+            while inner and (inner == len(shape) or shape[inner] == self.extents[inner]):
+                inner -= 1
+                run *= shape[inner]
+            total += prod(shape[:inner]) * -(-run // unit) * unit
+        return total
+
+
+@dataclass(frozen=True)
+class StageModel:
+    """One stage: names and extents of its axes and reduction axes, in that order (``rank`` of them
+    are axes); accesses; arithmetic per point of the fold and per output point."""
+
+    name: str
+    axes: tuple
+    extents: tuple
+    rank: int
+    reads: tuple
+    writes: tuple
+    preimage: tuple  # per written buffer: per axis a function of the widths of its dims
+    per_point: int
+    per_output: int
+    contraction: bool
+    split: tuple  # names of the reduction axes that may be cut
+
+
+@dataclass(frozen=True)
+class GroupModel:
+    """A group's stages in execution order.
+
+    axes, extents: the tile's variables: the anchor's axes, then ``stage.raxis`` for every
+    reduction that may be cut; scratch: buffers that flow between stages; outputs: stored.
+    """
+
+    name: str
+    stages: tuple
+    anchor: int
+    axes: tuple
+    extents: tuple
+    rank: int  # how many of the axes are the anchor's
+    scratch: frozenset
+    outputs: tuple
+    cut: tuple  # per variable beyond rank: (stage number, position in its widths)
+
+    def variables(self, tile, split=None):
+        """Tuple of widths for ``axes`` from {axis: extent} and {stage: {raxis: extent}}."""
+        named = {f"{s}.{r}": n for s, part in (split or {}).items() for r, n in part.items()}
+        unknown = [n for n in [*tile, *named] if n not in self.axes]
+        if unknown:
+            raise ScheduleError(f"group {self.name}: no axis {', '.join(unknown)} to cut; choose "
+                                f"from {', '.join(self.axes)}")
+        return tuple(min(n, named.get(a, tile.get(a, n))) for a, n in zip(self.axes, self.extents))
+
+    def boxes(self, tile):
+        """Widths of every stage for a tile (a tuple along ``axes``): list of (whole, sliced) per
+        stage: reduction axes whole, and cut to the tile's reduction split."""
+        demand, out = {}, [None] * len(self.stages)
+        for i in range(len(self.stages) - 1, -1, -1):
+            s = self.stages[i]
+            wide = list(tile[:self.rank]) if i == self.anchor else _asked(s, demand)
+            whole = wide + list(s.extents[s.rank:])
+            sliced = whole
+            for v, (stage, place) in enumerate(self.cut, self.rank):
+                if stage == i and tile[v] < whole[place]:
+                    sliced = list(whole) if sliced is whole else sliced
+                    sliced[place] = tile[v]
+            out[i] = whole, sliced
+            for a in s.reads:
+                if a.buffer in self.scratch:
+                    need, old = a.shape(whole), demand.get(a.buffer)
+                    demand[a.buffer] = need if old is None else tuple(map(max, old, need))
+        return out
+
+    def tiles(self, tile):
+        """Number of tiles of the whole output."""
+        n = 1
+        for w, e in zip(tile[:self.rank], self.extents):
+            n *= -(-e // w)
+        return n
+
+    def traffic(self, tile, free=frozenset(), boxes=None, unit=1):
+        """Bytes the group moves in and out of the level that holds ``tile``, for its whole output;
+        buffers named in ``free`` cost nothing; ``unit``: bytes that always move together."""
+        boxes = boxes or self.boxes(tile)
+        total, best = 0, {}
+        for s, (whole, sliced) in zip(self.stages, boxes):
+            for a in s.reads:
+                if a.buffer in self.scratch or a.buffer in free:
+                    continue
+                n = a.bytes(sliced, unit)
+                if sliced is not whole:
+                    for r in a.reduces:
+                        n *= -(-whole[r] // sliced[r])
+                best[a.buffer] = max(best.get(a.buffer, 0), n)
+            for a in s.writes:
+                if a.buffer in self.outputs and a.buffer not in free:
+                    total += a.bytes(whole, unit)
+        return (total + sum(best.values())) * self.tiles(tile)
+
+    def measure(self, tile, free=frozenset(), unit=1):
+        """(traffic, peak) of a tile; what searches ask thousands of times."""
+        boxes = self.boxes(tile)
+        if len(self.stages) > 1:
+            return self.traffic(tile, free, boxes, unit), self.peak(tile, boxes)
+        s, (whole, sliced) = self.stages[0], boxes[0]
+        moved = peak = 0
+        for a in s.reads + s.writes:
+            if len(a.boxes) > 1:
+                live = a.bytes(sliced)
+                n = a.bytes(sliced, unit)
+            else:
+                live, run, inner = a.size, a.size, True
+                for f, extent in zip(reversed(a.counts[0]), reversed(a.extents)):
+                    w = f(sliced)
+                    if w < extent:
+                        live *= w
+                        run = live if inner else run
+                        inner = False
+                    else:
+                        live *= extent
+                        run = live if inner else run
+                n = live // run * -(-run // unit) * unit
+            peak += live
+            if a.buffer not in free:
+                for r in a.reduces:
+                    n *= -(-whole[r] // sliced[r])
+                moved += n
+        return moved * self.tiles(tile), peak
+
+    def lifetimes(self, tile, boxes=None, align=1):
+        """[(buffer, bytes, first stage, last stage)] of every tile that is live while one tile of
+        the output is computed; an elementwise stage writes over an input that dies in it."""
+        boxes = boxes or self.boxes(tile)
+        size, first, last = {}, {}, {}
+        for i, (s, (whole, sliced)) in enumerate(zip(self.stages, boxes)):
+            for a, n in [(a, a.bytes(whole if a.buffer in self.scratch else sliced))
+                         for a in s.reads] + [(a, a.bytes(whole)) for a in s.writes]:
+                size[a.buffer] = max(size.get(a.buffer, 0), n)
+                first.setdefault(a.buffer, i)
+                last[a.buffer] = i
+        for i, s in enumerate(self.stages):
+            dying = [a.buffer for a in s.reads if a.elementwise and last.get(a.buffer) == i
+                     and first[a.buffer] < i]
+            for w in s.writes:
+                hosts = [b for b in dying if size[b] >= size[w.buffer]]
+                if hosts:  # the same bytes go on living under the new name
+                    dying.remove(hosts[0])
+                    first[w.buffer] = first.pop(hosts[0])
+                    size[w.buffer] = max(size[w.buffer], size.pop(hosts[0]))
+                    last.pop(hosts[0])
+        return [(b, -(-n // align) * align, first[b], last[b]) for b, n in size.items()]
+
+    def peak(self, tile, boxes=None):
+        """Bytes live at once: what no allocation can be below."""
+        live = self.lifetimes(tile, boxes)
+        if len(self.stages) == 1:
+            return sum(n for _, n, _, _ in live)
+        return max(sum(n for _, n, lo, hi in live if lo <= i <= hi)
+                   for i in range(len(self.stages)))
+
+    def inner(self, tile, boxes=None):
+        """(bytes moved through scratch for the whole output, bytes of scratch live at once)."""
+        boxes = boxes or self.boxes(tile)
+        moved = sum(a.bytes(whole) for s, (whole, _) in zip(self.stages, boxes)
+                    for a in s.reads + s.writes if a.buffer in self.scratch)
+        live = [x for x in self.lifetimes(tile, boxes) if x[0] in self.scratch]
+        peak = max((sum(n for _, n, lo, hi in live if lo <= i <= hi)
+                    for i in range(len(self.stages))), default=0)
+        return moved * self.tiles(tile), peak
+
+    def work(self, tile, boxes=None):
+        """(operations of contractions, other operations) for the whole output, recomputation
+        included."""
+        count, fast, slow = self.tiles(tile), 0, 0
+        for s, (whole, _) in zip(self.stages, boxes or self.boxes(tile)):
+            points = prod(whole[:s.rank])
+            inner = points * prod(whole[s.rank:]) * s.per_point
+            fast, slow = (fast + inner, slow) if s.contraction else (fast, slow + inner)
+            slow += points * s.per_output
+        return fast * count, slow * count
+
+
+def _asked(stage, demand):
+    """Widths of a stage's axes that cover what later stages read of it."""
+    box = [0] * stage.rank
+    for a, back in zip(stage.writes, stage.preimage):
+        if a.buffer in demand:
+            need = demand[a.buffer]
+            box = [max(b, min(f(need), n)) for b, f, n in zip(box, back, stage.extents)]
+    return [max(1, b) for b in box]
+
+
+# ---------------------------------------------------------------- compiling a group
+
+def group_model(program, group):
+    """The GroupModel of a group.  ScheduleError where its stages cannot be formed."""
+    stages = group_stages(program, group)
+    anchor = next((i for i, s in enumerate(stages) if group.anchor in s.computes), None)
+    if anchor is None:
+        raise ScheduleError(f"group {group.name}: anchor {group.anchor!r} is no stage of it")
+    read = {n.buffer for s in stages for n in s.loads()}
+    made = {o.buffer for s in stages for o in s.outputs}
+    models = tuple(_stage_model(program, s) for s in stages)
+    names, extents, cut = list(models[anchor].axes[:models[anchor].rank]), [], []
+    extents += models[anchor].extents[:models[anchor].rank]
+    for i, s in enumerate(models):
+        for r in s.split:
+            place = s.axes.index(r)
+            names.append(f"{s.name}.{r}")
+            extents.append(s.extents[place])
+            cut.append((i, place))
+    return GroupModel(group.name, models, anchor, tuple(names), tuple(extents),
+                      models[anchor].rank, frozenset(read & made), group.outputs, tuple(cut))
+
+
+def _stage_model(program, s):
+    axes = s.axes + s.raxes
+    places = {a: i for i, a in enumerate(axes)}
+    extents = tuple(estimate(a.extent) for a in axes)
+    written = {o.buffer: o.index for o in s.outputs}
+    grouped = {}
+    for n in s.loads():
+        grouped.setdefault(n.buffer, []).append(n)
+    in_fold = {n.buffer for n in walk(s.body) if isinstance(n, Load)} if s.raxes else set()
+    reads = tuple(_access(program, b, [n.index for n in loads], places, len(s.axes),
+                          b not in in_fold and _same_place(s, loads, written))
+                  for b, loads in grouped.items())
+    writes = tuple(_access(program, b, [index], places, len(s.axes))
+                   for b, index in written.items())
+    contraction = bool(factor_pairs(s.axes, s.raxes, s.fold, s.body))
+    return StageModel(s.name, tuple(a.name for a in axes), extents, len(s.axes), reads, writes,
+                      tuple(_preimage(s, index) for index in written.values()),
+                      (_operations(s.body) + 1) if s.raxes else 0,
+                      sum(_operations(o.value) for o in s.outputs), contraction,
+                      tuple(a.name for a in s.raxes if isinstance(s.fold, str)
+                            and estimate(a.extent) > 1))
+
+
+def _same_place(s, loads, written):
+    return all(n.index in written.values() for n in loads)
+
+
+def _operations(e):
+    return sum(OP_COST.get(n.op, 1) for n in walk(e) if isinstance(n, (Unary, Binary))
+               and DTYPES[n.dtype].kind == "f")
+
+
+def _access(program, buffer, indices, places, rank, elementwise=False):
+    extents = tuple(estimate(d) for d in program.shape(buffer))
+    forms = {}
+    for index in indices:
+        polys = [to_poly(i) for i in index]
+        key = tuple(tuple(sorted((str(m), c) for m, c in p.items() if m != ONE)) for p in polys)
+        lows = [p.pop(ONE, 0) for p in polys]
+        old = forms.setdefault(key, (polys, lows, list(lows)))
+        old[1][:] = map(min, old[1], lows)
+        old[2][:] = map(max, old[2], lows)
+    boxes, counts = (tuple(tuple(_width(p, places, hi - lo, found) for p, lo, hi in zip(*form))
+                           for form in forms.values()) for found in (False, True))
+    moved = {a for index in indices for i in index for a in axes_of(i)}
+    return Access(buffer, extents, DTYPES[program.dtype(buffer)].size, boxes,
+                  tuple(p for a, p in places.items() if p >= rank and a in moved), elementwise,
+                  counts)
+
+
+def _preimage(s, index):
+    """Per axis of the stage, its width from the widths of the dims of a written buffer."""
+    if index == s.axes:
+        return tuple((lambda w, d=d: w[d]) for d in range(len(s.axes)))
+    dims = tuple(Axis(f"dim{d}", Const(_extent(i))) for d, i in enumerate(index))
+    static = {a: Axis(a.name, Const(estimate(a.extent))) for a in s.axes}
+    back = invert_map(tuple(substitute(i, static) for i in index), tuple(static.values()), dims)
+    places = {a: d for d, a in enumerate(dims)}
+    if back is None:
+        return tuple((lambda w: WHOLE) for _ in s.axes)
+    return tuple(_width(to_poly(back[static[a]]), places) for a in s.axes)
+
+
+def _extent(index):
+    """Extent of what an index expression runs over, every axis whole."""
+    axes = {a: i for i, a in enumerate(sorted(axes_of(index), key=lambda a: a.name))}
+    return _width(to_poly(index), axes)([estimate(a.extent) for a in axes])
+
+
+def _width(poly, places, spread=0, found=False):
+    """Function from widths to the number of values a polynomial spans (``spread`` more for
+    neighbouring accesses of the same form); ``found``: of an index that is data, how many are
+    looked up at most, instead of WHOLE."""
+    affine, parts = [], []
+    for mono, c in poly.items():
+        moving = [a for a in mono if axes_of(a) or isinstance(a, Load)]
+        if not moving:
+            continue
+        scale = abs(c) * prod(estimate(a) for a in mono if a not in moving)
+        if len(moving) == 1 and isinstance(moving[0], Axis):
+            affine.append((scale, places[moving[0]]))
+        else:
+            parts.append((scale, _atom(moving[0], places, found) if len(moving) == 1
+                          else lambda w: WHOLE))
+    if not parts and len(affine) == 1 and affine[0][0] == 1 and not spread:
+        return lambda w, k=affine[0][1]: w[k]
+    if not parts:
+        base = 1 + spread - sum(c for c, _ in affine)
+        return lambda w: base + sum([c * w[k] for c, k in affine])
+    return lambda w: 1 + spread + sum(c * (w[k] - 1) for c, k in affine) + sum(
+        c * (f(w) - 1) for c, f in parts)
+
+
+def _atom(atom, places, found):
+    """Width of a floor-div, mod, min or max; anything else (data) is WHOLE."""
+    if found and any(isinstance(n, Load) for n in walk(atom)):
+        looked = [places[a] for a in axes_of(atom)]
+        return lambda w: prod([w[k] for k in looked])
+    if not isinstance(atom, Binary) or atom.op not in ("floordiv", "mod", "min", "max", "checked"):
+        return lambda w: WHOLE
+    x = _width(to_poly(atom.a), places)
+    if any(isinstance(n, Load) for n in walk(atom.a)):
+        return lambda w: WHOLE
+    if atom.op == "checked":
+        return x
+    if atom.op in ("min", "max"):
+        y = _width(to_poly(atom.b), places)
+        return lambda w: max(x(w), y(w))
+    d = estimate(atom.b)
+    if atom.op == "mod":
+        return lambda w: x(w) if x(w) < d and d % x(w) == 0 else d
+    return lambda w: ceil(x(w) / d) if x(w) % d == 0 or d % x(w) == 0 else (x(w) + d - 2) // d + 1
+
+
+__all__ = ["Access", "GroupModel", "StageModel", "group_model"]

@@ -1,0 +1,149 @@
+"""Which convolutions of a Program get a Winograd form: errors, cost, memory.  Nothing is measured,
+so the choice is the same on every machine."""
+
+from dataclasses import dataclass
+from math import prod
+
+from aotc.ir.program import Compute
+from aotc.ir.winograd import TILES, find_convolution, legal_tiles
+from aotc.sched.loops import pick_row
+from aotc.sched.size import estimate, estimate_volume
+from aotc.sched.winograd_errors import ERRORS
+
+# "auto"; none; or the most outputs per tile and axis, whatever the rounding errors
+WINOGRAD = ("auto", "off", *TILES)
+SLIDING = 2  # axes transformed at once: with three, the transforms outgrow the registers
+ERROR_FACTOR, ERROR_SHARE = 4, 2e-5  # of a direct convolution's error; of the output's range
+GAIN = 0.9  # a form must take less than this share of the next simpler one's time
+GROWTH, GROWTH_BYTES = 0.4, 4 << 20  # what transformed weights may add to the model's
+# flops one element of a transform is worth, by outputs per tile
+_TRANSFORM = {2: 10, 4: 20, 6: 50}
+_CALL = 40e-9 * 116e9  # the same for the call of a micro-kernel and its epilogue
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A form for one compute: seconds estimated, bytes of weights, and both without it."""
+
+    compute: str
+    tile: dict
+    seconds: float
+    bytes: int
+    direct: float
+    direct_bytes: int
+
+    @property
+    def worth(self):
+        """Seconds saved by each byte of weights it adds."""
+        return (self.direct - self.seconds) / max(1, self.bytes - self.direct_bytes)
+
+
+def choose_winograd(program, target, winograd="auto"):
+    """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``.
+
+    winograd: one of ``WINOGRAD``, or a tuple of rewrites to take as they are.
+    """
+    if isinstance(winograd, tuple):
+        return winograd
+    if winograd == "off" or not target.rows("transform"):
+        return ()
+    most = max(TILES) if winograd == "auto" else winograd
+    weights = sum(a.nbytes for a in program.consts.values())
+    options = []
+    for step in program.steps:
+        conv = find_convolution(program, step) if isinstance(step, Compute) else None
+        if conv is not None and _channels_inside(program, conv):
+            options.append(_candidates(program, target, conv, most, winograd == "auto", weights))
+    best = sorted((x[-1] for x in options if x), key=lambda c: -c.worth)
+    by_compute = {x[-1].compute: x for x in options if x}
+    left, taken = GROWTH * weights + GROWTH_BYTES, {}
+    for c in best:
+        for form in reversed(by_compute[c.compute]):
+            if form.bytes - form.direct_bytes <= left:
+                left -= form.bytes - form.direct_bytes
+                taken[c.compute] = form.tile
+                break
+    return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps
+                 if s.outs[0] in taken)
+
+
+def _channels_inside(program, conv):
+    """False where the channels of the caller's own tensor lie apart in memory."""
+    last = conv.data.index[-1] == conv.channel
+    return last or program.buffers[conv.data.buffer].role != "input"
+
+
+def _candidates(program, target, conv, most, check_error, weights):
+    """Forms that pay and are exact enough, each faster than the one before it."""
+    windows = list(conv.windows.values())[-SLIDING:]
+    direct, direct_bytes = _direct_cost(program, target, conv, weights)
+    out, limit = [], direct
+    for m in TILES:
+        if m > most or any(m not in legal_tiles(w) for w in windows):
+            continue
+        if check_error and not exact_enough(conv, windows, m):
+            continue
+        seconds, size = _form_cost(target, conv, windows, m, weights)
+        if seconds < GAIN * limit:
+            tile = {w.out.name: m for w in windows}
+            out.append(Candidate(conv.compute.out, tile, seconds, size, direct, direct_bytes))
+            limit = seconds
+    return out
+
+
+def exact_enough(conv, windows, m):
+    """True if the form's rounding errors are within the budget, by the table of errors."""
+    sizes = {w.tap.extent.value for w in windows}
+    table = ERRORS.get((m, *sizes, len(windows))) if len(sizes) == 1 else None
+    if table is None:
+        return False
+    terms = _summed(conv) // prod(w.tap.extent.value for w in windows)
+    known = min((c for c in table if c >= terms), default=max(table))
+    form, direct = (e * max(1, terms / known) for e in table[known])
+    return form <= max(ERROR_FACTOR * direct, ERROR_SHARE)
+
+
+def _summed(conv):
+    return estimate_volume(r.extent for r in conv.compute.raxes)
+
+
+def _direct_cost(program, target, conv, weights):
+    c, columns = conv.compute, estimate(conv.columns.extent)
+    rows = estimate_volume(a.extent for a in c.axes) // columns
+    size = program.consts[conv.weights.buffer].nbytes
+    return _contraction_cost(target, 1, rows, _summed(conv), columns) + _stream(
+        target, size, weights), size
+
+
+def _form_cost(target, conv, windows, m, weights):
+    """(seconds, bytes of weights) of one form."""
+    c, columns = conv.compute, estimate(conv.columns.extent)
+    sliding = {w.out for w in windows}
+    points = prod(m + w.tap.extent.value - 1 for w in windows)
+    rows = prod(-(-w.out.extent.value // m) for w in windows) * estimate_volume(
+        a.extent for a in c.axes if a not in sliding and a != conv.columns)
+    summed = _summed(conv) // prod(w.tap.extent.value for w in windows)
+    channels = estimate(conv.channel.extent)
+    size = 4 * points * summed * columns
+    lanes = sum(-(-n // target.lanes) * target.lanes for n in (channels, columns))
+    transforms = points * rows * lanes * _TRANSFORM[m] / target.machine.flops
+    return transforms + _contraction_cost(target, points, rows, summed, columns) + _stream(
+        target, size, weights), size
+
+
+def _contraction_cost(target, batch, rows, depth, columns):
+    """Seconds of products in register tiles: what is padded, and what each call costs."""
+    tile = pick_row(target, rows, columns).tile
+    calls = batch * -(-rows // tile["mr"]) * -(-columns // tile["nr"])
+    flops = 2 * calls * tile["mr"] * tile["nr"] * depth
+    return (flops + calls * _CALL) / target.machine.flops
+
+
+def _stream(target, size, weights):
+    """Seconds to read weights: they stay in the last cache only if all of the model's do."""
+    last = target.machine.level("L3")
+    level = last if weights <= last.capacity * last.usable else target.machine.level("DRAM")
+    return size / level.bandwidth
+
+
+__all__ = ["Candidate", "WINOGRAD", "choose_winograd", "exact_enough"]

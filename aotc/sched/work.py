@@ -1,0 +1,51 @@
+"""How much a group computes and how many bytes it must move: what a profile divides by time."""
+
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Binary, Const, Unary, axes_of, minimum, walk
+from aotc.ir.simplify import simplify
+from aotc.sched.allocate import physical_elements
+
+
+def group_flops(stages):
+    """Floating-point operations of one call, as an expression in the symbols: every operator node
+    counts once per point it is evaluated at, a fold's step once per element (so a product that is
+    summed counts two).  Taps in the padding count too, recomputed halos do not."""
+    total = Const(0)
+    for s in stages:
+        points = _volume(s.axes)
+        if s.fold != "none":
+            per = _operations(s.body) + (1 if isinstance(s.fold, str) else len(s.acc))
+            total = total + points * _volume(s.raxes) * per
+        per = sum(_operations(o.value) for o in s.outputs)
+        total = total + points * per
+    return simplify(total)
+
+
+def group_bytes(program, schedule, stages, reads, writes):
+    """Bytes that one call must at least move, as an expression in the symbols: every element of
+    the tensors ``reads`` and ``writes`` once, and no more of a table than the rows looked up."""
+    loads = {}
+    for n in (n for s in stages for n in s.loads()):
+        loads.setdefault(n.buffer, []).append(n)
+    total = Const(0)
+    for b in (*reads, *writes):
+        elements = physical_elements(program, schedule, b)
+        if b in loads and b not in writes:
+            touched = Const(0)
+            for n in loads[b]:
+                touched = touched + _volume(sorted(axes_of(n), key=lambda a: a.name))
+            elements = minimum(elements, touched)
+        total = total + elements * DTYPES[program.dtype(b)].size
+    return simplify(total)
+
+
+def _volume(axes):
+    n = Const(1)
+    for a in axes:
+        n = n * a.extent
+    return simplify(n)
+
+
+def _operations(expr):
+    """Operator nodes with a floating-point result, shared ones once; index arithmetic is none."""
+    return sum(isinstance(e, (Binary, Unary)) and DTYPES[e.dtype].kind == "f" for e in walk(expr))

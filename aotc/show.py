@@ -1,0 +1,64 @@
+"""``aotc show``: the value after any stage, as text or as JSON data."""
+
+import json
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+
+from aotc.ir.expr import Expr, show
+from aotc.pipeline import STAGES, Options, run_pipeline
+from aotc.sched.explain import explain
+from aotc.sched.summary import summarise
+
+# Which value of Work a stage's JSON shows.
+_VALUE = {"graph": "graph", "program": "program", "fold": "program", "inline": "program",
+          "schedule": "schedule", "plan": "plan", "bundle": "bundle"}
+
+
+def show_stage(model, stage, target="native", dims=None, as_json=False, progress=None,
+               connect="", machine=None):
+    """Text (or JSON text) of the value after ``stage``; ``kernels`` says what every group became
+    and why, ``source`` is the C of the bundle's kernel files.  Raises what the compiler raises."""
+    stop = {"source": "bundle", "kernels": "schedule"}.get(stage, stage)
+    work = run_pipeline(Options(model, target=target, dims=dims, stop_after=stop,
+                                progress=progress, connect=connect, machine=machine))
+    if stage == "kernels":
+        rows = explain(work.program, work.schedule, work.target)
+        return json.dumps(dict(rows), indent=1) if as_json else "\n".join(
+            "\n".join([f"{name}: {lines[0]}"] + [f"    {x}" for x in lines[1:]])
+            for name, lines in rows)
+    if stage == "source":
+        files = {n: t.decode() for n, t in sorted(work.bundle.files.items()) if "_kernels" in n}
+        return json.dumps(files, indent=1) if as_json else "\n".join(
+            f"// ---- {n}\n{t}" for n, t in files.items())
+    if not as_json:
+        return next(s for s in STAGES if s.name == stop).text(work)
+    value = getattr(work, _VALUE[stage])
+    if stage == "schedule":
+        data = json.loads(value.to_json())  # the form that --schedule reads
+        data["summary"] = summarise(work.program, value, work.target)
+        return json.dumps(data, indent=1)
+    return json.dumps(plain(value), indent=1)
+
+
+def plain(value):
+    """A value of the compiler as JSON data: dataclasses become objects with a "type" field,
+    expressions their text, arrays their dtype and shape."""
+    if isinstance(value, Expr):
+        return show(value)
+    if isinstance(value, np.ndarray):
+        return {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if is_dataclass(value):
+        return {"type": type(value).__name__,
+                **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)

@@ -1,0 +1,57 @@
+"""Targets by name.  ``get_target("native")`` picks the widest one this machine can run."""
+
+import platform
+
+from aotc.errors import UnsupportedError
+from aotc.target.base import Machine, Target, Ukernel
+from aotc.target.cpu import AARCH64, X86, X86_V1, X86_V3, X86_V4, C
+from aotc.target.cuda import CUDA, SM_80, SM_86, SM_89, SM_90
+from aotc.target.riscv import RISCV64
+
+TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86, AARCH64, RISCV64,
+                               CUDA, SM_80, SM_86, SM_89, SM_90)}
+
+
+def flags_of(text):
+    """What a CPU can do by its /proc/cpuinfo: x86's flags, or the letters of RISC-V extensions."""
+    for line in text.splitlines():
+        name, _, value = map(str.strip, line.partition(":"))
+        if name == "flags":
+            return frozenset(value.split())
+        if name == "isa":
+            return frozenset(value.partition("_")[0].removeprefix("rv64"))
+    return frozenset()
+
+
+def _cpu_flags():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            return flags_of(f.read())
+    except OSError:
+        return frozenset()  # no such file on this system: only the portable target is certain
+
+
+def runs_here(target):
+    """True if this machine's CPU can run the code of a target (of all variants, if it has any)."""
+    arch = platform.machine().lower()
+    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
+    return target.arch in ("", arch) and _cpu_flags().issuperset(target.cpu_flags)
+
+
+def native():
+    """The widest target that this machine can run; ``c`` if its machine is unknown."""
+    return next(filter(runs_here, (X86_V4, X86_V3, X86_V1, AARCH64, RISCV64)), C)
+
+
+def get_target(name):
+    """Target by name or ``native``.  UnsupportedError lists the names there are."""
+    if name == "native":
+        return native()
+    if name not in TARGETS:
+        raise UnsupportedError(f"target {name!r}: unknown; choose one of native, "
+                               + ", ".join(TARGETS))
+    return TARGETS[name]
+
+
+__all__ = ["TARGETS", "Machine", "Target", "Ukernel", "flags_of", "get_target", "native",
+           "runs_here"]

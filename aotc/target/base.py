@@ -1,0 +1,145 @@
+"""What a target is: facts only.  One file per target fills these in."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Level:
+    """One memory level: capacity in bytes, bandwidth in bytes/s of one core (of all of them
+    together where ``shared``), who shares it.
+
+    usable: the part of the capacity that tiles may fill; latency: seconds until the first byte;
+    transaction: bytes that always move together; banks: words served at once (0 = no banks).
+    """
+
+    name: str
+    capacity: int
+    bandwidth: float
+    shared: bool = False
+    usable: float = 1.0
+    latency: float = 0.0
+    transaction: int = 1
+    banks: int = 0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Memory levels from slowest to fastest, worker count assumed for splitting, flops of one
+    worker, the smallest work item (in flops) worth handing to another worker, and ``launch``, the
+    seconds that starting one kernel takes, ``step`` those of one stage of one work item.
+    overlap: how much of the shorter ones of a kernel's arithmetic and data movement hides behind
+    the longest (1 = all).
+
+    scratch: the level that holds a work item's scratch.  items: work items wanted of a kernel with
+    work enough.  item_points: points of one work item of a memory-bound nest.  row_points: points
+    of one buffer in a work item of rows, all of whose buffers shall stay in L1.  item_tiles: fewest
+    register tiles of rows in one work item; 1 where a work item is one tile of a micro-kernel.
+    threads: of one work item, where they share its scratch (threads_max: at most); 0 where a worker
+    is one thread."""
+
+    levels: tuple
+    workers: int
+    flops: float
+    grain_flops: int
+    launch: float = 0.0
+    step: float = 0.0
+    overlap: float = 1.0
+    scratch: str = "L2"
+    items: int = 8
+    item_points: int = 1 << 15
+    row_points: int = 1 << 11
+    item_tiles: int = 4
+    threads: int = 0
+    threads_max: int = 0
+
+    def level(self, name):
+        return next(x for x in self.levels if x.name == name)
+
+
+@dataclass(frozen=True)
+class Ukernel:
+    """One micro-kernel row: its category, element types, register tile and template.
+
+    Every row has a slow twin (the ``loops`` row computes the same stage), is tested against it,
+    and is what a Schedule names.
+    """
+
+    name: str
+    category: str
+    dtypes: tuple
+    template: str
+    tile: dict = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Cross:
+    """How another machine builds and runs code for a target, as the bundle's manifest repeats it.
+
+    cc: C compilers, the first that is installed counts.  ldflags: for a program that the emulator
+    can run.  emulator: the command in front of a program, () if there is none that can run it.
+    packages: what to install (Debian).  cflags: what makes such a compiler one for this machine.
+    vlens: bits of a vector register of the CPUs to emulate, where the emulator's command has a
+    place for them, ``{vlen}``.
+    """
+
+    cc: tuple
+    ldflags: tuple
+    emulator: tuple
+    packages: tuple
+    cflags: tuple = ()
+    vlens: tuple = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target by name: ``lanes`` f32 values per vector, C compiler flags (the bundle's Makefile
+    repeats them), the template folder, machine model and micro-kernel rows.  ``requires`` is the
+    preprocessor condition under which the sources are valid, ``cpu_flags`` what the CPU must
+    report, ``arch`` the machine they are for ("" = any), ``cross`` what other machines need for it.
+    ``variants``: a target that stands for several, the widest first.  ``emitter``: which of the
+    emitters writes its kernels and bundle: "c", or "simt" (threads in blocks)."""
+
+    name: str
+    description: str
+    lanes: int
+    cflags: tuple
+    folder: str
+    machine: Machine
+    ukernels: tuple
+    requires: str = ""
+    cpu_flags: tuple = ()
+    arch: str = ""
+    variants: tuple = ()
+    cross: Cross = None
+    emitter: str = "c"
+
+    def row(self, name):
+        """The row of that name; KeyError if the target has none."""
+        for u in self.ukernels:
+            if u.name == name:
+                return u
+        raise KeyError(name)
+
+    def rows(self, category):
+        return tuple(u for u in self.ukernels if u.category == category)
+
+
+F32 = ("f32", "f32", "f32")
+WINDOW_BLOCK = 4  # neighbouring outputs of a sliding window computed together, sharing loads
+
+
+def contraction(suffix, lanes, mr, nv):
+    """Contraction row: an MR x (NV*lanes) register tile over full K."""
+    nr = nv * lanes
+    return Ukernel(f"contraction_f32_{mr}x{nr}__{suffix}", "contraction", F32,
+                   "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr})
+
+
+def nests(suffix):
+    """Rows of the categories that are vector loop nests, and the plain nest that is always
+    legal."""
+    rows = [Ukernel(f"{c}_f32__{suffix}", c, ("f32",), "nest")
+            for c in ("map", "move", "reduction", "window")]
+    rows.insert(3, Ukernel(f"window_f32_{WINDOW_BLOCK}x__{suffix}", "window", ("f32",), "nest",
+                           {"block": WINDOW_BLOCK}))
+    return tuple(rows) + (Ukernel("loops", "loops", (), "nest"),)

@@ -1,0 +1,76 @@
+"""CUDA targets: GPUs of compute capability 8.0 (A100), 8.6, 8.9 and 9.0 (H100, H200).
+
+A work item is a thread block, scratch is its shared memory, a vector's lanes are a warp's threads.
+"""
+
+from aotc.target.base import F32, Cross, Level, Machine, Target, Ukernel
+
+_KIB, _MIB = 1 << 10, 1 << 20
+_THREADS = 256  # of a block, unless a row or a Schedule says otherwise
+_CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
+
+
+def _machine(workers, flops, dram, l2, shared):
+    """Figures of one device: multiprocessors, f32 flop/s and DRAM bytes/s of all of them, bytes of
+    L2 and of the shared memory that one block may have."""
+    levels = (Level("DRAM", 1 << 62, dram, True), Level("L2", l2, 3 * dram, True),
+              Level("shared", shared, 120e9), Level("register", 256 * _KIB, 1e12))
+    return Machine(levels, workers=workers, flops=flops / workers, grain_flops=1, scratch="shared",
+                   items=1 << 20, item_points=4096, row_points=1024, item_tiles=1, threads=_THREADS,
+                   threads_max=1024)
+
+
+def _tiled(mr, nr, tm, tn, bk):
+    """Contraction row: an MR x NR tile of a block, TM x TN of it in each thread's registers, BK
+    steps of the sum in shared memory at a time.  load_cost: of an operand from there, in
+    multiply-adds.  shared: bytes for two such steps of both operands
+    and for where the rows start, at 64 taps."""
+    return Ukernel(f"contraction_f32_{mr}x{nr}__simt", "contraction", F32, "contraction.cu.j2",
+                   {"mr": mr, "nv": nr // 32, "nr": nr, "tm": tm, "tn": tn, "bk": bk,
+                    "threads": mr // tm * (nr // tn), "load_cost": 4.0,
+                    "shared": 8 * (mr * (bk + 4) + bk * nr) + 4 * 64 * mr})
+
+
+def _single(nr, threads):
+    """Contraction row for one row of A: threads share the sum, NR columns side by side."""
+    return Ukernel(f"contraction_f32_1x{nr}__simt", "contraction", F32, "contraction_1.cu.j2",
+                   {"mr": 1, "nv": nr // 32, "nr": nr, "bk": threads // nr, "threads": threads,
+                    "shared": 4 * threads})
+
+
+def _tensor_core(mr, nr, bk):
+    """Contraction row on tensor cores: f32 operands rounded to f16, sums in f32.  Each warp has
+    32 x 32 of the tile.  It loses digits, so it runs where a Schedule names it only."""
+    return Ukernel(f"contraction_f16_{mr}x{nr}__mma", "contraction", ("f16", "f16", "f32"),
+                   "contraction_mma.cu.j2",
+                   {"mr": mr, "nv": nr // 32, "nr": nr, "bk": bk, "threads": mr * nr // 32,
+                    "shared": 2 * (mr * (bk + 8) + bk * (nr + 8)) + 4 * 64 * mr})
+
+
+_ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 4, 16),
+         _tiled(32, 32, 2, 4, 16), _single(32, 256), _tensor_core(64, 64, 32),
+         *(Ukernel(f"{c}_f32__simt", c, ("f32",), "nest")
+           for c in ("map", "move", "reduction", "window")), Ukernel("loops", "loops", (), "nest"))
+
+
+def _target(capability, about, machine):
+    code = f"arch=compute_{capability},code=sm_{capability}"
+    return Target(f"cuda:sm_{capability}", f"CUDA, {about}", 32, ("-gencode", code), "cuda",
+                  machine, _ROWS, arch=f"sm_{capability}", cross=_CROSS, emitter="simt")
+
+
+SM_80 = _target(80, "compute capability 8.0 (A100)",
+                _machine(108, 19.5e12, 1.55e12, 40 * _MIB, 163 * _KIB))
+SM_86 = _target(86, "compute capability 8.6 (A10, RTX 30)",
+                _machine(84, 30e12, 0.76e12, 6 * _MIB, 99 * _KIB))
+SM_89 = _target(89, "compute capability 8.9 (L4, L40, RTX 40)",
+                _machine(128, 80e12, 0.9e12, 72 * _MIB, 99 * _KIB))
+SM_90 = _target(90, "compute capability 9.0 (H100, H200)",
+                _machine(132, 60e12, 3.3e12, 50 * _MIB, 227 * _KIB))
+
+# code for sm_80 and, for every later GPU, PTX that its driver compiles; shared memory as the
+# smallest of them has it
+CUDA = Target("cuda", "CUDA, any GPU from compute capability 8.0 on", 32,
+              ("-gencode", "arch=compute_80,code=[sm_80,compute_80]"), "cuda",
+              _machine(108, 19.5e12, 1.55e12, 40 * _MIB, 99 * _KIB), _ROWS, arch="sm_80",
+              cross=_CROSS, emitter="simt")

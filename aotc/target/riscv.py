@@ -1,0 +1,25 @@
+"""RISC-V targets: 64-bit with the vector extension 1.0, any vector length from 128 bits on."""
+
+from aotc.target.base import Cross, Level, Machine, Target, Ukernel, contraction, nests
+
+_KIB, _MIB = 1 << 10, 1 << 20
+
+_CROSS = Cross(
+    ("clang-19", "clang-20", "clang-21", "clang"), ("-static",),
+    ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen={vlen},elen=64,"
+     "rvv_ta_all_1s=true,rvv_ma_all_1s=true"),
+    ("clang-19", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"),
+    ("--target=riscv64-linux-gnu",), (128, 256, 512))
+
+_LANES = 16  # nominal: what deciders count with; kernels take what the CPU has
+_MACHINE = Machine((Level("DRAM", 1 << 62, 10e9, True), Level("L3", 4 * _MIB, 20e9, True, 0.5),
+                    Level("L2", 512 * _KIB, 40e9, False, 0.75),
+                    Level("L1", 32 * _KIB, 80e9, False, 0.75), Level("register", 4096, 1e12)),
+                   workers=2, flops=16e9, grain_flops=2_000_000, launch=1e-6)
+
+# 6 rows of 4 registers leave 8 for B: the next load overlaps the multiply-adds, where 7 rows spill
+RISCV64 = Target(
+    "riscv64", "64-bit RISC-V with the vector extension 1.0, vectors of any length", _LANES,
+    ("-march=rv64gcv",), "riscv64", _MACHINE,
+    tuple(contraction("rvv", _LANES, m, n) for m, n in ((6, 2), (5, 2), (1, 4)))
+    + (*nests("rvv"), Ukernel("transform_f32__rvv", "transform", ("f32",), "nest")), "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS)

@@ -1,0 +1,178 @@
+"""``aotc verify``: does a compiled model compute what a reference computes?"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aotc.errors import AotcError
+from aotc.ir.dtypes import dtype_of
+from aotc.peers import open_reference
+from aotc.pipeline import Options, run_pipeline
+from aotc.runtime.build import build
+from aotc.runtime.cuda import require_device
+from aotc.runtime.emulate import emulated_models
+from aotc.runtime.feeds import machine
+from aotc.runtime.model import load
+from aotc.samples import extents, input_kinds, random_inputs
+from aotc.target import get_target, runs_here
+
+# The one table of tolerances: largest |a - b| as a share of the output's range (largest minus
+# smallest finite reference value).  Sums in another order differ by a few roundings, which is
+# what the float rows allow; integers and bools must be equal.
+TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2}
+# An output that hardly varies has no range to speak of; then its magnitude counts instead.
+FLAT = 1e-2
+
+
+@dataclass(frozen=True)
+class Match:
+    """How one output of one run compares.  ``error``: max |a - b|; ``share``: of the range;
+    ``limit``: the share allowed; ``fault``: "" or why the arrays cannot be compared."""
+
+    output: str
+    error: float
+    share: float
+    limit: float
+    fault: str = ""
+
+    @property
+    def ok(self):
+        return not self.fault and self.share <= self.limit
+
+
+def compare(name, got, want):
+    """Match of an output array with its reference.  NaN matches NaN, an infinity matches the
+    same infinity; shapes and dtypes must be equal."""
+    got, want = np.asarray(got), np.asarray(want)
+    limit = TOLERANCE.get(dtype_of(want), 0.0)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return Match(name, np.inf, np.inf, limit,
+                     f"is {got.dtype}{list(got.shape)}, reference {want.dtype}{list(want.shape)}")
+    if not want.size:
+        return Match(name, 0.0, 0.0, limit)
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(
+            a[finite]).all():
+        return Match(name, np.inf, np.inf, limit, "NaN or infinity where the other has none")
+    if not finite.any():
+        return Match(name, 0.0, 0.0, limit)
+    a, b = a[finite], b[finite]
+    # float64 cannot tell neighbouring large integers apart, the integers themselves can
+    error = float(np.max(np.abs(a - b))) or float(np.any(got[finite] != want[finite])
+                                                  and limit == 0.0)
+    scale = max(float(np.ptp(b)), FLAT * float(np.max(np.abs(b))))
+    return Match(name, error, error / scale if scale else (np.inf if error else 0.0), limit)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs: a title for the report and the arrays by ONNX input name."""
+
+    title: str
+    feeds: dict
+
+
+def make_cases(program, runs):
+    """``runs`` cases per choice of the dynamic dimensions (``extents``)."""
+    kinds = input_kinds(program)
+    for syms in extents(program):
+        for seed in range(runs):
+            dims = ", ".join(f"{n}={v}" for n, v in syms.items())
+            yield Case(f"{dims or 'static'} run {seed}",
+                       random_inputs(program, syms, seed, kinds))
+
+
+def read_inputs(path):
+    """The one Case held by an .npz file of arrays by input name."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return Case(str(path), {n: data[n] for n in data.files})
+    except (OSError, ValueError) as err:
+        raise AotcError(f"inputs {path}: not an .npz file of plain arrays: {err}") from None
+
+
+def _open(work, target, threads, build_progress, vlen, simulate):
+    """{target: model} of the bundle just written, built: one for each set of kernels that this
+    machine can run, or one for each emulated vector length of the bundle's machine."""
+    if _for_gpu(target):
+        ways = {f"{target.name}, simulated": True,
+                f"{target.name}, simulated in another order": "random:1"}
+        return {name: load(work.path, simulate=way, progress=build_progress)
+                for name, way in (ways if simulate else {target.name: False}).items()}
+    if target.arch not in ("", machine()):
+        return {f"{target.name} vlen {v}" if v else target.name: model
+                for v, model in emulated_models(work.path, vlen).items()}
+    if vlen is not None:
+        raise AotcError(f"vlen {vlen}: {target.name} runs on this machine as it is, nothing is "
+                        "emulated; leave vlen out")
+    build(work.path, progress=build_progress)
+    if not target.variants:
+        return {target.name: load(work.path, threads)}
+    return {v.name: load(work.path, threads, variant=v.name)
+            for v in target.variants if runs_here(v)}
+
+
+def _for_gpu(target):
+    return target.emitter == "simt"
+
+
+def _check_place(target, vlen, simulate):
+    """Say before the work begins that a target cannot be run as asked."""
+    if simulate and not _for_gpu(target):
+        raise AotcError(f"simulate: {target.name} is no GPU; leave simulate out")
+    if vlen is not None and _for_gpu(target):
+        raise AotcError(f"vlen {vlen}: {target.name} has no vectors of that kind; leave vlen out")
+    if _for_gpu(target) and not simulate:
+        require_device(target.name)
+
+
+def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out=None,
+           report=print, progress=None, build_progress=None, vlen=None, simulate=False,
+           winograd="auto"):
+    """Compile, build and run a model and compare every output with a reference.
+
+    path: the .onnx file.  inputs: path of an .npz to use instead of random inputs.
+    out: folder to keep the bundle in; a temporary one if None.
+    report: called with each line; progress, build_progress: as ``progress`` of ``aotc.compile``
+    and of ``aotc.runtime.build.build``.  Returns the list of (Case title, Match).  A target for
+    another machine runs under its emulator, with vectors of ``vlen`` bits, or of each length that
+    the target lists; of a bundle with several sets of kernels each one that this machine can run
+    is compared.  A CUDA target runs on this machine's GPU, or with ``simulate`` its sources run on
+    the CPU, in two orders of their threads, with memory accesses and barriers checked.
+    Raises what ``aotc.compile`` and ``aotc.load`` raise.
+    """
+    _check_place(get_target(target), vlen, simulate)
+    with tempfile.TemporaryDirectory(prefix="aotc-verify-") as scratch:
+        folder = Path(out) if out is not None else Path(scratch) / "bundle"
+        work = run_pipeline(Options(path, folder, target, Path(path).stem, dims,
+                                    progress=progress, winograd=winograd))
+        models = _open(work, get_target(target), threads, build_progress, vlen, simulate)
+        reference, run = open_reference(path, threads)
+        report(f"{Path(path).name}: target {', '.join(models)}, reference {reference}")
+        cases = [read_inputs(inputs)] if inputs else make_cases(work.program, runs)
+        results = []
+        for case in cases:
+            want = run(case.feeds)
+            for name, model in models.items():
+                got = model.run(case.feeds)
+                title = f"{case.title} on {name}" if len(models) > 1 else case.title
+                results += [(title, compare(n, got[n], want[n])) for n in got]
+    for line in summary(results):
+        report(line)
+    return results
+
+
+def summary(results):
+    """Lines with the worst error of every output over all cases."""
+    lines = []
+    for output in dict.fromkeys(m.output for _, m in results):
+        rows = [(t, m) for t, m in results if m.output == output]
+        title, worst = max(rows, key=lambda row: (not row[1].ok, row[1].share))
+        word = "ok" if worst.ok else "MISMATCH"
+        text = worst.fault or (f"max |a-b| {worst.error:.3g}, {worst.share:.2g} of the range "
+                               f"(limit {worst.limit:g})")
+        lines.append(f"  {output}: {word}  {text}  [{len(rows)} runs, worst: {title}]")
+    return lines

@@ -1,0 +1,1 @@
+"""Measurements against other systems; nothing here is part of the compiler."""

@@ -1,0 +1,167 @@
+"""Single kernels beside ONNX Runtime and OpenVINO: one small model per row of the table.
+
+    python -m benchmarks.kernels [NAME ...] [--threads 1] [--compare onnxruntime,openvino]
+                                 [--seconds 1] [--json kernels.json]
+
+Every case is one layer as a model of its own, with random weights: input and output are row-major,
+so a convolution's time includes what a system needs to bring them into its own layout.  Systems
+take turns in one pinned process; printed are the shortest call of each (what disturbs a call of a
+few microseconds is longer than the call), GFLOP/s or GB/s, and ratios: below 1 aotc is faster.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from aotc.bench import measure
+from aotc.errors import AotcError
+from benchmarks.zoo import installed_peers
+
+
+def _model(nodes, inputs, weights, output):
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node(op, ins, outs, **attrs) for op, ins, outs, attrs in nodes], "kernel",
+        [value(n, TensorProto.FLOAT, a.shape) for n, a in inputs.items()],
+        [value(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def _random(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def conv(channels, size, out, kernel=3, stride=1, pad=None, group=1, relu=True):
+    """A convolution over a square (or, with three extents, a cube), bias and activation."""
+    space = (size,) * 2 if isinstance(size, int) else size
+    kernel = (kernel,) * len(space) if isinstance(kernel, int) else kernel
+    pad = kernel[0] // 2 if pad is None else pad
+    x, w = _random(1, channels, *space), _random(out, channels // group, *kernel)
+    nodes = [("Conv", ["x", "w", "b"], ["c"], {
+        "pads": [pad] * 2 * len(space), "strides": [stride] * len(space), "group": group})]
+    nodes += [("Relu", ["c"], ["y"], {})] if relu else []
+    points = np.prod([(n + 2 * pad - k) // stride + 1 for n, k in zip(space, kernel)])
+    flops = 2 * int(points) * out * (channels // group) * int(np.prod(kernel))
+    return nodes, {"x": x}, {"w": w, "b": _random(out)}, "y" if relu else "c", flops
+
+
+def gemm(m, k, n, transposed=False):
+    """x @ w + b, or with the data transposed."""
+    x = _random(k, m) if transposed else _random(m, k)
+    nodes = [("Gemm", ["x", "w", "b"], ["y"], {"transA": int(transposed)})]
+    return nodes, {"x": x}, {"w": _random(k, n), "b": _random(n)}, "y", 2 * m * k * n
+
+
+def batched(heads, m, k, n):
+    """One matrix product per head, both factors computed at run time."""
+    nodes = [("MatMul", ["x", "z"], ["y"], {})]
+    return (nodes, {"x": _random(heads, m, k), "z": _random(heads, k, n)}, {}, "y",
+            2 * heads * m * k * n)
+
+
+def unary(op, shape, **attrs):
+    """One operator over one tensor; its rate is bytes read and written per second."""
+    return [(op, ["x"], ["y"], attrs)], {"x": _random(*shape)}, {}, "y", 0
+
+
+def layer_norm(rows, columns):
+    weights = {"s": _random(columns), "b": _random(columns)}
+    return [("LayerNormalization", ["x", "s", "b"], ["y"], {})], {"x": _random(rows, columns)}, \
+        weights, "y", 0
+
+
+def lstm(steps, width):
+    """One layer; the recurrent product is its time."""
+    weights = {"w": _random(1, 4 * width, width), "r": _random(1, 4 * width, width)}
+    return [("LSTM", ["x", "w", "r"], ["y"], {"hidden_size": width})], \
+        {"x": _random(steps, 1, width)}, weights, "y", 16 * steps * width * width
+
+
+# row of the compiler -> the layer that shows it
+CASES = {
+    "gemm 128x768x3072": lambda: gemm(128, 768, 3072),
+    "gemm 3136x64x256": lambda: gemm(3136, 64, 256),
+    "gemm 8x1024x1024": lambda: gemm(8, 1024, 1024),
+    "gemv 1x2048x1000": lambda: gemm(1, 2048, 1000),
+    "gemm transposed 256x512x256": lambda: gemm(256, 512, 256, transposed=True),
+    "batched 12x128x64x128": lambda: batched(12, 128, 64, 128),
+    "conv 1x1 64->256 56": lambda: conv(64, 56, 256, 1),
+    "conv 3x3 64 56": lambda: conv(64, 56, 64),
+    "conv 3x3 128 28": lambda: conv(128, 28, 128),
+    "conv 3x3 256 14": lambda: conv(256, 14, 256),
+    "conv 3x3 512 7": lambda: conv(512, 7, 512),
+    "conv 3x3 stride 2 128": lambda: conv(128, 56, 128, stride=2),
+    "conv 3x3x3 32 16": lambda: conv(32, (16, 28, 28), 32),
+    "first layer 7x7 stride 2": lambda: conv(3, 224, 64, 7, 2),
+    "first layer 3x3 stride 2": lambda: conv(3, 224, 32, 3, 2),
+    "depthwise 3x3 144 56": lambda: conv(144, 56, 144, group=144),
+    "depthwise 5x5 240 28": lambda: conv(240, 28, 240, 5, group=240),
+    "grouped 3x3 32x4": lambda: conv(128, 28, 128, group=32),
+    "max pool 3x3 64 112": lambda: unary("MaxPool", (1, 64, 112, 112), kernel_shape=[3, 3],
+                                         strides=[2, 2], pads=[1, 1, 1, 1]),
+    "softmax 1536x128": lambda: unary("Softmax", (1536, 128)),
+    "layer norm 512x768": lambda: layer_norm(512, 768),
+    "sigmoid 1M": lambda: unary("Sigmoid", (1 << 20,)),
+    "tanh 1M": lambda: unary("Tanh", (1 << 20,)),
+    "erf 1M": lambda: unary("Erf", (1 << 20,)),
+    "transpose 1024x1024": lambda: unary("Transpose", (1024, 1024), perm=[1, 0]),
+    "lstm 64 steps of 256": lambda: lstm(64, 256),
+}
+
+
+def measure_case(name, args, folder):
+    """{system: shortest call in ms} and the case's flops (or, negative, its bytes)."""
+    nodes, inputs, weights, output, flops = CASES[name]()
+    path = Path(folder) / "kernel.onnx"
+    onnx.save(_model(nodes, inputs, weights, output), path)
+    rows = measure(path, Path(folder) / "bundle", inputs, args.threads, args.peers, args.target,
+                   args.seconds)
+    return {r.name: r.min_ms for r in rows}, flops or -2 * sum(a.nbytes for a in inputs.values())
+
+
+def main(argv=None):
+    """Measure; the exit code is 1 if a case failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", help="names; all without any")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--compare", help="peers, comma-separated; those installed if left out")
+    parser.add_argument("--seconds", type=float, default=1.0, help="per system and case")
+    parser.add_argument("--json", default="kernels.json", help="file for the results")
+    args = parser.parse_args(argv)
+    args.peers = args.compare.split(",") if args.compare else installed_peers()
+    print("| kernel | aotc ms | rate |" + "".join(f" {p} ms | ratio |" for p in args.peers))
+    print("|---|--:|--:|" + "--:|--:|" * len(args.peers))
+    results, failed = {}, []
+    for name in args.cases or CASES:
+        with tempfile.TemporaryDirectory(prefix="aotc-kernel-") as folder:
+            try:
+                times, work = measure_case(name, args, folder)
+            except (AotcError, KeyError) as err:
+                failed.append(name)
+                print(f"{name} failed: {err}", file=sys.stderr)
+                continue
+        ours = times["aotc"]
+        rate = f"{abs(work) / ours * 1e-6:.1f} {'GFLOP/s' if work > 0 else 'GB/s'}"
+        cells = "".join(f" {times[p]:.4f} | {ours / times[p]:.2f} |" for p in args.peers)
+        print(f"| {name} | {ours:.4f} | {rate} |{cells}", flush=True)
+        results[name] = times
+    for p in args.peers:
+        ratios = [t["aotc"] / t[p] for t in results.values()]
+        if ratios:
+            print(f"geometric mean of ratios to {p}: {statistics.geometric_mean(ratios):.2f}")
+    Path(args.json).write_text(json.dumps({"threads": args.threads, "results": results,
+                                           "failed": failed}, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+/* aotc_index.h: int64 arithmetic of shapes and offsets.  Division rounds toward minus infinity,
+ * so the remainder has the divisor's sign. */
+#ifndef AOTC_INDEX_H
+#define AOTC_INDEX_H
+
+#include <stdint.h>
+
+#if !defined(AOTC_SCALAR) && defined(__CUDACC__)
+#define AOTC_SCALAR static __host__ __device__ inline
+#elif !defined(AOTC_SCALAR)
+#define AOTC_SCALAR static inline
+#endif
+
+AOTC_SCALAR int64_t aotc_floordiv(int64_t a, int64_t b)
+{
+    const int64_t q = a / b;
+    return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+AOTC_SCALAR int64_t aotc_floormod(int64_t a, int64_t b)
+{
+    const int64_t r = a % b;
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+AOTC_SCALAR int64_t aotc_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+AOTC_SCALAR int64_t aotc_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The next multiple of 64. */
+AOTC_SCALAR int64_t aotc_round64(int64_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+#endif

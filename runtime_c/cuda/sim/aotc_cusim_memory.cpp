@@ -1,0 +1,182 @@
+/* aotc_cusim_memory.cpp: device memory with guard pages, the last error, kernel attributes. */
+#include "aotc_cusim_runtime.h"
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace {
+
+/* One cudaMalloc: pages from map to map + map_bytes, of which the last one is a guard, as is the
+ * first; the bytes end at the last guard (but for what keeps them aligned to 16). */
+struct Allocation {
+    unsigned char *map;
+    size_t map_bytes;
+    size_t bytes;
+};
+
+std::map<uintptr_t, Allocation> allocations; /* by address */
+std::map<const void *, size_t> attributes;   /* bytes of dynamic shared memory by kernel */
+cudaError_t last_code = cudaSuccess, text_code = cudaSuccess;
+std::string last_text;
+
+size_t page()
+{
+    return static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/* True if the range lies inside one allocation; else the error says so. */
+bool inside(const void *p, size_t bytes, const char *what)
+{
+    const uintptr_t from = reinterpret_cast<uintptr_t>(p);
+    auto it = allocations.upper_bound(from);
+    if (it != allocations.begin()) {
+        --it;
+        if (from >= it->first && from - it->first <= it->second.bytes
+            && bytes <= it->second.bytes - (from - it->first))
+            return true;
+    }
+    char text[160];
+    snprintf(text, sizeof text, "%s of %zu bytes: the range is not inside device memory from "
+             "cudaMalloc", what, bytes);
+    cusim::set_error(cudaErrorInvalidValue, text);
+    return false;
+}
+
+}
+
+namespace cusim {
+
+void set_error(cudaError_t code, const char *text)
+{
+    if (last_code == cudaSuccess) {
+        last_code = text_code = code;
+        last_text = text;
+    }
+}
+
+size_t smem_allowed(const void *function)
+{
+    const auto it = attributes.find(function);
+    return it == attributes.end() ? SMEM_DEFAULT : it->second;
+}
+
+bool allocation_near(const void *p, uintptr_t *begin, uintptr_t *end)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+    for (const auto &a : allocations) {
+        const uintptr_t map = reinterpret_cast<uintptr_t>(a.second.map);
+        if (at >= map && at < map + a.second.map_bytes) {
+            *begin = a.first;
+            *end = a.first + a.second.bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    const size_t size = page(), payload = (bytes + size - 1) / size * size;
+    void *map = mmap(nullptr, payload + 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return cudaErrorMemoryAllocation;
+    unsigned char *const first = static_cast<unsigned char *>(map) + size;
+    if (payload > 0 && mprotect(first, payload, PROT_READ | PROT_WRITE) != 0) {
+        munmap(map, payload + 2 * size);
+        return cudaErrorMemoryAllocation;
+    }
+    memset(first, 0xff, payload);
+    /* CUDA aligns to 256.  Only arenas and images, whose sizes are multiples of 64, count on it:
+     * other buffers are aligned to 16, so that they end right at the guard. */
+    const size_t alignment = bytes % 64 == 0 ? 256 : 16;
+    unsigned char *const at = first + (payload - (bytes + alignment - 1) / alignment * alignment);
+    allocations[reinterpret_cast<uintptr_t>(at)] = {static_cast<unsigned char *>(map),
+                                                    payload + 2 * size, bytes};
+    *p = at;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    if (p == nullptr)
+        return cudaSuccess;
+    const auto it = allocations.find(reinterpret_cast<uintptr_t>(p));
+    if (it == allocations.end())
+        return cudaErrorInvalidValue;
+    munmap(it->second.map, it->second.map_bytes);
+    allocations.erase(it);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if ((to_device && !inside(to, bytes, "cudaMemcpy to the device"))
+        || (from_device && !inside(from, bytes, "cudaMemcpy from the device")))
+        return cudaErrorInvalidValue;
+    if (bytes > 0)
+        memmove(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    if (!inside(to, bytes, "cudaMemset"))
+        return cudaErrorInvalidValue;
+    memset(to, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value)
+{
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0
+        || static_cast<size_t>(value) > cusim::SMEM_MOST) {
+        cusim::set_error(cudaErrorInvalidValue, "cudaFuncSetAttribute: more shared memory than a "
+                         "block can have on this device");
+        return cudaErrorInvalidValue;
+    }
+    attributes[function] = static_cast<size_t>(value);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError()
+{
+    const cudaError_t code = last_code;
+    last_code = cudaSuccess;
+    return code;
+}
+
+cudaError_t cudaPeekAtLastError()
+{
+    return last_code;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    if (error != cudaSuccess && error == text_code)
+        return last_text.c_str();
+    switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case cudaErrorMisalignedAddress: return "misaligned address";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    }
+    return "unknown error";
+}

@@ -1,0 +1,93 @@
+"""docs/operators.md, from the registered operators and the cases that pass:
+
+    python tests/conformance/support_table.py
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import onnx
+import suite
+
+from aotc.frontend.read import dtype_name
+from aotc.frontend.registry import OPS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
+ORDER = ("f32", "f64", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")
+OLDEST = 7  # older models are converted
+HEAD = """# Operators
+
+Made by `python tests/conformance/support_table.py` from the registered operators and the cases of
+the official ONNX backend suite that pass through the whole product (compile, C compiler, run,
+compare with the suite's own tolerances); do not edit.
+
+onnx {version}: **{passed} of {total}** cases pass. The list is `tests/conformance/passing.txt` and
+may only grow; `python tests/conformance/suite.py` runs the others.
+
+- *opset*: from which version of its domain on the operator compiles, and the newest version at
+  which the standard changed it. Models older than opset 7 are converted first.
+- *cases*: passing cases with a node of this operator, of all such cases.
+- *dtypes*: element types of the inputs and outputs of those that pass.
+
+Operators that the standard defines by other operators are compiled through that definition where
+they are not in this table. What aotc refuses it refuses with the node, its types and what to do.
+Limits that the table does not show:
+
+- f16 is stored as such and computed in f32: every operator rounds once, at its end.
+- Shapes, axes, sizes and counts that come from data need a declared shape of the result (or of an
+  elementwise result of it); data that contradicts it is a fault at run time. So NonZero, Compress,
+  Unique, NonMaxSuppression and TopK have results of declared extent.
+- TopK, Unique, Compress and NonZero compare all pairs along the axis: at most 16384 elements.
+- If with a condition that is data computes both branches; Loop and Scan are unrolled, at most 256
+  rounds. Recurrent layers likewise.
+
+| operator | domain | opset | cases | dtypes |
+|---|---|---|--:|---|
+"""
+
+
+def operators_of(graph):
+    """(domain, operator) of every node, those in sub-graphs too."""
+    for node in graph.node:
+        yield ("" if node.domain == "ai.onnx" else node.domain), node.op_type
+        for a in node.attribute:
+            if a.HasField("g"):
+                yield from operators_of(a.g)
+
+
+def dtypes_of(graph):
+    for info in (*graph.input, *graph.output):
+        name = dtype_name(info.type.tensor_type.elem_type)
+        if name:
+            yield name
+
+
+def text():
+    """The page as it should be."""
+    listed, cases = set(suite.passing()), suite.suite()
+    passed, total, dtypes = defaultdict(int), defaultdict(int), defaultdict(set)
+    for name, case in cases.items():
+        graph = case.model().graph
+        for op in set(operators_of(graph)) & set(OPS):
+            total[op] += 1
+            if name in listed:
+                passed[op] += 1
+                dtypes[op].update(dtypes_of(graph))
+    rows = []
+    for (domain, op), entries in sorted(OPS.items(), key=lambda kv: (kv[0][1], kv[0][0])):
+        key = (domain, op)
+        first = max(min(e.since for e in entries), 1 if domain else OLDEST)
+        known = onnx.defs.has(op, domain)
+        last = onnx.defs.get_schema(op, domain=domain).since_version if known else first
+        versions = str(first) if last <= first else f"{first}..{last}"
+        names = ", ".join(d for d in ORDER if d in dtypes[key]) or "-"
+        rows.append(f"| {op} | {domain or 'ai.onnx'} | {versions} | {passed[key]} of {total[key]} "
+                    f"| {names} |")
+    head = HEAD.format(version=onnx.__version__, passed=len(listed & set(cases)), total=len(cases))
+    return head + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text())
+    sys.exit(0)

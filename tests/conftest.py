@@ -1,0 +1,76 @@
+"""Shared fixtures: the model zoo (materialised once per cache folder) and small models."""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+from zoo_files import ROOT, zoo_folder, zoo_module
+
+# `make test` runs this: the makes of bundles under test must not believe they are its children
+for _variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
+    os.environ.pop(_variable, None)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true",
+                     help="rewrite the golden files of tests/emit from what is generated now")
+
+
+@pytest.fixture
+def update_golden(request):
+    """True where golden files are to be rewritten."""
+    return request.config.getoption("--update-golden")
+
+
+@pytest.fixture(scope="session")
+def repository():
+    """Root folder of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def zoo_model(request, tmp_path_factory):
+    """``zoo_model(name) -> path`` of a runnable model; skips where there is no zoo.
+
+    Stubs are filled into AOTC_ZOO_CACHE if set, else into a folder of this session, one model
+    at a time: all of them together take 3 GB."""
+    cache = Path(os.environ.get("AOTC_ZOO_CACHE") or tmp_path_factory.mktemp("zoo"))
+    cache.mkdir(parents=True, exist_ok=True)
+    made = []
+
+    def get(name):
+        stub = zoo_folder() / f"{name}.stub.onnx"
+        if not stub.exists():
+            pytest.skip(f"no zoo model {name}: set AOTC_ZOO to the folder with its stub")
+        path = cache / f"{name}.onnx"
+        if not path.exists():
+            for old in made:
+                old.unlink()
+            made[:] = [] if os.environ.get("AOTC_ZOO_CACHE") else [path]
+            partial = path.with_suffix(".partial")
+            zoo_module("materialize").materialize(str(stub), str(partial))
+            partial.rename(path)
+        return path
+    return get
+
+
+@pytest.fixture(scope="session")
+def zoo_inputs():
+    """``zoo_inputs(name, seed, dims) -> feeds`` by the zoo's own recipe."""
+    def get(name, seed=0, dims=None):
+        meta = json.loads((zoo_folder() / f"{name}.json").read_text())
+        return zoo_module("reference").make_inputs(meta, seed, dims)
+    return get
+
+
+@pytest.fixture(scope="session")
+def digits_model(tmp_path_factory):
+    """(path of digits.onnx, fitted classifier, test images, labels), trained once per session."""
+    spec = importlib.util.spec_from_file_location("digits_train",
+                                                  ROOT / "examples" / "digits" / "train.py")
+    train = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(train)
+    path = tmp_path_factory.mktemp("digits") / "digits.onnx"
+    return (path, *train.write_model(path))

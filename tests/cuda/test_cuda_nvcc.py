@@ -1,0 +1,91 @@
+"""CUDA bundles compiled by nvcc: no warnings, no spilled registers, with Make and CMake."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from harness import INFO, Case, merged
+from row_cases import CASES
+from test_kernel_text import dense, pool, rows
+
+from aotc.emit.bundle import render_bundle
+from aotc.emit.write import write_bundle
+from aotc.sched import decide, lower
+from aotc.target import TARGETS
+
+GPUS = [t for t in TARGETS.values() if t.emitter == "simt"]
+FLAGS = "-O3 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -Xptxas -v"
+
+pytestmark = pytest.mark.skipif(not shutil.which("nvcc"),
+                                reason="no nvcc: install the CUDA toolkit (Debian: "
+                                       "nvidia-cuda-toolkit)")
+
+
+def _make(folder, *goals):
+    """Output of make in a bundle's folder, which must succeed."""
+    done = subprocess.run(["make", "-j2", f"NVCCFLAGS={FLAGS}", *goals], cwd=folder, timeout=900,
+                          capture_output=True, text=True)
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text[-4000:]
+    return text
+
+
+def _no_spills(text, kernels):
+    found = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
+    assert len(found) >= kernels
+    assert set(found) == {("0", "0")}, text[-4000:]
+
+
+def _write(program, target, folder, schedule=None, **fields):
+    schedule = schedule or decide(program, target)
+    plan = lower(program, schedule, target)
+    write_bundle(render_bundle(plan, schedule, INFO, **fields), folder)
+    return len(plan.kernels)
+
+
+@pytest.mark.parametrize("target", GPUS, ids=lambda t: t.name)
+def test_small_models_build_without_warning_or_spill(target, tmp_path):
+    cases = [Case(p.name, p) for p in (dense(), rows(), pool())]
+    program, schedule = merged(cases, target)
+    kernels = _write(program, target, tmp_path / "small", schedule)
+    _no_spills(_make(tmp_path / "small", "libcases.a"), kernels)
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("target", GPUS, ids=lambda t: t.name)
+def test_all_rows_build_without_warning_or_spill(target, tmp_path):
+    for row in target.ukernels:
+        cases = [p.fast for p in CASES[row.category](row, target)]
+        program, schedule = merged(cases, target)
+        folder = tmp_path / row.name
+        kernels = _write(program, target, folder, schedule)
+        _no_spills(_make(folder, "static"), kernels)
+
+
+def test_weights_linked_in(tmp_path):
+    _write(dense(), GPUS[0], tmp_path / "dense", weights="embed")
+    _make(tmp_path / "dense", "all", "build/test_dense")
+    assert (tmp_path / "dense" / "libdense.so").exists()
+
+
+def test_cmake(tmp_path):
+    if not shutil.which("cmake"):
+        pytest.skip("no cmake: install it (Debian: cmake)")
+    _write(dense(), GPUS[0], tmp_path / "dense")
+    for command in (["cmake", "-S", "dense", "-B", "out"], ["cmake", "--build", "out"]):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600,
+                              env=os.environ)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert list((tmp_path / "out").glob("libdense.*"))
+
+
+def test_the_header_is_c_and_cxx(tmp_path):
+    _write(rows(), GPUS[0], tmp_path / "rows")
+    for name, compiler, flags in (("c.c", "cc", ["-std=c11", "-pedantic"]),
+                                  ("x.cpp", "c++", ["-std=c++17", "-pedantic"])):
+        file = tmp_path / name
+        file.write_text('#include "rows.h"\nint main(void) { return rows_info()->symbol_count; }\n')
+        subprocess.run([compiler, *flags, "-Wall", "-Wextra", "-Werror", f"-I{tmp_path / 'rows'}",
+                        "-c", str(file), "-o", str(tmp_path / "x.o")], check=True)

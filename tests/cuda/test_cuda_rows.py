@@ -1,0 +1,177 @@
+"""Every row of the CUDA targets on the simulator, against the plain nest and the evaluator; groups
+of several stages; threads of a block from the Schedule; indices outside their table."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from group_cases import mlp, schedule
+from harness import INFO, Case, build_cases, compile_program
+from row_cases import CASES
+from te_programs import Maker, ax, softmax
+from test_groups import _cases as group_cases
+
+from aotc.emit.bundle import render_bundle
+from aotc.errors import FaultError, ScheduleError, ToolchainError
+from aotc.ir.expr import Binary, Const, Sym
+from aotc.runtime.simulate import find_cxx
+from aotc.sched import check_schedule, complete, decide, lower
+from aotc.target import TARGETS, get_target
+
+TARGET = get_target("cuda:sm_80")
+# f16 has 11 bits; a result is compared relative to the largest one of its tensor
+TOLERANCE = {"f16": 3e-3}
+ROWS = {u.name: u for u in TARGET.ukernels}
+TILES = [n for n, u in ROWS.items() if u.category == "contraction"]
+LONG = [n for n in TILES if ROWS[n].tile["nr"] > 32 and ROWS[n].dtypes[0] == "f32"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiler():
+    try:
+        find_cxx()
+    except ToolchainError as err:
+        pytest.skip(str(err))
+
+
+def _pairs(row):
+    """(Case on the row, Case on the plain nest), with the tolerance of the row's operands."""
+    least = TOLERANCE.get(row.dtypes[0] if row.dtypes else "", 0)
+    for p in CASES[row.category](row, TARGET):
+        yield replace(p.fast, tol=max(p.fast.tol, least)), p.slow
+
+
+def _check(rows, folder):
+    pairs = [p for r in rows for p in _pairs(r)]
+    built = build_cases([c for p in pairs for c in p], TARGET, folder)
+    for seed in (1, 2):
+        built.check(seed)
+    return len(pairs)
+
+
+def test_rows_of_nests(tmp_path):
+    rows = [u for u in TARGET.ukernels if u.category != "contraction"]
+    assert _check(rows, tmp_path / "nests") > 120
+
+
+@pytest.mark.parametrize("name", [n for n in TILES if n not in LONG])
+def test_rows_of_contractions(name, tmp_path):
+    assert _check([ROWS[name]], tmp_path / "rows") > 40
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("name", LONG)
+def test_rows_of_large_tiles(name, tmp_path):
+    assert _check([ROWS[name]], tmp_path / "rows") > 40
+
+
+def test_groups_of_several_stages(tmp_path):
+    """Barriers between stages, scratch in shared memory, operands of contractions in it."""
+    cases = list(group_cases(TARGET))
+    for c in cases:
+        assert check_schedule(c.program, complete(c.program, c.schedule, TARGET), TARGET) == []
+    built = build_cases(cases, TARGET, tmp_path / "groups")
+    for seed in range(2):
+        built.check(seed)
+    built.check(3, syms=lambda s, r: s.lo)
+
+
+def _norm():
+    p, connect, anchor = mlp(batch=9)
+    return p, schedule(TARGET, p, connect, {"i": 4}, anchor)
+
+
+def test_threads_of_a_block_come_from_the_schedule(tmp_path):
+    p, s = _norm()
+    cases = []
+    for threads in (256, 320, 1024):
+        g, = s.groups
+        cases.append(Case(f"{threads}", p, replace(s, groups=(replace(g, threads=threads),))))
+    built = build_cases(cases, TARGET, tmp_path / "threads")
+    built.check(1)
+    text = "".join(f.read_text() for f in (tmp_path / "threads").glob("*_kernels_*.cu"))
+    for threads in (256, 320, 1024):
+        assert f"__launch_bounds__({threads}, 1)" in text and f"dim3({threads})" in text
+
+
+@pytest.mark.parametrize("threads", [-32, 16, 100, 2048])
+def test_illegal_threads_are_refused(threads):
+    p, s = _norm()
+    whole = complete(p, s, TARGET)
+    g, = whole.groups
+    wrong = replace(whole, groups=(replace(g, threads=threads),))
+    fault, = check_schedule(p, wrong, TARGET)
+    assert f"threads {threads}; choose a multiple of 32 in " in fault and "..1024" in fault
+
+
+def test_threads_mean_nothing_on_a_cpu():
+    p, _ = _norm()
+    target = get_target("c")
+    s = decide(p, target)
+    assert all(g.threads == 0 for g in s.groups)
+    groups = (replace(s.groups[0], threads=64), *s.groups[1:])
+    fault, = check_schedule(p, replace(s, groups=groups), target)
+    assert "threads 64; a work item of c is one thread's, remove it" in fault
+
+
+def test_scratch_that_does_not_fit_is_refused():
+    m = Maker()
+    m.input("x", 64, 4096)
+    i, j = ax("i", 64), ax("j", 4096)
+    m.step("t", (i, j), m.ref("x", i, j) * m.ref("x", i, j))
+    m.step("y", (i,), m.ref("t", i, j), (j,), "sum")
+    p = m.done("y")
+    s = complete(p, schedule(TARGET, p, {"t": "L1"}, {"i": 32}, "y"), TARGET)
+    with pytest.raises(ScheduleError, match="bytes of shared memory .*cuda:sm_80 has 166912"):
+        lower(p, s, TARGET)
+    g, = s.groups
+    lower(p, replace(s, groups=(replace(g, tile={"i": 2}),)), TARGET)
+
+
+@pytest.mark.parametrize("most", [40, 512])
+def test_scratch_of_rows_fits_whatever_the_dimensions_are(most):
+    """Shared memory is no cache: bounds of the extents count, not their typical values."""
+    m, n = Maker(), Sym("s", 1, most)
+    m.input("x", Sym("b", 1, 2), 8, n, n)
+    softmax(m, "y", "x")
+    p = m.done("y")
+    for target in TARGETS.values():
+        if target.emitter == "simt":
+            kernel, = lower(p, decide(p, target), target).kernels
+            assert 0 < kernel.slab_bytes <= 48 << 10
+
+
+def test_an_index_outside_its_table_is_found_by_check(tmp_path):
+    m = Maker()
+    i, j = ax("i", 5), ax("j", 3)
+    m.input("x", 7, 3)
+    m.input("at", 5, dtype="i64")
+    m.step("z", (i, j), m.ref("x", Binary("checked", m.ref("at", i), Const(7)), j))
+    p = m.done("z")
+    model = compile_program(p, decide(p, TARGET), TARGET, tmp_path / "take")
+    x = np.arange(21, dtype=np.float32).reshape(7, 3)
+    good = np.array([6, 0, 3, 3, 1])
+    np.testing.assert_array_equal(model.run({"x": x, "at": good})["z"], x[good])
+    with pytest.raises(FaultError, match="index"):
+        model.run({"x": x, "at": np.array([0, 1, 7, 2, 3])})
+    np.testing.assert_array_equal(model.run({"x": x, "at": good})["z"], x[good])  # cleared
+
+
+def test_rows_that_lose_digits_are_not_chosen():
+    row = ROWS["contraction_f16_64x64__mma"]
+    for p, _ in list(_pairs(ROWS["contraction_f32_64x64__simt"]))[:12]:
+        assert row.name not in {u for g in decide(p.program, TARGET).groups
+                                for u in g.ukernel.values()}
+
+
+def test_bundles_are_the_same_bytes_and_differ_in_flags_only():
+    p, _ = _norm()
+    texts = {}
+    for name in ("cuda:sm_80", "cuda:sm_90"):
+        t = TARGETS[name]
+        s = decide(p, t)
+        files = render_bundle(lower(p, s, t), s, INFO).files
+        assert files == render_bundle(lower(p, s, t), s, INFO).files
+        texts[name] = files
+    assert b"code=sm_90" in texts["cuda:sm_90"]["Makefile"]
+    assert b"code=sm_80" in texts["cuda:sm_80"]["Makefile"]

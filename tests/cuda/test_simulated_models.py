@@ -1,0 +1,253 @@
+"""CUDA bundles on the simulator, through the same Python interface as any other."""
+
+import re
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+from cusim_build import ORDERS, needs_cxx
+from onnx import TensorProto, helper
+from small_models import dense, embedding, make_model
+
+import aotc
+from aotc.cli import main
+from aotc.peers import open_reference
+from aotc.runtime import cuda
+from aotc.runtime.build import build, read_manifest
+from aotc.runtime.library import Library
+from aotc.runtime.status import DeviceError, IndexFault, RunError, WeightsError
+from aotc.verify import compare, verify
+
+F32 = np.float32
+pytestmark = needs_cxx
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None,
+                                reason="needs nvcc: install the CUDA toolkit")
+needs_gpu = pytest.mark.skipif(shutil.which("nvcc") is None or not cuda.devices(),
+                               reason="needs a GPU and nvcc")
+
+
+def mixture():
+    """A model whose kernels have contractions of several steps of K, row reductions in shared
+    memory and maps: y = layer_norm(softmax(x @ a) @ b + x) @ c, x f32[n, 72]."""
+    rng, node = np.random.default_rng(3), helper.make_node
+    tensors = {"a": rng.standard_normal((72, 40)).astype(F32),
+               "b": rng.standard_normal((40, 72)).astype(F32),
+               "c": rng.standard_normal((72, 30)).astype(F32),
+               "scale": rng.standard_normal(72).astype(F32),
+               "bias": rng.standard_normal(72).astype(F32)}
+    nodes = [node("MatMul", ["x", "a"], ["s"]), node("Softmax", ["s"], ["p"]),
+             node("MatMul", ["p", "b"], ["q"]), node("Add", ["q", "x"], ["r"]),
+             node("LayerNormalization", ["r", "scale", "bias"], ["t"]),
+             node("MatMul", ["t", "c"], ["y"])]
+    return make_model(nodes, {"x": (TensorProto.FLOAT, ["n", 72])},
+                      {"y": (TensorProto.FLOAT, ["n", 30])}, tensors)
+
+
+@pytest.fixture(scope="module")
+def mixture_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mixture") / "mixture.onnx"
+    onnx.save(mixture(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def mixture_bundle(mixture_file, tmp_path_factory):
+    out = tmp_path_factory.mktemp("mixture_bundle") / "b"
+    return aotc.compile(mixture_file, out, target="cuda:sm_90", dims={"n": (1, 300)})
+
+
+@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=needs_gpu)],
+                ids=["simulated", "gpu"])
+def mixture_model(request, mixture_bundle):
+    return mixture_bundle.load(simulate=request.param)
+
+
+@pytest.mark.parametrize("n", [1, 37, 150])
+def test_dynamic_model_is_right(mixture_file, mixture_model, n):
+    x = np.random.default_rng().standard_normal((n, 72)).astype(F32)
+    want = open_reference(mixture_file)[1]({"x": x})
+    assert compare("y", mixture_model.run({"x": x})["y"], want["y"]).ok
+    assert compare("y", mixture_model(x)["y"], want["y"]).ok
+
+
+def test_bound_arrays_are_read_and_written_again(mixture_file, mixture_model):
+    x = np.zeros((5, 72), F32)
+    call = mixture_model.bind([x])
+    first = call()
+    x[...] = np.random.default_rng().standard_normal((5, 72))
+    outputs = call()
+    assert outputs is first
+    want = open_reference(mixture_file)[1]({"x": x})["y"]
+    assert compare("y", outputs["y"], want).ok
+    x[...] = 0  # what is launched sees the inputs uploaded last
+    call.launch()
+    mixture_model.synchronize()
+    call.download()
+    assert compare("y", outputs["y"], want).ok
+
+
+def test_wrong_feeds_are_refused_before_anything_runs(mixture_model):
+    for feeds, text in (({"z": np.zeros((2, 72), F32)}, "missing: x"),
+                        ({"x": np.zeros((2, 72))}, "float64"),
+                        ({"x": np.zeros((301, 72), F32)}, "301"),
+                        ({"x": np.zeros((2, 71), F32)}, "71")):
+        with pytest.raises(ValueError, match=text):
+            mixture_model.run(feeds)
+
+
+def test_what_a_cuda_model_says_of_itself(mixture_model):
+    assert mixture_model.threads == 1
+    assert mixture_model.variant == "cuda:sm_90"
+    with pytest.raises(aotc.AotcError, match="profile"):
+        mixture_model.profile()
+
+
+def test_index_fault_names_the_node_and_the_model_goes_on(tmp_path):
+    bundle = aotc.compile(embedding(), tmp_path / "b", target="cuda", name="emb",
+                          dims={"batch": (1, 4), "seq": (1, 8)})
+    model = bundle.load(simulate=True)
+    feeds = {"ids": np.zeros((2, 3), np.int64), "mask": np.ones((2, 3), np.int64)}
+    good = model.run(feeds)["y"].copy()
+    feeds["ids"] = np.array([[0, 1, 2], [3, 30, 4]])
+    with pytest.raises(IndexFault, match="lookup"):
+        model.run(feeds)
+    feeds["ids"] = np.zeros((2, 3), np.int64)
+    np.testing.assert_array_equal(model.run(feeds)["y"], good)
+
+
+def test_weights_in_the_library_and_damaged_ones_in_a_file(tmp_path):
+    x = np.random.default_rng().standard_normal((3, 8)).astype(F32)
+    embedded = aotc.compile(dense(), tmp_path / "e", target="cuda", name="d", weights="embed")
+    filed = aotc.compile(dense(), tmp_path / "f", target="cuda", name="d")
+    np.testing.assert_array_equal(embedded.load(simulate=True).run([x])["y"],
+                                  filed.load(simulate=True).run([x])["y"])
+    path = filed.path / "d_weights.bin"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(WeightsError):
+        filed.load(simulate=True)
+
+
+def test_results_do_not_depend_on_the_order_of_threads(mixture_bundle):
+    x = np.random.default_rng().standard_normal((70, 72)).astype(F32)
+    want = mixture_bundle.load(simulate=True).run([x])["y"]
+    for order in ORDERS:
+        np.testing.assert_array_equal(mixture_bundle.load(simulate=order).run([x])["y"], want)
+
+
+# ---------------------------------------------------------------- planted bugs
+
+def mutate(folder, statement):
+    """Make every ``statement`` of the bundle's kernels depend on a switch; returns their number.
+    The library then exports aotc_mutant: which of them, counted from 1, is left out."""
+    count = 0
+
+    def switch(match):
+        nonlocal count
+        count += 1
+        return f"if (aotc_mutant != {count}) {match.group()}"
+    for path in sorted(folder.glob("*_kernels_*.cu")):
+        text = re.sub(statement, switch, path.read_text())
+        path.write_text(f'extern "C" int aotc_mutant;\n{text}')
+    header = next(p for p in folder.glob("*.h") if (folder / f"{p.stem}.cu").exists())
+    text = header.read_text()
+    header.write_text(text.replace("/* end declarations */",
+                                   "extern int aotc_mutant;\n/* end declarations */"))
+    host = folder / f"{header.stem}.cu"
+    host.write_text(host.read_text() + "\nint aotc_mutant = 0;\n")
+    return count
+
+
+@pytest.mark.parametrize("statement", [r"aotc_syncthreads\(\);", r"aotc_cp_wait<\d>\(\);"])
+def test_no_barrier_or_wait_of_generated_kernels_can_be_left_out(mixture_file, tmp_path,
+                                                                 statement):
+    aotc.compile(mixture_file, tmp_path / "b", target="cuda:sm_90", dims={"n": (1, 300)})
+    count = mutate(tmp_path / "b", statement)
+    assert count > 0
+    model = aotc.load(tmp_path / "b", simulate=True)
+    x = np.random.default_rng().standard_normal((150, 72)).astype(F32)
+    want, missed = model.run([x])["y"], []
+    for mutant in range(1, count + 1):
+        model._library.lib.aotc_mutant = mutant
+        try:
+            got = model.run([x])["y"]
+        except RunError as err:
+            assert err.status == "AOTC_CUDA_ERROR" and "block (" in str(err), err
+            continue
+        if compare("y", got, want).ok:
+            missed.append(mutant)
+    assert not missed
+    model._library.lib.aotc_mutant = 0
+    np.testing.assert_array_equal(model.run([x])["y"], want)
+
+
+# ---------------------------------------------------------------- real models
+
+def test_digits_are_recognised(digits_model, tmp_path):
+    path, classifier, images, labels = digits_model
+    model = aotc.compile(path, tmp_path / "b", target="cuda", dims={"batch": (1, 256)}).load(
+        simulate=True)
+    got = model.run({"images": images[:256]})
+    np.testing.assert_array_equal(got["digit"], classifier.predict(images[:256] / 16))
+    assert (got["digit"] == labels[:256]).mean() > 0.9
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("simulate", [True, pytest.param(False, marks=needs_gpu)])
+@pytest.mark.parametrize("name", ["bert_tiny", "squeezenet1_1", "mobilenet_v2"])
+def test_models_of_the_zoo_are_right(zoo_model, name, simulate):
+    results = verify(zoo_model(name), "cuda", simulate=simulate, report=lambda line: None)
+    assert results and all(m.ok for _, m in results), results
+
+
+# ---------------------------------------------------------------- verify, and where there is no GPU
+
+def test_verify_simulates(mixture_file, capsys):
+    assert main(["verify", str(mixture_file), "--target", "cuda:sm_80", "--dim", "n=3",
+                 "--simulate"]) == 0
+    text = capsys.readouterr().out
+    assert "cuda:sm_80, simulated, cuda:sm_80, simulated in another order" in text
+    assert "y: ok" in text and "[2 runs" in text
+
+
+def test_verify_refuses_what_cannot_be_run_here(mixture_file, monkeypatch, capsys):
+    monkeypatch.setattr(cuda, "devices", lambda: ())
+    with pytest.raises(SystemExit) as end:
+        main(["verify", str(mixture_file), "--target", "cuda"])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert "no GPU" in error and "--simulate" in error and "Traceback" not in error
+    assert main(["verify", str(mixture_file), "--target", "c", "--simulate"]) == 1
+    assert "leave simulate out" in capsys.readouterr().err
+
+
+def test_load_needs_a_gpu_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(cuda, "devices", lambda: ())
+    bundle = aotc.compile(dense(), tmp_path / "b", target="cuda", name="d")
+    with pytest.raises(DeviceError, match="simulate"):
+        bundle.load()
+    plain = aotc.compile(dense(), tmp_path / "c", target="c", name="d")
+    with pytest.raises(aotc.AotcError, match="only CUDA bundles"):
+        plain.load(simulate=True)
+
+
+def test_no_nvcc_and_no_compiler_are_named(tmp_path, monkeypatch):
+    bundle = aotc.compile(dense(), tmp_path / "b", target="cuda", name="d")
+    monkeypatch.setattr(cuda, "devices", lambda: (("a GPU", "sm_90"),))
+    for variable in ("NVCC", "CXX"):
+        monkeypatch.setenv(variable, "no-such-compiler")
+    with pytest.raises(aotc.ToolchainError, match="NVCC"):
+        bundle.load()
+    with pytest.raises(aotc.ToolchainError, match="CXX"):
+        bundle.load(simulate=True)
+
+
+@needs_nvcc
+def test_a_library_made_by_nvcc_opens_anywhere_and_counts_gpus(tmp_path):
+    path = aotc.compile(dense(), tmp_path / "b", target="cuda", name="d").path
+    library = Library(path, read_manifest(path), build(path))
+    count = library.ffi.new("int *")
+    status = library.function("device_count")(count)
+    assert count[0] == len(cuda.devices()) and bool(status) == (count[0] == 0)

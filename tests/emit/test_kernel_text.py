@@ -1,0 +1,103 @@
+"""The generated kernels as text: small golden files, names that clash with C, warnings."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from te_programs import Maker, ax, padded, relu, softmax
+
+from aotc.emit.variants import EMITTERS
+from aotc.ir.expr import Const, Sym, Where, compare
+from aotc.sched import decide, lower
+from aotc.target import get_target
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def dense():
+    """relu(x w + b)"""
+    m = Maker("dense")
+    m.input("x", 7, 5)
+    m.const("w", np.ones((5, 6), np.float32))
+    m.const("b", np.ones(6, np.float32))
+    i, j, k = ax("row", 7), ax("col", 6), ax("k", 5)
+    m.step("xw", (i, j), m.ref("x", i, k) * m.ref("w", k, j), (k,), "sum")
+    m.step("y", (i, j), relu(m.ref("xw", i, j) + m.ref("b", j)))
+    return m.done("y")
+
+
+def rows():
+    """softmax of rows, any number of them"""
+    m = Maker("rows")
+    m.input("x", Sym("n", 1, 100), 20)
+    softmax(m, "y", "x")
+    return m.done("y")
+
+
+def pool():
+    """3x3 maximum, stride two, padded by one"""
+    m = Maker("pool")
+    m.input("x", 4, 9, 9)
+    c, y, x, i, j = ax("c", 4), ax("oh", 5), ax("ow", 5), ax("kh", 3), ax("kw", 3)
+    value = padded(m, "x", (c, y * 2 + i - 1, x * 2 + j - 1), {1: 9, 2: 9})
+    value = type(value)(value.cond, value.a, Const(float("-inf"), "f32"))
+    m.step("y", (c, y, x), value, (i, j), "max")
+    return m.done("y")
+
+
+CASES = {"dense_c": (dense, "c"), "rows_x86_64_v3": (rows, "x86-64-v3"), "pool_c": (pool, "c"),
+         "rows_cuda": (rows, "cuda:sm_90"), "dense_cuda": (dense, "cuda:sm_90"),
+         "rows_riscv64": (rows, "riscv64"), "dense_riscv64": (dense, "riscv64")}
+
+
+def text_of(program, target):
+    plan = lower(program, decide(program, target), target)
+    files = EMITTERS[target.emitter](plan, target)
+    return "\n".join(files[n] for n in sorted(files) if n.endswith((".c", ".cu")))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name, update_golden):
+    make, target = CASES[name]
+    text = text_of(make(), get_target(target))
+    path = GOLDEN / f"{name}.c.txt"
+    if update_golden:
+        path.write_text(text)
+    assert path.exists(), f"no {path}: run pytest tests/emit --update-golden and review it"
+    assert text == path.read_text(), "changed on purpose? pytest tests/emit --update-golden"
+
+
+def test_the_same_text_twice():
+    for make, target in CASES.values():
+        assert text_of(make(), get_target(target)) == text_of(make(), get_target(target))
+
+
+def test_lines_stay_readable():
+    for make, target in CASES.values():
+        for line in text_of(make(), get_target(target)).splitlines():
+            assert "\t" not in line and line == line.rstrip()
+
+
+def test_comments_name_where_a_kernel_comes_from():
+    text = text_of(dense(), get_target("c"))
+    assert "from node_xw, node_y" in text
+    assert "y f32[7, 6]" in text
+
+
+def biased(guarded):
+    """x w + b, where b has a value for some columns only"""
+    m = Maker("biased")
+    m.input("x", 7, 5)
+    m.const("w", np.ones((5, 6), np.float32))
+    m.const("b", np.ones(3 if guarded else 6, np.float32))
+    i, j, k = ax("row", 7), ax("col", 6), ax("k", 5)
+    m.step("xw", (i, j), m.ref("x", i, k) * m.ref("w", k, j), (k,), "sum")
+    y = m.ref("xw", i, j) + m.ref("b", j)
+    m.step("y", (i, j), Where(compare("lt", j, 3), y, Const(0, "f32")) if guarded else y)
+    return m.done("y")
+
+
+def test_sums_start_from_a_bias_that_every_column_has():
+    target = get_target("riscv64")
+    assert "t_b + n0, acc_tile)" in text_of(biased(False), target)
+    assert "NULL, acc_tile)" in text_of(biased(True), target)

@@ -1,0 +1,136 @@
+"""Hand-written Schedules whose groups hold several stages: halo, attention, a whole MLP."""
+
+from dataclasses import replace
+
+import numpy as np
+from te_programs import Maker, ax, conv2d, matmul, padded, relu, softmax
+
+from aotc.ir.expr import Axis, Const, Sym, Unary, Where, compare
+from aotc.ir.schedule import Group, Schedule
+from aotc.sched.stages import group_stages
+
+RNG = np.random.default_rng(11)
+
+
+def weights(*shape):
+    return (RNG.standard_normal(shape) / np.sqrt(max(1, shape[-1]))).astype(np.float32)
+
+
+def schedule(target, program, connect, tile, anchor, outputs=None, **fields):
+    """One group of everything."""
+    names = tuple(s.outs[0] for s in program.steps)
+    g = Group("g", names, tuple(outputs or program.outputs), anchor, connect, tile,
+              parallel=tuple(tile), **fields)
+    return Schedule(target.name, (g,))
+
+
+def with_loops(program, s):
+    """The Schedule with every stage on the plain nest."""
+    g, = s.groups
+    rows = {x.name: "loops" for x in group_stages(program, g)}
+    return replace(s, groups=(replace(g, ukernel=rows, loops={}),))
+
+
+def two_convolutions(pad=1, stride=1, size=13):
+    """conv 3x3 -> relu -> conv 3x3 -> bias: ``c1`` register, ``r1`` a tile with a halo."""
+    m = Maker()
+    m.input("x", 1, 3, size, 9)
+    conv2d(m, "c1", "x", m.const("w1", weights(5, 3, 3, 3)), 1, pad)
+    m.pointwise("r1", "c1", lambda e, _: relu(e))
+    conv2d(m, "c2", "r1", m.const("w2", weights(6, 5, 3, 3)), stride, pad)
+    m.const("bias", weights(6))
+    m.pointwise("y", "c2", lambda e, i: e + m.ref("bias", i[1]))
+    return m.done("y"), {"c1": "register", "r1": "L1", "c2": "register"}, "c2"
+
+
+def depthwise_pointwise(stride=1):
+    m = Maker()
+    h, w, c, kernel = 11, 10, 7, 3
+    m.input("x", c, h, w)
+    m.const("k", weights(c, kernel, kernel))
+    m.const("p", weights(c, 9))
+    out = [(n + 2 - kernel) // stride + 1 for n in (h, w)]
+    ch, oh, ow, i, j = ax("c", c), ax("oh", out[0]), ax("ow", out[1]), ax("i", 3), ax("j", 3)
+    value = padded(m, "x", (ch, oh * stride + i - 1, ow * stride + j - 1), {1: h, 2: w})
+    m.step("d", (ch, oh, ow), value * m.ref("k", ch, i, j), (i, j), "sum")
+    m.pointwise("r", "d", lambda e, _: relu(e))
+    oc = ax("oc", 9)
+    m.step("y", (oc, oh, ow), m.ref("r", ch, oh, ow) * m.ref("p", ch, oc), (ch,), "sum")
+    return m.done("y"), {"d": "register", "r": "L1"}, "y"
+
+
+def attention(rows=10, keys=14, depth=6, causal=False):
+    """q k^T -> softmax -> times v; the scores never leave the slab."""
+    m = Maker()
+    m.input("q", rows, depth)
+    m.input("k", keys, depth)
+    m.input("v", keys, 5)
+    i, j, d = ax("i", rows), ax("j", keys), ax("d", depth)
+    m.step("s", (i, j), m.ref("q", i, d) * m.ref("k", j, d), (d,), "sum")
+    m.pointwise("t", "s", lambda e, a: e * Const(0.4, "f32") if not causal else Where(
+        compare("le", a[1], a[0]), e * Const(0.4, "f32"), Const(float("-inf"), "f32")))
+    softmax(m, "p", "t")
+    matmul(m, "o", "p", "v", "c")
+    return m.done("o"), {"s": "register", "t": "L1", "p_max": "L1", "p_exp": "L1",
+                         "p_sum": "L1", "p": "L1"}, "o"
+
+
+def mlp(batch=21, stored=()):
+    """Four layers; ``stored``: hidden layers that are outputs too."""
+    m = Maker()
+    m.input("x", batch, 6)
+    last, connect = "x", {}
+    for n, (a, b) in enumerate(((6, 18), (18, 10), (10, 12), (12, 4))):
+        m.const(f"w{n}", weights(a, b))
+        m.const(f"b{n}", weights(b))
+        matmul(m, f"m{n}", last, f"w{n}")
+        last = m.pointwise(f"h{n}", f"m{n}", lambda e, i, n=n: Unary(
+            "tanh", e + m.ref(f"b{n}", i[1])))
+        connect |= {f"m{n}": "register", f"h{n}": "L1"}
+    del connect["h3"]
+    return m.done(*stored, "h3"), connect, "m3"
+
+
+def row_norm(rows, columns=12):
+    """Layer normalisation of rows, then a matrix product: mean and variance stay in the slab."""
+    m = Maker()
+    m.input("x", rows, columns)
+    i, c = Axis("i", m.buffers["x"].shape[0]), ax("c", columns)
+    inv = Const(1 / columns, "f32")
+    m.step("total", (i,), m.ref("x", i, c), (c,), "sum")
+    m.step("centre", (i, c), m.ref("x", i, c) - m.ref("total", i) * inv)
+    m.step("square", (i,), m.ref("centre", i, c) * m.ref("centre", i, c), (c,), "sum")
+    m.step("n", (i, c), m.ref("centre", i, c) / Unary(
+        "sqrt", m.ref("square", i) * inv + Const(1e-5, "f32")))
+    m.const("w", weights(columns, 7))
+    matmul(m, "y", "n", "w")
+    return m.done("y"), {"total": "L1", "centre": "L1", "square": "L1", "n": "L1"}, "y"
+
+
+def storing_convolutions():
+    """two_convolutions whose hidden tensor is an output too."""
+    p, connect, anchor = two_convolutions()
+    buffers = p.buffers | {"r1": replace(p.buffers["r1"], role="output", onnx="r1")}
+    return replace(p, outputs=("r1", "y"), buffers=buffers), connect, anchor
+
+
+S = Sym("s", 1, 40)
+# name -> (program, connect levels, anchor), tiles for any row, tiles that cut panels of weights
+GROUPS = {
+    "convolutions": (two_convolutions(), ({"oh": 4}, {"oh": 1}, {"oh": 5, "ow": 4}, {}),
+                     ({"oc": 2, "oh": 3},)),
+    "valid convolutions": (two_convolutions(pad=0), ({"oh": 4}, {"oh": 3, "ow": 2}), ()),
+    "strided convolutions": (two_convolutions(stride=2), ({"oh": 3}, {"oh": 2, "ow": 3}), ()),
+    "storing convolutions": (storing_convolutions(), ({}, {"oh": 13}), ()),
+    "depthwise pointwise": (depthwise_pointwise(), ({"oh": 4}, {"oh": 3, "ow": 7}),
+                            ({"oc": 4},)),
+    "strided depthwise": (depthwise_pointwise(2), ({"oh": 4}, {"oh": 1, "ow": 2}), ()),
+    "attention": (attention(), ({"i": 4}, {"i": 1}, {"i": 3, "c": 2}, {}), ()),
+    "causal attention": (attention(causal=True), ({"i": 4},), ()),
+    "symbolic rows": (attention(rows=S), ({"i": 4},), ()),
+    "mlp": (mlp(), ({"i": 8}, {"i": 1}, {}), ({"i": 5, "j": 3},)),
+    "storing mlp": (mlp(stored=("h1",)), ({"i": 8}, {}), ()),
+    "symbolic mlp": (mlp(S), ({"i": 8},), ()),
+    "norm": (row_norm(9), ({"i": 2}, {}), ()),
+    "symbolic norm": (row_norm(S), ({"i": 3},), ()),
+}

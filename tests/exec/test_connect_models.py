@@ -1,0 +1,111 @@
+"""Connecting by cost from ONNX on: what is written in other operators becomes the same groups, and
+the command line shows what was decided."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from small_models import make_model
+
+from aotc.cli import main
+from aotc.pipeline import Options, run_pipeline
+from aotc.sched.summary import pattern
+
+F32 = TensorProto.FLOAT
+SEQ, WIDTH = 96, 64
+
+
+def block(softmax="one", norm="one", dense="Gemm"):
+    """x + attention(layernorm(x)) with one head, written in the operators asked for."""
+    rng = np.random.default_rng(0)
+    node = helper.make_node
+    tensors = {n: (rng.standard_normal((WIDTH, WIDTH)) / 8).astype(np.float32) for n in "qkv"}
+    tensors |= {f"b{n}": rng.standard_normal(WIDTH).astype(np.float32) for n in "qkv"}
+    tensors |= {"scale": np.ones(WIDTH, np.float32), "shift": np.zeros(WIDTH, np.float32),
+                "eps": np.float32(1e-5), "two": np.float32(2.0), "last": np.array([-1])}
+    nodes = []
+    if norm == "one":
+        nodes.append(node("LayerNormalization", ["x", "scale", "shift"], ["n"], axis=-1,
+                          epsilon=1e-5))
+    else:
+        nodes += [node("ReduceMean", ["x"], ["mean"], axes=[-1]),
+                  node("Sub", ["x", "mean"], ["c"]), node("Pow", ["c", "two"], ["c2"]),
+                  node("ReduceMean", ["c2"], ["var"], axes=[-1]),
+                  node("Add", ["var", "eps"], ["ve"]), node("Sqrt", ["ve"], ["std"]),
+                  node("Div", ["c", "std"], ["d"]), node("Mul", ["d", "scale"], ["e"]),
+                  node("Add", ["e", "shift"], ["n"])]
+    for n in "qkv":
+        nodes += [node("Gemm", ["n", n, f"b{n}"], [f"p{n}"])] if dense == "Gemm" else [
+            node("MatMul", ["n", n], [f"m{n}"]), node("Add", [f"m{n}", f"b{n}"], [f"p{n}"])]
+    nodes += [node("Transpose", ["pk"], ["kt"], perm=[1, 0]), node("MatMul", ["pq", "kt"], ["s"])]
+    if softmax == "one":
+        nodes.append(node("Softmax", ["s"], ["a"], axis=-1))
+    else:
+        nodes += [node("ReduceMax", ["s"], ["top"], axes=[-1]), node("Sub", ["s", "top"], ["l"]),
+                  node("Exp", ["l"], ["w"]), node("ReduceSum", ["w", "last"], ["sum"]),
+                  node("Div", ["w", "sum"], ["a"])]
+    nodes += [node("MatMul", ["a", "pv"], ["o"]), node("Add", ["o", "x"], ["y"])]
+    used = {i for n in nodes for i in n.input}
+    return make_model(nodes, {"x": (F32, [SEQ, WIDTH])}, {"y": (F32, [SEQ, WIDTH])},
+                      {k: t for k, t in tensors.items() if k in used})
+
+
+def decided(model):
+    work = run_pipeline(Options(model, target="x86-64-v3", stop_after="schedule", connect="all"))
+    return work.program, work.schedule
+
+
+def shapes(model):
+    """Sorted folds of every group: what is independent of how maps are spelled."""
+    program, schedule = decided(model)
+    return sorted(tuple(sorted(c.fold for c in (program.producer[n] for n in g.computes)
+                               if c.fold != "none")) for g in schedule.groups)
+
+
+def test_attention_is_found_however_it_is_written():
+    want = shapes(block())
+    assert shapes(block(softmax="written", dense="MatMul")) == want
+    program, schedule = decided(block(norm="written"))
+    assert len(schedule.groups) == len(decided(block())[1].groups)
+
+
+@pytest.mark.parametrize("spelling", [{}, {"softmax": "written", "norm": "written"}])
+def test_no_scores_are_stored(spelling):
+    program, schedule = decided(block(**spelling))
+    kept = {o for g in schedule.groups for o in g.outputs}
+    square = {b for b in kept if [str(d) for d in program.shape(b)].count(str(SEQ)) == 2}
+    assert not square
+    assert any(pattern(program, g)[1] >= 4 for g in schedule.groups)
+
+
+def test_show_and_compile_take_connect(tmp_path, capsys):
+    path = tmp_path / "block.onnx"
+    onnx.save(block(), path)
+    found = {}
+    for how in ("none", "register", "all"):
+        assert main(["show", str(path), "schedule", "--json", "--connect", how,
+                     "--target", "c"]) == 0
+        found[how] = json.loads(capsys.readouterr().out)["summary"]
+        assert set(found[how]) >= {"kernels", "stored_bytes", "dram_bytes", "patterns"}
+    for key in ("kernels", "stored_bytes"):
+        assert found["none"][key] >= found["register"][key] > found["all"][key]
+    s = tmp_path / "s.json"
+    assert main(["compile", str(path), "-o", str(tmp_path / "b"), "--target", "c",
+                 "--connect", "all", "--schedule-out", str(s)]) == 0
+    assert f"{found['all']['kernels']} kernels" in capsys.readouterr().out
+    assert main(["compile", str(path), "-o", str(tmp_path / "again"), "--target", "c",
+                 "--schedule", str(s)]) == 0
+    for file in ("block.c", "block_kernels_1.c"):
+        assert (tmp_path / "b" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+
+
+def test_a_shown_schedule_replays_with_its_summary(tmp_path, capsys):
+    path = tmp_path / "block.onnx"
+    onnx.save(block(), path)
+    assert main(["show", str(path), "schedule", "--json", "--target", "c"]) == 0
+    s = tmp_path / "s.json"
+    s.write_text(capsys.readouterr().out)
+    assert main(["compile", str(path), "-o", str(tmp_path / "b"), "--target", "c", "--schedule",
+                 str(s)]) == 0

@@ -1,0 +1,91 @@
+"""Groups of several stages, written by hand: accepted, lowered, compiled, equal to the evaluator
+and to the interpreter, on the micro-kernel rows and on the plain nest."""
+
+import numpy as np
+import pytest
+from group_cases import (GROUPS, attention, mlp, schedule, storing_convolutions, two_convolutions,
+                         with_loops)
+from harness import RUNNABLE, Case, build_cases, differences
+from te_programs import random_feeds
+
+from aotc.errors import ScheduleError
+from aotc.ir.evaluate import evaluate
+from aotc.ir.interpret import interpret
+from aotc.sched import check_schedule, complete, lower
+from aotc.target import get_target
+
+SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUPS.items()
+             for cuts, some in ((False, tiles), (True, panels)) for tile in some]
+
+
+def _cases(target):
+    for name, (p, connect, anchor), tile, cuts in SCHEDULES:
+        s = schedule(target, p, connect, tile, anchor)
+        if not cuts:
+            yield Case(f"{name} {tile}", p, s, tol=2e-5)
+        yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.name)
+def test_groups_run(target, tmp_path):
+    cases = list(_cases(target))
+    for c in cases:
+        assert check_schedule(c.program, complete(c.program, c.schedule, target), target) == []
+    built = build_cases(cases, target, tmp_path / "groups")
+    for seed in range(3):
+        built.check(seed)
+    built.check(3, syms=lambda s, r: s.lo)
+
+
+@pytest.mark.parametrize("name, parts, tile, cuts", SCHEDULES,
+                         ids=[f"{n}-{t}" for n, _, t, _ in SCHEDULES])
+def test_interpreter_agrees(name, parts, tile, cuts):
+    p, connect, anchor = parts
+    target = get_target("c")
+    s = complete(p, with_loops(p, schedule(target, p, connect, tile, anchor)), target)
+    syms = {x.name: 11 for x in p.syms}
+    feeds = random_feeds(p, np.random.default_rng(1), syms)
+    want = evaluate(p, feeds, syms)
+    for backwards in (False, True):
+        got = interpret(p, s, feeds, syms, backwards=backwards)
+        assert not differences(got, want, 2e-5)
+
+
+def test_stages_share_one_kernel():
+    p, connect, anchor = mlp()
+    target = get_target("c")
+    plan = lower(p, complete(p, schedule(target, p, connect, {"i": 8}, anchor), target), target)
+    kernel, = plan.kernels
+    assert len(kernel.stages) == 4
+    hidden = {s.name: s.elements for s in kernel.scratch if s.name in connect}
+    assert hidden == {"h0": 8 * 18, "h1": 8 * 10, "h2": 8 * 12}  # tiles, not tensors
+
+
+def test_halo_is_as_small_as_the_tile_needs():
+    p, connect, anchor = two_convolutions()
+    target = get_target("c")
+    s = complete(p, schedule(target, p, connect, {"oh": 4}, anchor), target)
+    kernel, = lower(p, s, target).kernels
+    r1, = (x for x in kernel.scratch if x.name == "r1")
+    assert r1.elements == 5 * (4 + 2) * 9
+
+
+@pytest.mark.parametrize("tile", [{"oh": 4}, {"ow": 5}, {"oc": 2}])
+def test_overlapping_stored_tiles_are_refused(tile):
+    """Recomputed halos and channels would be written by several work items."""
+    p, connect, anchor = storing_convolutions()
+    target = get_target("c")
+    s = complete(p, with_loops(p, schedule(target, p, connect, tile, anchor)), target)
+    fault, = check_schedule(p, s, target)
+    assert "overlap or leave gaps in r1, which is stored" in fault
+    assert "a group of its own" in fault
+    with pytest.raises(ScheduleError):
+        lower(p, s, target)
+
+
+def test_a_stage_nobody_reads_is_refused():
+    p, connect, anchor = attention()
+    target = get_target("c")
+    s = with_loops(p, schedule(target, p, connect, {}, "p"))
+    faults = check_schedule(p, complete(p, s, target), target)
+    assert any("nothing after o reads it" in f for f in faults)

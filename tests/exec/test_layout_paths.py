@@ -1,0 +1,116 @@
+"""Layers whose tensors do not lie the way their kernels would like: lanes along a padded axis, rows
+side by side, transposing stores.  Ragged sizes, NaN and infinities, against ONNX Runtime."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import aotc
+from aotc.ir.expr import Const, Where, walk
+from aotc.ir.plan import Contract, Nest
+from aotc.peers import open_peer
+from aotc.pipeline import Options, run_pipeline
+
+TARGETS = ("c", "native")
+
+
+def model_of(nodes, shapes, weights, output="y"):
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node(op, ins, outs, **attrs) for op, ins, outs, attrs in nodes], "g",
+        [value(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
+        [value(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def random(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def agrees(model, feeds, target, folder):
+    """The compiled model and ONNX Runtime give the same, NaN where the other has NaN."""
+    pytest.importorskip("onnxruntime")
+    onnx.save(model, folder / "m.onnx")
+    wanted, = open_peer("onnxruntime", folder / "m.onnx")(feeds).values()
+    got, = aotc.compile(model, out=folder / "b", target=target, name="m").load().run(feeds).values()
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def plan_of(model):
+    return run_pipeline(Options(model, target="x86-64-v4", stop_after="plan")).plan
+
+
+def stages(model, kind):
+    return [s for k in plan_of(model).kernels for s in k.stages if isinstance(s, kind)]
+
+
+# extents, kernel, strides, pads
+WINDOWS = {"3x3": ((13, 37), (3, 3), (1, 1), (1, 1, 1, 1)),
+           "5x5 ragged pads": ((11, 40), (5, 5), (1, 1), (0, 4, 2, 1)),
+           "rows of stride 2": ((14, 35), (3, 3), (2, 1), (1, 1, 1, 1)),
+           "columns of stride 2": ((9, 34), (3, 3), (1, 2), (1, 1, 1, 1)),
+           "hardly an inside": ((5, 8), (1, 7), (1, 1), (0, 3, 0, 3))}
+
+
+def depthwise(space, kernel, strides, pads, channels=5):
+    return model_of([("Conv", ["x", "w"], ["y"], {"group": channels, "pads": pads,
+                                                  "strides": strides})],
+                    {"x": (2, channels, *space)}, {"w": random(channels, 1, *kernel)})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_with_lanes_along_the_padding(name, target, tmp_path):
+    model = depthwise(*WINDOWS[name])
+    x = random(2, 5, *WINDOWS[name][0])
+    x[0, 0, 0, 0], x[1, 2, -1, -1], x[0, 3, 2, 3] = np.nan, np.inf, -np.inf
+    agrees(model, {"x": x}, target, tmp_path)
+
+
+def test_no_vector_of_a_window_asks_where_it_is():
+    nests = stages(depthwise(*WINDOWS["3x3"]), Nest)
+    vectors = [n for n in nests if n.vector]
+    assert vectors and len(vectors) < len(nests), "vectors inside, scalar loops at the edges"
+    assert not any(isinstance(e, Where) for n in vectors for e in walk(n.body))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pools_of_an_input(op, target, tmp_path):
+    model = model_of([(op, ["x"], ["y"], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1],
+                                          "strides": [1, 1]})], {"x": (1, 3, 9, 37)}, {})
+    x = random(1, 3, 9, 37)
+    x[0, 1, 4, 5] = np.nan if op == "AveragePool" else np.inf
+    agrees(model, {"x": x}, target, tmp_path)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m,k,n", [(7, 33, 19), (64, 100, 70), (5, 9, 3), (130, 17, 65)])
+def test_rows_side_by_side(m, k, n, target, tmp_path):
+    model = model_of([("Transpose", ["x"], ["t"], {"perm": [1, 0]}),
+                      ("MatMul", ["t", "z"], ["y"], {})], {"x": (k, m), "z": (k, n)}, {})
+    agrees(model, {"x": random(k, m), "z": random(k, n)}, target, tmp_path)
+
+
+def test_rows_side_by_side_are_not_packed():
+    model = model_of([("Transpose", ["x"], ["t"], {"perm": [1, 0]}),
+                      ("MatMul", ["t", "z"], ["y"], {})], {"x": (100, 64), "z": (100, 70)}, {})
+    contract, = stages(model, Contract)
+    assert contract.a.mode == "rows" and contract.a.stride == Const(64)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape,perm", [((37, 70), (1, 0)), ((3, 70, 129), (2, 0, 1)),
+                                        ((2, 100, 5, 66), (0, 3, 2, 1)), ((129, 64), (1, 0))])
+def test_transposes(shape, perm, target, tmp_path):
+    model = model_of([("Transpose", ["x"], ["y"], {"perm": perm})], {"x": shape}, {})
+    agrees(model, {"x": random(*shape)}, target, tmp_path)
+
+
+def test_a_transpose_writes_a_vector_of_lines_at_a_time():
+    model = model_of([("Transpose", ["x"], ["y"], {"perm": [1, 0]})], {"x": (256, 512)}, {})
+    group, = run_pipeline(Options(model, target="x86-64-v4",
+                                  stop_after="schedule")).schedule.groups
+    assert 16 in group.tile.values()

@@ -1,0 +1,125 @@
+"""Every registered operator through the whole product: scheduled, lowered, written as C, compiled,
+run, and compared with the numpy evaluator and with an independent executor."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from harness import INFO, RUNNABLE, Case, build_cases, differences, merged
+from operator_cases import all_cases, cast_cases, elementwise_cases
+
+from aotc.emit.bundle import render_bundle
+from aotc.emit.write import write_bundle
+from aotc.errors import AotcError
+from aotc.frontend.registry import OPS
+from aotc.ir.evaluate import evaluate
+from aotc.runtime.build import build
+from aotc.sched import lower
+
+BATCH = 150  # cases that share a bundle
+TOLERANCE = 2e-6  # of the largest magnitude of an output, against the evaluator
+TARGETS = {t.name: t for t in (RUNNABLE[0], RUNNABLE[-1])}
+# a quantised sum that lies on the border between two steps may be rounded either way
+WHOLE_STEP = ("QLinearConv", "QLinearMatMul")
+
+
+@pytest.fixture(scope="module")
+def collected():
+    """All cases with what the evaluator says of them."""
+    return [(c, evaluate(c.program, c.feeds)) for c in all_cases()]
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def outcomes(request, collected, tmp_path_factory):
+    """{operator: {case: list of differences}} on one target."""
+    out, folder = defaultdict(dict), tmp_path_factory.mktemp("operators")
+    chosen = collected
+    if request.param == "c":  # the standard's cases only where there are no others
+        covered = {c.op for c, _ in collected if not c.standard}
+        chosen = [(c, w) for c, w in collected if not c.standard or c.op not in covered]
+    for k in range(0, len(chosen), BATCH):
+        part = chosen[k:k + BATCH]
+        for (c, want), got in zip(part, run(part, TARGETS[request.param], folder)):
+            out[c.op][c.name] = got if isinstance(got, str) else faults(c, got, want)
+    return out
+
+
+def run(part, target, folder):
+    """Outputs of every case; where the batch as a whole cannot be made, its halves are tried, so
+    that the message of a single case takes the place of its outputs."""
+    name = folder / f"{part[0][0].name}_{len(part)}"
+    try:
+        built = build_cases([Case(c.name, c.program) for c, _ in part], target, name)
+        return built.run([c.feeds for c, _ in part])
+    except AotcError as err:
+        if len(part) == 1:
+            return [f"{type(err).__name__}: {err}"]
+        middle = len(part) // 2
+        return run(part[:middle], target, folder) + run(part[middle:], target, folder)
+
+
+def faults(case, got, want):
+    """Texts that say where outputs differ from the evaluator's and the independent executor's."""
+    found = [] if case.op in WHOLE_STEP else differences(got, want, TOLERANCE)
+    for (name, g), w in zip(got.items(), case.wanted or ()):
+        w = np.asarray(w)
+        if (g.dtype, g.shape) != (w.dtype, w.shape):
+            found.append(f"{name}: {g.dtype}{g.shape} instead of {w.dtype}{w.shape}")
+        elif not np.allclose(g, w, rtol=case.rtol, atol=case.atol, equal_nan=True):
+            found.append(f"{name}: {g.ravel()[:4]} instead of {w.ravel()[:4]}")
+    return found
+
+
+OPERATORS = sorted(name for _, name in OPS)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_operator(op, outcomes):
+    assert outcomes.get(op), f"{op} is registered but has no case: add one to operator_tables.py"
+    wrong = {name: found for name, found in outcomes[op].items() if found}
+    assert not wrong
+
+
+def test_enough_cases_ran(outcomes):
+    """Operators that silently refuse a dtype would empty the tables."""
+    assert sum(map(len, outcomes.values())) > 1100
+
+
+CHILD = textwrap.dedent("""
+    import sys
+    import numpy as np
+    from aotc.runtime.model import load
+    feeds = dict(np.load(sys.argv[2]))
+    out = load(sys.argv[1]).run(feeds)
+    np.savez(sys.argv[3], **out)
+""")
+
+
+def test_c_of_operators_has_no_undefined_behaviour(tmp_path, repository, monkeypatch):
+    """On the ends of every dtype's range, under the address and undefined-behaviour sanitizers."""
+    asan = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True)
+    if asan.returncode or "/" not in asan.stdout:
+        pytest.skip("the C compiler has no address sanitizer")
+    chosen = [*elementwise_cases(shapes=1), *cast_cases()]
+    assert len(chosen) > 350
+    target, folder = TARGETS["c"], tmp_path / "bundle"
+    whole, schedule = merged([Case(c.name, c.program) for c in chosen], target)
+    write_bundle(render_bundle(lower(whole, schedule, target), schedule, INFO), folder)
+    monkeypatch.setenv("CFLAGS", "-O1 -fsanitize=address,undefined,float-cast-overflow "
+                                 "-fno-sanitize-recover=all")
+    build(folder)
+    np.savez(tmp_path / "in.npz", **{f"q{i}_{n}": a for i, c in enumerate(chosen)
+                                     for n, a in c.feeds.items()})
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, folder, tmp_path / "in.npz", tmp_path / "out.npz"],
+        env=dict(os.environ, LD_PRELOAD=asan.stdout.strip(), PYTHONPATH=str(repository),
+                 ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    got = np.load(tmp_path / "out.npz")
+    for i, c in enumerate(chosen):
+        outputs = {n: got[f"q{i}_{n}"] for n in c.program.outputs}
+        assert not differences(outputs, evaluate(c.program, c.feeds), TOLERANCE), c.name

@@ -1,0 +1,189 @@
+"""If, Loop and Scan: built in place, against ONNX Runtime."""
+
+import numpy as np
+import pytest
+from frontend_cases import by_onnxruntime, helper, model_of, program_of, rand, run, same
+from onnx import TensorProto, numpy_helper
+
+from aotc.errors import FaultError, ModelError, UnsupportedError
+
+F, I64, BOOL = np.float32, np.int64, np.bool_
+
+
+def info(name, dtype=TensorProto.FLOAT, shape=None):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def graph(nodes, inputs, outputs, constants=()):
+    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in constants]
+    return helper.make_graph(nodes, "body", [info(*i) for i in inputs],
+                             [helper.make_empty_tensor_value_info(o) for o in outputs], tensors)
+
+
+def node(op, inputs, outputs, **attrs):
+    return helper.make_node(op, inputs, outputs, **attrs)
+
+
+def compared(model, feeds, **options):
+    same(run(program_of(model, **options), feeds), by_onnxruntime(model, feeds))
+
+
+def branches():
+    return dict(then_branch=graph([node("Mul", ["x", "two"], ["t"])], [], ["t"],
+                                  [("two", F(2))]),
+                else_branch=graph([node("Neg", ["x"], ["a"]), node("Add", ["a", "x3"], ["e"])],
+                                  [], ["e"]))
+
+
+@pytest.mark.parametrize("choice", (True, False))
+@pytest.mark.parametrize("known", (True, False))
+def test_if(choice, known):
+    nodes = [node("Relu", ["x"], ["x3"]), node("If", ["c"], ["y"], **branches())]
+    inputs = {"x": (F, (3, 4))} | ({} if known else {"c": (BOOL, ())})
+    model = model_of(nodes, inputs, ["y"], {"c": np.array(choice)} if known else {})
+    feeds = {"x": rand(3, 4)} | ({} if known else {"c": np.array(choice)})
+    compared(model, feeds)
+
+
+def test_a_known_condition_builds_one_branch():
+    nodes = [node("Relu", ["x"], ["x3"]), node("If", ["c"], ["y"], **branches())]
+    model = model_of(nodes, {"x": (F, (3,))}, ["y"], {"c": np.array(True)})
+    assert "neg" not in str(program_of(model)) and "-x" not in str(program_of(model))
+
+
+def test_ifs_within_ifs():
+    inner = branches()
+    for _ in range(8):
+        body = graph([node("If", ["c"], ["t"], **inner)], [], ["t"])
+        inner = dict(then_branch=body, else_branch=body)
+    nodes = [node("Relu", ["x"], ["x3"]), node("If", ["c"], ["y"], **inner)]
+    model = model_of(nodes, {"x": (F, (3,))}, ["y"], {"c": np.array(False)})
+    compared(model, {"x": rand(3)})
+
+
+def test_branches_of_different_shape_for_a_condition_that_is_data():
+    wide = graph([node("Concat", ["x", "x"], ["t"], axis=0)], [], ["t"])
+    plain = graph([node("Identity", ["x"], ["e"])], [], ["e"])
+    model = model_of([node("If", ["c"], ["y"], then_branch=wide, else_branch=plain)],
+                     {"x": (F, (3,)), "c": (BOOL, ())}, ["y"])
+    with pytest.raises(Exception, match="same shape|condition constant"):
+        program_of(model)
+
+
+def counting(stop=None):
+    """h' = h * k + i, with h gathered; ends early where ``stop`` says so."""
+    nodes = [node("Cast", ["i"], ["fi"], to=TensorProto.FLOAT),
+             node("Mul", ["h", "k"], ["hk"]), node("Add", ["hk", "fi"], ["next"]),
+             node("Identity", ["next"], ["seen"])]
+    nodes.append(node("Identity", ["c"], ["go"]) if stop is None else
+                 node("Less", ["i", "stop"], ["go"]))
+    constants = [] if stop is None else [("stop", np.array(stop, I64))]
+    return graph(nodes, [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []),
+                         ("h", TensorProto.FLOAT, None)], ["go", "next", "seen"], constants)
+
+
+def looped(count, cond, body, declared=None):
+    names = ["n" if count is not None else "", "c" if cond is not None else "", "h0"]
+    nodes = [node("Loop", names, ["h", "all"], body=body)]
+    constants = {"k": np.array([0.5, 2.0], F)}
+    inputs = {"h0": (F, (2,))}
+    for name, value in (("n", count), ("c", cond)):
+        if value is None:
+            continue
+        if isinstance(value, tuple):
+            inputs[name] = (value[0].dtype, value[0].shape)
+        else:
+            constants[name] = value
+    model = model_of(nodes, inputs, ["h", "all"], constants)
+    if declared is not None:
+        model.graph.output[1].CopyFrom(info("all", TensorProto.FLOAT, (declared, 2)))
+    return model
+
+
+@pytest.mark.parametrize("count,cond,stop", [
+    (np.array(5), np.array(True), None), (np.array(5), None, None), (np.array(9), None, 2),
+    (None, np.array(True), 3), (np.array(1), np.array(True), None)])
+def test_loops_of_known_length(count, cond, stop):
+    compared(looped(count, cond, counting(stop)), {"h0": rand(2)})
+
+
+def test_a_loop_whose_length_is_data():
+    model = looped((np.array(4),), np.array(True), counting(), declared=4)
+    compared(model, {"h0": rand(2), "n": np.array(4)})
+    for wrong in (3, 5, 0, -1):
+        with pytest.raises(FaultError):
+            run(program_of(model), {"h0": rand(2), "n": np.array(wrong)})
+
+
+def test_a_loop_whose_condition_is_data():
+    model = looped((np.array(3),), (np.array(True),), counting(), declared=3)
+    compared(model, {"h0": rand(2), "n": np.array(3), "c": np.array(True)})
+    with pytest.raises(FaultError):
+        run(program_of(model), {"h0": rand(2), "n": np.array(3), "c": np.array(False)})
+
+
+def test_loops_that_are_too_long_or_unbounded():
+    with pytest.raises(UnsupportedError, match="1000000 rounds"):
+        program_of(looped(np.array(10**6), np.array(True), counting()))
+    with pytest.raises(UnsupportedError, match="more than 256 rounds"):
+        program_of(looped(None, np.array(True), counting()))
+
+
+def running_sum():
+    return graph([node("Add", ["s", "e"], ["sum"]), node("Mul", ["sum", "w"], ["out"])],
+                 [("s", TensorProto.FLOAT, None), ("e", TensorProto.FLOAT, None)],
+                 ["sum", "out"])
+
+
+@pytest.mark.parametrize("attrs", [
+    {}, dict(scan_input_directions=[1]), dict(scan_output_directions=[1]),
+    dict(scan_input_axes=[1], scan_output_axes=[-1]),
+    dict(scan_input_axes=[-1], scan_input_directions=[1], scan_output_axes=[1])])
+def test_scans(attrs):
+    x = rand(4, 4)
+    model = model_of([node("Scan", ["s0", "x"], ["s", "y"], body=running_sum(),
+                           num_scan_inputs=1, **attrs)],
+                     {"s0": (F, (4,)), "x": (F, (4, 4))}, ["s", "y"], {"w": rand(4, seed=3)})
+    compared(model, {"s0": rand(4, seed=1), "x": x})
+
+
+def test_a_scan_over_a_symbolic_axis():
+    model = model_of([node("Scan", ["s0", "x"], ["s", "y"], body=running_sum(),
+                           num_scan_inputs=1)],
+                     {"s0": (F, (4,)), "x": (F, ("t", 4))}, ["s", "y"], {"w": rand(4, seed=3)})
+    with pytest.raises(UnsupportedError, match="symbolic, empty or very long"):
+        program_of(model)
+    compared(model, {"s0": rand(4, seed=1), "x": rand(5, 4)}, dims={"t": 5})
+
+
+@pytest.mark.parametrize("count", (-1, 0, 3, 5))
+def test_scans_with_a_wrong_number_of_inputs(count):
+    model = model_of([node("Scan", ["s0", "x"], ["s", "y"], body=running_sum(),
+                           num_scan_inputs=count)],
+                     {"s0": (F, (4,)), "x": (F, (4, 4))}, ["s", "y"], {"w": rand(4, seed=3)})
+    with pytest.raises(ModelError, match="scan inputs of 2 do not fit"):
+        program_of(model)
+
+
+def test_branches_with_different_numbers_of_outputs():
+    one = graph([node("Relu", ["x"], ["t"])], [], ["t"])
+    two = graph([node("Relu", ["x"], ["t"]), node("Neg", ["x"], ["u"])], [], ["t", "u"])
+    model = model_of([node("If", ["c"], ["y"], then_branch=one, else_branch=two)],
+                     {"x": (F, (3,)), "c": (BOOL, ())}, ["y"])
+    with pytest.raises(ModelError, match="branches with 1 and 2 outputs"):
+        program_of(model)
+
+
+def test_what_unrolls_without_end_is_refused():
+    """250 rounds of 250 rounds."""
+    held = [("n", np.array(250, I64)), ("c", np.array(True))]
+    body, state = None, ("z", TensorProto.FLOAT, None)
+    for depth in range(2):
+        ins = [(f"i{depth}", TensorProto.INT64, []), (f"c{depth}", TensorProto.BOOL, []), state]
+        inner = [node("Relu", ["z"], ["r"])] if body is None else [
+            node("Loop", ["n", "c", "z"], ["r"], body=body)]
+        body = graph([*inner, node("Identity", [f"c{depth}"], ["go"])], ins, ["go", "r"])
+    model = model_of([node("Loop", ["n", "c", "x"], ["y"], body=body)], {"x": (F, (3,))}, ["y"],
+                     dict(held))
+    with pytest.raises(UnsupportedError, match="unroll to over"):
+        program_of(model)

@@ -1,0 +1,64 @@
+"""Options of recurrent layers: against ONNX Runtime, batch-first layouts against the plain ones."""
+
+import numpy as np
+import pytest
+from frontend_cases import by_onnxruntime, one_node, program_of, rand, run, same
+
+STEPS, BATCH, INPUT, HIDDEN = 5, 3, 4, 6
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def arrays(op, ways, bias=True, state=True):
+    """X, W, R, B, sequence_lens, initial states, peepholes, by position."""
+    n = GATES[op] * HIDDEN
+    out = [rand(STEPS, BATCH, INPUT), rand(ways, n, INPUT, seed=1), rand(ways, n, HIDDEN, seed=2),
+           rand(ways, 2 * n, seed=3) if bias else None, None,
+           rand(ways, BATCH, HIDDEN, seed=4) if state else None]
+    if op == "LSTM":
+        out += [rand(ways, BATCH, HIDDEN, seed=5) if state else None, None]
+    return out
+
+
+def compared(op, given, attrs, consts=(1, 2, 3)):
+    outputs = 3 if op == "LSTM" else 2
+    consts = tuple(k for k in consts if given[k] is not None)
+    model, feeds = one_node(op, given, dict(hidden_size=HIDDEN, **attrs), consts, outputs, 14)
+    same(run(program_of(model), feeds), by_onnxruntime(model, feeds))
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction,ways", [("forward", 1), ("reverse", 1), ("bidirectional", 2)])
+def test_lengths_that_are_data(op, direction, ways):
+    given = arrays(op, ways)
+    given[4] = np.array([2, 5, 1], np.int32)
+    compared(op, given, dict(direction=direction))
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_clipped_activations(op):
+    compared(op, arrays(op, 1), dict(clip=0.4))
+
+
+@pytest.mark.parametrize("ways", (1, 2))
+def test_peepholes(ways):
+    given = arrays("LSTM", ways)
+    given[7] = rand(ways, 3 * HIDDEN, seed=7)
+    compared("LSTM", given, dict(direction="forward" if ways == 1 else "bidirectional"))
+
+
+def test_coupled_gates():
+    compared("LSTM", arrays("LSTM", 1), dict(input_forget=1))
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("state", (True, False))
+def test_batch_first(op, state):
+    given, outputs = arrays(op, 2, state=state), 3 if op == "LSTM" else 2
+    attrs = dict(hidden_size=HIDDEN, direction="bidirectional")
+    model, feeds = one_node(op, given, attrs, (1, 2, 3), outputs, 14)
+    y, *last = run(program_of(model), feeds)
+    swapped = [a if a is None or k not in (0, 5, 6) else np.swapaxes(a, 0, 1).copy()
+               for k, a in enumerate(given)]
+    model, feeds = one_node(op, swapped, dict(attrs, layout=1), (1, 2, 3), outputs, 14)
+    got = run(program_of(model), feeds)
+    same(got, [y.transpose(2, 0, 1, 3), *(a.swapaxes(0, 1) for a in last)])

@@ -1,0 +1,168 @@
+"""Random ONNX graphs, by seed.  Every node is run by the reference evaluator while the graph grows:
+what it refuses is not taken, and its values give the shapes of what comes next.
+
+    graph = random_graph(seed)      graph.model, graph.feeds, graph.wanted
+"""
+
+import random
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+OPSET = 20
+ELEMENTS = 4000  # of one tensor, at most
+FLOATS = (np.float32, np.float64)
+INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+DTYPES = FLOATS + INTEGERS + (np.bool_,)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph.  ``exact``: no rounding stands between it and the inputs, so that
+    executors may not differ in it, and steps (floor, compare, argmax) may follow."""
+
+    name: str
+    array: np.ndarray
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """``model``: ModelProto; ``feeds`` and ``wanted``: {name: array}; ``inexact``: outputs that may
+    differ by roundings."""
+
+    model: object
+    feeds: dict
+    wanted: dict
+    inexact: frozenset
+
+
+class Grower:
+    """Grows one graph; ``rows`` of onnx_nodes.py propose nodes."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.np = np.random.default_rng(seed)
+        self.special = self.rng.random() < 0.25
+        self.values, self.nodes, self.feeds, self.consts = [], [], {}, []
+        self.count = 0
+        for _ in range(self.rng.randint(1, 3)):
+            self.input()
+
+    def name(self, stem="t"):
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def shape(self, rank=None):
+        rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 5, 6)) if rank is None else rank
+        choices = (1, 2, 3, 4, 5, 7, 8, 16, 17) if rank < 4 else (1, 2, 3, 4, 5)
+        return tuple(self.rng.choice(choices) for _ in range(rank))
+
+    def data(self, shape, dtype, special=False):
+        """Random array; ``special``: floats with a NaN and infinities among them."""
+        if dtype == np.bool_:
+            return self.np.random(shape) < 0.5
+        if np.issubdtype(dtype, np.integer):
+            info = np.iinfo(dtype)
+            return self.np.integers(max(info.min, -20), min(info.max, 20) + 1, shape, dtype=dtype)
+        array = np.asarray(self.np.normal(size=shape), dtype)
+        if special and array.size:
+            flat = array.reshape(-1)
+            for bad in (np.nan, np.inf, -np.inf):
+                flat[self.rng.randrange(flat.size)] = bad
+        return array
+
+    def input(self, shape=None, dtype=None, special=True):
+        dtype = dtype or self.rng.choice((np.float32,) * 6 + DTYPES)
+        # not in constants: whether a zero of the padding meets an infinite weight is nobody's rule
+        array = self.data(self.shape() if shape is None else shape, dtype,
+                          special and self.special)
+        value = Value(self.name("x"), array, True)
+        self.feeds[value.name] = value.array
+        self.values.append(value)
+        return value
+
+    def const(self, array):
+        """A constant; now and then a Constant node instead of an initializer."""
+        array = np.asarray(array)
+        name = self.name("c")
+        tensor = numpy_helper.from_array(array, name)
+        if self.rng.random() < 0.2:
+            self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
+        else:
+            self.consts.append(tensor)
+        return Value(name, array, True)
+
+    def pick(self, test=lambda v: True):
+        """A value that passes the test, recent ones first; None if there is none."""
+        found = [v for v in self.values if test(v)]
+        if not found:
+            return None
+        return self.rng.choice(found[-3:] if self.rng.random() < 0.6 else found)
+
+    def floats(self, rank=None, exact=False):
+        return self.pick(lambda v: v.array.dtype in FLOATS and (not exact or v.exact) and (
+            rank is None or v.array.ndim == rank))
+
+    def add(self, op, inputs, outputs=1, exact=False, **attributes):
+        """Append a node if the reference evaluator runs it; its Values, or ()."""
+        nodes, consts = len(self.nodes), len(self.consts)
+        names = [self.name() for _ in range(outputs)]
+        node = helper.make_node(op, [v.name if v else "" for v in inputs], names, **attributes)
+        arrays = run_node(node, [v for v in inputs if v])
+        if arrays is None or any(a.size > ELEMENTS or a.ndim > 6 for a in arrays):
+            del self.nodes[nodes:], self.consts[consts:]
+            return ()
+        keep = exact and all(v.exact for v in inputs if v)
+        made = [Value(n, a, keep) for n, a in zip(names, arrays)]
+        self.nodes.append(node)
+        self.values += made
+        return made
+
+    def done(self, wish=3):
+        """The Graph: everything nobody reads is an output, and some of the others."""
+        read = {n for node in self.nodes for n in node.input}
+        made = [v for v in self.values if v.name not in self.feeds]
+        outputs = [v for v in made if v.name not in read or self.rng.random() < 0.1]
+        outputs = outputs[-wish - 4:] or self.values[:1]
+        graph = helper.make_graph(
+            self.nodes, "random", [info(n, a) for n, a in self.feeds.items()],
+            [info(v.name, v.array) for v in outputs], self.consts)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)],
+                                  ir_version=9)
+        return Graph(model, self.feeds, {v.name: v.array for v in outputs},
+                     frozenset(v.name for v in outputs if not v.exact))
+
+
+def info(name, array):
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor_value_info(name, kind, array.shape)
+
+
+def run_node(node, inputs):
+    """Arrays a node gives, or None where the reference evaluator does not run it."""
+    feeds = {v.name: v.array for v in inputs}
+    graph = helper.make_graph([node], "one", [info(n, a) for n, a in feeds.items()],
+                              [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None)
+                               for n in node.output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            arrays = ReferenceEvaluator(model).run(None, feeds)
+        except Exception:  # whatever it is, the node is not taken
+            return None
+    arrays = [np.asarray(a) for a in arrays]
+    return arrays if all(a.dtype in DTYPES for a in arrays) else None
+
+
+def random_graph(seed, nodes=None):
+    """The graph of a seed; ``nodes``: how many node proposals (default 2 to 14)."""
+    from onnx_nodes import ROWS
+    grower = Grower(seed)
+    for _ in range(grower.rng.randint(2, 14) if nodes is None else nodes):
+        grower.rng.choice(ROWS)(grower)
+    return grower.done()

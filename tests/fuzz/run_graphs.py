@@ -1,0 +1,111 @@
+"""Differential fuzzing of whole models: random ONNX graphs through the compiler, the C compiler and
+cffi, against the reference evaluator and ONNX Runtime.
+
+    python tests/fuzz/run_graphs.py --seconds 600 --seed 0 [--target native] [--sanitize]
+
+Prints one line per finding (its seed reproduces it) and exits with 1 if there was any.
+``--sanitize`` runs every bundle's own recorded test under the address and undefined-behaviour
+sanitizers instead of comparing through cffi.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from onnx_graphs import random_graph
+
+import aotc
+from aotc.errors import ModelError, UnsupportedError
+
+FLAGS = "-O1 -Wall -Wextra -Werror"
+SANITIZE = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+TOLERANCE = {np.dtype(np.float32): 2e-4, np.dtype(np.float64): 1e-8}
+
+
+def close(got, want, exact):
+    """Equal, or for outputs with roundings equal up to a share of the largest finite value."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    if exact or want.dtype not in TOLERANCE:
+        # -0.0 == 0.0, NaN equals NaN
+        return np.array_equal(got, want, equal_nan=want.dtype.kind == "f")
+    finite = np.isfinite(want)
+    if not np.array_equal(got[~finite], want[~finite], equal_nan=True):
+        return False
+    scale = max(1e-3, float(np.max(np.abs(want[finite]), initial=0)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64))
+    return bool((error <= TOLERANCE[want.dtype] * scale).all())
+
+
+def second_opinion(graph):
+    """{output: array} from ONNX Runtime, or {} where it is not there or refuses the model."""
+    try:
+        import onnxruntime as ort
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        session = ort.InferenceSession(graph.model.SerializeToString(), options,
+                                       providers=["CPUExecutionProvider"])
+        return dict(zip(graph.wanted, session.run(list(graph.wanted), graph.feeds)))
+    except Exception:  # it raises its own classes, and many; it is only a second opinion
+        return {}
+
+
+def faults(graph, folder, target="c", sanitize=False):
+    """Lines that say what is wrong with the compiled graph; [] if it is right, None if it is
+    refused with good reason."""
+    try:
+        bundle = aotc.compile(graph.model, folder, target=target, name="random")
+        if sanitize:
+            done = subprocess.run(["make", "-s", "test", f"CFLAGS={SANITIZE}"], cwd=folder,
+                                  capture_output=True, text=True, timeout=300)
+            return [] if done.returncode == 0 else [(done.stdout + done.stderr)[-2000:]]
+        got = bundle.load().run(graph.feeds)
+    except UnsupportedError:
+        return None
+    except ModelError as err:  # the reference evaluator takes graphs that nobody else does
+        return [f"ModelError: {err}"] if second_opinion(graph) else None
+    except Exception as err:  # whatever else comes out is a finding
+        return [f"{type(err).__name__}: {err}"]
+    wrong = [n for n, want in graph.wanted.items()
+             if not close(got[n], want, n not in graph.inexact)]
+    other = second_opinion(graph) if wrong else {}
+    return [f"{n}: got {got[n].reshape(-1)[:6]}, reference {graph.wanted[n].reshape(-1)[:6]}"
+            for n in wrong if n not in other or not close(got[n], other[n],
+                                                          n not in graph.inexact)]
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--graphs", type=int, help="stop after so many graphs")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--sanitize", action="store_true")
+    args = parser.parse_args(arguments)
+    os.environ["CFLAGS"] = FLAGS
+    warnings.simplefilter("ignore")
+    end, seed, found, refused = time.monotonic() + args.seconds, args.seed, 0, 0
+    while time.monotonic() < end and (args.graphs is None or seed < args.seed + args.graphs):
+        graph = random_graph(seed)
+        with tempfile.TemporaryDirectory(prefix="aotc-fuzz-") as folder:
+            lines = faults(graph, Path(folder) / "bundle", args.target, args.sanitize)
+        if lines is None:
+            refused += 1
+        elif lines:
+            found += 1
+            print(f"seed {seed}: {'; '.join(lines)}", flush=True)
+        seed += 1
+    print(f"{seed - args.seed} graphs from seed {args.seed}: {found} findings, {refused} refused")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

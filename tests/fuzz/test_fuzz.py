@@ -1,0 +1,113 @@
+"""The fuzzers in small, by default; in earnest they run by hand (docs/fuzzing.md)."""
+
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from onnx_graphs import random_graph  # noqa: E402
+from run_bytes import corpus, edited, flipped, offend  # noqa: E402
+from run_graphs import faults, main  # noqa: E402
+
+from aotc.errors import AotcError  # noqa: E402
+from aotc.pipeline import Options, run_pipeline  # noqa: E402
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(seed, tmp_path):
+    assert not faults(random_graph(seed), tmp_path / "bundle", "native")
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("target", ("native", "c"))
+def test_many_random_graphs(target):
+    assert main(["--graphs", "60", "--seed", "5000", "--target", target,
+                 "--seconds", "100000"]) == 0
+
+
+@pytest.mark.product
+def test_random_graphs_under_sanitizers():
+    assert main(["--graphs", "25", "--seed", "7000", "--sanitize", "--seconds", "100000"]) == 0
+
+
+@pytest.mark.parametrize("mutate", (edited, flipped))
+def test_damaged_models_are_refused_or_right(mutate):
+    rng, seeds = random.Random(1), corpus(40)
+    for _ in range(120):
+        assert offend(mutate(rng, rng.choice(seeds))) is None
+
+
+def _model(nodes, inputs, constants=(), opset=20, outputs=("y",)):
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs],
+        [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in constants])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def _attribute(kind):
+    node = helper.make_node("Relu", ["x"], ["y"])
+    node.op_type = "Softmax"
+    node.attribute.add(name="axis", type=kind)
+    return _model([node], [("x", (2, 3))])
+
+
+def _bad_text():
+    data = _model([helper.make_node("Relu", ["x"], ["y"], name="badname")],
+                  [("x", (2, 3))]).SerializeToString()
+    return data.replace(b"badname", b"bad\xff\xfeme")
+
+
+def _pads(*pads):
+    return _model([helper.make_node("Pad", ["x", "p"], ["y"])], [("x", (2, 3))],
+                  [("p", np.array(pads, np.int64))])
+
+
+REFUSED = {
+    "attribute without a type": _attribute(AttributeProto.UNDEFINED),
+    "attribute without a value": _attribute(AttributeProto.INT),
+    "sparse attribute": _attribute(AttributeProto.SPARSE_TENSOR),
+    "text that is none": _bad_text(),
+    "opset 0": _model([helper.make_node("Relu", ["x"], ["y"])], [("x", (2,))], opset=0),
+    "opset 2^40": _model([helper.make_node("Relu", ["x"], ["y"])], [("x", (2,))], opset=1 << 40),
+    "old opset, missing tensor": _model([helper.make_node("Relu", ["nowhere"], ["y"])],
+                                        [("x", (2,))], opset=6),
+    "absurd input": _model([helper.make_node("Relu", ["x"], ["y"])], [("x", (1 << 62, 4))]),
+    "absurd result": _pads(0, 1 << 61, 0, 0),
+    "negative result": _pads(0, -(1 << 61), 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_found_before(name):
+    with pytest.raises(AotcError) as caught:
+        model = REFUSED[name]
+        data = model if isinstance(model, bytes) else model.SerializeToString()
+        run_pipeline(Options(data, target="c", name="net", stop_after="bundle"))
+    assert len(str(caught.value)) > 20
+
+
+def test_a_large_model_is_not_recorded():
+    """The evaluator would need the memory of a machine for a run of this one."""
+    model = _model([helper.make_node("ReduceMax", ["x"], ["y"], keepdims=0)], [("x", (1 << 31,))])
+    work = run_pipeline(Options(model.SerializeToString(), target="c", name="net",
+                                stop_after="bundle"))
+    assert work.bundle.files["test_net.bin"][8:16] == bytes(8)
+
+
+def test_elements_that_do_not_exist_divide_by_nothing(tmp_path):
+    """Reshape and Slice of an empty tensor: the indices of no element contain // 0."""
+    nodes = [helper.make_node("Slice", ["x", "s", "s", "a"], ["e"]),
+             helper.make_node("Reshape", ["e", "shape"], ["y"])]
+    model = _model(nodes, [("x", (3, 4, 5))], [
+        ("s", np.array([2], np.int64)), ("a", np.array([1], np.int64)),
+        ("shape", np.array([5, 0, 3], np.int64))])
+    model.graph.node[1].attribute.append(helper.make_attribute("allowzero", 1))
+    bundle = run_pipeline(Options(model, tmp_path / "b", target="c", name="net"))
+    assert not any(b"/ 0" in data for name, data in bundle.bundle.files.items()
+                   if name.endswith(".c"))

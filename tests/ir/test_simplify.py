@@ -1,0 +1,148 @@
+"""Index arithmetic: the normal form means the same, is stable, and its bounds really bound."""
+
+import random
+
+import numpy as np
+import pytest
+
+from aotc.ir.eval_expr import Scope
+from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Where, compare, show,
+                          walk)
+from aotc.ir.simplify import linear_in, lower, same, simplify, upper
+
+SYMS = (Sym("s", 1, 5), Sym("r", 2, 3))
+
+
+def random_axes(rng):
+    extents = [Const(rng.randint(1, 7)), Const(rng.randint(1, 12)), rng.choice(SYMS),
+               simplify(SYMS[0] * rng.randint(1, 3)), SYMS[0] * SYMS[1]]
+    return [Axis(n, rng.choice(extents)) for n in "ijk"]
+
+
+def divisor(rng):
+    return rng.choice([Const(rng.randint(1, 9)), rng.choice(SYMS), SYMS[0] * SYMS[1],
+                       SYMS[0] * rng.randint(1, 3), SYMS[1] + rng.randint(0, 2)])
+
+
+def random_expr(rng, axes, depth):
+    """An index expression of every operator; divisors are positive."""
+    if depth == 0 or rng.random() < 0.1:
+        return rng.choice([rng.choice(axes), rng.choice(axes), rng.choice(SYMS),
+                           Const(rng.randint(-9, 9))])
+    a = random_expr(rng, axes, depth - 1)
+    kind = rng.choice(("add", "sub", "mul", "mulc", "div", "mod", "div", "mod", "min", "max",
+                       "where", "cast", "neg"))
+    if kind in ("div", "mod"):
+        return Binary("floordiv" if kind == "div" else "mod", a, divisor(rng))
+    if kind == "mulc":
+        return a * rng.choice([rng.randint(-4, 6), rng.choice(SYMS)])
+    if kind == "neg":
+        return Unary("neg", a)
+    b = random_expr(rng, axes, depth - 1)
+    if kind == "where":
+        return Where(random_cond(rng, axes, depth - 1), a, b)
+    if kind == "cast":
+        return Cast("i64", random_cond(rng, axes, depth - 1)) + a
+    return Binary(kind, a, b)
+
+
+def random_cond(rng, axes, depth):
+    c = compare(rng.choice(("lt", "le", "gt", "ge", "eq", "ne")),
+                random_expr(rng, axes, depth), random_expr(rng, axes, depth))
+    if rng.random() < 0.3:
+        return Binary(rng.choice(("and", "or")), c, random_cond(rng, axes, depth))
+    return Unary("not", c) if rng.random() < 0.1 else c
+
+
+def assignments():
+    for s in range(1, 6):
+        for r in range(2, 4):
+            yield {"s": s, "r": r}
+
+
+def table(e, axes, syms):
+    ranges = {a: (0, int(Scope({}, None, syms).value(a.extent))) for a in axes}
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(Scope(ranges, None, syms).value(e),
+                               [n for _, n in ranges.values()])
+
+
+def chunked_cases(count, size=25):
+    return range(0, count, size)
+
+
+@pytest.mark.parametrize("first", chunked_cases(1500))
+def test_normal_form_means_the_same_and_bounds_hold(first):
+    for seed in range(first, first + 25):
+        rng = random.Random(seed)
+        axes = random_axes(rng)
+        e = random_expr(rng, axes, rng.randint(1, 4))
+        new = simplify(e)
+        assert simplify(new) == new, (seed, show(e), show(new), show(simplify(new)))
+        lo, hi = lower(e), upper(e)
+        for syms in assignments():
+            want, got = table(e, axes, syms), table(new, axes, syms)
+            assert np.array_equal(want, got), (seed, show(e), show(new), syms)
+            assert lo is None or lo <= want.min(), (seed, show(e), lo, want.min())
+            assert hi is None or hi >= want.max(), (seed, show(e), hi, want.max())
+
+
+@pytest.mark.parametrize("first", chunked_cases(500))
+def test_conditions_are_decided_rightly(first):
+    for seed in range(first, first + 25):
+        rng = random.Random(seed)
+        axes = random_axes(rng)
+        e = random_cond(rng, axes, rng.randint(0, 3))
+        new = simplify(e)
+        assert simplify(new) == new, (seed, show(e), show(new), show(simplify(new)))
+        for syms in assignments():
+            want, got = table(e, axes, syms), table(new, axes, syms)
+            assert np.array_equal(want, got), (seed, show(e), show(new), syms)
+
+
+@pytest.mark.parametrize("first", chunked_cases(500))
+def test_linear_parts_add_up(first):
+    for seed in range(first, first + 25):
+        rng = random.Random(seed)
+        axes = random_axes(rng)
+        e = random_expr(rng, axes, rng.randint(1, 3))
+        parts = linear_in(e, axes[0])
+        if parts is None:
+            continue
+        assert not any(axes[0] in set(walk(p)) for p in parts)
+        assert same(parts[0] * axes[0] + parts[1], e), (seed, show(e), list(map(show, parts)))
+
+
+i, j = Axis("i", Const(12)), Axis("j", Sym("seq", 1, 512))
+seq, c = j.extent, Axis("c", Const(256))
+flat = Axis("f", seq * 12)
+
+
+@pytest.mark.parametrize("e,text", [
+    ((i * seq + j) // seq, "i"), ((i * seq + j) % seq, "j"),
+    ((c // 64) * 64 + c % 64, "c"), ((flat // seq) * seq + flat % seq, "f"),
+    (c // 8 // 8, "c // 64"), (c % 64 // 8, "c // 8 % 8"), (c % 64 % 16, "c % 16"),
+    ((c * 4 + 3) // 4, "c"), ((c * 4 + 3) % 4, "3"), ((i * 6 + 3) // 9, "(i * 2 + 1) // 3"),
+    ((i + 12) // 12, "1"), ((i + 256) % 12, "(i + 4) % 12"), (i - i, "0"),
+    (Binary("min", i, Const(11)), "i"), (Binary("max", i - 3, i), "i"),
+    (Where(compare("lt", i, 12), j, c), "j"), ((seq * 8) // 4, "seq * 2"),
+    (((seq + 3) // 4 * 4) // 4, "(seq + 3) // 4"),
+])
+def test_normal_forms(e, text):
+    assert show(simplify(e)) == text
+
+
+@pytest.mark.parametrize("e,low,high", [
+    (i * 2 - 3, -3, 19), (j - seq, -512, -1), (j + seq, 1, 1023), (c // 10, 0, 25),
+    (c % 10, 0, 9), (Binary("min", j, Const(7)), 0, 7), (seq * 3 - j * 3, 3, 1536),
+])
+def test_bounds(e, low, high):
+    assert (lower(e), upper(e)) == (low, high)
+
+
+def test_nothing_unsigned_is_below_zero():
+    x, zero = Load("x", (), "u32"), Const(0, "u32")
+    assert simplify(compare("lt", x, zero)) == Const(False, "bool")
+    assert simplify(compare("ge", x, zero)) == Const(True, "bool")
+    assert simplify(compare("gt", zero, x)) == Const(False, "bool")
+    assert simplify(compare("gt", x, zero)) == compare("gt", x, zero)

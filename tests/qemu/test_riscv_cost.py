@@ -1,0 +1,93 @@
+"""What models cost on RISC-V: counts, which are the same on every run, so they are asserted.
+
+The bounds are the project's: contraction micro-kernels need at most 1.3 vector micro-ops for one
+of a multiply-add and spill nothing; a model scores at most 0.6 of the portable bundle that the same
+compiler vectorises by itself.  A micro-kernel of one row reads every element of B for one
+multiply-add, so it needs 2 by its nature and counts in the sum of a model's micro-kernels only."""
+
+import json
+import os
+import re
+
+import pytest
+
+from aotc.target import get_target
+from benchmarks import riscv
+
+if riscv.obstacle():
+    pytest.skip(riscv.obstacle(), allow_module_level=True)
+
+VLENS = get_target("riscv64").cross.vlens
+OF_MULTIPLY_ADDS, OF_PORTABLE = 1.3, 0.6
+# a micro-kernel with fewer micro-ops than this met ragged edges only
+WORTH_IT = 1 << 14
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    return riscv.build_plugin(tmp_path_factory.mktemp("plugin"))
+
+
+def _within_bounds(path, plugin, folder):
+    found, callers = riscv.measure(path, folder, plugin, VLENS)
+    wrong, kernels = [], 0
+    for vlen in VLENS:
+        row = riscv.summary(path.stem, vlen, riscv.DLEN, found, callers)
+        if row["ratio"] > OF_PORTABLE:
+            wrong.append(f"VLEN {vlen}: {row['ratio']:.3f} of the portable bundle")
+        if row["contraction"] > OF_MULTIPLY_ADDS:
+            wrong.append(f"VLEN {vlen}: {row['contraction']:.3f} of the multiply-adds")
+        for cost in found["riscv64", vlen]:
+            kernel = re.search(r"_contraction_f32_(\d+)x", cost.function)
+            if kernel is None:
+                continue
+            kernels += 1
+            if cost.spills:
+                wrong.append(f"VLEN {vlen}: {cost.function}: {cost.spills} spills")
+            if (int(kernel[1]) > 1 and cost.multiply_adds >= WORTH_IT
+                    and cost.overhead > OF_MULTIPLY_ADDS):
+                wrong.append(f"VLEN {vlen}: {cost.function}: {cost.overhead:.3f} of its "
+                             "multiply-adds")
+    assert not wrong, "\n".join(wrong)
+    assert kernels, "no contraction micro-kernel was found"
+
+
+def test_digits(digits_model, plugin, tmp_path):
+    _within_bounds(digits_model[0], plugin, tmp_path)
+
+
+@pytest.mark.parametrize("name", [
+    *(pytest.param(n, marks=pytest.mark.product)
+      for n in ("bert_tiny", "squeezenet1_1", "mobilenet_v2")),
+    pytest.param("bsrn", marks=pytest.mark.zoo)])  # the longest by far
+def test_model(name, zoo_model, plugin, tmp_path):
+    _within_bounds(zoo_model(name), plugin, tmp_path)
+
+
+def test_the_report_prints_every_function_and_writes_the_counts(tmp_path, digits_model, capsys):
+    out = tmp_path / "counts.json"
+    code = riscv.main([str(digits_model[0]), "absent", "--vlen", "256", "--dlen", "256",
+                       "--functions", "--json", str(out)])
+    text, data = capsys.readouterr(), json.loads(out.read_text())
+    assert code == 1 and data["failed"] == ["absent"] and "absent" in text.err
+    row, = data["rows"]
+    assert (row["vlen"], row["dlen"], row["model"]) == (256, 256, "digits")
+    for target, score in (("riscv64", row["score"]), ("c", row["portable"])):
+        costs = [riscv.Cost(**c) for c in row["functions"][target]]
+        assert sum(c.score(256, 256) for c in costs) == pytest.approx(score)
+        assert any(c.function == "model_run_buffers" for c in costs)
+        assert all(f"  {c.function[:44]:44}" in text.out for c in costs)
+
+
+def test_missing_tools_are_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert riscv.main(["digits"]) == 1
+    assert "not installed: clang-19, qemu-riscv64, make" in capsys.readouterr().err
+
+
+def test_an_emulator_with_another_plugin_interface_is_refused(monkeypatch, tmp_path):
+    fake = tmp_path / "qemu-riscv64"
+    fake.write_text("#!/bin/sh\necho qemu-riscv64 version 10.0.2\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert "QEMU 5 to 8" in riscv.obstacle() and "10.0.2" in riscv.obstacle()

@@ -1,0 +1,136 @@
+"""One cost in seconds: every term by hand, and what must not change it."""
+
+from dataclasses import replace
+
+import pytest
+from published import GPU, gemm, one_group
+from te_programs import Maker, ax, matmul, relu
+
+from aotc.ir.schedule import Group
+from aotc.sched.cost import (Aligned, bank_passes, group_cost, level_fits, resident, utilisation,
+                             work_item)
+from aotc.sched.widths import group_model
+from aotc.target import get_target
+from aotc.target.base import Level, Machine
+
+PLAIN = Machine((Level("far", 1 << 40, 1e9, True), Level("near", 1 << 16, 1e10)), 4, 1e9, 1)
+
+
+@pytest.mark.parametrize("tiles, value", [(24, 0.30), (768, 0.96), (6144, 0.997)])
+def test_utilisation_of_80_cores(tiles, value):
+    assert utilisation(tiles, 80) == pytest.approx(value, abs=5e-4)
+
+
+@pytest.mark.parametrize("tiles, value", [(18, 0.621), (144, 0.947), (270, 0.982), (288, 0.947)])
+def test_wave_term_of_40_multiprocessors(tiles, value):
+    assert utilisation(tiles, 40, 0.5) == pytest.approx(value, abs=5e-4)
+
+
+@pytest.mark.parametrize("tiles, places, value", [(128, 16, 1.0), (384, 132, 0.985),
+                                                  (1024, 32, 1.0)])
+def test_waves_of_the_three_machines(tiles, places, value):
+    assert utilisation(tiles, places, 0.5) == pytest.approx(value, abs=1e-3)
+
+
+def test_virtual_threads_share_banks():
+    assert [bank_passes(128, 32, 1) / bank_passes(128, 32, v) for v in (1, 2, 3, 4, 8)] == [
+        1, 2, 2, 4, 4]
+    assert bank_passes(128, 0) == 1
+
+
+def test_every_term_by_hand():
+    model = one_group(gemm(64, 32, 64))
+    cost = group_cost(model, PLAIN, ((16, 16, 32),))
+    tiles, bytes_in = 16, 4 * (16 * 32 + 32 * 16 + 16 * 16)
+    assert cost.levels == (("far", tiles * bytes_in / 1e9, tiles * bytes_in),)
+    assert cost.compute == pytest.approx(2 * 64 * 64 * 32 / 4e9)
+    assert cost.util == 1.0 and cost.recompute == 1.0
+    assert cost.seconds == pytest.approx(max(cost.levels[0][1], cost.compute))
+    assert cost.bound == "far" and "far" in str(cost)
+    late = group_cost(model, replace(PLAIN, launch=1.0), ((16, 16, 32),))
+    assert late.seconds == pytest.approx(1 + cost.seconds)
+    steps = group_cost(model, replace(PLAIN, step=1.0), ((16, 16, 32),))
+    assert steps.seconds == pytest.approx(16 / 4 + cost.seconds)
+    loose = group_cost(model, replace(PLAIN, overlap=0.5), ((16, 16, 32),))
+    assert loose.seconds == pytest.approx(cost.seconds + cost.compute / 2)
+
+
+def test_few_tiles_leave_workers_idle():
+    model = one_group(gemm(64, 32, 64))
+    one, four = (group_cost(model, PLAIN, (t,)) for t in ((64, 64, 32), (32, 32, 32)))
+    assert one.util == pytest.approx(1 / (0.5 * 4 + 0.5)) and four.util == 1.0
+
+
+def test_workers_share_only_what_is_shared():
+    private = replace(PLAIN, levels=(Level("far", 1 << 40, 1e9), PLAIN.levels[1]))
+    model = one_group(gemm(64, 32, 64))
+    shared, own = (group_cost(model, m, ((16, 16, 32),)).levels[0] for m in (PLAIN, private))
+    assert shared[1] == pytest.approx(4 * own[1]) and shared[2] == own[2]
+
+
+def test_rows_pad_what_they_do_not_divide():
+    model = one_group(gemm(64, 32, 64))
+    at = Aligned(0, (0,), 1, 6, 64)
+    plain, padded = (group_cost(model, PLAIN, ((16, 64, 32),), aligned=a) for a in ((), (at,)))
+    assert padded.compute == pytest.approx(plain.compute * 18 / 16)
+    assert group_cost(model, PLAIN, ((12, 64, 32),), aligned=(at,)).compute == pytest.approx(
+        group_cost(model, PLAIN, ((12, 64, 32),)).compute)
+
+
+def test_halo_is_counted_as_work():
+    m = Maker()
+    m.input("x", 64)
+    m.input("w", 3)
+    for out, src, n in (("a", "x", 62), ("b", "a", 60)):
+        i, k = ax("i", n), ax("k", 3)
+        m.step(out, (i,), m.ref(src, i + k) * m.ref("w", k), (k,), "sum")
+    p = m.done("b")
+    model = group_model(p, Group("g", ("a", "b"), ("b",), "b", {"a": "L1"}))
+    cost = group_cost(model, PLAIN, ((6, 3, 3),))
+    assert cost.recompute == pytest.approx((10 * (6 + 8)) / (60 + 62))
+
+
+def test_what_is_already_near_is_free():
+    model = one_group(gemm(64, 32, 64))
+    tile = ((16, 16, 32),)
+    free = group_cost(model, PLAIN, tile, free=(frozenset({"a"}),))
+    assert group_cost(model, PLAIN, tile).levels[0][2] - free.levels[0][2] == 16 * 16 * 32 * 4
+
+
+def test_banks_and_transactions_come_from_the_level_read():
+    model = one_group(gemm(1024, 64, 1024))
+    tiles = ((64, 64, 8), (8, 64, 1))
+    one, four = (group_cost(model, GPU, tiles, v).levels for v in (1, 2))
+    assert one[0] == four[0] and one[1][1] == 2 * four[1][1]
+    loose = replace(GPU, levels=(replace(GPU.levels[0], transaction=1), *GPU.levels[1:]))
+    thin = ((64, 64, 1), (8, 8, 1))
+    assert group_cost(model, GPU, thin).levels[0][2] > group_cost(model, loose, thin).levels[0][2]
+
+
+def test_usable_part_and_work_item():
+    machine = get_target("x86-64-v3").machine
+    assert machine.levels[work_item(machine, 4) + 1].name == "L2"
+    assert work_item(GPU, 2) == 0
+    model = one_group(gemm(512, 512, 512))
+    half = replace(PLAIN, levels=(PLAIN.levels[0], replace(PLAIN.levels[1], usable=0.5)))
+    tile = (64, 64, 64)  # 48 KiB of 64
+    assert level_fits(model, PLAIN, 1, tile) and not level_fits(model, half, 1, tile)
+
+
+def test_small_temps_stay_in_a_shared_cache():
+    m = Maker()
+    m.input("x", 64, 64)
+    m.input("w", 64, 64)
+    matmul(m, "s", "x", "w")
+    m.pointwise("y", "s", lambda e, _: relu(e))
+    machine = get_target("x86-64-v3").machine
+    shared, *private = resident(m.done("y"), machine)
+    assert shared == {"s"} and not any(private)
+
+
+def test_cost_knows_no_machine_by_name():
+    """The same numbers under other names cost the same."""
+    other = replace(GPU, levels=tuple(replace(x, name=f"m{i}") for i, x in enumerate(GPU.levels)))
+    model = one_group(gemm(256, 64, 256))
+    tiles = ((64, 64, 8), (8, 8, 1))
+    assert group_cost(model, GPU, tiles).seconds == group_cost(model, other, tiles).seconds

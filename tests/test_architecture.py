@@ -1,0 +1,191 @@
+"""The shape of the project, enforced: who imports whom, sizes, and what no file may hold."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import onnx
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE_LINES, FUNCTION_LINES, COLUMNS = 500, 60, 100
+
+BASE = {"errors", "ir"}
+COMPILER = BASE | {"frontend", "target", "sched", "emit", "samples"}
+SURFACE = COMPILER | {"pipeline", "runtime", "probe", "api", "peers", "verify", "nodes", "bench",
+                      "show", "cli"}
+# folder or module of aotc -> those it may import, beside itself
+MAY_IMPORT = {
+    "errors": set(),
+    "ir": {"errors"},
+    "frontend": BASE,
+    "target": BASE,
+    "sched": BASE | {"target"},
+    "emit": BASE | {"target"},
+    "samples": BASE,
+    "pipeline": COMPILER,
+    "runtime": BASE | {"pipeline"},
+    "probe": BASE | {"emit", "target", "runtime"},
+    "peers": {"errors"},
+    "api": SURFACE - {"verify", "nodes", "bench", "show", "cli"},
+    "verify": SURFACE - {"cli"},
+    "nodes": SURFACE - {"cli"},
+    "bench": SURFACE - {"cli"},
+    "show": SURFACE - {"cli"},
+    "cli": SURFACE,
+    "onnx_backend": {"api", "errors"},
+    "__init__": {"api", "errors"},
+    "__main__": {"cli"},
+}
+# third-party package -> who may import it, and why
+ONLY = {
+    # one door for models; peers holds the ONNX reference evaluator, one executor among others;
+    # onnx_backend implements an interface that the onnx package defines
+    "onnx": {"frontend", "peers", "onnx_backend"},
+    "google": {"frontend"},
+    "jinja2": {"emit"},
+    "cffi": {"runtime"},
+    "sklearn": {"sched"},
+    "onnxruntime": {"peers"},
+    "openvino": {"peers"},
+}
+
+
+def _files(*patterns):
+    """Tracked and new files (not ignored ones) of the checkout that match a suffix."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
+                            capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout: which files belong to the project is unknown")
+    paths = sorted(set(listed.stdout.splitlines()))
+    return [ROOT / p for p in paths if p.endswith(patterns) and (ROOT / p).is_file()]
+
+
+def _owner(path):
+    """The row of MAY_IMPORT a file of the package belongs to."""
+    return path.relative_to(ROOT / "aotc").parts[0].removesuffix(".py")
+
+
+def _imports(path):
+    """Top-level dotted names that a Python file imports anywhere."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            if node.module == "aotc":
+                yield from (f"aotc.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def _package_files():
+    return [p for p in _files(".py") if p.is_relative_to(ROOT / "aotc")]
+
+
+def test_every_part_of_the_package_has_its_row():
+    assert {_owner(p) for p in _package_files()} <= set(MAY_IMPORT)
+
+
+def test_imports_follow_the_layers():
+    wrong = []
+    for path in _package_files():
+        owner = _owner(path)
+        for name in _imports(path):
+            parts = name.split(".")
+            if parts[0] == "aotc" and parts[1:]:
+                if parts[1] not in MAY_IMPORT[owner] | {owner}:
+                    wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+            elif owner not in ONLY.get(parts[0], {owner}):
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_compiler_imports_only_what_it_declares():
+    declared = {"numpy", "onnx", "jinja2", "cffi", "aotc"} | set(ONLY)
+    wrong = [f"{p.relative_to(ROOT)} imports {n}" for p in _package_files() for n in _imports(p)
+             if n.split(".")[0] not in declared | set(sys.stdlib_module_names)]
+    assert not wrong, "\n".join(wrong)
+
+
+def _c_functions(text):
+    """(line of the opening brace, lines) of every C function: in the house style a body opens
+    with a brace that stands alone or ends a line that starts in column 0, and a brace in column 0
+    closes it."""
+    start = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if start is None and (line == "{" or re.match(r"\w.*\) (const )?\{$", line)):
+            start = number
+        elif line.startswith("}") and start is not None:
+            yield start, number - start + 1
+            start = None
+
+
+def test_sizes_of_files_functions_and_lines():
+    wrong = []
+    for path in _files(".py", ".c", ".h", ".j2", ".cpp"):
+        text, name = path.read_text(), path.relative_to(ROOT)
+        lines = text.splitlines()
+        if len(lines) >= FILE_LINES:
+            wrong.append(f"{name}: {len(lines)} lines")
+        wrong += [f"{name}:{k}: {len(line)} columns" for k, line in enumerate(lines, 1)
+                  if len(line) > COLUMNS]
+        if path.suffix == ".py":
+            functions = [(n.lineno, n.end_lineno - n.lineno + 1) for n in ast.walk(ast.parse(text))
+                         if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        else:
+            functions = list(_c_functions(text))
+        wrong += [f"{name}:{at}: function of {n} lines" for at, n in functions
+                  if n >= FUNCTION_LINES]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_operator_names_below_the_frontend():
+    operators = {s.name for s in onnx.defs.get_all_schemas()}
+    # IR nodes whose class has the name of an operator
+    vocabulary = {"Cast", "Where"}
+    wrong = []
+    for path in _package_files():
+        if _owner(path) in ("ir", "target", "sched", "emit"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and (
+                        node.value in operators - vocabulary):
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.value!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_operator_names_are_found_by_that_test():
+    assert {"Conv", "Gemm", "Softmax"} <= {s.name for s in onnx.defs.get_all_schemas()}
+
+
+def test_no_machine_paths_or_registries():
+    paths = re.compile(r"(?<![\w.$})/])/(work|root|home|opt|tmp|mnt|Users)/|pypi\.|index-url|"
+                       r"file://")
+    wrong = []
+    for path in _files(".py", ".c", ".h", ".j2", ".cpp", ".md", ".toml", "Makefile", "run",
+                       ".json", "NOTICE"):
+        if path == Path(__file__):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if paths.search(line):
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_unfinished_work():
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|except[^\n]*:\s*\n?\s*pass\b")
+    wrong = [f"{p.relative_to(ROOT)}: {m.group().strip()!r}" for p in
+             _files(".py", ".c", ".h", ".j2", ".cpp", ".md") if p != Path(__file__)
+             for m in marks.finditer(p.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_package_travels_in_the_wheel():
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        packages = tomllib.load(file)["tool"]["setuptools"]["packages"]
+    there = {".".join(p.parent.relative_to(ROOT).parts)
+             for p in _package_files() if p.name == "__init__.py"}
+    assert there == set(packages) - {"aotc._runtime_c"}

@@ -1,0 +1,78 @@
+"""Machine files: what `targets --probe` measures, and what a compile accepts."""
+
+import json
+from dataclasses import replace
+
+import onnx
+import pytest
+from small_models import dense
+
+from aotc.cli import main
+from aotc.errors import ScheduleError
+from aotc.pipeline import Options, run_pipeline
+from aotc.probe import cache_sizes
+from aotc.target import get_target
+from aotc.target.machine_file import machine_json, with_machine
+
+V3 = get_target("x86-64-v3")
+
+
+def edited(**changes):
+    data = json.loads(machine_json(V3))
+    data["machine"] |= changes
+    return json.dumps(data)
+
+
+def test_round_trip():
+    assert with_machine(V3, machine_json(V3)) == V3
+    faster = replace(V3, machine=replace(V3.machine, flops=9e11, workers=7))
+    assert with_machine(V3, machine_json(faster)).machine == faster.machine
+
+
+def test_of_a_target_with_variants_one_takes_it():
+    whole = get_target("x86-64")
+    faster = replace(V3, machine=replace(V3.machine, workers=7))
+    workers = {v.name: v.machine.workers for v in with_machine(
+        whole, machine_json(faster)).variants}
+    assert workers.pop("x86-64-v3") == 7 and 7 not in workers.values()
+
+
+@pytest.mark.parametrize("text, why", [
+    ("{", "JSONDecodeError"), ("[]", "TypeError"), ("{}", "target"),
+    (edited(workers=0), "must be positive"), (edited(flops="fast"), "Machine.flops: 'fast'"),
+    (edited(colour=1), "Machine.colour"), (edited(workers=True), "Machine.workers: True"),
+    (edited(levels=[]), "at least memory"), (edited(scratch="L9"), "is none of the levels"),
+    (edited(levels=[{"name": "x", "capacity": "1"}]), "Level.capacity: '1'"),
+    (machine_json(get_target("c")), "is for target c, compiling for x86-64-v3")],
+    ids=range(11))
+def test_a_wrong_file_is_named(text, why):
+    """Every fault of a file is a ScheduleError that says what is wrong."""
+    with pytest.raises(ScheduleError, match=why):
+        with_machine(V3, text)
+
+
+def test_cache_sizes_of_the_system(tmp_path):
+    rows = [("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "2M"),
+            ("Unified", 3, "odd")]
+    for i, (kind, level, size) in enumerate(rows):
+        folder = tmp_path / f"index{i}"
+        folder.mkdir()
+        for name, text in (("type", kind), ("level", level), ("size", size)):
+            (folder / name).write_text(f"{text}\n")
+    (tmp_path / "index9").mkdir()
+    assert cache_sizes(tmp_path) == {"L1": 48 << 10, "L2": 2 << 20}
+    assert cache_sizes(tmp_path / "nothing") == {}
+
+
+def test_probe_writes_what_compile_reads(tmp_path, capsys):
+    path, machine = tmp_path / "tiny.onnx", tmp_path / "m.json"
+    onnx.save(dense(), path)
+    assert main(["targets", "--probe", str(machine)]) == 0
+    assert "GFLOP/s each" in capsys.readouterr().out
+    found = json.loads(machine.read_text())
+    assert found["target"] == get_target("native").name
+    assert all(x["bandwidth"] > 0 for x in found["machine"]["levels"])
+    work = run_pipeline(Options(path, stop_after="schedule", machine=machine))
+    assert work.target.machine.flops == found["machine"]["flops"]
+    assert main(["show", str(path), "schedule", "--machine", str(tmp_path / "none.json")]) == 1
+    assert "cannot be read" in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""``aotc verify --per-node``: kernels judged one by one against double precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+from te_programs import random_feeds
+from te_random import random_program
+
+import aotc.nodes as nodes
+from aotc.cli import main
+from aotc.ir.evaluate import evaluate
+from aotc.ir.promote import promoted
+
+
+@pytest.fixture
+def model(tmp_path):
+    """MatMul, then a softmax: three kernels or more."""
+    w = np.random.default_rng(0).standard_normal((24, 40)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"], name="first"),
+         helper.make_node("Softmax", ["h"], ["p"], name="second"),
+         helper.make_node("MatMul", ["p", "v"], ["y"], name="third")],
+        "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 24])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 24])],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(w.T.copy(), "v")])
+    path = tmp_path / "three.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def test_a_right_model_is_within_its_bounds(model):
+    lines = []
+    found = nodes.verify_nodes(model, report=lines.append)
+    assert found and all(r.ok for r in found)
+    assert "within their bounds" in lines[0]
+    assert {n for r in found for n in r.nodes} == {"first", "second", "third"}
+
+
+def test_the_first_wrong_kernel_is_named(model, monkeypatch, capsys):
+    """A defect planted in the sum of the softmax: what follows it is right by itself."""
+    real = nodes.render_bundle
+
+    def planted(*args):
+        bundle = real(*args)
+        files = {n: d.replace(b"aotc_hsum(", b"1.001f * aotc_hsum(") if "_kernels_" in n else d
+                 for n, d in bundle.files.items()}
+        assert files != bundle.files
+        return replace(bundle, files=files)
+    monkeypatch.setattr(nodes, "render_bundle", planted)
+    assert main(["verify", str(model), "--per-node", "--target", "native"]) == 1
+    out = capsys.readouterr().out
+    assert "first beyond its bound" in out and "second" in out
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_promoted_programs_compute_the_same(seed):
+    program = random_program(seed)
+    syms = {s.name: 3 for s in program.syms}
+    feeds = random_feeds(program, np.random.default_rng(seed), syms)
+    wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
+    want, got = evaluate(program, feeds, syms), evaluate(promoted(program), wide, syms)
+    for name, array in want.items():
+        assert got[name].dtype == (np.float64 if array.dtype == np.float32 else array.dtype)
+        np.testing.assert_allclose(got[name], array, rtol=1e-3, atol=1e-3)

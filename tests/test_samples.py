@@ -1,0 +1,108 @@
+"""Random inputs that suit a model, and the extents that are tried."""
+
+import numpy as np
+import pytest
+
+from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Sym, Where, compare
+from aotc.ir.program import Buffer, Check, Compute, Program
+from aotc.samples import extents, input_kinds, random_inputs, record_samples
+
+N = Sym("n", 1, 500)
+
+
+def program(steps, inputs, more=(), consts=None, checks=(), outputs=None):
+    """Program over buffers ``{name: (shape, dtype)}``; the last step writes the output."""
+    buffers = {n: Buffer(n, tuple(s), d, "temp", n)
+               for n, (s, d) in {**inputs, **dict(more)}.items()}
+    return Program("p", tuple(inputs), outputs or (steps[-1].out,), buffers, consts or {},
+                   tuple(steps), (N,), checks)
+
+
+def i64(buffer, *index):
+    return Load(buffer, index, "i64")
+
+
+def lookup(index, rows=7):
+    """Compute y[i, j] = table[checked(index), j] over i in 0..n, j in 0..3."""
+    i, j = Axis("i", N), Axis("j", Const(3))
+    body = Load("table", (Binary("checked", index(i), Const(rows)), j), "f32")
+    return Compute(("y",), (i, j), (), "none", body)
+
+
+TABLE = {"table": ((Const(7), Const(3)), "f32"), "y": ((N, Const(3)), "f32")}
+CONSTS = {"table": np.zeros((7, 3), np.float32)}
+
+
+def test_an_index_of_a_table_spans_all_its_rows():
+    p = program([lookup(lambda i: i64("ids", i))], {"ids": ((N,), "i64")}, TABLE, CONSTS)
+    assert input_kinds(p)["ids"].kind == "table" and input_kinds(p)["ids"].high == 7
+    ids = random_inputs(p, {"n": 400})["ids"]
+    assert ids.dtype == np.int64 and set(ids) == set(range(7))
+    assert set(random_inputs(p, {"n": 2})["ids"]) == {0, 6}
+
+
+def test_a_wrapped_index_through_another_compute_is_still_one():
+    k = Axis("k", N)
+    cast = Compute(("wide",), (k,), (), "none", Cast("i64", Load("ids", (k,), "i32")))
+
+    def wrapped(i):
+        x = i64("wide", i)
+        return Where(compare("lt", x, Const(0)), x + 7, x)
+
+    p = program([cast, lookup(wrapped)], {"ids": ((N,), "i32")},
+                {"wide": ((N,), "i64"), **TABLE}, CONSTS)
+    assert (input_kinds(p)["ids"].kind, input_kinds(p)["ids"].high) == ("table", 7)
+
+
+def test_what_is_only_compared_or_converted_is_a_mask():
+    i = Axis("i", N)
+    body = Where(compare("gt", i64("mask", i), Const(0)), Load("x", (i,), "f32"),
+                 Const(0.0, "f32"))
+    p = program([Compute(("y",), (i,), (), "none", body)],
+                {"mask": ((N,), "i64"), "x": ((N,), "f32")}, {"y": ((N,), "f32")})
+    kinds = {n: k.kind for n, k in input_kinds(p).items()}
+    assert kinds == {"mask": "mask", "x": "normal"}
+    feeds = random_inputs(p, {"n": 50}, seed=3)
+    assert set(feeds["mask"]) == {0, 1} and feeds["mask"][0] == 1
+    assert feeds["x"].std() > 0.5
+
+
+def test_other_integers_are_small_and_positive():
+    i = Axis("i", N)
+    p = program([Compute(("y",), (i,), (), "none", i64("a", i) * i64("a", i))],
+                {"a": ((N,), "i64")}, {"y": ((N,), "i64")})
+    values = random_inputs(p, {"n": 300})["a"]
+    assert input_kinds(p)["a"].kind == "small" and values.min() == 1 and values.max() == 8
+
+
+def test_extents_cover_both_ends_and_keep_the_checks():
+    i = Axis("i", N)
+    step = Compute(("y",), (i,), (), "none", Load("x", (i,), "f32"))
+    parts = dict(inputs={"x": ((N,), "f32")}, more={"y": ((N,), "f32")})
+    values = [e["n"] for e in extents(program([step], **parts))]
+    assert len(values) == len(set(values)) >= 4
+    assert 1 in values and 160 in values and any(v % 2 and v > 1 for v in values)
+    even = Check(compare("eq", N % 2, Const(0)), "pairs")
+    assert all(e["n"] % 2 == 0 for e in extents(program([step], checks=(even,), **parts)))
+
+
+def test_recorded_samples_hold_what_the_program_computes():
+    i = Axis("i", N)
+    step = Compute(("y",), (i,), (), "none", Load("x", (i,), "f32") * 2.0)
+    p = program([step], {"x": ((N,), "f32")}, {"y": ((N,), "f32")})
+    samples = record_samples(p)
+    assert len(samples) == 2
+    for s in samples:
+        assert s.inputs["x"].shape == (s.syms["n"],)
+        np.testing.assert_array_equal(s.outputs["y"], 2 * s.inputs["x"])
+    assert record_samples(p, limit=0) == ()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_inputs_repeat_for_a_seed_and_differ_between_seeds(seed):
+    i = Axis("i", N)
+    p = program([Compute(("y",), (i,), (), "none", Load("x", (i,), "f32"))],
+                {"x": ((N,), "f32")}, {"y": ((N,), "f32")})
+    once, again = (random_inputs(p, {"n": 9}, seed)["x"] for _ in range(2))
+    assert np.array_equal(once, again)
+    assert not np.array_equal(once, random_inputs(p, {"n": 9}, seed + 1)["x"])
