@@ -58,6 +58,9 @@ class EmulatedModel:
         self._program = self.folder / "build" / f"test_{self.name}"
         command = ["make", "-s", f"-j{jobs}", "CC=" + " ".join(compiler),
                    "LDFLAGS=" + " ".join(ldflags), f"build/test_{self.name}"]
+        if self.manifest["build"]["cross"]["emulated"]:  # behind -O2, which would undo them
+            command.append(" ".join(["CFLAGS=" + os.environ.get("CFLAGS", "-O2"),
+                                     *self.manifest["build"]["cross"]["emulated"]]))
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         if done.returncode:
             raise ToolchainError(f"{compiler[0]} failed on {self.folder}:\n{done.stderr[-2000:]}")

@@ -79,7 +79,7 @@ class Cross:
     can run.  emulator: the command in front of a program, () if there is none that can run it.
     packages: what to install (Debian).  cflags: what makes such a compiler one for this machine.
     vlens: bits of a vector register of the CPUs to emulate, where the emulator's command has a
-    place for them, ``{vlen}``.
+    place for them, ``{vlen}``.  emulated: flags that code for the emulator needs besides.
     """
 
     cc: tuple
@@ -88,6 +88,7 @@ class Cross:
     packages: tuple
     cflags: tuple = ()
     vlens: tuple = ()
+    emulated: tuple = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,11 @@ _CROSS = Cross(
     ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0,vlen={vlen},elen=64,"
      "rvv_ta_all_1s=true,rvv_ma_all_1s=true"),
     ("clang-19", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"),
-    ("--target=riscv64-linux-gnu",), (128, 256, 512))
+    ("--target=riscv64-linux-gnu",), (128, 256, 512),
+    # qemu 7 stops at a conversion with rounding to zero (vfcvt.rtz) that no other float operation
+    # of its block precedes (gitlab.com/qemu-project/qemu, issue 1441; mended in 8); our kernels
+    # have none, clang makes them of casts in scalar loops
+    ("-fno-vectorize", "-fno-slp-vectorize"))
 
 _LANES = 16  # nominal: what deciders count with; kernels take what the CPU has
 _MACHINE = Machine((Level("DRAM", 1 << 62, 10e9, True), Level("L3", 4 * _MIB, 20e9, True, 0.5),
@@ -22,4 +26,5 @@ RISCV64 = Target(
     "riscv64", "64-bit RISC-V with the vector extension 1.0, vectors of any length", _LANES,
     ("-march=rv64gcv",), "riscv64", _MACHINE,
     tuple(contraction("rvv", _LANES, m, n) for m, n in ((6, 2), (5, 2), (1, 4)))
-    + (*nests("rvv"), Ukernel("transform_f32__rvv", "transform", ("f32",), "nest")), "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS)
+    + (*nests("rvv"), Ukernel("transform_f32__rvv", "transform", ("f32",), "nest")),
+    "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS)

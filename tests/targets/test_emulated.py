@@ -61,8 +61,7 @@ def test_every_row_equals_the_evaluator(target, flags, share, tmp_path, monkeypa
     monkeypatch.setenv("CFLAGS", f"{flags} {STRICT}")
     cases = [pair.fast for i, u in enumerate(target.ukernels)
              for pair in list(CASES[u.category](u, target))[i % share::share]]
-    # a target may do without Winograd's transforms: its convolutions then stay direct
-    assert {u.category for u in target.ukernels} >= set(CASES) - {"transform"}
+    assert {u.category for u in target.ukernels} >= set(CASES)
     program, schedule = merged(cases, target)
     plan = lower(program, schedule, target)
     write_bundle(render_bundle(plan, schedule, INFO), tmp_path / "rows")
