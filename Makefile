@@ -12,7 +12,7 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q
 
-# the same, counting which lines it runs: half as long again
+# the same, counting which lines it runs (slower)
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --cov --cov-report=term -q
 

@@ -31,7 +31,7 @@ class CompiledBundle:
 
 def compile(model, out, target="native", name=None, dims=None, schedule=None,
             schedule_out=None, dump=None, progress=None, weights="file", profile=False,
-            winograd="auto"):
+            winograd="auto", connect="", math=None, optimize=None, machine=None, arena=None):
     """Compile an ONNX model into a self-contained C bundle and return a CompiledBundle.
 
     model: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.
@@ -50,6 +50,14 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
     profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
     winograd: "auto" gives convolutions a form with fewer multiplications where estimates of cost
         and rounding errors allow it, "off" none, 2, 4 or 6 at most so many outputs per tile.
+    connect: which intermediate tensors stay inside a kernel: "none", "register" those that fit
+        registers, "all" that pay by the cost model, "" by rules.
+    math: "fast" (the default) has polynomials for exp, erf, tanh and the like, "exact" calls libm
+        for them and makes "auto" no forms with fewer multiplications.
+    optimize: "speed" (the default), or "size": less code and smaller weights.
+    machine: path of a machine file (``aotc targets --probe``) to decide for.
+    arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
+        workers); what does not fit is computed tile by tile in fewer kernels, again where needed.
 
     Raises ModelError (wrong model or dims), UnsupportedError (also a NotImplementedError),
     ScheduleError (every fault with the legal choices), AotcError (folder, target).
@@ -57,7 +65,8 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
     from aotc.pipeline import Options, run_pipeline
     work = run_pipeline(Options(model, out, target, name, dims, schedule, schedule_out, dump,
                                 progress=progress, weights=weights, profile=profile,
-                                winograd=winograd))
+                                winograd=winograd, connect=connect, math=math,
+                                optimize=optimize, machine=machine, arena=arena))
     print_ranges(work.ranges)
     return CompiledBundle(Path(out), work.seconds)
 

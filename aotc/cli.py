@@ -67,7 +67,7 @@ def _compile(args):
     work = run_pipeline(Options(args.model, args.out, args.target, args.name, args.dim,
                                 args.schedule, args.schedule_out, args.dump,
                                 args.stop_after, _stage_progress, args.weights, args.profile,
-                                args.connect, args.winograd, args.machine))
+                                **_decisions(args)))
     progress_done()
     print_ranges(work.ranges)
     took = sum(work.seconds.values())
@@ -116,13 +116,17 @@ def _verify(args):
     from aotc.verify import verify
     if args.per_node:
         from aotc.nodes import verify_nodes
+        for option in ("out", "vlen", "simulate"):
+            if getattr(args, option):
+                args.usage(f"--per-node runs on this machine and keeps nothing; leave out "
+                           f"--{option}")
         found = verify_nodes(args.model, args.target, args.dim, args.threads, _report,
-                             _stage_progress)
+                             _stage_progress, args.runs, args.inputs, **_decisions(args))
         return 0 if all(f.ok for f in found) else 1
     try:
         results = verify(args.model, args.target, args.runs, args.dim, args.inputs, args.threads,
                          args.out, _report, _stage_progress, _file_progress, args.vlen,
-                         args.simulate, args.winograd)
+                         args.simulate, **_decisions(args))
     except DeviceError as err:
         args.usage(str(err))
     return 0 if all(match.ok for _, match in results) else 1
@@ -139,15 +143,18 @@ def _bench(args):
         if args.compare:
             args.usage("--profile looks into aotc's own kernels; leave out --compare")
         found = profile(args.model, args.threads, args.target, args.dim, args.seconds,
-                        _stage_progress, _file_progress, args.winograd)
+                        _stage_progress, _file_progress, **_decisions(args))
         progress_done()
         print("\n".join(profile_lines(found)))
         return
     rows = bench(args.model, args.threads, _words(args.compare), args.target, args.dim,
-                 args.seconds, _stage_progress, _file_progress, args.winograd)
+                 args.seconds, _stage_progress, _file_progress, **_decisions(args))
     progress_done()
     width = max(len(r.name) for r in rows)
     for r in rows:
+        if r.fault:
+            print(f"{r.name:{width}}  does not count: {r.fault}")
+            continue
         print(f"{r.name:{width}}  median {r.median_ms:9.3f} ms  min {r.min_ms:9.3f} ms  "
               f"{r.median_ms / rows[0].median_ms:6.2f}x of {rows[0].name}")
 
@@ -155,7 +162,7 @@ def _bench(args):
 def _show(args):
     from aotc.show import show_stage
     text = show_stage(args.model, args.stage, args.target, args.dim, args.json,
-                      _stage_progress, args.connect, args.machine)
+                      _stage_progress, **_decisions(args))
     progress_done()
     print(text)
 
@@ -246,23 +253,26 @@ def _parser():
     sub.add_argument("--simulate", action="store_true", help="run a CUDA target's sources on the "
                      "CPU, with every access to shared memory checked")
     sub.add_argument("-o", "--out", metavar="DIR", help="keep the bundle here")
-    _winograd_argument(sub)
+    _decision_arguments(sub)
     sub = _model_arguments(command("bench", _bench, "time a model, beside peers"),
                            metavar="MODEL|DIR")
     sub.add_argument("--threads", type=_threads, default=1)
-    sub.add_argument("--compare", metavar="PEERS", help="onnxruntime,openvino")
+    sub.add_argument("--compare", metavar="PEERS", help="onnxruntime,openvino,ncnn")
     sub.add_argument("--seconds", type=float, default=3.0, help="measuring time per system")
     sub.add_argument("--profile", action="store_true", help="time, GFLOP/s and GB/s per kernel")
-    _winograd_argument(sub)
+    _decision_arguments(sub)
     sub = command("show", _show, "print what a stage of the compiler makes")
     _model_arguments(sub)
-    sub.add_argument("stage", metavar="STAGE", choices=_stages() + ("kernels", "source"),
-                     help=", ".join(_stages() + ("kernels", "source")))
-    _connect_argument(sub)
+    sub.add_argument("stage", metavar="STAGE", choices=_stages() + _VIEWS,
+                     help=", ".join(_stages() + _VIEWS))
+    _decision_arguments(sub)
     sub.add_argument("--json", action="store_true", help="as data")
     sub = command("targets", _targets, "list the targets")
     sub.add_argument("--probe", metavar="FILE", help="measure this machine into a machine file")
     return parser
+
+
+_VIEWS = ("kernels", "layouts", "source")  # of stages, for readers
 
 
 def _stages():
@@ -278,18 +288,35 @@ def _model_arguments(sub, metavar="MODEL"):
     return sub
 
 
-def _connect_argument(sub):
-    sub.add_argument("--machine", metavar="FILE",
-                     help="decide for the machine of this file (see targets --probe)")
+def _decision_arguments(sub):
+    """What ``_decisions`` collects."""
     sub.add_argument("--connect", default="", choices=("none", "register", "all"),
                      help="which intermediate tensors stay inside a kernel: none, those that fit "
                      "registers, all that pay by the cost model (default: by rules)")
-
-
-def _winograd_argument(sub):
     sub.add_argument("--winograd", default="auto", choices=("auto", "off", 2, 4, 6), type=_form,
                      help="convolutions with fewer multiplications: outputs per tile at most, or "
                      "off (default: where a cost and an error estimate agree)")
+    sub.add_argument("--math", choices=("fast", "exact"), help="exact: libm for exp, erf, tanh "
+                     "and the like in place of polynomials, and no --winograd unless given")
+    sub.add_argument("--optimize", choices=("speed", "size"), help="size: less code and smaller "
+                     "weights (default: speed)")
+    sub.add_argument("--machine", metavar="FILE",
+                     help="decide for the machine of this file (see targets --probe)")
+    sub.add_argument("--arena", type=_arena, metavar="LIMIT", help="the most memory for tensors "
+                     "and scratch: 64M, 800K (for calls with one worker; 64M:4 with four)")
+
+
+def _arena(text):
+    from aotc.sched import parse_limit
+    try:
+        return parse_limit(text)
+    except AotcError as err:
+        raise argparse.ArgumentTypeError(str(err)) from None
+
+
+def _decisions(args):
+    from aotc.pipeline import DECISIONS
+    return {name: getattr(args, name) for name in DECISIONS}
 
 
 def _form(text):
@@ -304,8 +331,7 @@ def _compile_arguments(sub):
                      help="in NAME_weights.bin, or linked into the library")
     sub.add_argument("--profile", action="store_true",
                      help="count what every kernel costs (for aotc bench DIR --profile)")
-    _connect_argument(sub)
-    _winograd_argument(sub)
+    _decision_arguments(sub)
     sub.add_argument("--schedule", metavar="S.json", help="use these decisions")
     sub.add_argument("--schedule-out", metavar="S.json", help="write the decisions used")
     sub.add_argument("--dump", metavar="DIR", help="write the text of every stage")

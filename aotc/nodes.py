@@ -21,14 +21,15 @@ from aotc.ir.promote import promoted
 from aotc.ir.schedule import Group
 from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.model import load
-from aotc.samples import extents, random_inputs
 from aotc.sched import complete, lower
 from aotc.target import get_target
+from aotc.verify import make_cases, read_inputs
 
 # Error of one f32 compute by category, as a share of the output's range, on random data: sums grow
 # with their length (a few roundings per 64 terms in the accumulation order of the kernels), maps
 # with the functions they call; moves do not round.  A kernel may take the sum over its computes.
-BOUNDS = {"move": 0.0, "map": 2e-6, "window": 4e-6, "reduction": 8e-6, "contraction": 2e-5}
+BOUNDS = {"move": 0.0, "map": 2e-6, "window": 4e-6, "reduction": 8e-6, "contraction": 2e-5,
+          "dot": 2e-6}
 _COPY = "aotc_seen_"
 
 
@@ -46,8 +47,10 @@ class NodeError:
         return self.share <= self.limit
 
 
-def verify_nodes(path, target="native", dims=None, threads=1, report=print, progress=None):
-    """Judge every kernel of a model on random inputs, one set per choice of dynamic dimensions.
+def verify_nodes(path, target="native", dims=None, threads=1, report=print, progress=None,
+                 runs=1, inputs=None, **decisions):
+    """Judge every kernel of a model on random inputs, ``runs`` sets per choice of dynamic
+    dimensions, or on the ``inputs`` of an .npz file.  decisions: as ``aotc.compile``'s.
 
     Returns the list of NodeError in order of execution and reports the first one that exceeds its
     bound, or that none does.  Errors as ``aotc.compile`` and ``aotc.load``; AotcError for targets
@@ -56,14 +59,15 @@ def verify_nodes(path, target="native", dims=None, threads=1, report=print, prog
     row = get_target(target)
     row = row.variants[0] if row.variants else row
     work = run_pipeline(Options(path, target=row.name, dims=dims, name=Path(path).stem,
-                                stop_after="schedule", progress=progress))
-    program, stored = work.program, tuple(work.schedule.buffers)
+                                stop_after="schedule", progress=progress, **decisions))
+    # the Program as the Schedule rewrites it has every tensor that is stored
+    program, schedule = work.rewritten, work.schedule
+    stored = tuple(schedule.buffers)
     with tempfile.TemporaryDirectory(prefix="aotc-nodes-") as folder:
-        model = _observed(program, work.schedule, row, stored, Path(folder) / "bundle", threads)
+        model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
         results = []
-        for syms in extents(program):
-            feeds = random_inputs(program, syms)
-            results += _judge(program, work.schedule, feeds, model.run(feeds), stored)
+        for case in [read_inputs(inputs)] if inputs else make_cases(program, runs):
+            results += _judge(program, schedule, case.feeds, model.run(case.feeds), stored)
     report(_verdict(results))
     return results
 

@@ -18,12 +18,20 @@ from aotc.frontend import load_model, read_graph, to_program
 from aotc.ir.fold import fold_constants
 from aotc.ir.inline import inline_moves
 from aotc.ir.program import check_program
+from aotc.ir.quantise import inline_dequantised, integer_products
+from aotc.ir.requantise import requantise
 from aotc.ir.rewrites import apply_rewrites
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import MATH, OPTIMIZE, Schedule
 from aotc.samples import record_samples
-from aotc.sched import check_schedule, complete, decide, lower
+from aotc.sched import (CONNECT, WINOGRAD, check_arena, check_schedule, complete, decide,
+                        decide_within, lower, parse_limit)
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
+
+
+# what of the Options decides how a model runs: name -> the values it may have (None: any)
+DECISIONS = {"connect": tuple(CONNECT), "winograd": WINOGRAD, "math": (None, *MATH),
+             "optimize": (None, *OPTIMIZE), "machine": None, "arena": None}
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,9 @@ class Options:
     ``weights``: "file" or "embed" (linked in); ``profile``: count what every kernel costs;
     ``machine``: path of a machine file (``aotc targets --probe``);
     ``connect``: which edges stay inside a kernel, a name of ``aotc.sched.CONNECT``;
-    ``winograd``: which convolutions get such a form, one of ``aotc.sched.WINOGRAD``."""
+    ``winograd``: which convolutions get such a form, one of ``aotc.sched.WINOGRAD``;
+    ``math``, ``optimize``: of ``aotc.ir.schedule.MATH`` and ``OPTIMIZE``, None: the Schedule's;
+    ``arena``: the limit that the arena must keep, as ``aotc.sched.arena.parse_limit`` reads it."""
 
     source: object
     out: object = None
@@ -52,6 +62,9 @@ class Options:
     connect: str = ""
     winograd: object = "auto"
     machine: object = None
+    math: object = None
+    optimize: object = None
+    arena: object = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,11 @@ def _graph(work):
 
 
 def _program(work):
-    return replace(work, program=to_program(work.graph), graph=None)
+    return replace(work, program=to_program(work.graph, work.target.library), graph=None)
+
+
+def _integers(work):
+    return replace(work, program=integer_products(work.program))
 
 
 def _fold(work):
@@ -105,14 +122,14 @@ def _fold(work):
 
 def _inline(work):
     # moves that end at a constant have become constants' moves: fold those too
-    return replace(work, program=fold_constants(inline_moves(work.program)))
+    program = fold_constants(inline_dequantised(inline_moves(work.program)))
+    return replace(work, program=fold_constants(requantise(program)))
 
 
 def _schedule(work):
     given, target = work.options.schedule, work.target
     if given is None:
-        return _with_schedule(work, decide(work.program, target, work.options.connect,
-                                           work.options.winograd, unfold=True))
+        return _with_schedule(work, _decided(work, target))
     if not isinstance(given, Schedule):
         try:
             given = Schedule.from_json(Path(given).read_text())
@@ -121,7 +138,20 @@ def _schedule(work):
     return _with_schedule(work, complete(work.program, given, target))
 
 
+def _decided(work, target):
+    """The Schedule for one target.  Neither exact nor small code has use for forms that trade
+    roundings and memory for multiplications, unless they are asked for."""
+    o = work.options
+    plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
+    winograd, unfold, limit = "off" if plain else o.winograd, o.optimize != "size", o.arena
+    if limit is not None:
+        return decide_within(work.program, target, parse_limit(limit), o.connect, winograd, unfold)
+    return decide(work.program, target, o.connect, winograd, unfold=unfold)
+
+
 def _with_schedule(work, schedule):
+    wanted = {k: getattr(work.options, k) for k in ("math", "optimize")}
+    schedule = replace(schedule, **{k: v for k, v in wanted.items() if v is not None})
     try:
         program = apply_rewrites(work.program, schedule.rewrites)
     except ScheduleError:
@@ -134,7 +164,9 @@ def _schedule_faults(work):
 
 
 def _plan(work):
-    return replace(work, plan=lower(work.rewritten, work.schedule, work.target), rewritten=None)
+    plan = lower(work.rewritten, work.schedule, work.target)
+    check_arena(plan, parse_limit(work.options.arena), work.target)
+    return replace(work, plan=plan, rewritten=None)
 
 
 def _bundle(work):
@@ -161,8 +193,8 @@ def _other_variants(work):
     """(plan, schedule) for the narrower CPUs that a target with variants also serves."""
     out = []
     for target in options_target(work.options).variants[1:]:
-        schedule = decide(work.program, target, work.options.connect, work.options.winograd,
-                          unfold=True)
+        schedule = replace(_decided(work, target), math=work.schedule.math,
+                           optimize=work.schedule.optimize)
         program = apply_rewrites(work.program, schedule.rewrites)
         faults = check_schedule(program, schedule, target)
         if faults:
@@ -186,6 +218,8 @@ STAGES = (
     Stage("graph", "operators, shapes, constants", _graph, lambda w: str(w.graph)),
     Stage("program", "tensor expressions", _program, lambda w: str(w.program),
           lambda w: check_program(w.program)),
+    Stage("integers", "products of quantised tensors as integer sums", _integers,
+          lambda w: str(w.program), lambda w: check_program(w.program)),
     Stage("fold", "constants folded, equal computes merged", _fold, lambda w: str(w.program),
           lambda w: check_program(w.program)),
     Stage("inline", "moves become index expressions", _inline, lambda w: str(w.program),
@@ -207,6 +241,12 @@ def run_pipeline(options):
     """
     if options.stop_after not in STAGE_NAMES:
         raise AotcError(f"no stage {options.stop_after!r}; stages: {', '.join(STAGE_NAMES)}")
+    for name, values in DECISIONS.items():
+        given = getattr(options, name)
+        if values is not None and given not in values and not isinstance(given, tuple):
+            raise AotcError(f"{name} {given!r}: choose one of " + ", ".join(
+                repr(v) for v in values if v is not None))
+    parse_limit(options.arena)  # says what is wrong with it before any work is done
     target = options_target(options)
     work = Work(options, target.variants[0] if target.variants else target)
     for number, stage in enumerate(STAGES, 1):

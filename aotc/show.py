@@ -8,6 +8,7 @@ import numpy as np
 from aotc.ir.expr import Expr, show
 from aotc.pipeline import STAGES, Options, run_pipeline
 from aotc.sched.explain import explain
+from aotc.sched.layouts import layout_report, report_lines
 from aotc.sched.summary import summarise
 
 # Which value of Work a stage's JSON shows.
@@ -16,17 +17,23 @@ _VALUE = {"graph": "graph", "program": "program", "fold": "program", "inline": "
 
 
 def show_stage(model, stage, target="native", dims=None, as_json=False, progress=None,
-               connect="", machine=None):
+               **decisions):
     """Text (or JSON text) of the value after ``stage``; ``kernels`` says what every group became
-    and why, ``source`` is the C of the bundle's kernel files.  Raises what the compiler raises."""
-    stop = {"source": "bundle", "kernels": "schedule"}.get(stage, stage)
+    and why, ``layouts`` how every tensor in memory is stored, why, and what that costs, ``source``
+    is the C of the bundle's kernel files.  decisions: as ``aotc.compile``'s.  Raises what the
+    compiler raises."""
+    stop = {"source": "bundle", "kernels": "schedule", "layouts": "schedule"}.get(stage, stage)
     work = run_pipeline(Options(model, target=target, dims=dims, stop_after=stop,
-                                progress=progress, connect=connect, machine=machine))
+                                progress=progress, **decisions))
     if stage == "kernels":
         rows = explain(work.program, work.schedule, work.target)
         return json.dumps(dict(rows), indent=1) if as_json else "\n".join(
             "\n".join([f"{name}: {lines[0]}"] + [f"    {x}" for x in lines[1:]])
             for name, lines in rows)
+    if stage == "layouts":
+        report = layout_report(work.program, work.schedule, work.target)
+        data = {**plain(report), "totals": report.totals()}
+        return json.dumps(data, indent=1) if as_json else "\n".join(report_lines(report))
     if stage == "source":
         files = {n: t.decode() for n, t in sorted(work.bundle.files.items()) if "_kernels" in n}
         return json.dumps(files, indent=1) if as_json else "\n".join(

@@ -1,5 +1,6 @@
 /* aotc_vmath.h: exp, log, erf, tanh, sin, cos and others on the vectors of aotc_vec.h, which
- * includes this file.  Branch-free polynomials on vectors; libm where a vector is one float. */
+ * includes this file.  Branch-free polynomials on vectors; libm where a vector is one float, and
+ * lane by lane where AOTC_EXACT_MATH is defined. */
 #ifndef AOTC_VMATH_H
 #define AOTC_VMATH_H
 
@@ -15,6 +16,14 @@
         return aotc_load(t);                      \
     }
 
+#ifdef AOTC_EXACT_MATH
+AOTC_LANEWISE(aotc_vexp, expf)
+AOTC_LANEWISE(aotc_vlog, logf)
+AOTC_LANEWISE(aotc_verf, erff)
+AOTC_LANEWISE(aotc_vtanh, tanhf)
+AOTC_LANEWISE(aotc_vsin, sinf)
+AOTC_LANEWISE(aotc_vcos, cosf)
+#else
 AOTC_INLINE aotc_vf aotc_to_float(aotc_vm i)
 {
     return __builtin_convertvector(i, aotc_vf);
@@ -171,6 +180,7 @@ AOTC_INLINE aotc_vf aotc_vcos(aotc_vf x)
 {
     return aotc_any_large(x) ? aotc_vcos_libm(x) : aotc_sincos(x, 1);
 }
+#endif /* AOTC_EXACT_MATH */
 
 AOTC_LANEWISE(aotc_vfloor, floorf)
 AOTC_LANEWISE(aotc_vceil, ceilf)

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 from te_programs import random_feeds
 from te_random import random_program
+from test_decisions import model as two_convolutions
 
 import aotc.nodes as nodes
 from aotc.cli import main
@@ -64,3 +65,23 @@ def test_promoted_programs_compute_the_same(seed):
     for name, array in want.items():
         assert got[name].dtype == (np.float64 if array.dtype == np.float32 else array.dtype)
         np.testing.assert_allclose(got[name], array, rtol=1e-3, atol=1e-3)
+
+
+def test_winograd_forms_and_recorded_inputs_are_judged_too(tmp_path):
+    path = tmp_path / "two.onnx"
+    save(two_convolutions(), path)
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 32, 24, 24), np.float32))
+    lines = []
+    found = nodes.verify_nodes(path, report=lines.append, winograd=4, runs=2)
+    assert len(found) == 2 * len(nodes.verify_nodes(path, report=lines.append, winograd=4,
+                                                    inputs=tmp_path / "x.npz"))
+    assert all(f.ok for f in found) and "within their bounds" in lines[0]
+
+
+@pytest.mark.parametrize("option", [["--out", "b"], ["--vlen", "128"], ["--simulate"]])
+def test_what_cannot_be_judged_is_wrong_usage(option, tmp_path, capsys):
+    path = tmp_path / "two.onnx"
+    save(two_convolutions(), path)
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", str(path), "--per-node", *option])
+    assert stop.value.code == 2 and option[0] in capsys.readouterr().err

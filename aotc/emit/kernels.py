@@ -1,8 +1,10 @@
 """Plan -> C text of its kernels: one function per Kernel, micro-kernels in a file of their own."""
 
 from aotc.emit.cexpr import c_index, c_int
-from aotc.emit.contracts import contract_lines, ukernel_name
+from aotc.emit.contracts import ukernel_name
 from aotc.emit.dialect import Dialect, environment
+from aotc.emit.dots import HEADER, SIGNATURE, is_dots, product_lines, uses_narrow
+from aotc.emit.library import call_lines, library_files, library_header
 from aotc.emit.locals import with_safe_names
 from aotc.emit.names import c_comment, prefix
 from aotc.emit.nests import indent, nest_lines
@@ -10,7 +12,7 @@ from aotc.emit.unrolled import unrolled_lines
 from aotc.emit.values import Names
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import walk
-from aotc.ir.plan import Contract, Nest, Unrolled
+from aotc.ir.plan import Call, Contract, Nest, Unrolled
 from aotc.ir.simplify import upper
 
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
@@ -21,7 +23,7 @@ def render_kernels(plan, target):
     name = prefix(plan.name)
     dialect = Dialect(target.folder, target.lanes)
     functions = [_kernel(plan, k, i, name, dialect) for i, k in enumerate(plan.kernels)]
-    files = {}
+    files = library_files(plan, name, _banner(name, "library kernels."))
     ukernels = _ukernels(plan, dialect)
     if ukernels:
         files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
@@ -58,10 +60,15 @@ def _requires(target):
 
 def _preamble(name, target, dialect, ukernels, plan, body):
     lines = [_banner(name, f"kernels for {target.name}."), _requires(target),
+             "#define AOTC_EXACT_MATH\n" if plan.math == "exact" else "",
              f"{dialect.defines}#include \"{name}_internal.h\"\n",
              "#include \"aotc_num.h\"\n", f"#include \"{dialect.header}\"\n"]
+    if uses_narrow(body):
+        lines.append(f"#include \"{HEADER}\"\n")
     if ukernels:
         lines.append(f"#include \"{name}_ukernels.h\"\n")
+    if any(isinstance(s, Call) for k in plan.kernels for s in k.stages):
+        lines.append(f"#include \"{library_header(name)}\"\n")
     # compilers warn of a constant that a file does not use
     zeros = _zero_row(plan) if "aotc_zeros" in body else 0
     if zeros:
@@ -103,8 +110,8 @@ def _has_checked(plan):
 def _zero_row(plan):
     """Floats a guarded row may read: the longest k of any guarded row operand."""
     return max((upper(s.k.axis.extent) for k in plan.kernels for s in k.stages
-                if isinstance(s, Contract) and s.a.mode == "rows" and s.a.guard is not None),
-               default=0)
+                if isinstance(s, Contract) and s.a.mode == "rows" and s.a.guard is not None
+                and not s.a.pad), default=0)
 
 
 # ---------------------------------------------------------------- micro-kernels
@@ -115,7 +122,7 @@ def _ukernels(plan, dialect):
         for s in k.stages:
             if isinstance(s, Contract):
                 name, params = ukernel_name(s, dialect)
-                found[name] = (s.template, params)
+                found[name] = (s.template, params, is_dots(s))
     return dict(sorted(found.items()))
 
 
@@ -128,7 +135,8 @@ def _ukernel_header(name, dialect, ukernels):
     lines = [_banner(name, "micro-kernels."), f"#ifndef {guard}\n#define {guard}\n\n"
              "#include <stdint.h>\n\n"]
     signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
-    lines += [f"void {name}_{u}{signature}" for u in ukernels]
+    lines += [f"void {name}_{u}{SIGNATURE if dots else signature}"
+              for u, (_, _, dots) in ukernels.items()]
     return "".join(lines) + "\n#endif\n"
 
 
@@ -136,9 +144,11 @@ def _ukernel_file(name, target, dialect, ukernels):
     env = environment(target.folder)
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.defines}#include \"{dialect.header}\"\n"
+            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n"
+               if any(dots for _, _, dots in ukernels.values()) else "")
             + f"#include \"{name}_ukernels.h\"\n\n")
     bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
-              for u, (template, params) in ukernels.items()]
+              for u, (template, params, _) in ukernels.items()]
     return head + "\n".join(bodies)
 
 
@@ -162,7 +172,7 @@ def _kernel(plan, kernel, number, name, dialect):
     return text.replace("CHECKED(", f"aotc_checked(f, {c_int(number)}, ")
 
 
-_LINES = {Nest: nest_lines, Contract: contract_lines, Unrolled: unrolled_lines}
+_LINES = {Nest: nest_lines, Contract: product_lines, Unrolled: unrolled_lines, Call: call_lines}
 
 
 def _stage_note(stage):
@@ -170,7 +180,8 @@ def _stage_note(stage):
         rows = ", ".join(r.axis.name for r in stage.m) or "one row"
         return f"{stage.row}: rows {rows}, lanes {stage.n.axis.name}, sum over " + ", ".join(
             r.axis.name for r in stage.taps + (stage.k,))
-    return f"{stage.row}" + (f": lanes {stage.vector}" if stage.vector else "")
+    vector = getattr(stage, "vector", "")
+    return stage.row + (f": lanes {vector}" if vector else "")
 
 
 def _function(kernel, name, pointers, body):

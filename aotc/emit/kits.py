@@ -10,7 +10,8 @@ class Kit:
     headers: patterns of the runtime's headers.  host: the file that checks, lays out and calls.
     compiler: of the kernels.  reserved: bytes at the start of the arena that are no slot.
     longest_string: bytes of the longest string literal.  profile: it can count costs.
-    test: what the test program is told about the bundle (a macro)."""
+    test: what the test program is told about the bundle (a macro).  small: the compiler's flags for
+    kernels where size counts; they follow and override the level of the other files."""
 
     folders: tuple
     templates: dict
@@ -22,6 +23,7 @@ class Kit:
     reserved: int = 0
     longest_string: int = 4000
     profile: bool = True
+    small: tuple = ("-Os",)
 
 
 _COMMON = {"model.h.j2": "{}.h", "internal.h.j2": "{}_internal.h", "Makefile.j2": "Makefile",
@@ -34,5 +36,5 @@ KITS = {
     "simt": Kit(("cuda/bundle", "bundle"), {**_COMMON, "model.cu.j2": "{}.cu"},
                 {"aotc_weights.c": "{}_weights.c"},
                 ("aotc_rt.h", "aotc_index.h", "aotc_num.h", "cuda/*.h"), "{}.cu", "nvcc",
-                "ON_DEVICE", 64, 1 << 16, False),
+                "ON_DEVICE", 64, 1 << 16, False, ()),
 }

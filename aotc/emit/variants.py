@@ -9,6 +9,7 @@ from aotc.emit.cexpr import c_index
 from aotc.emit.describe import kernel_order, kernels
 from aotc.emit import kernels as c_kernels
 from aotc.emit import simt
+from aotc.emit.kits import KITS
 from aotc.ir.simplify import simplify
 from aotc.target import get_target
 
@@ -32,13 +33,18 @@ class Variant:
         """What the templates and the manifest say about it."""
         plan, target = self.plan, self.target
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
-                "cflags": target.cflags, "cpu_flags": target.cpu_flags,
+                "cflags": kernel_flags(plan, target), "cpu_flags": target.cpu_flags,
                 "needs": ", ".join(target.cpu_flags) or target.name,
                 "schedule_hash": self.schedule.hash, "kernels": kernels(plan),
                 "slots": [c_index(simplify(s)) for s in plan.slots],
                 "slab_bytes": plan.slab_bytes,
                 "kernel_files": sorted((f for f in self.files if f.endswith((".c", ".cu"))),
                                        key=kernel_order)}
+
+
+def kernel_flags(plan, target):
+    """The C compiler's flags for the kernels of a plan."""
+    return target.cflags + (KITS[target.emitter].small if plan.optimize == "size" else ())
 
 
 def variants(name, plans, kernel_files=None):

@@ -5,7 +5,7 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
 
     plan    = Plan(name, target, syms, checks, places, slots, kernels, weights)
     kernel  = Kernel(name, title, origin, tiles, let, scratch, stages)
-    stage   = Nest | Contract | Unrolled
+    stage   = Nest | Contract | Unrolled | Call
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
@@ -141,6 +141,7 @@ class Operand:
     element, k-step ``stride`` elements.  mode ``direct`` (B): ``buffer[offset + k*stride + n]``.
     mode ``packed`` (A or B): ``value`` is evaluated into scratch ``buffer`` first.
     ``tap`` is the panel's step from one tap to the next (direct B: an expression in the taps).
+    ``pad`` (8-bit rows): a row in scratch, filled with ``value``, that is read instead of zeros.
     """
 
     mode: str
@@ -150,6 +151,7 @@ class Operand:
     guard: object = None
     value: object = None
     tap: object = None
+    pad: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class Contract:
 
     outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
     taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
+    dtypes: of A, B and the sums.
     """
 
     row: str
@@ -175,6 +178,7 @@ class Contract:
     acc: Expr
     puts: tuple
     note: str = ""
+    dtypes: tuple = ("f32", "f32", "f32")
 
     def lines(self):
         out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}"]
@@ -184,6 +188,27 @@ class Contract:
         for name, x in (("A", self.a), ("B", self.b)):
             out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
         return out + [str(p) for p in self.puts]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One item of a library kernel (``ir/library.py``).  dtype: of its first tensor; ``operands``:
+    (buffer, element offset of the item) in the order of its C arguments; ``numbers``: extents and
+    attributes, which follow."""
+
+    kernel: str
+    dtype: str
+    operands: tuple
+    numbers: tuple
+    puts: tuple = ()
+
+    @property
+    def row(self):
+        return f"library {self.kernel}"
+
+    def lines(self):
+        parts = [f"{b} + {show(o)}" for b, o in self.operands] + [show(e) for e in self.numbers]
+        return [f"call {self.kernel}_{self.dtype}({', '.join(parts)})"]
 
 
 @dataclass(frozen=True)
@@ -235,7 +260,8 @@ class Kernel:
 class Plan:
     """Everything the emitter needs.  ``slots``: byte sizes of the arena's slots (expressions in
     the symbols; one slot with fixed offsets when all shapes are static).  ``kernels`` are in call
-    order.  ``weights`` is the image: (place name, numpy array in physical order) pairs."""
+    order.  ``weights`` is the image: (place name, numpy array in physical order) pairs.  ``math``
+    and ``optimize`` are the Schedule's."""
 
     name: str
     target: str
@@ -245,6 +271,8 @@ class Plan:
     slots: tuple
     kernels: tuple
     weights: tuple = field(default=(), hash=False, repr=False)
+    math: str = "fast"
+    optimize: str = "speed"
 
     def place(self, name):
         for p in self.places:

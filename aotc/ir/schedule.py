@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field, replace
 from aotc.errors import ScheduleError
 
 LEVELS = ("register", "L1", "L2")
+MATH = ("fast", "exact")
+OPTIMIZE = ("speed", "size")
 VERSION = 1
 
 
@@ -65,7 +67,9 @@ class Slot:
 class Schedule:
     """``layouts``: stored buffer or weight -> tuple of layout primitives as JSON values (see
     layout.py; missing = row-major).  ``buffers``: temp -> Slot.  ``rewrites``: (rule, compute,
-    parameters) applied to the Program in order before the groups are read."""
+    parameters) applied to the Program in order before the groups are read.  ``math``: "exact" calls
+    libm where "fast" has polynomials of its own; ``optimize``: what the C compiler is asked for,
+    "speed" or "size"; JSON holds either only where it differs from the default."""
 
     target: str
     groups: tuple
@@ -73,11 +77,16 @@ class Schedule:
     buffers: dict = field(default_factory=dict, hash=False)
     rewrites: tuple = field(default=(), hash=False)
     version: int = VERSION
+    math: str = MATH[0]
+    optimize: str = OPTIMIZE[0]
 
     def to_json(self):
         """Plain JSON text, stable to the byte."""
         data = asdict(self)
         data["groups"] = [_drop_empty(g) for g in data["groups"]]
+        for key, values in _CHOICES.items():
+            if data[key] == values[0]:
+                del data[key]
         return json.dumps(data, indent=1, sort_keys=False) + "\n"
 
     @staticmethod
@@ -115,7 +124,9 @@ _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "c
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str}
 _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
-         "version": int, "summary": dict}  # summary: for readers, means nothing here
+         "version": int, "math": str, "optimize": str,
+         "summary": dict}  # summary: for readers, means nothing here
+_CHOICES = {"math": MATH, "optimize": OPTIMIZE}
 
 
 def _read(data):
@@ -131,6 +142,8 @@ def _read(data):
             faults += _faulty_keys(f"buffers[{name}]", s, {"slot": int, "offset": int}, ("slot",))
         for field, kind in (("layouts", list), ("rewrites", list)):
             faults += _faulty_items(field, data.get(field, []), kind)
+        faults += [f"schedule.{k}: {data[k]!r}; choose one of {', '.join(v)}"
+                   for k, v in _CHOICES.items() if data.get(k, v[0]) not in v]
         if data.get("version", VERSION) != VERSION:
             faults.append(f"schedule: version {data['version']}, this aotc reads {VERSION}")
     if faults:
@@ -139,7 +152,8 @@ def _read(data):
     return Schedule(data["target"], groups,
                     {k: _frozen(v) for k, v in data.get("layouts", {}).items()},
                     {k: Slot(**v) for k, v in data.get("buffers", {}).items()},
-                    tuple(_frozen(v) for v in data.get("rewrites", [])))
+                    tuple(_frozen(v) for v in data.get("rewrites", [])),
+                    **{k: data[k] for k in _CHOICES if k in data})
 
 
 def _frozen(v):

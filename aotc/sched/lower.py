@@ -13,9 +13,11 @@ from aotc.ir.simplify import simplify
 from aotc.sched.allocate import physical_elements, slot_sizes
 from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.check import check_schedule
+from aotc.sched.lower_call import lower_call
 from aotc.sched.lower_contract import lower_contract
+from aotc.sched.lower_dot import lower_dot
 from aotc.sched.lower_nest import lower_nest
-from aotc.sched.stages import group_stages
+from aotc.sched.stages import find_call, group_stages
 from aotc.sched.tilegraph import best_fit, best_fit_places
 from aotc.sched.unroll import data_loads, lower_unrolled
 from aotc.sched.work import group_bytes, group_flops
@@ -91,7 +93,8 @@ def lower(program, schedule, target):
     for name, slot in schedule.buffers.items():
         places.append(_place(program, schedule, name, "arena", slot.offset, slot.slot))
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
-                slot_sizes(program, schedule), kernels, tuple(weights))
+                slot_sizes(program, schedule), kernels, tuple(weights), schedule.math,
+                schedule.optimize)
 
 
 def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
@@ -102,6 +105,9 @@ def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
 
 def lower_group(program, schedule, target, group, number):
     """One group as one Kernel: the tile decode, scratch, and its stages in order."""
+    call = find_call(program, group)
+    if call is not None:
+        return lower_call(program, schedule, target, group, call, number)
     stages = group_stages(program, group)
     anchor = next(s for s in stages if group.anchor in s.computes)
     tile = tile_anchor(anchor, group)
@@ -116,6 +122,8 @@ def lower_group(program, schedule, target, group, number):
         box = boxes[s.name]
         if row.category == "contraction":
             lowered.append(lower_contract(ctx, s, row, box))
+        elif row.category == "dot":
+            lowered.append(lower_dot(ctx, s, row, box))
         elif row.category == "transform":
             lowered.append(lower_unrolled(ctx, s, row, box))
         else:

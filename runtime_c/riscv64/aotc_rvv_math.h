@@ -1,5 +1,6 @@
 /* aotc_rvv_math.h: functions on vectors of AOTC_GROUP registers; aotc_rvv.h includes this file once
- * for each group, so it has no include guard.  Accuracy is that of aotc_vmath.h. */
+ * for each group, so it has no include guard.  Accuracy is that of aotc_vmath.h,
+ * and with AOTC_EXACT_MATH that of libm. */
 
 #define AOTC_PASTE_(a, b) a##b
 #define AOTC_PASTE(a, b) AOTC_PASTE_(a, b)
@@ -79,6 +80,34 @@ AOTC_RVV float AOTC_M(aotc_hmin)(AOTC_F v)
     return __riscv_vfirst(__riscv_vmfne(v, v, AOTC_ALL()), AOTC_ALL()) < 0 ? m : NAN;
 }
 
+/* ------------------------------------------------------------------ lane by lane through libm */
+
+/* The results enter at one end while the arguments leave at the other. */
+#define AOTC_LANEWISE_RVV(name, call)                              \
+    AOTC_RVV AOTC_F AOTC_M(name)(AOTC_F x, size_t vl)              \
+    {                                                              \
+        for (size_t l = 0; l < vl; ++l)                            \
+            x = __riscv_vfslide1down(x, call(__riscv_vfmv_f(x)), vl); \
+        return x;                                                  \
+    }
+
+AOTC_RVV AOTC_F AOTC_M(aotc_pow)(AOTC_F a, AOTC_F b, size_t vl)
+{
+    for (size_t l = 0; l < vl; ++l) {
+        a = __riscv_vfslide1down(a, powf(__riscv_vfmv_f(a), __riscv_vfmv_f(b)), vl);
+        b = __riscv_vfslide1down(b, 0.0f, vl);
+    }
+    return a;
+}
+
+#ifdef AOTC_EXACT_MATH
+AOTC_LANEWISE_RVV(aotc_exp, expf)
+AOTC_LANEWISE_RVV(aotc_log, logf)
+AOTC_LANEWISE_RVV(aotc_erf, erff)
+AOTC_LANEWISE_RVV(aotc_tanh, tanhf)
+AOTC_LANEWISE_RVV(aotc_sin, sinf)
+AOTC_LANEWISE_RVV(aotc_cos, cosf)
+#else
 /* ------------------------------------------------------------------ polynomials */
 
 /* p*x + c: one step of Horner's rule. */
@@ -176,29 +205,6 @@ AOTC_RVV AOTC_F AOTC_M(aotc_tanh)(AOTC_F x0, size_t vl)
     return __riscv_vfdiv(__riscv_vfmul(x, p, vl), q, vl);
 }
 
-/* ------------------------------------------------------------------ lane by lane through libm */
-
-/* The results enter at one end while the arguments leave at the other. */
-#define AOTC_LANEWISE_RVV(name, call)                              \
-    AOTC_RVV AOTC_F AOTC_M(name)(AOTC_F x, size_t vl)              \
-    {                                                              \
-        for (size_t l = 0; l < vl; ++l)                            \
-            x = __riscv_vfslide1down(x, call(__riscv_vfmv_f(x)), vl); \
-        return x;                                                  \
-    }
-
-AOTC_LANEWISE_RVV(aotc_sin_libm, sinf)
-AOTC_LANEWISE_RVV(aotc_cos_libm, cosf)
-
-AOTC_RVV AOTC_F AOTC_M(aotc_pow)(AOTC_F a, AOTC_F b, size_t vl)
-{
-    for (size_t l = 0; l < vl; ++l) {
-        a = __riscv_vfslide1down(a, powf(__riscv_vfmv_f(a), __riscv_vfmv_f(b)), vl);
-        b = __riscv_vfslide1down(b, 0.0f, vl);
-    }
-    return a;
-}
-
 /* ------------------------------------------------------------------ sine and cosine */
 
 /* sin(x + quarter*pi/2) by octant reduction for |x| <= 8192, absolute error below 1e-6. */
@@ -223,6 +229,9 @@ AOTC_RVV AOTC_F AOTC_M(aotc_sincos)(AOTC_F x, int quarter, size_t vl)
                           __riscv_vmsne(__riscv_vand(i, 2, vl), 0, vl), vl);
 }
 
+AOTC_LANEWISE_RVV(aotc_sin_libm, sinf)
+AOTC_LANEWISE_RVV(aotc_cos_libm, cosf)
+
 AOTC_RVV int AOTC_M(aotc_any_large)(AOTC_F x, size_t vl)
 {
     const AOTC_MASK small = __riscv_vmfle(__riscv_vfabs(x, vl), 8192.0f, vl);
@@ -240,6 +249,7 @@ AOTC_RVV AOTC_F AOTC_M(aotc_cos)(AOTC_F x, size_t vl)
     return AOTC_M(aotc_any_large)(x, vl) ? AOTC_M(aotc_cos_libm)(x, vl)
                                          : AOTC_M(aotc_sincos)(x, 1, vl);
 }
+#endif /* AOTC_EXACT_MATH */
 
 /* ------------------------------------------------------------------ rounding to integers */
 

@@ -13,6 +13,7 @@ from aotc.target import get_target
 
 TARGET = get_target("riscv64")
 INTRINSIC = {"sqrt": "__riscv_vfsqrt", "abs": "__riscv_vfabs"}
+EXACT = dict.fromkeys(UNARY, (2.4e-7, 1.5e-45))  # two units in the last place
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
 BINARY = ("max", "min", "pow")
 COUNT = every_kind().size - 3  # the last step of every loop is ragged
@@ -61,14 +62,16 @@ _ACROSS = """static void across{group}(void)
 """
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
+@pytest.fixture(scope="module", params=["", "#define AOTC_EXACT_MATH\n"],
+                ids=["fast", "exact"])
+def program(request, tmp_path_factory):
+    """(the functions in a program, their bounds)."""
     cross = TARGET.cross
     compiler = next(filter(shutil.which, cross.cc), None)
     if compiler is None or not shutil.which(cross.emulator[0]):
         pytest.skip(f"needs {', '.join(cross.packages)} (Debian)")
     folder = tmp_path_factory.mktemp("rvv")
-    text, calls = _HEAD, []
+    text, calls = request.param + _HEAD, []
     for group in (1, 2, 4):
         for f in UNARY + BINARY:
             args = "a, b, vl" if f in BINARY else "a, vl"
@@ -85,7 +88,7 @@ def program(tmp_path_factory):
     subprocess.run([compiler, *cross.cflags, *TARGET.cflags, "-std=c11", "-O2", "-Wall", "-Wextra",
                     "-Werror", f"-I{runtime_c()}", f"-I{runtime_c() / 'riscv64'}", "math.c", "-o",
                     "math", *cross.ldflags, "-lm"], cwd=folder, check=True)
-    return folder / "math"
+    return folder / "math", EXACT if request.param else BOUNDS
 
 
 def inputs():
@@ -98,6 +101,7 @@ def inputs():
 
 @pytest.mark.parametrize("vlen", TARGET.cross.vlens)
 def test_functions_at_every_length(program, vlen):
+    program, bounds = program
     x, y = inputs()
     command = [a.format(vlen=vlen) for a in TARGET.cross.emulator]
     done = subprocess.run([*command, str(program)], input=x.tobytes() + y.tobytes(),
@@ -108,7 +112,7 @@ def test_functions_at_every_length(program, vlen):
     for group, part in zip((1, 2, 4), data.reshape(3, size), strict=True):
         values, folds = part[:-79 * 3].reshape(-1, COUNT), part[-79 * 3:].reshape(79, 3)
         for name, got in zip(UNARY, values):
-            _unary(f"{name}_m{group}", name, got)
+            _unary(f"{name}_m{group}", name, got, *bounds[name])
         _binary(group, x, y, dict(zip(BINARY, values[len(UNARY):])))
         for n, (total, high, low) in enumerate(folds, 1):
             row = y[n:2 * n]
@@ -117,9 +121,8 @@ def test_functions_at_every_length(program, vlen):
             np.testing.assert_array_equal((high, low), (row.max(), row.min()))
 
 
-def _unary(title, name, got):
+def _unary(title, name, got, rel, absolute):
     want = exact(name)[:COUNT]
-    rel, absolute = BOUNDS[name]
     with np.errstate(all="ignore"):
         rounded = want.astype(np.float32)
         near = np.abs(got.astype(np.float64) - want) <= rel * np.abs(want) + absolute
