@@ -1,6 +1,6 @@
 """aotc: an ONNX model becomes readable, self-contained C.  See ``compile`` and ``load``."""
 
-from aotc.api import CompiledBundle, compile, load
+from aotc.api import CompiledBundle, compile, load, tune
 from aotc.errors import (
                          AotcError,
                          FaultError,
@@ -12,4 +12,5 @@ from aotc.errors import (
 
 __version__ = "0.1.0"
 __all__ = ["AotcError", "CompiledBundle", "FaultError", "ModelError", "ScheduleError",
-           "ToolchainError", "UnsupportedError", "compile", "load", "__version__"]
+           "ToolchainError", "UnsupportedError", "compile", "load", "tune",
+           "__version__"]

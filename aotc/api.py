@@ -71,6 +71,36 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
     return CompiledBundle(Path(out), work.seconds)
 
 
+def tune(model, out=None, budget=120.0, target="native", dims=None, records=None, seed=0,
+         threads=1, plot=None, progress=None, **decisions):
+    """Search a faster Schedule of a model by building and measuring candidates on this machine.
+    Returns an ``aotc.tuner.session.Tuned``: its ``schedule`` is for ``compile(schedule=...)``.
+
+    model: as for ``compile``.  out: path for the Schedule's JSON.
+    budget: seconds to compile and search; the check of the whole model at the end comes on top.
+    records: path of a file of measurements, read first and appended to, so that a later run goes
+        on where this one ended, also if it was killed.
+    threads: workers that kernels are measured with.  plot: path for a picture (SVG) of the search.
+    progress: called with a line of text now and then.
+    decisions: as ``compile``'s (winograd, connect, math, ..): what the search starts from.
+
+    The Schedule found is never slower than the untuned one as measured in turns: else it is the
+    untuned one.  Raises UnsupportedError for a target that this machine does not run, AotcError for
+    a records file that is none, and what compiling raises.
+    """
+    from aotc.pipeline import Options
+    from aotc.tuner.plot import plot as picture
+    from aotc.tuner.session import tune as run
+    found = run(model, Options(model, None, target, None, dims, **decisions), budget, records,
+                seed, threads, progress=progress)
+    if out is not None:
+        Path(out).write_text(found.schedule.to_json())
+    if plot is not None:
+        name = Path(model).name if isinstance(model, (str, Path)) else "model"
+        Path(plot).write_text(picture(found, name))
+    return found
+
+
 def print_ranges(ranges, stream=None):
     """One line for every dynamic dimension whose range the user did not give."""
     for r in ranges:

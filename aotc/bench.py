@@ -12,12 +12,13 @@ import numpy as np
 
 from aotc.api import load
 from aotc.errors import AotcError
-from aotc.peers import open_peer
+from aotc.peers import check_peer, open_peer
 from aotc.pipeline import Options, run_pipeline
 from aotc.probe import MEMORY_BYTES, peak_functions
 from aotc.runtime.build import build
 from aotc.samples import EXTENT_CAP, extents, random_inputs
 from aotc.target import get_target
+from aotc.verify import compare as compare_arrays
 
 ROUNDS = 5  # every system runs once per round, so a change of the machine's load meets all
 WARM_UP = 3
@@ -25,12 +26,14 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one system in milliseconds per call; ``calls`` that were measured."""
+    """Times of one system in milliseconds per call; ``calls`` that were measured.  ``fault``: ""
+    or why the system does not count (it lacks, refuses or miscomputes the model): then no times."""
 
     name: str
     median_ms: float
     min_ms: float
     calls: int
+    fault: str = ""
 
 
 def pin(threads):
@@ -65,42 +68,44 @@ def interleave(calls, seconds, rounds=ROUNDS):
 
 
 def bench(path, threads=1, compare=(), target="native", dims=None, seconds=3.0, progress=None,
-          build_progress=None, winograd="auto"):
+          build_progress=None, **decisions):
     """Time a model (compiled into a temporary bundle) or a bundle's folder, and peers.
 
-    compare: names from ``aotc.peers.PEERS``; they need the .onnx file.
+    compare: names from ``aotc.peers.PEERS``; they need the .onnx file.  One that is not installed,
+    refuses the model or computes something else has a fault in its Timing and no times.
     Dynamic dimensions take the middle of their (capped) range, inputs are random.
+    decisions: as ``aotc.compile``'s (``aotc.pipeline.DECISIONS``).
     Returns a list of Timing, aotc first.  Raises AotcError and what compiling raises.
     """
     path = Path(path)
+    for name in compare:
+        check_peer(name)
     if path.is_dir():
         if compare:
             raise AotcError("bench: peers need the model; give the .onnx file instead of the "
                             "bundle's folder")
-        return _timings({"aotc": lambda: _bound_folder(path, threads)}, threads, seconds)
+        return _timings(lambda: _bound_folder(path, threads), threads, seconds)
     with tempfile.TemporaryDirectory(prefix="aotc-bench-") as scratch:
         return measure(path, Path(scratch) / "bundle", None, threads, compare, target, seconds,
-                       dims, progress, build_progress, winograd)
+                       dims, progress, build_progress, **decisions)
 
 
 def measure(path, out, feeds, threads, compare, target, seconds, dims=None, progress=None,
-            build_progress=None, winograd="auto"):
+            build_progress=None, **decisions):
     """Compile a model into ``out``, build it, and time it and its peers on ``feeds`` (arrays by
     input name; None: random ones).  The compiler has finished before anything is pinned or
     timed.  Returns a list of Timing, aotc first."""
     work = run_pipeline(Options(path, out, target, Path(path).stem, dims, progress=progress,
-                                winograd=winograd))
+                                **decisions))
     build(work.path, progress=build_progress)
     if feeds is None:
         feeds = random_inputs(work.program, extents(work.program)[0])
-    opens = {"aotc": lambda: load(out, threads=threads).bind(feeds)}
-    for name in compare:
-        opens[name] = lambda name=name: _bound_peer(name, path, threads, feeds)
-    return _timings(opens, threads, seconds)
+    peers = {name: lambda name=name: _bound_peer(name, path, threads, feeds) for name in compare}
+    return _timings(lambda: load(out, threads=threads).bind(feeds), threads, seconds, peers)
 
 
 def _bound_peer(name, path, threads, feeds):
-    run = open_peer(name, path, threads)
+    run = open_peer(name, path, threads, feeds)
     return lambda: run(feeds)
 
 
@@ -149,7 +154,7 @@ class Profile:
 
 
 def profile(path, threads=1, target="native", dims=None, seconds=3.0, progress=None,
-            build_progress=None, winograd="auto"):
+            build_progress=None, **decisions):
     """The Profile of a model (compiled into a temporary bundle that counts), or of the folder of a
     bundle compiled with ``--profile``.  Raises AotcError and what compiling raises."""
     path = Path(path)
@@ -158,7 +163,7 @@ def profile(path, threads=1, target="native", dims=None, seconds=3.0, progress=N
         if not path.is_dir():
             folder = Path(scratch) / "bundle"
             work = run_pipeline(Options(path, folder, target, path.stem, dims, progress=progress,
-                                        profile=True, winograd=winograd))
+                                        profile=True, **decisions))
             feeds = random_inputs(work.program, extents(work.program)[0])
         build(folder, progress=build_progress)
         before = pin(threads)
@@ -212,10 +217,38 @@ def _node_list(nodes):
     return ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
 
 
-def _timings(opens, threads, seconds):
-    """Open every system pinned, so that the threads they create inherit the CPUs."""
+def _timings(own, threads, seconds, peers=None):
+    """Timing of ``own()`` and of every peer; all are opened pinned, so that the threads they
+    create inherit the CPUs.  A peer that cannot be opened or computes something else has a fault
+    in place of times."""
     before = pin(threads)
     try:
-        return interleave({name: open_() for name, open_ in opens.items()}, seconds)
+        calls, faults = {"aotc": own()}, {}
+        for name, open_ in (peers or {}).items():
+            try:
+                calls[name] = open_()
+            except AotcError as err:
+                faults[name] = str(err)
+        faults.update(wrong_results(calls))
+        rows = interleave({n: c for n, c in calls.items() if n not in faults}, seconds)
     finally:
         os.sched_setaffinity(0, before)
+    return rows + [Timing(n, float("nan"), float("nan"), 0, why) for n, why in faults.items()]
+
+
+def wrong_results(calls):
+    """{name: what is wrong} of the systems whose outputs are not those of the reference: ONNX
+    Runtime, or aotc where that takes no part.  AotcError if aotc itself is wrong: its times would
+    mean nothing."""
+    judge = "onnxruntime" if "onnxruntime" in calls else "aotc"
+    wanted, faults = calls[judge](), {}
+    for name, call in calls.items():
+        matches = [compare_arrays(n, got, want) for (n, want), got in zip(
+            wanted.items(), call().values())]
+        bad = next((m for m in matches if not m.ok), None)
+        if bad is not None:
+            faults[name] = (f"wrong results: output {bad.output} " + (
+                bad.fault or f"is off by {bad.share:.1e} of its range from {judge}'s"))
+    if "aotc" in faults:
+        raise AotcError(f"bench: aotc has {faults['aotc']}")
+    return faults

@@ -167,6 +167,20 @@ def _show(args):
     print(text)
 
 
+def _tune(args):
+    from aotc.api import tune
+    found = tune(args.model, args.out, args.budget, args.target, args.dim, args.records, args.seed,
+                 args.threads, args.plot, progress_line, **_decisions(args))
+    progress_done()
+    before, after, sites = found.correlation
+    print(f"{args.out}: {found.untuned_ms:.3f} -> {found.tuned_ms:.3f} ms a call "
+          f"({found.tuned_ms / found.untuned_ms:.3f}), {found.trials} candidates measured, "
+          f"{len(found.changed)} groups changed")
+    if sites:
+        print(f"rank correlation of predicted and measured times in {sites} kinds of groups held "
+              f"back: {before:.2f} analytic, {after:.2f} corrected")
+
+
 def _targets(args):
     from aotc.target import TARGETS, get_target
     if args.probe is not None:
@@ -267,6 +281,7 @@ def _parser():
                      help=", ".join(_stages() + _VIEWS))
     _decision_arguments(sub)
     sub.add_argument("--json", action="store_true", help="as data")
+    _tune_arguments(command("tune", _tune, "search a faster schedule by measuring"))
     sub = command("targets", _targets, "list the targets")
     sub.add_argument("--probe", metavar="FILE", help="measure this machine into a machine file")
     return parser
@@ -321,6 +336,34 @@ def _decisions(args):
 
 def _form(text):
     return int(text) if text.isdigit() else text
+
+
+def _seconds(text):
+    """"120s", "120" or "2m" as seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|)", text)
+    if not match or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text}: write seconds (120s) or minutes (2m)")
+    return float(match[1]) * (60 if match[2] == "m" else 1)
+
+
+def _svg(text):
+    if not text.endswith(".svg"):
+        raise argparse.ArgumentTypeError(f"{text}: the picture is an SVG; write NAME.svg")
+    return text
+
+
+def _tune_arguments(sub):
+    _model_arguments(sub)
+    sub.add_argument("-o", "--out", metavar="SCHEDULE.json", required=True,
+                     help="where the schedule goes; compile takes it with --schedule")
+    sub.add_argument("--budget", type=_seconds, default=120.0, metavar="120s",
+                     help="time to search; the check of the whole model comes on top")
+    sub.add_argument("--records", metavar="FILE",
+                     help="measurements, read first and appended to: a later run goes on from them")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--threads", type=_threads, default=1, help="workers to measure with")
+    sub.add_argument("--plot", type=_svg, metavar="FILE.svg", help="a picture of the search")
+    _decision_arguments(sub)
 
 
 def _compile_arguments(sub):

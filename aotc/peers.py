@@ -1,4 +1,5 @@
-"""Other executors of ONNX models, behind one shape: ``open(path, threads) -> run(feeds) -> dict``.
+"""Other executors of ONNX models behind one shape: ``open(path, threads, feeds) -> run(feeds)``,
+which gives a dict of outputs; some need the shapes of what they will run on.
 
 They are references for ``aotc verify`` and opponents for ``aotc bench``; none is needed to
 compile.  Each import happens when its peer is asked for.
@@ -7,9 +8,10 @@ compile.  Each import happens when its peer is asked for.
 import importlib.util
 
 from aotc.errors import AotcError
+from aotc.peer_ncnn import open_ncnn
 
 
-def _onnxruntime(path, threads):
+def _onnxruntime(path, threads, feeds):
     import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -20,7 +22,7 @@ def _onnxruntime(path, threads):
     return lambda feeds: dict(zip(names, session.run(None, feeds)))
 
 
-def _openvino(path, threads):
+def _openvino(path, threads, feeds):
     import openvino
     core = openvino.Core()
     # its default precision on some CPUs is bfloat16, which is no opponent for f32
@@ -35,7 +37,7 @@ def _openvino(path, threads):
     return run
 
 
-def _reference(path, threads):
+def _reference(path, threads, feeds):
     import onnx
     from onnx.reference import ReferenceEvaluator
     model = onnx.load(str(path))
@@ -44,19 +46,35 @@ def _reference(path, threads):
     return lambda feeds: dict(zip(names, evaluator.run(None, feeds)))
 
 
-PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino}
+def _ncnn(path, threads, feeds):
+    import onnx
+    if feeds is None:
+        raise AotcError("its converter needs the inputs' shapes")
+    graph = onnx.load(str(path), load_external_data=False).graph
+    stored = {t.name for t in graph.initializer}
+    return open_ncnn(path, threads, feeds, [i.name for i in graph.input if i.name not in stored],
+                     [o.name for o in graph.output])
+
+
+PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino, "ncnn": _ncnn}
 REFERENCES = {"onnxruntime": _onnxruntime, "onnx": _reference}
 
 
-def open_peer(name, path, threads=1):
-    """``run(feeds) -> {output: array}`` of a peer; AotcError if unknown or not installed."""
+def check_peer(name):
+    """AotcError unless ``name`` is a peer's."""
     table = {**REFERENCES, **PEERS}
     if name not in table:
         raise AotcError(f"no peer {name!r}; known: {', '.join(table)}")
+
+
+def open_peer(name, path, threads=1, feeds=None):
+    """``run(feeds) -> {output: array}`` of a peer for inputs shaped like ``feeds`` (arrays by
+    name; None: any); AotcError if it is unknown, not installed or refuses the model."""
+    check_peer(name)
     if importlib.util.find_spec(name) is None:
         raise AotcError(f"peer {name} is not installed in this Python")
     try:
-        return table[name](path, threads)
+        return {**REFERENCES, **PEERS}[name](path, threads, feeds)
     except Exception as err:  # peers raise exceptions of their own making
         raise AotcError(f"{name} cannot run this model: {err}") from err
 

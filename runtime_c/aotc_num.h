@@ -8,6 +8,11 @@
 
 #include <stdint.h>
 
+/* A model may ask whether a number is more than its type can be. */
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#pragma GCC diagnostic ignored "-Wtype-limits"
+#endif
+
 #if !defined(AOTC_SCALAR) && defined(__CUDACC__)
 #define AOTC_SCALAR static __host__ __device__ inline
 #elif !defined(AOTC_SCALAR)

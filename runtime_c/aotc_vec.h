@@ -145,6 +145,74 @@ AOTC_INLINE aotc_vf aotc_keep_n(aotc_vf v, int64_t n, float fill)
 #endif
 }
 
+#if AOTC_LANES > 1
+/* Lanes lo <= l < hi of memory at p + l, the others fill; reads no others, whatever lo and hi are. */
+AOTC_INLINE aotc_vf aotc_load_between(const float *p, int64_t lo, int64_t hi, float fill)
+{
+#if defined(__AVX512F__) && AOTC_LANES == 16
+    const uint32_t from = lo <= 0 ? 0 : lo >= 16 ? 16 : (uint32_t)lo;
+    const uint32_t to = hi <= 0 ? 0 : hi >= 16 ? 16 : (uint32_t)hi;
+    const __mmask16 m = (__mmask16)(((1u << to) - 1u) & (0u - (1u << from)));
+    return (aotc_vf)_mm512_mask_loadu_ps(_mm512_set1_ps(fill), m, p);
+#elif defined(__AVX2__) && AOTC_LANES == 8
+    const int64_t from = lo <= 0 ? 0 : lo >= 8 ? 8 : lo, to = hi <= 0 ? 0 : hi >= 8 ? 8 : hi;
+    const __m256i m = _mm256_andnot_si256(aotc_first(from), aotc_first(to));
+    const __m256 v = _mm256_maskload_ps(p, m);
+    return (aotc_vf)_mm256_blendv_ps(_mm256_set1_ps(fill), v, _mm256_castsi256_ps(m));
+#else
+    if (lo <= 0 && hi >= AOTC_LANES)
+        return aotc_load(p);
+    float t[AOTC_LANES];
+    for (int l = 0; l < AOTC_LANES; ++l)
+        t[l] = l >= lo && l < hi ? p[l] : fill;
+    return aotc_load(t);
+#endif
+}
+
+/* Lanes lo <= l < hi of v, the others fill. */
+AOTC_INLINE aotc_vf aotc_keep_between(aotc_vf v, int64_t lo, int64_t hi, float fill)
+{
+    float t[AOTC_LANES];
+    aotc_store(t, v);
+    return aotc_load_between(t, lo, hi, fill);
+}
+
+/* Every second element: lane l from p[2*l]; reads nothing beyond p[2*AOTC_LANES - 2]. */
+AOTC_INLINE aotc_vf aotc_seconds(aotc_vf low, aotc_vf high)
+{
+#if defined(__AVX512F__) && AOTC_LANES == 16
+    const __m512i at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14,
+                                         17, 19, 21, 23, 25, 27, 29, 31);
+    return (aotc_vf)_mm512_permutex2var_ps((__m512)low, at, (__m512)high);
+#elif defined(__AVX2__) && AOTC_LANES == 8
+    const __m256 mixed = _mm256_shuffle_ps((__m256)low, (__m256)high, 0xd8);
+    return (aotc_vf)_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8);
+#elif defined(__SSE2__) && AOTC_LANES == 4
+    return (aotc_vf)_mm_shuffle_ps((__m128)low, (__m128)high, 0xd8);
+#elif AOTC_LANES == 4
+    return (aotc_vf){low[0], low[2], high[1], high[3]};
+#else
+    float t[AOTC_LANES];
+    for (int l = 0; l < AOTC_LANES; ++l)
+        t[l] = l < AOTC_LANES / 2 ? low[2 * l] : high[2 * l - AOTC_LANES + 1];
+    return aotc_load(t);
+#endif
+}
+
+AOTC_INLINE aotc_vf aotc_load_second(const float *p)
+{
+    return aotc_seconds(aotc_load(p), aotc_load(p + AOTC_LANES - 1));
+}
+
+/* The same for lanes lo <= l < hi, the others fill. */
+AOTC_INLINE aotc_vf aotc_load_second_between(const float *p, int64_t lo, int64_t hi, float fill)
+{
+    const int64_t from = 2 * lo, to = 2 * hi - 1, half = AOTC_LANES - 1;
+    return aotc_seconds(aotc_load_between(p, from, to, fill),
+                        aotc_load_between(p + half, from - half, to - half, fill));
+}
+#endif
+
 AOTC_INLINE aotc_vm aotc_load_mask(const int32_t *p)
 {
     aotc_vm m;
@@ -436,6 +504,33 @@ AOTC_INLINE void aotc_transpose(const float *src, int64_t src_step, float *dst, 
             dst[k * dst_step + j] = src[j * src_step + k];
 }
 #endif
+
+/* dst[k*dst_step + j] = src[j*src_step + k] for j < rows, k < columns: blocks of whole cache lines,
+ * of which both sides' are full at once. */
+static inline void aotc_transposed(const float *src, int64_t src_step, float *dst, int64_t dst_step,
+                                   int64_t rows, int64_t columns)
+{
+    enum { BLOCK = 16 };
+    for (int64_t k = 0; k < columns; k += BLOCK) {
+        const int64_t k_end = k + BLOCK < columns ? k + BLOCK : columns;
+        for (int64_t j = 0; j < rows; j += BLOCK) {
+            const int64_t j_end = j + BLOCK < rows ? j + BLOCK : rows;
+            int64_t jj = j;
+            for (; jj + AOTC_LANES <= j_end; jj += AOTC_LANES) {
+                int64_t kk = k;
+                for (; kk + AOTC_LANES <= k_end; kk += AOTC_LANES)
+                    aotc_transpose(src + jj * src_step + kk, src_step, dst + kk * dst_step + jj,
+                                   dst_step);
+                for (; kk < k_end; ++kk)
+                    for (int l = 0; l < AOTC_LANES; ++l)
+                        dst[kk * dst_step + jj + l] = src[(jj + l) * src_step + kk];
+            }
+            for (; jj < j_end; ++jj)
+                for (int64_t kk = k; kk < k_end; ++kk)
+                    dst[kk * dst_step + jj] = src[jj * src_step + kk];
+        }
+    }
+}
 
 /* Pack n columns that lie along k: dst[k*nr + j] = src[j*step + k], zero for n <= j < nr. */
 AOTC_INLINE void aotc_pack_columns(const float *src, int64_t step, int64_t n, int64_t depth,

@@ -119,7 +119,7 @@ def softmax(m, out, source):
 
 
 def random_feeds(program, rng, syms=None, special=()):
-    """Inputs {buffer: array}: f32 normal (with ``special`` values strewn in), ints small."""
+    """Inputs {buffer: array}: f32 normal, ints small, with ``special`` values strewn in."""
     feeds = {}
     for name in program.inputs:
         b = program.buffers[name]
@@ -128,8 +128,12 @@ def random_feeds(program, rng, syms=None, special=()):
         if b.dtype == "bool":
             feeds[name] = rng.integers(0, 2, shape).astype(bool)
         elif DTYPES[b.dtype].kind != "f":
-            feeds[name] = rng.integers(0 if DTYPES[b.dtype].kind == "u" else -9, 10, shape
-                                       ).astype(dtype)
+            x = np.asarray(rng.integers(0 if DTYPES[b.dtype].kind == "u" else -9, 10, shape)
+                           ).astype(dtype)
+            for v in special:
+                if np.isfinite(v) and v == int(v) and np.iinfo(dtype).min <= v <= np.iinfo(dtype).max:
+                    x[rng.random(shape) < 0.15] = int(v)
+            feeds[name] = x
         else:
             x = np.asarray(rng.standard_normal(shape)).astype(dtype)
             for v in special:

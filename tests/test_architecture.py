@@ -15,8 +15,8 @@ FILE_LINES, FUNCTION_LINES, COLUMNS = 500, 60, 100
 
 BASE = {"errors", "ir"}
 COMPILER = BASE | {"frontend", "target", "sched", "emit", "samples"}
-SURFACE = COMPILER | {"pipeline", "runtime", "probe", "api", "peers", "verify", "nodes", "bench",
-                      "show", "cli"}
+SURFACE = COMPILER | {"pipeline", "runtime", "probe", "api", "peer_ncnn", "peers", "verify",
+                      "nodes", "bench", "show", "tuner", "cli"}
 # folder or module of aotc -> those it may import, beside itself
 MAY_IMPORT = {
     "errors": set(),
@@ -28,8 +28,10 @@ MAY_IMPORT = {
     "samples": BASE,
     "pipeline": COMPILER,
     "runtime": BASE | {"pipeline"},
+    "tuner": COMPILER | {"pipeline", "runtime"},
     "probe": BASE | {"emit", "target", "runtime"},
-    "peers": {"errors"},
+    "peer_ncnn": {"errors"},
+    "peers": {"errors", "peer_ncnn"},
     "api": SURFACE - {"verify", "nodes", "bench", "show", "cli"},
     "verify": SURFACE - {"cli"},
     "nodes": SURFACE - {"cli"},
@@ -48,9 +50,10 @@ ONLY = {
     "google": {"frontend"},
     "jinja2": {"emit"},
     "cffi": {"runtime"},
-    "sklearn": {"sched"},
+    "sklearn": {"tuner"},
     "onnxruntime": {"peers"},
     "openvino": {"peers"},
+    "ncnn": {"peer_ncnn"},
 }
 
 

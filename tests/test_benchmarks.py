@@ -1,11 +1,14 @@
 """The benchmark script works and writes what it prints; no number is asserted."""
 
+import importlib.util
 import json
+import sys
 
 import numpy as np
 import onnx
 import pytest
 
+from aotc import bench, peer_ncnn
 from aotc.bench import interleave
 from aotc.errors import AotcError
 from aotc.peers import open_peer, open_reference
@@ -30,7 +33,7 @@ def test_own_models_are_measured_and_written(no_zoo, tmp_path, capsys):
         assert set(row) == {"aotc", "onnxruntime"}
         assert all(r["calls"] >= 5 and r["median_ms"] >= r["min_ms"] > 0 for r in row.values())
     text = capsys.readouterr().out
-    assert "geometric mean of ratios to onnxruntime" in text and "convnet" in text
+    assert "geometric mean of 3 ratios to onnxruntime" in text and "convnet" in text
 
 
 def test_own_models_mean_the_same_to_a_reference(no_zoo, tmp_path):
@@ -74,3 +77,67 @@ def test_every_kernel_case_is_a_model_with_inputs_that_fit(name):
     inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
     assert inferred.graph.output[0].type.tensor_type.HasField("shape")
     assert {i.name for i in model.graph.input} == set(inputs) and flops >= 0
+
+
+def calls(**outputs):
+    return {n: lambda v=v: {"y": np.float32(v)} for n, v in outputs.items()}
+
+
+def test_a_peer_with_wrong_results_does_not_count():
+    right, close, wrong = [1.0, 3.0], [1.0001, 3.0], [1.01, 3.0]
+    assert bench.wrong_results(calls(aotc=right, openvino=close)) == {}
+    found = bench.wrong_results(calls(aotc=right, onnxruntime=close, openvino=wrong))
+    assert set(found) == {"openvino"} and "wrong results: output y" in found["openvino"]
+    shape = bench.wrong_results(calls(aotc=right, openvino=[right]))
+    assert "reference float32[2]" in shape["openvino"]
+    # whom to believe: without ONNX Runtime ourselves, with it nobody's times count
+    assert set(bench.wrong_results(calls(aotc=right, ncnn=wrong))) == {"ncnn"}
+    with pytest.raises(AotcError, match="aotc has wrong results"):
+        bench.wrong_results(calls(aotc=wrong, onnxruntime=right))
+
+
+def test_ratios_leave_out_who_does_not_count():
+    row = {"aotc": {"median_ms": 2.0}, "a": {"median_ms": 4.0}, "b": {"median_ms": 1.0},
+           "c": {"fault": "wrong results"}}
+    assert zoo.ratios(row, ["a", "b", "c"]) == {"a": 0.5, "b": 2.0, "best": 2.0}
+    assert zoo.ratios(row, ["c"]) == {}
+
+
+def test_a_peer_that_is_absent_or_refuses_the_model_is_skipped_with_a_reason(
+        no_zoo, tmp_path, capsys, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec",
+                        lambda n: None if n in ("ncnn", "openvino") else found(n))
+    code = zoo.main(["mlp", "--seconds", "0.02", "--target", "c", "--compare", "openvino,ncnn",
+                     "--json", str(tmp_path / "r.json")])
+    row = json.loads((tmp_path / "r.json").read_text())["results"]["mlp"]
+    assert code == 0 and set(row) == {"aotc", "openvino", "ncnn"}
+    assert "not installed" in row["ncnn"]["fault"] and "median_ms" not in row["openvino"]
+    assert "ncnn: peer ncnn is not installed" in capsys.readouterr().out
+
+
+def test_ncnn_computes_the_same_or_says_why_not(no_zoo, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    if not (importlib.util.find_spec("ncnn") and importlib.util.find_spec("pnnx")):
+        pytest.skip("ncnn and pnnx are not installed")
+    case = models.case("convnet", tmp_path)
+    a, b = (open_peer(n, case.path, 1, case.feeds)(case.feeds)["h3"]
+            for n in ("onnxruntime", "ncnn"))
+    np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    with pytest.raises(AotcError, match="inputs' shapes"):
+        open_peer("ncnn", case.path)
+    several = {n: np.concatenate([v, v]) for n, v in case.feeds.items()}
+    with pytest.raises(AotcError, match="first extent must be 1"):
+        open_peer("ncnn", case.path, 1, several)
+    (tmp_path / "broken.onnx").write_bytes(case.path.read_bytes()[:-9])
+    with pytest.raises(AotcError, match="ncnn cannot run this model"):
+        open_peer("ncnn", tmp_path / "broken.onnx", 1, case.feeds)
+
+
+@pytest.mark.parametrize("code, why", [
+    ("import os; os.abort()", "it failed: signal 6"), ("raise SystemExit('no such layer')",
+                                                       "it failed: no such layer"),
+    ("import time; time.sleep(60)", "it took more than 1 s")])
+def test_a_tool_that_crashes_fails_or_hangs_is_an_error(tmp_path, code, why):
+    with pytest.raises(AotcError, match=why):
+        peer_ncnn._tool([sys.executable, "-c", code], tmp_path, 1, "it")

@@ -107,7 +107,7 @@ def test_schedule_round_trip_and_every_fault_of_a_wrong_edit(model, bundle, tmp_
 
 
 @pytest.mark.parametrize("stage", ["graph", "program", "fold", "inline", "schedule", "plan",
-                                   "bundle", "kernels", "source"])
+                                   "bundle", "kernels", "layouts", "source"])
 def test_show_text_and_json(model, stage):
     assert len(ok("show", model, stage, "--target", "c")) > 40
     assert json.loads(ok("show", model, stage, "--target", "c", "--json"))
@@ -146,7 +146,7 @@ def test_a_terminal_sees_progress(model, tmp_path):
     while not shown.endswith(b"\x1b[K"):  # the last thing shown is the cleared line
         shown += os.read(leader, 1 << 16)
     os.close(leader)
-    assert b"[1/9] load" in shown and b"/9] schedule" in shown and b"] cc " in shown
+    assert b"[1/10] load" in shown and b"/10] schedule" in shown and b"] cc " in shown
 
 
 def test_user_errors(model, tmp_path):

@@ -14,8 +14,9 @@ from aotc.emit.cexpr import c_index
 from aotc.emit.describe import about_lines, arena_max, parameters, symbols_and_tensors, tensor_json
 from aotc.emit.kits import KITS
 from aotc.emit.names import c_comment, c_string, prefix
+from aotc.emit.sources import runtime_c
 from aotc.emit.variants import variants
-from aotc.emit.weights import HEADER_BYTES, as_words, image, needs_file
+from aotc.emit.weights import HEADER_BYTES, as_words, image, needs_file, untouched
 from aotc.emit.write import write_bundle
 from aotc.errors import AotcError, UnsupportedError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle, emulators
@@ -105,7 +106,7 @@ def _context(parts, info, name, weights_hash, weights, profile):
             "slot_count": max(1, *(len(p.plan.slots) for p in parts)),
             "slab_bytes": max(p.plan.slab_bytes for p in parts),
             "arena_max": None if None in arenas else max(arenas) + kit.reserved,
-            "payload_bytes": payload,
+            "payload_bytes": payload, "untouched": untouched([p.plan for p in parts]),
             "weights_bytes": payload + HEADER_BYTES, "weights_hash": weights_hash.hex(),
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in plan.checks],
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
@@ -142,14 +143,6 @@ def _wrapped(words):
 def _markdown(text):
     """Plain text inside Markdown: one line, no markup."""
     return "".join(c if c.isalnum() or c in " ,.-_/:" else f"&#{ord(c)};" for c in text)
-
-
-def runtime_c():
-    """Folder of the C files a bundle receives copies of."""
-    for folder in (_PACKAGE / "_runtime_c", _PACKAGE.parent / "runtime_c"):
-        if (folder / "aotc_rt.h").is_file():
-            return folder
-    raise AotcError("aotc is installed without its C runtime (runtime_c); install it again")
 
 
 def _runtime(name, m):

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
+from aotc.emit.tiles import in_registers, plain_rows, row_pointers, row_value, tile_lines
+from aotc.emit.turns import turn_lines
 from aotc.emit.values import Scalars
 from aotc.emit.vectors import Vectors
 from aotc.ir.access import stride
@@ -42,30 +44,33 @@ def ukernel_name(c, say):
 def contract_lines(c, env, names):
     """C lines of a Contract."""
     nr = c.nv * c.lanes
-    head, row_step = _row_counters(c)
+    head, row_step = row_counters(c)
     c, start = _started(c, env)
-    call = _tile_call(c, env, names, nr, start)
-    prepare = _row_table if c.a.mode == "rows" else _row_pack
-    rows = [f"for (int64_t m0 = 0; m0 < rows; m0 += {c.mr}) {{"] + indent(
-        prepare(c, env, names, row_step))
+    c, turn, flush = turn_lines(c, env)
+    tile = in_registers(c, env["dialect"])
+    call = (_tile if tile else _tile_call)(c, env, names, nr, start)
+    prepare = (row_table if c.a.mode == "rows" else _row_pack)(c, env, names, row_step)
+    if tile and plain_rows(c):
+        head, prepare = [], []
+    rows = [f"for (int64_t m0 = 0; m0 < rows; m0 += {c.mr}) {{"] + indent(prepare)
     panel = _lane_operand(c, env, names, nr)
     n_loop = f"for (int64_t n0 = {c_index(c.n.lo, 0)}; n0 < {c_index(c.n.hi, 11)}; n0 += {nr}) {{"
     if c.a.mode == "packed" and c.b.mode != "packed":
         body = head + rows + indent([n_loop] + indent(panel + call) + ["}"]) + ["}"]
     else:
-        body = [n_loop] + indent(panel + head + rows + indent(call) + ["}"]) + ["}"]
-    first = [f"const int64_t rows = {c_index(_row_count(c), 0)};"]
+        body = [n_loop] + indent(panel + head + turn + rows + indent(call + flush) + ["}"]) + ["}"]
+    first = [f"const int64_t rows = {c_index(row_count(c), 0)};"]
     return loops(c.outer, first + body)
 
 
-def _row_count(c):
+def row_count(c):
     n = Const(1)
     for r in c.m:
         n = n * maximum(r.hi - r.lo, Const(0)) if len(c.m) > 1 else n * (r.hi - r.lo)
     return simplify(n)
 
 
-def _row_counters(c):
+def row_counters(c):
     """(declarations, statements that step to the next row): the row axes counted like an odometer,
     no division."""
     head = [f"int64_t {r.axis.name}_row = {c_index(r.lo, 0)};" for r in c.m]
@@ -80,7 +85,7 @@ def _row_counters(c):
     return head, step
 
 
-def _row_axes(c):
+def row_axes(c):
     """Statements that bind the row axes' values of row i and remember them."""
     out = []
     for r in c.m:
@@ -89,21 +94,21 @@ def _row_axes(c):
     return out
 
 
-def _row_table(c, env, names, step):
+def row_table(c, env, names, step, ctype="float", outside="aotc_zeros"):
     """Fill the pointer table of one register tile: one pointer per tap and row; rows past the
-    end repeat the last one, guarded-off rows point to zeros."""
+    end repeat the last one, guarded-off rows point to ``outside``: zeros."""
     taps = 1
     for t in c.taps:
         taps *= t.axis.extent.value
     lines = [f"int64_t {r.axis.name}_at[{c.mr}];" for r in c.m]
-    lines += [f"const float *a_row[{taps * c.mr}];"]
+    lines += [f"const {ctype} *a_row[{taps * c.mr}];"]
     block = Scalars(env, names)
     at = f"{env['buffer'](c.a.buffer)} + {block.text(c.a.offset, 13)}"
     if c.a.guard is not None:
-        at = f"{block.text(c.a.guard, 4)} ? {at} : aotc_zeros"
-    index = _flat(c.taps)
+        at = f"{block.text(c.a.guard, 4)} ? {at} : {outside}"
+    index = flat_index(c.taps)
     fill = loops(c.taps, [f"a_row[{_times(index, c.mr)} + i] = {at};"])
-    fill = _row_axes(c) + fill + ["if (m0 + i + 1 < rows) {"] + indent(step or [";"]) + ["}"]
+    fill = row_axes(c) + fill + ["if (m0 + i + 1 < rows) {"] + indent(step or [";"]) + ["}"]
     return lines + [f"for (int i = 0; i < {c.mr}; ++i) {{"] + indent(fill) + ["}"]
 
 
@@ -111,7 +116,7 @@ def _times(index, n):
     return c_index(simplify(index * n), 12)
 
 
-def _flat(ranges):
+def flat_index(ranges):
     """Flat index over ranges that start at 0, row-major."""
     at = Const(0)
     for r in ranges:
@@ -127,12 +132,12 @@ def _row_pack(c, env, names, step):
         total = total * r.axis.extent
     block = Scalars(env, names, (c.a.value,))
     value = block.text(c.a.value)
-    at = f"i * {c_index(simplify(total))} + {c_index(_flat(inner), 13)}"
+    at = f"i * {c_index(simplify(total))} + {c_index(flat_index(inner), 13)}"
     at = f"{env['buffer'](c.a.buffer)}[{at}]"
     fill = loops(inner, block.lines + [f"{at} = {value};"])
     lines = [f"int64_t {r.axis.name}_at[{c.mr}];" for r in c.m]
     lines += [f"const float *a_row[{c.mr}];", f"for (int i = 0; i < {c.mr}; ++i) {{"]
-    body = _row_axes(c) + fill + [
+    body = row_axes(c) + fill + [
         f"a_row[i] = {env['buffer'](c.a.buffer)} + i * {c_index(simplify(total))};",
         "if (m0 + i + 1 < rows) {"] + indent(step or [";"]) + ["}"]
     return lines + indent(body) + ["}"]
@@ -162,7 +167,7 @@ def _lane_operand(c, env, names, nr):
     if columns:
         return columns
     inner = c.taps + (c.k,)
-    flat = _flat(inner)
+    flat = flat_index(inner)
     end = simplify(minimum(Axis("n0", lane.extent) + nr, c.n.hi))
     part = Range(lane, Axis("n0", lane.extent), end)
     base = simplify(flat * nr)
@@ -206,21 +211,39 @@ def _lane_step(c, lane):
     return bool(found) and all(s == Const(1) for s in found)
 
 
-def _tile_call(c, env, names, nr, start):
-    name, params = ukernel_name(c, env["dialect"])
+def _sizes(c, nr):
+    """(taps, k, step of b along k, step of b along taps) of a tile's sums."""
     taps, kc = Const(1), c.k.axis.extent
     for t in c.taps:
         taps = taps * t.axis.extent
     if c.a.mode == "packed":
         taps, kc = Const(1), simplify(taps * kc)
     ldb = Const(nr) if c.b.mode in ("panel", "packed") else c.b.stride
-    tap_b = simplify(kc * ldb)
+    return simplify(taps), kc, ldb, simplify(kc * ldb)
+
+
+def _tile(c, env, names, nr, start):
+    """One register tile, its sums and its epilogue in registers."""
+    taps, kc, ldb, tap_b = _sizes(c, nr)
+    pointers, rows = row_pointers(c, env, names)
+    sums = ukernel_name(c, env["dialect"])[1] | {
+        "rows": rows, "taps": "" if taps == Const(1) else c_index(taps, 11),
+        "kc": c_index(kc, 11), "ak": c_index(c.a.stride, 13), "ldb": c_index(ldb, 0),
+        "tap_b": c_index(tap_b, 13), "n": f"{c_index(c.n.hi, 12)} - n0",
+        "next": _next(c, env, taps, kc, start)}
+    return pointers + tile_lines(c, env, names, sums, epilogue_lines(c, env, names, nr),
+                                 lambda say, count: _same_in_all_rows(c, say, env, names, count))
+
+
+def _tile_call(c, env, names, nr, start):
+    name, params = ukernel_name(c, env["dialect"])
+    taps, kc, ldb, tap_b = _sizes(c, nr)
     lines = [f"float acc_tile[{c.mr * nr}]" + (" __attribute__((aligned(64)));"
                                                if c.lanes > 1 else ";")]
-    lines += [f"{env['prefix']}_{name}({c_index(simplify(taps), 0)}, {c_index(kc, 0)}, a_row, "
+    lines += [f"{env['prefix']}_{name}({c_index(taps, 0)}, {c_index(kc, 0)}, a_row, "
               f"{c_index(c.a.stride, 0)}, b_col, {c_index(ldb, 0)}, {c_index(tap_b, 0)}, "
               f"{c_index(c.n.hi, 12)} - n0, {_next(c, env, taps, kc, start)}, acc_tile);"]
-    return lines + _epilogue(c, env, names, nr)
+    return lines + epilogue_lines(c, env, names, nr)
 
 
 def _started(c, env):
@@ -271,7 +294,7 @@ def _next(c, env, taps, kc, start):
     return f"b_next + aotc_min(m0 / {c.mr}, {c.nv - 1}) * {step}"
 
 
-def _epilogue(c, env, names, nr):
+def epilogue_lines(c, env, names, nr):
     lane, say = c.n.axis, of_width(env["dialect"], minimum(c.n.axis.extent, Const(nr)))
     end = simplify(minimum(Axis("n0", lane.extent) + nr, c.n.hi))
     part = Range(lane, Axis("n0", lane.extent), end)
@@ -282,7 +305,8 @@ def _epilogue(c, env, names, nr):
     def body(say, count, known=None):
         at = f"acc_tile + i * {nr} + ({lane.name} - n0)"
         acc = {c.acc: names.fresh("acc")}
-        first = [say.constant(acc[c.acc], say.load_tile(at))]
+        first = [say.constant(acc[c.acc], say.load_tile(at)) if c.acc.dtype == "f32" else
+                 f"const aotc_vm {acc[c.acc]} = aotc_load_i32({at});"]
         return first + store_lines(c.puts, lane, say, count, env, names, acc, known, True)
 
     def every_row(lines):
@@ -292,7 +316,9 @@ def _epilogue(c, env, names, nr):
         known, lines = _same_in_all_rows(c, say, env, names)
         return lines + every_row(body(say, "", known))
 
-    rows = [f"const int64_t {r.axis.name} = {r.axis.name}_at[i];" for r in c.m]
+    computed = in_registers(c, say) and plain_rows(c)
+    rows = [f"const int64_t {r.axis.name} = "
+            + (row_value(c, r, "i") if computed else f"{r.axis.name}_at[i]") + ";" for r in c.m]
     rows += [f"(void){r.axis.name};" for r in c.m]
     live = [f"const int64_t live = aotc_min({c.mr}, rows - m0);"]
     if say.strip_mined:
@@ -307,13 +333,13 @@ def _has_polynomials(c):
                for p in c.puts for n in walk(p.value))
 
 
-def _same_in_all_rows(c, say, env, names):
+def _same_in_all_rows(c, say, env, names, count=""):
     """({expression: Operand}, lines) of the epilogue's loads that no row axis moves: they are done
     once for all rows of a tile."""
     rows = {r.axis for r in c.m}
     found = dict.fromkeys(x for p in c.puts for x in _unguarded_loads(p.value)
                           if not axes_of(x) & rows)
-    block = Vectors(env, names, c.n.axis, say, "", found)
+    block = Vectors(env, names, c.n.axis, say, count, found)
     block.many |= set(found)  # each has a name
     return {x: block.operand(x) for x in found}, block.lines
 

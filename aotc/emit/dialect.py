@@ -10,6 +10,8 @@ Python decides what is computed, a macro says how it is written.  Beside macros 
     usual         (strip-mined) lanes of one register at a usual vector length
     cap           C text of the most lanes of one step where lanes go through arrays
     masks         masks can be combined, and loaded from bytes
+    parts         there are loads of any run of lanes, and of every second element
+    tiles         sums of a contraction may be written in place, in named vectors
     prefetches    micro-kernels fetch what they read next; else their sums start from given values
     argument      of a micro-kernel for that, its last but one
     header        of the runtime, with ``defines`` before it

@@ -10,13 +10,13 @@ from aotc.ir.program import Fold
 
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
-    f frame begin end worker tile i l vl rows live acc acc_tile a_row b_col n0 m0 x NAN INFINITY
-    isinf isnan exp expf log logf erf erff tanh tanhf sin sinf cos cosf tan tanf asin asinf acos
+    f frame begin end worker tile i l vl rows live acc acc_tile a_row b_col b_next n0 m0 turn0 x NAN
+    INFINITY isinf isnan exp expf log logf erf erff tanh tanhf sin sinf cos cosf tan tanf asin asinf acos
     acosf atan atanf sinh sinhf cosh coshf asinh asinhf acosh acoshf atanh atanhf sqrt sqrtf
     floor floorf ceil ceilf fmod fmodf pow powf fabs fabsf nearbyint nearbyintf
 """.split())
 # fresh names (s1, acc2), work items, buffers, the runtime's names, C's types
-_TAKEN = re.compile(r"([svgmxn]|acc|at|left|row|parts?)\d+|(in|[dey])_\d+"
+_TAKEN = re.compile(r"([bkpsvgmxn]|acc|at|left|next|row|tap|parts?)\d+|sum\d+_\d+|(in|[dey])_\d+"
                     r"|tile_\d+|[ts]_\w+|aotc_\w+|u?int\d*_t|U?INT\w*")
 _DERIVED = re.compile(r"(\w+)_(l|n|at|row|lo|hi)")  # locals made from an axis's name
 _AXIS_FIELDS = ("vector", "block_axis", "taps")  # texts of a Nest that name axes

@@ -1,6 +1,7 @@
 """C text of Nest stages: scalar loops, loops with vector lanes, and reductions across lanes."""
 
 from aotc.emit.cexpr import ATOM, c_index
+from aotc.emit.narrow import store, stored
 from aotc.emit.values import Scalars, literal
 from aotc.emit.vectors import Vectors
 from aotc.ir.access import stride
@@ -50,6 +51,8 @@ def nest_lines(nest, env, names):
     if not nest.vector:
         return loops(nest.ranges, _scalar_point(nest, env, names))
     lane = next((r for r in nest.ranges if r.axis.name == nest.vector), None)
+    if lane is not None and nest.block > 1 and nest.fold == "none":
+        return _exchange_loops(nest, lane, env, names)
     if lane is not None and nest.block > 1:
         return _blocked_loops(nest, lane, env, names)
     if lane is not None:
@@ -227,6 +230,20 @@ def _blocked_point(nest, lane, say, axis, count, live, env, names):
     return lines
 
 
+def _exchange_loops(nest, lane, env, names):
+    """A move that reads neighbours along the lane axis and writes them along the block axis."""
+    block = next(r for r in nest.ranges if r.axis.name == nest.block_axis)
+    put, load = nest.puts[0], nest.puts[0].value
+    first = {r.axis: r.lo for r in (lane, block)}
+    ends = []
+    for buffer, at, across in ((load.buffer, load.index[0], block), (put.buffer, put.offset, lane)):
+        start = c_index(simplify(substitute(at, first)), 13)
+        ends += [f"{env['buffer'](buffer)} + {start}", c_index(stride(at, across.axis), 0)]
+    counts = [c_index(simplify(r.hi - r.lo), 0) for r in (block, lane)]
+    outer = [r for r in nest.ranges if r not in (lane, block)]
+    return loops(outer, env["dialect"].lines("transposed", *ends, *counts))
+
+
 def _fold_step(nest, block, acc, body=None):
     body = nest.body if body is None else body
     if nest.fold == "sum" and isinstance(body, Binary) and body.op == "mul":
@@ -241,13 +258,16 @@ def store_lines(puts, lane, say, count, env, names, acc, known=None, summed=Fals
     block = Vectors(env, names, lane, say, count, [p.value for p in puts], acc)
     block.known.update(known or {})
     block.summed = summed
-    values = [(p, block.text(p.value)) for p in puts]
+    values = [(p, block.text(p.value) if p.value.dtype == "f32" else stored(block, p.value))
+              for p in puts]
     lines, block.lines = block.lines, []
     for p, v in values:
         step = stride(p.offset, lane)
         out = env["buffer"](p.buffer)
         at = f"{out} + {c_index(p.offset, 13)}"
-        if step == Const(1):
+        if step == Const(1) and p.value.dtype != "f32":
+            lines.append(store(p, v, count, at))
+        elif step == Const(1):
             lines.append(say.store_n(at, v, count) if count else say.store(at, v))
         elif step is not None and say.strided:
             lines.append(say.store_strided(at, c_index(step, 13), v))
@@ -261,10 +281,16 @@ def _scattered(put, value, lane, say, count, out, names):
     spill = names.fresh("g")
     one = Axis(f"{lane.name}_l", lane.extent)
     at = simplify(substitute(put.offset, {lane: one}))
-    lines = [say.array("float", spill), say.spill_result(spill, value), say.each(count)]
+    kept = f"{spill}[l]"
+    if put.value.dtype == "f32":
+        lines = [say.array("float", spill), say.spill_result(spill, value), say.each(count)]
+    else:
+        lines = [say.array("int32_t", spill), f"aotc_store_i32({spill}, {value});",
+                 say.each(count)]
+        kept = f"({DTYPES[put.value.dtype].c}){kept}"
     if one in axes_of(at):  # an axis of extent one is in no offset
         lines.append(f"{INDENT}const int64_t {one.name} = {lane.name} + l;")
-    return lines + [f"{INDENT}{out}[{c_index(at, 0)}] = {spill}[l];", "}"]
+    return lines + [f"{INDENT}{out}[{c_index(at, 0)}] = {kept};", "}"]
 
 
 # ---------------------------------------------------------------- lanes over a reduction axis

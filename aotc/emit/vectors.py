@@ -7,6 +7,8 @@ lane; so any expression can stand in a vector nest.
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.dialect import Operand
+from aotc.emit.narrow import as_float
+from aotc.emit.spans import lanes_between
 from aotc.emit.values import Scalars, literal, shared
 from aotc.ir.access import stride
 from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, Var, Where, substitute, walk
@@ -32,6 +34,7 @@ class Vectors:
         self.lines, self.known = [], {}
         self.many = shared(roots)
         self.guard, self.summed = None, False
+        self.spans, self.span = {}, None
 
     def text(self, e):
         """C expression of a vector for an f32 expression."""
@@ -54,14 +57,14 @@ class Vectors:
     def _vector(self, x):
         return self.say.splat(x) if x.fixed else x.text
 
-    def _fixed(self, e):
+    def fixed(self, e):
         """The value is the same in every lane."""
         return not any(n == self.lane or n in self.acc for n in walk(e))
 
     def _node(self, e):
         if isinstance(e, Var) and e in self.acc:
             return self.acc[e]
-        if self._fixed(e) and (self.guard is None or not any(
+        if self.fixed(e) and (self.guard is None or not any(
                 isinstance(n, Load) for n in walk(e))):
             return self._broadcast(e)
         if isinstance(e, Load):
@@ -69,6 +72,10 @@ class Vectors:
         if isinstance(e, Where):
             return self._where(e)
         say = self.say
+        if isinstance(e, Cast) and e.dtype == "f32" and not say.strip_mined:
+            text = as_float(self, e)
+            if text is not None:
+                return text
         if isinstance(e, Unary) and e.op == "neg":
             return say.negative(self.operand(e.x))
         if isinstance(e, Unary) and e.op in _UNARY:
@@ -101,12 +108,15 @@ class Vectors:
     def _load(self, e):
         step = stride(e.index[0], self.lane)
         data = any(isinstance(n, Load) for n in walk(e.index[0]))
+        part = self._part_step(e)
+        if part and (self.span is not None or part == 2 and self.guard is None):
+            return self._load_part(e, part)
         if self.guard is not None or e.dtype != "f32" or (
                 data and self._moves_data(e.index[0])):
             return self._gather(e)
         if step != Const(1):
             return self._load_strided(e, step)
-        p = self._pointer(e.buffer, e.index[0])
+        p = self.pointer(e.buffer, e.index[0])
         if self.count:
             return self.say.load_n(p, self.count, self.fill)
         return self.say.load(p)
@@ -115,9 +125,26 @@ class Vectors:
         data = step is None or any(isinstance(n, Load) for n in walk(step))
         if data or not self.say.strided:
             return self._gather(e)
-        return self.say.load_strided(self._pointer(e.buffer, e.index[0]), c_index(step, 13))
+        return self.say.load_strided(self.pointer(e.buffer, e.index[0]), c_index(step, 13))
 
-    def _pointer(self, buffer, index):
+    def _part_step(self, e):
+        """Elements between the lanes of a load that may take a part of them; 0 for others."""
+        if not self.say.parts or not isinstance(e, Load) or e.dtype != "f32" or (
+                self._moves_data(e.index[0])):
+            return 0
+        step = stride(e.index[0], self.lane)
+        return step.value if step in (Const(1), Const(2)) else 0
+
+    def _load_part(self, e, step):
+        """The lanes that are live, of neighbouring elements or of every second one."""
+        p = self.pointer(e.buffer, e.index[0])
+        span = self.span or self.count and ("0", self.count)
+        if not span:
+            return self.say.load_second(p)
+        name = "load_between" if step == 1 else "load_second_between"
+        return getattr(self.say, name)(p, *span, self.fill)
+
+    def pointer(self, buffer, index):
         """C text of the address of an element, an additive expression."""
         inner = Scalars(self.env, self.names, (index,))
         at = inner.text(index, 13)
@@ -125,7 +152,7 @@ class Vectors:
         return f"{self.env['buffer'](buffer)} + {at}"
 
     def _moves_data(self, index):
-        return any(isinstance(n, Load) and not self._fixed(n) for n in walk(index))
+        return any(isinstance(n, Load) and not self.fixed(n) for n in walk(index))
 
     def _per_lane(self, e):
         """The expression for lane ``l``: the lane axis becomes its own variable."""
@@ -140,24 +167,33 @@ class Vectors:
 
     def _gather(self, e):
         """Evaluate lane by lane into an array; dead lanes and guarded-off lanes are zero."""
+        return self.say.load(self.gathered(e, "float"))
+
+    def gathered(self, e, ctype):
+        """C name of an array with the values of all lanes; dead and guarded-off ones are zero."""
         array = self.names.fresh("g")
         acc = {}
         for n in walk(e):
             if isinstance(n, Var) and n in self.acc:
                 spill = self.names.fresh("g")
                 self.lines += [self.say.array("float", spill),
-                               self.say.spill(spill, self.acc[n])]
+                               self.say.spill(spill, self.acc[n])] if n.dtype == "f32" else [
+                    self.say.array("int32_t", spill), f"aotc_store_i32({spill}, {self.acc[n]});"]
                 acc[n] = f"{spill}[l]"
         whole = e if self.guard is None else Where(self.guard, e, Const(0, e.dtype))
         env = dict(self.env, vars={**self.env["vars"], **acc})
         inner = Scalars(env, self.names)
         value = inner.text(self._per_lane(whole), 4)
-        self._lane_loop("float", array, value, inner.lines)
-        return self.say.load(array)
+        self._lane_loop(ctype, array, value, inner.lines)
+        return array
 
     def _where(self, e):
-        if self._fixed(e.cond):
+        if self.fixed(e.cond):
             return self._branches(e)
+        if self.say.parts and self.guard is None and isinstance(e.b, Const):
+            span = self._span_of(e.cond)
+            if span is not None:
+                return self._between(e, span)
         mask = self._mask(e.cond)
         unsafe = any(isinstance(n, Load) for b in (e.a, e.b) for n in walk(b))
         indexed = unsafe and not _is_value_test(e.cond)
@@ -165,13 +201,39 @@ class Vectors:
         b = self._under(Unary("not", e.cond), e.b) if indexed else self.operand(e.b)
         return self.say.select(mask, a, b)
 
+    def _span_of(self, cond):
+        """C names (first, end) of the lanes for which integer comparisons hold; None if they are
+        others."""
+        if cond not in self.spans:
+            ends = lanes_between(cond, self.lane)
+            if ends is not None:
+                inner = Scalars(self.env, self.names)
+                most = self.count or str(self.say.lanes)
+                texts = [inner.text(simplify(ends[0] - self.lane)), most]
+                if ends[1] is not None:
+                    texts[1] = f"aotc_min({inner.text(simplify(ends[1] - self.lane))}, {most})"
+                ends = tuple(self.names.fresh("at") for _ in texts)
+                self.lines += inner.lines + [f"const int64_t {n} = {t};"
+                                             for n, t in zip(ends, texts)]
+            self.spans[cond] = ends
+        return self.spans[cond]
+
+    def _between(self, e, span):
+        """``e.a`` in a run of lanes, a constant in the others."""
+        fill = literal(e.b.value, "f32")
+        outer = self.guard, self.span, self.fill, self.known
+        self.guard, self.span, self.fill, self.known = e.cond, span, fill, dict(self.known)
+        value = self.text(e.a)
+        self.guard, self.span, self.fill, self.known = outer
+        return value if self._part_step(e.a) else self.say.keep_between(value, *span, fill)
+
     def _under(self, cond, e):
         """Operand of a branch whose loads happen only in lanes where ``cond`` holds."""
-        outer, self.guard = self.guard, cond if self.guard is None else Binary(
-            "and", self.guard, cond)
-        known, self.known = self.known, dict(self.known)
+        outer = self.guard, self.span, self.known
+        self.guard = cond if self.guard is None else Binary("and", self.guard, cond)
+        self.span, self.known = None, dict(self.known)
         out = self.operand(e)
-        self.known, self.guard = known, outer
+        self.guard, self.span, self.known = outer
         return out
 
     def _branches(self, e):
@@ -186,11 +248,13 @@ class Vectors:
         self.lines.append(self.say.declare(name))
         for head, branch in ((f"if ({cond}) {{", e.a), ("} else {", e.b)):
             self.lines.append(head)
-            known, self.known, many, self.many = self.known, dict(self.known), self.many, set()
-            lines, self.lines = self.lines, []
+            outer = self.lines, self.known, self.many, self.spans
+            self.lines, self.known, self.many, self.spans = (
+                [], dict(self.known), set(), dict(self.spans))
             text = self.text(branch)
-            lines += [f"    {x}" for x in self.lines] + [f"    {name} = {text};"]
-            self.lines, self.known, self.many = lines, known, many
+            inner = [f"    {x}" for x in self.lines] + [f"    {name} = {text};"]
+            self.lines, self.known, self.many, self.spans = outer
+            self.lines += inner
         self.lines.append("}")
         return name
 
@@ -202,7 +266,7 @@ class Vectors:
             return self.say.invert(self._mask(cond.x))
         if self.say.masks and self._as_mask(cond):
             if isinstance(cond, Load):
-                return self.say.load_bool(self._pointer(cond.buffer, cond.index[0]))
+                return self.say.load_bool(self.pointer(cond.buffer, cond.index[0]))
             return self.say.combine(cond.op, self._mask(cond.a), self._mask(cond.b))
         array = self.names.fresh("m")
         acc = any(n in self.acc for n in walk(cond))

@@ -5,10 +5,12 @@ import struct
 import numpy as np
 
 from aotc.errors import AotcError
+from aotc.ir.dtypes import DTYPES
 
 MAGIC, VERSION, HEADER_BYTES, ALIGNMENT = b"AOTCWTS1", 1, 64, 64
 TEXT_BYTES = 1 << 20  # a larger image is no C text but a file that the assembler includes
 _PLACE, _SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+WORTH_A_RANGE = 4 << 20  # bytes: less holds hardly a page of the largest kind
 _CHUNK = 1 << 14  # words at a time: the temporaries stay in the cache
 
 
@@ -68,6 +70,22 @@ def image(plans, model_hash):
     out[:HEADER_BYTES] = struct.pack("<8sIIQQ32s", MAGIC, VERSION, HEADER_BYTES, len(body),
                                      checksum(body), model_hash)
     return out
+
+
+def untouched(plans):
+    """[(begin, end)]: bytes of the image that hold tables of which a run of any plan touches little;
+    tables that lie side by side are one range."""
+    alike = set.intersection(*({(p.offset, p.sparse) for p in plan.places
+                                if p.storage == "weights"} for plan in plans))
+    ranges = []
+    for place in sorted((p for p in plans[0].places if p.storage == "weights" and p.sparse
+                         and (p.offset, True) in alike), key=lambda p: p.offset):
+        begin = HEADER_BYTES + place.offset
+        end = begin + -(-place.elements.value * DTYPES[place.dtype].size // ALIGNMENT) * ALIGNMENT
+        if ranges and ranges[-1][1] == begin:
+            begin = ranges.pop()[0]
+        ranges.append((begin, end))
+    return [(a, b) for a, b in ranges if b - a >= WORTH_A_RANGE]
 
 
 def needs_file(weights, payload_bytes):

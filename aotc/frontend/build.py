@@ -18,7 +18,8 @@ from aotc.frontend.names import Names
 from aotc.frontend.values import SMALL, Affine, Val, const_at, is_one
 from aotc.ir.dtypes import DTYPES, INDEX, dtype_of, is_float
 from aotc.ir.expr import Axis, Binary, Const, Load, Sym, Where, as_expr, axes_of, compare, walk
-from aotc.ir.program import Buffer, Compute, make_const, static_shape
+from aotc.ir.library import LIBRARY
+from aotc.ir.program import Buffer, Compute, LibCall, make_const, static_shape
 from aotc.ir.simplify import proves, same, simplify
 
 MOST_INLINED = 1 << 13  # nodes of sub-graphs: nested loops and branches multiply
@@ -28,10 +29,11 @@ LAZY_FLOATS = 16  # float shape values (scales, sizes): only small ones stay exp
 
 
 class Builder:
-    """Program under construction.  ``trial``: only shapes and limits are wanted."""
+    """Program under construction.  ``trial``: only shapes and limits are wanted; ``library``: the
+    target has library kernels."""
 
-    def __init__(self, graph, trial=False):
-        self.graph, self.trial, self.node = graph, trial, None
+    def __init__(self, graph, trial=False, library=True):
+        self.graph, self.trial, self.library, self.node = graph, trial, library, None
         self.names, self.affine = Names(), Affine()
         self.buffers, self.consts, self.steps, self.checks = {}, {}, [], {}
         self.env, self.limits, self.equal = {}, [], {}
@@ -202,6 +204,17 @@ class Builder:
         names = tuple(self._new_buffer(axes, dtype, tag, out)
                       for (_, dtype), tag, out in zip(fold.states, tags, outs, strict=True))
         self.steps.append(Compute(names, tuple(axes), tuple(raxes), fold, simplify(body), "",
+                                  self.origin))
+        return tuple(Val(self.buffers[n].shape, self.buffers[n].dtype, buffer=n) for n in names)
+
+    def call(self, kernel, inputs, shapes, **attrs):
+        """Append a LibCall of a kernel in ``ir/library.py`` on Vals; one Val per output, of the
+        ``shapes`` given."""
+        row = LIBRARY[kernel]
+        names = tuple(self._new_buffer(self.axes(shape), dtype, tag, 0)
+                      for (tag, dtype), shape in zip(row.outs, shapes, strict=True))
+        attributes = tuple((k, attrs[k]) for k in row.attrs)
+        self.steps.append(LibCall(kernel, attributes, tuple(map(self.buffer, inputs)), names,
                                   self.origin))
         return tuple(Val(self.buffers[n].shape, self.buffers[n].dtype, buffer=n) for n in names)
 

@@ -17,8 +17,9 @@ from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, upper
 
 
-def to_program(graph):
-    """The Program of a Graph.
+def to_program(graph, library=True):
+    """The Program of a Graph.  ``library``: the target has library kernels (``ir/library.py``);
+    without, all is tensor expressions.
 
     Every Program output is written by a step of its own.  Raises UnsupportedError, listing every
     operator aotc does not know, before anything is built; UnsupportedError or ModelError with the
@@ -26,7 +27,7 @@ def to_program(graph):
     """
     check_supported(graph)
     graph = fold_batch_norm(graph)
-    b = build(graph)
+    b = build(graph, library=library)
     outputs = _bind_outputs(graph, b)
     _check_sizes(b)
     program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.env[t.name])
@@ -36,9 +37,9 @@ def to_program(graph):
     return update(program)
 
 
-def build(graph, trial=False):
+def build(graph, trial=False, library=True):
     """A Builder that has run over every node; ``env`` holds the Val of every tensor."""
-    b = Builder(graph, trial)
+    b = Builder(graph, trial, library)
     b.run_node = _run_node
     for t in graph.inputs:
         name = b.preset[t.name]

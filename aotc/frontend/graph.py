@@ -30,6 +30,10 @@ class Node:
         return tuple(c for v in self.attrs.values() if isinstance(v, Body) for c in v.captures)
 
     def attr(self, name, default=None):
+        """The attribute's value.  Float attributes are f32, their defaults too: what computes in
+        f64 sees the rounded number."""
+        if isinstance(default, float):
+            default = float(np.float32(default))
         return self.attrs.get(name, default)
 
     @property

@@ -1,6 +1,7 @@
 """Non-maximum suppression: round by round the best box that is left, for all batches and classes
 at once; the boxes that overlap it too much are struck out."""
 
+from aotc.frontend import calls
 from aotc.frontend.ops_control import MAX_STEPS, stack
 from aotc.frontend.ops_select import kept_places
 from aotc.frontend.registry import op
@@ -47,8 +48,12 @@ def _overlap(one, two, dtype):
 
 @op("NonMaxSuppression", since=10)
 def non_max_suppression(node, b):
-    """As many rounds as boxes are declared to be selected; another number of boxes is a fault."""
+    """The boxes that are declared to be selected; another number of them is a fault.  Without
+    library kernels: in as many rounds."""
     boxes, scores = b.arg(0), b.arg(1)
+    if b.library:
+        return calls.suppressed(b, boxes, scores, *(b.arg(k) for k in (2, 3, 4)),
+                                b.declared(rank=2)[0])
     dims = static_shape(scores.shape)
     if dims is None:
         raise b.unsupported("symbolic batches, classes or boxes", "pin the dimensions")

@@ -1,6 +1,7 @@
 """Activations, as compositions of elementary functions."""
 
 import math
+from inspect import signature
 
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import const
@@ -112,10 +113,12 @@ _ROWS = (("Sigmoid", sigmoid, ()), ("Softplus", softplus, ()), ("Softsign", soft
 
 
 def _activation(fn, names):
+    defaults = {n: p.default for n, p in signature(fn).parameters.items() if n in names}
+
     def build(node, b):
         x = b.arg(0)
         b.need(x, "f")
-        attrs = {n: node.attrs[n] for n in names if n in node.attrs}
+        attrs = {n: node.attr(n, default) for n, default in defaults.items()}
         return b.elementwise(lambda e: fn(e, **attrs), x)
     return build
 

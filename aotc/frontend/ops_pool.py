@@ -126,13 +126,14 @@ def global_average_pool(node, b):
 
 
 def scaled_by_count(b, total, dims, tag="", names=None):
-    """total / number of elements of ``dims``; of floats, a constant count becomes a factor."""
+    """total / number of elements of ``dims``, NaN for none; of floats, a constant count becomes a
+    factor."""
     count = Const(1)
     for d in dims:
         count = count * d
     count = simplify(count)
-    if isinstance(count, Const) and is_float(total.dtype):
-        factor = const(1 / max(count.value, 1), total.dtype)
+    if isinstance(count, Const) and count.value and is_float(total.dtype):
+        factor = const(1 / count.value, total.dtype)
         return b.map(total.shape, lambda i: b.at(total, i) * factor, [total], tag, names=names)
     return b.map(total.shape, lambda i: b.at(total, i) / cast(total.dtype, count), [total], tag,
                  names=names)

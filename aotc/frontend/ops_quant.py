@@ -10,7 +10,7 @@ from aotc.ir.expr import Const, Unary, binary
 RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767)}
 
 
-def _per_axis(b, v, axis, rank):
+def per_axis(b, v, axis, rank):
     """Reader of a scale or zero point that is one number or one per index of ``axis``."""
     if v is None:
         return None
@@ -29,7 +29,7 @@ def _per_axis(b, v, axis, rank):
 def dequantize(node, b):
     x, scale, zero = b.arg(0), b.arg(1), b.arg(2)
     axis = node.attr("axis", 1)
-    s, z = (_per_axis(b, v, axis, x.rank) for v in (scale, zero))
+    s, z = (per_axis(b, v, axis, x.rank) for v in (scale, zero))
 
     def body(index):
         e = b.at(x, index)
@@ -47,14 +47,14 @@ def quantize(node, b):
     if to not in RANGES:
         raise b.unsupported(f"quantisation to {to}", f"use one of {', '.join(RANGES)}")
     axis = node.attr("axis", 1)
-    s, z = (_per_axis(b, v, axis, x.rank) for v in (scale, zero))
+    s, z = (per_axis(b, v, axis, x.rank) for v in (scale, zero))
 
     def body(index):
-        return _saturated(cast("f32", b.at(x, index)) / s(index), z and z(index), to)
+        return saturated(cast("f32", b.at(x, index)) / s(index), z and z(index), to)
     return b.map(x.shape, body, [v for v in (x, scale, zero) if v is not None])
 
 
-def _saturated(e, zero, to):
+def saturated(e, zero, to):
     """round(e) + zero in the range of ``to``."""
     lo, hi = RANGES[to]
     e = Unary("round", e)
@@ -67,7 +67,7 @@ def centred(b, v, zero, axis, tag):
     """``v`` minus its zero point, as i32."""
     if zero is None:
         return b.map(v.shape, lambda i: cast("i32", b.at(v, i)), [v], tag=tag)
-    z = _per_axis(b, zero, axis, v.rank)
+    z = per_axis(b, zero, axis, v.rank)
     return b.map(v.shape, lambda i: cast("i32", b.at(v, i)) - cast("i32", z(i)), [v, zero], tag=tag)
 
 
@@ -92,7 +92,7 @@ def conv_integer(node, b):
 def qlinear_matmul(node, b):
     x, xs, xz, y, ys, yz, s, z = b.args()
     total = matmul(b, centred(b, x, xz, -2, "a"), centred(b, y, yz, -1, "b"), acc="i32", tag="sum")
-    return _requantised(b, total, (xs, -2), (ys, -1), s, z)
+    return requantised(b, total, (xs, -2), (ys, -1), s, z)
 
 
 @op("QLinearConv", since=10)
@@ -103,16 +103,18 @@ def qlinear_conv(node, b):
     if bias is not None:
         raw = total
         total = b.map(raw.shape, lambda i: b.at(raw, i) + b.load(bias, (i[1],)), [raw], "biased")
-    return _requantised(b, total, (xs, 1), (ws, 1), s, z)
+    return requantised(b, total, (xs, 1), (ws, 1), s, z)
 
 
-def _requantised(b, total, left, right, scale, zero):
+def requantised(b, total, left, right, scale, zero, alpha=None):
     """An i32 sum times its two scales, divided by the output's, rounded and saturated.  ``left``
-    and ``right`` are (scale, axis of the sum that a scale per channel runs along)."""
-    one, two = (_per_axis(b, v, axis, total.rank) for v, axis in (left, right))
-    s, z = (_per_axis(b, v, 0, total.rank) for v in (scale, zero))
+    and ``right`` are (scale, axis of the sum that a scale per channel runs along); ``alpha`` is one
+    more factor."""
+    one, two = (per_axis(b, v, axis, total.rank) for v, axis in (left, right))
+    s, z = (per_axis(b, v, 0, total.rank) for v in (scale, zero))
 
     def body(i):
-        e = cast("f32", b.at(total, i)) * (one(i) * two(i) / s(i))
-        return _saturated(e, z(i), zero.dtype)
+        factor = one(i) * two(i) if alpha is None else alpha * one(i) * two(i)
+        e = cast("f32", b.at(total, i)) * (factor / s(i))
+        return saturated(e, z(i), zero.dtype)
     return b.map(total.shape, body, [total])

@@ -1,9 +1,11 @@
-"""Choosing and ordering elements: by counting.  The place of an element is the number of elements
-that come before it, so every result is a sum over all pairs; no order of evaluation matters.
+"""Choosing and ordering elements.  Long rows go to a library kernel (calls.py).  Short ones, and
+targets without such kernels, count: the place of an element is the number of elements that come
+before it, so every result is a sum over all pairs; no order of evaluation matters.
 
 What there is to choose may depend on data; then the result has its declared shape, and another
 number of elements is a fault."""
 
+from aotc.frontend import calls
 from aotc.frontend.ops_control import stack
 from aotc.frontend.ops_pool import lowest
 from aotc.frontend.ops_reduce import highest
@@ -13,7 +15,7 @@ from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
 from aotc.frontend.values import Val
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
-from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, as_expr, compare
+from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, as_expr, compare, minimum
 from aotc.ir.program import Fold, static_shape
 from aotc.ir.simplify import simplify
 
@@ -70,6 +72,8 @@ def _top_k(b, k):
     axis, largest = b.axis(b.node.attr("axis", -1), x.rank), bool(b.node.attr("largest", 1))
     n = x.shape[axis]
     b.require("le", k, n, "TopK takes no more elements than there are")
+    if calls.calls(b, n):
+        return _values(b, x, calls.top_k(b, x, axis, k, largest), axis)
     few = static_shape((k,))
     extent = static_shape((n,))
     if few is not None and 0 < few[0] <= MAX_ROUNDS and (
@@ -112,10 +116,13 @@ def _by_rounds(b, x, axis, k, largest):
         first = b.compute(outer, Where(here, j + late, n * 2), (j,), "min", f"first{r}")
         place = b.map(first.shape, lambda i, f=first: b.at(f, i) % n, [first], f"place{r}")
         found.append(place)
-    at = stack(b, found, axis, 1)
+    return _values(b, x, stack(b, found, axis, 1), axis)
 
+
+def _values(b, x, at, axis):
+    """(elements of ``x`` at the places ``at`` along the axis, the places)."""
     def value(i):
-        place = Binary("checked", b.at(at, i), as_expr(n))
+        place = Binary("checked", b.at(at, i), as_expr(x.shape[axis]))
         return b.at(x, i[:axis] + (place,) + i[axis + 1:])
     return b.map(at.shape, value, [x, at]), at
 
@@ -131,12 +138,7 @@ def _by_rank(b, x, rank, axis, k):
     there = axes[:axis] + (j,) + axes[axis + 1:]
     hit = compare("eq", b.load(rank, there), axes[axis])
     places = b.compute(axes, Where(hit, j, Const(0)), (j,), "sum", "", out=1)
-    at = Val(places.shape, INDEX, buffer=places.buffer)
-
-    def value(i):
-        place = Binary("checked", b.at(at, i), as_expr(x.shape[axis]))
-        return b.at(x, i[:axis] + (place,) + i[axis + 1:])
-    return b.map(shape, value, [x, at]), at
+    return _values(b, x, Val(places.shape, INDEX, buffer=places.buffer), axis)
 
 
 # ---------------------------------------------------------------- what a condition keeps
@@ -145,6 +147,8 @@ def kept_places(b, flags, count, tag):
     """Indices [count] of the elements where the bool Val ``flags`` [n] holds; another number of
     them is a fault."""
     n = flags.shape[0]
+    if calls.calls(b, n):
+        return calls.kept(b, flags, count)
     _bounded(b, n)
     i, j, r = Axis("i", n), Axis("j", n), Axis("r", count)
     before = b.compute((i,), Where(compare("lt", j, i), _one_if(b.load(flags, (j,))), Const(0)),
@@ -152,8 +156,7 @@ def kept_places(b, flags, count, tag):
     total = b.compute((), _one_if(b.load(flags, (j,))), (j,), "sum", f"{tag}_total")
     hit = Binary("and", b.load(flags, (j,)), compare("eq", b.load(before, (j,)), r))
     place = b.compute((r,), Where(hit, j, Const(0)), (j,), "sum", f"{tag}_place")
-    fits = compare("eq", b.load(total, ()), count)
-    return lambda at: Binary("checked", Where(fits, b.load(place, (at,)), Const(-1)), n)
+    return calls.checked_place(b, place, total, count, n)
 
 
 @op("Compress", since=9)
@@ -166,12 +169,12 @@ def compress(node, b):
             size = size * d
         x, axis = reshape(b, x, (simplify(size),), "flat"), 0
     axis = b.axis(axis, x.rank)
-    n = min(_bounded(b, cond.shape[0]), _bounded(b, x.shape[axis]))
-    if cond.array is not None:
-        count = Const(int(cond.array[:n].sum()))
+    n = simplify(minimum(cond.shape[0], x.shape[axis]))
+    if cond.array is not None and isinstance(n, Const):
+        count = Const(int(cond.array[:n.value].sum()))
     else:
         count = b.declared(rank=x.rank)[axis]
-    place = kept_places(b, b.move(cond, (Const(n),), lambda i: i, "flags"), count, "kept")
+    place = kept_places(b, b.move(cond, (n,), lambda i: i, "flags"), count, "kept")
     return b.map(x.shape[:axis] + (count,) + x.shape[axis + 1:],
                  lambda i: b.at(x, i[:axis] + (place(i[axis]),) + i[axis + 1:]), [x, cond])
 
@@ -179,22 +182,19 @@ def compress(node, b):
 @op("NonZero", since=9)
 def non_zero(node, b):
     x = b.arg(0)
-    dims = static_shape(x.shape)
-    if dims is None:
-        raise b.unsupported("a symbolic shape", "pin the dimensions")
-    size = 1
+    dims, size = x.shape, Const(1)
     for d in dims:
-        size *= d
-    flat = reshape(b, x, (Const(size),), "flat")
+        size = simplify(size * d)
+    flat = reshape(b, x, (size,), "flat")
     flags = b.map(flat.shape, lambda i: cast("bool", b.at(flat, i)), [flat], "flags")
     place = kept_places(b, flags, b.declared(rank=2)[1], "kept")
     count = b.declared(rank=2)[1]
 
     def coordinate(i):
-        at, out, step = place(i[1]), Const(0), 1
+        at, out, step = place(i[1]), Const(0), Const(1)
         for d in reversed(range(len(dims))):
             out = Where(compare("eq", i[0], Const(d)), at // step % dims[d], out)
-            step *= dims[d]
+            step = simplify(step * dims[d])
         return out
     return b.map((Const(max(len(dims), 1)), count), coordinate, [flags])
 
@@ -214,35 +214,42 @@ def unique(node, b):
         axis = b.axis(axis, x.rank)
         rows = _slices(b, x, axis)
     n, m = rows.shape
-    _bounded(b, n)
-    i, j, r = (Axis(name, n) for name in "ijr")
-    order = _row_order(b, rows, m)
-    same = compare("eq", b.load(order, (i, j)), Const(0))
-    earlier = b.compute((i,), Where(compare("lt", j, i), _one_if(same), Const(0)), (j,), "sum",
-                        "earlier")
-    first = compare("eq", b.load(earlier, (j,)), Const(0))
-    if node.attr("sorted", 1):
-        ahead = compare("gt", b.load(order, (i, j)), Const(0))
-    else:  # firsts that stand before the first of mine
-        mine = b.compute((i,), Where(same, j, n), (j,), "min", "mine")
-        ahead = compare("lt", j, b.load(mine, (i,)))
-    rank = b.compute((i,), _one_if(Binary("and", first, ahead)), (j,), "sum", "", out=2)
     count = _unique_count(b, axis)
-    r = Axis("r", count)
-    total = b.compute((), _one_if(first), (j,), "sum", "total")
-    mine = compare("eq", b.load(rank, (j,)), r)
-    place = b.compute((r,), Where(mine, j, n), (j,), "min", "", out=1)
-    counts = b.compute((r,), _one_if(mine), (j,), "sum", "", out=3)
-    fits = compare("eq", b.load(total, ()), count)
-
-    def at(k):
-        return Binary("checked", Where(fits, b.load(place, (k,)), Const(-1)), n)
+    if calls.calls(b, n):
+        place, rank, counts, total = calls.unique(b, rows, count, node.attr("sorted", 1))
+    else:
+        place, rank, counts, total = _unique_by_counting(b, rows, count, node.attr("sorted", 1))
+    at = calls.checked_place(b, place, total, count, n)
     if axis is None:
         y = b.map((count,), lambda k: b.load(rows, (at(k[0]), Const(0))), [rows, place])
     else:
         y = b.map(x.shape[:axis] + (count,) + x.shape[axis + 1:], lambda k: b.at(
             x, k[:axis] + (at(k[axis]),) + k[axis + 1:]), [x, place])
     return (y, place, rank, counts)[:len(node.outputs)]
+
+
+def _unique_by_counting(b, rows, count, ordered):
+    """(place, inverse, counts, total), as the library kernel gives them."""
+    n, m = rows.shape
+    _bounded(b, n)
+    i, j = Axis("i", n), Axis("j", n)
+    order = _row_order(b, rows, m)
+    same = compare("eq", b.load(order, (i, j)), Const(0))
+    earlier = b.compute((i,), Where(compare("lt", j, i), _one_if(same), Const(0)), (j,), "sum",
+                        "earlier")
+    first = compare("eq", b.load(earlier, (j,)), Const(0))
+    if ordered:
+        ahead = compare("gt", b.load(order, (i, j)), Const(0))
+    else:  # firsts that stand before the first of mine
+        mine = b.compute((i,), Where(same, j, n), (j,), "min", "mine")
+        ahead = compare("lt", j, b.load(mine, (i,)))
+    rank = b.compute((i,), _one_if(Binary("and", first, ahead)), (j,), "sum", "", out=2)
+    r = Axis("r", count)
+    total = b.compute((), _one_if(first), (j,), "sum", "total")
+    mine = compare("eq", b.load(rank, (j,)), r)
+    place = b.compute((r,), Where(mine, j, n), (j,), "min", "", out=1)
+    counts = b.compute((r,), _one_if(mine), (j,), "sum", "", out=3)
+    return place, rank, counts, total
 
 
 def _unique_count(b, axis):

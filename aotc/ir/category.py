@@ -1,14 +1,14 @@
 """Categories, recognised from the structure of index expressions (never from an operator).
 
-map: no fold.  move: a map that only loads.  contraction: sum of a product of two factors with an
-axis that only one of them has.  window: a fold whose loads mix output and reduction axes in one
-index.  reduction: every other fold.  ``loops`` is not a category of programs but the row that
+map: no fold.  move: a map that only loads.  contraction: sum of a product of two f32 factors with
+an axis that only one of them has.  dot: the same of u8 and i8, converted to i32.  window: a fold
+whose loads mix output and reduction axes in one index.  reduction: every other fold.  ``loops`` is not a category of programs but the row that
 runs anything.
 """
 
 from dataclasses import dataclass
 
-from aotc.ir.expr import Binary, Const, Expr, Load, Where, axes_of, walk
+from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,30 @@ class Factors:
     k: tuple
 
 
+DOT = ("u8", "i8", "i32")  # operands and sum of a contraction on 8-bit integers
+
+
+def is_dot(body):
+    """True for a product of a u8 and an i8, both converted to i32."""
+    kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
+    return body.dtype == "i32" and kinds == ["i8", "u8"]
+
+
 def factor_pairs(axes, raxes, fold, body):
     """Both orientations of a sum of products in which the lane operand has axes of its own and
-    every reduction axis occurs in both factors.  Empty if it is none."""
-    if fold != "sum" or body.dtype != "f32" or not (isinstance(body, Binary) and body.op == "mul"):
+    every reduction axis occurs in both factors.  Empty if it is none.  Of 8-bit integers (``DOT``)
+    the factors are given without their conversion, and the lane operand is the i8."""
+    if fold != "sum" or not (isinstance(body, Binary) and body.op == "mul"):
+        return ()
+    narrow = body.dtype == "i32" and is_dot(body)
+    if body.dtype != "f32" and not narrow:
         return ()
     out = []
     for a, b in ((body.a, body.b), (body.b, body.a)):
+        if narrow:
+            a, b = a.x, b.x
+            if (a.dtype, b.dtype) != DOT[:2]:
+                continue
         in_a, in_b = axes_of(a), axes_of(b)
         if not all(r in in_a and r in in_b or r.extent == Const(1) for r in raxes):
             continue
@@ -62,7 +79,7 @@ def category(axes, raxes, fold, body, values=()):
     if fold == "none":
         return "move" if all(_is_move(v) for v in values or (body,)) else "map"
     if factor_pairs(axes, raxes, fold, body):
-        return "contraction"
+        return "contraction" if body.dtype == "f32" else "dot"
     red = set(raxes)
     for n in walk(body):
         if isinstance(n, Load):

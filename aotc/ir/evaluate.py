@@ -17,6 +17,7 @@ from aotc.errors import FaultError, UnsupportedError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.eval_expr import Scope, index_value
 from aotc.ir.expr import Axis, Binary, Sym, children, show
+from aotc.ir.library import LIBRARY
 from aotc.ir.program import Compute, Fold
 
 CHUNK = 1 << 21  # elements per intermediate array: 16 MB in f64
@@ -28,7 +29,8 @@ def evaluate(program, feeds, sym_values=None, libcalls=None):
 
     feeds: array per input, by buffer name or by its ONNX name, of exactly the buffer's dtype.
     sym_values: values of symbols that no input shape determines.
-    libcalls: kernel name -> function(attrs dict, input arrays, output shapes) -> output arrays.
+    libcalls: kernel name -> function(attrs dict, input arrays, output shapes) -> output arrays,
+    for kernels that are not in ``ir/library.py``.
     Raises ValueError for missing, ill-shaped or contradictory inputs, FaultError for an index
     out of range or a failed entry check, UnsupportedError for a LibCall without a function.
     """
@@ -91,11 +93,12 @@ def run_step(program, step, arrays, syms, libcalls):
     if isinstance(step, Compute):
         out = eval_compute(step, None, arrays.__getitem__, syms)
         return out if isinstance(out, tuple) else (out,)
-    if step.kernel not in libcalls:
+    run = LIBRARY[step.kernel].run if step.kernel in LIBRARY else libcalls.get(step.kernel)
+    if run is None:
         raise UnsupportedError(f"{step.kernel} ({', '.join(step.origin)}) is a library kernel; "
                                "pass its reference in libcalls to evaluate it")
     shapes = [tuple(index_value(d, syms) for d in program.shape(o)) for o in step.outs]
-    return libcalls[step.kernel](dict(step.attrs), [arrays[b] for b in step.inputs], shapes)
+    return run(dict(step.attrs), [arrays[b] for b in step.inputs], shapes)
 
 
 def eval_compute(compute, box, read, syms, wide=False):

@@ -4,7 +4,8 @@ In one pass over the steps: constants with equal bytes become one, loads of one-
 become ``Const`` expressions, computes that read only constants are evaluated (f64 inside, fixed
 order, no BLAS: the bytes do not depend on the machine), and computes that say the same become
 one.  Nothing here knows why a tensor is constant: packed weights fold away because packing is an
-ordinary Compute.
+ordinary Compute.  A transposed constant whose original is needed too (an embedding that serves a
+product as well) is not evaluated: inlining lets its readers read the original.
 """
 
 from dataclasses import replace
@@ -12,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from aotc.ir.dtypes import DTYPES, dtype_of
-from aotc.ir.evaluate import eval_compute
+from aotc.ir.evaluate import eval_compute, run_step
 from aotc.ir.expr import Const, Load, Var, rewrite
+from aotc.ir.library import LIBRARY
 from aotc.ir.program import Compute, Fold, LibCall, make_const, static_shape, update
 from aotc.ir.simplify import simplify
 
@@ -43,6 +45,9 @@ class _Folder:
         self.arrays, self.seen = {}, {}
         for name, array in program.consts.items():
             self.keep(name, array, program.buffers[name].onnx)
+        # constants that are read beside data, so that they stay whatever becomes of other readers
+        self.read = {self.names.get(b, b) for s in program.steps for b in s.inputs
+                     if any(i not in program.consts for i in s.inputs)}
 
     def keep(self, name, array, onnx=""):
         """Record a constant; an equal one already known takes its place unless it is an output."""
@@ -58,7 +63,8 @@ class _Folder:
     def step(self, step):
         """The steps that replace ``step``: none, one, or one that copies a constant out."""
         if isinstance(step, LibCall):
-            return [replace(step, inputs=tuple(self.names.get(b, b) for b in step.inputs))]
+            return self.call(replace(step, inputs=tuple(self.names.get(b, b)
+                                                        for b in step.inputs)))
         step = self.renamed(step)
         if not self.foldable(step):
             return self.merged(step)
@@ -71,6 +77,17 @@ class _Folder:
             else:
                 self.keep(out, value, self.program.buffers[out].onnx)
         return copies
+
+    def call(self, step):
+        """A library call, or nothing where all it reads is constant."""
+        if step.kernel not in LIBRARY or any(b not in self.consts for b in step.inputs) or (
+                self.outputs.intersection(step.outs)):
+            return [step]
+        if any(static_shape(self.program.shape(o)) is None for o in step.outs):
+            return [step]
+        for out, array in zip(step.outs, run_step(self.program, step, self.consts, {}, {})):
+            self.keep(out, array)
+        return []
 
     def renamed(self, step):
         empty = any(a.extent == Const(0) for a in step.axes + step.raxes)
@@ -101,6 +118,8 @@ class _Folder:
         if isinstance(step.body, (Load, Const)) and step.fold == "none" and (
                 self.outputs.intersection(step.outs)):
             return False  # already the copy that writes an output
+        if _is_permutation(step) and step.body.buffer in self.read:
+            return False  # its readers can read the original: one constant instead of two
         points = int(np.prod(shape, dtype=object)) if shape else 1
         after = sum(points * DTYPES[self.program.buffers[o].dtype].size for o in step.outs)
         before = sum(self.consts[b].nbytes for b in step.inputs)
@@ -123,6 +142,12 @@ class _Folder:
             return [step]
         self.names.update(zip(step.outs, other.outs))
         return []
+
+
+def _is_permutation(step):
+    """True if a Compute only stores a buffer's elements in another order of dimensions."""
+    return step.fold == "none" and isinstance(step.body, Load) and (
+        len(step.axes) == len(set(step.body.index)) and set(step.axes) == set(step.body.index))
 
 
 def _fingerprint(array):

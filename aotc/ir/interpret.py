@@ -34,29 +34,21 @@ def interpret(program, schedule, feeds, sym_values=None, libcalls=None, backward
     arrays = input_arrays(program, feeds)
     syms = infer_syms(program, arrays, sym_values)
     memory = Memory(program, schedule, syms, arrays)
-    calls = [s for s in program.steps if isinstance(s, LibCall)]
     for group in schedule.groups:
-        calls = _ready_calls(program, memory, calls, libcalls)
-        _run_group(program, group, memory, backwards)
-    left = _ready_calls(program, memory, calls, libcalls)
-    if left:
-        raise InterpreterError(f"library kernels {', '.join(c.kernel for c in left)} never had "
-                               "their inputs")
+        call = program.producer[group.anchor]
+        if isinstance(call, LibCall):
+            _run_call(program, call, memory, libcalls)
+        else:
+            _run_group(program, group, memory, backwards)
     return {name: memory.logical(name) for name in program.outputs}
 
 
-def _ready_calls(program, memory, calls, libcalls):
-    """Run the library calls whose inputs are stored; the others."""
-    left = []
-    for call in calls:
-        if not all(b in memory.stored for b in call.inputs):
-            left.append(call)
-            continue
-        arrays = {b: memory.logical(b) for b in call.inputs}
-        for name, array in zip(call.outs, run_step(program, call, arrays, memory.syms,
-                                               libcalls or {})):
-            memory.put(name, array)
-    return left
+def _run_call(program, call, memory, libcalls):
+    """A group that is a library call: whole, from stored tensors to stored tensors."""
+    arrays = {b: memory.logical(b) for b in call.inputs}
+    results = run_step(program, call, arrays, memory.syms, libcalls or {})
+    for name, array in zip(call.outs, results):
+        memory.put(name, array)
 
 
 # ---------------------------------------------------------------- memory

@@ -219,8 +219,10 @@ class Unfold:
 
 def unfold_for_tile(dim, tile, length, step=1, dilation=1):
     """The Unfold of an input dimension whose tiles feed ``tile`` outputs of a sliding window each
-    (``length`` taps, ``dilation`` apart, outputs ``step`` apart)."""
-    return Unfold(dim, step * (tile - 1) + dilation * (length - 1) + 1, step * tile)
+    (``length`` taps, ``dilation`` apart, outputs ``step`` apart).  Windows shorter than their step
+    leave elements that nobody reads; tiles hold those, too."""
+    size = step * (tile - 1) + dilation * (length - 1) + 1
+    return Unfold(dim, max(size, step * tile), step * tile)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ class Place:
     storage: input | output (the caller's memory, ``index`` = position in the model's list),
     weights (``offset`` bytes into the weights image), arena (``offset`` bytes into arena slot
     ``slot``).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
+    ``sparse``: a run looks up a few of the weights here and leaves most of them untouched.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Place:
     slot: int = 0
     index: int = 0
     onnx: str = ""
+    sparse: bool = False
 
     def __str__(self):
         where = {"arena": f"arena slot {self.slot} + {self.offset}",
@@ -160,7 +162,9 @@ class Contract:
 
     outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
     taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
-    dtypes: of A, B and the sums.
+    dtypes: of A, B and the sums.  turned: scratch of ``turned_rows`` rows of results, which lie
+    across the lanes in memory: they are stored from there by transposed blocks ("" = stored as
+    they come).
     """
 
     row: str
@@ -179,9 +183,12 @@ class Contract:
     puts: tuple
     note: str = ""
     dtypes: tuple = ("f32", "f32", "f32")
+    turned: str = ""
+    turned_rows: int = 0
 
     def lines(self):
-        out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}"]
+        out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
+            f" turned by {self.turned_rows} rows" if self.turned else "")]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

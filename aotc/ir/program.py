@@ -11,6 +11,7 @@ element ``[axes]`` of the output buffer, so a buffer's shape is the extents of `
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from aotc.ir import library
 from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Sym, Unary, Var, loads, show, walk
 from aotc.ir.simplify import same, simplify
@@ -99,7 +100,8 @@ class Compute:
 
 @dataclass(frozen=True)
 class LibCall:
-    """A kernel that is no tensor expression (TopK, sort, NMS): a C source of its own."""
+    """A kernel that is no tensor expression (TopK, sort, NMS): a C source of its own.  ``kernel``:
+    its name in ``ir/library.py``, where its operands are explained; attrs: ((name, int), ...)."""
 
     kernel: str
     attrs: tuple
@@ -219,6 +221,8 @@ def check_program(program):
                 faults.append(f"{o}: no such buffer")
         if isinstance(s, Compute):
             faults += _check_compute(program, s)
+        elif all(b in program.buffers for b in s.inputs + s.outs):
+            faults += library.faults(program, s)
     faults += [f"output {o} is never written" for o in program.outputs if o not in written]
     return faults
 

@@ -10,11 +10,13 @@ has been applied, so that applying a Schedule's rewrites twice changes nothing.
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
-from aotc.ir import unfold, winograd
+from aotc.ir import layout_rule, recompute, unfold, winograd
 
 # rule -> (faults of (program, compute, parameters), Program with it applied)
 RULES = {"winograd": (winograd.faults_of, winograd.rewrite),
-         "unfold": (unfold.faults_of, unfold.rewrite)}
+         "unfold": (unfold.faults_of, unfold.rewrite),
+         "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
+         "recompute": (recompute.faults_of, recompute.rewrite_readers)}
 
 
 def apply_rewrites(program, rewrites):
@@ -42,7 +44,12 @@ def _key(item):
     """A rewrite as a hashable value."""
     if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[2], dict):
         return repr(item)
-    return item[0], item[1], tuple(sorted(item[2].items()))
+    return item[0], item[1], tuple((k, _frozen(v)) for k, v in sorted(item[2].items()))
+
+
+def _frozen(value):
+    """Lists, as JSON gives them, as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _faults(program, item):

@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aotc.ir.category import factor_pairs, is_zero
+from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, substitute, walk
 from aotc.ir.program import Buffer, Compute, make_const, update
 from aotc.ir.region import interval
-from aotc.ir.simplify import linear_in, same, simplify
+from aotc.ir.simplify import linear_in, simplify
 
 CHANNELS = 8  # from so many on, rows are read along the channels themselves
 SHORTEST = 8  # a joined axis below this is not worth the copy
@@ -62,7 +63,7 @@ def unfold_candidates(program):
 
 def match_unfold(program, c):
     """The Match of a compute, or None."""
-    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
+    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body) if c.body.dtype == "f32" else ():
         data, guard = _data(f.a)
         weight = f.b
         if data is None or not isinstance(weight, Load) or data.buffer in program.consts or (
@@ -118,27 +119,8 @@ def _windows(program, c, data):
 def _inside(program, data, guard, windows):
     """True if ``guard`` says no more than that the windows' indices lie inside the tensor."""
     wanted = [simplify(i) for i in _bounds(program, data, {w.dim: w.index for w in windows})]
-    given = _conjuncts(guard) if guard is not None else []
+    given = conjuncts(guard) if guard is not None else []
     return all(any(same_condition(g, w) for w in wanted) for g in given)
-
-
-def same_condition(a, b):
-    """True if two integer comparisons hold for the same points, as far as their forms tell."""
-    return _slack(a) is not None and _slack(b) is not None and same(_slack(a), _slack(b))
-
-
-def _slack(cond):
-    """An expression that is >= 0 exactly where an integer comparison holds; None for others."""
-    if not isinstance(cond, Binary) or cond.a.dtype != "i64":
-        return None
-    return {"ge": cond.a - cond.b, "gt": cond.a - cond.b - 1, "le": cond.b - cond.a,
-            "lt": cond.b - cond.a - 1}.get(cond.op)
-
-
-def _conjuncts(cond):
-    if isinstance(cond, Binary) and cond.op == "and":
-        return _conjuncts(cond.a) + _conjuncts(cond.b)
-    return [cond]
 
 
 def _bounds(program, data, index):

@@ -101,6 +101,10 @@ def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp):
         box = _box_of(group, s, anchor, anchor_box, demand)
         boxes[s.name] = box
         ranges = dict(box)
+        for o in s.outputs:
+            if o.buffer in demand and o.index != s.axes:
+                # whole points of the loops: at the edges more than anybody asked for
+                demand[o.buffer] = tuple(interval(i, ranges) for i in o.index)
         for n in s.loads():
             if n.buffer not in scratch:
                 continue

@@ -3,13 +3,13 @@
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
 from aotc.ir.expr import Axis, Const, axes_of, substitute
-from aotc.ir.program import Compute
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import LEVELS
 from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.allocate import buffer_bytes, in_place, liveness
 from aotc.sched.boxes import stage_boxes, starts_at_multiple, tile_anchor
-from aotc.sched.loops import row_operand, stage_category
+from aotc.sched.dots import dot_faults
+from aotc.sched.loops import lane_nest, called_buffers, row_operand, stage_category
 from aotc.sched.lower_contract import factors_for, panel_base
 from aotc.sched.stages import group_stages
 from aotc.sched.unroll import find_transform
@@ -17,7 +17,8 @@ from aotc.sched.unroll import find_transform
 MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
 MAX_ARENA = 1 << 40  # bytes
 # what ``loops`` may say of a stage, by its row's category
-_CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b")} | {
+_CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b"),
+            "dot": ("lanes", "k", "a", "b")} | {
     c: ("lanes",) for c in ("map", "move", "reduction", "window", "transform")}
 
 
@@ -49,7 +50,7 @@ def check_schedule(program, schedule, target):
 
 def _coverage(program, schedule):
     faults, seen, stored = [], {}, set(program.inputs) | set(program.consts)
-    names = {s.outs[0] for s in program.steps if isinstance(s, Compute)}
+    names = {s.outs[0] for s in program.steps}
     group_names = [g.name for g in schedule.groups]
     faults += [f"group {n}: name used twice" for n in set(group_names) if group_names.count(n) > 1]
     for g in schedule.groups:
@@ -83,6 +84,7 @@ def _coverage(program, schedule):
 
 def _layouts(program, schedule):
     faults, stored = [], {b for g in schedule.groups for b in g.outputs}
+    called = called_buffers(program)
     scratch = {b for g in schedule.groups for b, lv in g.connect.items() if lv != "register"}
     for name, data in schedule.layouts.items():
         if name not in program.buffers:
@@ -90,6 +92,9 @@ def _layouts(program, schedule):
             continue
         if program.buffers[name].role in ("input", "output"):
             faults.append(f"layouts: {name} is the caller's memory and stays row-major")
+            continue
+        if name in called:
+            faults.append(f"layouts: {name} is touched by a library call and stays row-major")
             continue
         tile = program.buffers[name].role == "temp" and name not in stored
         if tile and name not in scratch:
@@ -121,6 +126,8 @@ def check_group(program, schedule, target, g):
         stages = group_stages(program, g)
     except ScheduleError as err:
         return err.faults
+    if not stages:
+        return _call(program, g)
     faults += _stage_names(g, [s.name for s in stages]) + _threads(target, g)
     anchor = next((s for s in stages if g.anchor in s.computes), None)
     if anchor is None:
@@ -149,6 +156,15 @@ def check_group(program, schedule, target, g):
             faults += _stored(g, s, boxes[s.name], tile)
         faults += _stage(program, schedule, target, g, s, boxes[s.name])
     return faults
+
+
+def _call(program, g):
+    """A library call: it stores all it makes, and there is nothing to choose."""
+    call = program.producer[g.anchor]
+    faults = [f"group {g.name}: the library call {call.kernel} stores {', '.join(call.outs)}; "
+              "list them all as outputs"] if g.outputs != call.outs else []
+    return faults + [f"group {g.name}: {field} of a library call; remove it" for field in (
+        "tile", "ukernel", "loops", "parallel", "split", "reuse") if getattr(g, field)]
 
 
 def _threads(target, g):
@@ -212,7 +228,7 @@ def _stage(program, schedule, target, g, s, box):
     kind = stage_category(s)
     legal = [u.name for u in target.ukernels if u.category in (kind, "loops")
              or kind in ("move", "reduction", "window") and u.category == "map"
-             and s.fold == "none"]
+             and s.fold == "none" or kind == "contraction" and u.category == "window"]
     transform = find_transform(program, s)
     if transform is not None:
         legal += [u.name for u in target.rows("transform")]
@@ -227,26 +243,41 @@ def _stage(program, schedule, target, g, s, box):
         return faults
     if row.category == "contraction":
         return faults + _contraction(program, schedule, g, s, box, row, loops, where)
+    if row.category == "dot":
+        faults += dot_faults(program, schedule, s, row, loops, where)
+        lane = next((a for a in s.axes if a.name == loops.get("lanes")), None)
+        return faults + ([] if lane is None else _whole_panels(g, box, lane, row, where))
     if row.category == "transform" and loops.get("lanes") not in (free := [
             a.name for a in s.axes if a.name not in transform.blocks]):
         return faults + [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(free)}"]
-    return faults + _nest(s, loops, name, where)
+    return faults + _nest(s, loops, row, where)
 
 
-def _nest(s, loops, name, where):
-    """A vector loop nest: f32, a lane axis, perhaps another axis to block."""
+def _nest(s, loops, row, where):
+    """A vector loop nest: computed in f32, a lane axis, perhaps another axis to block."""
+    name = row.name
     names = [a.name for a in s.axes + s.raxes]
     if loops.get("lanes") not in names:
         return [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(names)}"]
-    values = [o.value for o in s.outputs] + [s.body, *s.acc]
-    if any(v.dtype != "f32" for v in values):
-        return [f"{where}: {name} is for f32; use loops"]
+    if not lane_nest((row,), s):
+        return [f"{where}: {name} computes in f32 and stores {', '.join(row.dtypes)}; use loops"]
     if s.fold not in ("none", "sum", "max", "min"):
         return [f"{where}: {name} folds sum, max or min; use loops"]
     blocks = [a.name for a in s.axes if a.name != loops["lanes"]]
+    if row.tile.get("exchange") and "block" not in loops:
+        return [f"{where}: {name} needs block, the axis whose neighbours it writes; choose from "
+                f"{', '.join(blocks) or 'another row'}"]
     if loops.get("block", blocks[0] if blocks else None) not in blocks + [None]:
         return [f"{where}: block {loops['block']!r}; choose from {', '.join(blocks) or 'none'}"]
     return []
+
+
+def _whole_panels(g, box, lane, row, where):
+    nr = row.tile["nr"]
+    if starts_at_multiple(g, box[lane][0], nr):
+        return []
+    return [f"{where}: tile {lane.name}/{g.tile.get(lane.name, '?')} must be a multiple of {nr} "
+            f"(or whole) for the panels of {row.name}"]
 
 
 def _contraction(program, schedule, g, s, box, row, loops, where):
@@ -282,9 +313,7 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
         if base is None:
             faults.append(f"{where}: b 'panel' needs a constant laid out in panels of {nr}; "
                           "use direct or packed")
-        if not starts_at_multiple(g, box[lane][0], nr):
-            faults.append(f"{where}: tile {lane.name}/{g.tile.get(lane.name, '?')} must be a "
-                          f"multiple of {nr} (or whole) for the panels of {row.name}")
+        faults += _whole_panels(g, box, lane, row, where)
     elif loops.get("b") == "direct":
         if len(f.k) != 1 or not hasattr(f.b, "buffer") or not is_unit(
                 place(f.b.buffer)(f.b.index), lane):

@@ -6,18 +6,19 @@ and norm chains share the row while it is in L1.  Deterministic, by structure on
 
 from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, axes_of, loads
-from aotc.ir.program import Compute
+from aotc.ir.program import Compute, LibCall
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.loops import contraction_factors
-from aotc.sched.stages import expand
+from aotc.sched.stages import expand, group_stages
 
 ROW_LIMIT = 12 * 1024  # bytes of one row of every scratch buffer together: stays in L1
 
 
 class _Cluster:
-    """A group under construction: member computes in program order."""
+    """A group under construction: member computes in program order.  A library call is a cluster
+    of its own, which nothing joins."""
 
     def __init__(self, compute):
         self.members = [compute]
@@ -27,21 +28,24 @@ class _Cluster:
     @property
     def head(self):
         """The fold that gives the cluster its loops, or the last map."""
-        folds = [c for c in self.members if c.fold != "none"]
+        folds = [c for c in self.members if not self.is_call and c.fold != "none"]
         return folds[-1] if folds else self.members[-1]
+
+    @property
+    def is_call(self):
+        return isinstance(self.members[0], LibCall)
 
     def produces(self):
         return {o for c in self.members for o in c.outs}
 
 
 def connect(program, rows=True):
-    """Tuple of Groups (connect levels, outputs, anchor) covering every Compute of ``program``.
+    """Tuple of Groups (connect levels, outputs, anchor) covering every step of ``program``.
     rows: also share row tiles in L1; without, edges connect at register level only."""
     clusters, owner = [], {}
     for step in program.steps:
-        if not isinstance(step, Compute):
-            continue
-        target = _best_host(program, step, clusters, owner, rows)
+        target = None if isinstance(step, LibCall) else _best_host(program, step, clusters, owner,
+                                                                   rows)
         if target is None:
             target = _Cluster(step)
             clusters.append(target)
@@ -50,6 +54,7 @@ def connect(program, rows=True):
         for o in step.outs:
             owner[o] = target
     _absorb_maps(program, clusters, owner)
+    clusters = [part for c in clusters for part in _one_stage(program, c, owner)]
     order = _topological(program, clusters, owner)
     return tuple(_group(program, c, i) for i, c in enumerate(order))
 
@@ -59,7 +64,7 @@ def _best_host(program, step, clusters, owner, rows):
     hosts = []
     for b in step.inputs:
         c = owner.get(b)
-        if c is not None and c not in hosts:
+        if c is not None and c not in hosts and not c.is_call:
             hosts.append(c)
     hosts.sort(key=lambda c: (_weight(c), clusters.index(c)), reverse=True)
     for host in hosts:
@@ -149,7 +154,7 @@ def _joins_at_row(program, host, step):
     read = {b for m in host.members + [step] for b in m.inputs}
     if any(o not in read for m in host.members for o in m.outs):
         return None  # a leaf of its own: no tile of ``step`` would ask for it
-    rows = _row_axes(host, step)
+    rows = _row_axes(program, host, step)
     if rows is not None and any(_rows_innermost(program, f, rows) for f in folds):
         return None  # rows would be strided: reduce over many rows at once instead
     if rows is None or not _row_bytes_fit(host, step, rows):
@@ -204,7 +209,7 @@ def _register_part(program, host, step):
     return {b: "register" for b in edges if host.level.get(b) != "L1"}
 
 
-def _row_axes(host, step):
+def _row_axes(program, host, step):
     """Number of leading row axes shared by the members and ``step``; None if they do not match."""
     members = {c.out: c for c in host.members}
     count = None
@@ -219,7 +224,9 @@ def _row_axes(host, step):
         return None
     for n in step.loads:
         if n.buffer in members:
-            if not _rows_match(n.index, lead, members[n.buffer].axes[:count], step):
+            source = members[n.buffer]
+            if not _rows_match(n.index, lead, source.axes[:count], step) or (
+                    _read_in_part(n.index, source.axes, count) and _stored(program, source, step)):
                 return None
     return count
 
@@ -247,6 +254,18 @@ def _rows_match(index, lead, rows, step):
     return all(isinstance(i, Axis) and i in rest or not axes_of(i) for i in index[len(lead):])
 
 
+def _read_in_part(index, axes, rows):
+    """True if not all columns behind the row axes are read."""
+    return any(not isinstance(i, Axis) or not same(i.extent, a.extent)
+               for i, a in zip(index[rows:], axes[rows:]) if not same(a.extent, Const(1)))
+
+
+def _stored(program, source, step):
+    """True if somebody beside ``step`` needs what ``source`` makes: then all of it is computed."""
+    return any(o in program.outputs or any(s is not step for s in program.consumers[o])
+               for o in source.outs)
+
+
 def _row_bytes_fit(host, step, rows):
     total = 0
     for c in list(host.members) + [step]:
@@ -264,18 +283,17 @@ def _absorb_maps(program, clusters, owner):
     """A cluster of maps whose every output is read by one other cluster, elementwise, moves into
     it as a prologue."""
     for c in list(clusters):
-        if any(m.fold != "none" for m in c.members):
+        if c.is_call or any(m.fold != "none" for m in c.members):
             continue
         outs = [m for m in c.members if any(s not in c.members
                                             for s in program.consumers.get(m.out, ()))
                 or m.out in program.outputs]
         users = {id(owner[s.outs[0]]): owner[s.outs[0]] for m in outs
-                 for s in program.consumers.get(m.out, ()) if isinstance(s, Compute)
-                 and owner[s.outs[0]] is not c}
+                 for s in program.consumers.get(m.out, ()) if owner[s.outs[0]] is not c}
         if len(users) != 1 or any(m.out in program.outputs for m in outs):
             continue
         host, = users.values()
-        if not _prologue_fits(program, c, host, outs):
+        if host.is_call or not _prologue_fits(program, c, host, outs):
             continue
         for m in c.members:
             owner[m.out] = host
@@ -289,7 +307,7 @@ def _prologue_fits(program, cluster, host, outs):
     """The host's maps read the cluster at matching points; the fold (if any) never does."""
     for m in outs:
         for s in program.consumers[m.out]:
-            if not isinstance(s, Compute) or s in cluster.members:
+            if s in cluster.members:
                 continue
             if s.fold != "none" or host.rows is not None:
                 return False
@@ -297,6 +315,21 @@ def _prologue_fits(program, cluster, host, outs):
             if len(uses) != 1 or invert_map(next(iter(uses)), s.axes, m.axes) is None:
                 return False
     return True
+
+
+def _one_stage(program, cluster, owner):
+    """A cluster of maps that stores several of them must be one set of loops.  Where the way from
+    one to another is a bijection step by step, but not seen to be one as a whole, its members get
+    kernels of their own."""
+    if cluster.is_call or cluster.rows is not None or any(
+            m.fold != "none" for m in cluster.members):
+        return [cluster]
+    group = _group(program, cluster, 0)
+    if len(group.outputs) == 1 or len(group_stages(program, group)) == 1:
+        return [cluster]
+    parts = [_Cluster(m) for m in cluster.members]
+    owner.update({o: part for part in parts for o in part.produces()})
+    return parts
 
 
 def _topological(program, clusters, owner):
@@ -315,6 +348,9 @@ def _topological(program, clusters, owner):
 
 
 def _group(program, cluster, number):
+    if cluster.is_call:
+        call, = cluster.members
+        return Group(f"g{number:03d}", call.outs[:1], call.outs, call.outs[0])
     inside = {o for m in cluster.members for o in m.outs}
     outputs = tuple(o for m in cluster.members for o in m.outs if o in program.outputs or any(
         s not in cluster.members for s in program.consumers.get(o, ())))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
+from aotc.ir.access import layout_from_json
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
 from aotc.ir.unfold import unfold_candidates
@@ -24,18 +25,21 @@ CONNECT = {"": lambda program, target: connect(program),
            "all": connect_by_cost}
 
 
-def decide(program, target, how="", winograd="off", unfold=False):
+def decide(program, target, how="", winograd="off", unfold=False, layouts=None, groups=None):
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
-    themselves (a tuple).  unfold: rewrite first layers, too."""
+    themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
+    are settled (an empty Layout: row-major).  groups: those of the rewritten program, if they are
+    settled."""
     rewrites = choose_winograd(program, target, winograd)
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}
         rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program) if c not in taken)
     program = apply_rewrites(program, rewrites)
-    groups = join_transforms(program, CONNECT[how](program, target))
+    groups = CONNECT[how](program, target) if groups is None else groups
+    groups = join_transforms(program, groups)
     while True:
-        schedule = replace(_decided(program, target, groups), rewrites=rewrites)
+        schedule = replace(_decided(program, target, groups, layouts or {}), rewrites=rewrites)
         refused = {g.name for g in schedule.groups if g.why and check_group(
             program, schedule, target, g)}
         if not refused:
@@ -44,9 +48,9 @@ def decide(program, target, how="", winograd="off", unfold=False):
         groups = part_groups(program, groups, refused)
 
 
-def _decided(program, target, groups):
+def _decided(program, target, groups, given):
     """Rows, loops, layouts and tiles; a group that comes with its work items keeps them."""
-    groups, layouts = choose_loops(program, target, groups)
+    groups, layouts = choose_loops(program, target, groups, given)
     tiled = choose_tiles(program, target, groups, layouts)
     groups = tuple(replace(t, tile=g.tile, parallel=g.parallel) if g.parallel else t
                    for g, t in zip(groups, tiled))
@@ -66,7 +70,8 @@ def complete(program, schedule, target):
     groups, layouts = schedule.groups, schedule.layouts
     bare = [g for g in groups if not g.ukernel]
     if bare:
-        chosen, found = choose_loops(program, target, groups)
+        given = {b: layout_from_json(x) for b, x in layouts.items()}
+        chosen, found = choose_loops(program, target, groups, given)
         groups = tuple(c if not g.ukernel else g for g, c in zip(groups, chosen))
         layouts = {b: x.to_json() for b, x in found.items()} | layouts
         tiled = choose_tiles(program, target, groups, found)

@@ -4,6 +4,7 @@ Nothing is decided here; the text repeats the deciders' own measures for a finis
 """
 
 from aotc.ir.expr import Const, axes_of, show
+from aotc.ir.narrow import is_lane_value
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
 from aotc.sched.boxes import tile_anchor
@@ -12,6 +13,7 @@ from aotc.sched.lower_contract import factors_for
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import group_stages
 from aotc.sched.work import group_flops
+from aotc.target.base import DOT_STEP
 
 _A_MODE = {"rows": "read in place through row pointers (unit stride along {k})",
            "packed": "packed tile by tile in the slab ({why})"}
@@ -21,7 +23,8 @@ _B_MODE = {"panel": "constant, packed in panels of {nr} columns at compile time"
 _CATEGORY = {
     "map": "every element on its own", "move": "elements only change place",
     "reduction": "a fold over {r}", "window": "a fold over {r} that slides along output axes",
-    "contraction": "a sum of products over {r}"}
+    "contraction": "a sum of products over {r}",
+    "dot": "a sum of products of u8 and s8 over {r}"}
 
 
 def explain(program, schedule, target):
@@ -34,6 +37,8 @@ def _group(program, target, g):
     stages = group_stages(program, g)
     nodes = dict.fromkeys(n for c in g.computes for n in program.producer[c].origin)
     lines = [f"{', '.join(g.outputs)} from {', '.join(nodes) or 'no node of the model'}"]
+    if not stages:
+        return lines + [f"library call: {program.producer[g.anchor].kernel}, no tensor expression"]
     anchor = next(s for s in stages if g.anchor in s.computes)
     tile = tile_anchor(anchor, g)
     cut = ", ".join(f"{a}/{n}" for a, n in g.tile.items()) or "whole"
@@ -53,6 +58,11 @@ def _stage(g, target, s):
     lines = [f"stage {s.name}: {row}, {kind}: {_CATEGORY[kind].format(r=sums)}"]
     if target.row(row).category == "contraction":
         return lines + _contraction(target, s, target.row(row), loops)
+    if target.row(row).category == "dot":
+        return lines + ["  rows " + _A_MODE[loops["a"]].format(
+            k=loops["k"], why=f"no run of a multiple of {DOT_STEP} along K"),
+            f"  lanes over {loops['lanes']}, packed in panels of {target.row(row).tile['nr']} "
+            f"columns x {DOT_STEP} at compile time"]
     if target.row(row).category == "transform":
         return lines + [f"  small constant matrices written out, lanes over {loops['lanes']}"]
     if row == "loops":
@@ -64,8 +74,9 @@ def _stage(g, target, s):
 
 
 def _why_scalar(s):
-    if any(o.value.dtype != "f32" for o in s.outputs) or s.body.dtype != "f32":
-        return "not all of it is f32"
+    if s.body.dtype != "f32" and s.fold != "none" or not all(
+            is_lane_value(o.value) for o in s.outputs):
+        return "it computes with other types than f32"
     if not isinstance(s.fold, str) or s.fold == "prod":
         return "the fold has no vector form"
     return "no axis is worth lanes, or the schedule says so"

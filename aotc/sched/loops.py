@@ -6,24 +6,31 @@ from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import category, factor_pairs, is_zero
 from aotc.ir.expr import Axis, Binary, Const, Load, Where, axes_of, loads
 from aotc.ir.layout import Layout, Pad, Reorder, Split
-from aotc.ir.program import static_shape
+from aotc.ir.layout_rule import laid_out
+from aotc.ir.narrow import is_lane_value
+from aotc.ir.program import LibCall, static_shape
 from aotc.ir.simplify import same
+from aotc.sched.dots import dot_choice
+from aotc.sched.exchange import exchange_choice
 from aotc.sched.size import estimate
 from aotc.sched.stages import group_stages
 from aotc.sched.winograd import transform_inputs, transform_lanes
 
+PRODUCTS = ("contraction", "dot")
 MAX_UNROLL = 8  # taps of a window that are written out
 
 
 class Choices:
     """What has been decided so far: layouts by buffer and the stages of every group."""
 
-    def __init__(self, program, target, groups):
+    def __init__(self, program, target, groups, given):
         self.program, self.target, self.groups = program, target, groups
         self.stages = {g.name: group_stages(program, g) for g in groups}
-        self.layouts = {}
+        # stored as a rewrite says, or as the schedule does: nothing is left to choose
+        self.given = {b: Layout(()) for b in laid_out(program.rewrites)} | given
+        self.layouts = dict(self.given)
         self.lanes = transform_lanes(program)  # of the stages of Winograd forms
-        self.scratch = {b for g in groups for b, lv in g.connect.items() if lv != "register"}
+        self.plain = called_buffers(program)
 
     def offset(self, load):
         """Element offset of a Load under the layouts chosen so far."""
@@ -31,20 +38,24 @@ class Choices:
         return offset_of(load.index, self.program.shape(load.buffer), layout)
 
 
-def choose_loops(program, target, groups):
-    """(groups with ukernel and loops filled, layouts by buffer)."""
-    c = Choices(program, target, groups)
+def called_buffers(program):
+    """Buffers that library calls touch: those are row-major."""
+    return {b for s in program.steps if isinstance(s, LibCall) for b in s.inputs + s.outs}
+
+
+def choose_loops(program, target, groups, given=None):
+    """(groups with ukernel and loops filled, layouts by buffer).  given: {buffer: Layout} that are
+    settled already."""
+    c = Choices(program, target, groups, given or {})
     operand_axes = _contraction_inputs(c)
     for g in groups:
         for s in c.stages[g.name]:
             lane = _lane_axis(c, s)
             _const_layouts(c, s, lane)
             for o in s.outputs:
-                wanted = operand_axes.get(o.buffer)
-                if program.buffers[o.buffer].role == "temp" and (
-                        o.buffer not in c.scratch or wanted is not None
-                        or stage_category(s) == "contraction"):
-                    c.layouts[o.buffer] = _layout(c, o, lane, wanted)
+                if program.buffers[o.buffer].role == "temp" and not (
+                        o.buffer in c.plain or o.buffer in c.given):
+                    c.layouts[o.buffer] = _layout(c, o, lane, operand_axes.get(o.buffer))
     done = []
     for g in groups:
         rows, loops = {}, {}
@@ -92,8 +103,10 @@ def _contraction_inputs(c):
 
 
 def _may_step(f):
-    """True if the row operand is a plain Load with one reduction axis: rows next to each other in
-    memory may then be read at any stride along that axis."""
+    """True if the row operand is a plain f32 Load with one reduction axis: rows next to each other
+    in memory may then be read at any stride along that axis."""
+    if f.a.dtype != "f32":
+        return False
     load, guard = row_operand(f.a)
     return load is not None and guard is None and (
         len([r for r in f.k if r.extent != Const(1)]) == 1)
@@ -117,7 +130,7 @@ def _layout(c, output, lane, wanted):
 
 def _const_layouts(c, s, lane):
     """Constants a nest reads along the lane axis are stored with that dimension innermost."""
-    if lane is None or stage_category(s) == "contraction" and s.name not in c.lanes:
+    if lane is None or stage_category(s) in PRODUCTS and s.name not in c.lanes:
         return
     for n in s.loads():
         if _relayoutable(c, n, lane):
@@ -130,6 +143,7 @@ def _const_layouts(c, s, lane):
 def _relayoutable(c, load, lane):
     """A constant indexed by plain axes (or 0), ``lane`` among them, not laid out otherwise yet."""
     return (load.buffer in c.program.consts and load.buffer not in c.layouts
+            and load.buffer not in c.plain
             and lane in load.index and c.program.buffers[load.buffer].role == "const"
             and all(isinstance(i, (Axis, Const)) for i in load.index))
 
@@ -144,9 +158,11 @@ def _lane_axis(c, s):
     if s.name in c.lanes:
         return c.lanes[s.name]
     f = contraction_factors(c.program, s)
+    if f is not None and s.body.dtype == "i32":
+        return f.n[-1]
     if f is not None:
-        return max(f.n, key=lambda a: (min(estimate(a.extent), 4 * c.target.lanes),
-                                       s.axes.index(a)))
+        return _nest_lane(c, s, f) or max(f.n, key=lambda a: (
+            min(estimate(a.extent), 4 * c.target.lanes), s.axes.index(a)))
     candidates = list(s.axes) + [r for r in s.raxes if s.fold in ("sum", "max", "min")]
     best, best_score = None, 0.0
     for a in reversed(candidates):  # ties go to the innermost axis
@@ -156,6 +172,23 @@ def _lane_axis(c, s):
     return best
 
 
+def _nest_lane(c, s, f):
+    """The row axis that a contraction with few lanes (groups of few channels, few outputs) had
+    better run over lanes, as a window does: it fills vectors, and everything that moves along it
+    lies side by side already.  None if there is none."""
+    lanes = c.target.lanes
+    if c.target.emitter != "c" or 2 * max(estimate(a.extent) for a in f.n) > lanes or any(
+            c.program.buffers[o.buffer].role == "temp" for o in s.outputs):
+        return None
+    for a in f.m:
+        at = [c.offset(n) for n in s.loads() if a in axes_of(n)] + [
+            offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer))
+            for o in s.outputs]
+        if estimate(a.extent) >= lanes and all(is_unit(x, a) for x in at):
+            return a
+    return None
+
+
 def _lane_score(c, s, axis):
     """Unit-stride accesses minus gathers, weighted by how often an access happens."""
     n = _flat_extent(c, s, axis)
@@ -163,12 +196,14 @@ def _lane_score(c, s, axis):
         return 0.0
     score = 0.5 + min(n, 64) / 640
     for load in s.loads():
-        if load.dtype != "f32" or _relayoutable(c, load, axis):
+        if load.dtype not in ("f32", "u8", "i8") or _relayoutable(c, load, axis):
             continue
         step = stride(c.offset(load), axis)
         moving = axis in {x for i in load.index for x in axes_of(i)}
         weight = 2.0 if s.raxes and axes_of(load) & set(s.raxes) else 1.0
-        if step is None or (step != Const(1) and moving):
+        if step != Const(1) and isinstance(step, Const) and step.value in c.target.lane_steps:
+            score += 0.25 * weight
+        elif step is None or (step != Const(1) and moving):
             score -= 1.5 * weight
         elif moving:
             score += weight
@@ -210,16 +245,30 @@ def _stage_choice(c, group, s):
         whole = all(o.value.dtype == "f32" for o in s.outputs)
         return (rows[0].name, {"lanes": lane.name}) if rows and whole else ("loops", {})
     if kind == "contraction":
-        return _contraction_choice(c, s, lane)
-    floats = all(o.value.dtype == "f32" for o in s.outputs) and s.body.dtype == "f32"
-    if not floats or lane is None or not isinstance(s.fold, str) or s.fold == "prod":
+        if lane in contraction_factors(c.program, s).n:
+            return _contraction_choice(c, s, lane)
+        kind = "window"
+    if kind == "dot":
+        return dot_choice(c, s)
+    if not lane_nest(c.target.rows(kind), s) or lane is None or not isinstance(
+            s.fold, str) or s.fold == "prod":
         return "loops", {}
+    exchanged = exchange_choice(c, s) if kind == "move" else None
+    if exchanged is not None:
+        return exchanged
     if kind == "window":
         block = window_block(s, lane)
         if block is not None and "block" in c.target.rows(kind)[0].tile:
             return c.target.rows(kind)[0].name, {"lanes": lane.name, "block": block[0].name}
         return c.target.rows(kind)[-1].name, {"lanes": lane.name}
     return c.target.rows(kind)[0].name, {"lanes": lane.name}
+
+
+def lane_nest(rows, s):
+    """True if lanes can compute and store what the stage does, and the category's rows say so."""
+    stored = {t for u in rows for t in u.dtypes}
+    return (s.fold == "none" or s.body.dtype == "f32") and all(
+        o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)
 
 
 def window_block(s, lane):
@@ -320,7 +369,7 @@ def _lane_mode(c, f, lane, k, row, a_mode):
 def _panel_weight(c, f, lane, k, row, a_mode):
     """Layout N/NR taps K N%NR for a constant indexed by plain axes, used by this stage only."""
     b = f.b
-    if not isinstance(b, Load) or b.buffer not in c.program.consts:
+    if not isinstance(b, Load) or b.buffer not in c.program.consts or b.buffer in c.plain:
         return None
     if not all(isinstance(i, Axis) or i == Const(0) for i in b.index):
         return None

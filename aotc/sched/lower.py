@@ -16,6 +16,7 @@ from aotc.sched.check import check_schedule
 from aotc.sched.lower_call import lower_call
 from aotc.sched.lower_contract import lower_contract
 from aotc.sched.lower_dot import lower_dot
+from aotc.sched.lookups import sparse_constants
 from aotc.sched.lower_nest import lower_nest
 from aotc.sched.stages import find_call, group_stages
 from aotc.sched.tilegraph import best_fit, best_fit_places
@@ -80,6 +81,7 @@ def lower(program, schedule, target):
                     for i, g in enumerate(schedule.groups))
     used = {b for k in kernels for b in k.reads + k.writes}
     places, weights, end = [], [], 0
+    sparse = sparse_constants(program)
     for i, name in enumerate(program.inputs):
         places.append(_place(program, schedule, name, "input", index=i))
     for i, name in enumerate(program.outputs):
@@ -87,7 +89,8 @@ def lower(program, schedule, target):
     for name, array in program.consts.items():
         if name in used:
             stored = layout_from_json(schedule.layouts.get(name)).apply(array)
-            places.append(_place(program, schedule, name, "weights", offset=end))
+            place = _place(program, schedule, name, "weights", offset=end)
+            places.append(replace(place, sparse=name in sparse))
             weights.append((name, stored))
             end = (end + stored.nbytes + ALIGN - 1) // ALIGN * ALIGN
     for name, slot in schedule.buffers.items():

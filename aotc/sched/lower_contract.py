@@ -7,6 +7,7 @@ from aotc.ir.plan import Contract, Operand, Put, Range
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.sched.loops import row_operand
 from aotc.sched.lower_nest import collapse
+from aotc.sched.turned import turned
 
 
 def factors_for(stage, lanes):
@@ -31,13 +32,14 @@ def lower_contract(ctx, stage, row, box):
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice["a"])
-    m, a, puts = _collapse_rows(m, a, puts)
-    return Contract(row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
-                    tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-                    Range(k, Const(0), k.extent), a, b, stage.acc[0], puts)
+    m, a, puts = collapse_rows(m, a, puts)
+    return turned(ctx, Contract(
+        row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
+        tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts))
 
 
-def _collapse_rows(m, a, puts):
+def collapse_rows(m, a, puts):
     """Merge row axes that every access walks contiguously."""
     if len(m) < 2:
         return m, a, puts

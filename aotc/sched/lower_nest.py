@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from aotc.ir.access import linearise, stride
+from aotc.ir.conditions import bounds, conjuncts
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -74,11 +75,14 @@ def _blocked(ctx, stage, row, nest, taps):
 
 def _lane_parts(ctx, stage, row, part, lanes):
     """Split the lane axis where a guard over it starts to hold for every tap: vectors without the
-    guard inside, scalar loops that skip the padding at both edges.  Yields (row, pieces, body,
-    reduction ranges)."""
+    guard inside; at both edges loads of a part of the lanes, or scalar loops that skip the padding.
+    Yields (row, pieces, body, reduction ranges)."""
     vector = row.category != "loops"
     body, reduce, left = _reduction_ranges(stage, lanes if vector else "")
     axis = next((a for a in part if a.name == lanes), None)
+    if left and vector and axis is not None and ctx.target.part_loads and all(
+            bounds(c, axis) for c in left):
+        return _part_load_parts(ctx, stage, row, part, axis, (body, reduce, left))
     inside = _where_all_hold(left, axis) if left and vector and axis is not None else None
     if inside is None:
         if left:
@@ -86,14 +90,43 @@ def _lane_parts(ctx, stage, row, part, lanes):
         return [(row, part, body, reduce)]
     edge_body, edge_reduce, _ = _reduction_ranges(stage, "")
     edge = (ctx.target.row("loops"), edge_body, edge_reduce)
+    return _cut_lanes(part, axis, inside, edge, (row, body, reduce))
+
+
+def _part_load_parts(ctx, stage, row, part, axis, whole):
+    """Like ``_lane_parts`` where a load may take any run of lanes: whole vectors without the guard
+    where there are some, the guard at the load everywhere else.  whole: (body, reduction ranges,
+    conditions) without the conditions in the body."""
+    body, reduce, left = whole
+    edge = (row, _with_guard(stage, _all(left)), reduce)
+    lanes = ctx.target.lanes
+    first, end = _where_all_hold(left, axis) or (0, 0)
+    first = -(-first // lanes) * lanes
+    end = end // lanes * lanes
+    if end - first < 2 * lanes:  # not worth code of its own
+        return [(row, part, *edge[1:])]
+    return _cut_lanes(part, axis, (first, end), edge, (row, body, reduce))
+
+
+def _cut_lanes(part, axis, inside, edge, middle):
+    """(row, pieces, body, reduction ranges) of the lanes before, in and behind ``inside``."""
     p, out = part[axis], []
-    for lo, hi, (used, value, ranges) in ((0, inside[0], edge), (*inside, (row, body, reduce)),
+    for lo, hi, (used, value, ranges) in ((0, inside[0], edge), (*inside, middle),
                                           (inside[1], axis.extent.value, edge)):
         if lo < hi:
             cut = replace(p, lo=simplify(maximum(p.lo, Const(lo))),
                           hi=simplify(minimum(p.hi, Const(hi))))
             out.append((used, part | {axis: cut}, value, ranges))
     return out
+
+
+def _with_guard(stage, cond):
+    """A fold's body whose guard is ``cond``."""
+    guarded = _guarded(stage.body, stage.fold)
+    new = Where(cond, guarded.a, guarded.b)
+    if guarded is stage.body:
+        return new
+    return Binary("mul", *(new if x is guarded else x for x in (stage.body.a, stage.body.b)))
 
 
 def _where_all_hold(conds, axis):
@@ -156,10 +189,12 @@ def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
     lane = next((p.axis for a, p in part.items() if a.name == lanes), None)
     if stage.fold == "none":
         body = puts[0].value
-    ranges = _by_stride(ranges, puts, lane)
-    bounds = [e for r in reduce for e in (r.lo, r.hi)]
-    blocked = [a for a in part if a.name == ctx.group.loops.get(stage.name, {}).get("block")]
-    ranges, lane, body, puts = collapse(ranges, lane, body, puts, bounds + blocked)
+    blocked = [p.axis for a, p in part.items()
+               if a.name == ctx.group.loops.get(stage.name, {}).get("block")]
+    exchanged = blocked[0] if row.tile.get("exchange") else None
+    ranges = _by_stride(ranges, puts, lane, exchanged)
+    fixed = [e for r in reduce for e in (r.lo, r.hi)] + blocked
+    ranges, lane, body, puts = collapse(ranges, lane, body, puts, fixed)
     reduce = list(reduce)
     red_lane = next((r.axis for r in reduce if r.axis.name == lanes), None)
     if red_lane is not None:
@@ -171,16 +206,38 @@ def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
     if stage.fold == "none":
         body = puts[0].value
     vector = lane.name if lane is not None and row.category != "loops" else ""
-    return Nest(row.name, tuple(ranges), tuple(reduce), stage.fold, stage.acc, body, tuple(puts),
+    nest = Nest(row.name, tuple(ranges), tuple(reduce), stage.fold, stage.acc, body, tuple(puts),
                 vector, ctx.target.lanes if vector else 1)
+    return nest if exchanged is None else _exchanged(nest, lane, exchanged, row)
 
 
-def _by_stride(ranges, puts, lane):
-    """Loops in the order of the first output's memory, the lane axis innermost."""
+def _exchanged(nest, lane, block, row):
+    """A move by transposed blocks.  A piece that reads nothing (padding), or that does not exchange
+    neighbours, has its lanes along the stored ones."""
+    if len(nest.puts) == 1 and _exchanges(nest.puts[0], lane, block):
+        return replace(nest, block=row.tile["block"], block_axis=block.name)
+    inner = [r for r in nest.ranges if r.axis == block]
+    return replace(nest, vector=block.name,
+                   ranges=tuple(r for r in nest.ranges if r.axis != block) + tuple(inner))
+
+
+def _exchanges(put, lane, block):
+    """True if a put stores, along ``block``, what lies side by side along ``lane``."""
+    if not isinstance(put.value, Load) or put.value.dtype != "f32":
+        return False
+    source = put.value.index[0]
+    steps = {(at, a): stride(at, a) for at in (source, put.offset) for a in (lane, block)}
+    return not any(isinstance(n, Load) for n in walk(source)) and None not in steps.values() and (
+        same(steps[source, lane], Const(1)) and same(steps[put.offset, block], Const(1)))
+
+
+def _by_stride(ranges, puts, lane, first=None):
+    """Loops in the order of the first output's memory, the lane axis innermost, ``first``
+    outermost."""
     def key(r):
         step = stride(puts[0].offset, r.axis)
         n = 1 << 60 if step is None else upper(step)
-        return (r.axis == lane, -(n if n is not None else 1 << 40))
+        return (r.axis == lane, r.axis != first, -(n if n is not None else 1 << 40))
 
     return sorted(ranges, key=key)
 
@@ -251,7 +308,7 @@ def _reduction_ranges(stage, lanes=""):
         guarded = _guard_of(body, stage.fold)
         if guarded is not None:
             cond, body = guarded
-            for c in _conjuncts(cond):
+            for c in conjuncts(cond):
                 narrowed = _narrow(c, stage.raxes)
                 if narrowed is None or any(a.name == lanes for a in axes_of(c) if
                                            a in stage.axes):
@@ -268,23 +325,24 @@ def _reduction_ranges(stage, lanes=""):
 def _guard_of(body, fold):
     """(cond, value) if the body is ``where(cond, value, neutral)``; for sums also a product with
     such a factor."""
-    if isinstance(body, Where) and _is_neutral(body.b, fold):
-        return body.cond, body.a
-    if fold == "sum" and isinstance(body, Binary) and body.op == "mul":
-        for x, y, swap in ((body.a, body.b, False), (body.b, body.a, True)):
-            if isinstance(x, Where) and _is_neutral(x.b, fold):
-                return x.cond, (Binary("mul", y, x.a) if swap else Binary("mul", x.a, y))
+    found = _guarded(body, fold)
+    if found is None or found is body:
+        return None if found is None else (found.cond, found.a)
+    x, y = (found.a if x is found else x for x in (body.a, body.b))
+    return found.cond, Binary("mul", x, y)
+
+
+def _guarded(body, fold):
+    """The Where that ``_guard_of`` takes apart: the body or one of its factors; None if neither."""
+    product = fold == "sum" and isinstance(body, Binary) and body.op == "mul"
+    for x in (body, body.a, body.b) if product else (body,):
+        if isinstance(x, Where) and _is_neutral(x.b, fold):
+            return x
     return None
 
 
 def _is_neutral(e, fold):
     return isinstance(e, Const) and fold in NEUTRAL and e.value == NEUTRAL[fold]
-
-
-def _conjuncts(cond):
-    if isinstance(cond, Binary) and cond.op == "and":
-        return _conjuncts(cond.a) + _conjuncts(cond.b)
-    return [cond]
 
 
 def _all(conds):
@@ -297,28 +355,9 @@ def _all(conds):
 def _narrow(cond, raxes):
     """(raxis, lo or None, hi or None) for an affine comparison with one reduction axis of constant
     coefficient; None if it is something else."""
-    if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
-        return None
-    if cond.a.dtype != "i64":
-        return None
-    diff = simplify(cond.a - cond.b)
-    found = [r for r in raxes if r in axes_of(diff)]
-    if len(found) != 1 or any(isinstance(n, Load) for n in walk(diff)):
-        return None  # loop bounds are index arithmetic
-    r = found[0]
-    parts = linear_in(diff, r)
-    if parts is None or not isinstance(parts[0], Const):
-        return None
-    c, rest = parts[0].value, parts[1]
-    op = cond.op
-    if op in ("lt", "gt"):  # strict: shift by one
-        rest = rest + 1 if op == "lt" else rest - 1
-    if op in ("lt", "le"):  # c*r + rest <= 0  ->  -c*r - rest >= 0
-        c, rest = -c, -rest
-    rest = simplify(rest)
-    if c > 0:  # r >= ceil(-rest / c)
-        return r, simplify((-rest + (c - 1)) // c), None
-    return r, None, simplify(rest // -c + 1)  # r <= floor(rest / -c)
+    found = [r for r in raxes if r in axes_of(cond)]
+    ends = bounds(cond, found[0]) if len(found) == 1 else None
+    return None if ends is None else (found[0], *ends)
 
 
 # ---------------------------------------------------------------- pieces
@@ -331,7 +370,7 @@ def _pieces(stage, ranges):
         return [whole]
     cuts = {}
     for cond in _top_conditions(stage.outputs[0].value):
-        for c in _conjuncts(cond):
+        for c in conjuncts(cond):
             hit = _cut(c, ranges)
             if hit is not None:
                 cuts.setdefault(hit[0], set()).add(hit[1])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Cast, Const, Expr, Load, Var, loads, rewrite, show, substitute
+from aotc.ir.program import LibCall
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import same, simplify
 
@@ -73,9 +74,23 @@ def expand(expr, inline):
     return rewrite(expr, visit)
 
 
+def find_call(program, group):
+    """The library call that ``group`` is, None if it is made of computes.  ScheduleError if a call
+    shares a kernel with something else."""
+    calls = [c for c in group.computes if isinstance(program.producer[c], LibCall)]
+    if not calls:
+        return None
+    if len(group.computes) > 1:
+        raise ScheduleError([f"group {group.name}: {', '.join(calls)} is a library call, which "
+                             "has a group of its own; take the others out"])
+    return program.producer[calls[0]]
+
+
 def group_stages(program, group):
-    """The stages of ``group`` in execution order.  ScheduleError names every compute that cannot
-    be connected as the group says, and what would be legal."""
+    """The stages of ``group`` in execution order, () for a library call.  ScheduleError names
+    every compute that cannot be connected as the group says, and what would be legal."""
+    if find_call(program, group) is not None:
+        return ()
     key = ("stages", group.computes, group.outputs, tuple(group.connect.items()))
     if key not in program.memo:
         program.memo[key] = _group_stages(program, group)
@@ -221,7 +236,7 @@ def _same_points(c, other, inline, uses):
     if other.out in inline:
         index = single_use(c, other.out)
         if index is not None and invert_map(index, c.axes, other.axes) is not None:
-            return dict(zip(other.axes, index))
+            return _at(other.axes, index)
     for common in inline:
         if common in (c.out, other.out):
             continue
@@ -231,9 +246,14 @@ def _same_points(c, other, inline, uses):
         back = invert_map(theirs, other.axes, inline[common].axes)
         if back is None or invert_map(mine, c.axes, inline[common].axes) is None:
             continue
-        here = dict(zip(inline[common].axes, mine))
+        here = _at(inline[common].axes, mine)
         return {a: simplify(substitute(e, here)) for a, e in back.items()}
     return None
+
+
+def _at(axes, index):
+    """The axes at ``index``, with 0 for an axis of extent one: its index may come from data."""
+    return {a: Const(0) if same(a.extent, Const(1)) else i for a, i in zip(axes, index)}
 
 
 def _single_use(consumer, buffer, inline):

@@ -22,7 +22,7 @@ def summarise(program, schedule, target):
     stored = sum(estimate(p.elements) * DTYPES[p.dtype].size for p in plan.places
                  if p.storage == "arena")
     judge = Judge(program, target)
-    costs = [judge.priced(g) for g in schedule.groups]
+    costs = [judge.priced(g) for g in schedule.groups if group_stages(program, g)]
     found = Counter(pattern(program, g) for g in schedule.groups)
     return {"kernels": len(plan.kernels), "stored_bytes": stored,
             "arena_bytes": sum(estimate(s) for s in plan.slots),
@@ -36,6 +36,8 @@ def pattern(program, group):
     """(text, number of reductions) of a group: its stages in order as ``category fold`` with the
     numbers of the stages they read, e.g. ``0:contraction sum | 1:reduction max(0) | ...``."""
     stages = group_stages(program, group)
+    if not stages:
+        return f"library {program.producer[group.anchor].kernel}", 0
     maker, parts, folds = {}, [], 0
     for i, s in enumerate(stages):
         sources = sorted({maker[n.buffer] for n in s.loads() if n.buffer in maker})

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from aotc.ir.access import offset_of, stride
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
 from aotc.ir.simplify import upper
-from aotc.sched.loops import contraction_factors, stage_category
+from aotc.sched.loops import PRODUCTS, contraction_factors
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import group_stages
 from aotc.sched.winograd import has_transform, slab_tile
@@ -30,12 +31,14 @@ def choose_threads(target, groups):
 
 def _tiled(program, target, g, layouts):
     stages = group_stages(program, g)
+    if not stages:
+        return g  # a library call: its items are its own
     anchor = next(s for s in stages if g.anchor in s.computes)
     if has_transform(program, g):
         tile = slab_tile(program, target, g, stages, anchor)
     elif len(stages) > 1:
         tile = _row_tile(target.machine, g, anchor)
-    elif stage_category(anchor) == "contraction" and g.ukernel[anchor.name] != "loops":
+    elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
         tile = _contraction_tile(program, target, g, anchor)
     else:
         tile = _nest_tile(target, g, anchor, _stores_across(program, g, anchor, layouts))
@@ -73,7 +76,7 @@ def _stores_across(program, g, anchor, layouts):
     """True if the lanes of a map lie far apart in its first output: a transposition."""
     lane = next((a for a in anchor.axes if a.name == g.loops.get(anchor.name, {}).get("lanes")),
                 None)
-    if lane is None or anchor.raxes:
+    if lane is None or anchor.raxes or "block" in g.loops[anchor.name]:
         return False
     o = anchor.outputs[0]
     step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
@@ -128,8 +131,8 @@ def _contraction_tile(program, target, g, s):
     want = -(-want // items)
     unique = next(estimate(a.extent) for a in f.k if a.name == loops["k"]) \
         if loops["a"] == "rows" else k
-    least = machine.item_tiles * mr
-    rows = max(least, machine.level(machine.scratch).capacity // 2 // (4 * unique))
+    least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size
+    rows = max(least, machine.level(machine.scratch).capacity // 2 // (size * unique))
     panels = -(-n // nr)
     n_tiles = 1
     if -(-m // rows) < want:

@@ -20,9 +20,10 @@ from aotc.sched.size import estimate
 from aotc.sched.stages import group_stages
 
 WHOLE = 1 << 60  # width of an index nothing is known about; the dimension's extent cuts it
-# scalar operations in units of one floating-point operation; what is not named costs 1
-OP_COST = {"exp": 16, "log": 16, "tanh": 20, "erf": 20, "sin": 16, "cos": 16, "pow": 32,
-           "div": 4, "sqrt": 4}
+# operations in units of a multiply or an add; what is not named costs 1.  Fitted to the nests of
+# eight models on AVX-512, 3.5 ps an addition: exp 0.11 ns an element, erf 0.18, division 0.07
+OP_COST = {"exp": 30, "log": 30, "tanh": 40, "erf": 50, "sin": 30, "cos": 30, "pow": 60,
+           "div": 16, "sqrt": 16}
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Access:
     extents: the buffer's, ints; size: bytes of an element; boxes: per distinct access one tuple
     of widths, each a function of the stage's widths; reduces: positions (in the stage's widths) of
     the reduction axes it moves along; elementwise: read exactly where the stage writes.
+    counts: like boxes, but of a dimension indexed by data only the entries looked up, and in the
+    order of memory, outermost first; stored: the extents in that order.
     """
 
     buffer: str
@@ -40,7 +43,8 @@ class Access:
     boxes: tuple
     reduces: tuple = ()
     elementwise: bool = False
-    counts: tuple = ()  # like boxes, but of a dimension indexed by data only the entries looked up
+    counts: tuple = ()
+    stored: tuple = ()
 
     def shape(self, widths):
         """Extents of the hull of the boxes (boxes at unrelated places are laid end to end)."""
@@ -51,13 +55,13 @@ class Access:
 
     def bytes(self, widths, unit=1):
         """Bytes of the boxes together, at most the whole buffer's; with ``unit``, every contiguous
-        run of a row-major buffer counts as whole units."""
+        run in memory counts as whole units."""
         if unit > 1:
             return self._runs(widths, unit)
         total = 0
         for box in self.counts:
             n = self.size
-            for f, extent in zip(box, self.extents):
+            for f, extent in zip(box, self.stored):
                 w = f(widths)
                 n *= w if w < extent else extent
             total += n
@@ -66,9 +70,9 @@ class Access:
     def _runs(self, widths, unit):
         total = 0
         for box in self.counts:
-            shape = [min(f(widths), n) for f, n in zip(box, self.extents)]
+            shape = [min(f(widths), n) for f, n in zip(box, self.stored)]
             run, inner = self.size, len(shape)
-            while inner and (inner == len(shape) or shape[inner] == self.extents[inner]):
+            while inner and (inner == len(shape) or shape[inner] == self.stored[inner]):
                 inner -= 1
                 run *= shape[inner]
             total += prod(shape[:inner]) * -(-run // unit) * unit
@@ -179,7 +183,7 @@ class GroupModel:
                 n = a.bytes(sliced, unit)
             else:
                 live, run, inner = a.size, a.size, True
-                for f, extent in zip(reversed(a.counts[0]), reversed(a.extents)):
+                for f, extent in zip(reversed(a.counts[0]), reversed(a.stored)):
                     w = f(sliced)
                     if w < extent:
                         live *= w
@@ -261,15 +265,17 @@ def _asked(stage, demand):
 
 # ---------------------------------------------------------------- compiling a group
 
-def group_model(program, group):
-    """The GroupModel of a group.  ScheduleError where its stages cannot be formed."""
+def group_model(program, group, orders=None, scalar=None):
+    """The GroupModel of a group.  orders: {buffer: its dims from outermost to innermost in memory}
+    of those that are not row-major; scalar: {stage: what an operation of it costs, where no vector
+    nest or micro-kernel computes it}.  ScheduleError where its stages cannot be formed."""
     stages = group_stages(program, group)
     anchor = next((i for i, s in enumerate(stages) if group.anchor in s.computes), None)
     if anchor is None:
         raise ScheduleError(f"group {group.name}: anchor {group.anchor!r} is no stage of it")
     read = {n.buffer for s in stages for n in s.loads()}
     made = {o.buffer for s in stages for o in s.outputs}
-    models = tuple(_stage_model(program, s) for s in stages)
+    models = tuple(_stage_model(program, s, orders or {}, scalar or {}) for s in stages)
     names, extents, cut = list(models[anchor].axes[:models[anchor].rank]), [], []
     extents += models[anchor].extents[:models[anchor].rank]
     for i, s in enumerate(models):
@@ -282,7 +288,7 @@ def group_model(program, group):
                       models[anchor].rank, frozenset(read & made), group.outputs, tuple(cut))
 
 
-def _stage_model(program, s):
+def _stage_model(program, s, orders, scalar):
     axes = s.axes + s.raxes
     places = {a: i for i, a in enumerate(axes)}
     extents = tuple(estimate(a.extent) for a in axes)
@@ -292,15 +298,19 @@ def _stage_model(program, s):
         grouped.setdefault(n.buffer, []).append(n)
     in_fold = {n.buffer for n in walk(s.body) if isinstance(n, Load)} if s.raxes else set()
     reads = tuple(_access(program, b, [n.index for n in loads], places, len(s.axes),
-                          b not in in_fold and _same_place(s, loads, written))
+                          orders.get(b), b not in in_fold and _same_place(s, loads, written))
                   for b, loads in grouped.items())
-    writes = tuple(_access(program, b, [index], places, len(s.axes))
+    writes = tuple(_access(program, b, [index], places, len(s.axes), orders.get(b))
                    for b, index in written.items())
-    contraction = bool(factor_pairs(s.axes, s.raxes, s.fold, s.body))
+    per_point = _operations(s.body) + 1 if s.raxes else 0
+    per_output = sum(_operations(o.value) for o in s.outputs)
+    contraction = s.name not in scalar and bool(
+        factor_pairs(s.axes, s.raxes, s.fold, s.body))
+    if s.name in scalar:
+        per_point, per_output = per_point * scalar[s.name], max(1, per_output) * scalar[s.name]
     return StageModel(s.name, tuple(a.name for a in axes), extents, len(s.axes), reads, writes,
                       tuple(_preimage(s, index) for index in written.values()),
-                      (_operations(s.body) + 1) if s.raxes else 0,
-                      sum(_operations(o.value) for o in s.outputs), contraction,
+                      per_point, per_output, contraction,
                       tuple(a.name for a in s.raxes if isinstance(s.fold, str)
                             and estimate(a.extent) > 1))
 
@@ -314,8 +324,9 @@ def _operations(e):
                and DTYPES[n.dtype].kind == "f")
 
 
-def _access(program, buffer, indices, places, rank, elementwise=False):
+def _access(program, buffer, indices, places, rank, order=None, elementwise=False):
     extents = tuple(estimate(d) for d in program.shape(buffer))
+    order = order or range(len(extents))
     forms = {}
     for index in indices:
         polys = [to_poly(i) for i in index]
@@ -326,10 +337,11 @@ def _access(program, buffer, indices, places, rank, elementwise=False):
         old[2][:] = map(max, old[2], lows)
     boxes, counts = (tuple(tuple(_width(p, places, hi - lo, found) for p, lo, hi in zip(*form))
                            for form in forms.values()) for found in (False, True))
+    counts = tuple(tuple(form[d] for d in order) for form in counts)
     moved = {a for index in indices for i in index for a in axes_of(i)}
     return Access(buffer, extents, DTYPES[program.dtype(buffer)].size, boxes,
                   tuple(p for a, p in places.items() if p >= rank and a in moved), elementwise,
-                  counts)
+                  counts, tuple(extents[d] for d in order))
 
 
 def _preimage(s, index):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import lcm, prod
 
+from aotc.errors import ScheduleError
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.winograd import stages_of
 from aotc.sched.boxes import stage_boxes, tile_anchor
@@ -25,8 +26,16 @@ def transform_lanes(program):
         if rule == "winograd":
             v, m, y = stages_of(program, compute)
             out[v.out] = v.axes[-1]
-            out[y.out] = next(a for a in y.axes if a.name == m.axes[-1].name)
+            out[y.out] = _whole(y.out, [a for a in y.axes if a.name == m.axes[-1].name])
     return out
+
+
+def _whole(name, found):
+    """The one item of ``found``.  ScheduleError if a layout has taken a form's channels apart."""
+    if not found:
+        raise ScheduleError(f"rewrites: the Winograd form at {name} needs its channels in one "
+                            "dimension; choose a layout that only reorders, or drop the form")
+    return found[0]
 
 
 def transform_inputs(program):
@@ -36,7 +45,8 @@ def transform_inputs(program):
         if rule == "winograd":
             v = stages_of(program, compute)[0]
             load = next(n for n in v.loads if n.buffer not in program.consts)
-            out.setdefault(load.buffer, (load, load.index.index(v.axes[-1])))
+            dims = [d for d, i in enumerate(load.index) if i == v.axes[-1]]
+            out.setdefault(load.buffer, (load, _whole(load.buffer, dims)))
     return out
 
 

@@ -23,7 +23,8 @@ _CALL = 40e-9 * 116e9  # the same for the call of a micro-kernel and its epilogu
 
 @dataclass(frozen=True)
 class Candidate:
-    """A form for one compute: seconds estimated, bytes of weights, and both without it."""
+    """A form for one compute, from the simplest to the fastest that pay: seconds estimated, bytes
+    of weights, and both without it."""
 
     compute: str
     tile: dict
@@ -32,10 +33,23 @@ class Candidate:
     direct: float
     direct_bytes: int
 
+    def over(self, other):
+        """What it brings beyond another form of the same compute (None: beyond none)."""
+        if other is None:
+            return _Gain(self.direct - self.seconds, self.bytes - self.direct_bytes)
+        return _Gain(other.seconds - self.seconds, self.bytes - other.bytes)
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """Seconds saved for bytes of weights added."""
+
+    seconds: float
+    bytes: int
+
     @property
     def worth(self):
-        """Seconds saved by each byte of weights it adds."""
-        return (self.direct - self.seconds) / max(1, self.bytes - self.direct_bytes)
+        return self.seconds / max(1, self.bytes)
 
 
 def choose_winograd(program, target, winograd="auto"):
@@ -54,17 +68,25 @@ def choose_winograd(program, target, winograd="auto"):
         conv = find_convolution(program, step) if isinstance(step, Compute) else None
         if conv is not None and _channels_inside(program, conv):
             options.append(_candidates(program, target, conv, most, winograd == "auto", weights))
-    best = sorted((x[-1] for x in options if x), key=lambda c: -c.worth)
-    by_compute = {x[-1].compute: x for x in options if x}
-    left, taken = GROWTH * weights + GROWTH_BYTES, {}
-    for c in best:
-        for form in reversed(by_compute[c.compute]):
-            if form.bytes - form.direct_bytes <= left:
-                left -= form.bytes - form.direct_bytes
-                taken[c.compute] = form.tile
-                break
+    taken = _within(options, GROWTH * weights + GROWTH_BYTES)
     return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps
                  if s.outs[0] in taken)
+
+
+def _within(options, left):
+    """{compute: tile}: forms for as many layers as ``left`` bytes allow.  Every step takes the form
+    that saves most time per byte over what its layer has by then, so that small forms everywhere
+    come before a large one that uses up the memory."""
+    at, taken = [-1] * len(options), {}
+    while True:
+        steps = [(c.over(x[at[i]] if at[i] >= 0 else None), -i, k) for i, x in enumerate(options)
+                 for k, c in enumerate(x) if k > at[i]]
+        steps = [step for step in steps if step[0].bytes <= left]
+        if not steps:
+            return taken
+        gain, i, k = max(steps, key=lambda step: (step[0].worth, *step[1:]))
+        at[-i], left = k, left - gain.bytes
+        taken[options[-i][k].compute] = options[-i][k].tile
 
 
 def _channels_inside(program, conv):
@@ -132,11 +154,15 @@ def _form_cost(target, conv, windows, m, weights):
 
 
 def _contraction_cost(target, batch, rows, depth, columns):
-    """Seconds of products in register tiles: what is padded, and what each call costs."""
-    tile = pick_row(target, rows, columns).tile
+    """Seconds of products in register tiles: what is padded, what each call costs, and a panel of
+    weights that does not fit the cache of a core and streams past every tile."""
+    tile, machine = pick_row(target, rows, columns).tile, target.machine
     calls = batch * -(-rows // tile["mr"]) * -(-columns // tile["nr"])
     flops = 2 * calls * tile["mr"] * tile["nr"] * depth
-    return (flops + calls * _CALL) / target.machine.flops
+    seconds, panel = (flops + calls * _CALL) / machine.flops, 4 * depth * tile["nr"]
+    if panel > machine.level("L2").capacity:
+        seconds += calls * panel / machine.level("L3").bandwidth
+    return seconds
 
 
 def _stream(target, size, weights):

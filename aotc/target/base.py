@@ -98,7 +98,9 @@ class Target:
     preprocessor condition under which the sources are valid, ``cpu_flags`` what the CPU must
     report, ``arch`` the machine they are for ("" = any), ``cross`` what other machines need for it.
     ``variants``: a target that stands for several, the widest first.  ``emitter``: which of the
-    emitters writes its kernels and bundle: "c", or "simt" (threads in blocks)."""
+    emitters writes its kernels and bundle: "c", or "simt" (threads in blocks).  ``lane_steps``:
+    strides between lanes at which a load costs little more than one of neighbours.  ``part_loads``:
+    a load may take any run of lanes, so that a window over lanes stays in vectors at the padding."""
 
     name: str
     description: str
@@ -113,6 +115,13 @@ class Target:
     variants: tuple = ()
     cross: Cross = None
     emitter: str = "c"
+    lane_steps: tuple = (1,)
+    part_loads: bool = False
+
+    @property
+    def library(self):
+        """True if it has the library kernels, which are C."""
+        return self.emitter == "c"
 
     def row(self, name):
         """The row of that name; KeyError if the target has none."""
@@ -136,11 +145,30 @@ def contraction(suffix, lanes, mr, nv):
                    "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr})
 
 
-def nests(suffix):
+DOT_STEP = 4  # neighbours along the sum that one lane of a dot product takes
+
+
+def dot(suffix, lanes, mr, nv):
+    """Row of 8-bit products: an MR x (NV*lanes) tile of i32 sums over full K."""
+    nr = nv * lanes
+    return Ukernel(f"dot_u8s8_{mr}x{nr}__{suffix}", "dot", ("u8", "i8", "i32"), "dot.c.j2",
+                   {"mr": mr, "nv": nv, "nr": nr})
+
+
+EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
+
+
+def exchange(suffix):
+    """Row of moves that exchange the innermost axis: blocks are transposed in registers."""
+    return Ukernel(f"move_f32_exchange__{suffix}", "move", ("f32",), "nest",
+                   {"block": EXCHANGE, "exchange": True})
+
+
+def nests(suffix, stored=("f32",)):
     """Rows of the categories that are vector loop nests, and the plain nest that is always
-    legal."""
-    rows = [Ukernel(f"{c}_f32__{suffix}", c, ("f32",), "nest")
+    legal.  stored: dtypes that the vector nests load and store (they compute in f32)."""
+    rows = [Ukernel(f"{c}_f32__{suffix}", c, stored, "nest")
             for c in ("map", "move", "reduction", "window")]
-    rows.insert(3, Ukernel(f"window_f32_{WINDOW_BLOCK}x__{suffix}", "window", ("f32",), "nest",
+    rows.insert(3, Ukernel(f"window_f32_{WINDOW_BLOCK}x__{suffix}", "window", stored, "nest",
                            {"block": WINDOW_BLOCK}))
     return tuple(rows) + (Ukernel("loops", "loops", (), "nest"),)

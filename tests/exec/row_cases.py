@@ -1,10 +1,12 @@
 """Cases for every micro-kernel row: ``CASES[category](row, target)`` gives (Case forced onto the
 row, Case of the same Program on the plain nest) pairs."""
 
-from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
+from dot_cases import dot_cases, narrow_map_cases, narrow_window_cases
 from harness import Case
+from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax, conv2d, relu
 
 from aotc.ir.expr import (Binary, Cast, Const, Sym, Unary, Var, Where, all_of, compare, maximum,
@@ -16,31 +18,6 @@ from aotc.sched.lower_contract import factors_for
 from aotc.sched.stages import group_stages
 
 INF, NAN = float("inf"), float("nan")
-
-
-@dataclass(frozen=True)
-class Pair:
-    fast: Case
-    slow: Case
-
-
-def one_group(program, outputs, rows, loops, tile=(), layouts=(), target="c"):
-    """A Schedule of one group; everything not stored is connected at register level."""
-    names = tuple(s.outs[0] for s in program.steps)
-    folds = [s.out for s in program.steps if s.fold != "none"]
-    inner = {o: "register" for s in program.steps for o in s.outs
-             if o not in program.outputs and any(o in t.inputs for t in program.steps)}
-    g = Group("g", names, tuple(outputs), folds[-1] if folds else names[-1], inner, dict(tile),
-              rows, loops, tuple(dict(tile)))
-    return Schedule(target, (g,), dict(layouts))
-
-
-def pair(name, program, stage, row, loops, target, tile=(), layouts=(), **fields):
-    """The program forced onto ``row`` and onto the plain nest."""
-    fast = one_group(program, program.outputs, {stage: row.name}, {stage: loops}, tile, layouts,
-                     target.name)
-    slow = one_group(program, program.outputs, {stage: "loops"}, {}, tile, target=target.name)
-    return Pair(Case(name, program, fast, **fields), Case(f"{name} twin", program, slow, **fields))
 
 
 # ---------------------------------------------------------------- contractions
@@ -60,6 +37,9 @@ def contraction_cases(row, target):
         yield _matmul(row, target, rng, a, b, (Sym("m", 1, 40), nr + 2, 5))
         if b != "panel":
             yield _matmul(row, target, rng, a, b, (3, Sym("w", 1, 90), 4), batch=2)
+    for size, tile in (((mr, nr, 5), {}), ((50 * mr + 1, nr + 3, 7), {}),
+                       ((3, 17, nr, 4), {"h": 2}), ((2, 61, 2 * nr + 1, 3), {"b": 1})):
+        yield _columns_first(row, target, rng, size, tile)
     for mode in ("rows", "packed"):
         for geometry in ((1, 0, 1), (1, 1, 1), (2, 1, 1), (1, 2, 2)):
             yield _convolution(row, target, rng, mode, *geometry)
@@ -92,6 +72,24 @@ def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
     text = f"{a} x {b} {rows},{columns},{depth}{' epilogue' if epilogue else ''} {dict(tile)}"
     return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a, "b": b}, target, tile,
                 layouts, tol=1e-5)
+
+
+def _columns_first(row, target, rng, size, tile):
+    """Results that lie across the lanes: y[b, j, h, i] of rows (h, i) that lie side by side."""
+    *many, rows, columns, depth = size
+    m = Maker()
+    b, h = ax("b", many[0] if "b" in tile else 1), ax("h", many[0] if "h" in tile else 1)
+    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
+    m.input("x", b.extent, h.extent, rows, depth)
+    m.const("w", rng.standard_normal((depth, columns)).astype(np.float32))
+    m.input("bias", columns)
+    axes = (b, j, h, i)
+    m.step("y", axes, m.ref("x", b, h, i, k) * m.ref("w", k, j), (k,), "sum")
+    m.step("z", axes, relu(m.ref("y", *axes) + m.ref("bias", j)))
+    layout = panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
+    return pair(f"columns first {size} {tile}", m.done("z"), "y", row,
+                {"lanes": "j", "k": "k", "a": "rows", "b": "panel"}, target, tile, {"w": layout},
+                tol=1e-5)
 
 
 def _convolution(row, target, rng, mode, stride, pad, dilation):
@@ -241,7 +239,42 @@ def _outside_loads(row, target):
 
 # ---------------------------------------------------------------- moves
 
+def exchange_cases(row, target):
+    """Transposes of ragged extents, whole and in tiles, with neighbours that merge, with padding,
+    and moves that turn out to exchange nothing."""
+    block = row.tile["block"]
+    for n in (1, 3, block - 1, block, 2 * block + 5, Sym("s", 1, 60)):
+        for k in (1, 4, block + 3):
+            m = Maker()
+            b, i, j = ax("b", 2), ax("i", k), ax("j", n)
+            m.input("x", 2, n, k)
+            m.step("z", (b, i, j), m.ref("x", b, j, i))
+            yield pair(f"exchange {n}x{k}", m.done("z"), "z", row, {"lanes": "i", "block": "j"},
+                       target, {"b": 1, "i": 5}, tol=0, special=(NAN, INF))
+    m = Maker()
+    c, h, w = ax("c", 3), ax("h", 5), ax("w", block + 2)
+    m.input("x", 3, 5, block + 2)
+    m.step("z", (h, w, c), m.ref("x", c, h, w))
+    yield pair("channels last", m.done("z"), "z", row, {"lanes": "w", "block": "c"}, target,
+               {"h": 2}, tol=0)
+    m = Maker()
+    i, j = ax("i", block + 4), ax("j", block + 9)
+    m.input("x", block + 7, block)
+    ok = all_of([compare("ge", i, 2), compare("lt", i, block + 2), compare("ge", j, 1),
+                 compare("lt", j, block + 8)])
+    m.step("z", (i, j), Where(ok, m.ref("x", j - 1, i - 2), _f(-3)))
+    yield pair("padded", m.done("z"), "z", row, {"lanes": "i", "block": "j"}, target, tol=0)
+    m = Maker()
+    i, j = ax("i", 7), ax("j", block + 1)
+    m.input("x", 7, block + 1)
+    m.step("z", (i, j), m.ref("x", i, block - j))
+    yield pair("reversed", m.done("z"), "z", row, {"lanes": "i", "block": "j"}, target, tol=0)
+
+
 def move_cases(row, target):
+    if row.tile.get("exchange"):
+        yield from exchange_cases(row, target)
+        return
     for n in (*extents(target), Sym("s", 1, 60)):
         i, j = ax("i", 4), ax("j", n)
         m = Maker()
@@ -338,7 +371,8 @@ def _two_axes(row, target):
     return pair("two axes", m.done("z"), "z", row, {"lanes": "s"}, target)
 
 
-POOLS = ((2, 2, 0, 1), (3, 1, 1, 1), (3, 2, 1, 1), (3, 1, 2, 2))
+POOLS = ((2, 2, 0, 1), (3, 1, 1, 1), (3, 2, 1, 1), (3, 1, 2, 2), (5, 2, 2, 1))
+WIDE = 7  # vectors of lanes: some in the middle that no padding touches
 
 
 def _window_loops(row, lanes, block):
@@ -353,6 +387,10 @@ def window_cases(row, target):
                 yield _pool(row, target, fold, lanes, (kernel, stride, pad, dilation))
         for lanes in ("ow", "c"):
             yield _depthwise(row, target, lanes, (kernel, stride, pad, dilation))
+    for stride in (1, 2):
+        width = stride * WIDE * target.lanes + 3
+        yield _depthwise(row, target, "ow", (3, stride, 1, 1), width)
+        yield _grouped(row, target, stride, width // stride // 2)
 
 
 def _pool(row, target, fold, lanes, geometry):
@@ -380,10 +418,27 @@ def _pool(row, target, fold, lanes, geometry):
                 special=(-INF, NAN) if fold == "max" else ())
 
 
-def _depthwise(row, target, lanes, geometry):
+def _grouped(row, target, stride, width):
+    """A convolution of groups of two channels: a contraction with too few lanes for its own rows."""
+    m = Maker()
+    m.input("x", 3, 2, 6, width)
+    m.input("w", 3, 2, 2, 3, 3)
+    g, o, i, j, k = ax("g", 3), ax("o", 2), ax("i", 2), ax("kh", 3), ax("kw", 3)
+    oh, ow = ax("oh", 5 // stride + 1), ax("ow", (width - 1) // stride + 1)
+    y, x = oh * stride + j - 1, ow * stride + k - 1
+    inside = all_of([compare("ge", y, 0), compare("lt", y, 6), compare("ge", x, 0),
+                     compare("lt", x, width)])
+    value = Where(inside, m.ref("x", g, i, y, x), _f(0)) * m.ref("w", g, o, i, j, k)
+    m.step("y", (g, o, oh, ow), value, (i, j, k), "sum")
+    m.step("z", (g, o, oh, ow), relu(m.ref("y", g, o, oh, ow)))
+    return pair(f"groups stride {stride}", m.done("z"), "y", row,
+                _window_loops(row, "ow", "oh"), target, {"g": 1})
+
+
+def _depthwise(row, target, lanes, geometry, width=0):
     """Depthwise convolution of [c, h, w], or of [h, w, c] with lanes over channels."""
     kernel, stride, pad, dilation = geometry
-    h, w, c = (8, target.lanes + 9, 3) if lanes == "ow" else (8, 9, target.lanes + 3)
+    h, w, c = (8, width or target.lanes + 9, 3) if lanes == "ow" else (8, 9, target.lanes + 3)
     m = Maker()
     m.input("x", *((c, h, w) if lanes == "ow" else (h, w, c)))
     m.input("w", *((c, kernel, kernel) if lanes == "ow" else (kernel, kernel, c)))
@@ -481,8 +536,13 @@ def loops_cases(row, target):
     yield Pair(case, case)
 
 
-CASES = {"contraction": contraction_cases, "map": map_cases, "move": move_cases,
-         "reduction": reduction_cases, "window": window_cases, "transform": transform_cases,
+def _both(one, two):
+    return lambda row, target: chain(one(row, target), two(row, target))
+
+
+CASES = {"contraction": contraction_cases, "dot": dot_cases,
+         "map": _both(map_cases, narrow_map_cases), "move": move_cases,
+         "reduction": reduction_cases, "window": _both(window_cases, narrow_window_cases), "transform": transform_cases,
          "loops": loops_cases}
 
 __all__ = ["CASES", "MAPS", "Pair", "pair", "one_group"]

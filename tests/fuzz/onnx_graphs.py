@@ -15,29 +15,36 @@ from onnx.reference import ReferenceEvaluator
 OPSET = 20
 ELEMENTS = 4000  # of one tensor, at most
 FLOATS = (np.float32, np.float64)
+# how far executors may differ after an operator that rounds, as a share of the largest value
+ROUNDING = {np.dtype(np.float16): 4e-3, np.dtype(np.float32): 2e-4, np.dtype(np.float64): 1e-8}
 INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
-DTYPES = FLOATS + INTEGERS + (np.bool_,)
+DTYPES = FLOATS + INTEGERS + (np.bool_, np.float16)
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph.  ``exact``: no rounding stands between it and the inputs, so that
-    executors may not differ in it, and steps (floor, compare, argmax) may follow."""
+    """A tensor of the graph.  ``rounding``: the largest of ``ROUNDING`` among the dtypes it was
+    computed in; 0: no rounding stands between it and the inputs, so that executors may not differ
+    in it, and steps (floor, compare, argmax) may follow."""
 
     name: str
     array: np.ndarray
-    exact: bool
+    rounding: float = 0.0
+
+    @property
+    def exact(self):
+        return self.rounding == 0
 
 
 @dataclass(frozen=True)
 class Graph:
-    """``model``: ModelProto; ``feeds`` and ``wanted``: {name: array}; ``inexact``: outputs that may
-    differ by roundings."""
+    """``model``: ModelProto; ``feeds`` and ``wanted``: {name: array}; ``rounding``: how far every
+    output may be off, see ``Value``."""
 
     model: object
     feeds: dict
     wanted: dict
-    inexact: frozenset
+    rounding: dict
 
 
 class Grower:
@@ -48,6 +55,7 @@ class Grower:
         self.np = np.random.default_rng(seed)
         self.special = self.rng.random() < 0.25
         self.values, self.nodes, self.feeds, self.consts = [], [], {}, []
+        self.declared = set()  # tensors whose shape comes from data: the model says it
         self.count = 0
         for _ in range(self.rng.randint(1, 3)):
             self.input()
@@ -62,12 +70,19 @@ class Grower:
         return tuple(self.rng.choice(choices) for _ in range(rank))
 
     def data(self, shape, dtype, special=False):
-        """Random array; ``special``: floats with a NaN and infinities among them."""
+        """Random array; ``special``: floats with a NaN and infinities, integers with the ends of
+        their range among them."""
         if dtype == np.bool_:
             return self.np.random(shape) < 0.5
         if np.issubdtype(dtype, np.integer):
             info = np.iinfo(dtype)
-            return self.np.integers(max(info.min, -20), min(info.max, 20) + 1, shape, dtype=dtype)
+            array = np.asarray(self.np.integers(max(info.min, -20), min(info.max, 20) + 1, shape),
+                               dtype)
+            if special and array.size:
+                flat = array.reshape(-1)
+                for end in (info.min, info.max):
+                    flat[self.rng.randrange(flat.size)] = end
+            return array
         array = np.asarray(self.np.normal(size=shape), dtype)
         if special and array.size:
             flat = array.reshape(-1)
@@ -80,7 +95,7 @@ class Grower:
         # not in constants: whether a zero of the padding meets an infinite weight is nobody's rule
         array = self.data(self.shape() if shape is None else shape, dtype,
                           special and self.special)
-        value = Value(self.name("x"), array, True)
+        value = Value(self.name("x"), array)
         self.feeds[value.name] = value.array
         self.values.append(value)
         return value
@@ -94,7 +109,7 @@ class Grower:
             self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
         else:
             self.consts.append(tensor)
-        return Value(name, array, True)
+        return Value(name, array)
 
     def pick(self, test=lambda v: True):
         """A value that passes the test, recent ones first; None if there is none."""
@@ -107,17 +122,22 @@ class Grower:
         return self.pick(lambda v: v.array.dtype in FLOATS and (not exact or v.exact) and (
             rank is None or v.array.ndim == rank))
 
-    def add(self, op, inputs, outputs=1, exact=False, **attributes):
-        """Append a node if the reference evaluator runs it; its Values, or ()."""
+    def add(self, op, inputs, outputs=1, exact=False, outer=(), **attributes):
+        """Append a node if the reference evaluator runs it; its Values, or ().  ``outer``: Values
+        that its sub-graphs read."""
         nodes, consts = len(self.nodes), len(self.consts)
         names = [self.name() for _ in range(outputs)]
         node = helper.make_node(op, [v.name if v else "" for v in inputs], names, **attributes)
-        arrays = run_node(node, [v for v in inputs if v])
+        arrays = run_node(node, [v for v in (*inputs, *outer) if v])
         if arrays is None or any(a.size > ELEMENTS or a.ndim > 6 for a in arrays):
             del self.nodes[nodes:], self.consts[consts:]
             return ()
-        keep = exact and all(v.exact for v in inputs if v)
-        made = [Value(n, a, keep) for n, a in zip(names, arrays)]
+        read = [v for v in (*inputs, *outer) if v]
+        rounding = max((v.rounding for v in read), default=0.0)
+        if rounding or not exact:
+            rounding = max(rounding, *(ROUNDING.get(a.dtype, 0.0)
+                                       for a in arrays + [v.array for v in read]))
+        made = [Value(n, a, rounding) for n, a in zip(names, arrays)]
         self.nodes.append(node)
         self.values += made
         return made
@@ -125,16 +145,19 @@ class Grower:
     def done(self, wish=3):
         """The Graph: everything nobody reads is an output, and some of the others."""
         read = {n for node in self.nodes for n in node.input}
+        read |= {n for node in self.nodes for a in node.attribute if a.HasField("g")
+                 for inner in a.g.node for n in inner.input}
         made = [v for v in self.values if v.name not in self.feeds]
         outputs = [v for v in made if v.name not in read or self.rng.random() < 0.1]
         outputs = outputs[-wish - 4:] or self.values[:1]
         graph = helper.make_graph(
             self.nodes, "random", [info(n, a) for n, a in self.feeds.items()],
-            [info(v.name, v.array) for v in outputs], self.consts)
+            [info(v.name, v.array) for v in outputs], self.consts,
+            value_info=[info(v.name, v.array) for v in made if v.name in self.declared])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)],
                                   ir_version=9)
         return Graph(model, self.feeds, {v.name: v.array for v in outputs},
-                     frozenset(v.name for v in outputs if not v.exact))
+                     {v.name: v.rounding for v in outputs})
 
 
 def info(name, array):
@@ -161,6 +184,7 @@ def run_node(node, inputs):
 
 def random_graph(seed, nodes=None):
     """The graph of a seed; ``nodes``: how many node proposals (default 2 to 14)."""
+    import onnx_rows  # noqa: F401  more rows
     from onnx_nodes import ROWS
     grower = Grower(seed)
     for _ in range(grower.rng.randint(2, 14) if nodes is None else nodes):

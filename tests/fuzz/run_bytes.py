@@ -64,7 +64,7 @@ def offend(data, seconds=SECONDS):
 
 def flipped(rng, data):
     """Bits flipped, a piece cut out, doubled, or replaced."""
-    data = bytearray(data)
+    data = bytearray(data or b"\0")
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
         at = rng.randrange(len(data))
         match rng.randrange(5):
@@ -88,11 +88,11 @@ def edited(rng, data):
     model = ModelProto()
     try:
         model.ParseFromString(data)
-    except DecodeError:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            rng.choice(_EDITS)(rng, model)
+        return model.SerializeToString()
+    except (DecodeError, UnicodeError):  # no message, or text in it that is none
         return flipped(rng, data)
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        rng.choice(_EDITS)(rng, model)
-    return model.SerializeToString()
 
 
 def _node(rng, model):

@@ -26,14 +26,13 @@ from aotc.errors import ModelError, UnsupportedError
 
 FLAGS = "-O1 -Wall -Wextra -Werror"
 SANITIZE = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-TOLERANCE = {np.dtype(np.float32): 2e-4, np.dtype(np.float64): 1e-8}
 
 
-def close(got, want, exact):
+def close(got, want, rounding):
     """Equal, or for outputs with roundings equal up to a share of the largest finite value."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return False
-    if exact or want.dtype not in TOLERANCE:
+    if not rounding or want.dtype.kind != "f":
         # -0.0 == 0.0, NaN equals NaN
         return np.array_equal(got, want, equal_nan=want.dtype.kind == "f")
     finite = np.isfinite(want)
@@ -42,7 +41,7 @@ def close(got, want, exact):
     scale = max(1e-3, float(np.max(np.abs(want[finite]), initial=0)))
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64))
-    return bool((error <= TOLERANCE[want.dtype] * scale).all())
+    return bool((error <= rounding * scale).all())
 
 
 def second_opinion(graph):
@@ -75,11 +74,10 @@ def faults(graph, folder, target="c", sanitize=False):
     except Exception as err:  # whatever else comes out is a finding
         return [f"{type(err).__name__}: {err}"]
     wrong = [n for n, want in graph.wanted.items()
-             if not close(got[n], want, n not in graph.inexact)]
+             if not close(got[n], want, graph.rounding[n])]
     other = second_opinion(graph) if wrong else {}
     return [f"{n}: got {got[n].reshape(-1)[:6]}, reference {graph.wanted[n].reshape(-1)[:6]}"
-            for n in wrong if n not in other or not close(got[n], other[n],
-                                                          n not in graph.inexact)]
+            for n in wrong if n not in other or not close(got[n], other[n], graph.rounding[n])]
 
 
 def main(arguments=None):

@@ -1,5 +1,6 @@
 """Constant folding keeps meaning, folds what it should and leaves what it must."""
 
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from aotc.ir import eval_expr
 from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Axis, Binary, Const, Load, Unary
 from aotc.ir.fold import fold_constants
+from aotc.ir.inline import inline_moves
 from aotc.ir.program import Buffer, Compute, Program, check_program, make_const
 
 RNG = np.random.default_rng(1)
@@ -129,3 +131,25 @@ def test_packing_a_large_weight_is_one_copy(monkeypatch):
     out = fold_constants(build([pack, back, y], {"w": w}, (2048, 1)))
     assert views and all(v is not None for v in views)  # packing copies a view, no gather
     assert list(out.consts) == ["w"]
+
+
+def test_a_transposed_constant_that_is_needed_both_ways_stays_one():
+    i, j, k = ax("i", 4), ax("j", 3), ax("k", 5)
+    w = RNG.random((5, 3)).astype(np.float32)
+    turned = Compute(("t",), (j, k), (), "none", Load("w", (k, j), "f32"))
+    product = Compute(("y",), (i, k), (j,), "sum",
+                      Load("x", (i, j), "f32") * Load("t", (j, k), "f32"))
+    picked = Compute(("z",), (i, j), (), "none",
+                     Load("w", (Const(2), j), "f32") + Load("x", (i, j), "f32"))
+    both = folded(build([turned, product, picked], {"w": w}, outputs=("y", "z")))
+    assert list(both.consts) == ["w"] and len(both.steps) == 3
+    merged = fold_constants(inline_moves(both))
+    assert list(merged.consts) == ["w"] and [s.out for s in merged.steps] == ["y", "z"]
+    # an equal constant under another name is the same constant
+    twice = build([turned, product, replace(picked, body=Load(
+        "v", (Const(2), j), "f32") + Load("x", (i, j), "f32"))], {"w": w, "v": w.copy()},
+        outputs=("y", "z"))
+    assert list(folded(twice).consts) == ["w"]
+    # with one reader the transposed values are what is stored
+    alone = folded(build([turned, product], {"w": w}))
+    assert list(alone.consts) == ["t"] and alone.consts["t"].shape == (3, 5)

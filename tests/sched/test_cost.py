@@ -117,15 +117,17 @@ def test_usable_part_and_work_item():
     assert level_fits(model, PLAIN, 1, tile) and not level_fits(model, half, 1, tile)
 
 
-def test_small_temps_stay_in_a_shared_cache():
+def test_temps_stay_in_the_caches_that_hold_them():
     m = Maker()
-    m.input("x", 64, 64)
-    m.input("w", 64, 64)
+    m.input("x", 400, 400)
+    m.input("w", 400, 400)
     matmul(m, "s", "x", "w")
     m.pointwise("y", "s", lambda e, _: relu(e))
-    machine = get_target("x86-64-v3").machine
-    shared, *private = resident(m.done("y"), machine)
-    assert shared == {"s"} and not any(private)
+    p, machine = m.done("y"), get_target("x86-64-v3").machine
+    third, second, first, _ = resident(p, machine)
+    assert third == second == {"s"} and not first  # 640 KB
+    third, second, *_ = resident(p, replace(machine, threads=64))
+    assert third == {"s"} and not second  # memory that threads share is no cache
 
 
 def test_cost_knows_no_machine_by_name():

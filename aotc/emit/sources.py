@@ -1,0 +1,15 @@
+"""Where the C sources lie that bundles receive copies of."""
+
+from pathlib import Path
+
+from aotc.errors import AotcError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def runtime_c():
+    """Folder of the C files a bundle receives copies of."""
+    for folder in (_PACKAGE / "_runtime_c", _PACKAGE.parent / "runtime_c"):
+        if (folder / "aotc_rt.h").is_file():
+            return folder
+    raise AotcError("aotc is installed without its C runtime (runtime_c); install it again")

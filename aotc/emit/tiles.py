@@ -1,0 +1,148 @@
+"""Register tiles whose epilogue runs on the accumulators: the sums are written where they are used,
+and what no row moves (a bias) is loaded once per vector of columns.
+
+Full tiles store straight from registers.  Tiles at the edges (rows or columns that do not exist) go
+through memory and the loops of every other epilogue.
+"""
+
+from aotc.emit.cexpr import c_index
+from aotc.emit.dialect import environment
+from aotc.emit.nests import indent, store_lines
+from aotc.emit.values import Scalars
+from aotc.ir.access import stride
+from aotc.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Load,
+    Unary,
+    Var,
+    Where,
+    axes_of,
+    maximum,
+    minimum,
+    substitute,
+    walk,
+)
+from aotc.ir.simplify import same, simplify
+
+MOST_NODES = 24  # of an epilogue that is written out for every accumulator
+_LIGHT = ("add", "sub", "mul", "min", "max")
+
+
+def in_registers(c, say):
+    """True if the Contract's epilogue is worth writing out per accumulator: it stores along the
+    lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
+    nodes = [n for p in c.puts for n in walk(p.value)]
+    return (say.tiles and c.acc.dtype == "f32" and sum(
+        n.dtype == "f32" for n in nodes) <= MOST_NODES
+            and all(p.guard is None and p.value.dtype == "f32"
+                    and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
+            and all(_light(n, c.n.axis) for n in nodes))
+
+
+def _light(e, lane):
+    if isinstance(e, Load):
+        step = stride(e.index[0], lane)
+        return e.dtype == "f32" and step in (Const(0), Const(1)) and not any(
+            isinstance(n, Load) for n in walk(e.index[0]))
+    if isinstance(e, (Where, Cast)) and e.dtype == "f32":
+        return False
+    if e.dtype == "f32" and isinstance(e, (Unary, Binary)):
+        return e.op in _LIGHT or e.op in ("neg", "abs")
+    return True
+
+
+def plain_rows(c):
+    """True if a row's pointer follows from its number: no table of rows and taps is needed."""
+    return c.a.mode == "rows" and len(c.m) == 1 and c.a.guard is None and _one_tap(c)
+
+
+def _one_tap(c):
+    return all(t.axis.extent == Const(1) for t in c.taps)
+
+
+def row_pointers(c, env, names):
+    """(lines, C texts) of the pointers to the rows of a tile; rows past the end repeat the last."""
+    if not plain_rows(c):
+        many = c.a.mode == "rows" and not _one_tap(c)
+        return [], [f"a_row[{f'tap0 * {c.mr} + ' if many else ''}{i}]" for i in range(c.mr)]
+    r, texts = c.m[0], []
+    block = Scalars(env, names)
+    for i in range(c.mr):
+        at = Var("m0", "i64") + i
+        if i and not _whole_rows(c):
+            at = minimum(at, Var("rows", "i64") - 1)
+        at = simplify(substitute(c.a.offset, {r.axis: r.lo + at, **{t.axis: t.lo for t in c.taps}}))
+        texts.append(f"{env['buffer'](c.a.buffer)} + {block.text(at, 13)}")
+    return block.lines, texts
+
+
+def _row_count(c):
+    n = Const(1)
+    for r in c.m:
+        n = n * maximum(r.hi - r.lo, Const(0))
+    return simplify(n)
+
+
+def _whole_rows(c):
+    return simplify(_row_count(c) % c.mr) == Const(0)
+
+
+def _columns(c):
+    """C texts of the live lanes of each vector of a full tile ("" = all), and whether every tile is
+    one: a single panel has as many columns as it has, other last panels may be cut."""
+    nr, n = c.nv * c.lanes, c.n.axis.extent
+    if simplify(n % nr) == Const(0):
+        return [""] * c.nv, True
+    single = isinstance(n, Const) and n.value <= nr and c.n.lo == Const(0) and same(c.n.hi, n)
+    if not single:
+        return [""] * c.nv, False
+    left = [n.value - j * c.lanes for j in range(c.nv)]
+    return ["" if x >= c.lanes else str(max(x, 0)) for x in left], True
+
+
+def tile_lines(c, env, names, sums, fallback, known):
+    """C lines of one register tile.  sums: parameters of ``contraction_tile.j2``; fallback: lines
+    of an epilogue that reads ``acc_tile``; known(block lane): what all rows share."""
+    text = environment(env["dialect"].folder).get_template("contraction_tile.j2").render(sums)
+    lines = text.rstrip("\n").split("\n")
+    counts, whole_columns = _columns(c)
+    stores = [x for j, count in enumerate(counts) if count != "0"
+              for x in _vector_stores(c, env, names, j, count, known)]
+    nr = c.nv * c.lanes
+    conditions = ([] if _whole_rows(c) else [f"m0 + {c.mr} <= rows"]) + (
+        [] if whole_columns else [f"n0 + {nr} <= {c_index(c.n.hi, 11)}"])
+    if not conditions:
+        return lines + stores
+    spill = environment(env["dialect"].folder).get_template("contraction_sums.j2").module.spill(
+        c.mr, c.nv, c.lanes, "acc_tile").rstrip("\n").split("\n")
+    spill = [f"float acc_tile[{c.mr * nr}] __attribute__((aligned(64)));"] + spill
+    return lines + [f"if ({' && '.join(conditions)}) {{"] + indent(stores) + ["} else {"] + indent(
+        spill + fallback) + ["}"]
+
+
+def _vector_stores(c, env, names, j, count, known):
+    """The epilogue of vector ``j`` of every row of a full tile."""
+    lane, say = c.n.axis, env["dialect"]
+    used = {a for p in c.puts for e in (p.offset, p.value) for a in axes_of(e)}
+    shared, lines = known(say, count)
+    first = f"n0 + {j * c.lanes}" if j else "n0"
+    lines = [f"const int64_t {lane.name} = {first};", f"(void){lane.name};"] + lines
+    for i in range(c.mr):
+        rows = [f"const int64_t {r.axis.name} = {row_value(c, r, str(i))};" for r in c.m
+                if r.axis in used]
+        if c.turned:
+            rows.append(f"const int64_t i = {i};")
+        body = store_lines(c.puts, lane, say, count, env, names, {c.acc: f"sum{i}_{j}"}, shared,
+                           True)
+        lines += ["{"] + indent(rows + body) + ["}"] if rows else body
+    return ["{"] + indent(lines) + ["}"]
+
+
+def row_value(c, r, i):
+    """C text of a row axis's value in row ``i`` of a tile."""
+    if not plain_rows(c):
+        return f"{r.axis.name}_at[{i}]"
+    parts = [c_index(r.lo, 12)] * (r.lo != Const(0)) + ["m0"] + [i] * (i != "0")
+    return " + ".join(parts)

@@ -1,0 +1,153 @@
+"""Library kernels: what a ``LibCall`` may call, and each one's meaning in numpy.
+
+A kernel works on tensors whose last ``inner`` dimensions belong to one item; the dimensions before
+them count independent items.  The C function (``runtime_c/library/aotc_NAME.c``) gets for one item
+
+    a pointer per input, a pointer per output, the extents of ``sizes``, then the attributes
+
+(extents and attributes are int64).  It allocates nothing: an output may be working memory only.
+How many results there are may depend on data; then a kernel writes no more than its outputs hold
+and says in ``total`` how many there were, and what reads the outputs checks that number.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Library:
+    """inner: dimensions of an item, per operand (inputs, then outputs).  outs: name and dtype of
+    every output.  sizes: ((operand, dimension counted from the end), ...).  attrs: names, in the
+    order of the C arguments.  run: function(attrs, input arrays, output shapes) -> arrays, for
+    all items at once."""
+
+    name: str
+    inner: tuple
+    outs: tuple
+    sizes: tuple
+    attrs: tuple
+    run: object
+
+
+def ranks(x):
+    """int64 array of ``x``'s shape that compares as its elements do: equal elements have equal
+    ranks, all NaNs are one value behind every number, -0 is 0."""
+    flat = np.unique(x, return_inverse=True)[1]
+    return flat.reshape(x.shape).astype(np.int64)
+
+
+def _topk(attrs, inputs, shapes):
+    """(order i64[.., k],): places of the first k elements of every row in order, the largest or
+    smallest first, of equal ones the earlier first; NaN counts as the largest."""
+    place = ranks(inputs[0])
+    place = -place if attrs["largest"] else place
+    order = np.argsort(place, axis=-1, kind="stable")
+    return (order[..., :shapes[0][-1]],)
+
+
+def _kept(attrs, inputs, shapes):
+    """(place i64[r], total i64[]): the indices where the flags hold."""
+    found = np.flatnonzero(inputs[0])
+    return _filled(shapes[0], found), np.array(found.size, np.int64)
+
+
+def _filled(shape, values):
+    """int64 array of a shape: ``values`` as far as there is room, then zeros."""
+    out = np.zeros(shape, np.int64)
+    n = min(len(out), len(values))
+    out[:n] = values[:n]
+    return out
+
+
+def _unique(attrs, inputs, shapes):
+    """(place i64[r], inverse i64[n], counts i64[r], total i64[], work i64[n]) of rows [n, m]: the
+    first row of every kind, in ascending order or that of appearance; the kind of every row; how
+    many there are of each."""
+    x = inputs[0]
+    n, m = x.shape
+    keys = np.stack([ranks(x[:, k]) for k in range(m)], 1) if m else np.zeros((n, 1), np.int64)
+    _, first, kind, counts = np.unique(keys, True, True, True, axis=0)
+    order = np.arange(first.size) if attrs["sorted"] else np.argsort(first)
+    number = np.empty(first.size, np.int64)
+    number[order] = np.arange(first.size)
+    return (_filled(shapes[0], first[order]), number[kind.reshape(-1)],
+            _filled(shapes[2], counts[order]), np.array(first.size, np.int64),
+            np.zeros(n, np.int64))
+
+
+def _nms(attrs, inputs, shapes):
+    """(picked i64[r, 3], total i64[], work i64[n]): rows of batch, class, box, as
+    NonMaxSuppression selects them from boxes [batch, n, 4] and scores [batch, class, n]; numbers
+    f32[2] are the overlap above which a box goes and the score below or at which it does, most
+    i64[] bounds the boxes of a class."""
+    boxes, scores, most, numbers = inputs
+    found = []
+    with np.errstate(all="ignore"):
+        for batch, group in np.ndindex(scores.shape[:2]):
+            here = scores[batch, group]
+            open_ = np.flatnonzero(~np.isnan(here) & (
+                (here > numbers[1]) if attrs["threshold"] else True))
+            corners = _corners(boxes[batch], attrs["centred"])
+            mine = []
+            for at in open_[np.argsort(-here[open_], kind="stable")]:
+                if len(mine) >= int(most):
+                    break
+                if all(_overlap(corners[at], corners[k]) <= numbers[0] for k in mine):
+                    mine.append(at)
+            found += [(batch, group, at) for at in mine]
+    picked = np.zeros(shapes[0], np.int64)
+    n = min(len(picked), len(found))
+    picked[:n] = np.array(found, np.int64).reshape(-1, 3)[:n]
+    return picked, np.array(len(found), np.int64), np.zeros(shapes[2], np.int64)
+
+
+def _corners(boxes, centred):
+    """[n, 4]: low, low, high, high."""
+    if centred:
+        half = boxes[:, 2:] * boxes.dtype.type(0.5)
+        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
+    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]),
+                           np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
+
+
+def _overlap(one, two):
+    """Intersection over union; 0 where either has no area."""
+    sides = np.maximum(np.minimum(one[2:], two[2:]) - np.maximum(one[:2], two[:2]), 0)
+    areas = [(c[2] - c[0]) * (c[3] - c[1]) for c in (one, two)]
+    common = sides[0] * sides[1]
+    if areas[0] <= 0 or areas[1] <= 0:
+        return one.dtype.type(0)
+    return common / (areas[0] + areas[1] - common)
+
+
+LIBRARY = {k.name: k for k in (
+    Library("topk", (1, 1), (("order", "i64"),), ((0, 1), (1, 1)), ("largest",), _topk),
+    Library("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (), _kept),
+    Library("unique", (2, 1, 1, 1, 0, 1),
+            (("place", "i64"), ("inverse", "i64"), ("counts", "i64"), ("total", "i64"),
+             ("work", "i64")), ((0, 2), (0, 1), (1, 1)), ("sorted",), _unique),
+    Library("nms", (3, 3, 0, 1, 2, 0, 1), (("picked", "i64"), ("total", "i64"), ("work", "i64")),
+            ((1, 3), (1, 2), (1, 1), (4, 2)), ("threshold", "centred"), _nms),
+)}
+
+
+def faults(program, call):
+    """What is malformed in a LibCall of ``program``: list of texts."""
+    row = LIBRARY.get(call.kernel)
+    if row is None:
+        return []  # one that its evaluator is given a function for
+    found = []
+    names = call.inputs + call.outs
+    if len(names) != len(row.inner) or len(call.outs) != len(row.outs):
+        return [f"{call.outs[0]}: {call.kernel} takes {len(row.inner)} tensors, got {len(names)}"]
+    for name, inner in zip(names, row.inner):
+        if len(program.shape(name)) < inner:
+            found.append(f"{call.outs[0]}: {call.kernel} needs {name} of rank {inner} at least")
+    for name, (_, dtype) in zip(call.outs, row.outs):
+        if program.dtype(name) != dtype:
+            found.append(f"{name}: {call.kernel} writes {dtype}, the buffer is "
+                         f"{program.dtype(name)}")
+    if tuple(k for k, _ in call.attrs) != row.attrs:
+        found.append(f"{call.outs[0]}: {call.kernel} takes the attributes {row.attrs}")
+    return found

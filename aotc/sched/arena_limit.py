@@ -1,0 +1,269 @@
+"""A Schedule whose arena stays under a limit (Welder's host-memory case, one level down).
+
+    decide_within(program, target, limit)
+
+What makes the peak is found by liveness; tensors are then not stored but computed inside the
+kernels that need them, tile by tile with their halo, several times if several kernels do
+(``recompute``).  State of the search: the set of units that store (``arena_cones.py``); its arena is
+known from liveness and the scratch of the tiles, its time from the cost model.  Starting from
+everything stored, and from nothing stored that need not be, units are dropped or stored again
+until the arena fits, then as long as that takes predicted time off.
+"""
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from aotc.errors import ScheduleError
+from aotc.ir.recompute import rewrite_readers, twin_names
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.unfold import unfold_candidates
+from aotc.sched.arena import arena_need
+from aotc.sched.arena_cones import Cones
+from aotc.sched.decide import CONNECT, decide
+from aotc.sched.tilegraph import merged, ordered
+
+ATTEMPTS = 6  # finished schedules that may turn out too large or illegal before giving up
+ROUNDS = 200  # improvements of one search
+NEAR = 1.01  # the smallest limit that works is found to within this factor
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class State:
+    """stored: units that store; cones: {unit: its cone}; peak: bytes of temps that live at once;
+    budget: bytes left for one worker's scratch; excess: by how much the limit is missed, summed
+    over the kernels (0: it is kept); seconds: predicted, with the tiles that fit."""
+
+    stored: frozenset
+    cones: dict
+    peak: int
+    budget: int
+    excess: int
+    seconds: float
+
+
+class Search:
+    """States for one limit; tilings of kernels are shared between searches through ``cones``."""
+
+    def __init__(self, cones, limit, workers):
+        self.cones, self.limit, self.workers = cones, limit, workers
+        self.known = {}
+
+    def state(self, stored):
+        """The State of a set of stored units; None if one of its kernels is impossible."""
+        if stored not in self.known:
+            self.known[stored] = self._state(stored)
+        return self.known[stored]
+
+    def best(self):
+        """The cheapest State found that keeps the limit; None if none does."""
+        units = self.cones.units
+        least = frozenset(i for i, u in enumerate(units) if u.fixed)
+        ends = []
+        for start in (frozenset(range(len(units))), least):
+            state = self.state(start)
+            if state is not None:
+                ends.append(self.improved(self.fitted(state)))
+        return min((s for s in ends if not s.excess), key=lambda s: s.seconds, default=None)
+
+    def fitted(self, state):
+        """Units dropped or stored one by one, the best value for its time first, until the limit is
+        kept or nothing brings it nearer."""
+        while state.excess:
+            near = [s for s in self.neighbours(state, True) if s.excess < state.excess]
+            if not near:
+                return state
+            now = state
+            state = min(near, key=lambda s: (s.seconds - now.seconds) / (now.excess - s.excess))
+        return state
+
+    def improved(self, state):
+        """The state after every single change that keeps the limit and saves predicted time."""
+        for _ in range(ROUNDS if not state.excess else 0):
+            better = min((s for s in self.neighbours(state, False) if not s.excess),
+                         key=lambda s: s.seconds, default=state)
+            if better.seconds >= state.seconds * (1 - 1e-6):
+                break
+            state = better
+        return state
+
+    def neighbours(self, state, peak_only):
+        """States with one unit dropped or one more stored; ``peak_only``: drop only what lives
+        where the limit is missed."""
+        live = self._live(state.stored, state.cones)
+        for i, u in enumerate(self.cones.units):
+            if i not in state.stored:
+                found = self.state(state.stored | {i})
+            elif u.fixed or peak_only and not self._at_peak(state, live, i):
+                continue
+            else:
+                found = self.state(state.stored - {i})
+            if found is not None:
+                yield found
+
+    def _at_peak(self, state, live, unit):
+        first, last = live[unit]
+        return any(first <= k <= last and self._missed(state, live, k) for k in state.stored)
+
+    def _missed(self, state, live, step):
+        units = self.cones.units
+        held = sum(units[u].bytes for u, (lo, hi) in live.items() if lo <= step <= hi)
+        return held + self.workers * self._least(step, state.cones[step]) > self.limit
+
+    def _least(self, sink, cone):
+        return min(t.slab for t in self.cones.tilings(sink, cone))
+
+    def _live(self, stored, cones):
+        """{stored unit: (first, last) unit during whose kernel it lives}."""
+        live = {i: (i, i) for i in stored}
+        for sink in sorted(stored):
+            for u in self.cones.sources(cones[sink]):
+                live[u] = live[u][0], max(live[u][1], sink)
+        return live
+
+    def _state(self, stored):
+        cones = {i: self.cones.cone(i, stored) for i in stored}
+        if not all(self.cones.tilings(i, c) for i, c in cones.items()):
+            return None
+        live = self._live(stored, cones)
+        held = {k: sum(self.cones.units[u].bytes for u, (lo, hi) in live.items() if lo <= k <= hi)
+                for k in stored}
+        peak = max(held.values(), default=0)
+        least = {k: self.workers * self._least(k, cones[k]) for k in stored}
+        over = max(0, peak + max(least.values(), default=0) - self.limit)
+        excess = over + sum(max(0, held[k] + least[k] - self.limit) for k in stored)
+        budget = max(self.limit - peak, 0) // max(1, self.workers)
+        seconds = sum(min((t.seconds for t in self.cones.tilings(k, c) if t.slab <= budget),
+                          default=self.cones.tilings(k, c)[-1].seconds) for k, c in cones.items())
+        return State(stored, cones, peak, budget, excess, seconds)
+
+
+# ---------------------------------------------------------------- from a state to a Schedule
+
+def decide_within(program, target, limit, how="", winograd="off", unfold=False):
+    """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
+    are those of ``decide``, whose Schedule this is if it keeps the limit by itself.
+    ScheduleError, with the smallest limit that works, if no Schedule is found."""
+    free = decide(program, target, how, winograd, unfold)
+    workers = _workers(target, limit)
+    need = _need(program, free, target, workers)
+    if need <= limit.bytes:
+        return free
+    rewrites = tuple(("unfold", c, {}) for c in unfold_candidates(program)) if unfold else ()
+    planner = Planner(program, target, how, rewrites, workers)
+    schedule = planner.within(limit.bytes)
+    if schedule is not None:
+        return schedule
+    least = planner.smallest(limit.bytes, need)
+    raise ScheduleError([
+        f"arena limit: no schedule of {program.name} keeps {limit}; the smallest limit that works "
+        f"is {least} bytes ({least / (1 << 20):.1f}M), without a limit it takes {need}"])
+
+
+def _workers(target, limit):
+    """How many slabs the arena holds: none where scratch is a memory of its own."""
+    return 0 if target.machine.threads else limit.workers
+
+
+def _need(program, schedule, target, workers):
+    stored, slab = arena_need(apply_rewrites(program, schedule.rewrites), schedule, target)
+    return stored + workers * slab
+
+
+class Planner:
+    """Schedules of one Program under any limit.  rewrites: those every Schedule starts with."""
+
+    def __init__(self, program, target, how, rewrites, workers):
+        self.program, self.target, self.workers = program, target, workers
+        self.rewrites = rewrites
+        rewritten = apply_rewrites(program, rewrites)
+        self.cones = Cones(rewritten, target, ordered(rewritten, CONNECT[how](rewritten, target)))
+
+    def within(self, limit):
+        """The Schedule for a limit in bytes; None if none is found."""
+        room = limit
+        for _ in range(ATTEMPTS):
+            state = Search(self.cones, room, self.workers).best()
+            if state is None:
+                return None
+            schedule, refused = self._schedule(state)
+            for sink in refused:
+                self.cones.refuse(sink, state.cones[sink])
+            if refused:
+                continue
+            over = _need(self.program, schedule, self.target, self.workers) - limit
+            if over <= 0:
+                return schedule
+            room -= over  # layouts and what stages pack are known only now
+            if room <= 0:
+                return None
+        return None
+
+    def smallest(self, low, high):
+        """The smallest limit in whole KiB that works, up to ``NEAR``; ``low`` does not, ``high``
+        does."""
+        low, high = low // KIB, -(-high // KIB)
+        while high - low > 1 and high > low * NEAR:
+            middle = max(low + 1, min(high - 1, int((max(low, 1) * high) ** 0.5)))
+            if self.within(middle * KIB) is None:
+                low = middle
+            else:
+                high = middle
+        return high * KIB
+
+    def _schedule(self, state):
+        """(Schedule of a state, sinks whose kernel was refused)."""
+        rewrites, groups = self._groups(state)
+        schedule = decide(self.program, self.target, winograd=rewrites, groups=groups)
+        legal = {g.computes for g in schedule.groups}
+        return schedule, [sink for sink, g in zip(sorted(state.cones), groups)
+                          if g.computes not in legal]
+
+    def _groups(self, state):
+        """(rewrites, groups in call order): each kernel with a copy of what an earlier one already
+        computes for itself."""
+        cones, program, rewrites = self.cones, self.cones.program, list(self.rewrites)
+        claimed, named = set(), []
+        for sink in sorted(state.cones):
+            cone, twins = state.cones[sink], {}
+            members = [c for u in sorted(cone) for c in cones.units[u].group.computes]
+            for c in reversed(members):
+                if c not in claimed:
+                    continue
+                made = set(program.producer[c].outs)
+                readers = tuple(r for r in (twins.get(m, m) for m in members)
+                                if made.intersection(program.producer[r].inputs))
+                names = twin_names(program, c)
+                rewrites.append(("recompute", c, {"readers": readers}))
+                program = rewrite_readers(program, c, {"readers": readers})
+                twins |= names
+            claimed.update(members)
+            named.append((sink, twins))
+        return tuple(rewrites), tuple(self._group(program, state, sink, twins, i)
+                                      for i, (sink, twins) in enumerate(named))
+
+    def _group(self, program, state, sink, twins, number):
+        """One kernel of the final Program, with its tile."""
+        units, cone = self.cones.units, state.cones[sink]
+        parts = [_renamed(units[u].group, twins) for u in sorted(cone)]
+        if len(parts) == 1:
+            return replace(parts[0], name=f"g{number:03d}")
+        found = self.cones.refined(sink, cone, state.budget)
+        whole = reduce(lambda a, b: merged(program, a, b, "L2"), parts)
+        return replace(whole, name=f"g{number:03d}", tile=dict(found.tile),
+                       parallel=tuple(a for a, _ in found.tile),
+                       why=f"so that the arena keeps its limit: {found.slab} bytes of scratch, "
+                           f"about {found.seconds * 1e3:.3g} ms")
+
+
+def _renamed(group, twins):
+    """A group that computes twins instead of the originals."""
+    def here(names):
+        return tuple(twins.get(n, n) for n in names)
+
+    return replace(group, computes=here(group.computes), outputs=here(group.outputs),
+                   anchor=twins.get(group.anchor, group.anchor),
+                   connect={twins.get(b, b): level for b, level in group.connect.items()})
+
+
+__all__ = ["Planner", "Search", "State", "decide_within"]

@@ -1,0 +1,57 @@
+"""Paths along which a layout travels: elementwise computes between tensors of equal shape.
+
+ALT's three constraints: a layout is copied only along such paths; one that repeats or adds
+elements stops where it is; no path leads across a reduction, whose own layouts are its own choice.
+"""
+
+from aotc.ir.layout import Pad, Unfold
+from aotc.ir.program import Compute
+from aotc.ir.simplify import same
+
+
+def elementwise_inputs(program, step):
+    """Buffers of the output's shape that a map reads at exactly the point it writes."""
+    if not isinstance(step, Compute) or step.fold != "none" or len(step.outs) > 1:
+        return ()
+    at = {}
+    for n in step.loads:
+        plain = len(n.index) == len(step.axes) and all(
+            i == a or same(a.extent, i * 0 + 1) for i, a in zip(n.index, step.axes)) and all(
+            same(d, e) for d, e in zip(program.shape(n.buffer), program.shape(step.out)))
+        at[n.buffer] = at.get(n.buffer, True) and plain
+    return tuple(b for b, plain in at.items() if plain)
+
+
+def elementwise_class(program, buffer):
+    """Names of the buffers that elementwise paths join with ``buffer`` (itself among them), in
+    program order."""
+    return program.memo.setdefault("elementwise", {}).get(buffer) or _classes(program)[buffer]
+
+
+def _classes(program):
+    """{buffer: its class}, kept with the Program."""
+    known = program.memo.setdefault("elementwise", {})
+    if known:
+        return known
+    parent = {b: b for b in program.buffers}
+
+    def root(b):
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        return b
+
+    for s in program.steps:
+        for b in elementwise_inputs(program, s):
+            parent[root(b)] = root(s.outs[0])
+    members = {}
+    for b in program.buffers:
+        members.setdefault(root(b), []).append(b)
+    known.update({b: tuple(group) for group in members.values() for b in group})
+    return known
+
+
+def expands(layout):
+    """True if a stored tensor is larger than the logical one or holds elements twice."""
+    return any(isinstance(p, Unfold) and p.stride < p.size or isinstance(p, Pad)
+               and (p.before or p.after) for p in layout.primitives)

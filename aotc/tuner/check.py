@@ -1,0 +1,99 @@
+"""The last word: the whole model as tuned against the whole model untuned, in turns."""
+
+import json
+import pickle
+import statistics
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aotc.errors import AotcError
+from aotc.pipeline import run_pipeline
+from aotc.runtime.build import build
+from aotc.samples import extents, random_inputs
+from aotc.tuner.executor import RUN_TIMEOUT, finish, start
+from aotc.tuner.measure_worker import typical
+
+SECONDS = 4.0  # of measuring two models in turns
+TOLERANCE = 1e-3  # largest difference of outputs, relative to their range
+FASTER = 0.99  # a tuned model counts if it has at most this share of the untuned one's time
+GROUP_FASTER = 0.99  # the same for the groups of one site inside the model
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``seconds``: (untuned, tuned) of a call; ``slower``: names of changed sites that are not
+    faster inside the model; ``wrong``: outputs differ."""
+
+    seconds: tuple
+    slower: frozenset
+    wrong: bool
+
+    @property
+    def ratio(self):
+        return self.seconds[1] / self.seconds[0] if not self.wrong else float("inf")
+
+
+class Checker:
+    """Compares Schedules of one model.  work: the pipeline's Work of the untuned, counting bundle,
+    which has been written."""
+
+    faster = FASTER
+
+    def __init__(self, options, work, scratch, threads=1, seconds=SECONDS):
+        self.options, self.work, self.scratch = options, work, Path(scratch)
+        self.threads, self.seconds = threads, seconds
+        self.feeds = random_inputs(work.program, extents(work.program)[0])
+
+    def untuned(self):
+        """(seconds per kernel, seconds of a call) of the untuned model."""
+        build(self.work.path)
+        times = self._run([self.work.path], self.seconds / 2)
+        return times["kernels"][0], fast_mean(times["whole"][0])
+
+    def compare(self, schedule, chosen):
+        """The Verdict on a Schedule.  chosen: {site name: Choice} of what it changes."""
+        folder = Path(tempfile.mkdtemp(dir=self.scratch)) / "tuned"
+        run_pipeline(replace(self.options, schedule=schedule, out=folder))
+        build(folder)
+        times = self._run([self.work.path, folder], self.seconds)
+        before = _by_tie(self.work.schedule, {c: x.tie for x in chosen.values()
+                                              for g in x.site.groups for c in g.computes},
+                         times["kernels"][0])
+        after = _by_tie(schedule, {c: x.tie for x in chosen.values()
+                                   for g in x.candidate.groups for c in g.computes},
+                        times["kernels"][1])
+        slower = frozenset(n for n, x in chosen.items()
+                           if after.get(x.tie, 0.0) > GROUP_FASTER * before[x.tie])
+        pairs = [b / a for a, b in zip(*times["whole"])]
+        whole = fast_mean(times["whole"][0])
+        return Verdict((whole, whole * statistics.median(pairs)), slower,
+                       not times["worst"] <= TOLERANCE)
+
+    def _run(self, bundles, seconds):
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        (folder / "job").write_bytes(pickle.dumps(
+            {"bundles": [str(b) for b in bundles], "feeds": self.feeds, "seconds": seconds,
+             "threads": self.threads}))
+        error = finish(start("compare", folder), folder, 10 * seconds + RUN_TIMEOUT)
+        if error:
+            raise AotcError(f"tune: the whole model could not be measured: {error}")
+        return json.loads((folder / "times").read_text())
+
+
+def fast_mean(seconds):
+    """Mean of the fastest calls."""
+    return float(typical([[s] for s in seconds])[0])
+
+
+def _by_tie(schedule, owner, kernels):
+    """{tie: seconds} from seconds per kernel; owner: {compute: tie of its site}."""
+    out = {}
+    for g, seconds in zip(schedule.groups, kernels):
+        if g.computes[0] in owner:
+            tie = owner[g.computes[0]]
+            out[tie] = out.get(tie, 0.0) + seconds
+    return out
+
+
+__all__ = ["Checker", "Verdict", "fast_mean"]

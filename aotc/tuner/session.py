@@ -1,0 +1,251 @@
+"""``tune``: the two stages, the records, and the check that it paid.
+
+    stage 1  layouts of stored tensors, each with a few rounds over the loops of its neighbours
+    stage 2  the loops of every site with layouts frozen
+    check    the whole model against the untuned one, in turns; what is not faster goes back
+"""
+
+import os
+import platform
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from aotc.errors import AotcError, ScheduleError, UnsupportedError
+from aotc.ir.rewrites import apply_rewrites
+from aotc.pipeline import Options, options_target, run_pipeline
+from aotc.sched.cost import resident
+from aotc.target import runs_here
+from aotc.tuner.assemble import Choice, assembled
+from aotc.tuner.check import Checker
+from aotc.tuner.executor import LocalExecutor
+from aotc.tuner.layout_stage import LayoutStage
+from aotc.tuner.model import Correction, Estimator, held_back
+from aotc.tuner.records import Record, Records
+from aotc.tuner.site_search import SiteSearch
+from aotc.tuner.sites import sites
+
+PER_SITE = 4  # new candidates of a site in one round
+LEAST_SHARE = 0.002  # of the model's time: sites below are left alone
+ROUND_SHARE = 0.07  # of the budget that a round should take
+FIRST_ROUND = 24  # candidates
+LAYOUT_SHARE = 0.25  # of the search that stage 1 may take
+WORTH = 0.98  # a point is taken into the model if it has at most this share of the untuned time
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found.  ``schedule``; ``untuned_ms``, ``tuned_ms``: of the whole model, measured
+    in turns (equal if the untuned Schedule was kept); ``trials``; ``history``: (seconds, trials,
+    predicted milliseconds of the model); ``changed``: names of the groups that changed;
+    ``correlation``: ``held_back`` of the records."""
+
+    schedule: object
+    untuned_ms: float
+    tuned_ms: float
+    trials: int
+    history: tuple
+    changed: tuple
+    correlation: tuple
+
+
+def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, executor=None,
+         checker=None, progress=None, clock=time.monotonic):
+    """Search a faster Schedule of a model by measuring.  Returns a Tuned.
+
+    source: as for ``aotc.compile``; options: pipeline.Options with its target and decisions;
+    budget: seconds for compiling and searching, the check of the whole model at the end comes on
+    top; records: path of a file of earlier and new measurements; executor, checker, clock: for
+    other machines and for tests; progress: called with a line of text.
+    UnsupportedError for a target that does not run here, and what compiling raises."""
+    start = clock()
+    options = replace(options or Options(source), source=source, profile=True)
+    target = options_target(options)
+    if target.variants or target.emitter != "c" or not runs_here(target):
+        raise UnsupportedError(f"tune: measuring needs a CPU target that runs here, {target.name} "
+                               "does not or stands for several; choose native or one of them")
+    say = progress or (lambda text: None)
+    with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
+        say("compiling the untuned model")
+        work = run_pipeline(replace(options, out=Path(scratch) / "untuned"))
+        executor = executor or LocalExecutor(target.name, threads=threads,
+                                             math=work.schedule.math)
+        checker = checker or Checker(options, work, scratch, threads)
+        session = Session(work, target, Records(records), Random(seed), seed, executor, checker,
+                          say, clock, start, budget)
+        return session.run()
+
+
+class Session:
+    """State of one tuning run."""
+
+    def __init__(self, work, target, records, rng, seed, executor, checker, say, clock, start,
+                 budget):
+        self.program, self.untuned, self.target = work.program, work.schedule, target
+        self.records, self.rng, self.executor = records, rng, executor
+        self.checker, self.say, self.clock = checker, say, clock
+        self.start, self.budget = start, budget
+        self.correction = Correction(seed)
+        self.machine = _machine()
+        self.base, self.settled, self.sites = sites(work.program, work.schedule, target)
+        self.rewritten = apply_rewrites(work.program, work.schedule.rewrites)
+        self.estimator = Estimator(target, resident(self.rewritten, target.machine))
+        self.trials, self.history, self.size = 0, [], FIRST_ROUND
+
+    def run(self):
+        """The Tuned of the whole session."""
+        self.say("measuring the untuned model")
+        kernels, self.whole = self.checker.untuned()
+        owner = {c: s.name for s in self.sites for g in s.groups for c in g.computes}
+        seconds = {}
+        for g, s in zip(self.untuned.groups, kernels):
+            seconds.setdefault(owner.get(g.computes[0]), []).append(s)
+        self._open({n: sum(s) for n, s in seconds.items()})
+        self._resume()
+        end, begun = self.start + self.budget, self.clock()
+        stage = LayoutStage(self.rewritten, self.untuned, self.sites, self.searches, self.target)
+        while self.clock() < begun + LAYOUT_SHARE * (end - begun) and self._measure(
+                stage.propose(self.size, self.correction)):
+            self._note()
+        self.ties = stage.adopt()
+        while self.clock() < end and self._loop_round():
+            self._note()
+        return self._finish()
+
+    # ------------------------------------------------------------ the search
+
+    def _open(self, seconds):
+        """A SiteSearch for every distinct site that takes a noticeable share of the time."""
+        total, keys = sum(seconds.values()) or 1.0, {}
+        for site in self.sites:
+            keys.setdefault(site.key, []).append(site)
+        self.searches = {}
+        for key, equal in keys.items():
+            mine = sum(seconds.get(s.name, 0.0) for s in equal)
+            if mine >= LEAST_SHARE * total:
+                self.searches[key] = SiteSearch(
+                    equal[0], len(equal), mine, self.target, self.estimator,
+                    Random(self.rng.getrandbits(64)))
+
+    def _resume(self):
+        """Take in what the records know of these sites on this machine."""
+        known = [r for r in self.records.all if r.target == self.target.name
+                 and r.machine == self.machine]
+        for key, search in self.searches.items():
+            search.learn([r for r in known if r.site == key])
+        self.correction.fit(known)
+
+    def _loop_round(self):
+        """Measure further candidates of the sites where that promises most; False if there are
+        none left."""
+        order = sorted(self.searches.values(), key=lambda s: -s.seconds / (
+            1 + s.measured / (2 * PER_SITE)))
+        asked, count = [], 0
+        for s in order:
+            if count >= self.size:
+                break
+            found = s.propose(PER_SITE, self.correction)
+            if found:
+                asked.append((s, found))
+                count += 1 + len(found)
+        return self._measure(asked)
+
+    def _measure(self, asked):
+        """Build and time [(SiteSearch, [Candidate])], each beside the untuned one of its site.
+        False if nothing is asked."""
+        if not asked:
+            return False
+        begun = self.clock()
+        flat = [c for s, found in asked for c in (s.base, *found)]
+        results = iter(self.executor.build_and_measure(flat))
+        done = []
+        for search, found in asked:
+            base = next(results).seconds
+            done.append([self._record(c, next(results), base) for c in found])
+        new = [r for rows in done for r in rows]
+        self.records.add(new)
+        for (search, _), rows in zip(asked, done):
+            search.learn(rows)
+        self.trials += len(new)
+        self.correction.fit([r for r in self.records.all if r.machine == self.machine])
+        took = max(self.clock() - begun, 1e-3)
+        wish = self.size * ROUND_SHARE * self.budget / took
+        self.size = int(min(4 * self.size, max(self.size / 2, 8, wish)))
+        return True
+
+    def _record(self, candidate, result, base):
+        e = self.estimator.estimate(candidate)
+        error = result.error or ("" if base else "the untuned candidate failed")
+        return Record(candidate.site, self.target.name, self.machine, candidate.point,
+                      result.seconds, base, e.seconds, e.features, error)
+
+    def predicted(self):
+        """Seconds of the model if every site ran at its best ratio."""
+        return self.whole - sum(s.seconds * (1 - s.best[1]) for s in self.searches.values()
+                                if s.best[1] < 1)
+
+    def _note(self):
+        now = self.clock() - self.start
+        self.history.append((now, self.trials, self.predicted() * 1e3))
+        better = sum(s.best[1] < WORTH for s in self.searches.values())
+        self.say(f"[{now:.0f}/{self.budget:.0f} s] {self.trials} trials, {better} of "
+                 f"{len(self.searches)} kinds of groups better; model {self.whole * 1e3:.3f} ms, "
+                 f"about {self.predicted() * 1e3:.3f} ms now")
+
+    # ------------------------------------------------------------ the end
+
+    def _finish(self):
+        chosen = {}
+        for key, search in self.searches.items():
+            point, ratio = search.best
+            if ratio > WORTH and search.frozen is None:
+                continue
+            tie = next((i for i, keys in enumerate(self.ties) if key in keys), None)
+            for site in (s for s in self.sites if s.key == key):
+                own = SiteSearch(site, 1, 0.0, self.target, self.estimator, self.rng)
+                found = own.candidate(point)
+                if found is not None:
+                    chosen[site.name] = Choice(site, found, own.forms[point[0]].rewrites,
+                                               site.name if tie is None else tie)
+        schedule, kept, times = self._checked(chosen)
+        return Tuned(schedule, times[0] * 1e3, times[1] * 1e3, self.trials, tuple(self.history),
+                     tuple(sorted(kept)), held_back(self.records.all))
+
+    def _assembled(self, chosen):
+        return assembled(self.program, self.untuned, self.settled, self.sites, chosen, self.target)
+
+    def _checked(self, chosen):
+        """(Schedule, names of the sites that changed, (untuned, tuned) seconds): what is faster in
+        the whole model, the untuned Schedule if nothing is."""
+        for attempt in range(2):
+            if not chosen:
+                break
+            self.say(f"checking {len(chosen)} changed groups in the whole model")
+            try:
+                schedule = self._assembled(chosen)
+            except ScheduleError as err:
+                raise AotcError("the tuned schedule is malformed (a defect of aotc, please report "
+                                f"it with the model):\n{err}") from None
+            verdict = self.checker.compare(schedule, chosen)
+            if verdict.ratio < self.checker.faster and (attempt or not verdict.slower):
+                return schedule, set(chosen), verdict.seconds
+            if verdict.wrong or attempt:
+                break
+            chosen = {n: c for n, c in chosen.items() if n not in verdict.slower}
+        return self.untuned, set(), (self.whole, self.whole)
+
+
+def _machine():
+    """What the times of records depend on beside the target."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()}, {os.cpu_count()} CPUs"
+    except OSError:
+        return platform.machine()
+    return platform.machine()
+
+
+__all__ = ["Session", "Tuned", "tune"]

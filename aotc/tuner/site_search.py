@@ -1,0 +1,134 @@
+"""The search inside one site: which candidates to measure next, and what is best so far."""
+
+from math import exp, log
+
+from aotc.tuner.forms import LAYOUT, forms, layout_form
+from aotc.tuner.search import CrossEntropy
+from aotc.tuner.space import Space, untuned_form
+
+POOL = 8  # points drawn for every one that is measured
+TRUST = 3  # measurements after which the best point is believed
+CLOSE = 0.08  # how much slower (log) a form's best may be and still be drawn half as often
+UNSEEN = -0.02  # log ratio that a form has before anything of it is measured
+
+
+class SiteSearch:
+    """State of one site's search.  ``copies``: equal sites of the model; ``seconds``: what all of
+    them take untuned; rng: a ``random.Random``."""
+
+    def __init__(self, site, copies, seconds, target, estimator, rng):
+        self.site, self.copies, self.seconds = site, copies, seconds
+        self.target, self.estimator, self.rng = target, estimator, rng
+        self.forms, self.spaces, self.searches = {"": untuned_form(site)}, {}, {}
+        self.others = None  # names of forms, once they have been made
+        self.frozen = None  # the form that a layout has settled
+        self.logs, self.tried = {}, set()  # {point: logs of measured ratios}; failed or measured
+
+    def space(self, form):
+        """The Space of a form by name."""
+        if form not in self.spaces:
+            self.spaces[form] = Space(self.site, self.forms[form], self.target)
+            self.searches[form] = CrossEntropy(self.spaces[form].knobs, self.rng)
+        return self.spaces[form]
+
+    @property
+    def measured(self):
+        return len(self.tried)
+
+    @property
+    def base(self):
+        """The untuned Candidate."""
+        return self.space("").unchecked({})
+
+    @property
+    def names(self):
+        """Names of the forms to choose from; those with other layouts on the site's border count
+        only once its neighbours have agreed."""
+        self._open_forms()
+        return [self.frozen] if self.frozen is not None else [
+            n for n in self.forms if not n.startswith(LAYOUT)]
+
+    @property
+    def best(self):
+        """(point, ratio): the best point by mean logarithm, the untuned one if none is better."""
+        return self.best_of(self.names)
+
+    def best_of(self, names):
+        """The same among the forms of ``names``."""
+        return min(((p, exp(sum(x) / len(x))) for p, x in self.logs.items() if p[0] in names),
+                   key=lambda x: x[1], default=((names[0], ()), 1.0))
+
+    def candidate(self, point):
+        """The Candidate of a point of this site or an equal one; None if there is none here."""
+        form, values = point
+        if form.startswith(LAYOUT):
+            self.add_layout(form)
+        self._open_forms()
+        return self.space(form).candidate(dict(values)) if form in self.forms else None
+
+    def add_layout(self, name):
+        """The form in which a tensor on the border has another layout, by its name; False if the
+        deciders refuse it."""
+        if name not in self.forms:
+            form = layout_form(self.site, self.target, name)
+            if form is None:
+                return False
+            self.forms[name] = form
+        return True
+
+    def _open_forms(self):
+        if self.others is None:
+            self.others = []
+            for form in forms(self.site, self.target):
+                self.forms[form.name] = form
+                self.others.append(form.name)
+
+    def propose(self, count, correction, form=None):
+        """At most ``count`` Candidates to measure beside the untuned one: the best so far until it
+        is believed, forms never tried, then the points predicted to be fastest.  form: this one
+        only."""
+        names, out = self.names if form is None else [form], []
+        best, ratio = self.best_of(names)
+        if ratio < 1 and 0 < len(self.logs.get(best, ())) < TRUST:
+            out.append(self.candidate(best))
+        fresh = [n for n in names if n and (n, ()) not in self.tried]
+        for name in fresh[:max(1, count - len(out) - 1)]:
+            found = self.space(name).candidate({})
+            self.tried.add((name, ()))
+            if found is not None:
+                out.append(found)
+        names = [n for n in names if n in ("", form, self.frozen) or (n, ()) in self.logs]
+        return out[:count] + self._drawn(max(0, count - len(out)), correction, names)
+
+    def _drawn(self, count, correction, names):
+        worth = {n: min((sum(x) / len(x) for (f, _), x in self.logs.items() if f == n),
+                        default=UNSEEN) for n in names}
+        chance = [0.5 ** ((worth[n] - min(worth.values())) / CLOSE) for n in names]
+        pool = {}
+        for _ in range(POOL * count):
+            space = self.space(self.rng.choices(names, chance)[0])
+            found = space.unchecked(self.searches[space.form.name].draw())
+            if found is not None and found.point not in self.tried and found.point[1]:
+                pool.setdefault(found.point, (space, found))
+        guess = correction.seconds([self.estimator.estimate(c) for _, c in pool.values()])
+        out = []
+        for _, (space, found) in sorted(zip(guess, pool.values()), key=lambda x: x[0]):
+            if len(out) == count:
+                break
+            self.tried.add(found.point)
+            if space.legal(found):
+                out.append(found)
+        return out
+
+    def learn(self, records):
+        """Take in Records of this site, its own or earlier ones."""
+        for r in records:
+            self.tried.add(r.point)
+            if r.seconds and r.base and r.point != ("", ()):
+                self.logs.setdefault(r.point, []).append(log(r.ratio))
+        for name, search in self.searches.items():
+            search.update([(dict(values), sum(x) / len(x))
+                           for (form, values), x in self.logs.items() if form == name])
+
+
+__all__ = ["SiteSearch"]

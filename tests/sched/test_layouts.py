@@ -1,0 +1,160 @@
+"""Layout choices, how they travel, and the report of a finished Schedule."""
+
+import json
+
+import numpy as np
+import pytest
+from te_programs import Maker, ax, relu
+
+from aotc.errors import ScheduleError
+from aotc.ir.evaluate import evaluate
+from aotc.ir.interpret import interpret
+from aotc.ir.layout import Layout, Reorder, Split, Unfold
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.schedule import Schedule
+from aotc.sched import check_schedule, complete, decide
+from aotc.sched.elementwise import elementwise_class, expands
+from aotc.sched.layout_choices import channels_last, layout_choices, layout_rewrites
+from aotc.sched.layouts import layout_report, report_lines
+from aotc.target import TARGETS
+
+TARGET = TARGETS["x86-64-v3"]
+NHWC = channels_last(4, 1)
+BLOCKED = Layout((Split(1, (-1, 8)), Reorder((0, 1, 3, 4, 2))))
+
+
+def convolve(m, name, source, out, kernel=3):
+    n, i, y, x = m.buffers[source].shape
+    size = y.value - kernel + 1
+    w = np.random.default_rng(out).standard_normal((out, i.value, kernel, kernel)) * 0.1
+    m.const(f"{name}_w", w.astype(np.float32))
+    axes = (ax("n", n.value), ax("o", out), ax("y", size), ax("x", size))
+    i, p, q = ax("i", i.value), ax("p", kernel), ax("q", kernel)
+    m.step(f"{name}_sum", axes, m.ref(source, axes[0], i, axes[2] + p, axes[3] + q)
+           * m.ref(f"{name}_w", axes[1], i, p, q), (i, p, q), "sum")
+    return m.pointwise(name, f"{name}_sum", lambda e, _: relu(e))
+
+
+def network():
+    m = Maker("net")
+    m.input("x", 1, 4, 12, 12)
+    convolve(m, "a", "x", 16)
+    convolve(m, "b", "a", 16)
+    m.pointwise("half", "b", lambda e, _: e * e)
+    convolve(m, "c", "half", 32)
+    return m.done("c")
+
+
+def test_choices_are_templates_of_lanes_and_windows():
+    p = network()
+    found = layout_choices(p, "half", TARGET)
+    texts = [x.text("nchw") for x in found]
+    assert texts[0] == "n c h w" and found[0] == Layout()
+    assert "n h w c" in texts and "n c/8 h w c%8" in texts
+    assert any("|" in t for t in texts) and len(set(texts)) == len(texts)
+    for layout in found:
+        layout.shape(p.shape("half"))
+    assert layout_choices(p, "x", TARGET) == layout_choices(p, "c_w", TARGET) == (Layout(),)
+
+
+def test_a_layout_travels_along_elementwise_paths_only():
+    p = network()
+    assert elementwise_class(p, "half") == ("b_sum", "b", "half")
+    rewrites = layout_rewrites(p, {"half": BLOCKED})
+    assert [b for _, b, _ in rewrites] == ["b_sum", "b", "half"]
+    assert [b for _, b, _ in layout_rewrites(p, {"c": BLOCKED})] == ["c_sum"]  # c is the caller's
+
+
+def test_a_layout_that_repeats_elements_stays_where_it_is():
+    p = network()
+    tiles = Layout((Unfold(2, 5, 3),))
+    assert expands(tiles) and not expands(BLOCKED) and not expands(Layout((Unfold(2, 4, 4),)))
+    (rule, name, parameters), = layout_rewrites(p, {"half": tiles})
+    assert (rule, name) == ("layout", "half") and "copy" not in parameters  # b*b stores it
+    (_, _, parameters), = layout_rewrites(p, {"b_sum": tiles})
+    assert parameters["copy"] == 1  # a reduction would compute the overlap again
+
+
+def executed(program, schedule):
+    x = np.random.default_rng(1).standard_normal((1, 4, 12, 12)).astype(np.float32)
+    want = evaluate(program, {"x": x})["c"]
+    got = interpret(apply_rewrites(program, schedule.rewrites), schedule, {"x": x})["c"]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_every_choice_is_a_legal_schedule(number):
+    p = network()
+    layout = layout_choices(p, "half", TARGET)[number]
+    s = decide(p, TARGET, winograd=layout_rewrites(p, {"half": layout}))
+    assert check_schedule(apply_rewrites(p, s.rewrites), s, TARGET) == []
+    assert Schedule.from_json(s.to_json()).hash == s.hash
+    executed(p, s)
+    again = complete(p, Schedule.from_json(s.to_json()), TARGET)
+    assert again.layouts == s.layouts and again.rewrites == s.rewrites
+
+
+def test_settled_layouts_are_kept():
+    p = network()
+    free = decide(p, TARGET)
+    assert free.layouts["half"] == NHWC.to_json()
+    s = decide(p, TARGET, layouts={"half": Layout(), "a": NHWC})
+    assert "half" not in s.layouts and s.layouts["a"] == NHWC.to_json()
+    assert check_schedule(p, s, TARGET) == []
+
+
+def test_winograd_forms_say_that_they_need_whole_channels():
+    m = Maker("w")
+    m.input("x", 1, 64, 30, 30)
+    convolve(m, "a", "x", 64)
+    convolve(m, "b", "a", 64)
+    p = m.done("b")
+    form = ("winograd", "b_sum", {"y": 4, "x": 4})
+    rewrites = (form, *layout_rewrites(p, {"a": BLOCKED}))
+    with pytest.raises(ScheduleError, match="Winograd form at a needs its channels in one"):
+        decide(p, TARGET, winograd=rewrites)
+
+
+# ---------------------------------------------------------------- the report
+
+def test_report_of_a_network():
+    p = network()
+    s = decide(p, TARGET, unfold=True)
+    r = layout_report(p, s, TARGET)
+    rows = {t.buffer: t for t in r.stored}
+    assert {"x", "a", "half", "c"} <= set(rows)
+    assert rows["half"].layout == "n y x o" or rows["half"].layout.split()[-1] in ("o", "i1")
+    assert any("reads its rows in place along i" in w for w in rows["half"].why)
+    assert "the caller's memory" in rows["x"].why and rows["x"].bytes == 4 * 4 * 12 * 12
+    assert r.between() == ()
+    moves = [c for c in r.conversions if c.kind == "move"]
+    assert [c.at for c in moves] == ["input"] and moves[0].source == "x"
+    assert moves[0].bytes > 2 * 4 * 4 * 12 * 12 - 1 and moves[0].seconds > 0
+    assert any(c.kind == "offline" for c in r.conversions)
+    text = "\n".join(report_lines(r))
+    assert "total move, input: 1" in text and "reads panels along o" in text
+
+
+def test_report_names_a_conversion_that_a_schedule_asks_for():
+    p = network()
+    turn = ("layout", "half", {"primitives": Layout((Reorder((0, 1, 3, 2)),)).to_json(),
+                               "copy": 1})
+    apart = decide(p, TARGET, "none", (turn,), layouts={"half": NHWC})
+    r = layout_report(p, apart, TARGET)
+    assert [(c.kind, c.source, c.target) for c in r.between()] == [("move", "half", "half_stored")]
+    assert r.totals()["move, between"]["bytes"] == 2 * 4 * 16 * 8 * 8
+    # connected, the producer stores the other order at once
+    assert layout_report(p, decide(p, TARGET, "", (turn,)), TARGET).between() == ()
+
+
+def test_a_layout_rewrite_prints_as_it_was_meant():
+    p = network()
+    s = decide(p, TARGET, winograd=layout_rewrites(p, {"half": BLOCKED}))
+    row = next(t for t in layout_report(p, s, TARGET).stored if t.buffer == "half")
+    assert row.layout == "i0 i1/8 i2 i3 i1%8" and "the schedule's rewrites say so" in row.why
+
+
+def test_report_is_plain_data():
+    from aotc.show import plain
+    p = network()
+    assert json.dumps(plain(layout_report(p, decide(p, TARGET), TARGET)))
