@@ -17,6 +17,7 @@ from aotc.errors import AotcError, ScheduleError
 from aotc.frontend import load_model, read_graph, to_program
 from aotc.ir.fold import fold_constants
 from aotc.ir.inline import inline_moves
+from aotc.ir.own_points import on_own_points
 from aotc.ir.program import check_program
 from aotc.ir.quantise import inline_dequantised, integer_products
 from aotc.ir.requantise import requantise
@@ -82,6 +83,7 @@ class Work:
     schedule: object = None
     rewritten: object = None  # the Program under the Schedule's rewrites, until there is a Plan
     plan: object = None
+    recorded: object = None  # what render_bundle takes beside the Plan and the Schedule
     bundle: object = None
     path: object = None
     seconds: dict = field(default_factory=dict)
@@ -89,13 +91,16 @@ class Work:
 
 @dataclass(frozen=True)
 class Stage:
-    """``run`` makes the value, ``faults`` lists what is wrong with it, ``text`` shows it."""
+    """``run`` makes the value, ``faults`` lists what is wrong with it, ``text`` shows it.
+    ``first``: a part that runs before, in a call of its own: what it drops from the Work is gone
+    by then."""
 
     name: str
     about: str
     run: object
     text: object
     faults: object = None
+    first: object = None
 
 
 def _load(work):
@@ -122,7 +127,8 @@ def _fold(work):
 
 def _inline(work):
     # moves that end at a constant have become constants' moves: fold those too
-    program = fold_constants(inline_dequantised(inline_moves(work.program)))
+    program = inline_moves(on_own_points(inline_moves(work.program)))
+    program = fold_constants(inline_dequantised(program))
     return replace(work, program=fold_constants(requantise(program)))
 
 
@@ -169,13 +175,19 @@ def _plan(work):
     return replace(work, plan=plan, rewritten=None)
 
 
-def _bundle(work):
-    samples = record_samples(work.program)
+def _record(work):
+    """All that a bundle needs of the Program beside its Plan.  Its constants are let go: the Plan
+    has them in the order of the image, which is written next."""
     info = {**model_info(work.program), "onnx_sha256": work.file_hash}
-    bundle = render_bundle(work.plan, work.schedule, info, samples,
-                           weights=work.options.weights, others=_other_variants(work),
-                           profile=work.options.profile)
-    return replace(work, bundle=bundle)
+    recorded = {"info": info, "samples": record_samples(work.program),
+                "others": _other_variants(work)}
+    return replace(work, recorded=recorded, program=replace(work.program, consts={}))
+
+
+def _bundle(work):
+    bundle = render_bundle(work.plan, work.schedule, **work.recorded,
+                           weights=work.options.weights, profile=work.options.profile)
+    return replace(work, bundle=bundle, recorded=None)
 
 
 def options_target(options):
@@ -227,7 +239,8 @@ STAGES = (
     Stage("schedule", "groups, tiles, layouts, micro-kernels", _schedule,
           lambda w: str(w.schedule), _schedule_faults),
     Stage("plan", "loops, arena, call order", _plan, lambda w: str(w.plan)),
-    Stage("bundle", "C text and weights", _bundle, lambda w: show_bundle(w.bundle)),
+    Stage("bundle", "C text and weights", _bundle, lambda w: show_bundle(w.bundle),
+          first=_record),
     Stage("write", "files in place", _write, lambda w: f"{w.path}"),
 )
 STAGE_NAMES = tuple(s.name for s in STAGES)
@@ -252,16 +265,24 @@ def run_pipeline(options):
     for number, stage in enumerate(STAGES, 1):
         if options.progress:
             options.progress(number, len(STAGES), stage.name)
+        if stage.first is not None:
+            work = _timed(work, stage.name, stage.first)
         work = _run_stage(work, stage, number)
         if stage.name == options.stop_after:
             break
     return work
 
 
-def _run_stage(work, stage, number):
+def _timed(work, name, run):
+    """``run(work)`` with its seconds added to those of the stage."""
     start = time.perf_counter()
-    done = stage.run(work)
-    seconds = dict(work.seconds, **{stage.name: time.perf_counter() - start})
+    done = run(work)
+    took = work.seconds.get(name, 0.0) + time.perf_counter() - start
+    return replace(done, seconds=dict(work.seconds, **{name: took}))
+
+
+def _run_stage(work, stage, number):
+    done = _timed(work, stage.name, stage.run)
     faults = list(stage.faults(done)) if stage.faults else []
     if faults and stage.name == "schedule" and work.options.schedule is not None:
         raise ScheduleError(faults)  # the user's own edit
@@ -272,7 +293,7 @@ def _run_stage(work, stage, number):
         folder = Path(work.options.dump)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number:02d}-{stage.name}.txt").write_text(stage.text(done) + "\n")
-    return replace(done, seconds=seconds)
+    return done
 
 
 def _name(options):

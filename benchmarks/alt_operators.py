@@ -2,9 +2,9 @@
 
     python -m benchmarks.alt_operators > benchmarks/alt_operators.json
 
-The paper publishes two ranges only: batch in 1..16 and input channels from {3, 16, 32, 64, 512, 960,
-1280}; kernels, strides, sizes and output channels are drawn here from what networks use, with a
-fixed seed, so small that a configuration takes milliseconds: 10 to 600 Mflop.  The file in the
+The paper publishes two ranges only: batch in 1..16 and input channels from {3, 16, 32, 64, 512,
+960, 1280}; kernels, strides, sizes and output channels are drawn here from what networks use, with
+a fixed seed, so small that a configuration takes milliseconds: 10 to 600 Mflop.  The file in the
 repository is what is measured; this script is how it came about.
 """
 

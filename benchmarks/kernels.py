@@ -90,6 +90,7 @@ CASES = {
     "gemm 128x768x3072": lambda: gemm(128, 768, 3072),
     "gemm 3136x64x256": lambda: gemm(3136, 64, 256),
     "gemm 8x1024x1024": lambda: gemm(8, 1024, 1024),
+    "gemm 256x4096x4096": lambda: gemm(256, 4096, 4096),
     "gemv 1x2048x1000": lambda: gemm(1, 2048, 1000),
     "gemm transposed 256x512x256": lambda: gemm(256, 512, 256, transposed=True),
     "batched 12x128x64x128": lambda: batched(12, 128, 64, 128),
@@ -105,6 +106,8 @@ CASES = {
     "depthwise 3x3 144 56": lambda: conv(144, 56, 144, group=144),
     "depthwise 5x5 240 28": lambda: conv(240, 28, 240, 5, group=240),
     "grouped 3x3 32x4": lambda: conv(128, 28, 128, group=32),
+    "grouped 3x3 8x16": lambda: conv(128, 28, 128, group=8),
+    "last layer 3x3 48->3 128": lambda: conv(48, 128, 3, relu=False),
     "max pool 3x3 64 112": lambda: unary("MaxPool", (1, 64, 112, 112), kernel_shape=[3, 3],
                                          strides=[2, 2], pads=[1, 1, 1, 1]),
     "softmax 1536x128": lambda: unary("Softmax", (1536, 128)),
@@ -113,6 +116,8 @@ CASES = {
     "tanh 1M": lambda: unary("Tanh", (1 << 20,)),
     "erf 1M": lambda: unary("Erf", (1 << 20,)),
     "transpose 1024x1024": lambda: unary("Transpose", (1024, 1024), perm=[1, 0]),
+    "channels last 64x112x112": lambda: unary("Transpose", (1, 64, 112, 112),
+                                              perm=[0, 2, 3, 1]),
     "lstm 64 steps of 256": lambda: lstm(64, 256),
 }
 

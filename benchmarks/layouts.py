@@ -1,15 +1,16 @@
 """Layouts decided without measuring, beside fixed ones, on nine operators (ALT, section 7).
 
     python -m benchmarks.layouts [OPERATOR ...] [--count 10] [--seconds 1] [--json layouts.json]
+    python -m benchmarks.layouts --stem
 
 Every configuration of ``alt_operators.json`` becomes one operator whose input and output may be
 stored in any order, as between two layers: aotc's own choice, channels first (nchw), channels last
 (nhwc) and channels in blocks of a vector (nchw16c: as many as the target has lanes).  All of them
 are compiled by the same compiler with the same deciders, which only find the layouts settled; they
 are kernels of one library and take turns in one pinned process, so that a change of the machine's
-load meets all.  The shortest of many calls counts.  Printed: milliseconds, aotc's time by the best
-of the fixed ones, and geometric means.  GMM has [rows, channels] as its data: channels last is
-row-major there.
+load meets all; CPU time counts, of the shortest of many calls.  Printed: milliseconds, aotc's time
+by the best of the fixed ones, and geometric means.  GMM has [rows, channels] as its data: channels
+last is row-major there.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from aotc.bench import pin
 from aotc.emit.bundle import render_bundle, write_bundle
 from aotc.errors import AotcError
 from aotc.ir.expr import Load, rewrite
-from aotc.ir.layout import Layout, Pad, Reorder, Split
+from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
 from aotc.ir.program import Buffer, Compute, Program, static_shape
 from aotc.ir.relayout import relayout
 from aotc.ir.rewrites import apply_rewrites
@@ -38,11 +39,14 @@ from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.build import build
 from aotc.runtime.model import load
 from aotc.sched import check_schedule, decide, lower
+from aotc.sched.elementwise import elementwise_class
 from aotc.sched.layout_choices import channels_last
+from aotc.sched.layout_rules import settle_layouts
 from aotc.target import get_target
 from benchmarks.alt_operators import KINDS, RANK
 from benchmarks.kernels import _model, _random
 
+LEAST = 15  # calls, however long they take
 FIXED = ("nchw", "nhwc", "nchw16c")
 FILE = Path(__file__).with_name("alt_operators.json")
 
@@ -61,7 +65,8 @@ def operator(kind, c):
         attrs |= {"pads": [(k - 1) // 2] * 2 * rank, "output_padding": [k % 2] * rank}
         return _model([("ConvTranspose", ["x", "w"], ["y"], attrs)], x, {"w": w}, "y"), x
     w = _random(c["oc"], c["ic"] // c["groups"], *(k,) * rank)
-    attrs |= {"pads": [c["dilation"] * (k - 1) // 2] * 2 * rank, "dilations": [c["dilation"]] * rank}
+    attrs |= {"pads": [c["dilation"] * (k - 1) // 2] * 2 * rank,
+              "dilations": [c["dilation"]] * rank}
     return _model([("Conv", ["x", "w"], ["y"], attrs)], x, {"w": w}, "y"), x
 
 
@@ -81,10 +86,28 @@ def fixed_layout(name, shape, lanes):
 
 
 def variants(program, target):
-    """{name: {buffer: Layout} of the input and the output}."""
+    """{name: {buffer: Layout} of the input and the output}; aotc's own choice is one of them."""
     shapes = {b: static_shape(program.shape(b)) for b in program.inputs + program.outputs}
-    return {name: {b: fixed_layout(name, s, target.lanes) for b, s in shapes.items()}
-            for name in FIXED}
+    fixed = {name: {b: fixed_layout(name, s, target.lanes) for b, s in shapes.items()}
+             for name in FIXED}
+    chosen = settle_layouts(program, target, frozenset(shapes))
+    return fixed | {"aotc": {b: chosen[b] for b in shapes}}
+
+
+def stem():
+    """(ONNX model, {input: array}, variants): the first layer of image networks, 230 x 230 with its
+    padding, in the layouts that ALT compares; the last one overlaps its input's tiles."""
+    x, w = {"x": _random(1, 3, 230, 230)}, {"w": _random(64, 3, 7, 7), "b": _random(64)}
+    nodes = [("Conv", ["x", "w", "b"], ["c"], {"strides": [2, 2]}), ("Relu", ["c"], ["y"], {})]
+    last = channels_last(4, 1)
+    blocks = Layout((Split(1, (-1, 16)), Reorder((0, 1, 3, 4, 2))))
+    tiles = Layout((Split(1, (-1, 16)), Split(3, (-1, 4)), Split(5, (-1, 16)),
+                    Reorder((0, 3, 5, 1, 4, 6, 2))))
+    overlapped = Layout((unfold_for_tile(2, 4, 7, 2), unfold_for_tile(4, 16, 7, 2),
+                         Reorder((0, 2, 4, 3, 5, 1))))
+    return _model(nodes, x, w, "y"), x, {
+        "nhwo": {"x": last, "y": last}, "nohw": {"x": Layout(), "y": Layout()},
+        "nohw16o": {"x": last, "y": blocks}, "tiled": {"x": overlapped, "y": tiles}}
 
 
 def renamed(program, prefix):
@@ -109,12 +132,23 @@ def first_layers(program):
                  if m is not None and m.channel.extent.value < CHANNELS)
 
 
+def count_cpu_time(folder):
+    """The bundle's profile counts the time its thread runs, not what others take in between."""
+    found = [f for f in Path(folder).glob("*.c") if "CLOCK_MONOTONIC" in f.read_text()]
+    for f in found:
+        f.write_text(f.read_text().replace("CLOCK_MONOTONIC", "CLOCK_THREAD_CPUTIME_ID"))
+    if not found:
+        raise AotcError(f"{folder}: no source reads a clock")
+
+
 def compiled(program, layouts, target, folder):
     """The loaded Model that holds the operator once per entry of ``layouts``, and the names of the
     rows that each became."""
     parts = []
     for name, own in layouts.items():
-        part = renamed(relayout(program, own), f"{name}_")
+        inner = {b: x for io, x in own.items() for b in elementwise_class(program, io)
+                 if program.buffers[b].role == "temp"}
+        part = renamed(relayout(program, inner | own), f"{name}_")
         parts.append(apply_rewrites(part, first_layers(part)))
     whole = Program("op", *(sum((getattr(p, a) for p in parts), ()) for a in ("inputs", "outputs")),
                     *({n: b for p in parts for n, b in getattr(p, a).items()}
@@ -124,7 +158,9 @@ def compiled(program, layouts, target, folder):
     if faults:
         raise AotcError("\n".join(faults))
     info = {"model_hash": "0" * 64, "graph": "op"}
-    write_bundle(render_bundle(lower(whole, schedule, target), schedule, info, profile=True), folder)
+    plan = lower(whole, schedule, target)
+    write_bundle(render_bundle(plan, schedule, info, profile=True), folder)
+    count_cpu_time(folder)
     build(folder)
     rows = {n: [f"{u.split('__')[0]}" + "".join(f" {k}:{v}" for k, v in g.loops.get(s, {}).items()
                                                if k in ("a", "b"))
@@ -143,7 +179,7 @@ def shortest(model, layouts, feeds, shape, seconds):
     if not all(np.allclose(y, results[0], rtol=1e-3, atol=1e-2) for y in results):
         raise AotcError("the variants compute different values")
     best, end, calls = {}, time.perf_counter() + seconds, 0
-    while calls < 5 or time.perf_counter() < end:
+    while calls < LEAST or time.perf_counter() < end:
         model.profile(reset=True)
         call()
         calls += 1
@@ -154,6 +190,27 @@ def shortest(model, layouts, feeds, shape, seconds):
     return best
 
 
+def measure_stem(target, seconds):
+    """{layout: milliseconds} of the first layer."""
+    model, feeds, layouts = stem()
+    with tempfile.TemporaryDirectory(prefix="aotc-layouts-") as folder:
+        path = Path(folder) / "op.onnx"
+        onnx.save(model, path)
+        program = run_pipeline(Options(path, target=target.name, stop_after="inline")).program
+        built, rows = compiled(program, layouts, target, Path(folder) / "bundle")
+        shape = static_shape(program.shape(program.outputs[0]))
+        return pinned(built, layouts, feeds, shape, seconds), rows
+
+
+def pinned(model, layouts, feeds, shape, seconds):
+    """``shortest`` in a process that is pinned to one CPU while it measures."""
+    before = pin(1)
+    try:
+        return shortest(model, layouts, feeds, shape, seconds)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def measure(kind, c, target, seconds):
     """One line of the results, plain data."""
     model, feeds = operator(kind, c)
@@ -162,13 +219,13 @@ def measure(kind, c, target, seconds):
         onnx.save(model, path)
         program = run_pipeline(Options(path, target=target.name, stop_after="inline")).program
         layouts, shape = variants(program, target), static_shape(program.shape(program.outputs[0]))
+        chosen = layouts.pop("aotc")
+        same = next((n for n, own in layouts.items() if own == chosen), None)
+        layouts |= {} if same else {"aotc": chosen}  # the same C need not be timed twice
         built, rows = compiled(program, layouts, target, Path(folder) / "bundle")
-        before = pin(1)
-        try:
-            times = shortest(built, layouts, feeds, shape, seconds)
-        finally:
-            os.sched_setaffinity(0, before)
-    return {"operator": kind, **c, "ms": times, "rows": rows}
+        times = pinned(built, layouts, feeds, shape, seconds)
+    return {"operator": kind, **c, "choice": same or str(chosen),
+            "ms": times | {"aotc": times[same or "aotc"]}, "rows": rows}
 
 
 def main(argv=None):
@@ -179,8 +236,15 @@ def main(argv=None):
     parser.add_argument("--target", default="native")
     parser.add_argument("--seconds", type=float, default=1.0, help="per configuration")
     parser.add_argument("--json", default="layouts.json", help="file for the results")
+    parser.add_argument("--stem", action="store_true", help="the first layer of image networks")
     args = parser.parse_args(argv)
+    if args.stem:
+        times, rows = measure_stem(get_target(args.target), args.seconds)
+        print("\n".join(f"{n}: {t:.3f} ms, {', '.join(rows[n])}" for n, t in times.items()))
+        return 0
     target, table, results, failed = get_target(args.target), json.loads(FILE.read_text()), [], []
+    print("| operator | configuration | choice | aotc ms | " + " | ".join(FIXED)
+          + " | ratio to best |\n|---|---|---|--:|" + "--:|" * (len(FIXED) + 1))
     for kind in args.operators or KINDS:
         for c in table[kind][:args.count]:
             try:
@@ -190,10 +254,33 @@ def main(argv=None):
                 print(f"{kind} {c} failed: {err}", file=sys.stderr)
                 continue
             results.append(row)
-            print(kind, " ".join(f"{n} {t:.3f}" for n, t in row["ms"].items()), c, row["rows"],
-                  flush=True)
-            Path(args.json).write_text(json.dumps(results))
+            print(line(kind, c, row), flush=True)
+            Path(args.json).write_text(json.dumps({"results": results, "failed": failed}))
+    print("\n".join(summary(results)))
     return 1 if failed else 0
+
+
+def line(kind, c, row):
+    """One row of the table."""
+    ms = row["ms"]
+    best = min(ms[n] for n in FIXED)
+    what = " ".join(f"{k} {v}" for k, v in c.items() if v != 1 or k == "kernel")
+    return f"| {kind} | {what} | {row['choice']} | {ms['aotc']:.3f} | " + " | ".join(
+        f"{ms[n]:.3f}" for n in FIXED) + f" | {ms['aotc'] / best:.2f} |"
+
+
+def summary(results):
+    """Geometric means: aotc by the best of the fixed layouts of each configuration, and by the one
+    fixed layout that is best over all of them."""
+    mean = statistics.geometric_mean
+    for kind in dict.fromkeys(r["operator"] for r in results):
+        ratios = [r["ms"]["aotc"] / min(r["ms"][n] for n in FIXED) for r in results
+                  if r["operator"] == kind]
+        yield (f"{kind}: to the best of each {mean(ratios):.3f}, worst {max(ratios):.2f}, above "
+               f"1.05: {sum(x > 1.05 for x in ratios)} of {len(ratios)}")
+    if results:
+        to = {n: mean(r["ms"]["aotc"] / r["ms"][n] for r in results) for n in FIXED}
+        yield "all: " + ", ".join(f"to {n} {x:.3f}" for n, x in to.items())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +50,9 @@ def open_bundle(folder, feeds):
     manifest = read_manifest(folder)
     name, (inputs, outputs) = manifest["name"], tensor_infos(manifest)
     library = ctypes.CDLL(str(build(folder)))
-    call = lambda f: getattr(library, f"{name}_{f}")  # noqa: E731
 
     def checked(function, *args):
-        status = call(function)(*args)
+        status = getattr(library, f"{name}_{function}")(*args)
         if status:
             raise AotcError(f"memory: {name}_{function}: status {status}")
 
@@ -67,7 +67,7 @@ def open_bundle(folder, feeds):
         out.append(np.empty(tuple(shape)[:len(info.shape)], info.dtype))
     weights, context = (ctypes.create_string_buffer(STRUCT) for _ in range(2))
     checked("weights_open", weights, os.fsencode(Path(folder) / f"{name}_weights.bin"))
-    size_of = call("arena_size_of")
+    size_of = getattr(library, f"{name}_arena_size_of")
     size_of.restype = ctypes.c_size_t
     size = size_of(syms, 1)
     arena = mmap.mmap(-1, max(1, size))
@@ -76,10 +76,9 @@ def open_bundle(folder, feeds):
     ins = (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
     outs = (ctypes.c_void_p * len(out))(*[a.ctypes.data for a in out])
 
-    def run():
+    def run(held=(arrays, arena)):  # the pointers' memory lives as long as the function
         checked("run_buffers", context, syms, ins, outs)
         return dict(zip((i.name for i in outputs), out))
-    run.keep = (arrays, arena)
     return run, size
 
 
@@ -94,8 +93,7 @@ def child(system, path, inputs):
     else:
         __import__(system)  # its memory counts, the time does not
         start = time.perf_counter()
-        peer = open_peer(system, path, 1, feeds)
-        run = lambda: peer(feeds)  # noqa: E731
+        run = partial(open_peer(system, path, 1, feeds), feeds)
     run()
     times = [time.perf_counter() - start]
     for _ in range(RUNS):

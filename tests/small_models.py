@@ -37,3 +37,64 @@ def embedding():
                       {"y": (TensorProto.FLOAT, ["batch", 5])},
                       {"table": rng.standard_normal((30, 5)).astype(np.float32),
                        "last": np.array([2]), "middle": np.array([1])})
+
+
+class _Layers:
+    """Nodes and weights of an image network under construction."""
+
+    def __init__(self, seed):
+        self.rng, self.nodes, self.tensors = np.random.default_rng(seed), [], {}
+
+    def add(self, kind, inputs, name, weights=(), **attributes):
+        for i, w in enumerate(weights):
+            self.tensors[f"{name}_w{i}"] = w.astype(np.float32)
+        inputs = [*inputs, *(f"{name}_w{i}" for i in range(len(weights)))]
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def conv(self, x, name, given, made, kernel=3):
+        """Convolution and ReLU (kernel 1: no ReLU)."""
+        w = self.rng.standard_normal((made, given, kernel, kernel)) / (given * kernel ** 2) ** 0.5
+        x = self.add("Conv", [x], name, (w, self.rng.standard_normal(made) / 10),
+                     pads=[kernel // 2] * 4)
+        return x if kernel == 1 else self.add("Relu", [x], f"{name}r")
+
+    def pool(self, x, name):
+        return self.add("MaxPool", [x], name, kernel_shape=[2, 2], strides=[2, 2])
+
+    def up(self, x, name, given, made):
+        w = self.rng.standard_normal((given, made, 2, 2)) / given ** 0.5
+        return self.add("ConvTranspose", [x], name, (w, self.rng.standard_normal(made) / 10),
+                        strides=[2, 2])
+
+
+def u_net(size=16, channels=(4, 6), seed=0):
+    """y f32[1, 2, size, size] of x f32[1, 3, size, size]: two convolutions and a pool per level
+    down, a transposed convolution, the skipped tensor and two convolutions per level up."""
+    made, x, given, skipped = _Layers(seed), "x", 3, []
+    for i, c in enumerate(channels):
+        x = made.pool(x, f"pool{i}") if i else x
+        x = made.conv(made.conv(x, f"down{i}", given, c), f"down{i}b", c, c)
+        skipped.append(x)
+        given = c
+    for i in reversed(range(len(channels) - 1)):
+        c = channels[i]
+        x = made.add("Concat", [skipped[i], made.up(x, f"up{i}", given, c)], f"cat{i}", axis=1)
+        x = made.conv(made.conv(x, f"join{i}", 2 * c, c), f"join{i}b", c, c)
+        given = c
+    made.conv(x, "y", given, 2, kernel=1)
+    shape = [1, 3, size, size]
+    return make_model(made.nodes, {"x": (TensorProto.FLOAT, shape)},
+                      {"y": (TensorProto.FLOAT, [1, 2, *shape[2:]])}, made.tensors)
+
+
+def conv_stack(size=24, channels=(4, 6), seed=0):
+    """y of x f32[1, 3, size, size]: two convolutions and a pool per level."""
+    made, x, given = _Layers(seed), "x", 3
+    for i, c in enumerate(channels):
+        x = made.conv(made.conv(x, f"conv{i}", given, c), f"conv{i}b", c, c)
+        x = made.pool(x, "y" if i + 1 == len(channels) else f"pool{i}")
+        given = c
+    end = size >> len(channels)
+    return make_model(made.nodes, {"x": (TensorProto.FLOAT, [1, 3, size, size])},
+                      {"y": (TensorProto.FLOAT, [1, given, end, end])}, made.tensors)

@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 import pytest
 
+import aotc
 from aotc import bench, peer_ncnn
 from aotc.bench import interleave
 from aotc.errors import AotcError
 from aotc.peers import open_peer, open_reference
-from benchmarks import kernels, models, zoo
+from benchmarks import kernels, memory, models, zoo
 
 
 @pytest.fixture
@@ -141,3 +142,34 @@ def test_ncnn_computes_the_same_or_says_why_not(no_zoo, tmp_path, monkeypatch):
 def test_a_tool_that_crashes_fails_or_hangs_is_an_error(tmp_path, code, why):
     with pytest.raises(AotcError, match=why):
         peer_ncnn._tool([sys.executable, "-c", code], tmp_path, 1, "it")
+
+
+def test_memory_of_running_models_is_measured_in_fresh_processes(no_zoo, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    code = memory.main(["mlp", "absent_model", "--target", "c", "--compare", "onnxruntime,absent",
+                        "--json", str(tmp_path / "m.json")])
+    data = json.loads((tmp_path / "m.json").read_text())
+    assert code == 1 and data["failed"] == ["absent_model"]
+    row = data["results"]["mlp"]
+    own, peer = row["aotc"], row["onnxruntime"]
+    floats = 784 * 512 + 512 * 512 + 512 * 10
+    assert own["weights"] > 4 * floats and own["arena"] > 0
+    # all weights are read, so they and little else are resident; the peer's code is larger
+    assert 4 * floats < own["peak"] < peer["peak"]
+    assert all(r["first_ms"] > 0 and r["warm_ms"] > 0 for r in (own, peer))
+    assert "absent" in row["absent"]["fault"]
+    table = capsys.readouterr().out.splitlines()
+    assert {line.count("|") for line in table} == {14} and table[-1].startswith("| mlp |")
+
+
+def test_a_bundle_runs_through_its_c_functions_alone(no_zoo, tmp_path):
+    case = models.case("mlp", tmp_path)
+    aotc.compile(case.path, out=tmp_path / "b", target="c", name="mlp")
+    run, arena = memory.open_bundle(tmp_path / "b", case.feeds)
+    model = aotc.load(tmp_path / "b")
+    for _ in range(2):
+        for name, value in model.run(case.feeds).items():
+            np.testing.assert_array_equal(run()[name], value)
+    (tmp_path / "b" / "mlp_weights.bin").unlink()
+    with pytest.raises(AotcError, match="mlp_weights_open: status"):
+        memory.open_bundle(tmp_path / "b", case.feeds)

@@ -7,10 +7,14 @@ from aotc.emit.contracts import (contract_lines, epilogue_lines, flat_index, row
                                  row_counters, row_table, ukernel_name)
 from aotc.emit.nests import indent, loops
 from aotc.emit.values import Scalars
-from aotc.ir.expr import Axis, Const, substitute
+from aotc.ir.access import stride
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Axis, Binary, Const, Load, all_of, axes_of, substitute, walk
+from aotc.ir.rows import conjuncts, row_source
 from aotc.ir.simplify import simplify
 from aotc.target.base import DOT_STEP
 
+SHORTEST_RUN = 4  # bytes side by side that are worth a copy
 HEADER = "aotc_narrow.h"
 SIGNATURE = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const int8_t *b,\n"
              "    int32_t *acc);\n")
@@ -66,11 +70,8 @@ def _depth(c):
 
 def _packed_rows(c, env, names, step):
     """Evaluate the rows of one register tile into scratch, zeros behind the last product."""
-    inner, (live, depth) = c.taps + (c.k,), _depth(c)
-    block = Scalars(env, names, (c.a.value,))
-    value, packed = block.text(c.a.value), env["buffer"](c.a.buffer)
-    at = f"{packed}[i * {depth} + {c_index(flat_index(inner), 13)}]"
-    body = row_axes(c) + loops(inner, block.lines + [f"{at} = {value};"])
+    (live, depth), packed = _depth(c), env["buffer"](c.a.buffer)
+    body = row_axes(c) + _copied_runs(c, env, names, f"{packed} + i * {depth}")
     if depth > live:
         body.append(f"memset({packed} + i * {depth} + {live}, 0, {depth - live});")
     body += [f"a_row[i] = {packed} + i * {depth};", "if (m0 + i + 1 < rows) {"]
@@ -78,6 +79,57 @@ def _packed_rows(c, env, names, step):
     return [f"int64_t {r.axis.name}_at[{c.mr}];" for r in c.m] + [
         f"const uint8_t *a_row[{c.mr}];", f"for (int i = 0; i < {c.mr}; ++i) {{"] + indent(
         body) + ["}"]
+
+
+def _copied_runs(c, env, names, row):
+    """One row of the sum, run by run: what lies side by side in memory is copied at once, unless
+    the padding cuts it."""
+    inner, value = c.taps + (c.k,), c.a.value
+    load, guard, _ = row_source(value)
+    at = len(inner)
+    size = 1
+    cond = [] if guard is None else conjuncts(guard)
+    while load is not None and at and stride(load.index[0], inner[at - 1].axis) == Const(size) and (
+            all(_decided_at_ends(x, [r.axis for r in inner[at - 1:]]) for x in cond)):
+        at -= 1
+        size *= inner[at].axis.extent.value
+    one = _element(c, env, names, row, inner[at:])
+    if size < SHORTEST_RUN:
+        return loops(inner[:at], one)
+    ends = [{r.axis: Const(e) for r, e in zip(inner[at:], end)}
+            for end in ([0] * len(inner[at:]), [r.axis.extent.value - 1 for r in inner[at:]])]
+    block = Scalars(env, names)
+    first = simplify(substitute(load.index[0], ends[0]))
+    to = simplify(substitute(flat_index(inner), ends[0]))
+    copy = [f"memcpy({row} + {c_index(to, 13)}, {env['buffer'](load.buffer)} + "
+            f"{block.text(first, 13)}, {size});"]
+    if guard is None:
+        return loops(inner[:at], block.lines + copy)
+    inside = all_of(dict.fromkeys(x for e in ends for x in conjuncts(
+        simplify(substitute(guard, e)))))
+    test = block.text(inside, 4)
+    return loops(inner[:at], block.lines + [f"if ({test}) {{"] + indent(copy) + ["} else {"]
+                 + indent(one) + ["}"])
+
+
+def _decided_at_ends(cond, axes):
+    """True if a condition holds all along ``axes`` where it holds at their two ends: it is a
+    comparison of index arithmetic that is linear in one of them and free of the others."""
+    found = axes_of(cond) & set(axes)
+    if not found:
+        return True
+    return len(found) == 1 and isinstance(cond, Binary) and cond.op in (
+        "lt", "le", "gt", "ge") and cond.a.dtype == INDEX and not any(
+            isinstance(n, Load) for n in walk(cond)) and stride(
+                simplify(cond.a - cond.b), next(iter(found))) is not None
+
+
+def _element(c, env, names, row, axes):
+    """Loops over ``axes`` around one element of a packed row."""
+    block = Scalars(env, names, (c.a.value,))
+    value = block.text(c.a.value)
+    at = c_index(flat_index(c.taps + (c.k,)), 13)
+    return loops(axes, block.lines + [f"({row})[{at}] = {value};"])
 
 
 def _panel(c, env):

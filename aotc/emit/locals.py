@@ -11,8 +11,9 @@ from aotc.ir.program import Fold
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
     f frame begin end worker tile i l vl rows live acc acc_tile a_row b_col b_next n0 m0 turn0 x NAN
-    INFINITY isinf isnan exp expf log logf erf erff tanh tanhf sin sinf cos cosf tan tanf asin asinf acos
-    acosf atan atanf sinh sinhf cosh coshf asinh asinhf acosh acoshf atanh atanhf sqrt sqrtf
+    INFINITY isinf isnan exp expf log logf erf erff tanh tanhf sin sinf cos cosf tan tanf asin
+    asinf acos acosf atan atanf sinh sinhf cosh coshf asinh asinhf acosh acoshf atanh atanhf sqrt
+    sqrtf
     floor floorf ceil ceilf fmod fmodf pow powf fabs fabsf nearbyint nearbyintf
 """.split())
 # fresh names (s1, acc2), work items, buffers, the runtime's names, C's types

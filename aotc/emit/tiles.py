@@ -66,7 +66,8 @@ def row_pointers(c, env, names):
     """(lines, C texts) of the pointers to the rows of a tile; rows past the end repeat the last."""
     if not plain_rows(c):
         many = c.a.mode == "rows" and not _one_tap(c)
-        return [], [f"a_row[{f'tap0 * {c.mr} + ' if many else ''}{i}]" for i in range(c.mr)]
+        kept = [f"(void){r.axis.name}_at;" for r in c.m]  # not every epilogue looks at them
+        return kept, [f"a_row[{f'tap0 * {c.mr} + ' if many else ''}{i}]" for i in range(c.mr)]
     r, texts = c.m[0], []
     block = Scalars(env, names)
     for i in range(c.mr):

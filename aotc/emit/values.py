@@ -158,8 +158,9 @@ class Scalars:
 
     def _infix(self, e):
         level = _LEVEL[e.op]
-        # compilers ask for brackets around the operands of & | ^ << >> and comparisons
-        left, right = (level, level + 1) if level >= 12 else (11, 11)
+        # compilers ask for brackets around what is no plain operand of & | ^, and around shifts
+        # and comparisons in comparisons
+        left, right = (level, level + 1) if level >= 12 else (14, 14) if level <= 8 else (11, 11)
         if level < 12 and isinstance(e.a, Binary) and e.a.op == e.op and e.op in ("and", "or"):
             left = level
         return f"{self.text(e.a, left)} {_INFIX[e.op]} {self.text(e.b, right)}", level

@@ -59,14 +59,14 @@ def image(plans, model_hash):
     out = bytearray(HEADER_BYTES + payload)
     body, end, before = memoryview(out)[HEADER_BYTES:], 0, ""
     for place, array in sorted(rows.values(), key=lambda row: row[0].offset):
-        data = np.ascontiguousarray(array)
-        data = data.astype(data.dtype.newbyteorder("<"), copy=False)
-        if place.storage != "weights" or place.offset % data.itemsize:
+        if place.storage != "weights" or place.offset % array.itemsize:
             raise AotcError(f"constant {place.name}: not a place in the weights image: {place}")
         if place.offset < end:
             raise AotcError(f"constant {place.name}: overlaps {before} in the weights image")
-        body[place.offset:place.offset + data.nbytes] = data.reshape(-1).view(np.uint8).data
-        end, before = place.offset + data.nbytes, place.name
+        end, before = place.offset + array.nbytes, place.name
+        # straight to its place, in row-major order: a copy of its own might be of gigabytes
+        room = np.frombuffer(body[place.offset:end], array.dtype.newbyteorder("<"))
+        room.reshape(array.shape)[...] = array
     out[:HEADER_BYTES] = struct.pack("<8sIIQQ32s", MAGIC, VERSION, HEADER_BYTES, len(body),
                                      checksum(body), model_hash)
     return out

@@ -214,7 +214,8 @@ def unique(node, b):
         axis = b.axis(axis, x.rank)
         rows = _slices(b, x, axis)
     n, m = rows.shape
-    count = _unique_count(b, axis)
+    few = static_shape((n,))
+    count = n if few is not None and few[0] <= 1 else _unique_count(b, axis)
     if calls.calls(b, n):
         place, rank, counts, total = calls.unique(b, rows, count, node.attr("sorted", 1))
     else:

@@ -63,14 +63,21 @@ class Memory:
         for name, array in itertools.chain(inputs.items(), program.consts.items()):
             self.arrays[name] = self.layout(name).apply(array)
             self.stored.add(name)
-        self.slots = {}
+        starts = self.slot_starts(schedule.buffers)
+        arena = np.full(starts[-1], 0xFF, np.uint8)
         for name, slot in schedule.buffers.items():
-            end = slot.offset + self.bytes(name)
-            self.slots[slot.slot] = max(self.slots.get(slot.slot, 0), end)
-        self.slots = {k: np.full(n, 0xFF, np.uint8) for k, n in self.slots.items()}
-        for name, slot in schedule.buffers.items():
-            part = self.slots[slot.slot][slot.offset:slot.offset + self.bytes(name)]
+            at = starts[slot.slot] + slot.offset
+            part = arena[at:at + self.bytes(name)]
             self.arrays[name] = part.view(self.dtype(name)).reshape(self.physical(name))
+
+    def slot_starts(self, places):
+        """Where every slot begins in the arena, and where the last one ends (bytes)."""
+        sizes = [0] * max((p.slot + p.span for p in places.values()), default=0)
+        for name, p in places.items():
+            part = -(-(p.offset + self.bytes(name)) // (64 * p.span)) * 64
+            for i in range(p.slot, p.slot + p.span):
+                sizes[i] = max(sizes[i], part)
+        return list(itertools.accumulate(sizes, initial=0))
 
     def layout(self, name):
         return self.layouts.get(name, Layout())

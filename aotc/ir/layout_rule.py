@@ -2,11 +2,11 @@
 
     ("layout", "relu_1", {"primitives": (("split", 1, (4, 16)), ("reorder", (0, 1, 3, 4, 2)))})
 
-A temp or a constant changes its form where it is.  The caller's memory stays row-major: an input is
-copied for its readers, and an output is copied from a temp that has the layout.  With ``"copy": 1``
-a temp keeps its form, too, and its readers get the copy: for layouts that repeat elements, which its
-own producer would compute again.  The copies are ordinary computes: what is elementwise around them
-can take them in.
+A temp or a constant changes its form where it is.  The caller's memory stays row-major: an input
+is copied for its readers, and an output is copied from a temp that has the layout.  With
+``"copy": 1`` a temp keeps its form, too, and its readers get the copy: for layouts that repeat
+elements, which its own producer would compute again.  The copies are ordinary computes: what is
+elementwise around them can take them in.
 """
 
 from dataclasses import replace

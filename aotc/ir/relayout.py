@@ -8,8 +8,9 @@ all buffers are row-major, so everything behind it works as it is:
     y[n, o, h, w]          = sum(i) x[n, i, h, w] * k[o, i]                x, y: N C/16 H W C%16
     y[n, o_0, h, w, o_1]   = sum(i_0, i_1) x[n, i_0, h, w, i_1] * k[o_0, o_1, i_0, i_1]
 
-Places that hold no element hold zero (of a sum of products: zero times its other factor).  A sliding window over an unfolded dimension reads the tile
-that belongs to its output; that is exact only if stride = step * windows per tile.
+Places that hold no element hold zero (of a sum of products: zero times its other factor).  A
+sliding window over an unfolded dimension reads the tile that belongs to its output; that is exact
+only if stride = step * windows per tile.
 """
 
 from dataclasses import dataclass, replace

@@ -57,10 +57,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Slot:
-    """Arena place of a stored temp: slot number and byte offset inside it."""
+    """Arena place of a stored temp: slot number and byte offset inside it.  With ``span`` n it
+    takes n slots from ``slot`` on, which lie one behind the other, an n-th of it in each."""
 
     slot: int
     offset: int = 0
+    span: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,9 @@ class Schedule:
         """Plain JSON text, stable to the byte."""
         data = asdict(self)
         data["groups"] = [_drop_empty(g) for g in data["groups"]]
+        for place in data["buffers"].values():
+            if place["span"] == 1:
+                del place["span"]
         for key, values in _CHOICES.items():
             if data[key] == values[0]:
                 del data[key]
@@ -126,6 +131,7 @@ _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "uke
 _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
          "version": int, "math": str, "optimize": str,
          "summary": dict}  # summary: for readers, means nothing here
+_SLOT_KEYS = {"slot": int, "offset": int, "span": int}
 _CHOICES = {"math": MATH, "optimize": OPTIMIZE}
 
 
@@ -139,7 +145,7 @@ def _read(data):
                 faults += [f for k in _ITEMS if k in g for f in _faulty_items(
                     f"groups[{i}].{k}", g[k], _ITEMS[k])]
         for name, s in data.get("buffers", {}).items():
-            faults += _faulty_keys(f"buffers[{name}]", s, {"slot": int, "offset": int}, ("slot",))
+            faults += _faulty_keys(f"buffers[{name}]", s, _SLOT_KEYS, ("slot",))
         for field, kind in (("layouts", list), ("rewrites", list)):
             faults += _faulty_items(field, data.get(field, []), kind)
         faults += [f"schedule.{k}: {data[k]!r}; choose one of {', '.join(v)}"
@@ -157,6 +163,8 @@ def _read(data):
 
 
 def _frozen(v):
+    if isinstance(v, dict):
+        return {k: _frozen(x) for k, x in v.items()}
     return tuple(_frozen(x) for x in v) if isinstance(v, list) else v
 
 

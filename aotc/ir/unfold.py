@@ -13,7 +13,7 @@ innermost window axis and the channels to one reduction axis:
     c[n, oc, oh, ow] = sum(kh, j) u[n, oh*s + kh, ow*s + j//C, j%C] * w2[oc, kh, j]
 
 ``u`` is read through rows of unit stride (ow*s*C + j), its guards are gone, and the weights are
-transposed at compile time.
+transposed at compile time.  A tensor that is stored so already, by its layout, is read where it is.
 """
 
 from dataclasses import dataclass, replace
@@ -151,13 +151,15 @@ def rewrite(program, name, parameters):
     count = Const(_static(m.channel))
     digits = {m.tap: joined // count, m.channel: joined % count}
     index = tuple(simplify(substitute(e, digits)) for e in where_is)
-    load = Load(copy.out, index, m.data.dtype)
+    stored = copy.body == Load(m.data.buffer, copy.axes, m.data.dtype)
+    load = Load(m.data.buffer if stored else copy.out, index, m.data.dtype)
     array, weight = _weights(program, c, m, joined)
     body = Binary("mul", weight, load) if m.swapped else Binary("mul", load, weight)
     raxes = tuple(r for r in c.raxes if r not in digits) + (joined,)
     shape = tuple(a.extent for a in copy.axes)
     at = program.steps.index(c)
-    steps = program.steps[:at] + (copy, replace(c, raxes=raxes, body=body)) + program.steps[at + 1:]
+    steps = program.steps[:at] + (() if stored else (copy,)) + (
+        replace(c, raxes=raxes, body=body),) + program.steps[at + 1:]
     return update(program, steps=steps,
                   buffers={**program.buffers, copy.out: Buffer(copy.out, shape, m.data.dtype),
                            weight.buffer: make_const(weight.buffer, array)},

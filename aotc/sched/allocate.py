@@ -1,7 +1,8 @@
 """Last decider: where stored temps live in the arena, by liveness over the kernel order.
 
 Static shapes: greedy by size, lowest offset that no live neighbour occupies, in one slot.
-Symbolic shapes: slots (linear-scan colouring); a slot's size is the maximum of its tenants'.
+Symbolic shapes: slots (colouring); a slot's size is the maximum of its tenants'.  A buffer that is
+a known multiple of another at every extent may take as many neighbouring slots of that one's size.
 """
 
 from aotc.ir.access import layout_from_json, linearise, offset_of, volume
@@ -15,6 +16,7 @@ from aotc.sched.size import estimate
 from aotc.sched.stages import group_stages
 
 ALIGN = 64
+MAX_SPAN = 8  # slots that one buffer may take
 ATTEMPTS = 24  # to place what sticks out earlier, per order
 
 
@@ -141,18 +143,60 @@ def _place(order, size, classes):
 
 
 def _colour(program, schedule, classes):
-    """Slots, each for buffers that never live together: of two assignments the one that takes less
-    for typical dimensions."""
-    need = {b: estimate(buffer_bytes(program, schedule, b)) for b in classes}
+    """Slots, each for buffers that never live together: of several assignments the one that takes
+    least for typical dimensions."""
+    size = {b: buffer_bytes(program, schedule, b) for b in classes}
+    need = {b: estimate(size[b]) for b in classes}
+    spans = _spans(size, need)
 
     def bytes_of(places):
         slots = {}
-        for b, i in places.items():
-            slots[i] = max(slots.get(i, 0), need[b])
+        for b, p in places.items():
+            for i in range(p.slot, p.slot + p.span):
+                slots[i] = max(slots.get(i, 0), -(-need[b] // p.span))
         return sum(slots.values())
 
-    found = min((_by_time(classes, need), _by_size(classes, need)), key=bytes_of)
-    return {b: Slot(i) for b, i in found.items()}
+    return min((_by_time(classes, need), _by_size(classes, need), _side_by_side(
+        sorted(classes, key=lambda b: (-need[b], classes[b], b)), classes, need, spans),
+        _side_by_side(sorted(classes, key=lambda b: (classes[b], b)), classes, need, spans)),
+        key=bytes_of)
+
+
+def _spans(size, need):
+    """{buffer: ways to cut it into equal parts}: 1, and those whose parts are the size of another
+    buffer at every extent."""
+    kinds = {}
+    for b, e in size.items():
+        kinds.setdefault(e, need[b])
+    ways = {}
+    for large, n in kinds.items():
+        ways[large] = (1, *sorted({n // m for small, m in kinds.items() if 1 < n / m <= MAX_SPAN
+                                   and n % m == 0 and same(simplify(small * (n // m)), large)}))
+    return {b: ways[e] for b, e in size.items()}
+
+
+def _side_by_side(order, classes, need, spans):
+    """Each where the slots that are free while it lives grow least, in one of its ``spans``."""
+    slots, places = [], {}  # slot: [bytes, (first, last), ...]
+    for b in order:
+        first, last = classes[b]
+        best = None
+        for span in spans[b]:
+            part = -(-need[b] // span)
+            for i in range(len(slots) + 1):
+                taken = slots[i:i + span]
+                if any(lo <= last and first <= hi for s in taken for lo, hi in s[1:]):
+                    continue
+                growth = sum(max(0, part - s[0]) for s in taken) + part * (span - len(taken))
+                if best is None or (growth, span, i) < best[0]:
+                    best = (growth, span, i), part
+        (_, span, i), part = best
+        slots += [[0] for _ in range(i + span - len(slots))]
+        for s in slots[i:i + span]:
+            s[0] = max(s[0], part)
+            s.append((first, last))
+        places[b] = Slot(i, 0, span)
+    return places
 
 
 def _by_time(classes, need):
@@ -167,7 +211,7 @@ def _by_time(classes, need):
         else:
             i = len(slots)
             slots.append([last, need[b]])
-        places[b] = i
+        places[b] = Slot(i)
     return places
 
 
@@ -181,7 +225,7 @@ def _by_size(classes, need):
         if i == len(slots):
             slots.append([])
         slots[i].append((first, last))
-        places[b] = i
+        places[b] = Slot(i)
     return places
 
 
@@ -190,7 +234,11 @@ def slot_sizes(program, schedule):
     ends = {}
     for b, s in schedule.buffers.items():
         end = simplify(buffer_bytes(program, schedule, b) + s.offset)
-        ends.setdefault(s.slot, {})[end] = None  # equal sizes once, in order
+        if s.span > 1:
+            part = ALIGN * s.span
+            end = simplify((end + (part - 1)) // part * ALIGN)
+        for i in range(s.slot, s.slot + s.span):
+            ends.setdefault(i, {})[end] = None  # equal sizes once, in order
     return tuple(_largest(ends.get(i, (Const(0),))) for i in range(max(ends, default=-1) + 1))
 
 

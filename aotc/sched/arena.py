@@ -33,7 +33,8 @@ def parse_limit(value):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return ArenaLimit(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?::([1-9]\d*))?", str(value))
+    match = isinstance(value, str) and re.fullmatch(
+        r"(\d+(?:\.\d+)?)([KMG]?)(?::([1-9]\d*))?", value)
     size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if size < 1:
         raise AotcError(f"arena limit {value!r}: write bytes as 64M, 1.5G, 800K or 65536, and "

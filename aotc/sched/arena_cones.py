@@ -7,6 +7,7 @@ A cone becomes one kernel, tile by tile, its intermediate tiles in the worker's 
 """
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
@@ -15,6 +16,7 @@ from aotc.ir.expr import Const
 from aotc.ir.program import LibCall
 from aotc.ir.simplify import upper
 from aotc.sched.allocate import ALIGN
+from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.connect_cost import Judge
 from aotc.sched.cost import Aligned, group_cost
 from aotc.sched.loops import contraction_factors, pick_row
@@ -78,6 +80,10 @@ class Cones:
             self.found[key] = () if key in self.refused else self._tilings(sink, cone)
         return self.found[key]
 
+    def least(self, sink, cone):
+        """Bytes of scratch that a cone takes at least."""
+        return min(t.slab for t in self.tilings(sink, cone))
+
     def refuse(self, sink, cone):
         """A cone that no legal kernel was found for."""
         self.refused.add((sink, cone))
@@ -133,6 +139,25 @@ class Cones:
         return self.parts[unit]
 
 
+def scratch_bytes(program, group):
+    """Bytes of scratch that the tiles of a group take, wherever its work items lie; 0 if its boxes
+    cannot be formed, which ``check_group`` explains."""
+    stages = group_stages(program, group)
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    try:
+        _, local = stage_boxes(program, group, stages, tile_anchor(anchor, group))
+    except ScheduleError:
+        return 0
+    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
+    read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
+    return best_fit([(_rounded(prod(n for _, n in dims) * DTYPES[program.dtype(b)].size),
+                      made[b], read[b]) for b, dims in local.items()])
+
+
+def _rounded(size):
+    return -(-size // ALIGN) * ALIGN
+
+
 def _units(program, groups):
     owner = {o: i for i, g in enumerate(groups) for c in g.computes
              for o in program.producer[c].outs}
@@ -154,7 +179,7 @@ def _bytes(program, name):
     if n is None:
         raise ScheduleError([f"arena limit: {name} has no largest size; give every dynamic "
                              "dimension a range (--dim NAME=LO..HI)"])
-    return -(-n * DTYPES[program.dtype(name)].size // ALIGN) * ALIGN
+    return _rounded(n * DTYPES[program.dtype(name)].size)
 
 
 @dataclass(frozen=True)
@@ -193,13 +218,11 @@ class _Kernel:
         for i, (s, (whole, _)) in enumerate(zip(self.model.stages, boxes)):
             for a in s.reads + s.writes:
                 if a.buffer in self.model.scratch:
-                    n = a.size
-                    for extent in a.shape(whole):
-                        n *= extent
+                    n = a.size * prod(a.shape(whole))
                     size[a.buffer] = max(size.get(a.buffer, 0), n)
                     first.setdefault(a.buffer, i)
                     last[a.buffer] = i
-        slab = best_fit([(-(-n // ALIGN) * ALIGN, first[b], last[b]) for b, n in size.items()])
+        slab = best_fit([(_rounded(n), first[b], last[b]) for b, n in size.items()])
         cost = group_cost(self.model, self.machine, (item,), aligned=self.aligned, free=self.free)
         return Tiling(tuple((a, n) for a, n in tile.items()
                             if n < self.extents.get(a, n + 1) or a in self.named),
@@ -249,4 +272,4 @@ def _aligned(program, target, number, stage):
                    row.tile["nr"])
 
 
-__all__ = ["Cones", "Tiling", "Unit"]
+__all__ = ["Cones", "Tiling", "Unit", "scratch_bytes"]

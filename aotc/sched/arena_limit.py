@@ -18,7 +18,7 @@ from aotc.ir.recompute import rewrite_readers, twin_names
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.unfold import unfold_candidates
 from aotc.sched.arena import arena_need
-from aotc.sched.arena_cones import Cones
+from aotc.sched.arena_cones import Cones, scratch_bytes
 from aotc.sched.decide import CONNECT, decide
 from aotc.sched.tilegraph import merged, ordered
 
@@ -108,10 +108,7 @@ class Search:
     def _missed(self, state, live, step):
         units = self.cones.units
         held = sum(units[u].bytes for u, (lo, hi) in live.items() if lo <= step <= hi)
-        return held + self.workers * self._least(step, state.cones[step]) > self.limit
-
-    def _least(self, sink, cone):
-        return min(t.slab for t in self.cones.tilings(sink, cone))
+        return held + self.workers * self.cones.least(step, state.cones[step]) > self.limit
 
     def _live(self, stored, cones):
         """{stored unit: (first, last) unit during whose kernel it lives}."""
@@ -129,7 +126,7 @@ class Search:
         held = {k: sum(self.cones.units[u].bytes for u, (lo, hi) in live.items() if lo <= k <= hi)
                 for k in stored}
         peak = max(held.values(), default=0)
-        least = {k: self.workers * self._least(k, cones[k]) for k in stored}
+        least = {k: self.workers * self.cones.least(k, cones[k]) for k in stored}
         over = max(0, peak + max(least.values(), default=0) - self.limit)
         excess = over + sum(max(0, held[k] + least[k] - self.limit) for k in stored)
         budget = max(self.limit - peak, 0) // max(1, self.workers)
@@ -157,7 +154,7 @@ def decide_within(program, target, limit, how="", winograd="off", unfold=False):
     least = planner.smallest(limit.bytes, need)
     raise ScheduleError([
         f"arena limit: no schedule of {program.name} keeps {limit}; the smallest limit that works "
-        f"is {least} bytes ({least / (1 << 20):.1f}M), without a limit it takes {need}"])
+        f"is {least // KIB}K ({least} bytes), without a limit it takes {need}"])
 
 
 def _workers(target, limit):
@@ -248,12 +245,18 @@ class Planner:
         parts = [_renamed(units[u].group, twins) for u in sorted(cone)]
         if len(parts) == 1:
             return replace(parts[0], name=f"g{number:03d}")
-        found = self.cones.refined(sink, cone, state.budget)
         whole = reduce(lambda a, b: merged(program, a, b, "L2"), parts)
-        return replace(whole, name=f"g{number:03d}", tile=dict(found.tile),
-                       parallel=tuple(a for a, _ in found.tile),
-                       why=f"so that the arena keeps its limit: {found.slab} bytes of scratch, "
-                           f"about {found.seconds * 1e3:.3g} ms")
+        room = state.budget
+        while True:
+            found = self.cones.refined(sink, cone, room)
+            group = replace(whole, name=f"g{number:03d}", tile=dict(found.tile),
+                            parallel=tuple(a for a, _ in found.tile))
+            slab = scratch_bytes(program, group)
+            # tiles that lie across the steps of a pool or a stride take more than the model says
+            room = min(found.slab - 1, room * state.budget // max(1, slab))
+            if slab <= state.budget or room < self.cones.least(sink, cone):
+                return replace(group, why="so that the arena keeps its limit: "
+                               f"{slab} bytes of scratch, about {found.seconds * 1e3:.3g} ms")
 
 
 def _renamed(group, twins):

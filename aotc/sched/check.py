@@ -338,21 +338,29 @@ def _buffers(program, schedule):
         for out, src in in_place(program, schedule, g, live, i).items():
             shared[out] = (src, i)
     names = sorted(live, key=lambda b: live[b])
+    most = sum(max(1, schedule.buffers[b].span) for b in names)
     for i, a in enumerate(names):
         pa = schedule.buffers[a]
         if pa.offset % 64 or not 0 <= pa.offset < MAX_ARENA:
             faults.append(f"buffers: {a}: offset {pa.offset} must be a multiple of 64 in "
                           f"0..{MAX_ARENA}")
-        if not 0 <= pa.slot < len(live):
-            faults.append(f"buffers: {a}: slot {pa.slot}; choose from 0..{len(live) - 1}")
+        if pa.span < 1 or pa.span > 1 and pa.offset:
+            faults.append(f"buffers: {a}: span {pa.span} with offset {pa.offset}; a span is at least "
+                          "1, and of several slots only whole ones can be taken (offset 0)")
+        if not 0 <= pa.slot <= most - max(1, pa.span):
+            faults.append(f"buffers: {a}: slot {pa.slot}, span {pa.span}; choose from slots "
+                          f"0..{most - 1}")
         for b in names[i + 1:]:
             pb = schedule.buffers[b]
-            if pa.slot != pb.slot or live[b][0] > live[a][1]:
+            if live[b][0] > live[a][1] or pa.slot + pa.span <= pb.slot or (
+                    pb.slot + pb.span <= pa.slot):
                 continue
             if shared.get(b, (None,))[0] == a and pa == pb and live[a][1] == live[b][0]:
                 continue
             size_a, size_b = (upper(buffer_bytes(program, schedule, x)) for x in (a, b))
-            if pa.offset < pb.offset + size_b and pb.offset < pa.offset + size_a:
+            if max(pa.span, pb.span) > 1 or (
+                    pa.offset < pb.offset + size_b and pb.offset < pa.offset + size_a):
                 faults.append(f"buffers: {a} and {b} are live together (groups "
-                              f"{live[b][0]}..{live[a][1]}) and overlap in slot {pa.slot}")
+                              f"{live[b][0]}..{live[a][1]}) and overlap in slot "
+                              f"{max(pa.slot, pb.slot)}")
     return faults

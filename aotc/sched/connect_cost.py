@@ -31,7 +31,7 @@ from aotc.sched.widths import group_model
 from aotc.sched.winograd import join_transforms
 
 BEAM = 3
-GAIN = 0.01  # a merge must be predicted to save at least this part of its smaller part's time
+GAIN = 0.01  # a merge must be predicted to save at least this part of both parts' time
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 MAX_COMPUTES = 128
 PASSES = 3  # over all edges
@@ -201,7 +201,7 @@ class Judge:
             return None
         parts = self.verdict(a).seconds, self.verdict(b).seconds
         gain = sum(parts) - found.seconds
-        if gain < GAIN * min(parts):  # a worse state: it must not win a tie
+        if gain < GAIN * sum(parts):  # a worse state: it must not win a tie
             gain = min(gain, -1e-9)
         return group, gain
 

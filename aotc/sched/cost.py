@@ -16,8 +16,8 @@ from aotc.ir.dtypes import DTYPES
 from aotc.sched.size import estimate_volume
 
 WAVE = 0.5  # share of the time that follows whole waves of tiles; the rest balances out
-# flops that an operation outside contractions takes: nests of eight models reach 285 G operations/s
-# where micro-kernels reach 205 GFLOP/s; half of their additions are fused
+# flops that an operation outside contractions takes: nests of eight models reach 285 G operations
+# a second where micro-kernels reach 205 GFLOP/s; many of their additions are fused
 OTHER = 0.75
 # a temp stays in a level until it is read if so many of its size fit there: on 2 MiB of L2, what
 # was just written is read at 75 to 105 GB/s up to 1.2 MB, at 33 beyond
@@ -94,13 +94,14 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=()):
     levels = []
     for i, tile in enumerate(tiles):
         moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
-                              machine.levels[i].transaction)
+                              machine.levels[i].transaction, fetches(machine, i))
         levels.append((machine.levels[i].name,
                        level_seconds(model, machine, i, tile, moved,
                                      vthreads if i == len(tiles) - 1 else 1), moved))
     fast, slow = model.work(tiles[item], boxes[item])
-    if len(model.stages) > 1:
-        levels.append(scratch_seconds(model, machine, tiles[item], boxes[item]))
+    kept = kept_bytes(model, free, len(tiles))
+    if len(model.stages) > 1 or kept:
+        levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept))
     busy = together(machine, [compute] + [s for _, s, _ in levels])
     launch = launch_seconds(model, machine, tiles[item])
     return Cost(busy / util + launch, tuple(levels), compute, util, launch,
@@ -127,16 +128,29 @@ def level_seconds(model, machine, number, tile, moved, vthreads=1):
     return moved * bank_passes(width, source.banks, vthreads) / _rate(machine, source)
 
 
-def scratch_seconds(model, machine, tile, boxes=None):
+def fetches(machine, number):
+    """True if what is stored must first come from ``machine.levels[number]``: the cache before it
+    is a worker's own, which takes whole lines in and has given away what was there."""
+    return not machine.levels[number + 1].shared and not machine.threads
+
+
+def kept_bytes(model, free, depth):
+    """Bytes that a group reads of tensors that are in the level of the last of ``depth`` tiles
+    anyway."""
+    return model.touched(free[depth - 1]) if depth <= len(free) else 0
+
+
+def scratch_seconds(model, machine, tile, boxes=None, kept=0):
     """(name, seconds, bytes) of what stages hand each other: how much longer it takes from the
     fastest level that holds all of it than from the one beside the registers, which every kernel's
-    operands pass."""
+    operands pass.  kept: bytes of tensors that other kernels left in the level before that one."""
     moved, live = model.inner(tile, boxes)
-    nearest = machine.levels[-2]
+    nearest, before = machine.levels[-2], machine.levels[-3:-1][0]
     home = next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
                 machine.levels[0])
-    later = moved / _rate(machine, home) - moved / _rate(machine, nearest)
-    return f"scratch in {home.name}", max(0.0, later), moved
+    later = moved / _rate(machine, home) + kept / _rate(machine, before) - (
+        moved + kept) / _rate(machine, nearest)
+    return f"scratch in {home.name}", max(0.0, later), moved + kept
 
 
 def _rate(machine, level):
@@ -192,6 +206,6 @@ def resident(program, machine):
     return tuple(out)
 
 
-__all__ = ["Aligned", "Cost", "bank_passes", "compute_seconds", "group_cost", "launch_seconds",
-           "level_fits", "level_seconds", "needed_work", "resident", "scratch_seconds", "together",
-           "utilisation", "work_item"]
+__all__ = ["Aligned", "Cost", "bank_passes", "compute_seconds", "fetches", "group_cost",
+           "kept_bytes", "launch_seconds", "level_fits", "level_seconds", "needed_work",
+           "resident", "scratch_seconds", "together", "utilisation", "work_item"]

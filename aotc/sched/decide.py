@@ -12,6 +12,7 @@ from aotc.sched.check import check_group
 from aotc.sched.connect import connect
 from aotc.sched.connect_cost import (connect_by_cost, part_groups, register_groups,
                                      separate_groups)
+from aotc.sched.layout_rules import settle_layouts, split_settled
 from aotc.sched.loops import choose_loops
 from aotc.sched.tile import choose_threads, choose_tiles
 from aotc.sched.winograd import join_transforms
@@ -35,11 +36,15 @@ def decide(program, target, how="", winograd="off", unfold=False, layouts=None, 
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}
         rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program) if c not in taken)
+    if not isinstance(winograd, tuple) and groups is None:
+        found = settle_layouts(apply_rewrites(program, rewrites), target)
+        more, settled = split_settled({b: x for b, x in found.items() if b not in (layouts or {})})
+        rewrites, layouts = rewrites + more, settled | (layouts or {})
     program = apply_rewrites(program, rewrites)
     groups = CONNECT[how](program, target) if groups is None else groups
     groups = join_transforms(program, groups)
     while True:
-        schedule = replace(_decided(program, target, groups, layouts or {}), rewrites=rewrites)
+        schedule = replace(_decided(program, target, groups, layouts), rewrites=rewrites)
         refused = {g.name for g in schedule.groups if g.why and check_group(
             program, schedule, target, g)}
         if not refused:

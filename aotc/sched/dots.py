@@ -9,10 +9,11 @@ from math import prod
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Axis, Const, Load, Where, axes_of
+from aotc.ir.expr import Axis, Const, axes_of
 from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import static_shape
+from aotc.ir.rows import row_source
 from aotc.sched.size import estimate
 from aotc.target.base import DOT_STEP
 
@@ -23,13 +24,6 @@ def dot_factors(stage):
     """The Factors of a stage that multiplies u8 by i8; None if it is none."""
     pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
     return pairs[0] if pairs and stage.body.dtype == "i32" else None
-
-
-def row_source(a):
-    """(Load, guard, value outside the guard) of a row operand; no Load if it is computed."""
-    if isinstance(a, Where) and isinstance(a.b, Const) and isinstance(a.a, Load):
-        return a.a, a.cond, a.b.value
-    return (a, None, 0) if isinstance(a, Load) else (None, None, 0)
 
 
 def padded_depth(f):
@@ -93,7 +87,8 @@ def _row_mode(c, f):
     for r in f.k:
         if rows_fault(f, r, c.offset(load), guard) is None:
             return r, "rows"
-    return best, "packed"
+    unit = [r for r in f.k if is_unit(c.offset(load), r) and r.extent != Const(1)]
+    return unit[0] if unit else best, "packed"  # copied in runs
 
 
 def rows_fault(f, k, offset, guard):
@@ -140,4 +135,4 @@ def dot_faults(program, schedule, s, row, loops, where):
     return faults
 
 
-__all__ = ["dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth", "row_source"]
+__all__ = ["dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth"]

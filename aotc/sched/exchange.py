@@ -15,7 +15,7 @@ def exchange_row(target):
 def exchange_choice(c, stage):
     """(row, loops) of a move that reads neighbours along one axis and writes neighbours along
     another: ``lanes`` is the first, ``block`` the second.  None if the target has no such row, or
-    the move is none.  c: the Choices so far, layouts of what the stage reads and writes included."""
+    the move is none.  c: the Choices so far, with layouts of what the stage reads and writes."""
     row = exchange_row(c.target)
     if row is None or len(stage.outputs) != 1 or stage.body.dtype != "f32":
         return None

@@ -21,8 +21,8 @@ from operator import le
 from random import Random
 
 from aotc.errors import ScheduleError
-from aotc.sched.cost import (bank_passes, compute_seconds, group_cost, launch_seconds,
-                             level_seconds, scratch_seconds, together, work_item)
+from aotc.sched.cost import (bank_passes, compute_seconds, fetches, group_cost, kept_bytes,
+                             launch_seconds, level_seconds, scratch_seconds, together, work_item)
 
 MAX_VTHREADS = 8
 COOLING = 100  # halvings of the temperature from 1 to the end of a walk
@@ -137,6 +137,7 @@ class Space:
                            for a, n in zip(model.axes, model.extents))
         self.place = tuple({r: i for i, r in enumerate(rungs)} for rungs in self.rungs)
         self.item = work_item(machine, self.depth)
+        self.kept = kept_bytes(model, free, self.depth)
         self.tiles, self.items = {}, {}
         self.least = tuple(rungs[0] for rungs in self.rungs)
         self.rooms = [x.capacity * x.usable for x in machine.levels[1:self.depth + 1]]
@@ -152,7 +153,8 @@ class Space:
         found = self.tiles.get((number, tile))
         if found is None:
             free = self.free[number] if number < len(self.free) else frozenset()
-            moved, live = self.model.measure(tile, free, self.machine.levels[number].transaction)
+            moved, live = self.model.measure(tile, free, self.machine.levels[number].transaction,
+                                             fetches(self.machine, number))
             found = max(1, moved), live
             self.tiles[number, tile] = found
         return found
@@ -180,8 +182,9 @@ class Space:
         """(utilisation, seconds of arithmetic, of scratch, of launching) of a work item's tile."""
         if tile not in self.items:
             self.items[tile] = (*compute_seconds(self.model, self.machine, tile, self.aligned),
-                                scratch_seconds(self.model, self.machine, tile)[1]
-                                if len(self.model.stages) > 1 else 0.0,
+                                scratch_seconds(self.model, self.machine, tile,
+                                                kept=self.kept)[1]
+                                if len(self.model.stages) > 1 or self.kept else 0.0,
                                 launch_seconds(self.model, self.machine, tile))
         return self.items[tile]
 

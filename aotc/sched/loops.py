@@ -18,6 +18,7 @@ from aotc.sched.winograd import transform_inputs, transform_lanes
 
 PRODUCTS = ("contraction", "dot")
 MAX_UNROLL = 8  # taps of a window that are written out
+MAX_TAPS = 128  # of a product whose rows are read in place: a pointer for each and every row
 
 
 class Choices:
@@ -344,7 +345,7 @@ def _row_mode(c, f, load, guard):
             if other is not r:
                 taps *= estimate(other.extent)
         static = all(static_shape((o.extent,)) for o in f.k if o is not r)
-        if estimate(r.extent) >= 8 and taps <= 64 and static:
+        if estimate(r.extent) >= 8 and taps <= MAX_TAPS and static:
             return r, "rows"
         if taps == 1 and static:
             return r, "rows"

@@ -3,8 +3,9 @@
 from aotc.ir.access import linearise
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Operand, Put, Range
+from aotc.ir.rows import row_source
 from aotc.ir.simplify import linear_in, simplify
-from aotc.sched.dots import dot_factors, padded_depth, row_source
+from aotc.sched.dots import dot_factors, padded_depth
 from aotc.sched.lower_contract import collapse_rows
 
 

@@ -151,9 +151,10 @@ class GroupModel:
             n *= -(-e // w)
         return n
 
-    def traffic(self, tile, free=frozenset(), boxes=None, unit=1):
+    def traffic(self, tile, free=frozenset(), boxes=None, unit=1, fetch=False):
         """Bytes the group moves in and out of the level that holds ``tile``, for its whole output;
-        buffers named in ``free`` cost nothing; ``unit``: bytes that always move together."""
+        buffers named in ``free`` cost nothing; ``unit``: bytes that always move together;
+        ``fetch``: what is stored is fetched first, free or not."""
         boxes = boxes or self.boxes(tile)
         total, best = 0, {}
         for s, (whole, sliced) in zip(self.stages, boxes):
@@ -166,18 +167,18 @@ class GroupModel:
                         n *= -(-whole[r] // sliced[r])
                 best[a.buffer] = max(best.get(a.buffer, 0), n)
             for a in s.writes:
-                if a.buffer in self.outputs and a.buffer not in free:
+                if a.buffer in self.outputs and (fetch or a.buffer not in free):
                     total += a.bytes(whole, unit)
         return (total + sum(best.values())) * self.tiles(tile)
 
-    def measure(self, tile, free=frozenset(), unit=1):
+    def measure(self, tile, free=frozenset(), unit=1, fetch=False):
         """(traffic, peak) of a tile; what searches ask thousands of times."""
         boxes = self.boxes(tile)
         if len(self.stages) > 1:
-            return self.traffic(tile, free, boxes, unit), self.peak(tile, boxes)
+            return self.traffic(tile, free, boxes, unit, fetch), self.peak(tile, boxes)
         s, (whole, sliced) = self.stages[0], boxes[0]
         moved = peak = 0
-        for a in s.reads + s.writes:
+        for number, a in enumerate(s.reads + s.writes):
             if len(a.boxes) > 1:
                 live = a.bytes(sliced)
                 n = a.bytes(sliced, unit)
@@ -194,7 +195,7 @@ class GroupModel:
                         run = live if inner else run
                 n = live // run * -(-run // unit) * unit
             peak += live
-            if a.buffer not in free:
+            if a.buffer not in free or fetch and number >= len(s.reads):
                 for r in a.reduces:
                     n *= -(-whole[r] // sliced[r])
                 moved += n
@@ -240,6 +241,11 @@ class GroupModel:
         peak = max((sum(n for _, n, lo, hi in live if lo <= i <= hi)
                     for i in range(len(self.stages))), default=0)
         return moved * self.tiles(tile), peak
+
+    def touched(self, buffers):
+        """Bytes of those buffers that the stages read, each access once."""
+        return sum(a.bytes(s.extents) for s in self.stages for a in s.reads
+                   if a.buffer in buffers and a.buffer not in self.scratch)
 
     def work(self, tile, boxes=None):
         """(operations of contractions, other operations) for the whole output, recomputation

@@ -100,7 +100,7 @@ class Target:
     ``variants``: a target that stands for several, the widest first.  ``emitter``: which of the
     emitters writes its kernels and bundle: "c", or "simt" (threads in blocks).  ``lane_steps``:
     strides between lanes at which a load costs little more than one of neighbours.  ``part_loads``:
-    a load may take any run of lanes, so that a window over lanes stays in vectors at the padding."""
+    a load may take any run of lanes: a window over lanes stays in vectors at the padding."""
 
     name: str
     description: str

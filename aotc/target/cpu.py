@@ -51,7 +51,7 @@ def _machine(flops, l1=32 * _KIB, l2=1 * _MIB):
                     Level("L3", 32 * _MIB, 80e9, True, 0.5, transaction=512),
                     Level("L2", l2, 100e9, False, 0.75), Level("L1", l1, 210e9, False, 0.75),
                     Level("register", 2048, 1e12)),
-                   workers=2, flops=flops, grain_flops=2_000_000, launch=3e-7, step=1e-7,
+                   workers=2, flops=flops, grain_flops=2_000_000, launch=3e-7, step=2e-8,
                    overlap=0.7)
 
 
@@ -87,7 +87,7 @@ X86_V4_VNNI = replace(
     X86_V4, name="x86-64-v4-vnni", description="x86-64 with AVX-512 and VNNI (8-bit dot products)",
     cflags=("-march=x86-64-v4", "-mavx512vnni"),
     ukernels=tuple(u for u in X86_V4.ukernels if u.category != "dot")
-    + _dots("vnni", 16, (6, 4), (1, 4)),
+    + _dots("vnni", 16, (7, 4), (6, 4), (1, 4)),
     requires=X86_V4.requires + " && defined(__AVX512VNNI__)",
     cpu_flags=(*_V4_FLAGS, "avx512vnni"))
 

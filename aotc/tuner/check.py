@@ -4,13 +4,15 @@ import json
 import pickle
 import statistics
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from aotc.emit.bundle import render_bundle, write_bundle
 from aotc.errors import AotcError
-from aotc.pipeline import run_pipeline
+from aotc.pipeline import model_info
 from aotc.runtime.build import build
 from aotc.samples import extents, random_inputs
+from aotc.sched.lower import lower
 from aotc.tuner.executor import RUN_TIMEOUT, finish, start
 from aotc.tuner.measure_worker import typical
 
@@ -35,28 +37,36 @@ class Verdict:
 
 
 class Checker:
-    """Compares Schedules of one model.  work: the pipeline's Work of the untuned, counting bundle,
-    which has been written."""
+    """Compares Schedules of one model.  work: the pipeline's Work after its schedule stage;
+    scratch: a folder for bundles."""
 
     faster = FASTER
 
-    def __init__(self, options, work, scratch, threads=1, seconds=SECONDS):
-        self.options, self.work, self.scratch = options, work, Path(scratch)
+    def __init__(self, work, scratch, threads=1, seconds=SECONDS):
+        self.work, self.scratch = work, Path(scratch)
         self.threads, self.seconds = threads, seconds
         self.feeds = random_inputs(work.program, extents(work.program)[0])
+        self.first = None  # folder of the untuned bundle
 
     def untuned(self):
         """(seconds per kernel, seconds of a call) of the untuned model."""
-        build(self.work.path)
-        times = self._run([self.work.path], self.seconds / 2)
+        self.first = self._built(self.work.schedule)
+        times = self._run([self.first], self.seconds / 2)
         return times["kernels"][0], fast_mean(times["whole"][0])
+
+    def _built(self, schedule):
+        """Folder of a bundle that counts, with its library."""
+        folder = Path(tempfile.mkdtemp(dir=self.scratch)) / "bundle"
+        plan = lower(self.work.program, schedule, self.work.target)
+        write_bundle(render_bundle(plan, schedule, {**model_info(self.work.program),
+                                                    "onnx_sha256": self.work.file_hash},
+                                   profile=True), folder)
+        build(folder)
+        return folder
 
     def compare(self, schedule, chosen):
         """The Verdict on a Schedule.  chosen: {site name: Choice} of what it changes."""
-        folder = Path(tempfile.mkdtemp(dir=self.scratch)) / "tuned"
-        run_pipeline(replace(self.options, schedule=schedule, out=folder))
-        build(folder)
-        times = self._run([self.work.path, folder], self.seconds)
+        times = self._run([self.first, self._built(schedule)], self.seconds)
         before = _by_tie(self.work.schedule, {c: x.tie for x in chosen.values()
                                               for g in x.site.groups for c in g.computes},
                          times["kernels"][0])

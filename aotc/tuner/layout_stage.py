@@ -55,10 +55,10 @@ class LayoutStage:
                 continue
             found = [(self.searches[k], self.searches[k].propose(PER_SITE, correction, n))
                      for k, n in names.items()]
-            if all(some for _, some in found):
-                out += found
-                count += sum(1 + len(some) for _, some in found)
-                self.asked.append((case, names))
+            found = [(search, some) for search, some in found if some]
+            out += found
+            count += sum(1 + len(some) for _, some in found)
+            self.asked.append((case, names))
         return out
 
     def adopt(self):

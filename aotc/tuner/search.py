@@ -9,10 +9,10 @@ from math import exp
 
 ELITE = 0.25  # part of the measured points that counts as the elite, at least LEAST of them
 LEAST = 3
-STEP = 0.6  # how far a distribution moves towards the elite's frequencies
-FLOOR = 0.03  # probability that every choice keeps, all together
-NEAR = 0.7  # how fast the first probabilities fall with the distance from the base
-STAY = 0.7  # probability of the base where choices have no order
+STEP = 0.5  # how far a distribution moves towards the elite's frequencies
+FLOOR = 0.15  # probability that every choice keeps, all together
+NEAR = 0.4  # how fast the first probabilities fall with the distance from the base
+STAY = 0.6  # probability of the base where choices have no order
 
 
 class CrossEntropy:
@@ -44,7 +44,7 @@ def _first_weights(knob):
     n = len(knob.choices)
     if all(isinstance(c, int) for c in knob.choices):
         at = knob.choices.index(knob.base)
-        weights = [exp(-NEAR * abs(i - at)) + FLOOR for i in range(n)]
+        weights = [exp(-NEAR * abs(i - at)) for i in range(n)]
     else:
         weights = [STAY if c == knob.base else (1 - STAY) / max(1, n - 1) for c in knob.choices]
     return [w / sum(weights) for w in weights]

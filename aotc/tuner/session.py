@@ -61,20 +61,20 @@ def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, ex
     other machines and for tests; progress: called with a line of text.
     UnsupportedError for a target that does not run here, and what compiling raises."""
     start = clock()
-    options = replace(options or Options(source), source=source, profile=True)
+    options = replace(options or Options(source), source=source, stop_after="schedule")
     target = options_target(options)
     if target.variants or target.emitter != "c" or not runs_here(target):
         raise UnsupportedError(f"tune: measuring needs a CPU target that runs here, {target.name} "
                                "does not or stands for several; choose native or one of them")
-    say = progress or (lambda text: None)
+    say, kept = progress or (lambda text: None), Records(records)
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
         say("compiling the untuned model")
-        work = run_pipeline(replace(options, out=Path(scratch) / "untuned"))
+        work = run_pipeline(options)
         executor = executor or LocalExecutor(target.name, threads=threads,
                                              math=work.schedule.math)
-        checker = checker or Checker(options, work, scratch, threads)
-        session = Session(work, target, Records(records), Random(seed), seed, executor, checker,
-                          say, clock, start, budget)
+        checker = checker or Checker(work, scratch, threads)
+        session = Session(work, target, kept, Random(seed), seed, executor, checker, say, clock,
+                          start, budget)
         return session.run()
 
 
@@ -110,8 +110,10 @@ class Session:
                 stage.propose(self.size, self.correction)):
             self._note()
         self.ties = stage.adopt()
-        while self.clock() < end and self._loop_round():
+        while self._loop_round():  # one round at least, however short the budget
             self._note()
+            if self.clock() >= end:
+                break
         return self._finish()
 
     # ------------------------------------------------------------ the search
@@ -207,6 +209,9 @@ class Session:
                 own = SiteSearch(site, 1, 0.0, self.target, self.estimator, self.rng)
                 found = own.candidate(point)
                 if found is not None:
+                    why = f"tuned: {ratio:.2f} of the untuned time in {search.measured} trials"
+                    found = replace(found, groups=tuple(replace(g, why=why)
+                                                        for g in found.groups))
                     chosen[site.name] = Choice(site, found, own.forms[point[0]].rewrites,
                                                site.name if tie is None else tie)
         schedule, kept, times = self._checked(chosen)

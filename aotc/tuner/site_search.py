@@ -20,7 +20,7 @@ class SiteSearch:
         self.site, self.copies, self.seconds = site, copies, seconds
         self.target, self.estimator, self.rng = target, estimator, rng
         self.forms, self.spaces, self.searches = {"": untuned_form(site)}, {}, {}
-        self.others = None  # names of forms, once they have been made
+        self.opened = False  # whether the forms of other rewrites have been made
         self.frozen = None  # the form that a layout has settled
         self.logs, self.tried = {}, set()  # {point: logs of measured ratios}; failed or measured
 
@@ -42,9 +42,8 @@ class SiteSearch:
 
     @property
     def names(self):
-        """Names of the forms to choose from; those with other layouts on the site's border count
-        only once its neighbours have agreed."""
-        self._open_forms()
+        """Names of the forms to choose from, as far as they have been made; those with other
+        layouts on the site's border count only once its neighbours have agreed."""
         return [self.frozen] if self.frozen is not None else [
             n for n in self.forms if not n.startswith(LAYOUT)]
 
@@ -63,7 +62,8 @@ class SiteSearch:
         form, values = point
         if form.startswith(LAYOUT):
             self.add_layout(form)
-        self._open_forms()
+        elif form not in self.forms:
+            self._open_forms()
         return self.space(form).candidate(dict(values)) if form in self.forms else None
 
     def add_layout(self, name):
@@ -77,20 +77,21 @@ class SiteSearch:
         return True
 
     def _open_forms(self):
-        if self.others is None:
-            self.others = []
-            for form in forms(self.site, self.target):
-                self.forms[form.name] = form
-                self.others.append(form.name)
+        if not self.opened:
+            self.opened = True
+            self.forms |= {f.name: f for f in forms(self.site, self.target)}
 
     def propose(self, count, correction, form=None):
         """At most ``count`` Candidates to measure beside the untuned one: the best so far until it
         is believed, forms never tried, then the points predicted to be fastest.  form: this one
         only."""
+        if form is None and self.frozen is None:
+            self._open_forms()
         names, out = self.names if form is None else [form], []
         best, ratio = self.best_of(names)
         if ratio < 1 and 0 < len(self.logs.get(best, ())) < TRUST:
-            out.append(self.candidate(best))
+            again = self.candidate(best)
+            out += [again] if again is not None else []
         fresh = [n for n in names if n and (n, ()) not in self.tried]
         for name in fresh[:max(1, count - len(out) - 1)]:
             found = self.space(name).candidate({})
@@ -124,6 +125,8 @@ class SiteSearch:
         """Take in Records of this site, its own or earlier ones."""
         for r in records:
             self.tried.add(r.point)
+            if not r.point[0].startswith(LAYOUT) and r.point[0] not in self.forms:
+                self._open_forms()
             if r.seconds and r.base and r.point != ("", ()):
                 self.logs.setdefault(r.point, []).append(log(r.ratio))
         for name, search in self.searches.items():

@@ -20,7 +20,7 @@ from aotc.ir.rewrites import RULES, apply_rewrites
 LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """``groups``: as the untuned Schedule has them, in order; ``rewrites``: those of the Schedule
     that make this site's computes; ``piece``: its Program before them; ``layouts``: {buffer:

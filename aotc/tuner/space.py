@@ -17,7 +17,7 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
 from aotc.sched.check import check_group
 from aotc.sched.gensor import ladder
-from aotc.sched.loops import panel_layout, stage_category, window_block
+from aotc.sched.loops import panel_layout, window_block
 from aotc.sched.lower_contract import factors_for
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import group_stages
@@ -121,7 +121,7 @@ class Space:
                 estimate(a.extent) >= SHORTEST and self._unit_stride(s, a)))
             if loops.get("lanes") in lanes:
                 yield Knob(f"{at}.lanes", lanes, loops["lanes"])
-            if stage_category(s) == "window":
+            if row.category == "window":
                 yield Knob(f"{at}.block", ("", "block"), "block" if loops.get("block") else "")
 
     def _unit_stride(self, s, axis):
@@ -169,8 +169,10 @@ class Space:
             loops[s.name]["a"] = values[f"{at}.a"]
         if f"{at}.lanes" in values:
             loops[s.name]["lanes"] = values[f"{at}.lanes"]
-        if f"{at}.block" in values or "block" in loops.get(s.name, {}):
-            self._turn_block(s, rows, loops[s.name], values.get(f"{at}.block", "block"))
+        if self.target.row(rows[s.name]).category == "window" and (
+                f"{at}.block" in values or f"{at}.lanes" in values):
+            block = "block" if "block" in loops[s.name] else ""
+            self._turn_block(s, rows, loops[s.name], values.get(f"{at}.block", block))
 
     def _turn_block(self, s, rows, choice, how):
         plain = [u.name for u in self.target.rows("window") if "block" not in u.tile]

@@ -64,24 +64,26 @@ def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
 
 
 def _convolution(row, target, rng, mode, stride, pad, fill):
-    """Channels last, read in place, outside the tensor ``fill``; or channels first, packed."""
+    """Channels last, read in place or copied in runs, outside the tensor ``fill``; or channels
+    first, packed byte by byte."""
     ic, oc = (8, row.tile["nr"] + 3) if mode == "rows" else (5, row.tile["nr"])
     m = Maker()
-    shape = (2, 7, 6, ic) if mode == "rows" else (2, ic, 7, 6)
+    shape = (2, ic, 7, 6) if mode == "packed" else (2, 7, 6, ic)
     m.input("x", *shape, dtype="u8")
     m.const("w", _weights(rng, oc, ic, 3, 2))
     n, o, c, j, k = ax("n", 2), ax("oc", oc), ax("ic", ic), ax("kh", 3), ax("kw", 2)
     oh = ax("oh", (7 + 2 * pad - 3) // stride + 1)
     ow = ax("ow", (6 + 2 * pad - 2) // stride + 1)
     y, x = oh * stride + j - pad, ow * stride + k - pad
-    value = m.ref("x", n, y, x, c) if mode == "rows" else m.ref("x", n, c, y, x)
+    value = m.ref("x", n, c, y, x) if mode == "packed" else m.ref("x", n, y, x, c)
     inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
                      compare("lt", x, 6)])
     value = Where(inside, value, Const(fill, "u8")) if pad else value
     m.step("y", (n, o, oh, ow), _i32(value) * _i32(m.ref("w", o, c, j, k)), (c, j, k), "sum")
     m.step("z", (n, o, oh, ow), _requantised(m.ref("y", n, o, oh, ow), m, o))
     text = f"conv {mode} stride {stride} pad {pad} outside {fill}"
-    return _forced(text, m, row, target, mode, "ic" if mode == "rows" else "kh", {"n": 1}, "z")
+    return _forced(text, m, row, target, "rows" if mode == "rows" else "packed",
+                   "kh" if mode == "packed" else "ic", {"n": 1}, "z")
 
 
 def dot_cases(row, target):
@@ -96,7 +98,7 @@ def dot_cases(row, target):
     yield _matmul(row, target, rng, "rows", (2 * mr + 3, 2 * nr, 12), "u8",
                   {"i": mr + 2, "j": nr}, turned=True)
     yield _matmul(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8), "f32")
-    for mode in ("rows", "packed"):
+    for mode in ("rows", "packed", "runs"):
         for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131)):
             yield _convolution(row, target, rng, mode, *geometry)
 
@@ -128,29 +130,24 @@ def narrow_map_cases(row, target):
     """Integers side by side, turned around (gathered and scattered), and ragged."""
     if "u8" not in row.dtypes:
         return
-    lanes = target.lanes
-    for (name, (dtype, fn)), n in product(NARROW.items(), {1, lanes, 2 * lanes + 1}):
+    wide = 2 * target.lanes + 1
+    for name, (dtype, fn) in NARROW.items():
         special = {"f32": (INF, -INF, NAN, 0.0125)}.get(dtype, (255, 128) if dtype == "u8" else ())
-        for turned in (False, True):
+        for n, turned, lane in ((1, False, "j"), (wide, False, "j"), (wide, True, "j"),
+                                (wide, False, "i")):
             m = Maker()
-            i, j = ax("i", 3), ax("j", n)
-            m.input("x", *((n, 3) if turned else (3, n)), dtype=dtype)
+            i, j = ax("i", 3 if lane == "j" else n), ax("j", n if lane == "j" else 3)
+            m.input("x", *((j.extent, i.extent) if turned else (i.extent, j.extent)), dtype=dtype)
             m.step("y", (i, j), fn(m.ref("x", *((j, i) if turned else (i, j)))))
-            yield pair(f"{name} {n} {turned}", m.done("y"), "y", row, {"lanes": "j"}, target,
-                       special=special)
-        m = Maker()
-        i, j = ax("i", n), ax("j", 3)
-        m.input("x", n, 3, dtype=dtype)
-        m.step("y", (i, j), fn(m.ref("x", i, j)))
-        yield pair(f"{name} {n} scattered", m.done("y"), "y", row, {"lanes": "i"}, target,
-                   special=special)
+            yield pair(f"{name} {n} {turned} lanes {lane}", m.done("y"), "y", row, {"lanes": lane},
+                       target, special=special)
 
 
 def narrow_window_cases(row, target):
     """The largest of dequantised neighbours, rounded again: under a padding, blocked or not."""
     if "u8" not in row.dtypes:
         return
-    for n, pad in product((1, target.lanes + 1), (0, 1)):
+    for n, pad in product((target.lanes + 1,), (0, 1)):
         m = Maker()
         m.input("x", 9, n, dtype="u8")
         o, c, k = ax("o", 9 - 2 + 2 * pad), ax("c", n), ax("k", 3)

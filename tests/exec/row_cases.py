@@ -4,127 +4,18 @@ row, Case of the same Program on the plain nest) pairs."""
 from itertools import chain
 
 import numpy as np
+from contraction_cases import contraction_cases
 from dot_cases import dot_cases, narrow_map_cases, narrow_window_cases
 from harness import Case
 from row_pairs import Pair, one_group, pair
-from te_programs import Maker, ax, conv2d, relu
+from te_programs import Maker, ax, relu
 
 from aotc.ir.expr import (Binary, Cast, Const, Sym, Unary, Var, Where, all_of, compare, maximum,
                           minimum)
 from aotc.ir.program import Fold
 from aotc.ir.schedule import Group, Schedule
-from aotc.sched.loops import panel_layout
-from aotc.sched.lower_contract import factors_for
-from aotc.sched.stages import group_stages
 
 INF, NAN = float("inf"), float("nan")
-
-
-# ---------------------------------------------------------------- contractions
-
-MODES = tuple((a, b) for a in ("rows", "packed") for b in ("panel", "direct", "packed"))
-
-
-def contraction_cases(row, target):
-    mr, nr = row.tile["mr"], row.tile["nr"]
-    rng = np.random.default_rng(mr * 100 + nr)
-    sizes = ((1, 1, 1), (mr + 1, nr + 1, 3), (2 * mr + 1, 2 * nr + 3, 17), (mr, nr, 8))
-    for n, (a, b) in enumerate(MODES):
-        for size in sizes[:3] if n % 2 else sizes[1:]:
-            yield _matmul(row, target, rng, a, b, size)
-        yield _matmul(row, target, rng, a, b, sizes[1], epilogue=True)
-        yield _matmul(row, target, rng, a, b, sizes[2], tile={"i": mr + 2, "j": nr})
-        yield _matmul(row, target, rng, a, b, (Sym("m", 1, 40), nr + 2, 5))
-        if b != "panel":
-            yield _matmul(row, target, rng, a, b, (3, Sym("w", 1, 90), 4), batch=2)
-    for size, tile in (((mr, nr, 5), {}), ((50 * mr + 1, nr + 3, 7), {}),
-                       ((3, 17, nr, 4), {"h": 2}), ((2, 61, 2 * nr + 1, 3), {"b": 1})):
-        yield _columns_first(row, target, rng, size, tile)
-    for mode in ("rows", "packed"):
-        for geometry in ((1, 0, 1), (1, 1, 1), (2, 1, 1), (1, 2, 2)):
-            yield _convolution(row, target, rng, mode, *geometry)
-
-
-def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
-    rows, columns, depth = size
-    m = Maker()
-    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
-    front = (ax("b", batch),) if batch else ()
-    many = tuple(x.extent for x in front)
-    m.input("x", *many, *((i.extent, k.extent) if a == "rows" else (k.extent, i.extent)))
-    if b == "panel":
-        m.const("w", rng.standard_normal((depth, columns)).astype(np.float32))
-    else:
-        m.input("w", *((k.extent, j.extent) if b == "direct" else (j.extent, k.extent)))
-    left = m.ref("x", *front, *((i, k) if a == "rows" else (k, i)))
-    right = m.ref("w", *((j, k) if b == "packed" else (k, j)))
-    m.step("y", (*front, i, j), left * right, (k,), "sum")
-    last = "y"
-    if epilogue:
-        m.input("bias", j.extent)
-        m.input("r", i.extent, j.extent)
-        v = m.ref("y", i, j) + m.ref("bias", j)
-        m.step("t", (i, j), v * Unary("tanh", v))
-        last = m.step("z", (i, j), maximum(m.ref("t", i, j) + m.ref("r", i, j), Const(-1, "f32")))
-    p = m.done(last)
-    layouts = {"w": panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
-               } if b == "panel" else {}
-    text = f"{a} x {b} {rows},{columns},{depth}{' epilogue' if epilogue else ''} {dict(tile)}"
-    return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a, "b": b}, target, tile,
-                layouts, tol=1e-5)
-
-
-def _columns_first(row, target, rng, size, tile):
-    """Results that lie across the lanes: y[b, j, h, i] of rows (h, i) that lie side by side."""
-    *many, rows, columns, depth = size
-    m = Maker()
-    b, h = ax("b", many[0] if "b" in tile else 1), ax("h", many[0] if "h" in tile else 1)
-    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
-    m.input("x", b.extent, h.extent, rows, depth)
-    m.const("w", rng.standard_normal((depth, columns)).astype(np.float32))
-    m.input("bias", columns)
-    axes = (b, j, h, i)
-    m.step("y", axes, m.ref("x", b, h, i, k) * m.ref("w", k, j), (k,), "sum")
-    m.step("z", axes, relu(m.ref("y", *axes) + m.ref("bias", j)))
-    layout = panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
-    return pair(f"columns first {size} {tile}", m.done("z"), "y", row,
-                {"lanes": "j", "k": "k", "a": "rows", "b": "panel"}, target, tile, {"w": layout},
-                tol=1e-5)
-
-
-def _convolution(row, target, rng, mode, stride, pad, dilation):
-    """Channels last: rows are read in place under a guard; or channels first, packed."""
-    ic, oc = 5, row.tile["nr"] + 3
-    m = Maker()
-    text = f"conv {mode} stride {stride} pad {pad} dilation {dilation}"
-    if mode == "packed":
-        m.input("x", 2, ic, 7, 6)
-        w = rng.standard_normal((oc, ic, 3, 2)).astype(np.float32)
-        conv2d(m, "y", "x", m.const("w", w), stride, pad, dilation)
-        p = m.done("y")
-        f = factors_for(group_stages(p, one_group(p, ("y",), {}, {}).groups[0])[0], "oc")
-        index = p.steps[0].loads[1].index if p.steps[0].loads[1].buffer == "w" else \
-            p.steps[0].loads[0].index
-        lane, k = index[0], f.k[0]
-        layout = panel_layout(index, lane, f.k, k, row.tile["nr"], w.shape)
-        return pair(text, p, "y", row, {"lanes": "oc", "k": k.name, "a": "packed", "b": "panel"},
-                    target, {"n": 1, "oh": 2}, {"w": layout.to_json()}, tol=1e-5)
-    m.input("x", 2, 7, 6, ic)
-    w = rng.standard_normal((3, 2, ic, oc)).astype(np.float32)
-    m.const("w", w)
-    n, o, i, j, k = ax("n", 2), ax("oc", oc), ax("ic", ic), ax("kh", 3), ax("kw", 2)
-    oh = ax("oh", (7 + 2 * pad - 2 * dilation - 1) // stride + 1)
-    ow = ax("ow", (6 + 2 * pad - dilation - 1) // stride + 1)
-    y, x = oh * stride + j * dilation - pad, ow * stride + k * dilation - pad
-    inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
-                     compare("lt", x, 6)])
-    value = m.ref("x", n, y, x, i)
-    value = Where(inside, value, Const(0, "f32")) if pad else value
-    m.step("y", (n, oh, ow, o), value * m.ref("w", j, k, i, o), (j, k, i), "sum")
-    p = m.done("y")
-    layout = panel_layout((j, k, i, o), o, (j, k, i), i, row.tile["nr"], w.shape)
-    return pair(text, p, "y", row, {"lanes": "oc", "k": "ic", "a": "rows", "b": "panel"}, target,
-                {"n": 1}, {"w": layout.to_json()}, tol=1e-5)
 
 
 # ---------------------------------------------------------------- maps
@@ -419,7 +310,7 @@ def _pool(row, target, fold, lanes, geometry):
 
 
 def _grouped(row, target, stride, width):
-    """A convolution of groups of two channels: a contraction with too few lanes for its own rows."""
+    """Groups of two channels: a contraction with too few lanes for its own rows."""
     m = Maker()
     m.input("x", 3, 2, 6, width)
     m.input("w", 3, 2, 2, 3, 3)
@@ -542,7 +433,7 @@ def _both(one, two):
 
 CASES = {"contraction": contraction_cases, "dot": dot_cases,
          "map": _both(map_cases, narrow_map_cases), "move": move_cases,
-         "reduction": reduction_cases, "window": _both(window_cases, narrow_window_cases), "transform": transform_cases,
-         "loops": loops_cases}
+         "reduction": reduction_cases, "transform": transform_cases, "loops": loops_cases,
+         "window": _both(window_cases, narrow_window_cases)}
 
 __all__ = ["CASES", "MAPS", "Pair", "pair", "one_group"]

@@ -67,7 +67,8 @@ def test_split_fuse_and_reorder():
 
 
 def test_stem_convolution():
-    """230 x 230, 7 x 7, stride 2: 28 x 7 x 4 blocks of 4 x 16 x 16; unfolded it takes 1.78 times."""
+    """230 x 230, 7 x 7, stride 2: 28 x 7 x 4 blocks of 4 x 16 x 16; the unfolded input takes 1.78
+    times its size."""
     assert (230 - 7) // 2 + 1 == 112
     out = Layout((Split(1, (-1, 16)), Split(3, (-1, 4)), Split(5, (-1, 16)),
                   Reorder((0, 3, 5, 1, 4, 6, 2))))

@@ -135,7 +135,8 @@ def test_blocked_convolution_has_the_indices_one_would_write():
 
 
 @pytest.mark.parametrize("step,kernel,dilation,pad", [
-    (1, 3, 1, 0), (1, 3, 1, 1), (2, 3, 1, 1), (2, 7, 1, 3), (1, 3, 2, 2), (3, 2, 1, 0), (2, 1, 1, 0)])
+    (1, 3, 1, 0), (1, 3, 1, 1), (2, 3, 1, 1), (2, 7, 1, 3), (1, 3, 2, 2), (3, 2, 1, 0),
+    (2, 1, 1, 0)])
 def test_overlapped_tiles_compute_the_same(step, kernel, dilation, pad):
     """The C2D template: outputs N H/h W/w O/o h w o, inputs unfolded so that tiles meet 1:1."""
     size = 26

@@ -88,8 +88,8 @@ EDITS = {
                  "axes: i"),
     "row of another target": (edited("a", ukernel={"a": "contraction_f32_6x64__avx512"}),
                               "contraction_f32_6x64__avx512' of a: target x86-64-v3 has"),
-    "row of another category": (edited("a", ukernel={"a": "window_f32__avx2"}),
-                                "ukernel 'window_f32__avx2'; legal here: contraction_f32"),
+    "row of another category": (edited("a", ukernel={"a": "reduction_f32__avx2"}),
+                                "ukernel 'reduction_f32__avx2'; legal here: contraction_f32"),
     "row of no stage": (edited("a", ukernel={"b": "loops"}), "ukernel names 'b', which is no "
                         "stage; stages: a"),
     "loops of no stage": (edited("a", loops={"b": {}}), "loops names 'b', which is no stage"),

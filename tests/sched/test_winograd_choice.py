@@ -12,6 +12,9 @@ from aotc.sched.winograd_choice import (
     ERROR_SHARE,
     GROWTH,
     GROWTH_BYTES,
+    Candidate,
+    _contraction_cost,
+    _within,
     choose_winograd,
     exact_enough,
 )
@@ -97,3 +100,24 @@ def test_decisions_are_in_the_schedule_and_equal_each_time():
         a, b = (decide(program, TARGET, winograd=choice) for _ in range(2))
         assert a.to_json() == b.to_json()
         assert bool([r for r in a.rewrites if r[0] == "winograd"]) == (choice != "off")
+
+
+def test_small_forms_everywhere_come_before_a_large_one():
+    """Two layers, room for the smaller form of both or the larger one of the first."""
+    def layer(name, savings):
+        return [Candidate(name, {"oh": m}, 10.0 - s, 100 * m, 10.0, 100) for m, s in savings]
+
+    first, second = layer("a", [(2, 5.0), (4, 6.0)]), layer("b", [(2, 4.0), (4, 5.5)])
+    assert _within([first, second], 200) == {"a": {"oh": 2}, "b": {"oh": 2}}
+    assert _within([first, second], 199) == {"a": {"oh": 2}}
+    assert _within([first, second], 99) == {}
+    assert _within([first, second], 400) == {"a": {"oh": 2}, "b": {"oh": 4}}
+    assert _within([first, second], 600) == {"a": {"oh": 4}, "b": {"oh": 4}}
+    # a form may be skipped where the next one saves more for each byte
+    assert _within([layer("a", [(2, 1.0), (4, 9.0)])], 300) == {"a": {"oh": 4}}
+    assert _within([[], second], 100) == {"b": {"oh": 2}}
+
+
+def test_panels_that_stream_past_every_tile_cost_time():
+    inside, outside = (_contraction_cost(TARGET, 1, 60, depth, 64) for depth in (4096, 4097))
+    assert inside < outside * 4096 / 4097 * 0.9

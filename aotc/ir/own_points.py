@@ -1,0 +1,77 @@
+"""Rounding a view to 8 bits, and the largest and smallest of all elements of a view, run over the
+points of the tensor behind it, Program -> Program.
+
+A view is a tensor under a bijection of its indices (a transpose, a reshape).  Rounded where it
+lies, the tensor itself is stored in 8 bits and the view becomes a move, which costs nothing; a
+fold over everything does not care for the order.  Unit strides are kept either way.
+"""
+
+from dataclasses import replace
+
+from aotc.ir.expr import Axis, Const, Load, axes_of, loads, substitute
+from aotc.ir.program import Buffer, Compute, update
+from aotc.ir.remap import invert_map
+from aotc.ir.simplify import same, simplify
+
+
+def on_own_points(program):
+    """Program in which such computes read tensors at their own indices."""
+    buffers, steps = dict(program.buffers), []
+    for s in program.steps:
+        if isinstance(s, Compute) and len(s.outs) == 1 and s.body.dtype in ("u8", "i8") and (
+                s.fold == "none"):
+            steps += _rounded(program, s, buffers)
+        elif isinstance(s, Compute) and s.fold in ("max", "min") and isinstance(s.body, Load):
+            steps.append(_folded(program, s))
+        else:
+            steps.append(s)
+    return update(program, steps=tuple(steps), buffers=buffers)
+
+
+def _source(program, s, axes):
+    """(load, axes of its buffer, {axis: expression over them}) of the one tensor that the body
+    reads at a true view of ``axes``; None if there is none."""
+    found = [n for n in loads(s.body) if axes_of(n)]
+    if len(found) != 1 or found[0].buffer in program.consts:
+        return None
+    index = found[0].index
+    if all(isinstance(i, (Axis, Const)) for i in index) and [
+            i for i in index if isinstance(i, Axis) and i.extent != Const(1)] == [
+            a for a in axes if a.extent != Const(1)]:
+        return None  # its own points already
+    own = tuple(Axis(f"i{k}", e) for k, e in enumerate(program.shape(found[0].buffer)))
+    h = invert_map(index, axes, own)
+    return None if h is None else (found[0], own, h)
+
+
+def _rounded(program, s, buffers):
+    found = _source(program, s, s.axes)
+    if found is None:
+        return [s]
+    load, own, h = found
+    body = simplify(substitute(s.body, {load: Load(load.buffer, own, load.dtype)}))
+    if axes_of(body) - set(own):
+        body = simplify(substitute(body, h))
+    name = f"{s.out}_own"
+    while name in buffers:
+        name += "_"
+    buffers[name] = Buffer(name, tuple(a.extent for a in own), s.body.dtype)
+    return [replace(s, outs=(name,), axes=own, body=body),
+            replace(s, body=Load(name, load.index, s.body.dtype))]
+
+
+def _folded(program, s):
+    """A fold of everything: all axes of the result have one point."""
+    if not all(same(a.extent, Const(1)) for a in s.axes):
+        return s
+    found = _source(program, s, s.raxes)
+    if found is None:
+        return s
+    load, own, _ = found
+    names = {a.name for a in s.axes}
+    axes = tuple(Axis(f"r{k}" if f"r{k}" not in names else f"r{k}_", a.extent)
+                 for k, a in enumerate(own))
+    return replace(s, raxes=axes, body=Load(load.buffer, axes, load.dtype))
+
+
+__all__ = ["on_own_points"]

@@ -1,0 +1,134 @@
+"""What the random graphs found: one small model per class."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from onnx_graphs import random_graph  # noqa: E402
+from run_bytes import edited  # noqa: E402
+
+import aotc  # noqa: E402
+
+
+def run(text, feeds, folder, constants=(), target="native"):
+    """(outputs, the reference's) of nodes written as "y z = Op(a, b, attribute=1)" lines; outputs
+    are what no node reads.  Built with the flags that a bundle's Makefile has."""
+    nodes = []
+    for line in text.strip().splitlines():
+        outs, call = line.strip().split(" = ")
+        op, rest = call[:-1].split("(")
+        parts = [p.strip() for p in rest.split(";")]
+        attributes = dict((k, eval(v)) for k, v in (p.split("=") for p in parts if "=" in p))
+        nodes.append(helper.make_node(op, [p for p in parts if "=" not in p], outs.split(),
+                                      **attributes))
+    read = {n for node in nodes for n in node.input}
+    made = [o for node in nodes for o in node.output if o not in read]
+    kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in feeds.items()}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(n, kinds[n], a.shape)
+                     for n, a in feeds.items()],
+        [helper.make_tensor_value_info(o, TensorProto.UNDEFINED, None) for o in made],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in dict(constants).items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    got = aotc.compile(model, folder, target=target, name="net").load().run(feeds)
+    with np.errstate(all="ignore"):
+        want = ReferenceEvaluator(model).run(None, feeds)
+    return [got[o] for o in made], want
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    monkeypatch.setenv("CFLAGS", "-O1 -Wall -Wextra -Werror")
+
+
+def test_integers_at_the_ends_of_their_type(tmp_path):
+    """Comparisons that C knows the answer of, and | of sums, are no warnings."""
+    u, s = np.array([0, 7, 255], np.uint8), np.array([-128, 7, 127], np.int8)
+    n = np.array([-3, 5, 1 << 40])
+    got, want = run("""
+        a = LessOrEqual(u; top)
+        b = Greater(u; top)
+        c = GreaterOrEqual(s; low)
+        d = Sub(u; u)
+        e = LessOrEqual(d; u)
+        f = BitwiseXor(s; s)
+        g = Less(s; f)
+        h = Sub(n; three)
+        i = Mul(n; three)
+        j = BitwiseOr(h; i)
+        """, {"u": u, "s": s, "n": n}, tmp_path / "b",
+        {"top": np.uint8(255), "low": np.int8(-128), "three": np.int64(3)})
+    for x, y in zip(got, want):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_defaults_of_attributes_are_f32_and_the_mean_of_nothing_is_nan(tmp_path):
+    x = np.linspace(-2, 2, 9)
+    got, want = run("""
+        a = Selu(x)
+        b = LeakyRelu(x)
+        c = ReduceMean(empty)
+        """, {"x": x, "empty": np.zeros((0, 3), "f4")}, tmp_path / "b")
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-14)
+    np.testing.assert_array_equal(got[1], want[1])
+    assert np.isnan(got[2]).all() and np.isnan(want[2]).all()
+
+
+def test_an_index_from_data_into_one_element(tmp_path):
+    """The gathered tensor and what reads it elementwise share loops; where they meet, the index
+    along the axis of one element is 0, whatever the data says."""
+    x = np.random.default_rng(0).normal(size=(16, 1)).astype("f4")
+    i = np.array([0, -1] * 8).reshape(16, 1)
+    got, want = run("""
+        a = Reshape(x; shape)
+        b = Tanh(a)
+        c = GatherElements(a; i; axis=1)
+        d = Trilu(c)
+        """, {"x": x.reshape(4, 4), "i": i}, tmp_path / "b", {"shape": np.array([16, 1])})
+    for y, z in zip(got, want):
+        np.testing.assert_allclose(y, z, atol=1e-6)
+
+
+def test_a_bijection_in_two_steps(tmp_path):
+    """A tensor, its transpose cut up, and that one's reshape are three outputs: each step is a
+    bijection, but whether all of it is one is not seen."""
+    x = np.random.default_rng(1).normal(size=(8, 8)).astype("f4")
+    got, want = run("""
+        a = QuantizeLinear(x; scale; zero)
+        b = DequantizeLinear(a; scale; zero)
+        c = Transpose(a; perm=[1,0])
+        d = Reshape(c; five)
+        e = Reshape(d; two)
+        f = Identity(d)
+        """, {"x": x}, tmp_path / "b", {"scale": np.float32(0.0625), "zero": np.uint8(9),
+                                        "five": np.array([8, 4, 1, 1, 2]), "two": np.array([64, 1])})
+    for y, z in zip(got, want):
+        np.testing.assert_array_equal(y, z)
+
+
+def test_rows_of_which_a_part_is_read_and_all_is_stored(tmp_path):
+    x = np.random.default_rng(2).normal(size=(2, 3, 7, 7)).astype("f4")
+    got, want = run("""
+        a = InstanceNormalization(x; scale; bias)
+        b = Abs(a)
+        c d = Split(b; parts; axis=2)
+        """, {"x": x}, tmp_path / "b", {"scale": np.ones(3, "f4"), "bias": np.ones(3, "f4"),
+                                        "parts": np.array([1, 6])})
+    for y, z in zip(got, want):
+        np.testing.assert_allclose(y, z, atol=1e-5)
+
+
+def test_mutations_take_text_that_is_none():
+    import random
+    data = random_graph(3).model.SerializeToString()
+    at = data.index(b"t")
+    broken = data[:at] + b"\xcd\xff" + data[at + 2:]
+    for seed in range(60):
+        assert isinstance(edited(random.Random(seed), broken), bytes)
+    assert isinstance(edited(random.Random(0), b""), bytes)

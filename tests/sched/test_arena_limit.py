@@ -1,0 +1,200 @@
+"""``--arena``: schedules that keep a limit, what they compute, and what is said where none does."""
+
+import re
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import pytest
+from small_models import conv_stack, dense, u_net
+
+from aotc import compile as aotc_compile
+from aotc.cli import main
+from aotc.errors import AotcError, ScheduleError
+from aotc.ir.evaluate import evaluate
+from aotc.ir.expr import Axis, Const, substitute
+from aotc.ir.interpret import interpret
+from aotc.ir.region import interval
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.simplify import simplify
+from aotc.pipeline import Options, run_pipeline
+from aotc.sched import check_schedule, decide, decide_within, parse_limit
+from aotc.sched.arena import ArenaLimit, arena_need
+from aotc.sched.arena_cones import Cones, scratch_bytes
+from aotc.sched.boxes import stage_boxes, tile_anchor
+from aotc.sched.connect_cost import register_groups
+from aotc.sched.lower import lower_group
+from aotc.sched.stages import group_stages
+from aotc.sched.tilegraph import merged, ordered
+from aotc.target import get_target
+
+MODELS = {"u_net": u_net(), "conv_stack": conv_stack()}
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return {name: run_pipeline(Options(m, target="x86-64-v3", stop_after="inline")).program
+            for name, m in MODELS.items()}
+
+
+def need(program, schedule, target, workers=1):
+    stored, slab = arena_need(apply_rewrites(program, schedule.rewrites), schedule, target)
+    return stored + workers * slab
+
+
+def image(program, seed=1):
+    shape = [d.value for d in program.shape("x")]
+    return {"x": np.random.default_rng(seed).standard_normal(shape).astype(np.float32)}
+
+
+# ---------------------------------------------------------------- the option
+
+def test_limits_are_read():
+    assert parse_limit(None) is None
+    assert parse_limit(4096) == parse_limit("4K") == ArenaLimit(4096)
+    assert parse_limit("1.5G:4") == ArenaLimit(3 << 29, 4)
+    assert parse_limit(ArenaLimit(7, 2)) == ArenaLimit(7, 2)
+
+
+@pytest.mark.parametrize("text", ["", "64MB", "-1", "0", "M", "64M:0", 0, True, "1e6", 2.5])
+def test_wrong_limits_say_what_to_write(text):
+    with pytest.raises(AotcError, match="write bytes as 64M"):
+        parse_limit(text)
+
+
+def test_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["compile", "m.onnx", "-o", "b", "--arena", "lots"])
+    assert exit_.value.code == 2 and "64M" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- schedules that fit
+
+@pytest.mark.parametrize("name,unfold", [("u_net", False), ("u_net", True),
+                                         ("conv_stack", True)])
+def test_schedules_keep_the_limit_and_compute_the_same(programs, name, unfold):
+    program, target = programs[name], get_target("x86-64-v3")
+    limit = need(program, decide(program, target, unfold=unfold), target) * 6 // 10
+    schedule = decide_within(program, target, ArenaLimit(limit), unfold=unfold)
+    rewritten = apply_rewrites(program, schedule.rewrites)
+    assert need(program, schedule, target) <= limit
+    assert not check_schedule(rewritten, schedule, target)
+    assert any(len(group_stages(rewritten, g)) > 2 for g in schedule.groups)
+    feeds = image(program)
+    wanted, got = evaluate(program, feeds), interpret(rewritten, schedule, feeds)
+    for b, array in wanted.items():
+        np.testing.assert_allclose(got[b], array, rtol=1e-5, atol=1e-5)
+
+
+def test_skipped_tensors_are_computed_again(programs):
+    program, target = programs["u_net"], get_target("x86-64-v3")
+    limit = need(program, decide(program, target), target) * 6 // 10
+    schedule = decide_within(program, target, ArenaLimit(limit))
+    assert any(rule == "recompute" for rule, _, _ in schedule.rewrites)
+    assert schedule == decide_within(program, target, ArenaLimit(limit))  # the same every time
+
+
+def test_slabs_of_all_workers_count(programs):
+    program, target = programs["u_net"], get_target("x86-64-v3")
+    limit = need(program, decide(program, target), target)
+    schedule = decide_within(program, target, ArenaLimit(limit, 3))
+    assert need(program, schedule, target, 3) <= limit
+
+
+def test_a_limit_that_is_kept_anyway_changes_nothing(programs):
+    program, target = programs["conv_stack"], get_target("x86-64-v3")
+    free = decide(program, target, winograd="auto", unfold=True)
+    limit = ArenaLimit(need(program, free, target))
+    assert decide_within(program, target, limit, winograd="auto", unfold=True) == free
+
+
+def test_the_smallest_limit_is_named_and_works(programs):
+    program, target = programs["conv_stack"], get_target("x86-64-v3")
+    with pytest.raises(ScheduleError, match="no schedule of .* keeps 1000 bytes") as fault:
+        decide_within(program, target, ArenaLimit(1000))
+    least = int(re.search(r"\((\d+) bytes\)", str(fault.value))[1])
+    assert need(program, decide_within(program, target, ArenaLimit(least)), target) <= least
+    with pytest.raises(ScheduleError):
+        decide_within(program, target, ArenaLimit(int(least * 0.9)))
+
+
+def test_dynamic_dimensions_count_with_their_largest_extent():
+    model = dense()
+    program = run_pipeline(Options(model, target="c", dims={"n": (1, 64)},
+                                   stop_after="inline")).program
+    target = get_target("c")
+    schedule = decide_within(program, target, ArenaLimit(1 << 16))
+    assert need(program, schedule, target) <= 1 << 16
+
+
+# ---------------------------------------------------------------- boxes and scratch
+
+def test_scratch_holds_whatever_a_stage_writes(programs):
+    """A transposed convolution writes whole pixels of its input: at an odd border of the box that
+    is asked for, more than was asked for."""
+    program = programs["u_net"]
+    groups = ordered(program, register_groups(program))
+    first = next(i for i, g in enumerate(groups) if "up0_sum" in g.computes)
+    last = next(i for i, g in enumerate(groups) if "join0_sum" in g.computes)
+    group = reduce(lambda a, b: merged(program, a, b, "L2"), groups[first:last + 1])
+    group = replace(group, tile={"oh": 8, "ow": 8}, parallel=("oh", "ow"))
+    stages = group_stages(program, group)
+    tile = tile_anchor(next(s for s in stages if group.anchor in s.computes), group)
+    boxes, places = stage_boxes(program, group, stages, tile)
+    for number in range(simplify(tile.count).value):
+        values = {Axis("tile", Const(1 << 40)): Const(number)}
+        for axis, e in tile.let:
+            values[axis] = simplify(substitute(e, values))
+
+        def at(e):
+            return simplify(substitute(e, values)).value
+        for s in stages:
+            box = {a: tuple(Const(at(x)) for x in ends) for a, ends in boxes[s.name].items()}
+            for o in s.outputs:
+                for i, (lo, size) in zip(o.index, places.get(o.buffer, ())):
+                    first, end = (simplify(x).value for x in interval(i, box))
+                    assert at(lo) <= first and end < at(lo) + size
+
+
+def test_sizes_by_the_model_are_those_of_lowering(programs):
+    program, target = programs["conv_stack"], get_target("x86-64-v3")
+    cones = Cones(program, target, ordered(program, register_groups(program)))
+    sink = len(cones.units) - 1
+    cone = cones.cone(sink, frozenset({sink}))
+    assert len(cone) == len(cones.units)
+    group = reduce(lambda a, b: merged(program, a, b, "L2"), [u.group for u in cones.units])
+    for t in cones.tilings(sink, cone)[1:4]:
+        tiled = replace(group, tile=dict(t.tile), parallel=tuple(a for a, _ in t.tile))
+        assert scratch_bytes(program, tiled) == t.slab
+    settled = decide(program, target, winograd=(), groups=(replace(tiled, name="g000"),))
+    packed = lower_group(program, settled, target, settled.groups[0], 0)
+    assert t.slab <= packed.slab_bytes <= t.slab + 4096
+
+
+# ---------------------------------------------------------------- whole bundles
+
+def test_a_bundle_under_a_limit_runs_right(tmp_path, programs):
+    program, target = programs["u_net"], get_target("c")
+    limit = need(program, decide(program, target, unfold=True), target, 2) * 8 // 10
+    bundle = aotc_compile(MODELS["u_net"], tmp_path / "b", target="c", arena=f"{limit}:2")
+    about = bundle.manifest
+    assert about["arena_bytes_max"] + 2 * about["slab_bytes_per_worker"] <= limit
+    feeds = image(program)
+    wanted = evaluate(program, feeds)
+    for threads in (1, 2):
+        got = bundle.load(threads=threads).run(feeds)
+        np.testing.assert_allclose(got["y"], wanted["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_no_file_is_written_where_nothing_fits(tmp_path):
+    with pytest.raises(ScheduleError, match="smallest limit that works"):
+        aotc_compile(MODELS["conv_stack"], tmp_path / "b", target="c", arena=512)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_schedule_of_ones_own_must_keep_it_too(tmp_path):
+    model, saved = MODELS["conv_stack"], tmp_path / "s.json"
+    aotc_compile(model, tmp_path / "a", target="c", schedule_out=saved)
+    with pytest.raises(ScheduleError, match="the limit is 2048 bytes"):
+        aotc_compile(model, tmp_path / "b", target="c", schedule=saved, arena="2K")
+    assert not (tmp_path / "b").exists()

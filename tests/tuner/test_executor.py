@@ -1,0 +1,96 @@
+"""Building and timing in processes that crash and hang."""
+
+import json
+import sys
+import time
+
+import pytest
+from tuner_models import convolutions, scheduled, untuned_candidates
+
+from aotc.tuner import executor as module
+from aotc.tuner.executor import LocalExecutor, Result, in_turns
+from aotc.tuner.measure_worker import typical
+
+WORKER = """
+import json, os, pickle, sys, time
+from pathlib import Path
+folder = Path(sys.argv[2])
+job = pickle.loads((folder / "job").read_bytes())
+points = [c.point[0] for c in job.candidates]
+if "hang" in points:
+    time.sleep(600)
+if "crash" in points:
+    os.kill(os.getpid(), 11)
+if "refused" in points:
+    raise ValueError("no such thing")
+(folder / "times").write_text(json.dumps([len(points) * 1.0] * len(points)))
+"""
+
+
+class Point:
+    """A candidate that only has a name; picklable."""
+
+    def __init__(self, name, site="s"):
+        self.point, self.site = (name, ()), site
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Workers that do what their candidates are called."""
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    real = module.subprocess.Popen
+
+    def started(command, **kwargs):
+        env = kwargs.pop("env")
+        env["PYTHONPATH"] = ":".join(sys.path) + ":" + env["PYTHONPATH"]
+        return real([sys.executable, str(script), *command[3:]], env=env, **kwargs)
+
+    monkeypatch.setattr(module.subprocess, "Popen", started)
+    return LocalExecutor("c")
+
+
+def test_one_crash_spoils_no_other_candidate(stand_in):
+    found = stand_in.build_and_measure([Point(n) for n in ("a", "crash", "b", "c")])
+    assert found[1].seconds is None and "signal 11" in found[1].error
+    assert [r.seconds is not None for r in found] == [True, False, True, True]
+
+
+def test_a_hang_ends(stand_in):
+    stand_in.timeout, start = 4.0, time.monotonic()
+    found = stand_in.build_and_measure([Point("a"), Point("hang")])
+    assert "took longer" in found[1].error
+    assert time.monotonic() - start < 120
+
+
+def test_a_refusal_says_why(stand_in):
+    found, = stand_in.build_and_measure([Point("refused")])
+    assert found.seconds is None and "ValueError: no such thing" in found.error
+    assert stand_in.build_and_measure([]) == []
+
+
+def test_what_breaks_everything_is_not_looked_for_in_each(stand_in, monkeypatch):
+    calls = []
+    monkeypatch.setattr(stand_in, "_batch", lambda some: calls.append(len(some)) or "no compiler")
+    found = stand_in.build_and_measure([Point("a") for _ in range(64)])
+    assert all(r == Result(None, "no compiler") for r in found)
+    assert len(calls) <= module.MAX_BATCHES
+
+
+def test_candidates_of_one_site_run_far_apart():
+    order = in_turns(["a", "a", "b", "a", "b", "c"])
+    assert sorted(order) == list(range(6)) and order == [0, 2, 5, 1, 4, 3]
+
+
+def test_disturbed_calls_do_not_count():
+    runs = [[1.0, 5.0]] * 20 + [[90.0, 70.0]] * 20
+    assert typical(runs).tolist() == [1.0, 5.0]
+    assert typical([[3.0]]).tolist() == [3.0]
+
+
+def test_real_candidates_are_built_and_timed():
+    work = scheduled(convolutions(size=8, channels=16), "native")
+    some = [c for _, c in untuned_candidates(work)]
+    found = LocalExecutor(work.target.name, seconds=0.02).build_and_measure(some + some[:1])
+    assert all(r.error == "" and 0 < r.seconds < 1 for r in found), json.dumps(
+        [r.error for r in found])

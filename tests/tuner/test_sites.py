@@ -1,0 +1,79 @@
+"""Sites: what can be tuned by itself, and which of them are equal."""
+
+import numpy as np
+import pytest
+from tuner_models import convolutions, scheduled, untuned_candidates
+
+from aotc.ir.evaluate import evaluate
+from aotc.ir.program import check_program
+from aotc.ir.rewrites import apply_rewrites
+from aotc.sched import check_schedule, lower
+from aotc.tuner.sites import canonical, piece, renamed, sites
+from aotc.tuner.trial import trial_feeds, trial_program
+
+
+@pytest.fixture(scope="module", params=["c", "x86-64-v4"])
+def work(request):
+    return scheduled(convolutions(), request.param)
+
+
+def test_sites_hold_every_group_once(work):
+    _, settled, found = sites(work.program, work.schedule, work.target)
+    assert settled == ()
+    names = [g.name for s in found for g in s.groups]
+    assert sorted(names) == sorted(g.name for g in work.schedule.groups)
+    for s in found:
+        assert not check_program(s.piece)
+        made = {o for step in apply_rewrites(s.piece, s.rewrites).steps for o in step.outs}
+        assert made.issuperset(c for g in s.groups for c in g.computes)
+
+
+def test_equal_layers_have_equal_keys_and_others_do_not():
+    alike = scheduled(convolutions(layers=4), "c")
+    _, _, found = sites(alike.program, alike.schedule, alike.target)
+    keys = [s.key for s in found]
+    assert len(set(keys)) < len(keys)
+    other = scheduled(convolutions(size=18), "c")
+    _, _, others = sites(other.program, other.schedule, other.target)
+    assert not {s.key for s in others} & set(keys)
+
+
+def test_keys_do_not_depend_on_names():
+    model = convolutions()
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [n if n in ("x", "y") or n.startswith("w") else f"other_{n}"
+                        for n in names]
+    keys = [[s.key for s in sites(w.program, w.schedule, w.target)[2]]
+            for w in (scheduled(convolutions()), scheduled(model))]
+    assert keys[0] == keys[1]
+
+
+def test_a_piece_computes_what_its_computes_do(work):
+    program = work.program
+    part = piece(program, {s.outs[0] for s in program.steps[:2]})
+    assert not check_program(part)
+    named = renamed(part, canonical(part, "b"))
+    rng = np.random.default_rng(0)
+    feeds = {part.buffers[b].onnx or b: rng.standard_normal(
+        [d.value for d in part.shape(b)]).astype(np.float32) for b in part.inputs}
+    a = evaluate(part, feeds)
+    b = evaluate(named, dict(zip(named.inputs, feeds.values())))
+    for x, y in zip(a.values(), b.values()):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_trial_is_a_legal_program_that_runs_every_candidate(work):
+    found = [c for _, c in untuned_candidates(work)]
+    program, schedule, owners = trial_program(found, work.target)
+    assert not check_program(program)
+    assert not check_schedule(program, schedule, work.target)
+    assert {o for o in owners if o is not None} == set(range(len(found)))
+    assert len(lower(program, schedule, work.target).kernels) == len(owners)
+    assert set(trial_feeds(program, {})) == set(program.inputs)
+
+
+def test_candidates_share_weights_of_one_layout(work):
+    site, one = next((s, c) for s, c in untuned_candidates(work) if s.piece.consts)
+    program, _, _ = trial_program([one, one], work.target)
+    assert len(program.consts) == len(trial_program([one], work.target)[0].consts)

@@ -1,0 +1,103 @@
+"""The space of a site: every point that is offered is legal and computes the same."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from tuner_models import convolutions, scheduled
+
+from aotc.ir.evaluate import evaluate
+from aotc.ir.interpret import interpret
+from aotc.ir.layout import Layout, Reorder
+from aotc.ir.schedule import Schedule
+from aotc.sched import check_schedule
+from aotc.sched.allocate import allocate
+from aotc.tuner.forms import LAYOUT, forms, layout_form, layout_name
+from aotc.tuner.sites import canonical, sites
+from aotc.tuner.space import Space, untuned_form
+
+
+def _sites(work):
+    return sites(work.program, work.schedule, work.target)[2]
+
+
+@pytest.fixture(scope="module")
+def work():
+    return scheduled(convolutions(size=7, channels=16), "x86-64-v4")
+
+
+def test_the_base_point_is_the_untuned_group(work):
+    for s in _sites(work):
+        found = Space(s, untuned_form(s), work.target).candidate({})
+        assert [g.tile for g in found.groups] == [g.tile for g in s.groups]
+        assert [g.loops for g in found.groups] == [g.loops for g in s.groups]
+        assert found.layouts == s.layouts and found.point == ("", ())
+
+
+def _points(space, rng, count):
+    for _ in range(count):
+        yield {k.name: rng.choice(k.choices) for k in space.knobs}
+
+
+def _compared(form, candidate):
+    """Outputs of a candidate's Schedule, executed literally, and of its Program."""
+    program = form.program
+    schedule = Schedule("x86-64-v4", candidate.groups, candidate.layouts)
+    schedule = replace(schedule, buffers=allocate(program, schedule))
+    rng = np.random.default_rng(1)
+    feeds = {program.buffers[b].onnx or b: rng.standard_normal(
+        [d.value for d in program.shape(b)]).astype(np.float32) for b in program.inputs}
+    return interpret(program, schedule, feeds), evaluate(program, feeds)
+
+
+def test_random_points_of_every_form_compute_the_same(work):
+    rng, seen = Random(3), 0
+    for s in _sites(work):
+        for form in (untuned_form(s), *forms(s, work.target)):
+            space = Space(s, form, work.target)
+            for values in _points(space, rng, 4):
+                found = space.candidate(values)
+                if found is None:
+                    continue
+                got, want = _compared(form, found)
+                for name in want:
+                    np.testing.assert_allclose(got[name], want[name], rtol=1e-4, atol=1e-4)
+                seen += 1
+    assert seen > 20
+
+
+def test_legal_is_what_the_checker_accepts(work):
+    s = next(s for s in _sites(work) if s.piece.consts)
+    space = Space(s, untuned_form(s), work.target)
+    for values in _points(space, Random(0), 30):
+        found = space.unchecked(values)
+        schedule = Schedule(work.target.name, found.groups, found.layouts,
+                            rewrites=space.form.rewrites)
+        faults = check_schedule(s.piece, schedule, work.target)
+        assert space.legal(found) == (not [f for f in faults if not f.startswith("buffers")])
+
+
+def test_forms_have_other_rewrites_and_keep_the_border(work):
+    s = next(s for s in _sites(work) if s.piece.consts)
+    found = forms(s, work.target)
+    assert {f.name for f in found} & {"direct", "winograd2", "winograd4", "winograd6"}
+    for f in found:
+        assert {b: x for b, x in f.layouts.items() if b in s.piece.outputs} == {
+            b: x for b, x in s.layouts.items() if b in s.piece.outputs}
+
+
+def test_the_layout_of_a_tensor_on_the_border_is_a_form(work):
+    s = next(s for s in _sites(work) if any(
+        s.piece.buffers[b].role == "temp" for b in s.piece.outputs))
+    b = next(b for b in s.piece.outputs if s.piece.buffers[b].role == "temp")
+    number = canonical(s.piece, "")[b]
+    for layout in (Layout(), Layout((Reorder((0, 2, 1, 3)),))):
+        name = layout_name(number, layout)
+        form = layout_form(s, work.target, name)
+        assert name.startswith(LAYOUT) and form.layouts.get(b, ()) == layout.to_json()
+        found = Space(s, form, work.target).candidate({})
+        got, want = _compared(form, found)
+        for out in want:
+            np.testing.assert_allclose(got[out], want[out], rtol=1e-4, atol=1e-4)
+    assert layout_form(s, work.target, f"{LAYOUT}99:[]") is None
