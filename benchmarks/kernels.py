@@ -79,8 +79,10 @@ def layer_norm(rows, columns):
 
 
 def lstm(steps, width):
-    """One layer; the recurrent product is its time."""
-    weights = {"w": _random(1, 4 * width, width), "r": _random(1, 4 * width, width)}
+    """One layer; the recurrent product is its time.  Weights are small enough that roundings do not
+    grow from step to step."""
+    scale = np.float32(0.25 / width ** 0.5)
+    weights = {n: _random(1, 4 * width, width) * scale for n in ("w", "r")}
     return [("LSTM", ["x", "w", "r"], ["y"], {"hidden_size": width})], \
         {"x": _random(steps, 1, width)}, weights, "y", 16 * steps * width * width
 

@@ -96,18 +96,19 @@ def variants(program, target):
 
 def stem():
     """(ONNX model, {input: array}, variants): the first layer of image networks, 230 x 230 with its
-    padding, in the layouts that ALT compares; the last one overlaps its input's tiles."""
+    padding, in the layouts that ALT compares; the last ones overlap their input's tiles."""
     x, w = {"x": _random(1, 3, 230, 230)}, {"w": _random(64, 3, 7, 7), "b": _random(64)}
     nodes = [("Conv", ["x", "w", "b"], ["c"], {"strides": [2, 2]}), ("Relu", ["c"], ["y"], {})]
     last = channels_last(4, 1)
     blocks = Layout((Split(1, (-1, 16)), Reorder((0, 1, 3, 4, 2))))
-    tiles = Layout((Split(1, (-1, 16)), Split(3, (-1, 4)), Split(5, (-1, 16)),
-                    Reorder((0, 3, 5, 1, 4, 6, 2))))
+    tiles = [Layout((Split(1, (-1, o)), Split(3, (-1, 4)), Split(5, (-1, 16)),
+                     Reorder((0, 3, 5, 1, 4, 6, 2)))) for o in (16, 64)]
     overlapped = Layout((unfold_for_tile(2, 4, 7, 2), unfold_for_tile(4, 16, 7, 2),
                          Reorder((0, 2, 4, 3, 5, 1))))
     return _model(nodes, x, w, "y"), x, {
         "nhwo": {"x": last, "y": last}, "nohw": {"x": Layout(), "y": Layout()},
-        "nohw16o": {"x": last, "y": blocks}, "tiled": {"x": overlapped, "y": tiles}}
+        "nohw16o": {"x": last, "y": blocks}, "tiled16o": {"x": overlapped, "y": tiles[0]},
+        "tiled64o": {"x": overlapped, "y": tiles[1]}}
 
 
 def renamed(program, prefix):

@@ -5,9 +5,10 @@
 
 Per system: the process's peak resident memory over that of an idle interpreter that holds the
 inputs; milliseconds from opening the library (peers: the model file) to the end of the first
-inference, and of the fastest later one.  For aotc also the size of the weights file and the arena, and
-the peak without both (the library, its stack and the outputs).  The bundle's C functions are
-called directly: the Python runtime takes no part.  One thread; nothing is asserted.
+inference, and of the fastest later one.  For aotc also the size of the weights file and of the
+arena, and the peak beyond both (the library, its stack and the outputs; below zero where tables
+are hardly touched).  The bundle's C functions are called directly: the Python runtime takes no
+part.  One thread; nothing is asserted.
 """
 
 import argparse

@@ -168,8 +168,8 @@ AOTC_INLINE void aotc_store_i32_n(int32_t *p, aotc_vm v, int64_t n)
 
 /* ------------------------------------------------------------------ products of u8 and s8
  *
- * aotc_dot_a: four bytes of a row, in every lane.  aotc_dot_b: four bytes of the sum for each lane's
- * column.  aotc_dot(c, a, b): c[l] + sum of the four products of lane l, exact.  Where there is no
+ * aotc_dot_a: four bytes of a row, in every lane.  aotc_dot_b: four bytes of each lane's column.
+ * aotc_dot(c, a, b): c[l] + sum of the four products of lane l, exact.  Where there is no
  * instruction for it, bytes become 16-bit halves (even and odd ones): u8 * s8 twice fits an i32,
  * while the instruction for pairs of bytes would saturate at 16 bits. */
 

@@ -51,9 +51,10 @@ static uint64_t checksum(const uint8_t *p, size_t bytes, uint64_t first)
 #if defined(__GNUC__)
         /* the reads of a plain loop leave a core waiting for most of the memory's latency */
         __builtin_prefetch(p + 8 * i + AHEAD_BYTES);
+#pragma GCC unroll 8
 #endif
-        for (size_t k = i; k < i + LINE_WORDS; k++) {
-            y = (load64(p + 8 * k) + (first + k + 1) * place) * spread;
+        for (size_t k = 0; k < LINE_WORDS; k++) {
+            y = (load64(p + 8 * (i + k)) + (first + i + 1) * place + k * place) * spread;
             sum += y ^ (y >> 32);
         }
     }
@@ -160,8 +161,8 @@ static void release(void *memory, size_t bytes)
 }
 
 /* Tables of which a run touches little are mapped in small pages: a large page (2 MiB) would become
- * resident for every element looked up.  Linux maps large pages where a file's cache holds them, also
- * against MADV_NOHUGEPAGE, but never across two areas; halves of them with different advice are. */
+ * resident for every element looked up.  Linux maps large pages where a file's cache holds them,
+ * also against MADV_NOHUGEPAGE, but never across two areas: halves with different advice are. */
 static void keep_small(const uint8_t *image)
 {
 #if defined(__linux__) && defined(MADV_RANDOM)

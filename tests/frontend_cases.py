@@ -41,12 +41,18 @@ def one_node(op, arrays, attrs=None, consts=(), outputs=1, opset=OPSET, shapes=N
     outs = [f"out{k}" for k in range(outputs)]
     node = helper.make_node(op, names, outs, name="the_node", **(attrs or {}))
     typed = {n: (a.dtype, (shapes or {}).get(n, a.shape)) for n, a in feeds.items()}
-    return model_of([node], typed, outs, held, opset), feeds
+    domains = [node.domain] if node.domain else []
+    return model_of([node], typed, outs, held, opset, domains), feeds
 
 
-def program_of(model, dims=None):
-    """The checked Program of a model."""
-    program = to_program(read_graph(load_model(model), dims=dims))
+LIBRARY = True
+
+
+def program_of(model, dims=None, library=None):
+    """The checked Program of a model; ``library``: for a target that has library kernels (default:
+    as ``LIBRARY`` says)."""
+    library = LIBRARY if library is None else library
+    program = to_program(read_graph(load_model(model), dims=dims), library)
     assert check_program(program) == []
     return program
 

@@ -194,6 +194,10 @@ def u8(*shape, seed=0):
     return np.random.default_rng(seed).integers(0, 255, shape, dtype=np.uint8)
 
 
+CONTRIB = {"domain": "com.microsoft"}
+_ONE = [np.float32(0.02), np.uint8(7), np.float32(0.05), np.uint8(60)]
+_SCALES = [np.float32(0.02), np.uint8(7), np.float32(0.03), np.uint8(9), np.float32(0.06),
+           np.uint8(60)]
 QUANTISED = {
     "quantize": ("QuantizeLinear", [rand(3, 4, scale=5), np.float32(0.05), np.uint8(120)], {}),
     "quantize_axis": ("QuantizeLinear", [rand(3, 4), np.array([0.1, 0.2, 0.3], np.float32),
@@ -211,6 +215,22 @@ QUANTISED = {
                                      np.float32(2.5), np.uint8(60), np.arange(3, dtype=np.int32)],
                      {}),
     "dynamic_quantize": ("DynamicQuantizeLinear", [rand(3, 4)], {}),
+    "qlinear_add": ("QLinearAdd", [u8(3, 4), *_SCALES[:2], u8(4, seed=1), *_SCALES[2:]], CONTRIB),
+    "qlinear_mul": ("QLinearMul", [u8(3, 4), *_SCALES[:2], u8(3, 4, seed=1), *_SCALES[2:]],
+                    CONTRIB),
+    "qlinear_average": ("QLinearGlobalAveragePool", [u8(2, 3, 5, 4), *_ONE], CONTRIB),
+    "qlinear_average_last": ("QLinearGlobalAveragePool", [u8(2, 5, 4, 3), *_ONE],
+                             dict(CONTRIB, channels_last=1)),
+    "qlinear_sigmoid": ("QLinearSigmoid", [u8(3, 4), *_ONE], CONTRIB),
+    "qlinear_leaky": ("QLinearLeakyRelu", [u8(3, 4), *_ONE], dict(CONTRIB, alpha=0.2)),
+    "qlinear_softmax": ("QLinearSoftmax", [u8(3, 4), np.float32(0.02), np.uint8(7),
+                                           np.float32(1 / 256), np.uint8(0)],
+                        dict(CONTRIB, opset=18, axis=-1)),
+    "qgemm": ("QGemm", [u8(3, 8), np.float32(0.02), np.uint8(7), u8(5, 8, seed=1),
+                        np.float32(0.03), np.uint8(9), np.arange(5, dtype=np.int32),
+                        np.float32(1.5), np.uint8(60)], dict(CONTRIB, transB=1)),
+    "qgemm_float": ("QGemm", [u8(3, 8), np.float32(0.02), np.uint8(7), u8(8, 5, seed=1),
+                              np.float32(0.03), np.uint8(9)], dict(CONTRIB, alpha=0.5)),
 }
 
 
@@ -252,8 +272,9 @@ def quantised_case(name):
     """A sum that lies on the border between two steps may be rounded either way."""
     op, arrays, attrs = QUANTISED[name]
     outputs = 3 if op == "DynamicQuantizeLinear" else 1
+    rounded = op.startswith("QLinear") or op == "QGemm" and len(arrays) > 7
     return NodeCase(name, op, arrays, attrs, tuple(range(1, len(arrays))), outputs,
-                    executors=RUNTIME, atol=1 if op.startswith("QLinear") else 1e-6)
+                    executors=RUNTIME, atol=1 if rounded else 1e-6)
 
 
 def recurrent_case(op, direction):

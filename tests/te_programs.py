@@ -131,7 +131,8 @@ def random_feeds(program, rng, syms=None, special=()):
             x = np.asarray(rng.integers(0 if DTYPES[b.dtype].kind == "u" else -9, 10, shape)
                            ).astype(dtype)
             for v in special:
-                if np.isfinite(v) and v == int(v) and np.iinfo(dtype).min <= v <= np.iinfo(dtype).max:
+                ends = np.iinfo(dtype)
+                if np.isfinite(v) and v == int(v) and ends.min <= v <= ends.max:
                     x[rng.random(shape) < 0.15] = int(v)
             feeds[name] = x
         else:

@@ -9,11 +9,13 @@ from te_programs import Maker, softmax
 from aotc.errors import ScheduleError
 from aotc.ir.expr import (Axis, Binary, Cast, Const, Sym, Unary, Where, all_of, compare, maximum,
                           minimum)
+from aotc.ir.program import Buffer, LibCall
 from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide
 from aotc.sched.stages import group_stages
 
 LIMIT = 2500  # elements of one tensor
+NARROW = ("i32", "i16", "i8", "u64", "u32", "u16", "u8")
 SAFE = ("tanh", "sin", "cos", "erf", "abs", "neg")
 
 
@@ -28,14 +30,17 @@ class Generator:
         for _ in range(self.rng.randint(1, 2)):
             self.new_input("f32")
         self.new_input(self.rng.choice(("i64", "bool", "f32")))
+        if self.rng.random() < 0.5:
+            self.new_input(self.rng.choice(NARROW + ("f64",)))
 
     def name(self, stem="t"):
         self.count += 1
         return f"{stem}{self.count}"
 
     def new_input(self, dtype):
-        rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 5))
-        dims = [self.rng.choice((1, 2, 3, 4, 5, 7)) for _ in range(rank)]
+        rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 5, 6))
+        dims = [self.rng.choice((1, 2, 3, 4, 5, 7) if rank < 6 else (1, 2, 3))
+                for _ in range(rank)]
         if dims and rank < 4:
             dims[-1] = self.rng.choice((1, 3, 8, 16, 17, 20, 33))
         if self.sym is not None and rank and self.rng.random() < 0.7:
@@ -232,6 +237,44 @@ class Generator:
         else:
             self.m.step(self.name(), axes, compare("gt", e, Const(0)))
 
+    def narrow(self):
+        """Arithmetic that wraps, in any integer type; of two tensors of one shape, or one."""
+        t = self.pick(self.rng.choice(NARROW))
+        if t is None:
+            return
+        axes, dtype = self.axes(self.shape(t)), self.m.buffers[t].dtype
+        x = self.m.ref(t, *axes)
+        ops = ("add", "sub", "mul", "min", "max", "and", "or", "xor", "div", "mod")
+        e = Binary(self.rng.choice(ops), x, Const(self.rng.choice((0, 1, 3, 7, 100)), dtype))
+        e = Binary(self.rng.choice(ops), e, x)
+        match self.rng.randrange(4):
+            case 0:
+                e = Cast(self.rng.choice(NARROW), e)
+            case 1:
+                e = Cast("f32", e) * Const(0.001, "f32")
+            case 2:
+                e = compare("lt", e, x)
+        self.m.step(self.name(), axes, e)
+
+    def double(self):
+        t = self.pick("f64")
+        if t is not None:
+            self.m.pointwise(self.name(), t, lambda e, _: self.rng.choice(
+                (Unary("tanh", e), e * Const(0.5, "f64") - Const(1, "f64"), Cast("f32", e))))
+
+    def order(self):
+        """Rows of integers sorted by a library kernel, and the elements in that order."""
+        found = [t for t, b in self.m.buffers.items() if b.dtype in NARROW + ("i64",) and b.shape]
+        if not found or not self.library:
+            return
+        t = self.rng.choice(found)
+        name, *axes = self.name(), *self.axes(self.shape(t))
+        self.m.buffers[name] = Buffer(name, self.shape(t), "i64")
+        self.m.steps.append(LibCall("topk", (("largest", self.rng.randint(0, 1)),), (t,), (name,),
+                                    (f"node_{name}",)))
+        at = Binary("checked", self.m.ref(name, *axes), axes[-1].extent)
+        self.m.step(self.name(), axes, self.m.ref(t, *axes[:-1], at))
+
     def softmax(self):
         t = self.pick(rank=1)
         if t is not None:
@@ -247,11 +290,13 @@ class Generator:
 
 STEPS = {"unary": 3, "binary": 4, "select": 2, "reduce": 3, "matmul": 3, "product": 1,
          "transpose": 2, "flatten": 1, "slice": 1, "pad": 1, "concat": 1, "window": 2,
-         "gather": 1, "integers": 1, "softmax": 1}
+         "gather": 1, "integers": 1, "softmax": 1, "narrow": 2, "double": 1, "order": 1}
 
 
-def random_program(seed):
+def random_program(seed, library=True):
+    """The Program of a seed; ``library``: with calls of library kernels."""
     g = Generator(seed)
+    g.library = library
     kinds = [k for k, n in STEPS.items() for _ in range(n)]
     while len(g.m.steps) < 3 + seed % 9:
         getattr(g, g.rng.choice(kinds))()
@@ -296,7 +341,9 @@ def _swap(program, s, old, *new):
 
 def _retile(program, s, rng):
     g = rng.choice(s.groups)
-    anchor = next(s for s in group_stages(program, g) if g.anchor in s.computes)
+    anchor = next((s for s in group_stages(program, g) if g.anchor in s.computes), None)
+    if anchor is None:
+        return None  # a library call
     tile = {a.name: rng.randint(1, a.extent.value if isinstance(a.extent, Const) else 5)
             for a in anchor.axes if rng.random() < 0.5}
     order = tuple(rng.sample(list(tile), len(tile)))

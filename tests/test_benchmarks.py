@@ -13,7 +13,7 @@ from aotc import bench, peer_ncnn
 from aotc.bench import interleave
 from aotc.errors import AotcError
 from aotc.peers import open_peer, open_reference
-from benchmarks import kernels, memory, models, zoo
+from benchmarks import connect, decisions, kernels, memory, models, quantised, zoo
 
 
 @pytest.fixture
@@ -173,3 +173,42 @@ def test_a_bundle_runs_through_its_c_functions_alone(no_zoo, tmp_path):
     (tmp_path / "b" / "mlp_weights.bin").unlink()
     with pytest.raises(AotcError, match="mlp_weights_open: status"):
         memory.open_bundle(tmp_path / "b", case.feeds)
+
+
+def test_ways_to_connect_are_compared(no_zoo, tmp_path, capsys):
+    code = connect.main(["mlp", "absent_model", "--seconds", "0.02", "--target", "c",
+                         "--how", "none,all", "--json", str(tmp_path / "c.json")])
+    data = json.loads((tmp_path / "c.json").read_text())
+    assert code == 1 and data["failed"] == ["absent_model"]
+    none, every = data["results"]["mlp"]["none"], data["results"]["mlp"]["all"]
+    assert none["speedup"] == 1 and every["speedup"] > 0
+    assert none["kernels"] > every["kernels"] and none["stored_bytes"] > every["stored_bytes"]
+    assert "all: geometric mean" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        connect.main(["mlp", "--how", "most"])
+
+
+def test_decisions_are_built_both_ways(no_zoo, tmp_path, capsys):
+    code = decisions.main(["attention", "--count", "2", "--seconds", "0.02", "--json",
+                           str(tmp_path / "d.json")])
+    rows = json.loads((tmp_path / "d.json").read_text())
+    assert code == 0 and len({r["name"] for r in rows}) == len(rows) == 2
+    assert all(min(r["predicted"] + r["measured"]) > 0 for r in rows)
+    assert "2 decisions" in capsys.readouterr().out
+
+
+def test_a_quantised_model_is_measured(no_zoo, tmp_path, capsys):
+    pytest.importorskip("onnxruntime.quantization")
+    case = models.case("mlp", tmp_path)
+    assert quantised.main([str(case.path), "--forms", "dynamic", "--seconds", "0.02",
+                           "--target", "c"]) == 0
+    text = capsys.readouterr().out
+    assert "aotc dynamic" in text and "onnxruntime f32" in text and "of the range" in text
+    with pytest.raises(SystemExit):
+        quantised.main([str(case.path), "--forms", "int3"])
+
+
+def test_differences_in_quanta():
+    want = np.array([0.5, 1.0, 3.0, 3.0], np.float32)
+    assert quantised.difference(want + np.float32(0.5), want) == (0.2, 1.0)
+    assert quantised.difference(want, want + np.array([0, 0.1, 0.03, 0], np.float32))[1] is None

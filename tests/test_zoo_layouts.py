@@ -10,8 +10,9 @@ from aotc.sched.layouts import layout_report
 from aotc.target import TARGETS
 
 SMALL = ("bert_tiny", "mobilenet_v2")
-OTHERS = ("bert_small", "bert_base", "bert_small_dyn", "gpt2", "gpt2_dyn", "vit_base_16", "resnet18",
-          "resnet50", "resnet3d18", "squeezenet1_1", "vgg16", "unet", "densenet121", "swin_tiny")
+OTHERS = ("bert_small", "bert_base", "bert_small_dyn", "gpt2", "gpt2_dyn", "vit_base_16",
+          "resnet18", "resnet50", "resnet3d18", "squeezenet1_1", "vgg16", "unet", "densenet121",
+          "swin_tiny")
 
 
 def report(path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
-from aotc.emit.tiles import in_registers, plain_rows, row_pointers, row_value, tile_lines
+from aotc.emit.tiles import plain_rows, row_pointers, row_value, tile_lines, written_out
 from aotc.emit.turns import turn_lines
 from aotc.emit.values import Scalars
 from aotc.emit.vectors import Vectors
@@ -47,7 +47,7 @@ def contract_lines(c, env, names):
     head, row_step = row_counters(c)
     c, start = _started(c, env)
     c, turn, flush = turn_lines(c, env)
-    tile = in_registers(c, env["dialect"])
+    tile = written_out(c, env["dialect"])
     call = (_tile if tile else _tile_call)(c, env, names, nr, start)
     prepare = (row_table if c.a.mode == "rows" else _row_pack)(c, env, names, row_step)
     if tile and plain_rows(c):
@@ -59,6 +59,10 @@ def contract_lines(c, env, names):
         body = head + rows + indent([n_loop] + indent(panel + call) + ["}"]) + ["}"]
     else:
         body = [n_loop] + indent(panel + head + turn + rows + indent(call + flush) + ["}"]) + ["}"]
+    if c.slices:
+        size = c_index(c.k.axis.extent, 11)
+        body = [f"for (int64_t k_lo = 0; k_lo < {size}; k_lo += {c.slice}) {{"] + indent(body) + [
+            "}"]
     first = [f"const int64_t rows = {c_index(row_count(c), 0)};"]
     return loops(c.outer, first + body)
 
@@ -154,7 +158,8 @@ def _lane_operand(c, env, names, nr):
         # n0, not the lane variable: the epilogue's loops declare that one
         at = block.text(simplify(substitute(offset, {lane: Axis("n0", lane.extent)})), 13)
         lines = block.lines + [
-            f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at};"]
+            f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at}"
+            + (f" + k_lo * {nr}" if c.slices else "") + ";"]
         if _prefetched(c, env):
             size = Const(nr)
             for r in c.taps + (c.k,):
@@ -228,7 +233,8 @@ def _tile(c, env, names, nr, start):
     pointers, rows = row_pointers(c, env, names)
     sums = ukernel_name(c, env["dialect"])[1] | {
         "rows": rows, "taps": "" if taps == Const(1) else c_index(taps, 11),
-        "kc": c_index(kc, 11), "ak": c_index(c.a.stride, 13), "ldb": c_index(ldb, 0),
+        "kc": f"aotc_min({c.slice}, {c_index(kc, 12)} - k_lo)" if c.slices else c_index(kc, 11),
+        "ak": c_index(c.a.stride, 13), "ldb": c_index(ldb, 0),
         "tap_b": c_index(tap_b, 13), "n": f"{c_index(c.n.hi, 12)} - n0",
         "next": _next(c, env, taps, kc, start)}
     return pointers + tile_lines(c, env, names, sums, epilogue_lines(c, env, names, nr),
@@ -289,7 +295,7 @@ def _next(c, env, taps, kc, start):
         return start
     if not _prefetched(c, env):
         return "b_col"
-    depth = simplify(taps * kc)
+    depth = Const(c.slice) if c.slices else simplify(taps * kc)
     step = c_index(simplify(depth * c.lanes), 13)
     return f"b_next + aotc_min(m0 / {c.mr}, {c.nv - 1}) * {step}"
 
@@ -316,7 +322,7 @@ def epilogue_lines(c, env, names, nr):
         known, lines = _same_in_all_rows(c, say, env, names)
         return lines + every_row(body(say, "", known))
 
-    computed = in_registers(c, say) and plain_rows(c)
+    computed = written_out(c, say) and plain_rows(c)
     rows = [f"const int64_t {r.axis.name} = "
             + (row_value(c, r, "i") if computed else f"{r.axis.name}_at[i]") + ";" for r in c.m]
     rows += [f"(void){r.axis.name};" for r in c.m]

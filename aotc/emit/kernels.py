@@ -8,7 +8,7 @@ from aotc.emit.library import call_lines, library_files, library_header
 from aotc.emit.locals import with_safe_names
 from aotc.emit.names import c_comment, prefix
 from aotc.emit.nests import indent, nest_lines
-from aotc.emit.tiles import in_registers
+from aotc.emit.tiles import written_out
 from aotc.emit.unrolled import unrolled_lines
 from aotc.emit.values import Names
 from aotc.ir.dtypes import DTYPES
@@ -121,7 +121,7 @@ def _ukernels(plan, dialect):
     found = {}
     for k in plan.kernels:
         for s in k.stages:
-            if isinstance(s, Contract) and not in_registers(s, dialect):
+            if isinstance(s, Contract) and not written_out(s, dialect):
                 name, params = ukernel_name(s, dialect)
                 found[name] = (s.template, params, is_dots(s))
     return dict(sorted(found.items()))

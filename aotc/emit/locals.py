@@ -10,7 +10,8 @@ from aotc.ir.program import Fold
 
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
-    f frame begin end worker tile i l vl rows live acc acc_tile a_row b_col b_next n0 m0 turn0 x NAN
+    f frame begin end worker tile i l vl rows live acc acc_tile a_row b_col b_next n0 m0 turn0
+    sums_at k_lo x NAN
     INFINITY isinf isnan exp expf log logf erf erff tanh tanhf sin sinf cos cosf tan tanf asin
     asinf acos acosf atan atanf sinh sinhf cosh coshf asinh asinhf acosh acoshf atanh atanhf sqrt
     sqrtf

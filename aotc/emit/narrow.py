@@ -30,7 +30,8 @@ def integers(block, e):
         block.lines += inner.lines
         return f"aotc_isplat({text})"
     if isinstance(e, Cast) and e.x.dtype == "f32":
-        return f"aotc_as_{e.dtype}({block.text(e.x)})"
+        name = "aotc_to_i32" if e.dtype == "i32" else f"aotc_as_{e.dtype}"
+        return f"{name}({block.text(e.x)})"
     if isinstance(e, Cast):
         return integers(block, e.x)
     if isinstance(e, Binary):

@@ -5,7 +5,7 @@ Full tiles store straight from registers.  Tiles at the edges (rows or columns t
 through memory and the loops of every other epilogue.
 """
 
-from aotc.emit.cexpr import c_index
+from aotc.emit.cexpr import ATOM, c_index
 from aotc.emit.dialect import environment
 from aotc.emit.nests import indent, store_lines
 from aotc.emit.values import Scalars
@@ -28,6 +28,11 @@ from aotc.ir.simplify import same, simplify
 
 MOST_NODES = 24  # of an epilogue that is written out for every accumulator
 _LIGHT = ("add", "sub", "mul", "min", "max")
+
+
+def written_out(c, say):
+    """True if the sums of the Contract's tiles are written where they are used."""
+    return bool(c.slices) or in_registers(c, say)
 
 
 def in_registers(c, say):
@@ -67,7 +72,9 @@ def row_pointers(c, env, names):
     if not plain_rows(c):
         many = c.a.mode == "rows" and not _one_tap(c)
         kept = [f"(void){r.axis.name}_at;" for r in c.m]  # not every epilogue looks at them
-        return kept, [f"a_row[{f'tap0 * {c.mr} + ' if many else ''}{i}]" for i in range(c.mr)]
+        slice_at = f" + k_lo * {c_index(c.a.stride, 13)}" if c.slices else ""
+        return kept, [f"a_row[{f'tap0 * {c.mr} + ' if many else ''}{i}]{slice_at}"
+                      for i in range(c.mr)]
     r, texts = c.m[0], []
     block = Scalars(env, names)
     for i in range(c.mr):
@@ -75,6 +82,8 @@ def row_pointers(c, env, names):
         if i and not _whole_rows(c):
             at = minimum(at, Var("rows", "i64") - 1)
         at = simplify(substitute(c.a.offset, {r.axis: r.lo + at, **{t.axis: t.lo for t in c.taps}}))
+        if c.slices:
+            at = simplify(at + Var("k_lo", "i64") * c.a.stride)
         texts.append(f"{env['buffer'](c.a.buffer)} + {block.text(at, 13)}")
     return block.lines, texts
 
@@ -108,18 +117,51 @@ def tile_lines(c, env, names, sums, fallback, known):
     of an epilogue that reads ``acc_tile``; known(block lane): what all rows share."""
     text = environment(env["dialect"].folder).get_template("contraction_tile.j2").render(sums)
     lines = text.rstrip("\n").split("\n")
+    lines, ends = _sliced(c, env, lines)
+    return lines + _ended(c, env, _stored(c, env, names, fallback, known), ends)
+
+
+def _sliced(c, env, lines):
+    """(lines of the sums, lines that keep them for the next slice): sums of a slice start from
+    those of the slices before."""
+    if not c.slices:
+        return lines, []
+    size, nr = c.mr * c.nv * c.lanes, c.nv * c.lanes
+    panel = simplify(Var("n0", "i64") - c.n.lo)
+    at = (f"float *const sums_at = {env['buffer'](c.slices)} + ({c_index(panel, ATOM)} / {nr}"
+          f" * ((rows + {c.mr - 1}) / {c.mr}) + m0 / {c.mr}) * {size};")
+    names = [(f"sum{i}_{j}", (i * c.nv + j) * c.lanes) for i in range(c.mr) for j in range(c.nv)]
+    first = [f"{n} = aotc_load(sums_at + {o});" for n, o in names]
+    keep = [f"aotc_store(sums_at + {o}, {n});" for n, o in names]
+    split = len(names)  # declarations come first
+    return ([at] + lines[:split] + ["if (k_lo > 0) {"] + indent(first) + ["}"] + lines[split:],
+            keep)
+
+
+def _ended(c, env, stores, keep):
+    if not keep:
+        return stores
+    more = f"k_lo + {c.slice} < {c_index(c.k.axis.extent, 11)}"
+    return [f"if ({more}) {{"] + indent(keep) + ["} else {"] + indent(stores) + ["}"]
+
+
+def _stored(c, env, names, fallback, known):
+    """The epilogue of one tile: from registers where that is possible."""
     counts, whole_columns = _columns(c)
-    stores = [x for j, count in enumerate(counts) if count != "0"
+    registers = in_registers(c, env["dialect"])
+    stores = [x for j, count in enumerate(counts) if count != "0" and registers
               for x in _vector_stores(c, env, names, j, count, known)]
     nr = c.nv * c.lanes
     conditions = ([] if _whole_rows(c) else [f"m0 + {c.mr} <= rows"]) + (
         [] if whole_columns else [f"n0 + {nr} <= {c_index(c.n.hi, 11)}"])
-    if not conditions:
-        return lines + stores
+    if registers and not conditions:
+        return stores
     spill = environment(env["dialect"].folder).get_template("contraction_sums.j2").module.spill(
         c.mr, c.nv, c.lanes, "acc_tile").rstrip("\n").split("\n")
     spill = [f"float acc_tile[{c.mr * nr}] __attribute__((aligned(64)));"] + spill
-    return lines + [f"if ({' && '.join(conditions)}) {{"] + indent(stores) + ["} else {"] + indent(
+    if not registers:
+        return spill + fallback
+    return [f"if ({' && '.join(conditions)}) {{"] + indent(stores) + ["} else {"] + indent(
         spill + fallback) + ["}"]
 
 

@@ -73,8 +73,8 @@ def image(plans, model_hash):
 
 
 def untouched(plans):
-    """[(begin, end)]: bytes of the image that hold tables of which a run of any plan touches little;
-    tables that lie side by side are one range."""
+    """[(begin, end)]: bytes of the image that hold tables of which a run of any plan touches
+    little; tables that lie side by side are one range."""
     alike = set.intersection(*({(p.offset, p.sparse) for p in plan.places
                                 if p.storage == "weights"} for plan in plans))
     ranges = []

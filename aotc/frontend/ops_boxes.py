@@ -51,6 +51,14 @@ def non_max_suppression(node, b):
     """The boxes that are declared to be selected; another number of them is a fault.  Without
     library kernels: in as many rounds."""
     boxes, scores = b.arg(0), b.arg(1)
+    b.need(boxes, "f")
+    b.same_dtype(boxes, scores)
+    if boxes.rank != 3 or scores.rank != 3:
+        raise b.bad("boxes must be [batch, box, 4] and scores [batch, class, box]")
+    for mine, other, why in ((boxes.shape[0], scores.shape[0], "as many batches of scores as of "
+                              "boxes"), (boxes.shape[1], scores.shape[2], "a score for every box"),
+                             (boxes.shape[2], 4, "four numbers a box")):
+        b.require("eq", mine, other, why)
     if b.library:
         return calls.suppressed(b, boxes, scores, *(b.arg(k) for k in (2, 3, 4)),
                                 b.declared(rank=2)[0])

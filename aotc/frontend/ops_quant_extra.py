@@ -1,12 +1,21 @@
 """Quantised operators of the domain com.microsoft: what ONNX Runtime's quantiser writes besides
 the standard ones (its contrib operator documentation defines them)."""
 
+from aotc.frontend.ops_nn import leaky_relu, sigmoid
+from aotc.frontend.ops_norm import softmax_over
 from aotc.frontend.ops_quant import centred, per_axis, requantised, saturated
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
 from aotc.ir.expr import Axis, Const
 
 DOMAIN = "com.microsoft"
+
+
+def _need_scales(b, *scales):
+    """UnsupportedError unless scales are f32."""
+    for v in scales:
+        if v is not None and v.dtype != "f32":
+            raise b.unsupported(f"a scale of {v.dtype}", "use f32 scales")
 
 
 def _real(b, v, scale, zero):
@@ -23,6 +32,7 @@ def _real(b, v, scale, zero):
 def _elementwise(b, fn):
     """``fn`` of two broadcast quantised operands, quantised."""
     x, xs, xz, y, ys, yz, s, z = [b.arg(k) for k in range(8)]
+    _need_scales(b, xs, ys, s)
     to = x.dtype
     if to not in ("u8", "i8") or y.dtype != to:
         raise b.bad(f"operands {x} and {y}: both must be u8, or both i8")
@@ -50,6 +60,7 @@ def qlinear_mul(node, b):
 @op("QLinearGlobalAveragePool", domain=DOMAIN)
 def qlinear_global_average_pool(node, b):
     x, xs, xz, s, z = [b.arg(k) for k in range(5)]
+    _need_scales(b, xs, s)
     if x.rank < 3 or x.dtype not in ("u8", "i8"):
         raise b.bad(f"{x}: needs a u8 or i8 tensor with channels and at least one more dimension")
     last = bool(node.attr("channels_last", 0))
@@ -71,10 +82,45 @@ def qlinear_global_average_pool(node, b):
     return b.map(total.shape, body, [total])
 
 
+def _unary(b, fn, tag):
+    """``fn(Val) -> Val`` of a quantised tensor, quantised."""
+    x, xs, xz, s, z = [b.arg(k) for k in range(5)]
+    _need_scales(b, xs, s)
+    if x.dtype not in ("u8", "i8"):
+        raise b.bad(f"{x}: needs a u8 or i8 tensor")
+    read = _real(b, x, xs, xz)
+    done = fn(b.map(x.shape, read, [v for v in (x, xs, xz) if v is not None], tag="real"))
+    scale, zero, first = per_axis(b, s, 0, 1), per_axis(b, z, 0, 1), (Const(0),)
+    return b.map(x.shape, lambda i: saturated(b.at(done, i) / scale(first), zero and zero(first),
+                                              x.dtype), [done], tag=tag)
+
+
+@op("QLinearSigmoid", domain=DOMAIN)
+def qlinear_sigmoid(node, b):
+    return _unary(b, lambda v: b.elementwise(sigmoid, v, tag="sigmoid"), "")
+
+
+@op("QLinearLeakyRelu", domain=DOMAIN)
+def qlinear_leaky_relu(node, b):
+    alpha = node.attr("alpha", 0.01)
+    return _unary(b, lambda v: b.elementwise(lambda e: leaky_relu(e, alpha), v, tag="leaky"), "")
+
+
+@op("QLinearSoftmax", domain=DOMAIN)
+def qlinear_softmax(node, b):
+    """Attribute ``opset``: before 13 the dimensions from ``axis`` on count as one."""
+    rank = b.arg(0).rank
+    flattened = node.attr("opset", 13) < 13
+    axis = b.axis(node.attr("axis", 1 if flattened else -1), rank)
+    axes = tuple(range(axis, rank)) if flattened else (axis,)
+    return _unary(b, lambda v: softmax_over(b, v, axes), "")
+
+
 @op("QGemm", domain=DOMAIN)
 def qgemm(node, b):
     x, xs, xz, w, ws, wz = [b.arg(k) for k in range(6)]
     bias, s, z = b.arg(6), b.arg(7), b.arg(8)
+    _need_scales(b, xs, ws, s)
     if x.rank != 2 or w.rank != 2:
         raise b.bad("QGemm needs matrices")
     ta, tb = bool(node.attr("transA", 0)), bool(node.attr("transB", 0))

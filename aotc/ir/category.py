@@ -2,8 +2,8 @@
 
 map: no fold.  move: a map that only loads.  contraction: sum of a product of two f32 factors with
 an axis that only one of them has.  dot: the same of u8 and i8, converted to i32.  window: a fold
-whose loads mix output and reduction axes in one index.  reduction: every other fold.  ``loops`` is not a category of programs but the row that
-runs anything.
+whose loads mix output and reduction axes in one index.  reduction: every other fold.  ``loops`` is
+not a category of programs but the row that runs anything.
 """
 
 from dataclasses import dataclass

@@ -86,7 +86,11 @@ def _node(cls):
         return (type(self) is type(other) and hash(self) == hash(other)
                 and key(self) == key(other))
 
-    cls.__hash__, cls.__eq__ = hashed, equal
+    def state(self):
+        # hashes of texts differ from process to process: a pickle must not carry them
+        return {k: v for k, v in self.__dict__.items() if k != "_hash"}
+
+    cls.__hash__, cls.__eq__, cls.__getstate__ = hashed, equal, state
     return cls
 
 

@@ -128,9 +128,11 @@ class _Builder:
         self.nodes[name] = Node(name, frame, compute, tuple(index), reads)
 
     def follow(self, c):
-        """(frame, body, index) of a map that reads a root of the group one to one."""
+        """(frame, body, index) of a map that reads a root of the group one to one: a reduction that
+        it finishes in registers, if there is one."""
         body = simplify(self.expand(c.body))
-        for b in self.reads(body) if c.fold == "none" else ():
+        read = sorted(self.reads(body), key=lambda b: self.group.connect.get(b) != "register")
+        for b in read if c.fold == "none" else ():
             root = self.nodes.get(self.inside[b].out)
             if root is None or root.frame != root.name:
                 continue

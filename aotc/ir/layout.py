@@ -304,7 +304,7 @@ class Layout:
 
     primitives: tuple = ()
 
-    def _steps(self, shape):
+    def steps(self, shape):
         """Every primitive with the shape it is applied to; the last entry is (None, result)."""
         shape, out = [as_expr(d) for d in shape], []
         for p in self.primitives:
@@ -318,12 +318,12 @@ class Layout:
     def shape(self, logical_shape):
         """Physical shape (tuple of expressions) of a logical shape (ints or expressions).
         ScheduleError names the primitive that does not fit and what would."""
-        return tuple(self._steps(logical_shape)[-1][1])
+        return tuple(self.steps(logical_shape)[-1][1])
 
     def index(self, logical_index, logical_shape):
         """Physical index expressions of a logical element (its first place under Unfold)."""
         index = [as_expr(i) for i in logical_index]
-        for p, shape in self._steps(logical_shape)[:-1]:
+        for p, shape in self.steps(logical_shape)[:-1]:
             index = p.index(index, shape)
         return tuple(simplify(i) for i in index)
 
@@ -338,7 +338,7 @@ class Layout:
 
     def _inverse(self, physical_index, logical_shape):
         index, conds = [as_expr(i) for i in physical_index], []
-        for p, shape in reversed(self._steps(logical_shape)[:-1]):
+        for p, shape in reversed(self.steps(logical_shape)[:-1]):
             index = p.inverse(index, shape)
             if isinstance(p, (Pad, Unfold)):
                 at = simplify(index[p.dim])
@@ -348,14 +348,14 @@ class Layout:
 
     def apply(self, array):
         """The stored array of a logical numpy array (C-contiguous)."""
-        self._steps(array.shape)
+        self.steps(array.shape)
         for p in self.primitives:
             array = p.apply(array)
         return np.asarray(array, order="C")  # keeps rank 0
 
     def unapply(self, array, logical_shape):
         """The logical array of a stored one; inverse of ``apply``."""
-        steps = self._steps(logical_shape)
+        steps = self.steps(logical_shape)
         if array.shape != _ints(steps[-1][1]):
             raise ScheduleError(f"layout {self}: stored shape is {array.shape}, expected "
                                 f"{_ints(steps[-1][1])}")

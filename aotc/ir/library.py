@@ -14,13 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aotc.ir.expr import Const
+from aotc.ir.simplify import simplify
+
 
 @dataclass(frozen=True)
 class Library:
     """inner: dimensions of an item, per operand (inputs, then outputs).  outs: name and dtype of
     every output.  sizes: ((operand, dimension counted from the end), ...).  attrs: names, in the
     order of the C arguments.  run: function(attrs, input arrays, output shapes) -> arrays, for
-    all items at once."""
+    all items at once.  alike: pairs of (operand, dimension counted from the end) that must be the
+    same extent, because the C function is told one of them only."""
 
     name: str
     inner: tuple
@@ -28,6 +32,7 @@ class Library:
     sizes: tuple
     attrs: tuple
     run: object
+    alike: tuple = ()
 
 
 def ranks(x):
@@ -126,9 +131,11 @@ LIBRARY = {k.name: k for k in (
     Library("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (), _kept),
     Library("unique", (2, 1, 1, 1, 0, 1),
             (("place", "i64"), ("inverse", "i64"), ("counts", "i64"), ("total", "i64"),
-             ("work", "i64")), ((0, 2), (0, 1), (1, 1)), ("sorted",), _unique),
+             ("work", "i64")), ((0, 2), (0, 1), (1, 1)), ("sorted",), _unique,
+            (((0, 2), (2, 1)), ((0, 2), (5, 1)), ((1, 1), (3, 1)))),
     Library("nms", (3, 3, 0, 1, 2, 0, 1), (("picked", "i64"), ("total", "i64"), ("work", "i64")),
-            ((1, 3), (1, 2), (1, 1), (4, 2)), ("threshold", "centred"), _nms),
+            ((1, 3), (1, 2), (1, 1), (4, 2)), ("threshold", "centred"), _nms,
+            (((0, 3), (1, 3)), ((0, 2), (1, 1)), ((1, 1), (6, 1)))),
 )}
 
 
@@ -144,6 +151,12 @@ def faults(program, call):
     for name, inner in zip(names, row.inner):
         if len(program.shape(name)) < inner:
             found.append(f"{call.outs[0]}: {call.kernel} needs {name} of rank {inner} at least")
+    for (k, d), (j, e) in row.alike if not found else ():
+        here, there = (simplify(program.shape(names[a])[-b]) for a, b in ((k, d), (j, e)))
+        # symbols that a check at entry makes equal stay different names
+        if isinstance(here, Const) and isinstance(there, Const) and here != there:
+            found.append(f"{call.outs[0]}: {call.kernel} needs {names[k]} and {names[j]} to agree "
+                         f"in dimensions -{d} and -{e}")
     for name, (_, dtype) in zip(call.outs, row.outs):
         if program.dtype(name) != dtype:
             found.append(f"{name}: {call.kernel} writes {dtype}, the buffer is "

@@ -1,14 +1,14 @@
 """Which expressions of integer tensors have a form over f32-wide lanes."""
 
-from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Sym, Var
+from aotc.ir.expr import Binary, Cast, Const, Load, Sym, Var
 
 NARROW = ("u8", "i8", "i32")
 _RING = ("add", "sub", "mul")
 
 
 def is_lane_int(e):
-    """True for an i32 of loads, variables, scalars and 8-bit loads or floats rounded to 8 bits,
-    joined by sums, differences and products."""
+    """True for an i32 of loads, variables, scalars and 8-bit loads, and floats converted to
+    integers, joined by sums, differences and products."""
     if e.dtype != "i32":
         return False
     if isinstance(e, Binary):
@@ -16,7 +16,7 @@ def is_lane_int(e):
     if isinstance(e, Cast) and e.x.dtype in NARROW[:2]:
         return isinstance(e.x, Load) or isinstance(e.x, Cast) and e.x.x.dtype == "f32"
     if isinstance(e, Cast):
-        return isinstance(e.x, (Axis, Sym, Const))
+        return e.x.dtype == "f32" or isinstance(e.x, (Sym, Const))
     return isinstance(e, (Load, Var, Const))
 
 

@@ -164,7 +164,7 @@ class Contract:
     taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
     dtypes: of A, B and the sums.  turned: scratch of ``turned_rows`` rows of results, which lie
     across the lanes in memory: they are stored from there by transposed blocks ("" = stored as
-    they come).
+    they come).  slices: scratch for sums that run ``slice`` steps of k at a time ("" = whole).
     """
 
     row: str
@@ -185,10 +185,13 @@ class Contract:
     dtypes: tuple = ("f32", "f32", "f32")
     turned: str = ""
     turned_rows: int = 0
+    slices: str = ""
+    slice: int = 0
 
     def lines(self):
         out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
-            f" turned by {self.turned_rows} rows" if self.turned else "")]
+            f" turned by {self.turned_rows} rows" if self.turned else "") + (
+            f" in slices of {self.slice}" if self.slices else "")]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

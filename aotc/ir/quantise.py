@@ -21,6 +21,7 @@ from aotc.ir.expr import (Axis, Binary, Cast, Const, Expr, Load, Unary, Where, a
 from aotc.ir.program import Buffer, Compute, make_const, update
 
 _MOVES = 16  # reshapes and transposes between a tensor's quantised form and its product
+EXACT = (1 << 24) // (255 * 255)  # so many products of centred bytes fit an f32's digits
 _RANGE = {"i8": (-128.0, 127.0), "u8": (0.0, 255.0)}
 
 
@@ -122,16 +123,51 @@ class _Work:
         if None in factors or (factors[0].scale is None) != (factors[1].scale is None):
             return [c]
         constant = [f.load.buffer in self.program.consts for f in factors]
-        if constant[0] == constant[1]:
-            return [c]
         w, x = factors if constant[0] else factors[::-1]
+        split = self.dots(c, x, w) if constant[0] != constant[1] else None
+        return split or self.floats(c, x, w)
+
+    def dots(self, c, x, w):
+        """The computes of a product of a tensor and constant weights; None if it has no such
+        form."""
+        factors = (x, w)
         outer = {a for f in factors for e in (f.zero, f.scale) if e is not None for a in axes_of(e)}
         if x.load.dtype != "u8" or w.guard is not None or outer & set(c.raxes):
-            return [c]
+            return None
         w = self.signed(w)
         body = Binary("mul", self.padded(x), Cast("i32", w.load))
         lane = _lane(self.program, c, body, w)
-        return [c] if lane is None else self.split(c, body, x, w, lane)
+        return None if lane is None else self.split(c, body, x, w, lane)
+
+    def floats(self, c, x, w):
+        """Integer sums without such a form, short enough to be exact in f32, which has vector rows:
+        one factor converted where it is read, the other, centred, as a tensor of its own."""
+        depth = 1
+        for r in c.raxes:
+            depth *= r.extent.value if isinstance(r.extent, Const) else EXACT
+        zeros = isinstance(x.zero, Const) and isinstance(w.zero, Const)
+        if x.scale is not None or depth >= EXACT or not zeros or w.guard is not None or any(
+                abs(f.zero.value) > 255 for f in (x, w)):
+            return [c]
+        one = Const(1.0, "f32")
+        shape = self.buffers[w.load.buffer].shape
+        axes = tuple(Axis(f"d{k}", e) for k, e in enumerate(shape))
+        names = []
+        for tag, dims in (("centred", shape), ("exact", tuple(a.extent for a in c.axes))):
+            name = f"{c.out}_{tag}"
+            while name in self.buffers:
+                name += "_"
+            self.buffers[name] = Buffer(name, dims, "f32")
+            names.append(name)
+        centred = _floats(replace(w, load=replace(w.load, index=axes), scale=one)).a
+        value = _floats(replace(x, scale=one)).a
+        value = value if x.guard is None else Where(x.guard, value, Const(0.0, "f32"))
+        return [Compute((names[0],), axes, (), "none", centred, origin=c.origin),
+                Compute((names[1],), c.axes, c.raxes, "sum",
+                        Binary("mul", value, Load(names[0], w.load.index, "f32")),
+                        origin=c.origin),
+                replace(c, raxes=(), fold="none", acc="",
+                        body=Cast("i32", Load(names[1], c.axes, "f32")))]
 
     def padded(self, x):
         """The row operand as an i32: outside the guard it is the zero point."""

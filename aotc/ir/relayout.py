@@ -21,7 +21,7 @@ from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.digits import split_consts, split_reductions
 from aotc.ir.expr import (Axis, Binary, Const, Load, Where, all_of, axes_of, children, compare,
                           substitute, with_children)
-from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split, Unfold
+from aotc.ir.layout import Fuse, Pad, Reorder, Split, Unfold
 from aotc.ir.program import Compute, LibCall, make_const, update
 from aotc.ir.region import interval
 from aotc.ir.simplify import linear_in, lower, simplify, upper
@@ -201,7 +201,7 @@ def access(layout, index, shape, c, name):
         if over is not None and over <= after:
             dropped.append(compare("lt", index[d], shape[d]))
     index = list(index)
-    for p, extents in layout._steps(shape)[:-1]:
+    for p, extents in layout.steps(shape)[:-1]:
         tile = sliding(p, index, c, name) if isinstance(p, Unfold) else None
         index = p.index(index, extents) if tile is None else (
             index[:p.dim] + list(tile) + index[p.dim + 1:])
@@ -233,4 +233,4 @@ def sliding(unfold, index, c, name):
                              for f in err.faults]) from None
 
 
-__all__ = ["Access", "Layout", "access", "relayout", "sliding", "stored_axes"]
+__all__ = ["Access", "access", "relayout", "sliding", "stored_axes"]

@@ -47,18 +47,29 @@ def liveness(program, groups):
 
 
 def in_place(program, schedule, group, live, index):
-    """{output: input that dies here and is read only at the very element that is written}."""
-    pairs = {}
+    """{output: input that dies here and is read only at the very element that is written}.  A
+    stage of several may write over what no other stage reads: every stored element is computed by
+    one work item, once."""
     stages = group_stages(program, group)
-    if len(stages) != 1:
-        return pairs
-    s = stages[0]
+    readers = {}
+    for s in stages:
+        for b in dict.fromkeys(n.buffer for n in s.loads()):
+            readers[b] = readers.get(b, 0) + 1
+    dying = {b for b, n in readers.items() if n == 1 and live.get(b, (0, -1))[1] == index
+             and b not in group.outputs}
+    pairs = {}
+    for s in stages:
+        pairs |= _overwritten(program, schedule, s, dying - set(pairs.values()), live)
+    return pairs
 
+
+def _overwritten(program, schedule, s, dying, live):
+    """{output of a stage: input of it among ``dying`` that it may overwrite}."""
     def place(buffer):
         layout = layout_from_json(schedule.layouts.get(buffer))
         return lambda idx: offset_of(idx, program.shape(buffer), layout)
 
-    in_fold = {n.buffer for n in loads(s.body)} if s.fold != "none" else set()
+    pairs, in_fold = {}, {n.buffer for n in loads(s.body)} if s.fold != "none" else set()
     for i, o in enumerate(s.outputs):
         if o.buffer not in live:
             continue
@@ -66,9 +77,7 @@ def in_place(program, schedule, group, live, index):
         # outputs are stored one after the other: a later one must not read what is gone by then
         later = {n.buffer for x in s.outputs[i + 1:] for n in loads(x.value)}
         for b in dict.fromkeys(n.buffer for n in s.loads()):
-            if b in later:
-                continue
-            if b not in live or live[b][1] != index or b in in_fold or b in pairs.values():
+            if b not in dying or b in later or b in in_fold or b in pairs.values():
                 continue
             if program.dtype(b) != program.dtype(o.buffer) or not same(
                     buffer_bytes(program, schedule, b), buffer_bytes(program, schedule, o.buffer)):
@@ -156,9 +165,10 @@ def _colour(program, schedule, classes):
                 slots[i] = max(slots.get(i, 0), -(-need[b] // p.span))
         return sum(slots.values())
 
-    return min((_by_time(classes, need), _by_size(classes, need), _side_by_side(
-        sorted(classes, key=lambda b: (-need[b], classes[b], b)), classes, need, spans),
-        _side_by_side(sorted(classes, key=lambda b: (classes[b], b)), classes, need, spans)),
+    orders = (lambda b: (-need[b], classes[b], b), lambda b: (classes[b], b),
+              lambda b: (-len(spans[b]), classes[b], b))
+    return min((_by_time(classes, need), _by_size(classes, need), *(
+        _side_by_side(sorted(classes, key=order), classes, need, spans) for order in orders)),
         key=bytes_of)
 
 
@@ -176,7 +186,8 @@ def _spans(size, need):
 
 
 def _side_by_side(order, classes, need, spans):
-    """Each where the slots that are free while it lives grow least, in one of its ``spans``."""
+    """Each where the slots that are free while it lives grow least, in one of its ``spans``; if
+    they grow alike, in most parts: those can serve others one by one."""
     slots, places = [], {}  # slot: [bytes, (first, last), ...]
     for b in order:
         first, last = classes[b]
@@ -188,9 +199,10 @@ def _side_by_side(order, classes, need, spans):
                 if any(lo <= last and first <= hi for s in taken for lo, hi in s[1:]):
                     continue
                 growth = sum(max(0, part - s[0]) for s in taken) + part * (span - len(taken))
-                if best is None or (growth, span, i) < best[0]:
-                    best = (growth, span, i), part
+                if best is None or (growth, -span, i) < best[0]:
+                    best = (growth, -span, i), part
         (_, span, i), part = best
+        span = -span
         slots += [[0] for _ in range(i + span - len(slots))]
         for s in slots[i:i + span]:
             s[0] = max(s[0], part)

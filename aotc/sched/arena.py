@@ -43,15 +43,16 @@ def parse_limit(value):
 
 
 def arena_need(program, schedule, target):
-    """(bytes of stored temps, bytes of one worker's slab) of a decided Schedule for the largest
-    extents; ``program`` has its rewrites applied.  ScheduleError if a size has no bound."""
+    """(bytes of stored temps, bytes of one worker's slab for each group) of a decided Schedule for
+    the largest extents; ``program`` has its rewrites applied.  ScheduleError if a size has no
+    bound."""
     sizes = [upper(s) for s in slot_sizes(program, schedule)]
     if None in sizes:
         raise ScheduleError(["arena limit: the size of stored tensors has no bound; give every "
                              "dynamic dimension a range (--dim NAME=LO..HI)"])
-    slab = max((lower_group(program, schedule, target, g, i).slab_bytes
-                for i, g in enumerate(schedule.groups)), default=0)
-    return sum(-(-s // ALIGN) * ALIGN for s in sizes), slab
+    slabs = tuple(lower_group(program, schedule, target, g, i).slab_bytes
+                  for i, g in enumerate(schedule.groups))
+    return sum(-(-s // ALIGN) * ALIGN for s in sizes), slabs
 
 
 def check_arena(plan, limit, target):

@@ -51,9 +51,11 @@ class Unit:
 
 
 class Cones:
-    """Units of a Program on a target, and the tilings of the cones asked for so far."""
+    """Units of a Program on a target, and the tilings of the cones asked for so far.  shares:
+    {compute: part of the time it takes where it is a kernel by itself}."""
 
-    def __init__(self, program, target, groups):
+    def __init__(self, program, target, groups, shares=None):
+        self.shares = shares or {}
         self.program, self.target = program, target
         self.units = _units(program, groups)
         self.judge = Judge(program, target)
@@ -111,7 +113,9 @@ class Cones:
             slab = 0
             if not calls and group.tile:
                 slab = self._kernel(sink, cone).tiling(group.tile).slab
-            return (Tiling(tuple(group.tile.items()), slab, self.judge.verdict(group).seconds),)
+            share = prod(self.shares.get(c, 1.0) for c in group.computes)
+            return (Tiling(tuple(group.tile.items()), slab,
+                           share * self.judge.verdict(group).seconds),)
         if calls:
             return ()
         kernel = self._kernel(sink, cone)
@@ -229,15 +233,16 @@ class _Kernel:
                       slab, cost.seconds)
 
     def path(self):
-        """Tilings from the whole output down to single elements, the longest axis halved each time,
-        until nothing but the halo is left."""
+        """Tilings from the whole output down to single elements: each halves the axis that saves
+        most scratch for the time it adds, until nothing but the halo is left."""
         tile = dict(self.extents)
         out = [self.tiling(tile)]
         while max(tile.values(), default=1) > 1 and (
                 len(out) < 3 or out[-1].slab < WORTH * out[-3].slab):
-            longest = max(tile, key=tile.get)
-            tile = tile | {longest: -(-tile[longest] // 2)}
-            out.append(self.tiling(tile))
+            steps = [tile | {a: -(-n // 2)} for a, n in tile.items() if n > 1]
+            made = [(self.tiling(t), t) for t in steps]
+            best, tile = min(made, key=lambda x: x[0].slab * x[0].seconds ** 2)
+            out.append(best)
         return tuple(out)
 
     def steps(self, tile):

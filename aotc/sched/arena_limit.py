@@ -4,8 +4,8 @@
 
 What makes the peak is found by liveness; tensors are then not stored but computed inside the
 kernels that need them, tile by tile with their halo, several times if several kernels do
-(``recompute``).  State of the search: the set of units that store (``arena_cones.py``); its arena is
-known from liveness and the scratch of the tiles, its time from the cost model.  Starting from
+(``recompute``).  State of the search: the set of units that store (``arena_cones.py``); its arena
+is known from liveness and the scratch of the tiles, its time from the cost model.  Starting from
 everything stored, and from nothing stored that need not be, units are dropped or stored again
 until the arena fits, then as long as that takes predicted time off.
 """
@@ -16,11 +16,13 @@ from functools import reduce
 from aotc.errors import ScheduleError
 from aotc.ir.recompute import rewrite_readers, twin_names
 from aotc.ir.rewrites import apply_rewrites
-from aotc.ir.unfold import unfold_candidates
+from aotc.ir.schedule import Group
+from aotc.ir.winograd import stages_of
 from aotc.sched.arena import arena_need
 from aotc.sched.arena_cones import Cones, scratch_bytes
 from aotc.sched.decide import CONNECT, decide
 from aotc.sched.tilegraph import merged, ordered
+from aotc.sched.winograd_choice import form_share
 
 ATTEMPTS = 6  # finished schedules that may turn out too large or illegal before giving up
 ROUNDS = 200  # improvements of one search
@@ -146,12 +148,13 @@ def decide_within(program, target, limit, how="", winograd="off", unfold=False):
     need = _need(program, free, target, workers)
     if need <= limit.bytes:
         return free
-    rewrites = tuple(("unfold", c, {}) for c in unfold_candidates(program)) if unfold else ()
-    planner = Planner(program, target, how, rewrites, workers)
+    planner = Planner(program, target, how, free.rewrites, workers)
     schedule = planner.within(limit.bytes)
     if schedule is not None:
         return schedule
-    least = planner.smallest(limit.bytes, need)
+    least, schedule = planner.smallest(need, free)
+    if least <= limit.bytes:
+        return schedule
     raise ScheduleError([
         f"arena limit: no schedule of {program.name} keeps {limit}; the smallest limit that works "
         f"is {least // KIB}K ({least} bytes), without a limit it takes {need}"])
@@ -163,18 +166,22 @@ def _workers(target, limit):
 
 
 def _need(program, schedule, target, workers):
-    stored, slab = arena_need(apply_rewrites(program, schedule.rewrites), schedule, target)
-    return stored + workers * slab
+    stored, slabs = arena_need(apply_rewrites(program, schedule.rewrites), schedule, target)
+    return stored + workers * max(slabs, default=0)
 
 
 class Planner:
-    """Schedules of one Program under any limit.  rewrites: those every Schedule starts with."""
+    """Schedules of one Program under any limit.  rewrites: those of a Schedule without one; the
+    Winograd forms among them are for convolutions that remain kernels by themselves."""
 
     def __init__(self, program, target, how, rewrites, workers):
         self.program, self.target, self.workers = program, target, workers
-        self.rewrites = rewrites
-        rewritten = apply_rewrites(program, rewrites)
-        self.cones = Cones(rewritten, target, ordered(rewritten, CONNECT[how](rewritten, target)))
+        self.forms = tuple(r for r in rewrites if r[0] == "winograd")
+        self.rewrites = tuple(r for r in rewrites if r[0] != "winograd")
+        rewritten = apply_rewrites(program, self.rewrites)
+        shares = {r[1]: form_share(program, target, r) for r in self.forms}
+        self.cones = Cones(rewritten, target, ordered(rewritten, CONNECT[how](rewritten, target)),
+                           shares)
 
     def within(self, limit):
         """The Schedule for a limit in bytes; None if none is found."""
@@ -183,38 +190,69 @@ class Planner:
             state = Search(self.cones, room, self.workers).best()
             if state is None:
                 return None
-            schedule, refused = self._schedule(state)
-            for sink in refused:
-                self.cones.refuse(sink, state.cones[sink])
-            if refused:
-                continue
-            over = _need(self.program, schedule, self.target, self.workers) - limit
-            if over <= 0:
+            over, schedule = self._finished(state, limit)
+            if schedule is not None:
                 return schedule
             room -= over  # layouts and what stages pack are known only now
             if room <= 0:
                 return None
         return None
 
-    def smallest(self, low, high):
-        """The smallest limit in whole KiB that works, up to ``NEAR``; ``low`` does not, ``high``
-        does."""
-        low, high = low // KIB, -(-high // KIB)
+    def smallest(self, need, schedule):
+        """(smallest limit that works, in whole KiB, a Schedule that keeps it), by bisection up to
+        ``NEAR`` below ``need``, which ``schedule`` keeps.  The same for every limit asked for, so
+        that what an error names works."""
+        low, high = 0, -(-need // KIB)
         while high - low > 1 and high > low * NEAR:
             middle = max(low + 1, min(high - 1, int((max(low, 1) * high) ** 0.5)))
-            if self.within(middle * KIB) is None:
+            found = self.within(middle * KIB)
+            if found is None:
                 low = middle
             else:
-                high = middle
-        return high * KIB
+                schedule = found
+                high = -(-_need(self.program, found, self.target, self.workers) // KIB)
+                low = min(low, high - 1)
+        return high * KIB, schedule
 
-    def _schedule(self, state):
-        """(Schedule of a state, sinks whose kernel was refused)."""
+    def _finished(self, state, limit):
+        """(0, Schedule of a State), or (bytes it is over the limit, None); 0 bytes where a kernel
+        is refused, which the next search avoids."""
+        alone = {c for sink, cone in state.cones.items() if len(cone) == 1
+                 for c in self.cones.units[sink].group.computes}
+        forms = tuple(r for r in self.forms if r[1] in alone)
+        while True:
+            schedule, refused = self.schedule(state, forms)
+            if refused and not forms:
+                for sink in refused:
+                    self.cones.refuse(sink, state.cones[sink])
+                return 0, None
+            program = apply_rewrites(self.program, schedule.rewrites)
+            stored, slabs = arena_need(program, schedule, self.target)
+            over = stored + self.workers * max(slabs, default=0) - limit
+            if over <= 0 and not refused:
+                return 0, schedule
+            if not forms:
+                return over, None
+            # their tiles are of a size of their own: those that are too large go, else all
+            large = {c for g, n in zip(schedule.groups, slabs) for c in g.computes
+                     if stored + self.workers * n > limit}
+            kept = tuple(r for r in forms if r[1] not in large)
+            forms = kept if len(kept) < len(forms) else ()
+
+    def schedule(self, state, forms=()):
+        """(Schedule of a State, stored units whose kernel is refused); forms: the Winograd forms it
+        gets."""
         rewrites, groups = self._groups(state)
-        schedule = decide(self.program, self.target, winograd=rewrites, groups=groups)
+        if forms:
+            program = apply_rewrites(self.program, forms + rewrites)
+            parts = [s.out for _, c, _ in forms for s in stages_of(program, c)[:2]]
+            together = ordered(program, [*groups, *(
+                Group(f"g_{c}", (c,), (c,), c) for c in parts)])
+        schedule = decide(self.program, self.target, winograd=forms + rewrites,
+                          groups=together if forms else groups)
         legal = {g.computes for g in schedule.groups}
         return schedule, [sink for sink, g in zip(sorted(state.cones), groups)
-                          if g.computes not in legal]
+                          if len(state.cones[sink]) > 1 and g.computes not in legal]
 
     def _groups(self, state):
         """(rewrites, groups in call order): each kernel with a copy of what an earlier one already

@@ -3,6 +3,7 @@
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
 from aotc.ir.expr import Axis, Const, axes_of, substitute
+from aotc.ir.program import LibCall
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import LEVELS
 from aotc.ir.simplify import same, simplify, upper
@@ -11,6 +12,7 @@ from aotc.sched.boxes import stage_boxes, starts_at_multiple, tile_anchor
 from aotc.sched.dots import dot_faults
 from aotc.sched.loops import lane_nest, called_buffers, row_operand, stage_category
 from aotc.sched.lower_contract import factors_for, panel_base
+from aotc.sched.slices import slice_faults
 from aotc.sched.stages import group_stages
 from aotc.sched.unroll import find_transform
 
@@ -161,6 +163,8 @@ def check_group(program, schedule, target, g):
 def _call(program, g):
     """A library call: it stores all it makes, and there is nothing to choose."""
     call = program.producer[g.anchor]
+    if not isinstance(call, LibCall):
+        return [f"group {g.name}: it stores nothing; list as outputs what is read outside it"]
     faults = [f"group {g.name}: the library call {call.kernel} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
     return faults + [f"group {g.name}: {field} of a library call; remove it" for field in (
@@ -196,8 +200,8 @@ def _stage_names(g, stages):
     faults = [f"group {g.name}: {field} names {s!r}, which is no stage; stages: "
               + ", ".join(stages) for field in ("ukernel", "loops")
               for s in getattr(g, field) if s not in stages]
-    faults += [f"group {g.name}: split of {s}: reductions run whole in this version, remove it"
-               for s in g.split]
+    faults += [f"group {g.name}: split of {s!r}, which is no stage; stages: {', '.join(stages)}"
+               for s in g.split if s not in stages]
     return faults + [f"group {g.name}: reuse {how!r} of {s}; choose recompute"
                      for s, how in g.reuse.items() if how != "recompute"]
 
@@ -239,6 +243,7 @@ def _stage(program, schedule, target, g, s, box):
     choices = _CHOICES[row.category] + (("block",) if row.tile.get("block", 1) > 1 else ())
     faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
               for x in loops if x not in choices]
+    faults += slice_faults(target, g, s, factors_for(s, loops.get("lanes")), row)
     if row.category == "loops":
         return faults
     if row.category == "contraction":
@@ -345,8 +350,8 @@ def _buffers(program, schedule):
             faults.append(f"buffers: {a}: offset {pa.offset} must be a multiple of 64 in "
                           f"0..{MAX_ARENA}")
         if pa.span < 1 or pa.span > 1 and pa.offset:
-            faults.append(f"buffers: {a}: span {pa.span} with offset {pa.offset}; a span is at least "
-                          "1, and of several slots only whole ones can be taken (offset 0)")
+            faults.append(f"buffers: {a}: span {pa.span} with offset {pa.offset}; a span is at "
+                          "least 1, and of several slots only whole ones can be taken (offset 0)")
         if not 0 <= pa.slot <= most - max(1, pa.span):
             faults.append(f"buffers: {a}: slot {pa.slot}, span {pa.span}; choose from slots "
                           f"0..{most - 1}")

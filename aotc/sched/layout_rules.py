@@ -24,6 +24,7 @@ from aotc.sched.elementwise import elementwise_class, elementwise_inputs
 from aotc.sched.layout_choices import blocked, channels_last
 from aotc.sched.loops import contraction_factors
 from aotc.sched.size import estimate
+from aotc.sched.winograd import transform_lanes
 
 
 def settle_layouts(program, target, free=frozenset()):
@@ -127,6 +128,9 @@ def _in_groups(step, index):
 
 def _wish(program, target, step):
     """(kind, channel axis of the output) of a compute."""
+    transformed = transform_lanes(program).get(step.outs[0])
+    if transformed is not None:
+        return "last", transformed
     f = contraction_factors(program, step)
     if f is not None:
         lane = max(f.n, key=lambda a: (estimate(a.extent), step.axes.index(a)))

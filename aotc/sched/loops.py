@@ -179,7 +179,8 @@ def _nest_lane(c, s, f):
     lies side by side already.  None if there is none."""
     lanes = c.target.lanes
     if c.target.emitter != "c" or 2 * max(estimate(a.extent) for a in f.n) > lanes or any(
-            c.program.buffers[o.buffer].role == "temp" for o in s.outputs):
+            c.program.buffers[o.buffer].role == "temp" and o.buffer not in c.given
+            for o in s.outputs):
         return None
     for a in f.m:
         at = [c.offset(n) for n in s.loads() if a in axes_of(n)] + [

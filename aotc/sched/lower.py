@@ -11,6 +11,7 @@ from aotc.ir.program import static_shape
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
 from aotc.sched.allocate import physical_elements, slot_sizes
+from aotc.sched.bounds import name_bounds
 from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.check import check_schedule
 from aotc.sched.lower_call import lower_call
@@ -114,7 +115,7 @@ def lower_group(program, schedule, target, group, number):
     stages = group_stages(program, group)
     anchor = next(s for s in stages if group.anchor in s.computes)
     tile = tile_anchor(anchor, group)
-    boxes, local = stage_boxes(program, group, stages, tile)
+    lets, boxes, local = name_bounds(program, stages, *stage_boxes(program, group, stages, tile))
     ctx = Context(program, schedule, target, group, local, [])
     _place_scratch(ctx, stages)
     base = end = ctx.slab
@@ -138,7 +139,7 @@ def lower_group(program, schedule, target, group, number):
     writes = dict.fromkeys(o.buffer for s in stages for o in s.outputs if o.buffer not in local)
     origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
     reads, writes = tuple(b for b in reads if b not in writes), tuple(writes)
-    return Kernel(f"k{number:03d}", _title(program, group), origin, tile.count, tile.let,
+    return Kernel(f"k{number:03d}", _title(program, group), origin, tile.count, tile.let + lets,
                   tuple(ctx.scratch), tuple(lowered), reads, writes, group_flops(stages),
                   group_bytes(program, schedule, stages, reads, writes), group.threads)
 

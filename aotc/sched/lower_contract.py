@@ -1,5 +1,7 @@
 """Lowering of a contraction stage onto a register-tiled micro-kernel."""
 
+from dataclasses import replace
+
 from aotc.ir.access import linearise, stride
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Axis, Binary, Const, Where, substitute
@@ -33,10 +35,24 @@ def lower_contract(ctx, stage, row, box):
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice["a"])
     m, a, puts = collapse_rows(m, a, puts)
-    return turned(ctx, Contract(
+    return turned(ctx, _sliced(ctx, stage, k, Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts)))
+
+
+def _sliced(ctx, stage, k, contract):
+    """The Contract with scratch for the sums so far, one register tile behind the other."""
+    step = ctx.group.split.get(stage.name, {}).get(k.name, 0)
+    if not 0 < step < upper(k.extent):
+        return contract
+    nr, rows = contract.nv * contract.lanes, 1
+    for r in contract.m:
+        rows *= upper(simplify(r.hi - r.lo))
+    columns = upper(simplify(contract.n.hi - contract.n.lo))
+    tiles = -(-rows // contract.mr) * -(-columns // nr)
+    name = ctx.add_scratch("sums", "f32", tiles * contract.mr * nr)
+    return replace(contract, slices=name, slice=step)
 
 
 def collapse_rows(m, a, puts):

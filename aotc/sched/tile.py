@@ -8,9 +8,14 @@ from aotc.ir.expr import Const
 from aotc.ir.simplify import upper
 from aotc.sched.loops import PRODUCTS, contraction_factors
 from aotc.sched.size import estimate, estimate_volume
+from aotc.sched.slices import choose_slices
 from aotc.sched.stages import group_stages
 from aotc.sched.winograd import has_transform, slab_tile
 
+# The rows that one panel's columns are stored to lie on so many pages of so many bytes: the next
+# panel comes back to all of them, and a TLB holds a thousand or two.  A product with a short sum is
+# as fast as its stores, which a CPU fetches lines ahead for on a few dozen pages.
+PAGE, STORED_PAGES, STREAMED_PAGES, SHORT_SUM = 4096, 256, 32, 32
 NEAR = 64  # elements between lanes: up to here neighbouring vectors write the same lines
 
 
@@ -34,16 +39,19 @@ def _tiled(program, target, g, layouts):
     if not stages:
         return g  # a library call: its items are its own
     anchor = next(s for s in stages if g.anchor in s.computes)
+    split = {}
     if has_transform(program, g):
         tile = slab_tile(program, target, g, stages, anchor)
     elif len(stages) > 1:
         tile = _row_tile(target.machine, g, anchor)
     elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
-        tile = _contraction_tile(program, target, g, anchor)
+        tile, split = _contraction_tile(program, target, g, anchor)
     else:
         tile = _nest_tile(target, g, anchor, _stores_across(program, g, anchor, layouts))
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
-    return replace(g, tile=tile, parallel=tuple(tile))
+    if g.split or g.parallel:  # work items that are settled already keep their own
+        split = g.split
+    return replace(g, tile=tile, parallel=tuple(tile), split=split)
 
 
 def even(extent, tile):
@@ -95,8 +103,8 @@ def _nest_tile(target, g, anchor, across=False):
     axes = [a for a in anchor.axes if a.extent != Const(1)]
     order = [a for a in axes if a.name != lane] + [a for a in axes if a.name == lane]
     if across and target.lanes > 1:
-        wide = next(a for a in axes if a.name == lane)
-        if estimate(wide.extent) > target.lanes:
+        wide = next((a for a in axes if a.name == lane), None)  # none: a single lane
+        if wide is not None and estimate(wide.extent) > target.lanes:
             tile[lane], points = target.lanes, points // estimate(wide.extent) * target.lanes
             order.remove(wide)
     for a in order:
@@ -124,6 +132,10 @@ def _contraction_tile(program, target, g, s):
     outer = [a for a in s.axes if a != lane and a not in f.m]
     tile = {a.name: 1 for a in outer if a.extent != Const(1)}
     items = estimate_volume(a.extent for a in outer)
+    sliced = choose_slices(target, row, loops, f, lane)
+    if sliced is not None:
+        tile |= {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr)
+        return tile, {s.name: {loops["k"]: sliced[2]}}
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     machine = target.machine
@@ -133,6 +145,8 @@ def _contraction_tile(program, target, g, s):
         if loops["a"] == "rows" else k
     least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size
     rows = max(least, machine.level(machine.scratch).capacity // 2 // (size * unique))
+    pages = STREAMED_PAGES if k <= SHORT_SUM else STORED_PAGES
+    rows = min(rows, max(least, pages * max(1, PAGE // (4 * n))))
     panels = -(-n // nr)
     n_tiles = 1
     if -(-m // rows) < want:
@@ -143,7 +157,7 @@ def _contraction_tile(program, target, g, s):
     if n_tiles > 1:
         tile[lane.name] = _balanced(panels, -(-panels // n_tiles), target.machine.workers) * nr
     tile.update(_row_block(f.m, rows, mr))
-    return tile
+    return tile, {}
 
 
 def _balanced(panels, most, workers):

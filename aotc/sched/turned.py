@@ -15,7 +15,8 @@ LEAST_ROWS = 48  # that are stored at a time: whole cache lines, and scratch tha
 def turned(ctx, contract):
     """The Contract with scratch for its results where that pays: one output of f32, lanes that do
     not lie side by side in it, rows that do."""
-    if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.mr == 1:
+    if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.mr == 1 or (
+            contract.slices):
         return contract
     if contract.a.mode == "packed" and contract.b.mode != "packed":
         return contract  # its panels run inside the loop over rows

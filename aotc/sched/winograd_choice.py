@@ -113,6 +113,17 @@ def _candidates(program, target, conv, most, check_error, weights):
     return out
 
 
+def form_share(program, target, rewrite):
+    """Estimated time of a chosen form, ("winograd", compute, {axis: outputs per tile}), per time of
+    the direct convolution; ``program``: without it."""
+    _, compute, tile = rewrite
+    conv = find_convolution(program, program.producer[compute])
+    windows = [w for w in conv.windows.values() if w.out.name in tile]
+    weights = sum(a.nbytes for a in program.consts.values())
+    form = _form_cost(target, conv, windows, max(tile.values()), weights)[0]
+    return form / _direct_cost(program, target, conv, weights)[0]
+
+
 def exact_enough(conv, windows, m):
     """True if the form's rounding errors are within the budget, by the table of errors."""
     sizes = {w.tap.extent.value for w in windows}
@@ -172,4 +183,4 @@ def _stream(target, size, weights):
     return size / level.bandwidth
 
 
-__all__ = ["Candidate", "WINOGRAD", "choose_winograd", "exact_enough"]
+__all__ = ["Candidate", "WINOGRAD", "choose_winograd", "exact_enough", "form_share"]

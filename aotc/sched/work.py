@@ -1,5 +1,6 @@
 """How much a group computes and how many bytes it must move: what a profile divides by time."""
 
+from aotc.ir.category import is_dot
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Const, Unary, axes_of, minimum, walk
 from aotc.ir.simplify import simplify
@@ -47,5 +48,7 @@ def _volume(axes):
 
 
 def _operations(expr):
-    """Operator nodes with a floating-point result, shared ones once; index arithmetic is none."""
-    return sum(isinstance(e, (Binary, Unary)) and DTYPES[e.dtype].kind == "f" for e in walk(expr))
+    """Operator nodes with a floating-point result, shared ones once, and products of 8-bit
+    integers; index arithmetic is none."""
+    return sum(isinstance(e, (Binary, Unary)) and DTYPES[e.dtype].kind == "f" for e in walk(expr)
+               ) + (isinstance(expr, Binary) and expr.op == "mul" and is_dot(expr))

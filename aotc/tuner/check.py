@@ -16,7 +16,8 @@ from aotc.sched.lower import lower
 from aotc.tuner.executor import RUN_TIMEOUT, finish, start
 from aotc.tuner.measure_worker import typical
 
-SECONDS = 4.0  # of measuring two models in turns
+SECONDS = 6.0  # of measuring two models in turns
+PATIENCE = 60  # times the CPU time that is measured: on a busy machine it takes so long
 TOLERANCE = 1e-3  # largest difference of outputs, relative to their range
 FASTER = 0.99  # a tuned model counts if it has at most this share of the untuned one's time
 GROUP_FASTER = 0.99  # the same for the groups of one site inside the model
@@ -52,7 +53,7 @@ class Checker:
         """(seconds per kernel, seconds of a call) of the untuned model."""
         self.first = self._built(self.work.schedule)
         times = self._run([self.first], self.seconds / 2)
-        return times["kernels"][0], fast_mean(times["whole"][0])
+        return list(typical(times["kernels"][0])), fast_mean(times["whole"][0])
 
     def _built(self, schedule):
         """Folder of a bundle that counts, with its library."""
@@ -66,7 +67,10 @@ class Checker:
 
     def compare(self, schedule, chosen):
         """The Verdict on a Schedule.  chosen: {site name: Choice} of what it changes."""
-        times = self._run([self.first, self._built(schedule)], self.seconds)
+        try:
+            times = self._run([self.first, self._built(schedule)], self.seconds)
+        except AotcError:  # it does not build, crashes or hangs: not a schedule to keep
+            return Verdict((1.0, float("inf")), frozenset(chosen), True)
         before = _by_tie(self.work.schedule, {c: x.tie for x in chosen.values()
                                               for g in x.site.groups for c in g.computes},
                          times["kernels"][0])
@@ -74,10 +78,10 @@ class Checker:
                                    for g in x.candidate.groups for c in g.computes},
                         times["kernels"][1])
         slower = frozenset(n for n, x in chosen.items()
-                           if after.get(x.tie, 0.0) > GROUP_FASTER * before[x.tie])
-        pairs = [b / a for a, b in zip(*times["whole"])]
+                           if pair_ratio(before[x.tie], after[x.tie]) > GROUP_FASTER)
         whole = fast_mean(times["whole"][0])
-        return Verdict((whole, whole * statistics.median(pairs)), slower,
+        ratio = pair_ratio(*times["whole"])
+        return Verdict((whole, whole * ratio), slower,
                        not times["worst"] <= TOLERANCE)
 
     def _run(self, bundles, seconds):
@@ -85,7 +89,7 @@ class Checker:
         (folder / "job").write_bytes(pickle.dumps(
             {"bundles": [str(b) for b in bundles], "feeds": self.feeds, "seconds": seconds,
              "threads": self.threads}))
-        error = finish(start("compare", folder), folder, 10 * seconds + RUN_TIMEOUT)
+        error = finish(start("compare", folder), folder, PATIENCE * seconds + RUN_TIMEOUT)
         if error:
             raise AotcError(f"tune: the whole model could not be measured: {error}")
         return json.loads((folder / "times").read_text())
@@ -96,14 +100,20 @@ def fast_mean(seconds):
     return float(typical([[s] for s in seconds])[0])
 
 
-def _by_tie(schedule, owner, kernels):
-    """{tie: seconds} from seconds per kernel; owner: {compute: tie of its site}."""
-    out = {}
+def pair_ratio(before, after):
+    """Median ratio of calls that followed each other: what disturbs the machine meets both."""
+    return statistics.median(b / a for a, b in zip(before, after))
+
+
+def _by_tie(schedule, owner, calls):
+    """{tie: seconds per call} from seconds per call and kernel; owner: {compute: tie of its
+    site}."""
+    out, kernels = {}, list(zip(*calls))
     for g, seconds in zip(schedule.groups, kernels):
         if g.computes[0] in owner:
             tie = owner[g.computes[0]]
-            out[tie] = out.get(tie, 0.0) + seconds
+            out[tie] = [a + b for a, b in zip(out.get(tie, [0.0] * len(seconds)), seconds)]
     return out
 
 
-__all__ = ["Checker", "Verdict", "fast_mean"]
+__all__ = ["Checker", "Verdict", "fast_mean", "pair_ratio"]

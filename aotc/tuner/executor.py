@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-BUILD_TIMEOUT = 120.0  # seconds for the C compiler over one batch
-RUN_TIMEOUT = 30.0  # beside the time that is measured
+BUILD_TIMEOUT = 300.0  # seconds for the C compiler over one batch
+RUN_TIMEOUT = 60.0  # for running it
 MAX_BATCHES = 12  # of one call: a failure that is everybody's must not be looked for in each
 
 
@@ -51,7 +51,7 @@ class LocalExecutor:
     target: name of a target that runs here; jobs: C compilers at a time; seconds: measured per
     batch; threads: workers that kernels may use; timeouts in seconds."""
 
-    def __init__(self, target, jobs=2, seconds=0.5, threads=1, math="fast",
+    def __init__(self, target, jobs=2, seconds=0.8, threads=1, math="fast",
                  build_timeout=BUILD_TIMEOUT, run_timeout=RUN_TIMEOUT):
         self.target, self.jobs, self.seconds, self.threads = target, jobs, seconds, threads
         self.math, self.timeout = math, build_timeout + run_timeout

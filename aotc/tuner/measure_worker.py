@@ -23,7 +23,7 @@ from aotc.target import get_target
 from aotc.tuner.trial import trial_feeds, trial_program
 
 WARM_UP = 2  # calls
-LEAST_CALLS = 5
+LEAST_CALLS = 9
 SHARE = 0.1  # of the calls, the fastest, whose mean counts: others were disturbed
 
 
@@ -47,11 +47,23 @@ def trial(folder):
     while go_on(len(runs)):
         call()
         runs.append([c.seconds for c in model.profile(reset=True)])
-    sums = [0.0] * len(job.candidates)
-    for owner, seconds in zip(owners, typical(np.array(runs))):
+    calls = np.zeros((len(runs), len(job.candidates)))
+    for owner, seconds in zip(owners, np.array(runs).T):
         if owner is not None:
-            sums[owner] += float(seconds)
-    (folder / "times").write_text(json.dumps(sums))
+            calls[:, owner] += seconds
+    (folder / "times").write_text(json.dumps(against_first(calls, [
+        c.site for c in job.candidates])))
+
+
+def against_first(calls, sites):
+    """Seconds per candidate from ``calls`` [calls, candidates]: the first of each site by its
+    fastest calls, the others by their median ratio to it in the same call, because what disturbs
+    the machine for a while meets all of a site."""
+    first, out = {}, []
+    for n, site in enumerate(sites):
+        ref = first.setdefault(site, n)
+        out.append(float(typical(calls)[ref] * np.median(calls[:, n] / calls[:, ref])))
+    return out
 
 
 def _clock(seconds):
@@ -73,9 +85,9 @@ def typical(runs):
 
 
 def compare(folder):
-    """Two bundles of one model in turns, call by call: FOLDER/times gets {"kernels": [seconds per
-    kernel of each], "whole": [seconds of all calls of each], "worst": largest difference of their
-    outputs, relative to the first's range}.  FOLDER/job: {"bundles", "feeds", "seconds",
+    """Bundles of one model in turns, call by call: FOLDER/times gets {"kernels": [seconds per call
+    and kernel, of each], "whole": [seconds per call, of each], "worst": largest difference of the
+    outputs of the first two, relative to the first's range}.  FOLDER/job: {"bundles", "feeds", "seconds",
     "threads"}; kernels are counted only if both bundles count."""
     job = pickle.loads((folder / "job").read_bytes())
     _pin(job["threads"])
@@ -92,9 +104,8 @@ def compare(folder):
             whole[i].append(time.perf_counter() - start)
             if counting:
                 kernels[i].append([c.seconds for c in model.profile(reset=True)])
-    per_kernel = [[float(x) for x in typical(np.array(k))] for k in kernels if k]
     (folder / "times").write_text(json.dumps(
-        {"kernels": per_kernel, "whole": whole, "worst": max(map(_difference, *(
+        {"kernels": [k for k in kernels if k], "whole": whole, "worst": max(map(_difference, *(
             o.values() for o in outputs[:2])), default=0.0) if len(models) > 1 else 0.0}))
 
 

@@ -89,7 +89,7 @@ class Session:
         self.start, self.budget = start, budget
         self.correction = Correction(seed)
         self.machine = _machine()
-        self.base, self.settled, self.sites = sites(work.program, work.schedule, target)
+        self.settled, self.sites = sites(work.program, work.schedule, target)
         self.rewritten = apply_rewrites(work.program, work.schedule.rewrites)
         self.estimator = Estimator(target, resident(self.rewritten, target.machine))
         self.trials, self.history, self.size = 0, [], FIRST_ROUND

@@ -1,6 +1,6 @@
 """What can be tuned by itself: the sites of a scheduled Program.
 
-    sites(program, schedule, target)    tuple of Site
+    settled, found = sites(program, schedule, target)
 
 A site is the groups that share a compute before rewriting: one group mostly, two where a rewrite
 made a copy (``unfold``).  Its ``piece`` is a Program of its own, with the tensors that cross its
@@ -45,10 +45,11 @@ class Site:
 
 
 def sites(program, schedule, target):
-    """(Program the sites are parts of, rewrites applied to it, tuple of Site).
+    """(rewrites that are settled, tuple of Site).
 
-    program: as it was before the Schedule's rewrites.  Rewrites that reach across groups stay as
-    they are; groups that are library calls are no site.  Target: its name is part of the keys.
+    program: as it was before the Schedule's rewrites.  Rewrites that reach across groups are
+    settled: pieces are parts of the Program after them; groups that are library calls are no site.
+    target: its name is part of the keys.
     """
     program, settled, local = _split_rewrites(program, schedule.rewrites)
     owner = _owners(program, local)
@@ -58,7 +59,7 @@ def sites(program, schedule, target):
         computes = {owner[c] for g in groups for c in g.computes}
         found.append(_site(program, schedule, target, groups, computes,
                            tuple(r for r in local if owner.get(r[1], r[1]) in computes)))
-    return program, settled, tuple(found)
+    return settled, tuple(found)
 
 
 def _split_rewrites(program, rewrites):

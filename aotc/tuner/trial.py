@@ -34,6 +34,10 @@ class Candidate:
     groups: tuple = field(repr=False)
     layouts: dict = field(hash=False, repr=False)
 
+    def __getstate__(self):
+        # a fresh Program leaves behind what functions have remembered of it
+        return self.__dict__ | {"program": replace(self.program)}
+
 
 def trial_program(candidates, target, math="fast"):
     """(Program, Schedule, owners): ``owners[i]`` is the number of the candidate whose kernel is

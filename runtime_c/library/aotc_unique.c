@@ -1,8 +1,8 @@
 /* unique: which of n rows of m elements are different.  `place`: the first row of every kind, in
  * ascending order (row by row, element by element; all NaNs are one value behind every number) or,
  * with sorted = 0, in that of appearance; `counts`: how many rows there are of it; `inverse`: the
- * kind of every row; `total`: how many kinds there are, also where there is room for fewer (`most`).
- * `work`: n numbers of working memory.  Time n log n comparisons.
+ * kind of every row; `total`: how many kinds there are, also where there is room for fewer
+ * (`most`).  `work`: n numbers of working memory.  Time n log n comparisons.
  * A bundle's copy starts with lines that define AOTC_LIBRARY(x), AOTC_ELEMENT, AOTC_ISNAN(x). */
 
 typedef struct {

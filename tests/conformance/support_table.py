@@ -38,7 +38,8 @@ Limits that the table does not show:
 - Shapes, axes, sizes and counts that come from data need a declared shape of the result (or of an
   elementwise result of it); data that contradicts it is a fault at run time. So NonZero, Compress,
   Unique, NonMaxSuppression and TopK have results of declared extent.
-- TopK, Unique, Compress and NonZero compare all pairs along the axis: at most 16384 elements.
+- TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32
+  elements, on any number of them. CUDA has none: it compares all pairs, at most 16384 elements.
 - If with a condition that is data computes both branches; Loop and Scan are unrolled, at most 256
   rounds. Recurrent layers likewise.
 

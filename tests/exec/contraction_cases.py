@@ -1,6 +1,8 @@
 """Cases of contraction rows: every way to read the operands, ragged sizes, epilogues, convolutions,
 results that lie across the lanes."""
 
+from dataclasses import replace
+
 import numpy as np
 from row_pairs import one_group, pair
 from te_programs import Maker, ax, conv2d, relu
@@ -28,6 +30,11 @@ def contraction_cases(row, target):
     for size, tile in (((mr, nr, 5), {}), ((50 * mr + 1, nr + 3, 7), {}),
                        ((3, 17, nr, 4), {"h": 2}), ((2, 61, 2 * nr + 1, 3), {"b": 1})):
         yield _columns_first(row, target, rng, size, tile)
+    if target.part_loads and mr > 1:
+        for epilogue in (False, True):
+            for size in ((2 * mr + 1, 2 * nr + 3, 17), (Sym("m", 1, 40), nr, 21)):
+                yield _in_slices(_matmul(row, target, rng, "rows", "panel", size, epilogue,
+                                         {"j": nr} if epilogue else {}))
     for mode in ("rows", "packed"):
         for geometry in ((1, 0, 1), (1, 1, 1), (2, 1, 1), (1, 2, 2)):
             yield _convolution(row, target, rng, mode, *geometry)
@@ -60,6 +67,13 @@ def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
     text = f"{a} x {b} {rows},{columns},{depth}{' epilogue' if epilogue else ''} {dict(tile)}"
     return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a, "b": b}, target, tile,
                 layouts, tol=1e-5)
+
+
+def _in_slices(p):
+    """The pair with the sum of the fast one in slices of eight steps."""
+    g = p.fast.schedule.groups[0]
+    schedule = replace(p.fast.schedule, groups=(replace(g, split={"y": {"k": 8}}),))
+    return replace(p, fast=replace(p.fast, name=f"{p.fast.name} sliced", schedule=schedule))
 
 
 def _columns_first(row, target, rng, size, tile):

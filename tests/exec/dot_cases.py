@@ -120,6 +120,7 @@ NARROW = {
     "f32 to i8": ("f32", lambda x: _rounded(x, "i8")),
     "there and back": ("f32", lambda x: Cast("f32", _rounded(x, "i8")) * Const(0.5, "f32")),
     "there and back u8": ("f32", lambda x: Cast("f32", _rounded(x, "u8")) + x),
+    "f32 to i32": ("f32", lambda x: Cast("i32", x * Const(1e6, "f32")) + Const(1, "i32")),
     "i32 ring": ("i32", lambda x: x * x - x + Const(1 << 30, "i32")),
     "i32 of i8": ("i8", lambda x: _i32(x) * Const(-3, "i32")),
     "i32 to f32": ("i32", lambda x: Cast("f32", x * Const(1 << 28, "i32"))),

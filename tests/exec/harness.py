@@ -15,7 +15,7 @@ from aotc.emit.bundle import render_bundle
 from aotc.emit.write import write_bundle
 from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Axis, Load, Sym, rewrite
-from aotc.ir.program import Buffer, Program
+from aotc.ir.program import Buffer, LibCall, Program
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Group, Schedule
 from aotc.runtime.model import load, machine
@@ -60,9 +60,14 @@ def renamed(program, prefix):
     buffers = {prefix + n: Buffer(prefix + n, all_of(b.shape), b.dtype, b.role,
                                   prefix + n if b.role in ("input", "output") else "")
                for n, b in program.buffers.items()}
-    steps = tuple(replace(s, outs=tuple(prefix + o for o in s.outs), axes=all_of(s.axes),
-                          raxes=all_of(s.raxes), body=rewrite(s.body, visit))
-                  for s in program.steps)
+    def step(s):
+        outs = tuple(prefix + o for o in s.outs)
+        if isinstance(s, LibCall):
+            return replace(s, outs=outs, inputs=tuple(prefix + b for b in s.inputs))
+        return replace(s, outs=outs, axes=all_of(s.axes), raxes=all_of(s.raxes),
+                       body=rewrite(s.body, visit))
+
+    steps = tuple(map(step, program.steps))
     return Program(program.name, tuple(prefix + n for n in program.inputs),
                    tuple(prefix + n for n in program.outputs), buffers,
                    {prefix + n: a for n, a in program.consts.items()}, steps,

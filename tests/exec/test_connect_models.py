@@ -17,8 +17,10 @@ F32 = TensorProto.FLOAT
 SEQ, WIDTH = 96, 64
 
 
-def block(softmax="one", norm="one", dense="Gemm"):
-    """x + attention(layernorm(x)) with one head, written in the operators asked for."""
+def block(softmax="one", norm="one", dense="Gemm", mask="", keys="after"):
+    """x + attention(layernorm(x)) with one head, written in the operators asked for.  mask: none,
+    ``Where``, ``Add`` or both (a bias made of a mask); keys: transposed ``after`` or ``before``
+    their projection."""
     rng = np.random.default_rng(0)
     node = helper.make_node
     tensors = {n: (rng.standard_normal((WIDTH, WIDTH)) / 8).astype(np.float32) for n in "qkv"}
@@ -39,7 +41,19 @@ def block(softmax="one", norm="one", dense="Gemm"):
     for n in "qkv":
         nodes += [node("Gemm", ["n", n, f"b{n}"], [f"p{n}"])] if dense == "Gemm" else [
             node("MatMul", ["n", n], [f"m{n}"]), node("Add", [f"m{n}", f"b{n}"], [f"p{n}"])]
-    nodes += [node("Transpose", ["pk"], ["kt"], perm=[1, 0]), node("MatMul", ["pq", "kt"], ["s"])]
+    if keys == "after":
+        nodes.append(node("Transpose", ["pk"], ["kt"], perm=[1, 0]))
+    else:
+        tensors |= {"k_t": np.ascontiguousarray(tensors["k"].T), "bk_t": tensors["bk"][:, None]}
+        nodes = [n for n in nodes if not {"pk", "mk"} & set(n.output)] + [
+            node("Transpose", ["n"], ["nt"], perm=[1, 0]),
+            node("MatMul", ["k_t", "nt"], ["kt0"]), node("Add", ["kt0", "bk_t"], ["kt"])]
+    nodes.append(node("MatMul", ["pq", "kt"], ["s0" if mask else "s"]))
+    tensors |= {"low": np.float32(-1e9), "zero": np.float32(0)}
+    nodes += {"": [], "Where": [node("Where", ["mask", "s0", "low"], ["s"])],
+              "Add": [node("Add", ["s0", "bias"], ["s"])],
+              "both": [node("Where", ["mask", "zero", "low"], ["bias0"]),
+                       node("Add", ["s0", "bias0"], ["s"])]}[mask]
     if softmax == "one":
         nodes.append(node("Softmax", ["s"], ["a"], axis=-1))
     else:
@@ -48,7 +62,9 @@ def block(softmax="one", norm="one", dense="Gemm"):
                   node("Div", ["w", "sum"], ["a"])]
     nodes += [node("MatMul", ["a", "pv"], ["o"]), node("Add", ["o", "x"], ["y"])]
     used = {i for n in nodes for i in n.input}
-    return make_model(nodes, {"x": (F32, [SEQ, WIDTH])}, {"y": (F32, [SEQ, WIDTH])},
+    inputs = {"x": (F32, [SEQ, WIDTH])} | {
+        n: (t, [SEQ, SEQ]) for n, t in (("mask", TensorProto.BOOL), ("bias", F32)) if n in used}
+    return make_model(nodes, inputs, {"y": (F32, [SEQ, WIDTH])},
                       {k: t for k, t in tensors.items() if k in used})
 
 
@@ -71,7 +87,15 @@ def test_attention_is_found_however_it_is_written():
     assert len(schedule.groups) == len(decided(block())[1].groups)
 
 
-@pytest.mark.parametrize("spelling", [{}, {"softmax": "written", "norm": "written"}])
+def test_masks_and_moved_transposes_change_no_group():
+    assert shapes(block(keys="before")) == shapes(block())
+    want = shapes(block(mask="Where"))
+    for mask in ("Add", "both"):
+        assert shapes(block(mask=mask)) == want, mask
+
+
+@pytest.mark.parametrize("spelling", [{}, {"softmax": "written", "norm": "written"},
+                                      {"mask": "Where"}, {"mask": "Add", "keys": "before"}])
 def test_no_scores_are_stored(spelling):
     program, schedule = decided(block(**spelling))
     kept = {o for g in schedule.groups for o in g.outputs}

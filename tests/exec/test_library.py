@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import aotc
-from aotc.errors import FaultError, ScheduleError, UnsupportedError
+from aotc.errors import AotcError, FaultError, ModelError, ScheduleError, UnsupportedError
 from aotc.frontend import calls
 from aotc.ir.evaluate import evaluate
 from aotc.ir.interpret import interpret
@@ -177,6 +177,21 @@ def test_nms(centred, least, tmp_path):
     model = model_of("NonMaxSuppression", feeds, {"y": (np.int64, want.shape)}, constants,
                      center_point_box=centred)
     check(model, feeds, tmp_path / "b", {"y": want})
+
+
+def test_nms_of_shapes_that_contradict_each_other():
+    for boxes, scores in (((1, 9, 4), (2, 1, 9)), ((1, 9, 4), (1, 1, 8)), ((1, 9, 3), (1, 1, 9)),
+                          ((9, 4), (1, 1, 9))):
+        model = model_of("NonMaxSuppression", {"b": np.zeros(boxes, "f4"),
+                                               "s": np.zeros(scores, "f4")},
+                         {"y": (np.int64, (1, 3))}, [("m", np.array([5]))])
+        with pytest.raises(ModelError):
+            run_pipeline(Options(model, target="c", name="net", stop_after="program"))
+    model = model_of("NonMaxSuppression", {"b": np.zeros((1, 9, 4), bool),
+                                           "s": np.zeros((1, 1, 9), bool)},
+                     {"y": (np.int64, (1, 3))}, [("m", np.array([5]))])
+    with pytest.raises(AotcError):
+        run_pipeline(Options(model, target="c", name="net", stop_after="program"))
 
 
 def test_nms_of_another_number_of_boxes(tmp_path):

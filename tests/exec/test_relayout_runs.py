@@ -47,10 +47,9 @@ def network(size=13):
 
 def cases(target):
     p = network()
-    for buffer in ("a", "add"):
-        for k, layout in enumerate(layout_choices(p, buffer, target)):
-            rewrites = layout_rewrites(p, {buffer: layout})
-            yield Case(f"{buffer} in choice {k}", p, decide(p, target, winograd=rewrites))
+    for k, layout in enumerate(layout_choices(p, "add", target)):
+        rewrites = layout_rewrites(p, {"add": layout})
+        yield Case(f"choice {k}", p, decide(p, target, winograd=rewrites))
     ragged = Layout((Pad(1, 0, 11), Split(1, (-1, 16)), Reorder((0, 1, 3, 4, 2))))
     halves = Layout((Pad(2, 1, 1), Pad(3, 1, 1), unfold_for_tile(2, 4, 3, 2),
                      unfold_for_tile(4, 7, 3, 2), Reorder((0, 2, 4, 3, 5, 1))))
@@ -70,7 +69,7 @@ def cases(target):
 def test_every_choice_runs(name, tmp_path):
     target = TARGETS[name]
     found = list(cases(target))
-    assert len(found) >= 10
+    assert len(found) >= 8
     for c in found:
         faults = check_schedule(apply_rewrites(c.program, c.schedule.rewrites), c.schedule, target)
         assert faults == [], c.name

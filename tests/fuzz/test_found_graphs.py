@@ -16,9 +16,9 @@ from run_bytes import edited  # noqa: E402
 import aotc  # noqa: E402
 
 
-def run(text, feeds, folder, constants=(), target="native"):
-    """(outputs, the reference's) of nodes written as "y z = Op(a, b, attribute=1)" lines; outputs
-    are what no node reads.  Built with the flags that a bundle's Makefile has."""
+def run(text, feeds, folder, constants=(), also=()):
+    """(outputs, the reference's) of nodes written as "y z = Op(a; b; attribute=1)" lines; outputs
+    are what no node reads, and ``also``."""
     nodes = []
     for line in text.strip().splitlines():
         outs, call = line.strip().split(" = ")
@@ -28,7 +28,7 @@ def run(text, feeds, folder, constants=(), target="native"):
         nodes.append(helper.make_node(op, [p for p in parts if "=" not in p], outs.split(),
                                       **attributes))
     read = {n for node in nodes for n in node.input}
-    made = [o for node in nodes for o in node.output if o not in read]
+    made = [o for node in nodes for o in node.output if o not in read or o in also]
     kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in feeds.items()}
     graph = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info(n, kinds[n], a.shape)
@@ -36,7 +36,7 @@ def run(text, feeds, folder, constants=(), target="native"):
         [helper.make_tensor_value_info(o, TensorProto.UNDEFINED, None) for o in made],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in dict(constants).items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    got = aotc.compile(model, folder, target=target, name="net").load().run(feeds)
+    got = aotc.compile(model, folder, target="native", name="net").load().run(feeds)
     with np.errstate(all="ignore"):
         want = ReferenceEvaluator(model).run(None, feeds)
     return [got[o] for o in made], want
@@ -89,8 +89,9 @@ def test_an_index_from_data_into_one_element(tmp_path):
         a = Reshape(x; shape)
         b = Tanh(a)
         c = GatherElements(a; i; axis=1)
-        d = Trilu(c)
-        """, {"x": x.reshape(4, 4), "i": i}, tmp_path / "b", {"shape": np.array([16, 1])})
+        d = Trilu(c; below)
+        """, {"x": x.reshape(4, 4), "i": i}, tmp_path / "b",
+        {"shape": np.array([16, 1]), "below": np.int64(-1)}, also=("a",))
     for y, z in zip(got, want):
         np.testing.assert_allclose(y, z, atol=1e-6)
 
@@ -105,9 +106,9 @@ def test_a_bijection_in_two_steps(tmp_path):
         c = Transpose(a; perm=[1,0])
         d = Reshape(c; five)
         e = Reshape(d; two)
-        f = Identity(d)
-        """, {"x": x}, tmp_path / "b", {"scale": np.float32(0.0625), "zero": np.uint8(9),
-                                        "five": np.array([8, 4, 1, 1, 2]), "two": np.array([64, 1])})
+        """, {"x": x}, tmp_path / "b", {
+            "scale": np.float32(0.0625), "zero": np.uint8(9), "five": np.array([8, 4, 1, 1, 2]),
+            "two": np.array([64, 1])}, also=("d",))
     for y, z in zip(got, want):
         np.testing.assert_array_equal(y, z)
 

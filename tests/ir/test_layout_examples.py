@@ -8,7 +8,7 @@ from te_programs import Maker, ax
 
 from aotc.errors import ScheduleError
 from aotc.ir.evaluate import evaluate
-from aotc.ir.expr import Axis, Const, show, substitute
+from aotc.ir.expr import Axis, Const, substitute
 from aotc.ir.layout import Fuse, Layout, Reorder, Split, Unfold, unfold_for_tile
 from aotc.ir.relayout import relayout
 from aotc.ir.simplify import same, simplify

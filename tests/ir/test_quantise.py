@@ -257,3 +257,22 @@ def test_what_is_no_view_stays():
     m.step("y", (), m.ref("x", 1, r // 2, r % 2), (r,), "max")  # a part of the tensor
     p = m.done("y")
     assert on_own_points(p).producer["y"].body == p.producer["y"].body
+
+
+@pytest.mark.parametrize("depth, exact", [(9, True), (300, False)])
+def test_short_integer_sums_of_two_tensors_are_exact_floats(depth, exact):
+    m = Maker()
+    m.input("p", 3, depth, dtype="u8")
+    m.input("q", depth, 5, dtype="i8")
+    for name, zero in (("p", 200), ("q", -100)):
+        m.pointwise(f"{name}_centred", name, lambda e, a, z=zero: Cast("i32", e) - Const(z, "i32"))
+    i, j, k = ax("i", 3), ax("j", 5), ax("k", depth)
+    m.step("y", (i, j), m.ref("p_centred", i, k) * m.ref("q_centred", k, j), (k,), "sum")
+    p = m.done("y")
+    new = whole(p)
+    step = next(s for s in new.steps if s.fold == "sum")
+    assert step.body.dtype == ("f32" if exact else "i32")
+    rng = np.random.default_rng(1)
+    x = {"p": rng.choice([0, 255], (3, depth)).astype(np.uint8),
+         "q": rng.choice([-128, 127], (depth, 5)).astype(np.int8)}
+    assert np.array_equal(evaluate(p, x)["y"], evaluate(new, x)["y"])

@@ -1,5 +1,8 @@
 """The arena: buffers that live at the same time never share bytes, dying inputs are reused."""
 
+from dataclasses import replace
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from te_programs import Maker, ax
@@ -7,10 +10,12 @@ from te_random import random_program, random_schedule
 
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.eval_expr import index_value
+from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Const, Sym, Unary
+from aotc.ir.interpret import interpret
 from aotc.ir.layout import Layout
-from aotc.ir.schedule import Group, Schedule
-from aotc.sched import complete, decide, lower
+from aotc.ir.schedule import Group, Schedule, Slot
+from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.allocate import in_place, liveness, slot_sizes
 from aotc.target import get_target
 
@@ -39,9 +44,16 @@ def spans_of_life(program, schedule):
     return life
 
 
+def starts(program, schedule, syms):
+    """Where each slot begins in the arena; they lie one behind the other."""
+    sizes = [index_value(e, syms) for e in slot_sizes(program, schedule)]
+    assert all(n % 64 == 0 for n in sizes)
+    return list(accumulate(sizes, initial=0))
+
+
 def overlaps(program, schedule, syms):
     """Pairs of temps that live together and share bytes, but for in-place pairs."""
-    life = spans_of_life(program, schedule)
+    life, begin = spans_of_life(program, schedule), starts(program, schedule, syms)
     assert set(life) == set(schedule.buffers)
     live = liveness(program, schedule.groups)
     reused = {(o, b) for i, g in enumerate(schedule.groups)
@@ -51,10 +63,9 @@ def overlaps(program, schedule, syms):
             if a == b or (a, b) in reused or (b, a) in reused:
                 continue
             together = life[a][0] <= life[b][1] and life[b][0] <= life[a][1]
-            x, y = schedule.buffers[a], schedule.buffers[b]
-            if together and x.slot == y.slot and x.offset < y.offset + size_of(
-                    program, schedule, b, syms) and y.offset < x.offset + size_of(
-                    program, schedule, a, syms):
+            x, y = (begin[p.slot] + p.offset for p in (schedule.buffers[a], schedule.buffers[b]))
+            if together and x < y + size_of(program, schedule, b, syms) and (
+                    y < x + size_of(program, schedule, a, syms)):
                 yield a, b
 
 
@@ -73,12 +84,12 @@ def test_slots_hold_their_tenants_at_every_extent():
     for seed in range(60):
         p = random_program(seed)
         s = decide(p, TARGET)
-        sizes = slot_sizes(p, s)
         for n in (1, 3, 9):
             syms = {x.name: n for x in p.syms}
+            begin = starts(p, s, syms)
             for name, slot in s.buffers.items():
-                need = slot.offset + size_of(p, s, name, syms)
-                assert need <= index_value(sizes[slot.slot], syms), (seed, name, n)
+                end = begin[slot.slot] + slot.offset + size_of(p, s, name, syms)
+                assert end <= begin[slot.slot + slot.span], (seed, name, n)
                 assert slot.offset % 64 == 0
                 seen += 1
     assert seen > 100
@@ -164,3 +175,75 @@ def test_static_arena_is_smaller_than_the_sum():
         plan = lower(p, s, TARGET)
         total = sum(index_value(x, {"n": 64}) for x in plan.slots)
         assert total == 2 * 64 * 32 * 4  # two tensors are alive at a time, of five
+
+
+def test_a_stage_of_several_overwrites_what_only_it_reads():
+    """Residual, then the sum of each row: the residual may lie where its dying input was; not if
+    another stage reads that input, too."""
+    def group(extra):
+        m = Maker()
+        m.input("x", 12, 8)
+        i, j, r = ax("i", 12), ax("j", 8), ax("r", 8)
+        m.step("t", (i, j), m.ref("x", 11 - i, j))
+        m.step("a", (i, j), m.ref("t", i, j) + m.ref("x", i, j))
+        m.step("m", (i,), m.ref("a", i, r) + (m.ref("t", i, r) if extra else Const(0, "f32")),
+               (r,), "max")
+        m.step("s", (i, j), m.ref("a", i, j) - m.ref("m", i))
+        m.step("y", (i, j), m.ref("a", 11 - i, j) + m.ref("s", i, j))
+        p = m.done("y")
+        groups = (Group("f", ("t",), ("t",), "t"),
+                  Group("g", ("a", "m", "s"), ("a", "s"), "s", {"a": "L1", "m": "L1"}, {"i": 4},
+                        parallel=("i",)), Group("h", ("y",), ("y",), "y"))
+        return p, complete(p, Schedule(TARGET.name, groups), TARGET)
+
+    p, s = group(False)
+    assert s.buffers["a"] == s.buffers["t"] != s.buffers["s"]
+    x = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
+    assert np.array_equal(interpret(p, s, {"x": x})["y"], evaluate(p, {"x": x})["y"])
+    p, s = group(True)
+    assert s.buffers["a"] != s.buffers["t"]
+
+
+def wide_after_narrow():
+    """Four tensors of n x 16 that live together, then one of n x 64: four times theirs."""
+    m, n = Maker(), Sym("n", 1, 300)
+    m.input("x", n, 16)
+    i, j, k = ax("i", n), ax("j", 16), ax("k", 64)
+    for t, by in enumerate("abcd"):
+        m.step(by, (i, j), m.ref("x", i, 15 - j) * Const(t + 1.5, "f32"))
+    m.step("s", (i, j), (m.ref("a", i, 15 - j) + m.ref("b", i, 15 - j))
+           * (m.ref("c", i, 15 - j) + m.ref("d", i, 15 - j)))
+    m.step("wide", (i, k), Unary("exp", m.ref("s", i, k // 4)))
+    m.step("y", (i, k), m.ref("wide", i, 63 - k))
+    return m.done("y")
+
+
+def test_a_wide_tensor_takes_several_slots_of_narrow_ones():
+    p = wide_after_narrow()
+    s = separate(p)
+    assert s.buffers["wide"].span == 4 and check_schedule(p, s, TARGET) == []
+    for n in (1, 7, 300):
+        unit = -(-n * 16 * 4 // 64) * 64
+        assert starts(p, s, {"n": n})[-1] == 5 * unit  # s and wide live together, a..d do not
+        assert not list(overlaps(p, s, {"n": n}))
+        x = np.random.default_rng(n).standard_normal((n, 16)).astype(np.float32)
+        np.testing.assert_array_equal(interpret(p, s, {"x": x})["y"],
+                                      evaluate(p, {"x": x})["y"])
+    again = Schedule.from_json(s.to_json())
+    assert again.buffers == s.buffers and s.to_json().count('"span"') == 1
+
+
+def test_faults_of_places_in_several_slots():
+    p = wide_after_narrow()
+    s = separate(p)
+    wide, other = s.buffers["wide"], s.buffers["s"]
+
+    def faults(**places):
+        return " ".join(check_schedule(p, replace(s, buffers=s.buffers | places), TARGET))
+
+    assert "s and wide are live together" in faults(s=replace(wide, span=1))
+    assert "s and wide are live together" in faults(s=Slot(wide.slot + 3))
+    assert "overlap" in faults(wide=replace(wide, slot=max(0, other.slot - 1), span=2))
+    assert "offset 64" in faults(wide=replace(wide, offset=64))
+    assert "span 0" in faults(wide=replace(wide, span=0))
+    assert "choose from slots 0.." in faults(wide=replace(wide, slot=90))

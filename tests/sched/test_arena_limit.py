@@ -21,12 +21,14 @@ from aotc.pipeline import Options, run_pipeline
 from aotc.sched import check_schedule, decide, decide_within, parse_limit
 from aotc.sched.arena import ArenaLimit, arena_need
 from aotc.sched.arena_cones import Cones, scratch_bytes
+from aotc.sched.arena_limit import Planner, Search
 from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.connect_cost import register_groups
 from aotc.sched.lower import lower_group
 from aotc.sched.stages import group_stages
 from aotc.sched.tilegraph import merged, ordered
 from aotc.target import get_target
+from aotc.verify import verify
 
 MODELS = {"u_net": u_net(), "conv_stack": conv_stack()}
 
@@ -38,8 +40,8 @@ def programs():
 
 
 def need(program, schedule, target, workers=1):
-    stored, slab = arena_need(apply_rewrites(program, schedule.rewrites), schedule, target)
-    return stored + workers * slab
+    stored, slabs = arena_need(apply_rewrites(program, schedule.rewrites), schedule, target)
+    return stored + workers * max(slabs)
 
 
 def image(program, seed=1):
@@ -87,16 +89,28 @@ def test_schedules_keep_the_limit_and_compute_the_same(programs, name, unfold):
 
 
 def test_skipped_tensors_are_computed_again(programs):
+    """With the pooled tensor stored and nothing else, what comes before it is in both kernels."""
     program, target = programs["u_net"], get_target("x86-64-v3")
-    limit = need(program, decide(program, target), target) * 6 // 10
-    schedule = decide_within(program, target, ArenaLimit(limit))
-    assert any(rule == "recompute" for rule, _, _ in schedule.rewrites)
-    assert schedule == decide_within(program, target, ArenaLimit(limit))  # the same every time
+    planner = Planner(program, target, "", (), 1)
+    units = planner.cones.units
+    pool = next(i for i, u in enumerate(units) if "pool1" in u.group.computes)
+    state = Search(planner.cones, 1 << 20, 1).state(frozenset({pool, len(units) - 1}))
+    assert state.peak == units[pool].bytes and not state.excess
+    assert state.cones[pool] - {pool} < state.cones[len(units) - 1]
+    schedule, refused = planner.schedule(state)
+    assert not refused and schedule == planner.schedule(state)[0]
+    twins = [c for rule, c, _ in schedule.rewrites if rule == "recompute"]
+    assert sorted(twins) == sorted(c for u in state.cones[pool] - {pool}
+                                   for c in units[u].group.computes)
+    rewritten, feeds = apply_rewrites(program, schedule.rewrites), image(program)
+    assert not check_schedule(rewritten, schedule, target)
+    np.testing.assert_allclose(interpret(rewritten, schedule, feeds)["y"],
+                               evaluate(program, feeds)["y"], rtol=1e-5, atol=1e-5)
 
 
 def test_slabs_of_all_workers_count(programs):
     program, target = programs["u_net"], get_target("x86-64-v3")
-    limit = need(program, decide(program, target), target)
+    limit = need(program, decide(program, target), target, 3) - 1
     schedule = decide_within(program, target, ArenaLimit(limit, 3))
     assert need(program, schedule, target, 3) <= limit
 
@@ -106,6 +120,18 @@ def test_a_limit_that_is_kept_anyway_changes_nothing(programs):
     free = decide(program, target, winograd="auto", unfold=True)
     limit = ArenaLimit(need(program, free, target))
     assert decide_within(program, target, limit, winograd="auto", unfold=True) == free
+
+
+def test_lone_convolutions_keep_their_winograd_forms():
+    model, target = conv_stack(48, (32, 32)), get_target("x86-64-v3")
+    program = run_pipeline(Options(model, target="x86-64-v3", stop_after="inline")).program
+    free = decide(program, target, winograd="auto", unfold=True)
+    limit = need(program, free, target) * 9 // 10
+    schedule = decide_within(program, target, ArenaLimit(limit), winograd="auto", unfold=True)
+    assert need(program, schedule, target) <= limit
+    forms = [r for r in schedule.rewrites if r[0] == "winograd"]
+    assert forms and all(r in free.rewrites for r in forms)
+    assert not check_schedule(apply_rewrites(program, schedule.rewrites), schedule, target)
 
 
 def test_the_smallest_limit_is_named_and_works(programs):
@@ -168,7 +194,7 @@ def test_sizes_by_the_model_are_those_of_lowering(programs):
         assert scratch_bytes(program, tiled) == t.slab
     settled = decide(program, target, winograd=(), groups=(replace(tiled, name="g000"),))
     packed = lower_group(program, settled, target, settled.groups[0], 0)
-    assert t.slab <= packed.slab_bytes <= t.slab + 4096
+    assert packed.slab_bytes >= t.slab  # what a stage packs comes on top
 
 
 # ---------------------------------------------------------------- whole bundles
@@ -198,3 +224,15 @@ def test_a_schedule_of_ones_own_must_keep_it_too(tmp_path):
     with pytest.raises(ScheduleError, match="the limit is 2048 bytes"):
         aotc_compile(model, tmp_path / "b", target="c", schedule=saved, arena="2K")
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("model,size", [(u_net, 128), (conv_stack, 160)])
+def test_larger_images_agree_with_the_reference(tmp_path, model, size):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(size, (8, 16, 24, 32)).SerializeToString())
+    work = run_pipeline(Options(path, stop_after="schedule"))
+    limit = need(work.program, work.schedule, work.target, 2) // 3
+    lines = []
+    found = verify(path, threads=2, arena=f"{limit}:2", report=lines.append)
+    assert found and all(m.ok for _, m in found), lines

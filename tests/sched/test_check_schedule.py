@@ -111,7 +111,8 @@ EDITS = {
               "b 'panel' needs a constant laid out in panels of"),
     "direct": (edited("a", loops={"a": named(GOOD, "a").loops["a"] | {"b": "direct"}}),
                "b 'direct' needs unit stride along j"),
-    "split": (edited("a", split={"a": {"k": 8}}), "split of a: reductions run whole"),
+    "split": (edited("a", split={"a": {"i": 8}}), "split of a: 'i' by 8; choose k and a positive"),
+    "split of no stage": (edited("a", split={"b": {"k": 8}}), "split of 'b', which is no stage"),
     "reuse": (edited("a", reuse={"a": "slide"}), "reuse 'slide' of a; choose recompute"),
     "layout of the caller": (replace(GOOD, layouts=GOOD.layouts | {"x": GOOD.layouts["w"]}),
                              "x is the caller's memory and stays row-major"),
@@ -153,13 +154,13 @@ def test_a_wrong_edit_is_named(edit):
 
 def test_all_faults_at_once():
     a = named(GOOD, "a")
-    wrong = edited("a", tile={"q": 1, "i": 0}, ukernel={"b": "loops"}, split={"a": {}})
+    wrong = edited("a", tile={"q": 1, "i": 0}, ukernel={"b": "loops"}, split={"b": {}})
     wrong = replace(wrong, target="c", rewrites=(("x",),), layouts=GOOD.layouts | {"zz": ()})
     found = "\n".join(faults(wrong))
     for text in ("target c", "an item is [rule", "'zz'"):
         assert text in found
     found = "\n".join(faults(replace(wrong, layouts=GOOD.layouts)))
-    for text in ("tile of 'q'", "tile i/0", "names 'b'", "split of a"):
+    for text in ("tile of 'q'", "tile i/0", "names 'b'", "split of 'b'"):
         assert text in found
     assert a.name in found
 

@@ -15,6 +15,7 @@ from aotc.ir.schedule import Schedule
 from aotc.sched import check_schedule, complete, decide
 from aotc.sched.elementwise import elementwise_class, expands
 from aotc.sched.layout_choices import channels_last, layout_choices, layout_rewrites
+from aotc.sched.layout_rules import settle_layouts
 from aotc.sched.layouts import layout_report, report_lines
 from aotc.target import TARGETS
 
@@ -158,3 +159,51 @@ def test_report_is_plain_data():
     from aotc.show import plain
     p = network()
     assert json.dumps(plain(layout_report(p, decide(p, TARGET), TARGET)))
+
+
+def grouped(m, name, source, groups, size):
+    """A grouped 1x1 sum of products over [1, groups * size, h, w], as convolutions have it."""
+    _, _, y, x = m.buffers[source].shape
+    w = np.random.default_rng(size).standard_normal((groups * size, size)).astype(np.float32)
+    m.const(f"{name}_w", w)
+    n, g, o = ax("n", 1), ax("g", groups), ax("o", size)
+    h, v, i = ax("h", y.value), ax("v", x.value), ax("i", size)
+    m.step(f"{name}_g", (n, g, o, h, v), m.ref(source, n, g * size + i, h, v)
+           * m.ref(f"{name}_w", g * size + o, i), (i,), "sum")
+    c = ax("c", groups * size)
+    return m.step(name, (n, c, h, v), m.ref(f"{name}_g", n, c // size, c % size, h, v))
+
+
+@pytest.mark.parametrize("size,layout", [(2, Layout()), (8, BLOCKED), (16, None)])
+def test_groups_settle_the_layout_between_them(size, layout):
+    m = Maker("g")
+    m.input("x", 1, 32, 6, 16)
+    grouped(m, "a", "x", 32 // size, size)
+    m.pointwise("r", "a", lambda e, _: relu(e))
+    grouped(m, "b", "r", 32 // size, size)
+    p = m.done("b")
+    found = settle_layouts(p, TARGET)
+    assert found.get("r") == layout
+    s = decide(p, TARGET)
+    assert check_schedule(apply_rewrites(p, s.rewrites), s, TARGET) == []
+    x = np.random.default_rng(2).standard_normal((1, 32, 6, 16)).astype(np.float32)
+    got = interpret(apply_rewrites(p, s.rewrites), s, {"x": x})["b"]
+    np.testing.assert_allclose(got, evaluate(p, {"x": x})["b"], rtol=1e-4, atol=1e-5)
+
+
+def test_windows_settle_on_blocks_unless_a_contraction_is_near():
+    m = Maker("d")
+    m.input("x", 1, 24, 12, 12)
+    for name, source in (("a", "x"), ("b", "a")):
+        n, c, y, v = (ax(a, e.value) for a, e in zip("ncyv", m.buffers[source].shape))
+        p, q = ax("p", 3), ax("q", 3)
+        y, v = ax("y", y.extent.value - 2), ax("v", v.extent.value - 2)
+        m.const(f"{name}_w", np.ones((24, 3, 3), np.float32))
+        m.step(name, (n, c, y, v), m.ref(source, n, c, y + p, v + q)
+               * m.ref(f"{name}_w", c, p, q), (p, q), "sum")
+    alone = Maker("e")
+    vars(alone).update({k: dict(x) if isinstance(x, dict) else list(x) if isinstance(x, list)
+                        else x for k, x in vars(m).items()})
+    assert settle_layouts(alone.done("b"), TARGET)["a"] == BLOCKED
+    convolve(m, "c", "a", 16)
+    assert "a" not in settle_layouts(m.done("b", "c"), TARGET)

@@ -315,3 +315,30 @@ def test_reshapes_keep_aligned_tiles():
     assert propagate(p, group(p), {"a": 16})["x"] == (2, 8)
     assert propagate(p, group(p), {"a": 4})["x"] == (1, 4)
     assert propagate(p, group(p), {"a": 12})["x"] == (3, 8)
+
+
+def test_runs_are_those_of_memory():
+    """A narrow tile of the axis that lies innermost touches every unit of the tensor."""
+    m = Maker()
+    m.input("x", 64, 256)
+    m.pointwise("y", "x", lambda e, _: relu(e))
+    p = m.done("y")
+    g = group(p, computes=("y",), outputs=("y",))
+    plain, swapped = group_model(p, g), group_model(p, g, {"x": (1, 0), "y": (1, 0)})
+    size, unit = 64 * 256 * 4, 64
+    for model, tile, times in ((plain, (64, 4), 4), (plain, (4, 256), 1), (swapped, (64, 4), 1),
+                               (swapped, (4, 256), 4)):
+        assert model.traffic(tile) == 2 * size
+        assert model.traffic(tile, unit=unit) == model.measure(tile, unit=unit)[0] == (
+            2 * size * times)
+    assert plain.traffic((64, 256), free={"x", "y"}, fetch=True) == size
+
+
+def test_stages_without_vectors_cost_more():
+    m = Maker()
+    m.input("x", 64, 256)
+    m.pointwise("y", "x", lambda e, _: relu(e))
+    p = m.done("y")
+    g = group(p, computes=("y",), outputs=("y",))
+    fast, slow = (group_model(p, g, scalar=s).work((64, 256))[1] for s in (None, {"y": 16}))
+    assert slow == 16 * fast > 0

@@ -1,15 +1,19 @@
 """Building and timing in processes that crash and hang."""
 
 import json
+import pickle
+import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from tuner_models import convolutions, scheduled, untuned_candidates
 
+from aotc.ir.expr import Axis, Const, Load
 from aotc.tuner import executor as module
 from aotc.tuner.executor import LocalExecutor, Result, in_turns
-from aotc.tuner.measure_worker import typical
+from aotc.tuner.measure_worker import against_first, typical
 
 WORKER = """
 import json, os, pickle, sys, time
@@ -86,6 +90,42 @@ def test_disturbed_calls_do_not_count():
     runs = [[1.0, 5.0]] * 20 + [[90.0, 70.0]] * 20
     assert typical(runs).tolist() == [1.0, 5.0]
     assert typical([[3.0]]).tolist() == [3.0]
+
+
+def test_a_site_is_judged_call_by_call():
+    quiet = np.array([[1.0, 0.5, 3.0]] * 10)
+    loud = quiet * np.linspace(1, 9, 10)[:, None]  # the machine gets slower, for all alike
+    for calls in (quiet, loud):
+        assert against_first(calls, ["a", "a", "b"]) == [1.0, 0.5, 3.0]
+    assert against_first(quiet[:, ::-1], ["a", "b", "a"]) == [3.0, 0.5, 1.0]
+
+
+PRINTS = """
+import pickle, sys
+from aotc.ir.expr import Axis, Const, Load
+from aotc.sched.lower import lower
+from aotc.target import get_target
+from aotc.tuner.trial import trial_program
+some, expr = pickle.loads(sys.stdin.buffer.read())
+assert expr in {Load("x", (Axis("i", Const(4)),), "f32")}
+program, schedule, _ = trial_program(some, get_target("x86-64-v4"))
+print(len(lower(program, schedule, get_target("x86-64-v4")).kernels))
+"""
+
+
+def test_candidates_mean_the_same_in_another_process():
+    work = scheduled(convolutions(size=14, channels=32), "x86-64-v4")
+    some = [c for _, c in untuned_candidates(work)]
+    assert any(g.ukernel[s].startswith("transform") for c in some for g in c.groups
+               for s in g.ukernel)
+    expr = Load("x", (Axis("i", Const(4)),), "f32")
+    assert hash(expr) == hash(expr)  # hashes that depend on the process have been made
+    for seed in ("1", "2"):
+        done = subprocess.run([sys.executable, "-c", PRINTS], input=pickle.dumps((some, expr)),
+                              capture_output=True, env={
+                                  "PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)})
+        assert done.returncode == 0, done.stderr.decode()
+        assert int(done.stdout) >= len(some)
 
 
 def test_real_candidates_are_built_and_timed():

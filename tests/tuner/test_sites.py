@@ -5,9 +5,12 @@ import pytest
 from tuner_models import convolutions, scheduled, untuned_candidates
 
 from aotc.ir.evaluate import evaluate
+from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import check_program
 from aotc.ir.rewrites import apply_rewrites
-from aotc.sched import check_schedule, lower
+from aotc.sched import check_schedule, decide, lower
+from aotc.sched.layout_choices import layout_rewrites
+from aotc.tuner.assemble import assembled
 from aotc.tuner.sites import canonical, piece, renamed, sites
 from aotc.tuner.trial import trial_feeds, trial_program
 
@@ -18,7 +21,7 @@ def work(request):
 
 
 def test_sites_hold_every_group_once(work):
-    _, settled, found = sites(work.program, work.schedule, work.target)
+    settled, found = sites(work.program, work.schedule, work.target)
     assert settled == ()
     names = [g.name for s in found for g in s.groups]
     assert sorted(names) == sorted(g.name for g in work.schedule.groups)
@@ -30,11 +33,11 @@ def test_sites_hold_every_group_once(work):
 
 def test_equal_layers_have_equal_keys_and_others_do_not():
     alike = scheduled(convolutions(layers=4), "c")
-    _, _, found = sites(alike.program, alike.schedule, alike.target)
+    _, found = sites(alike.program, alike.schedule, alike.target)
     keys = [s.key for s in found]
     assert len(set(keys)) < len(keys)
     other = scheduled(convolutions(size=18), "c")
-    _, _, others = sites(other.program, other.schedule, other.target)
+    _, others = sites(other.program, other.schedule, other.target)
     assert not {s.key for s in others} & set(keys)
 
 
@@ -44,9 +47,23 @@ def test_keys_do_not_depend_on_names():
         for names in (node.input, node.output):
             names[:] = [n if n in ("x", "y") or n.startswith("w") else f"other_{n}"
                         for n in names]
-    keys = [[s.key for s in sites(w.program, w.schedule, w.target)[2]]
+    keys = [[s.key for s in sites(w.program, w.schedule, w.target)[1]]
             for w in (scheduled(convolutions()), scheduled(model))]
     assert keys[0] == keys[1]
+
+
+def test_rewrites_that_reach_across_sites_are_settled():
+    work = scheduled(convolutions(layers=2), "x86-64-v4", winograd="off")
+    target = work.target
+    buffer = next(b for b in work.schedule.layouts
+                  if work.program.buffers.get(b) and work.program.buffers[b].role == "temp")
+    wanted = layout_rewrites(work.program, {buffer: Layout((Reorder((0, 2, 3, 1)),))})
+    schedule = decide(work.program, target, winograd=wanted)
+    settled, found = sites(work.program, schedule, target)
+    assert settled == wanted and all(s.rewrites == () for s in found)
+    again = assembled(work.program, schedule, settled, found, {}, target)
+    assert again.rewrites == schedule.rewrites
+    assert [g.tile for g in again.groups] == [g.tile for g in schedule.groups]
 
 
 def test_a_piece_computes_what_its_computes_do(work):

@@ -38,7 +38,7 @@ def scheduled(model, target="c", **decisions):
 
 def untuned_candidates(work):
     """[(Site, Candidate)] of every site as the untuned Schedule has it."""
-    _, _, found = sites(work.program, work.schedule, work.target)
+    _, found = sites(work.program, work.schedule, work.target)
     return [(s, Space(s, untuned_form(s), work.target).candidate({})) for s in found]
 
 

@@ -1,0 +1,48 @@
+"""Names for the ends of boxes that follow from other boxes, so that code says each of them once.
+
+The box of a stage far from the anchor is a chain of clamps, one per stage between:
+max(max(max(oh_lo - 1, 0) * 2 - 1, 0) - 1, 0).  With every end named, each is a step from the next.
+"""
+
+from aotc.ir.expr import Axis, Binary, substitute, walk
+from aotc.ir.simplify import simplify
+
+CLAMPS = 2  # an end with so many minima and maxima gets a name
+
+
+def name_bounds(program, stages, boxes, places):
+    """(lets, boxes, places) of a group with long ends of boxes replaced by names.
+
+    stages: in execution order; boxes: {stage name: {axis: (first, last)}}; places: {scratch buffer:
+    ((first, size) per dimension)}; lets: ((Axis, expression) ...), each after those it uses.
+    """
+    names, lets, taken = {}, [], set(program.buffers)
+
+    def short(e):
+        return substitute(e, names)
+
+    for s in reversed(stages):
+        for a, ends in boxes[s.name].items():
+            for e, end in zip(ends, ("lo", "last")):
+                if e in names or sum(map(_clamp, walk(e))) < CLAMPS:
+                    continue
+                name = f"{s.name}_{a.name}_{end}"
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                inner = short(e)  # what of it has names already: other chains meet it in this form
+                names[e] = names[inner] = Axis(name, a.extent)
+                lets.append((names[e], simplify(inner)))
+    if not lets:
+        return (), boxes, places
+    boxes = {s: {a: (simplify(short(lo)), simplify(short(last)))
+                 for a, (lo, last) in box.items()} for s, box in boxes.items()}
+    places = {b: tuple((simplify(short(lo)), n) for lo, n in dims) for b, dims in places.items()}
+    return tuple(lets), boxes, places
+
+
+def _clamp(e):
+    return isinstance(e, Binary) and e.op in ("min", "max")
+
+
+__all__ = ["name_bounds"]

@@ -1,0 +1,139 @@
+"""Are fuse-or-not decisions right?  Samples of them, both alternatives built and timed.
+
+    python -m benchmarks.decisions [MODEL ...] [--count 200] [--seed 0] [--seconds 1]
+                                   [--json decisions.json] [--models FOLDER]
+
+A decision: two groups at register level with an edge between them, apart or in one kernel.  Both
+alternatives are kernels of their own in one small program (their inputs in the layouts they have in
+the model, written right before), timed in turns at one thread.  Prints the share of decisions whose
+choice takes at most 5 % longer than the better alternative, and the rank correlation between
+predicted and measured times of all kernels.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotc.errors import AotcError
+from aotc.ir.layout import Layout
+from aotc.pipeline import Options, run_pipeline
+from aotc.sched.connect_cost import GAIN, Judge, register_groups
+from aotc.sched.decide import decide
+from aotc.sched.tilegraph import merged
+from aotc.tuner.executor import LocalExecutor
+from aotc.tuner.model import rank_correlation
+from aotc.tuner.sites import piece
+from aotc.tuner.trial import Candidate
+from benchmarks import models
+
+SLACK = 1.05  # of the better alternative's time: what a right decision may take
+BATCH = 12  # decisions of one program
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Two groups of a Program, and the one that they could be.  predicted: seconds apart, merged;
+    merge: what the scheduler chooses."""
+
+    name: str
+    candidates: tuple
+    predicted: tuple
+    merge: bool
+
+
+def decisions(name, program, target, count, rng):
+    """At most ``count`` Decisions of a rewritten Program, no two equal."""
+    judge, groups, seen, out = Judge(program, target), register_groups(program), set(), []
+    owner = {c: g for g in groups for c in g.computes}
+    edges = [(a, owner[s.outs[0]]) for a in groups for o in a.outputs
+             for s in program.consumers.get(o, ())]
+    rng.shuffle(edges)
+    for a, b in edges:
+        key = judge.signature(a), judge.signature(b)
+        if a is b or key in seen or len(out) == count or not judge.own.isdisjoint(
+                a.computes + b.computes):
+            continue
+        seen.add(key)
+        found = _decision(f"{name}: {a.anchor} + {b.anchor}", program, target, judge, a, b)
+        if found is not None:
+            out.append(found)
+    return out
+
+
+def _decision(name, program, target, judge, a, b):
+    """The Decision of two groups; None if they cannot be one kernel."""
+    one = judge.verdict(merged(program, a, b, "L1"))
+    if not one.legal:
+        return None
+    parts = [judge.verdict(a).seconds, judge.verdict(b).seconds]
+    part = piece(program, a.computes + b.computes)
+    given = {x: judge.layouts.get(x, Layout(())) for x in (*part.inputs, *part.outputs)
+             if part.buffers[x].role == "temp"}
+    candidates = []
+    for groups in ((a, b), (judge.finished(merged(program, a, b, "L1")),)):
+        try:
+            s = decide(part, target, groups=groups, layouts=given)
+        except AotcError:
+            return None
+        layouts = {x: lay.to_json() for x, lay in given.items() if not lay.is_identity}
+        candidates.append(Candidate(name, (len(groups),), part, s.groups, layouts | s.layouts))
+    if len(candidates[1].groups) > 1:
+        return None  # parted again
+    return Decision(name, tuple(candidates), (sum(parts), one.seconds),
+                    sum(parts) - one.seconds >= GAIN * sum(parts))
+
+
+def judged(found, executor):
+    """[{name, predicted, measured, merge, right}] of Decisions that could be built."""
+    rows = []
+    for at in range(0, len(found), BATCH):
+        batch = found[at:at + BATCH]
+        times = executor.build_and_measure([c for d in batch for c in d.candidates])
+        for i, d in enumerate(batch):
+            apart, one = times[2 * i].seconds, times[2 * i + 1].seconds
+            if apart is None or one is None:
+                continue
+            chosen = one if d.merge else apart
+            rows.append({"name": d.name, "predicted": d.predicted, "measured": (apart, one),
+                         "merge": d.merge, "right": chosen <= SLACK * min(apart, one)})
+            print(f"{'' if rows[-1]['right'] else 'MISS':5}{d.name:60} predicted "
+                  f"{d.predicted[1] / d.predicted[0]:.2f} measured {one / apart:.2f}", flush=True)
+    return rows
+
+
+def main(argv=None):
+    """Sample and time; the exit code is 1 if nothing could be judged."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", help="names; all there are without any")
+    parser.add_argument("--count", type=int, default=200, help="decisions of all models together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each small program")
+    parser.add_argument("--json", default="decisions.json", help="file for the results")
+    parser.add_argument("--models", dest="folder", help="folder to keep the .onnx files in")
+    args = parser.parse_args(argv)
+    rng, rows, names = random.Random(args.seed), [], args.models or models.names()
+    share = -(-args.count // len(names))
+    with tempfile.TemporaryDirectory(prefix="aotc-decisions-") as scratch:
+        for name in names:
+            case = models.case(name, args.folder or scratch)
+            work = run_pipeline(Options(case.path, None, args.target, name, connect="register",
+                                        stop_after="schedule"))
+            found = decisions(name, work.rewritten, work.target, share, rng)
+            rows += judged(found, LocalExecutor(work.target.name, seconds=args.seconds))
+    Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    if not rows:
+        return 1
+    predicted, measured = ([x for r in rows for x in r[k]] for k in ("predicted", "measured"))
+    print(f"{len(rows)} decisions, {sum(r['right'] for r in rows) / len(rows):.0%} within "
+          f"{SLACK - 1:.0%} of the better alternative; rank correlation of times "
+          f"{rank_correlation(predicted, measured):.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""What single layers become: rows and forms that depend on extents and layouts, never on names."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from te_programs import Maker, ax, conv2d
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Const, Where, all_of, compare
+from aotc.ir.plan import Contract
+from aotc.sched.decide import decide
+from aotc.sched.lower import lower
+from aotc.target import get_target
+
+X86 = [get_target("x86-64-v4"), get_target("x86-64-v3")]
+
+
+def only_group(program, target):
+    schedule = decide(program, target)
+    assert len(schedule.groups) == 1
+    return schedule.groups[0], schedule
+
+
+def with_split(schedule, split):
+    return replace(schedule, groups=(replace(schedule.groups[0], split={"y": split}),))
+
+
+def matmul(m, k, n):
+    p = Maker()
+    i, j, r = ax("i", m), ax("j", n), ax("r", k)
+    p.input("x", m, k)
+    p.const("w", np.zeros((k, n), np.float32))
+    p.step("y", (i, j), p.ref("x", i, r) * p.ref("w", r, j), (r,), "sum")
+    return p.done("y")
+
+
+@pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
+def test_a_long_sum_over_weights_that_no_cache_holds_runs_in_slices(target):
+    program = matmul(512, 2048, 2048)
+    g, schedule = only_group(program, target)
+    step = g.split["y"]["r"]
+    assert 2048 % step == 0 and 0 < g.tile["j"] < 2048
+    contract, = (s for k in lower(program, schedule, target).kernels for s in k.stages)
+    assert contract.slice == step and contract.slices
+
+
+@pytest.mark.parametrize("size", [(512, 256, 4096), (8, 4096, 4096), (512, 2048, 16)])
+def test_short_sums_few_rows_and_small_weights_stay_whole(size):
+    assert only_group(matmul(*size), X86[0])[0].split == {}
+
+
+def test_plain_c_runs_sums_whole_and_says_so():
+    target, program = get_target("c"), matmul(512, 2048, 2048)
+    g, schedule = only_group(program, target)
+    assert g.split == {}
+    with pytest.raises(ScheduleError, match="split of y: sums run in slices where"):
+        lower(program, with_split(schedule, {"r": 512}), target)
+
+
+@pytest.mark.parametrize("split", [{"q": 512}, {"r": 0}, {"i": 4}])
+def test_a_slice_of_another_axis_or_of_nothing_is_refused(split):
+    program = matmul(512, 2048, 2048)
+    schedule = with_split(only_group(program, X86[0])[1], split)
+    with pytest.raises(ScheduleError, match="choose r and a positive number of steps"):
+        lower(program, schedule, X86[0])
+
+
+def move(shape, perm):
+    p = Maker()
+    axes = [ax(f"a{d}", shape[d]) for d in perm]
+    p.input("x", *shape)
+    p.step("y", tuple(axes), p.ref("x", *(axes[perm.index(d)] for d in range(len(shape)))))
+    return p.done("y")
+
+
+@pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
+@pytest.mark.parametrize(("shape", "perm", "loops"), [
+    ((64, 48), (1, 0), {"lanes": "a1", "block": "a0"}),
+    ((2, 8, 5, 6), (0, 2, 3, 1), {"lanes": "a3", "block": "a1"}),
+])
+def test_moves_that_exchange_the_innermost_axis_transpose_blocks(target, shape, perm, loops):
+    g, _ = only_group(move(shape, perm), target)
+    assert target.row(g.ukernel["y"]).tile.get("exchange") and g.loops["y"] == loops
+
+
+def test_other_moves_copy_runs():
+    g, _ = only_group(move((4, 8, 64), (1, 0, 2)), X86[0])
+    assert g.ukernel["y"].startswith("move_f32__") and "block" not in g.loops["y"]
+
+
+def grouped(channels, size=28):
+    """A convolution of groups of ``channels`` over an image stored channel by channel."""
+    p = Maker()
+    p.input("x", 2, channels, size, size)
+    p.const("w", np.zeros((2, channels, channels, 3, 3), np.float32))
+    g, o, i = ax("g", 2), ax("o", channels), ax("i", channels)
+    j, k, oh, ow = ax("kh", 3), ax("kw", 3), ax("oh", size), ax("ow", size)
+    y, x = oh + j - 1, ow + k - 1
+    inside = all_of([compare("ge", y, 0), compare("lt", y, size), compare("ge", x, 0),
+                     compare("lt", x, size)])
+    value = Where(inside, p.ref("x", g, i, y, x), Const(0, "f32"))
+    p.step("y", (g, o, oh, ow), value * p.ref("w", g, o, i, j, k), (i, j, k), "sum")
+    return p.done("y")
+
+
+@pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
+def test_few_channels_leave_the_lanes_to_pixels_that_lie_side_by_side(target):
+    few, _ = only_group(grouped(target.lanes // 4), target)
+    assert target.row(few.ukernel["y"]).category == "window"
+    assert few.loops["y"] == {"lanes": "ow", "block": "oh"}
+    many, _ = only_group(grouped(2 * target.lanes), target)
+    assert target.row(many.ukernel["y"]).category == "contraction"
+
+
+def test_a_pool_of_stride_two_has_lanes_along_its_rows():
+    p = Maker()
+    p.input("x", 4, 32, 64)
+    c, oh, ow, i, j = ax("c", 4), ax("oh", 16), ax("ow", 32), ax("i", 2), ax("j", 2)
+    p.step("y", (c, oh, ow), p.ref("x", c, oh * 2 + i, ow * 2 + j), (i, j), "max")
+    g, _ = only_group(p.done("y"), X86[0])
+    assert g.loops["y"]["lanes"] == "ow"
+    assert only_group(p.done("y"), get_target("riscv64"))[0].ukernel["y"]  # its own loads decide
+
+
+@pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
+def test_results_across_the_lanes_are_gathered_and_transposed(target):
+    p = Maker()
+    p.input("x", 1, 16, 20, 20)
+    conv2d(p, "y", "x", p.const("w", np.zeros((64, 16, 1, 1), np.float32)), 1, 0, 1)
+    program = p.done("y")
+    plan = lower(program, decide(program, target), target)
+    contracts = [s for k in plan.kernels for s in k.stages if isinstance(s, Contract)]
+    assert contracts and all(c.turned and c.turned_rows % c.mr == 0 for c in contracts)

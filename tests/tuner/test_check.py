@@ -1,0 +1,66 @@
+"""The whole model against the untuned one."""
+
+import pytest
+from tuner_models import convolutions, scheduled
+
+from aotc.errors import AotcError
+from aotc.tuner.assemble import Choice
+from aotc.tuner.check import Checker, fast_mean
+from aotc.tuner.sites import sites
+from aotc.tuner.space import Space, untuned_form
+
+
+@pytest.fixture(scope="module")
+def work():
+    return scheduled(convolutions(size=8, channels=16, layers=1), "native")
+
+
+@pytest.fixture(scope="module")
+def checker(work, tmp_path_factory):
+    made = Checker(work, tmp_path_factory.mktemp("check"), seconds=0.05)
+    kernels, whole = made.untuned()
+    assert len(kernels) == len(work.schedule.groups) and 0 < whole < 1
+    assert sum(kernels) < whole
+    return made
+
+
+def _chosen(work):
+    _, found = sites(work.program, work.schedule, work.target)
+    return {s.name: Choice(s, Space(s, untuned_form(s), work.target).candidate({}), s.rewrites,
+                           s.name) for s in found}
+
+
+def test_a_model_against_itself(work, checker):
+    verdict = checker.compare(work.schedule, _chosen(work))
+    assert not verdict.wrong and 0.5 < verdict.ratio < 2.0
+    assert verdict.slower <= set(_chosen(work))
+
+
+def test_a_model_that_crashes_is_not_kept(work, checker, monkeypatch):
+    def crashed(bundles, seconds):
+        raise AotcError("killed by signal 11")
+
+    monkeypatch.setattr(checker, "_run", crashed)
+    verdict = checker.compare(work.schedule, _chosen(work))
+    assert verdict.wrong and verdict.ratio == float("inf")
+
+
+@pytest.mark.parametrize("worst", [0.5, float("nan")])
+def test_other_outputs_are_wrong(work, checker, monkeypatch, worst):
+    kernels = [1e-3] * len(work.schedule.groups)
+    monkeypatch.setattr(checker, "_run", lambda *a: {
+        "kernels": [[kernels], [[k / 2 for k in kernels]]], "whole": [[1.0], [0.5]],
+        "worst": worst})
+    verdict = checker.compare(work.schedule, _chosen(work))
+    assert verdict.wrong and verdict.slower == frozenset() and verdict.ratio == float("inf")
+
+
+def test_groups_are_judged_inside_the_model(work, checker, monkeypatch):
+    kernels = [1e-3] * len(work.schedule.groups)
+    after = [k / 2 for k in kernels[:-1]] + [2e-3]
+    monkeypatch.setattr(checker, "_run", lambda *a: {
+        "kernels": [[kernels, kernels], [after, after]], "whole": [[2.0, 2.0], [1.0, 1.5]],
+        "worst": 0.0})
+    verdict = checker.compare(work.schedule, _chosen(work))
+    assert verdict.slower == {work.schedule.groups[-1].name}
+    assert verdict.seconds == (2.0, 1.25) and fast_mean([3.0, 1.0]) == 1.0
