@@ -135,13 +135,13 @@ def test_ncnn_computes_the_same_or_says_why_not(no_zoo, tmp_path, monkeypatch):
         open_peer("ncnn", tmp_path / "broken.onnx", 1, case.feeds)
 
 
-@pytest.mark.parametrize("code, why", [
-    ("import os; os.abort()", "it failed: signal 6"), ("raise SystemExit('no such layer')",
-                                                       "it failed: no such layer"),
-    ("import time; time.sleep(60)", "it took more than 1 s")])
-def test_a_tool_that_crashes_fails_or_hangs_is_an_error(tmp_path, code, why):
+@pytest.mark.parametrize("code, seconds, why", [
+    ("import os; os.abort()", 60, "it failed: signal 6"),
+    ("raise SystemExit('no such layer')", 60, "it failed: no such layer"),
+    ("import time; time.sleep(60)", 1, "it took more than 1 s")])
+def test_a_tool_that_crashes_fails_or_hangs_is_an_error(tmp_path, code, seconds, why):
     with pytest.raises(AotcError, match=why):
-        peer_ncnn._tool([sys.executable, "-c", code], tmp_path, 1, "it")
+        peer_ncnn._tool([sys.executable, "-c", code], tmp_path, seconds, "it")
 
 
 def test_memory_of_running_models_is_measured_in_fresh_processes(no_zoo, tmp_path, capsys):

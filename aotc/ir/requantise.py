@@ -18,7 +18,6 @@ import numpy as np
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, substitute
 from aotc.ir.program import Compute, make_const, update
-from aotc.ir.simplify import same
 
 _CHAIN = 8  # maps between an integer and its rounding
 _WHOLE = 1e-6  # relative distance of a bias from a multiple of the scale

@@ -60,6 +60,9 @@ class Cones:
         self.units = _units(program, groups)
         self.judge = Judge(program, target)
         self.found, self.parts, self.refused = {}, {}, set()
+        scratch = target.machine.level(target.machine.scratch)
+        # of one work item: where threads share it, micro-kernels stage operands in it, too
+        self.room = scratch.capacity // 2 if target.machine.threads else 1 << 62
 
     def cone(self, sink, stored):
         """Units that the kernel of ``sink`` computes, ``sink`` included."""

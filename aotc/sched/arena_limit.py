@@ -122,7 +122,8 @@ class Search:
 
     def _state(self, stored):
         cones = {i: self.cones.cone(i, stored) for i in stored}
-        if not all(self.cones.tilings(i, c) for i, c in cones.items()):
+        if not all(self.cones.tilings(i, c) and self.cones.least(i, c) <= self.cones.room
+                   for i, c in cones.items()):
             return None
         live = self._live(stored, cones)
         held = {k: sum(self.cones.units[u].bytes for u, (lo, hi) in live.items() if lo <= k <= hi)
@@ -131,7 +132,7 @@ class Search:
         least = {k: self.workers * self.cones.least(k, cones[k]) for k in stored}
         over = max(0, peak + max(least.values(), default=0) - self.limit)
         excess = over + sum(max(0, held[k] + least[k] - self.limit) for k in stored)
-        budget = max(self.limit - peak, 0) // max(1, self.workers)
+        budget = max(self.limit - peak, 0) // self.workers if self.workers else self.cones.room
         seconds = sum(min((t.seconds for t in self.cones.tilings(k, c) if t.slab <= budget),
                           default=self.cones.tilings(k, c)[-1].seconds) for k, c in cones.items())
         return State(stored, cones, peak, budget, excess, seconds)

@@ -2,7 +2,7 @@
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
-from aotc.ir.expr import Axis, Const, axes_of, substitute
+from aotc.ir.expr import Const, axes_of
 from aotc.ir.program import LibCall
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import LEVELS

@@ -15,7 +15,7 @@ from aotc.sched.winograd import has_transform, slab_tile
 # The rows that one panel's columns are stored to lie on so many pages of so many bytes: the next
 # panel comes back to all of them, and a TLB holds a thousand or two.  A product with a short sum is
 # as fast as its stores, which a CPU fetches lines ahead for on a few dozen pages.
-PAGE, STORED_PAGES, STREAMED_PAGES, SHORT_SUM = 4096, 256, 32, 32
+PAGE, STORED_PAGES, STREAMED_PAGES, SHORT_SUM = 4096, 256, 32, 64
 NEAR = 64  # elements between lanes: up to here neighbouring vectors write the same lines
 
 

@@ -19,7 +19,7 @@ from aotc.tuner.measure_worker import typical
 SECONDS = 6.0  # of measuring two models in turns
 PATIENCE = 60  # times the CPU time that is measured: on a busy machine it takes so long
 TOLERANCE = 1e-3  # largest difference of outputs, relative to their range
-FASTER = 0.99  # a tuned model counts if it has at most this share of the untuned one's time
+FASTER = 0.995  # a tuned model counts if it has at most this share of the untuned one's time
 GROUP_FASTER = 0.99  # the same for the groups of one site inside the model
 
 

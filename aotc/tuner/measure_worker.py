@@ -85,10 +85,11 @@ def typical(runs):
 
 
 def compare(folder):
-    """Bundles of one model in turns, call by call: FOLDER/times gets {"kernels": [seconds per call
-    and kernel, of each], "whole": [seconds per call, of each], "worst": largest difference of the
-    outputs of the first two, relative to the first's range}.  FOLDER/job: {"bundles", "feeds", "seconds",
-    "threads"}; kernels are counted only if both bundles count."""
+    """Bundles of one model in turns, call by call.
+
+    FOLDER/job: {"bundles", "feeds", "seconds", "threads"}.  FOLDER/times: {"kernels": [seconds per
+    call and kernel, of each], only if all bundles count, "whole": [seconds per call, of each],
+    "worst": largest difference of the outputs of the first two, relative to the first's range}."""
     job = pickle.loads((folder / "job").read_bytes())
     _pin(job["threads"])
     models = [load(b, threads=job["threads"]) for b in job["bundles"]]

@@ -32,6 +32,7 @@ LEAST_SHARE = 0.002  # of the model's time: sites below are left alone
 ROUND_SHARE = 0.07  # of the budget that a round should take
 FIRST_ROUND = 24  # candidates
 LAYOUT_SHARE = 0.25  # of the search that stage 1 may take
+ATTEMPTS = 3  # to leave out of the tuned model what is not faster inside it
 WORTH = 0.98  # a point is taken into the model if it has at most this share of the untuned time
 
 
@@ -224,9 +225,10 @@ class Session:
     def _checked(self, chosen):
         """(Schedule, names of the sites that changed, (untuned, tuned) seconds): what is faster in
         the whole model, the untuned Schedule if nothing is."""
-        for attempt in range(2):
+        for attempt in range(ATTEMPTS):
             if not chosen:
                 break
+            last = attempt == ATTEMPTS - 1
             self.say(f"checking {len(chosen)} changed groups in the whole model")
             try:
                 schedule = self._assembled(chosen)
@@ -234,9 +236,9 @@ class Session:
                 raise AotcError("the tuned schedule is malformed (a defect of aotc, please report "
                                 f"it with the model):\n{err}") from None
             verdict = self.checker.compare(schedule, chosen)
-            if verdict.ratio < self.checker.faster and (attempt or not verdict.slower):
+            if verdict.ratio < self.checker.faster and (last or not verdict.slower):
                 return schedule, set(chosen), verdict.seconds
-            if verdict.wrong or attempt:
+            if verdict.wrong or not verdict.slower:
                 break
             chosen = {n: c for n, c in chosen.items() if n not in verdict.slower}
         return self.untuned, set(), (self.whole, self.whole)
