@@ -18,6 +18,7 @@ from test_vector_math import BOUNDS, UNARY, every_kind, exact
 
 import aotc
 from aotc.cli import main
+from aotc.emit import tiles
 from aotc.emit.bundle import render_bundle, runtime_c
 from aotc.emit.write import write_bundle
 from aotc.errors import AotcError, ToolchainError
@@ -61,7 +62,8 @@ def test_every_row_equals_the_evaluator(target, flags, share, tmp_path, monkeypa
     monkeypatch.setenv("CFLAGS", f"{flags} {STRICT}")
     cases = [pair.fast for i, u in enumerate(target.ukernels)
              for pair in list(CASES[u.category](u, target))[i % share::share]]
-    assert {u.category for u in target.ukernels} >= set(CASES)
+    # a target may do without dot products of bytes: they are plain loops there
+    assert {u.category for u in target.ukernels} >= set(CASES) - {"dot"}
     program, schedule = merged(cases, target)
     plan = lower(program, schedule, target)
     write_bundle(render_bundle(plan, schedule, INFO), tmp_path / "rows")
@@ -73,11 +75,12 @@ def test_every_row_equals_the_evaluator(target, flags, share, tmp_path, monkeypa
         built.check(10 * number + 3, syms=lambda s, r: s.lo)
 
 
-def test_micro_kernels_keep_their_accumulators_in_registers(target, tmp_path):
+def test_micro_kernels_keep_their_accumulators_in_registers(target, tmp_path, monkeypatch):
     """A spilled accumulator costs a load and a store per multiply-add: the row's tile is too
     large for the register file."""
     spill = {"aarch64": r"q\d+, \[sp|\[sp.*\bq\d+", "x86_64": r"ymm\d+.*\(%rsp|\(%rsp.*ymm\d+",
              "riscv64": r"\bv[ls]\d+re?\d*\.v\b"}
+    monkeypatch.setattr(tiles, "LONGEST_SUM", 0)  # each as a function of its own
     rows = target.rows("contraction")
     cases = [next(iter(CASES["contraction"](u, target))).fast for u in rows]
     program, schedule = merged(cases, target)
