@@ -15,7 +15,7 @@ import numpy as np
 from aotc.ir.access import layout_from_json
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Axis, Cast, Const, Load
-from aotc.ir.program import Buffer, Compute, Program, make_const
+from aotc.ir.program import Buffer, Compute, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.allocate import allocate
 from aotc.tuner.sites import canonical, renamed, renamed_group
