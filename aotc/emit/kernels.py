@@ -1,5 +1,7 @@
 """Plan -> C text of its kernels: one function per Kernel, micro-kernels in a file of their own."""
 
+import re
+
 from aotc.emit.cexpr import c_index, c_int
 from aotc.emit.contracts import ukernel_name
 from aotc.emit.dialect import Dialect, environment
@@ -157,7 +159,6 @@ def _ukernel_file(name, target, dialect, ukernels):
 
 def _kernel(plan, kernel, number, name, dialect):
     kernel = with_safe_names(kernel)
-    pointers = _pointers(plan, kernel)
     local = {s.name for s in kernel.scratch}
     env = {"buffer": lambda b: f"s_{b}" if b in local else f"t_{b}", "vars": {}, "prefix": name,
            "checked": "CHECKED", "dialect": dialect}
@@ -169,6 +170,7 @@ def _kernel(plan, kernel, number, name, dialect):
         body.append(f"/* {c_comment(_stage_note(stage))} */")
         lines = _LINES[type(stage)](stage, env, names)
         body += ["{"] + indent(lines) + ["}"]
+    pointers = _pointers(plan, kernel, "\n".join(body))
     text = "\n".join(_function(kernel, name, pointers, body)) + "\n"
     return text.replace("CHECKED(", f"aotc_checked(f, {c_int(number)}, ")
 
@@ -197,9 +199,12 @@ def _function(kernel, name, pointers, body):
                      + indent(body) + ["}"]) + ["}"])
 
 
-def _pointers(plan, kernel):
+def _pointers(plan, kernel, body):
+    """Declarations of the tensors that ``body`` uses: a fold over nothing reads none."""
     lines = []
     for b in kernel.reads + kernel.writes:
+        if not re.search(rf"\bt_{b}\b", body):
+            continue
         p = plan.place(b)
         c = DTYPES[p.dtype].c
         if b in kernel.writes:
