@@ -89,31 +89,34 @@ AOTC_INLINE void aotc_transpose(const float *src, int64_t src_step, float *dst, 
 }
 #endif
 
+/* dst[k*dst_step + j] = src[j*src_step + k] for j < rows, k < columns, at most a block of each. */
+AOTC_INLINE void aotc_transposed_block(const float *src, int64_t src_step, float *dst,
+                                       int64_t dst_step, int rows, int columns)
+{
+    const int whole_rows = rows - rows % AOTC_LANES, whole = columns - columns % AOTC_LANES;
+    for (int j = 0; j < whole_rows; j += AOTC_LANES) {
+        for (int k = 0; k < whole; k += AOTC_LANES)
+            aotc_transpose(src + j * src_step + k, src_step, dst + k * dst_step + j, dst_step);
+        for (int k = whole; k < columns; ++k)
+            for (int l = 0; l < AOTC_LANES; ++l)
+                dst[k * dst_step + j + l] = src[(j + l) * src_step + k];
+    }
+    for (int j = whole_rows; j < rows; ++j)
+        for (int k = 0; k < columns; ++k)
+            dst[k * dst_step + j] = src[j * src_step + k];
+}
+
 /* dst[k*dst_step + j] = src[j*src_step + k] for j < rows, k < columns: blocks of whole cache lines,
  * of which both sides' are full at once. */
 static inline void aotc_transposed(const float *src, int64_t src_step, float *dst, int64_t dst_step,
                                    int64_t rows, int64_t columns)
 {
     enum { BLOCK = 16 };
-    for (int64_t k = 0; k < columns; k += BLOCK) {
-        const int64_t k_end = k + BLOCK < columns ? k + BLOCK : columns;
-        for (int64_t j = 0; j < rows; j += BLOCK) {
-            const int64_t j_end = j + BLOCK < rows ? j + BLOCK : rows;
-            int64_t jj = j;
-            for (; jj + AOTC_LANES <= j_end; jj += AOTC_LANES) {
-                int64_t kk = k;
-                for (; kk + AOTC_LANES <= k_end; kk += AOTC_LANES)
-                    aotc_transpose(src + jj * src_step + kk, src_step, dst + kk * dst_step + jj,
-                                   dst_step);
-                for (; kk < k_end; ++kk)
-                    for (int l = 0; l < AOTC_LANES; ++l)
-                        dst[kk * dst_step + jj + l] = src[(jj + l) * src_step + kk];
-            }
-            for (; jj < j_end; ++jj)
-                for (int64_t kk = k; kk < k_end; ++kk)
-                    dst[kk * dst_step + jj] = src[jj * src_step + kk];
-        }
-    }
+    for (int64_t k = 0; k < columns; k += BLOCK)
+        for (int64_t j = 0; j < rows; j += BLOCK)
+            aotc_transposed_block(src + j * src_step + k, src_step, dst + k * dst_step + j,
+                                  dst_step, rows - j < BLOCK ? (int)(rows - j) : BLOCK,
+                                  columns - k < BLOCK ? (int)(columns - k) : BLOCK);
 }
 
 /* Pack n columns that lie along k: dst[k*nr + j] = src[j*step + k], zero for n <= j < nr. */
