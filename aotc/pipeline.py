@@ -135,7 +135,7 @@ def _inline(work):
 def _schedule(work):
     given, target = work.options.schedule, work.target
     if given is None:
-        return _with_schedule(work, _decided(work, target))
+        return _with_schedule(work, _decided(work, target, work.options))
     if not isinstance(given, Schedule):
         try:
             given = Schedule.from_json(Path(given).read_text())
@@ -144,10 +144,9 @@ def _schedule(work):
     return _with_schedule(work, complete(work.program, given, target))
 
 
-def _decided(work, target):
-    """The Schedule for one target.  Neither exact nor small code has use for forms that trade
-    roundings and memory for multiplications, unless they are asked for."""
-    o = work.options
+def _decided(work, target, o):
+    """The Schedule for one target under Options ``o``.  Neither exact nor small code has use for
+    forms that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold, limit = "off" if plain else o.winograd, o.optimize != "size", o.arena
     if limit is not None:
@@ -205,8 +204,8 @@ def _other_variants(work):
     """(plan, schedule) for the narrower CPUs that a target with variants also serves."""
     out = []
     for target in options_target(work.options).variants[1:]:
-        schedule = replace(_decided(work, target), math=work.schedule.math,
-                           optimize=work.schedule.optimize)
+        same = {"math": work.schedule.math, "optimize": work.schedule.optimize}
+        schedule = replace(_decided(work, target, replace(work.options, **same)), **same)
         program = apply_rewrites(work.program, schedule.rewrites)
         faults = check_schedule(program, schedule, target)
         if faults:

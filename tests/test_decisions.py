@@ -83,6 +83,16 @@ def test_the_schedule_carries_both(tmp_path):
     assert (back.math, back.optimize) == ("fast", "size")
 
 
+def test_variants_follow_a_schedule_that_is_given(tmp_path):
+    """Only the widest variant takes the Schedule itself; the others take its two choices."""
+    first = aotc.compile(model(), tmp_path / "a", name="two", target="x86-64-v4", math="exact")
+    bundle = aotc.compile(model(), tmp_path / "b", name="two", target="x86-64",
+                          schedule=first.path / "schedule.json")
+    for part in bundle.path.glob("schedule_*.json"):
+        s = Schedule.from_json(part.read_text())
+        assert s.math == "exact" and not any(rule == "winograd" for rule, _, _ in s.rewrites)
+
+
 def test_every_variant_of_a_bundle_follows(tmp_path):
     bundle = aotc.compile(model(), tmp_path / "b", name="two", target="x86-64", math="exact",
                           optimize="size")
