@@ -18,12 +18,13 @@ from aotc.ir.evaluate import infer_syms, input_arrays, run_step
 from aotc.ir.expr import Load
 from aotc.ir.program import Buffer, Compute, update
 from aotc.ir.promote import promoted
+from aotc.ir.quanta import quanta
 from aotc.ir.schedule import Group
 from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.model import load
 from aotc.sched import complete, lower
-from aotc.target import get_target
-from aotc.verify import make_cases, read_inputs
+from aotc.target import get_target, runs_here
+from aotc.verify import QUANTUM, ROUNDED, make_cases, read_inputs
 
 # Error of one f32 compute by category, as a share of the output's range, on random data: sums grow
 # with their length (a few roundings per 64 terms in the accumulation order of the kernels), maps
@@ -35,12 +36,14 @@ _COPY = "aotc_seen_"
 
 @dataclass(frozen=True)
 class NodeError:
-    """One stored tensor: its kernel's ONNX ``nodes``, ``share`` of the range, ``limit``."""
+    """One stored tensor: its kernel's ONNX ``nodes``, ``share`` of the range, or in quanta where
+    ``unit`` says so, ``limit``."""
 
     tensor: str
     nodes: tuple
     share: float
     limit: float
+    unit: str = "of its range"
 
     @property
     def ok(self):
@@ -57,7 +60,7 @@ def verify_nodes(path, target="native", dims=None, threads=1, report=print, prog
     that do not run on this machine.
     """
     row = get_target(target)
-    row = row.variants[0] if row.variants else row
+    row = next(filter(runs_here, row.variants), row)
     work = run_pipeline(Options(path, target=row.name, dims=dims, name=Path(path).stem,
                                 stop_after="schedule", progress=progress, **decisions))
     # the Program as the Schedule rewrites it has every tensor that is stored
@@ -82,7 +85,7 @@ def _verdict(results):
 
 
 def _line(r):
-    return (f"{r.tensor} of {', '.join(r.nodes[:6])}: {r.share:.2g} of its range "
+    return (f"{r.tensor} of {', '.join(r.nodes[:6])}: {r.share:.2g} {r.unit} "
             f"(bound {r.limit:.2g})")
 
 
@@ -133,14 +136,18 @@ def _widened(array):
 
 def _compared(program, group, step, name, got, want):
     computes = [program.producer[c] for c in group.computes]
+    quantum = quanta(program, computes[:computes.index(step) + 1]).get(name, 0.0)
     limit = sum(BOUNDS[category(c.axes, c.raxes, c.fold, c.body)] for c in computes
                 if isinstance(c, Compute)) if want.dtype.kind == "f" else 0.0
+    limit = limit + ROUNDED if quantum is None else limit
     nodes = tuple(dict.fromkeys(n for c in computes for n in c.origin)) or (name,)
     finite = np.isfinite(want)
     same = np.array_equal(got[~finite], want[~finite].astype(got.dtype), equal_nan=True)
     if not want.size or not finite.any():
         return NodeError(name, nodes, 0.0 if same else np.inf, limit)
     a, b = got[finite].astype(np.float64), want[finite].astype(np.float64)
+    if quantum and same:
+        return NodeError(name, nodes, float(np.max(np.abs(a - b))) / quantum, QUANTUM, "quanta")
     scale = max(float(np.ptp(b)), 1e-2 * float(np.max(np.abs(b))), 1e-30)
     error = float(np.max(np.abs(a - b))) / scale
     return NodeError(name, nodes, error if same and error == error else np.inf, limit)

@@ -11,9 +11,11 @@ from aotc.errors import AotcError
 from aotc.peer_ncnn import open_ncnn
 
 
-def _onnxruntime(path, threads, feeds):
+def _onnxruntime(path, threads, feeds, literal=False):
     import onnxruntime
     options = onnxruntime.SessionOptions()
+    if literal:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options,
@@ -77,6 +79,12 @@ def open_peer(name, path, threads=1, feeds=None):
         return {**REFERENCES, **PEERS}[name](path, threads, feeds)
     except Exception as err:  # peers raise exceptions of their own making
         raise AotcError(f"{name} cannot run this model: {err}") from err
+
+
+def open_literal(name, path, threads=1):
+    """``run`` of the reference ``name`` with no node fused, moved or replaced; None if it has no
+    such mode of its own."""
+    return _onnxruntime(path, threads, None, literal=True) if name == "onnxruntime" else None
 
 
 def open_reference(path, threads=1):

@@ -26,6 +26,7 @@ from aotc.ir.schedule import MATH, OPTIMIZE, Schedule
 from aotc.samples import record_samples
 from aotc.sched import (CONNECT, WINOGRAD, check_arena, check_schedule, complete, decide,
                         decide_within, lower, parse_limit)
+from aotc.sched.serving import serving
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
 
@@ -75,6 +76,7 @@ class Work:
 
     options: Options
     target: object
+    variants: tuple = ()  # the Targets that the bundle serves, the widest first, if several
     model: object = None
     file_hash: str = ""  # SHA-256 of the model file
     graph: object = None
@@ -129,7 +131,10 @@ def _inline(work):
     # moves that end at a constant have become constants' moves: fold those too
     program = inline_moves(on_own_points(inline_moves(work.program)))
     program = fold_constants(inline_dequantised(program))
-    return replace(work, program=fold_constants(requantise(program)))
+    program = fold_constants(requantise(program))
+    variants = serving(work.variants, program)
+    return replace(work, program=program, variants=variants,
+                   target=variants[0] if variants else work.target)
 
 
 def _schedule(work):
@@ -203,7 +208,7 @@ def options_target(options):
 def _other_variants(work):
     """(plan, schedule) for the narrower CPUs that a target with variants also serves."""
     out = []
-    for target in options_target(work.options).variants[1:]:
+    for target in work.variants[1:]:
         same = {"math": work.schedule.math, "optimize": work.schedule.optimize}
         schedule = replace(_decided(work, target, replace(work.options, **same)), **same)
         program = apply_rewrites(work.program, schedule.rewrites)
@@ -260,7 +265,7 @@ def run_pipeline(options):
                 repr(v) for v in values if v is not None))
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     target = options_target(options)
-    work = Work(options, target.variants[0] if target.variants else target)
+    work = Work(options, target.variants[0] if target.variants else target, target.variants)
     for number, stage in enumerate(STAGES, 1):
         if options.progress:
             options.progress(number, len(STAGES), stage.name)

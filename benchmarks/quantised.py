@@ -26,7 +26,7 @@ FORMS = ("qdq", "qoperator", "dynamic")
 CALIBRATION = 2  # sets of random inputs
 
 
-class _Feeds:
+class Feeds:
     """What ONNX Runtime's calibration reads: one dict after the other, then None."""
 
     def __init__(self, sets):
@@ -44,7 +44,7 @@ def quantise(path, form, out, sets):
         q.quantize_dynamic(path, out)
         return
     kind = {"qdq": q.QuantFormat.QDQ, "qoperator": q.QuantFormat.QOperator}[form]
-    q.quantize_static(path, out, _Feeds(sets), quant_format=kind, per_channel=True,
+    q.quantize_static(path, out, Feeds(sets), quant_format=kind, per_channel=True,
                       activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8)
 
 

@@ -79,37 +79,39 @@ AOTC_INLINE aotc_vm aotc_load_i32(const int32_t *p)
 
 AOTC_INLINE void aotc_store_i32(int32_t *p, aotc_vm v) { memcpy(p, &v, sizeof v); }
 
-AOTC_INLINE aotc_vm aotc_load_u8(const uint8_t *p)
-{
 #if defined(__AVX512F__) && AOTC_LANES == 16
-    return (aotc_vm)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+#define AOTC_WIDEN(name, p) (aotc_vm)_mm512_cvt##name##_epi32( \
+        _mm_loadu_si128((const __m128i *)(const void *)(p)))
 #elif defined(__AVX2__) && AOTC_LANES == 8
-    return (aotc_vm)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
-#elif AOTC_LANES > 1
-    int32_t t[AOTC_LANES];
-    for (int l = 0; l < AOTC_LANES; ++l)
-        t[l] = p[l];
-    return aotc_load_mask(t);
-#else
-    return *p;
+#define AOTC_WIDEN(name, p) (aotc_vm)_mm256_cvt##name##_epi32( \
+        _mm_loadl_epi64((const __m128i *)(const void *)(p)))
 #endif
-}
 
-AOTC_INLINE aotc_vm aotc_load_i8(const int8_t *p)
-{
-#if defined(__AVX512F__) && AOTC_LANES == 16
-    return (aotc_vm)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-#elif defined(__AVX2__) && AOTC_LANES == 8
-    return (aotc_vm)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
-#elif AOTC_LANES > 1
-    int32_t t[AOTC_LANES];
-    for (int l = 0; l < AOTC_LANES; ++l)
-        t[l] = p[l];
-    return aotc_load_mask(t);
+/* load_T: bytes side by side; load_T_n: the first n (0 < n <= AOTC_LANES), the other lanes are 0 */
+#if defined(AOTC_WIDEN)
+#define AOTC_LOAD_BYTES(suffix, type, name) \
+    AOTC_INLINE aotc_vm aotc_load_##suffix(const type *p) { return AOTC_WIDEN(name, p); }
 #else
-    return *p;
+#define AOTC_LOAD_BYTES(suffix, type, name) \
+    AOTC_INLINE aotc_vm aotc_load_##suffix(const type *p) \
+    { \
+        int32_t t[AOTC_LANES]; \
+        for (int l = 0; l < AOTC_LANES; ++l) \
+            t[l] = p[l]; \
+        return aotc_load_i32(t); \
+    }
 #endif
-}
+#define AOTC_LOADS_OF_BYTES(suffix, type, name) \
+    AOTC_LOAD_BYTES(suffix, type, name) \
+    AOTC_INLINE aotc_vm aotc_load_##suffix##_n(const type *p, int64_t n) \
+    { \
+        type t[AOTC_LANES] = {0}; \
+        for (int l = 0; l < AOTC_LANES && l < n; ++l) \
+            t[l] = p[l]; \
+        return aotc_load_##suffix(t); \
+    }
+AOTC_LOADS_OF_BYTES(u8, uint8_t, epu8)
+AOTC_LOADS_OF_BYTES(i8, int8_t, epi8)
 
 /* The low 8 bits of every lane: what a conversion to u8 or i8 keeps. */
 AOTC_INLINE void aotc_store_8(void *p, aotc_vm v)
@@ -126,22 +128,6 @@ AOTC_INLINE void aotc_store_8(void *p, aotc_vm v)
 }
 
 /* The first n lanes (0 < n <= AOTC_LANES); lanes that are not loaded are 0. */
-AOTC_INLINE aotc_vm aotc_load_u8_n(const uint8_t *p, int64_t n)
-{
-    uint8_t t[AOTC_LANES] = {0};
-    for (int l = 0; l < AOTC_LANES && l < n; ++l)
-        t[l] = p[l];
-    return aotc_load_u8(t);
-}
-
-AOTC_INLINE aotc_vm aotc_load_i8_n(const int8_t *p, int64_t n)
-{
-    int8_t t[AOTC_LANES] = {0};
-    for (int l = 0; l < AOTC_LANES && l < n; ++l)
-        t[l] = p[l];
-    return aotc_load_i8(t);
-}
-
 AOTC_INLINE aotc_vm aotc_load_i32_n(const int32_t *p, int64_t n)
 {
     int32_t t[AOTC_LANES] = {0};
@@ -173,15 +159,17 @@ AOTC_INLINE void aotc_store_i32_n(int32_t *p, aotc_vm v, int64_t n)
  * instruction for it, bytes become 16-bit halves (even and odd ones): u8 * s8 twice fits an i32,
  * while the instruction for pairs of bytes would saturate at 16 bits. */
 
-#if defined(__AVX512VNNI__) && AOTC_LANES == 16
-typedef aotc_vm aotc_dot_rows;
-typedef aotc_vm aotc_dot_columns;
-AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p)
+AOTC_INLINE aotc_vm aotc_four(const uint8_t *p)
 {
     int32_t four;
     memcpy(&four, p, 4);
     return aotc_isplat(four);
 }
+
+#if defined(__AVX512VNNI__) && AOTC_LANES == 16
+typedef aotc_vm aotc_dot_rows;
+typedef aotc_vm aotc_dot_columns;
+AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p) { return aotc_four(p); }
 AOTC_INLINE aotc_dot_columns aotc_dot_b(const int8_t *p)
 {
     aotc_vm v;
@@ -193,15 +181,27 @@ AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
     return (aotc_vm)_mm512_dpbusd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
 }
 
+#elif defined(__ARM_FEATURE_MATMUL_INT8) && AOTC_LANES == 4
+typedef uint8x16_t aotc_dot_rows;
+typedef int8x16_t aotc_dot_columns;
+AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p)
+{
+    return vreinterpretq_u8_s32((int32x4_t)aotc_four(p));
+}
+AOTC_INLINE aotc_dot_columns aotc_dot_b(const int8_t *p) { return vld1q_s8(p); }
+AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
+{
+    return (aotc_vm)vusdotq_s32((int32x4_t)c, a, b);
+}
+
 #elif defined(__SSE2__) && (AOTC_LANES == 4 || defined(__AVX2__) && AOTC_LANES == 8 \
                             || defined(__AVX512BW__) && AOTC_LANES == 16)
 typedef int16_t aotc_vs __attribute__((vector_size(AOTC_VEC_BYTES)));
 typedef struct { aotc_vs even, odd; } aotc_dot_rows, aotc_dot_columns;
 AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p)
 {
-    int32_t four;
-    memcpy(&four, p, 4);
-    const uint32_t all = (uint32_t)four;
+    uint32_t all;
+    memcpy(&all, p, 4);
     return (aotc_dot_rows){(aotc_vs)aotc_isplat((int32_t)(all & 0x00ff00ffu)),
                            (aotc_vs)aotc_isplat((int32_t)(all >> 8 & 0x00ff00ffu))};
 }
@@ -249,6 +249,33 @@ AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
     for (int i = 0; i < 4; ++i)
         c = aotc_iadd(c, aotc_imul(aotc_isplat(a.v[i]), b.v[i]));
     return c;
+}
+#endif
+
+/* ------------------------------------------------------------------ the same from s8 * s8
+ *
+ * For an instruction that takes signed bytes on both sides: rows are taken minus 128, and of every
+ * column the sum of its bytes is kept, 128 times which aotc_sdot_end adds.  Wraps like all sums. */
+
+#if defined(__ARM_FEATURE_DOTPROD) && AOTC_LANES == 4
+typedef int8x16_t aotc_sdot_rows;
+typedef int8x16_t aotc_sdot_columns;
+AOTC_INLINE aotc_sdot_rows aotc_sdot_a(const uint8_t *p)
+{
+    return veorq_s8(vreinterpretq_s8_s32((int32x4_t)aotc_four(p)), vdupq_n_s8(-128));
+}
+AOTC_INLINE aotc_sdot_columns aotc_sdot_b(const int8_t *p) { return vld1q_s8(p); }
+AOTC_INLINE aotc_vm aotc_sdot(aotc_vm c, aotc_sdot_rows a, aotc_sdot_columns b)
+{
+    return (aotc_vm)vdotq_s32((int32x4_t)c, a, b);
+}
+AOTC_INLINE aotc_vm aotc_sdot_sums(aotc_vm sums, aotc_sdot_columns b)
+{
+    return aotc_sdot(sums, vdupq_n_s8(1), b);
+}
+AOTC_INLINE aotc_vm aotc_sdot_end(aotc_vm c, aotc_vm sums)
+{
+    return aotc_iadd(c, aotc_imul(sums, aotc_isplat(128)));
 }
 #endif
 

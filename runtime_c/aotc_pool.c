@@ -2,10 +2,12 @@
  * AOTC_HEADER.  Build option: AOTC_NO_THREADS (no pthreads: every pool has one worker).
  *
  * Threads are made once.  They look for work for a few microseconds after each job and then
- * sleep.  A job is a range of items handed out in chunks, large ones first and single items last,
- * so that all workers end at nearly the same time.  The caller works too and waits only for workers
- * that have joined, so a thread the system has not woken yet costs nothing.  Items are independent,
- * so who runs which does not change a bit of the result. */
+ * sleep.  Every worker has a share of a job's items, the same part of every job: what a kernel left
+ * in the cache of one core is read there by the next.  It takes its share in chunks, large ones
+ * first and single items last, and then chunks from the end of others' shares, so that all end at
+ * nearly the same time.  The caller works too and waits only for workers that have joined, so a
+ * thread the system has not woken yet costs nothing.  Items are independent, so who runs which does
+ * not change a bit of the result. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -53,13 +55,16 @@ void AOTC_NAME(pool_destroy)(aotc_pool *pool)
 #include <time.h>
 #include <unistd.h>
 
-enum { SHARES_PER_WORKER = 2, SPIN_NANOSECONDS = 30000, MAX_THREADS = 1024 };
+enum { SPIN_NANOSECONDS = 30000, MAX_THREADS = 1024 };
 #define GATE_OPEN 0x80000000u
+#define MAX_UNITS 0x7fffffff
 
 struct threads;
 
+/* Number 0 is the caller. */
 typedef struct worker {
-    _Alignas(AOTC_ALIGNMENT) struct threads *pool;
+    _Alignas(AOTC_ALIGNMENT) atomic_ullong share; /* units nobody has taken: end << 32 | begin */
+    struct threads *pool;
     pthread_t thread;
     int index;
 } worker;
@@ -68,10 +73,10 @@ typedef struct worker {
 typedef struct threads {
     _Alignas(AOTC_ALIGNMENT) atomic_uint epoch; /* counts jobs */
     _Alignas(AOTC_ALIGNMENT) atomic_uint gate;  /* GATE_OPEN while joinable, plus who is in */
-    _Alignas(AOTC_ALIGNMENT) atomic_llong next; /* first item nobody has taken */
     _Alignas(AOTC_ALIGNMENT) aotc_task fn;      /* the job: written while nobody is in */
     void *frame;
     int64_t items;
+    int64_t unit; /* items that are taken together: 1, or more if 32 bits do not count them */
     _Alignas(AOTC_ALIGNMENT) atomic_int sleepers;
     atomic_int waiting;
     atomic_int stop;
@@ -81,7 +86,7 @@ typedef struct threads {
     pthread_cond_t wake;
     pthread_cond_t done;
     int count; /* threads made so far, without the caller */
-    worker *workers;
+    worker *workers; /* count + 1 */
 } threads;
 
 static int64_t nanoseconds(void)
@@ -115,19 +120,57 @@ static int spin(atomic_uint *word, unsigned value, int equal, int64_t limit)
     return 0;
 }
 
-/* Each time a fixed share of what is left, at least one item. */
+static unsigned long long packed(unsigned long long begin, unsigned long long end)
+{
+    return end << 32 | begin;
+}
+
+/* Every worker's part of the job, in order. */
+static void set_shares(threads *p)
+{
+    const int64_t units = (p->items + p->unit - 1) / p->unit;
+    const int64_t workers = p->count + 1;
+    for (int64_t i = 0; i < workers; i++) {
+        atomic_store(&p->workers[i].share, packed((unsigned long long)(units * i / workers),
+                                                  (unsigned long long)(units * (i + 1) / workers)));
+    }
+}
+
+/* Half of what a share holds, at least one unit, from its start or (a thief) its end, and run it;
+ * 0 if there is nothing left. */
+static int run_half(threads *p, int owner, int index)
+{
+    atomic_ullong *const share = &p->workers[owner].share;
+    unsigned long long left = atomic_load(share), begin, end, rest;
+    do {
+        begin = left & 0xffffffffu;
+        end = left >> 32;
+        if (begin == end) {
+            return 0;
+        }
+        const unsigned long long half = (end - begin + 1) / 2;
+        if (owner == index) {
+            rest = packed(begin + half, end);
+            end = begin + half;
+        } else {
+            rest = packed(begin, end - half);
+            begin = end - half;
+        }
+    } while (!atomic_compare_exchange_weak(share, &left, rest));
+    const int64_t first = (int64_t)begin * p->unit, last = (int64_t)end * p->unit;
+    p->fn(p->frame, first, last < p->items ? last : p->items, index);
+    return 1;
+}
+
+/* The own share, then what others have left. */
 static void take_chunks(threads *p, int index)
 {
-    const int64_t shares = SHARES_PER_WORKER * ((int64_t)p->count + 1);
-    long long begin = atomic_load(&p->next);
-    while (begin < p->items) {
-        const int64_t left = p->items - begin;
-        const int64_t chunk = left > shares ? left / shares : 1;
-        if (atomic_compare_exchange_weak(&p->next, &begin, begin + chunk)) {
-            p->fn(p->frame, begin, begin + chunk, index);
-            begin = atomic_load(&p->next);
+    int owner = index;
+    do {
+        while (run_half(p, owner, index)) {
         }
-    }
+        owner = owner < p->count ? owner + 1 : 0;
+    } while (owner != index);
 }
 
 /* Sleep until there is a newer job than the one seen.  sleepers is raised before the epoch is
@@ -219,7 +262,8 @@ static aotc_status threads_for(void *self, aotc_task fn, void *frame, int64_t n)
     p->fn = fn;
     p->frame = frame;
     p->items = n;
-    atomic_store(&p->next, 0);
+    p->unit = n / MAX_UNITS + 1;
+    set_shares(p);
     atomic_store(&p->gate, GATE_OPEN);
     wake_all(p);
     take_chunks(p, 0);
@@ -232,7 +276,7 @@ static void destroy(threads *p)
 {
     atomic_store(&p->stop, 1);
     wake_all(p);
-    for (int i = 0; i < p->count; i++) {
+    for (int i = 1; i <= p->count; i++) {
         pthread_join(p->workers[i].thread, NULL);
     }
     pthread_cond_destroy(&p->done);
@@ -244,14 +288,14 @@ static void destroy(threads *p)
 
 static int start_threads(threads *p, int wanted)
 {
-    for (int i = 0; i < wanted; i++) {
+    for (int i = 1; i <= wanted; i++) {
         worker *w = &p->workers[i];
         w->pool = p;
-        w->index = i + 1;
+        w->index = i;
         if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
             return 0;
         }
-        p->count = i + 1;
+        p->count = i;
     }
     return 1;
 }

@@ -222,6 +222,12 @@ AOTC_INLINE aotc_vm aotc_load_mask(const int32_t *p)
 
 /* ------------------------------------------------------------------ arithmetic */
 
+/* Defined where aotc_fma rounds once. */
+#if (defined(__AVX512F__) && AOTC_LANES == 16) || (defined(__FMA__) && AOTC_LANES == 8) || \
+    (defined(__aarch64__) && AOTC_LANES == 4)
+#define AOTC_FUSED
+#endif
+
 AOTC_INLINE aotc_vf aotc_fma(aotc_vf a, aotc_vf b, aotc_vf c)
 {
 #if defined(__AVX512F__) && AOTC_LANES == 16

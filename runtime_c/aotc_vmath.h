@@ -182,6 +182,22 @@ AOTC_INLINE aotc_vf aotc_vcos(aotc_vf x)
 }
 #endif /* AOTC_EXACT_MATH */
 
+/* x / s where all lanes have one divisor.  A division of a vector takes as long as a dozen
+ * multiply-adds: where those are fused, the rounded reciprocal and one correction give the same
+ * (Markstein), but for the last bit of quotients and remainders that underflow.  Infinities and
+ * what overflows come from the product alone. */
+AOTC_INLINE aotc_vf aotc_over(aotc_vf x, float s)
+{
+#if defined(AOTC_FUSED) && !defined(AOTC_EXACT_MATH)
+    if (s >= 0x1p-126f && s <= 0x1p126f) {
+        const aotc_vf d = aotc_splat(s), r = aotc_splat(1.0f / s), q = x * r;
+        const aotc_vf p = aotc_fma(aotc_fma(-q, d, x), r, q);
+        return aotc_select(p == p, p, q);
+    }
+#endif
+    return x / aotc_splat(s);
+}
+
 AOTC_LANEWISE(aotc_vfloor, floorf)
 AOTC_LANEWISE(aotc_vceil, ceilf)
 AOTC_LANEWISE(aotc_vround, nearbyintf)
@@ -196,6 +212,7 @@ AOTC_INLINE aotc_vf aotc_vpow(aotc_vf a, aotc_vf b)
     return aotc_load(t);
 }
 #else
+#define aotc_over(x, s) ((x) / (s))
 #define aotc_vexp expf
 #define aotc_vlog logf
 #define aotc_verf erff

@@ -12,6 +12,7 @@ Python decides what is computed, a macro says how it is written.  Beside macros 
     masks         masks can be combined, and loaded from bytes
     parts         there are loads of any run of lanes, and of every second element
     tiles         sums of a contraction may be written in place, in named vectors
+    quotients     there is a division of all lanes by one scalar
     prefetches    micro-kernels fetch what they read next; else their sums start from given values
     argument      of a micro-kernel for that, its last but one
     header        of the runtime, with ``defines`` before it

@@ -19,7 +19,7 @@ HEADER = "aotc_narrow.h"
 SIGNATURE = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const int8_t *b,\n"
              "    int32_t *acc);\n")
 _CALLS = re.compile(r"\baotc_(i(splat|add|sub|mul)|from_i32|to_i32|as_[ui]8|load_([ui]8|i32)(_n)?"
-                    r"|store_(8|i32)(_n)?|dot)\(")
+                    r"|store_(8|i32)(_n)?|s?dot)\(")
 
 
 def uses_narrow(text):

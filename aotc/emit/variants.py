@@ -14,6 +14,8 @@ from aotc.ir.simplify import simplify
 from aotc.target import get_target
 
 _ALIGNMENT = 64
+# /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
+_ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM")}
 EMITTERS = {"c": c_kernels.render_kernels, "simt": simt.render_kernels}
 
 
@@ -34,12 +36,23 @@ class Variant:
         plan, target = self.plan, self.target
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
                 "cflags": kernel_flags(plan, target), "cpu_flags": target.cpu_flags,
+                "asks": kernel_asks(target),
                 "needs": ", ".join(target.cpu_flags) or target.name,
                 "schedule_hash": self.schedule.hash, "kernels": kernels(plan),
                 "slots": [c_index(simplify(s)) for s in plan.slots],
                 "slab_bytes": plan.slab_bytes,
                 "kernel_files": sorted((f for f in self.files if f.endswith((".c", ".cu"))),
                                        key=kernel_order)}
+
+
+def kernel_asks(target):
+    """C conditions that ask Linux for the CPU's features, where the compiler has no builtin."""
+    if target.arch == "riscv64":  # one bit for each letter
+        return tuple(f"getauxval(AT_HWCAP) >> ('{f}' - 'a') & 1" for f in target.cpu_flags)
+    if target.arch == "aarch64":
+        return tuple(f"getauxval({word}) & {bit}" for word, bit in map(
+            _ARM_BITS.__getitem__, target.cpu_flags))
+    return ()
 
 
 def kernel_flags(plan, target):

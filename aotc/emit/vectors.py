@@ -80,6 +80,8 @@ class Vectors:
             return say.negative(self.operand(e.x))
         if isinstance(e, Unary) and e.op in _UNARY:
             return say.call(e.op, self.text(e.x))
+        if say.quotients and self._has_one_divisor(e):
+            return say.over(self.text(e.a), self._scalar(e.b))
         if isinstance(e, Binary) and e.op in _INFIX:
             return say.arithmetic(e.op, self.operand(e.a), self.operand(e.b))
         if isinstance(e, Binary) and e.op in ("min", "max"):
@@ -93,13 +95,19 @@ class Vectors:
         return self._gather(e)
 
     def _broadcast(self, e):
-        if isinstance(e, Const):
-            text = literal(e.value, "f32")
-        else:
-            inner = Scalars(self.env, self.names, (e,))
-            text = inner.text(e)
-            self.lines += inner.lines
-        return self._same(text)
+        return self._same(literal(e.value, "f32") if isinstance(e, Const) else self._scalar(e))
+
+    def _scalar(self, e):
+        """C text of a value that is the same in every lane."""
+        inner = Scalars(self.env, self.names, (e,))
+        text = inner.text(e)
+        self.lines += inner.lines
+        return text
+
+    def _has_one_divisor(self, e):
+        """True for a division whose divisor is the same in every lane, computed here only."""
+        return isinstance(e, Binary) and e.op == "div" and not isinstance(e.b, Const) and (
+            self.fixed(e.b) and self.guard is None and e.b not in self.many)
 
     def _same(self, text):
         """Operand of a C scalar."""

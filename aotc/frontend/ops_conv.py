@@ -69,7 +69,9 @@ def convolve(b, x, w, bias=None, acc="", tag=""):
         names[1] = "c"
     else:
         g, q = Axis("g", Const(groups)), Axis("o", Const(oc))
-        body = guarded(b, x, (n, g * ic + c) + inner) * b.load(w, (g * oc + q, c) + k)
+        w = b.move(w, (Const(groups), Const(oc), *w.shape[1:]),
+                   lambda i: (i[0] * oc + i[1], *i[2:]), "grouped")
+        body = guarded(b, x, (n, g * ic + c) + inner) * b.load(w, (g, q, c) + k)
         y = b.compute((n, g, q) + o, body, (c,) + k, "sum", "group", acc=acc)
         y = b.move(y, (x.shape[0], Const(groups * oc)) + win.out,
                    lambda i: (i[0], i[1] // oc, i[1] % oc) + i[2:], tag, names=names)

@@ -112,9 +112,17 @@ def requantised(b, total, left, right, scale, zero, alpha=None):
     more factor."""
     one, two = (per_axis(b, v, axis, total.rank) for v, axis in (left, right))
     s, z = (per_axis(b, v, 0, total.rank) for v in (scale, zero))
+    channels, axis = right
+    by_channel = channels.rank == 1 and channels.size != 1 and left[0].size == scale.size == 1
+
+    def factor(i):
+        return (one(i) * two(i) if alpha is None else alpha * one(i) * two(i)) / s(i)
+    if by_channel:  # once per channel, not once per element
+        at = b.axis(axis, total.rank)
+        ratio = b.map(channels.shape, lambda i: factor((None,) * at + i + (None,) * (
+            total.rank - at - 1)), [channels, left[0], scale], "ratio")
 
     def body(i):
-        factor = one(i) * two(i) if alpha is None else alpha * one(i) * two(i)
-        e = cast("f32", b.at(total, i)) * (factor / s(i))
+        e = cast("f32", b.at(total, i)) * (b.load(ratio, (i[at],)) if by_channel else factor(i))
         return saturated(e, z(i), zero.dtype)
     return b.map(total.shape, body, [total])

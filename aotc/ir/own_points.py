@@ -1,6 +1,8 @@
 """Rounding a view to 8 bits, and the largest and smallest of all elements of a view, run over the
 points of the tensor behind it, Program -> Program.
 
+A fold over everything is also done row by row first.
+
 A view is a tensor under a bijection of its indices (a transpose, a reshape).  Rounded where it
 lies, the tensor itself is stored in 8 bits and the view becomes a move, which costs nothing; a
 fold over everything does not care for the order.  Unit strides are kept either way.
@@ -13,6 +15,8 @@ from aotc.ir.program import Buffer, Compute, update
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import same, simplify
 
+ROW = 64  # fewer elements are no work worth sharing
+
 
 def on_own_points(program):
     """Program in which such computes read tensors at their own indices."""
@@ -22,7 +26,7 @@ def on_own_points(program):
                 s.fold == "none"):
             steps += _rounded(program, s, buffers)
         elif isinstance(s, Compute) and s.fold in ("max", "min") and isinstance(s.body, Load):
-            steps.append(_folded(program, s))
+            steps += _by_rows(_folded(program, s), buffers)
         else:
             steps.append(s)
     return update(program, steps=tuple(steps), buffers=buffers)
@@ -72,6 +76,25 @@ def _folded(program, s):
     axes = tuple(Axis(f"r{k}" if f"r{k}" not in names else f"r{k}_", a.extent)
                  for k, a in enumerate(own))
     return replace(s, raxes=axes, body=Load(load.buffer, axes, load.dtype))
+
+
+def _by_rows(s, buffers):
+    """A fold of everything in two: of each row, which work items share and the kernel that makes
+    the rows may do, and of what the rows gave.  Largest and smallest are the same in any order."""
+    at, points = len(s.raxes), 1
+    while at and points < ROW and isinstance(s.raxes[at - 1].extent, Const):
+        at -= 1
+        points *= s.raxes[at].extent.value
+    rows = s.raxes[:at]
+    if points < ROW or s.body.index != s.raxes or all(same(a.extent, Const(1)) for a in (
+            rows)) or not all(same(a.extent, Const(1)) for a in s.axes):
+        return [s]
+    name = f"{s.out}_rows"
+    while name in buffers:
+        name += "_"
+    buffers[name] = Buffer(name, tuple(a.extent for a in rows), s.body.dtype)
+    return [replace(s, outs=(name,), axes=rows, raxes=s.raxes[at:]),
+            replace(s, raxes=rows, body=Load(name, rows, s.body.dtype))]
 
 
 __all__ = ["on_own_points"]

@@ -14,6 +14,11 @@ innermost window axis and the channels to one reduction axis:
 
 ``u`` is read through rows of unit stride (ow*s*C + j), its guards are gone, and the weights are
 transposed at compile time.  A tensor that is stored so already, by its layout, is read where it is.
+
+Convolutions in groups index the channels with ``g*size + ic``: the copy gets a dimension for the
+groups, outside the windows, so that the channels of one group lie side by side from pixel to pixel:
+
+    u[n, g, ih, iw, ic] = where(inside, x[n, g*size + ic, ih - p, iw - p], 0)
 """
 
 from dataclasses import dataclass, replace
@@ -44,13 +49,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Match:
-    """What ``unfold`` needs of a compute: the data and the weight Load, which dimension of the data
-    holds the channels, its windows (innermost last), the channel axis and the joined tap."""
+    """What ``unfold`` needs of a compute: the data and the weight Load, the dimension of the data
+    that holds the channels (``at``), its windows (innermost last), the channel axis, that of the
+    groups (None without any) and the joined tap."""
 
     data: Load
     weight: Load
     swapped: bool
+    at: int
     channel: Axis
+    group: Axis
     tap: Axis
     windows: tuple
 
@@ -72,20 +80,42 @@ def match_unfold(program, c):
         if len(set(weight.index)) != len(weight.index) or not all(
                 isinstance(i, Axis) for i in weight.index):
             continue
-        channels = [i for i in data.index if i in c.raxes]
-        windows = _windows(program, c, data)
+        channels = _channels(c, data, weight)
+        windows = _windows(program, c, data, [x[0] for x in channels])
         if len(channels) != 1 or not windows or not _inside(program, data, guard, windows):
             continue
+        at, channel, group = channels[0]
         taps = [r for r in axes_of(windows[-1].index) if r in c.raxes]
         if len(taps) != 1 or linear_in(windows[-1].index, taps[0])[0] != Const(1):
             continue
-        joined = _static(channels[0]) * _static(taps[0])
-        few = _static(channels[0]) < CHANNELS or data.buffer in program.inputs
-        if _static(channels[0]) < 2 or not few or joined < SHORTEST or (
-                {channels[0], taps[0]} - set(weight.index)):
+        joined = _static(channel) * _static(taps[0])
+        few = data.buffer in program.inputs or _static(channel) < CHANNELS and group is None
+        if _static(channel) < 2 or not few or joined < SHORTEST or (
+                {channel, taps[0]} - set(weight.index)):
             continue
-        return Match(data, weight, c.body.a is weight, channels[0], taps[0], windows)
+        return Match(data, weight, c.body.a is weight, at, channel, group, taps[0], windows)
     return None
+
+
+def _channels(c, data, weight):
+    """[(dimension, reduction axis, group axis or None)] of the data's index over the channels, or
+    over those of one group: the weights have a dimension for the groups, and none for the outputs
+    of a window that is as wide as its step."""
+    own = [(d, i, None) for d, i in enumerate(data.index) if i in c.raxes]
+    grouped = [_grouped(c, d, i) for d, i in enumerate(data.index)]
+    return own or [x for x in grouped if x is not None and x[2] in weight.index]
+
+
+def _grouped(c, dim, index):
+    """(dim, reduction axis, group axis) of ``group * size + channel``; None for others."""
+    own, sums = axes_of(index) & set(c.axes), axes_of(index) & set(c.raxes)
+    if len(own) != 1 or len(sums) != 1 or any(isinstance(n, Load) for n in walk(index)):
+        return None
+    group, channel = own.pop(), sums.pop()
+    size = channel.extent
+    whole = isinstance(size, Const) and size.value > 1 and simplify(
+        group * size + channel) == simplify(index)
+    return (dim, channel, group) if whole else None
 
 
 def _data(e):
@@ -99,12 +129,12 @@ def _static(axis):
     return axis.extent.value if isinstance(axis.extent, Const) else 1
 
 
-def _windows(program, c, data):
-    """The Windows of a Load, or () if its other dimensions are not plain axes or windows have no
-    static bounds."""
+def _windows(program, c, data, channels):
+    """The Windows of a Load, or () if its other dimensions (but ``channels``) are not plain axes or
+    windows have no static bounds."""
     out = []
     for d, i in enumerate(data.index):
-        if isinstance(i, (Axis, Const)):
+        if isinstance(i, (Axis, Const)) or d in channels:
             continue
         if any(isinstance(n, Load) for n in walk(i)) or not axes_of(i) & set(c.raxes):
             return ()
@@ -170,11 +200,14 @@ def _padded_copy(program, c, m):
     """(the Compute that stores the input padded, channels innermost; its index in ``c``)."""
     windows = {w.dim: w for w in m.windows}
     axes, source, where_is = [], list(m.data.index), []
-    order = [d for d, i in enumerate(m.data.index) if i != m.channel]
-    order.append(m.data.index.index(m.channel))
-    for d in order:
+    # the channels come last; those of a group leave the groups' dimension where they were
+    order = [d for d in range(len(source)) if d != m.at or m.group is not None]
+    for d in order + [m.at] * (m.group is None):
         i = m.data.index[d]
-        if d in windows:
+        if d == m.at and m.group is not None:
+            axes.append(Axis(f"i{d}", m.group.extent))
+            where_is.append(m.group)
+        elif d in windows:
             w = windows[d]
             axes.append(Axis(f"i{d}", Const(w.extent)))
             source[d] = axes[-1] + w.first
@@ -183,6 +216,10 @@ def _padded_copy(program, c, m):
             axes.append(Axis(f"i{d}", i.extent if isinstance(i, Axis) else Const(1)))
             source[d] = axes[-1] if isinstance(i, Axis) else i
             where_is.append(i if isinstance(i, Axis) else Const(0))
+    if m.group is not None:
+        axes.append(Axis("ic", m.channel.extent))
+        where_is.append(m.channel)
+        source[m.at] = axes[m.at] * m.channel.extent + axes[-1]
     source = tuple(simplify(e) for e in source)
     value = Load(m.data.buffer, source, m.data.dtype)
     for cond in _bounds(program, m.data, {d: source[d] for d in windows}):

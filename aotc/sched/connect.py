@@ -11,9 +11,12 @@ from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.loops import contraction_factors
-from aotc.sched.stages import expand, group_stages
+from aotc.sched.stages import expand, expanded_size, group_stages
 
 ROW_LIMIT = 12 * 1024  # bytes of one row of every scratch buffer together: stays in L1
+# nodes and depth of one element's expression with all maps of a kernel inlined: many times what
+# layers of networks need (185 and 28), little enough to compile in a moment
+NODES_LIMIT, DEPTH_LIMIT = 4000, 120
 
 
 class _Cluster:
@@ -68,7 +71,7 @@ def _best_host(program, step, clusters, owner, rows):
             hosts.append(c)
     hosts.sort(key=lambda c: (_weight(c), clusters.index(c)), reverse=True)
     for host in hosts:
-        if _reaches(program, host, step, owner):
+        if _reaches(program, host, step, owner) or not _small(host.members, [step]):
             continue
         if step.fold == "none" and _joins_at_register(program, host, step):
             for b in step.inputs:
@@ -112,6 +115,15 @@ def _reaches(program, host, step, owner, seen=None):
 def _inside(program, host, extra=()):
     """Maps of the cluster by output, for expansion."""
     return {c.out: c for c in list(host.members) + list(extra) if c.fold == "none"}
+
+
+def _small(members, new):
+    """True if one element of every ``new`` compute is a short expression, were all maps among the
+    members inlined: chains of any length, and steps that read what is before them twice, end up
+    in several kernels."""
+    inline = {c.out: c for c in members if c.fold == "none"}
+    sizes = [expanded_size(c.body, inline) for c in new]
+    return all(nodes <= NODES_LIMIT and depth <= DEPTH_LIMIT for nodes, depth in sizes)
 
 
 def _joins_at_register(program, host, step):
@@ -293,7 +305,8 @@ def _absorb_maps(program, clusters, owner):
         if len(users) != 1 or any(m.out in program.outputs for m in outs):
             continue
         host, = users.values()
-        if host.is_call or not _prologue_fits(program, c, host, outs):
+        if host.is_call or not _prologue_fits(program, c, host, outs) or not _small(
+                c.members + host.members, host.members):
             continue
         for m in c.members:
             owner[m.out] = host

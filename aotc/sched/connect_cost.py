@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
 from aotc.ir.program import LibCall
@@ -21,7 +22,7 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.winograd import stages_of
 from aotc.sched.check import check_group
 from aotc.sched.connect import connect
-from aotc.sched.cost import Aligned, resident
+from aotc.sched.cost import Aligned, group_cost, resident
 from aotc.sched.gensor import Policy, Space, State, construct, grown
 from aotc.sched.loops import choose_loops, contraction_factors, pick_row
 from aotc.sched.size import estimate, estimate_volume
@@ -31,7 +32,10 @@ from aotc.sched.widths import group_model
 from aotc.sched.winograd import join_transforms
 
 BEAM = 3
-GAIN = 0.01  # a merge must be predicted to save at least this part of both parts' time
+GAIN = 0.003  # a merge must be predicted to save at least this part of both parts' time
+# what a stored byte costs others, whose tensors it drives out of the caches, in units of the time
+# that memory takes to move it: decides between ways that take the same time by themselves
+PRESSURE = 0.25
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 MAX_COMPUTES = 128
 PASSES = 3  # over all edges
@@ -200,10 +204,18 @@ class Judge:
             self.merges[key] = None
             return None
         parts = self.verdict(a).seconds, self.verdict(b).seconds
-        gain = sum(parts) - found.seconds
+        gain = sum(parts) - found.seconds + self._pressure(a.outputs, group.outputs)
         if gain < GAIN * sum(parts):  # a worse state: it must not win a tie
             gain = min(gain, -1e-9)
         return group, gain
+
+    def _pressure(self, before, after):
+        """Seconds that tensors cost the rest of the model by lying in memory until they are read,
+        for those no longer stored.  Those that stay in a worker's cache cost it nothing."""
+        near = self.free[DEPTH - 1] if DEPTH <= len(self.free) else ()
+        gone = sum(DTYPES[self.program.dtype(b)].size * estimate_volume(self.program.shape(b))
+                   for b in before if b not in after and b not in near)
+        return PRESSURE * gone / self.target.machine.levels[0].bandwidth
 
     def priced(self, group):
         """Cost of a finished group, at the work items it has."""
@@ -286,14 +298,28 @@ class Judge:
         depth = min(DEPTH, len(machine.levels) - 1)
         found = construct(model, machine, Policy(walkers=1, kept=1), depth=depth, fixed=fixed,
                           units=units, strict=several, aligned=aligned, free=self.free)
-        tile = found.state.tiles[-1]
+        tile, cost = self._evened(model, found, units, aligned)
         named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
                       if t < n)
-        result = Verdict(True, found.cost.seconds, named, self._level(model, tile),
-                         found.cost.levels[0][2], str(found.cost))
+        result = Verdict(True, cost.seconds, named, self._level(model, tile),
+                         cost.levels[0][2], str(cost))
         if several and not self._accepted(group, layouts, result):
             return Verdict(False, why="check_schedule refuses it")
         return result
+
+    def _evened(self, model, found, units, aligned):
+        """(tile of a work item, Cost): the constructed one, or cut into as many nearly equal ones
+        where that is predicted to be faster."""
+        *outer, tile = found.state.tiles
+        best, cost = tile, found.cost
+        for i, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
+            for t in _nearly_equal(n, tile[i], self.target.machine.workers, units.get(a, 1)):
+                new = best[:i] + (t,) + best[i + 1:]
+                found_cost = group_cost(model, self.target.machine, (*outer, new),
+                                        found.state.vthreads, aligned, self.free)
+                if found_cost.seconds < cost.seconds:
+                    best, cost = new, found_cost
+        return best, cost
 
     def _level(self, model, tile):
         """The fastest level whose usable part holds all scratch of a work item."""
@@ -355,6 +381,14 @@ class Judge:
         schedule = Schedule(self.target.name, (group,),
                             {b: x.to_json() for b, x in layouts.items()})
         return not check_group(self.program, schedule, self.target, group)
+
+
+def _nearly_equal(extent, tile, workers, unit):
+    """Extents below ``tile`` that cut an axis into nearly equal tiles: into as many as ``tile``
+    does, or into as many as serve all workers alike; in whole units."""
+    count = -(-extent // tile)
+    even = {-(-extent // c) for c in (count, -(-count // workers) * workers) if c > 1}
+    return sorted({-(-t // unit) * unit for t in even if -(-t // unit) * unit < tile})
 
 
 def _numbered(expr, number):

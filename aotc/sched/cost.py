@@ -61,11 +61,12 @@ class Cost:
                 [f"recompute {self.recompute:.2f}"] if self.recompute > 1.005 else []))
 
 
-def utilisation(tiles, places, k=1.0):
+def utilisation(tiles, places, k=1.0, equal=None):
     """Part of ``places`` busy while ``tiles`` run in waves; ``k``: the part of the time that waits
-    for whole waves (1: all of it)."""
+    for whole waves (1: all of it).  equal: how many whole tiles do the work of all, some of which
+    are cut."""
     waves = -(-tiles // places) * places
-    return 1.0 / (k * waves / tiles + 1.0 - k)
+    return 1.0 / (k * waves / (equal or tiles) + 1.0 - k)
 
 
 def bank_passes(width, banks, vthreads=1):
@@ -98,14 +99,13 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=()):
         levels.append((machine.levels[i].name,
                        level_seconds(model, machine, i, tile, moved,
                                      vthreads if i == len(tiles) - 1 else 1), moved))
-    fast, slow = model.work(tiles[item], boxes[item])
     kept = kept_bytes(model, free, len(tiles))
     if len(model.stages) > 1 or kept:
         levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept))
     busy = together(machine, [compute] + [s for _, s, _ in levels])
     launch = launch_seconds(model, machine, tiles[item])
     return Cost(busy / util + launch, tuple(levels), compute, util, launch,
-                (fast + slow) / max(1, needed_work(model)))
+                done_work(model, tiles[item], boxes[item]) / max(1, needed_work(model)))
 
 
 def launch_seconds(model, machine, tile):
@@ -159,12 +159,23 @@ def _rate(machine, level):
 
 
 def compute_seconds(model, machine, tile, aligned=(), boxes=None):
-    """(utilisation, seconds of arithmetic at full utilisation) for the tile of a work item."""
-    boxes = boxes or model.boxes(tile)
-    fast, slow = model.work(tile, boxes)
-    padded = fast * _padding(model, aligned, boxes)
-    return (utilisation(model.tiles(tile), machine.workers, WAVE),
-            (padded + OTHER * slow) / (machine.flops * machine.workers))
+    """(utilisation, seconds of arithmetic at full utilisation) for the tile of a work item.  Tiles
+    at the far ends of the output do what is left for them."""
+    work = []
+    for number, part in model.parts(tile):
+        at = boxes if boxes and part == tile else model.boxes(part)
+        fast, slow = model.work(part, at)
+        work.append((number, fast * _padding(model, aligned, at) + OTHER * slow))
+    total = sum(n * w for n, w in work)
+    whole = max(1e-30, work[0][1])  # work of a tile that no end cuts
+    util = utilisation(model.tiles(tile), machine.workers, WAVE, total / whole)
+    return util, total / (machine.flops * machine.workers)
+
+
+def done_work(model, tile, boxes=None):
+    """Operations of the group in tiles, those computed twice included."""
+    return sum(number * sum(model.work(part, boxes if part == tile else None))
+               for number, part in model.parts(tile))
 
 
 def needed_work(model):

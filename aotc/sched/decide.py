@@ -12,7 +12,7 @@ from aotc.sched.check import check_group
 from aotc.sched.connect import connect
 from aotc.sched.connect_cost import (connect_by_cost, part_groups, register_groups,
                                      separate_groups)
-from aotc.sched.layout_rules import settle_layouts, split_settled
+from aotc.sched.layout_rules import runs_over_columns, settle_layouts, split_settled
 from aotc.sched.loops import choose_loops
 from aotc.sched.tile import choose_threads, choose_tiles
 from aotc.sched.winograd import join_transforms
@@ -35,7 +35,8 @@ def decide(program, target, how="", winograd="off", unfold=False, layouts=None, 
     rewrites = choose_winograd(program, target, winograd)
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}
-        rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program) if c not in taken)
+        rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program)
+                          if c not in taken and not runs_over_columns(program, target, c))
     if not isinstance(winograd, tuple) and groups is None:
         found = settle_layouts(apply_rewrites(program, rewrites), target)
         more, settled = split_settled({b: x for b, x in found.items() if b not in (layouts or {})})

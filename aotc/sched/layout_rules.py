@@ -14,6 +14,7 @@ between a contraction and a window costs more than the window gains.  Where all 
 or all ``blocks``, the layout is settled here, before groups are formed.
 """
 
+from aotc.ir.access import is_unit, offset_of
 from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, Load, axes_of
 from aotc.ir.layout import Layout
@@ -126,6 +127,17 @@ def _in_groups(step, index):
     return parts is not None and parts[0] == size != Const(1)
 
 
+def runs_over_columns(program, target, name):
+    """True if the compute that writes ``name`` is a convolution with so few outputs, of all or of a
+    group, that lanes run over the columns of its row-major input: it wants no other order of the
+    channels."""
+    step = program.producer[name]
+    if target.emitter != "c" or _wish(program, target, step)[0] != "rows":
+        return False
+    return all(is_unit(offset_of(n.index, program.shape(n.buffer)), step.axes[-1])
+               for n in step.loads if step.axes[-1] in axes_of(n))
+
+
 def _wish(program, target, step):
     """(kind, channel axis of the output) of a compute."""
     transformed = transform_lanes(program).get(step.outs[0])
@@ -150,4 +162,4 @@ def _wish(program, target, step):
     return "other", None
 
 
-__all__ = ["settle_layouts", "split_settled"]
+__all__ = ["runs_over_columns", "settle_layouts", "split_settled"]

@@ -45,12 +45,19 @@ def lower_nest(ctx, stage, row, box):
              for p in _lane_parts(ctx, stage, row, part, lanes)
              for q in _window_parts(ctx, stage, p[0], p[1], p[3])]
     nests = []
+    kept = {lanes, ctx.group.loops.get(stage.name, {}).get("block")}
     for (row, _, body, _), sub, taps, red in parts:
         moved = {a: p.axis + p.base for a, p in sub.items() if p.axis != a}
+        # an axis of extent 1 is its only value: what it alone tells apart is the same then
+        single = {a: Const(p.base) for a, p in sub.items()
+                  if p.axis.extent == Const(1) and a.name not in kept}
+        moved |= single
+        sub = {a: p for a, p in sub.items() if a not in single}
 
         def here(e, moved=moved):
             return simplify(substitute(e, moved)) if moved else e
 
+        red = tuple(Range(r.axis, here(r.lo), here(r.hi)) for r in red)
         puts = tuple(Put(o.buffer, ctx.place(o.buffer)(tuple(map(here, o.index))),
                          _rounded(linearise(here(o.value), ctx.place),
                                   ctx.program.dtype(o.buffer))) for o in stage.outputs)
@@ -400,12 +407,18 @@ def _empty(piece):
 
 
 def _top_conditions(value):
-    """Conditions of Wheres that pieces can decide, outermost first."""
-    if isinstance(value, Where):
-        return ([value.cond] + _top_conditions(value.a) + _top_conditions(value.b))
-    if isinstance(value, Binary):
-        return _top_conditions(value.a) + _top_conditions(value.b)
-    return []
+    """Conditions of Wheres that pieces can decide, outermost first, each once: values that share
+    their parts are walked as often as there are parts, not as there are paths."""
+    found, seen, todo = [], set(), [value]
+    while todo:
+        e = todo.pop()
+        if e in seen or not isinstance(e, (Where, Binary)):
+            continue
+        seen.add(e)
+        if isinstance(e, Where):
+            found.append(e.cond)
+        todo += (e.b, e.a)
+    return found
 
 
 def _cut(cond, ranges):

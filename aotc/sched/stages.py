@@ -8,7 +8,8 @@ main's axes by inverting their index maps.  Group -> tuple of Stage, in executio
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Cast, Const, Expr, Load, Var, loads, rewrite, show, substitute
+from aotc.ir.expr import (Cast, Const, Expr, Load, Var, children, loads, rewrite, show,
+                          substitute)
 from aotc.ir.program import LibCall
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import same, simplify
@@ -72,6 +73,22 @@ def expand(expr, inline):
         return None
 
     return rewrite(expr, visit)
+
+
+def expanded_size(expr, inline):
+    """(nodes, depth) of ``expand(expr, inline)`` written out as a tree, which is not built: one
+    that reads each producer twice doubles with every step of a chain."""
+    done = {}
+
+    def size(e):
+        if e not in done:
+            parts = [size(k) for k in children(e)]
+            if isinstance(e, Load) and e.buffer in inline:
+                parts.append(size(inline[e.buffer].body))
+            done[e] = (1 + sum(n for n, _ in parts), 1 + max((d for _, d in parts), default=0))
+        return done[e]
+
+    return size(expr)
 
 
 def find_call(program, group):

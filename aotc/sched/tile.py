@@ -6,6 +6,7 @@ from aotc.ir.access import offset_of, stride
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
 from aotc.ir.simplify import upper
+from aotc.sched.order import order_items
 from aotc.sched.loops import PRODUCTS, contraction_factors
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.slices import choose_slices
@@ -51,7 +52,8 @@ def _tiled(program, target, g, layouts):
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
     if g.split or g.parallel:  # work items that are settled already keep their own
         split = g.split
-    return replace(g, tile=tile, parallel=tuple(tile), split=split)
+    g = replace(g, tile=tile, parallel=tuple(tile), split=split)
+    return g if split else order_items(program, target.machine, g)
 
 
 def even(extent, tile):

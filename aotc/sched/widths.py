@@ -19,6 +19,7 @@ from aotc.ir.simplify import ONE, to_poly
 from aotc.sched.size import estimate
 from aotc.sched.stages import group_stages
 
+RAGGED = 3  # axes of a tile whose ends are looked at
 WHOLE = 1 << 60  # width of an index nothing is known about; the dimension's extent cuts it
 # operations in units of a multiply or an add; what is not named costs 1.  Fitted to the nests of
 # eight models on AVX-512, 3.5 ps an addition: exp 0.11 ns an element, erf 0.18, division 0.07
@@ -151,11 +152,32 @@ class GroupModel:
             n *= -(-e // w)
         return n
 
+    def parts(self, tile):
+        """[(number, widths)] of the tiles that the output is cut into, whole ones first: those at
+        its far ends are what is left (along ``RAGGED`` axes at most; the others count as whole)."""
+        out, cut = [(1, ())], 0
+        for w, e in zip(tile[:self.rank], self.extents):
+            whole, left = divmod(e, w)
+            if left and cut == RAGGED:
+                whole, left = whole + 1, 0
+            cut += left > 0
+            out = [(n * c, t + (x,)) for n, t in out
+                   for c, x in ((whole, w), (1, left)) if c and x]
+        return [(n, t + tuple(tile[self.rank:])) for n, t in out]
+
     def traffic(self, tile, free=frozenset(), boxes=None, unit=1, fetch=False):
         """Bytes the group moves in and out of the level that holds ``tile``, for its whole output;
         buffers named in ``free`` cost nothing; ``unit``: bytes that always move together;
         ``fetch``: what is stored is fetched first, free or not."""
-        boxes = boxes or self.boxes(tile)
+        return sum(n * self._moved(boxes if boxes and part == tile else self.boxes(part), free,
+                                   unit, fetch) for n, part in self.parts(tile))
+
+    def moved(self, tile):
+        """Bytes in and out for one tile."""
+        return self._moved(self.boxes(tile), frozenset(), 1, False)
+
+    def _moved(self, boxes, free, unit, fetch):
+        """Bytes in and out for one tile."""
         total, best = 0, {}
         for s, (whole, sliced) in zip(self.stages, boxes):
             for a in s.reads:
@@ -169,14 +191,22 @@ class GroupModel:
             for a in s.writes:
                 if a.buffer in self.outputs and (fetch or a.buffer not in free):
                     total += a.bytes(whole, unit)
-        return (total + sum(best.values())) * self.tiles(tile)
+        return total + sum(best.values())
 
     def measure(self, tile, free=frozenset(), unit=1, fetch=False):
         """(traffic, peak) of a tile; what searches ask thousands of times."""
-        boxes = self.boxes(tile)
         if len(self.stages) > 1:
+            boxes = self.boxes(tile)
             return self.traffic(tile, free, boxes, unit, fetch), self.peak(tile, boxes)
-        s, (whole, sliced) = self.stages[0], boxes[0]
+        moved, live = 0, 0
+        for n, part in self.parts(tile):
+            more, size = self._alone(part, free, unit, fetch)
+            moved, live = moved + n * more, live or size
+        return moved, live
+
+    def _alone(self, tile, free, unit, fetch):
+        """(bytes in and out, bytes live) for one tile of a single stage."""
+        s, (whole, sliced) = self.stages[0], self.boxes(tile)[0]
         moved = peak = 0
         for number, a in enumerate(s.reads + s.writes):
             if len(a.boxes) > 1:
@@ -199,7 +229,7 @@ class GroupModel:
                 for r in a.reduces:
                     n *= -(-whole[r] // sliced[r])
                 moved += n
-        return moved * self.tiles(tile), peak
+        return moved, peak
 
     def lifetimes(self, tile, boxes=None, align=1):
         """[(buffer, bytes, first stage, last stage)] of every tile that is live while one tile of
@@ -248,15 +278,14 @@ class GroupModel:
                    if a.buffer in buffers and a.buffer not in self.scratch)
 
     def work(self, tile, boxes=None):
-        """(operations of contractions, other operations) for the whole output, recomputation
-        included."""
-        count, fast, slow = self.tiles(tile), 0, 0
+        """(operations of contractions, other operations) of one tile, recomputation included."""
+        fast = slow = 0
         for s, (whole, _) in zip(self.stages, boxes or self.boxes(tile)):
             points = prod(whole[:s.rank])
             inner = points * prod(whole[s.rank:]) * s.per_point
             fast, slow = (fast + inner, slow) if s.contraction else (fast, slow + inner)
             slow += points * s.per_output
-        return fast * count, slow * count
+        return fast, slow
 
 
 def _asked(stage, demand):

@@ -4,23 +4,37 @@ import platform
 
 from aotc.errors import UnsupportedError
 from aotc.target.base import Machine, Target, Ukernel
-from aotc.target.cpu import AARCH64, X86, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, C
+from aotc.target.cpu import (
+    AARCH64,
+    AARCH64_DOT,
+    AARCH64_I8MM,
+    X86,
+    X86_V1,
+    X86_V3,
+    X86_V4,
+    X86_V4_VNNI,
+    C,
+)
 from aotc.target.cuda import CUDA, SM_80, SM_86, SM_89, SM_90
 from aotc.target.riscv import RISCV64
 
-TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86, AARCH64, RISCV64,
-                               CUDA, SM_80, SM_86, SM_89, SM_90)}
+TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86, AARCH64,
+                               AARCH64_DOT, AARCH64_I8MM, RISCV64, CUDA, SM_80, SM_86, SM_89,
+                               SM_90)}
 
 
 _AS_COMPILERS = {"avx512_vnni": "avx512vnni"}  # the kernel's name -> __builtin_cpu_supports's
 
 
 def flags_of(text):
-    """What a CPU can do by its /proc/cpuinfo: x86's flags, or the letters of RISC-V extensions."""
+    """What a CPU can do by its /proc/cpuinfo: x86's flags, Arm's features, or the letters of RISC-V
+    extensions."""
     for line in text.splitlines():
         name, _, value = map(str.strip, line.partition(":"))
         if name == "flags":
             return frozenset(_AS_COMPILERS.get(f, f) for f in value.split())
+        if name == "Features":  # Arm
+            return frozenset(value.split())
         if name == "isa":
             return frozenset(value.partition("_")[0].removeprefix("rv64"))
     return frozenset()
@@ -43,7 +57,8 @@ def runs_here(target):
 
 def native():
     """The widest target that this machine can run; ``c`` if its machine is unknown."""
-    return next(filter(runs_here, (X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64, RISCV64)), C)
+    return next(filter(runs_here, (X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT,
+                                   AARCH64, RISCV64)), C)
 
 
 def get_target(name):

@@ -148,10 +148,10 @@ def contraction(suffix, lanes, mr, nv):
 DOT_STEP = 4  # neighbours along the sum that one lane of a dot product takes
 
 
-def dot(suffix, lanes, mr, nv):
+def dot(suffix, lanes, mr, nv, template="dot.c.j2"):
     """Row of 8-bit products: an MR x (NV*lanes) tile of i32 sums over full K."""
     nr = nv * lanes
-    return Ukernel(f"dot_u8s8_{mr}x{nr}__{suffix}", "dot", ("u8", "i8", "i32"), "dot.c.j2",
+    return Ukernel(f"dot_u8s8_{mr}x{nr}__{suffix}", "dot", ("u8", "i8", "i32"), template,
                    {"mr": mr, "nv": nv, "nr": nr})
 
 

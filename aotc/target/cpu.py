@@ -37,9 +37,18 @@ def _nests(suffix):
         Ukernel(f"transform_f32__{suffix}", "transform", ("f32",), "nest"), exchange(suffix))
 
 
-def _dots(suffix, lanes, *tiles):
+def _dots(suffix, lanes, *tiles, template="dot.c.j2"):
     """Rows of 8-bit products.  All have the same columns: weights are packed once for all."""
-    return tuple(dot(suffix, lanes, m, n) for m, n in tiles)
+    return tuple(dot(suffix, lanes, m, n, template) for m, n in tiles)
+
+
+def _with_dots(target, name, words, dots, cflags, requires, flags):
+    """A target with other rows of 8-bit products: CPUs that have an instruction for them."""
+    rows = tuple(u for u in target.ukernels if u.category != "dot")
+    return replace(target, name=name, description=f"{target.description} {words}",
+                   cflags=cflags, ukernels=rows + dots,
+                   requires=f"{target.requires} && defined({requires})",
+                   cpu_flags=(*target.cpu_flags, *flags))
 
 
 def _machine(flops, l1=32 * _KIB, l2=1 * _MIB):
@@ -83,20 +92,32 @@ X86_V4 = Target(
     cross=replace(_X86_CROSS, emulator=()), **_LOADS)
 
 # one instruction for four products of u8 and s8: CPUs from 2019 (Ice Lake) and 2022 (Zen 4) on
-X86_V4_VNNI = replace(
-    X86_V4, name="x86-64-v4-vnni", description="x86-64 with AVX-512 and VNNI (8-bit dot products)",
-    cflags=("-march=x86-64-v4", "-mavx512vnni"),
-    ukernels=tuple(u for u in X86_V4.ukernels if u.category != "dot")
-    + _dots("vnni", 16, (7, 4), (6, 4), (1, 4)),
-    requires=X86_V4.requires + " && defined(__AVX512VNNI__)",
-    cpu_flags=(*_V4_FLAGS, "avx512vnni"))
+X86_V4_VNNI = _with_dots(
+    replace(X86_V4, description="x86-64 with AVX-512"), "x86-64-v4-vnni",
+    "and VNNI (8-bit dot products)", _dots("vnni", 16, (7, 4), (6, 4), (1, 4)),
+    ("-march=x86-64-v4", "-mavx512vnni"), "__AVX512VNNI__", ("avx512vnni",))
 
 # every CPU runs the widest it can; decisions that are not taken per variant are those of the widest
 X86 = replace(X86_V4, name="x86-64", description="AVX-512, AVX2 and SSE2 in one bundle, chosen at "
-              "run time", variants=(X86_V4, X86_V3, X86_V1), cross=_X86_CROSS)
+              "run time; VNNI too for 8-bit models", cross=_X86_CROSS,
+              variants=(X86_V4_VNNI, X86_V4, X86_V3, X86_V1))
 
 AARCH64 = Target(
     "aarch64", "64-bit Arm with NEON", 4, (), "c", _machine(32e9),
     tuple(contraction("neon", 4, m, n) for m, n in ((8, 2), (5, 4), (4, 4), (1, 4), (1, 1)))
     + _dots("neon", 4, (6, 2), (1, 2)) + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
     cross=_AARCH64_CROSS, **_LOADS)
+
+# one instruction for four products of s8: Armv8.2 and later, as Cortex-A55 and -A76, Apple A11.
+# 16 registers of sums, 4 of the columns' own sums, 4 of columns.
+AARCH64_DOT = _with_dots(
+    AARCH64, "aarch64-dotprod", "and 8-bit dot products",
+    _dots("sdot", 4, (4, 4), (1, 4), template="dot_signed.c.j2"), ("-march=armv8.2-a+dotprod",),
+    "__ARM_FEATURE_DOTPROD", ("asimddp",))
+
+# the same of u8 and s8: Armv8.6, as Neoverse V1 and N2, Cortex-A510 and -A710.  5x16 and 6x16 spill
+# in gcc 12.
+AARCH64_I8MM = _with_dots(
+    AARCH64, "aarch64-i8mm", "and 8-bit dot products of u8 and s8",
+    _dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm",), "__ARM_FEATURE_MATMUL_INT8",
+    ("i8mm",))

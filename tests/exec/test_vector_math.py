@@ -62,6 +62,7 @@ def built(target, folder, define=""):
                     for f in UNARY)
     text += "".join(_LOOP.format(name=f"f_{f}", call=f"aotc_{f}(aotc_load(x + i), "
                                  "aotc_load(y + i))") for f in BINARY) + _ACROSS
+    text += _LOOP.format(name="f_over", call="aotc_over(aotc_load(x + i), y[i])")
     (folder / "math.c").write_text(text)
     subprocess.run([*find_compiler(), "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared",
                     "-fPIC", *target.cflags, f"-I{runtime_c()}", "math.c", "-o", "math.so",
@@ -128,6 +129,22 @@ def agree(got, name, rel, absolute):
     same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
     bad = ~(np.where(np.isfinite(rounded), good, same))
     assert not bad.any(), [(x[i], got[i], want[i]) for i in np.flatnonzero(bad)[:8]]
+
+
+@pytest.mark.parametrize("divisor", [1.0, 3.0, 1.9999999, 137.25, 1e-30, 3e37, -7.0, 2e38, 1e-38,
+                                     1e-42, 0.0, INF, NAN])
+def test_one_divisor_of_all_lanes(library, divisor):
+    """The quotients of a division; of those that underflow, all but the last bit."""
+    lib, lanes = library
+    x = every_kind()
+    got = apply(lib, "over", x, np.full_like(x, divisor))
+    with np.errstate(all="ignore"):
+        want = x / np.float32(divisor)
+        small = np.minimum(np.abs(want), np.abs(x)) < 1e-30
+        last = np.where(small, 1.5 * np.spacing(np.abs(want)), 0)
+        near = np.abs(got.astype(np.float64) - want) <= last
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    assert (same | near).all(), [(x[i], got[i], want[i]) for i in np.flatnonzero(~(same | near))]
 
 
 def test_exp_overflows_and_vanishes(library):

@@ -9,10 +9,17 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, checker, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-OPSET = 20
+OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 19, *(20,) * 6, 21, 22, 23, 24, 25, 26, 27, 28)
+# operator: the opset that made these inputs of its attributes, and their names by position
+OLDER = {"Squeeze": (13, {1: "axes"}), "Unsqueeze": (13, {1: "axes"}), "Split": (13, {1: "split"}),
+         "ReduceSum": (13, {1: "axes"}), "Clip": (11, {1: "min", 2: "max"}),
+         "Pad": (11, {1: "pads"}), "Slice": (10, {1: "starts", 2: "ends", 3: "axes"}),
+         "TopK": (10, {1: "k"}), "Dropout": (12, {1: "ratio"}), "Upsample": (9, {1: "scales"})}
+OLDER |= {f"Reduce{n}": (18, {1: "axes"}) for n in (
+    "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")}
 ELEMENTS = 4000  # of one tensor, at most
 FLOATS = (np.float32, np.float64)
 # how far executors may differ after an operator that rounds, as a share of the largest value
@@ -54,6 +61,7 @@ class Grower:
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
         self.special = self.rng.random() < 0.25
+        self.opset = self.rng.choice(OPSETS)
         self.values, self.nodes, self.feeds, self.consts = [], [], {}, []
         self.declared = set()  # tensors whose shape comes from data: the model says it
         self.count = 0
@@ -67,7 +75,10 @@ class Grower:
     def shape(self, rank=None):
         rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 5, 6)) if rank is None else rank
         choices = (1, 2, 3, 4, 5, 7, 8, 16, 17) if rank < 4 else (1, 2, 3, 4, 5)
-        return tuple(self.rng.choice(choices) for _ in range(rank))
+        shape = [self.rng.choice(choices) for _ in range(rank)]
+        if shape and self.rng.random() < 0.02:
+            shape[self.rng.randrange(rank)] = 0
+        return tuple(shape)
 
     def data(self, shape, dtype, special=False):
         """Random array; ``special``: floats with a NaN and infinities, integers with the ends of
@@ -127,8 +138,9 @@ class Grower:
         that its sub-graphs read."""
         nodes, consts = len(self.nodes), len(self.consts)
         names = [self.name() for _ in range(outputs)]
+        inputs, attributes = self._older(op, inputs, attributes)
         node = helper.make_node(op, [v.name if v else "" for v in inputs], names, **attributes)
-        arrays = run_node(node, [v for v in (*inputs, *outer) if v])
+        arrays = run_node(node, [v for v in (*inputs, *outer) if v], self.opset)
         if arrays is None or any(a.size > ELEMENTS or a.ndim > 6 for a in arrays):
             del self.nodes[nodes:], self.consts[consts:]
             return ()
@@ -142,6 +154,15 @@ class Grower:
         self.values += made
         return made
 
+    def _older(self, op, inputs, attributes):
+        """(inputs, attributes) as the graph's opset writes them: constants that were attributes
+        once.  What has no older form is left to the check of the node."""
+        since, names = OLDER.get(op, (0, {}))
+        given = {n: inputs[k] for k, n in names.items() if k < len(inputs) and inputs[k]}
+        if self.opset >= since or any(v in self.values for v in given.values()):
+            return inputs, attributes
+        return list(inputs[:1]), attributes | {n: v.array.tolist() for n, v in given.items()}
+
     def done(self, wish=3):
         """The Graph: everything nobody reads is an output, and some of the others."""
         read = {n for node in self.nodes for n in node.input}
@@ -154,9 +175,7 @@ class Grower:
             self.nodes, "random", [info(n, a) for n, a in self.feeds.items()],
             [info(v.name, v.array) for v in outputs], self.consts,
             value_info=[info(v.name, v.array) for v in made if v.name in self.declared])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)],
-                                  ir_version=9)
-        return Graph(model, self.feeds, {v.name: v.array for v in outputs},
+        return Graph(model_of(graph, self.opset), self.feeds, {v.name: v.array for v in outputs},
                      {v.name: v.rounding for v in outputs})
 
 
@@ -165,16 +184,27 @@ def info(name, array):
     return helper.make_tensor_value_info(name, kind, array.shape)
 
 
-def run_node(node, inputs):
-    """Arrays a node gives, or None where the reference evaluator does not run it."""
+def model_of(graph, opset):
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets,
+                             ir_version=max(4, helper.find_min_ir_version_for(opsets)))
+
+
+def run_node(node, inputs, opset=20):
+    """Arrays a node gives, or None where it breaks the rules of its opset or the reference
+    evaluator does not run it."""
     feeds = {v.name: v.array for v in inputs}
     graph = helper.make_graph([node], "one", [info(n, a) for n, a in feeds.items()],
                               [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None)
                                for n in node.output])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    model = model_of(graph, opset)
+    rules = checker.C.CheckerContext()
+    rules.ir_version, rules.opset_imports = model.ir_version, {"": opset}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
+            if not any(a.HasField("g") for a in node.attribute):
+                checker.check_node(node, rules)
             arrays = ReferenceEvaluator(model).run(None, feeds)
         except Exception:  # whatever it is, the node is not taken
             return None
@@ -184,7 +214,8 @@ def run_node(node, inputs):
 
 def random_graph(seed, nodes=None):
     """The graph of a seed; ``nodes``: how many node proposals (default 2 to 14)."""
-    import onnx_rows  # noqa: F401  more rows
+    import onnx_more  # noqa: F401  more rows
+    import onnx_rows  # noqa: F401
     from onnx_nodes import ROWS
     grower = Grower(seed)
     for _ in range(grower.rng.randint(2, 14) if nodes is None else nodes):

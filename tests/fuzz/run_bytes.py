@@ -26,7 +26,7 @@ from onnx_graphs import random_graph
 from aotc.errors import AotcError
 from aotc.pipeline import Options, run_pipeline
 
-SECONDS, GIGABYTES = 20, 4  # one model may take
+SECONDS, GIGABYTES = 20, 4  # of CPU time and memory that one model may take
 HUGE = (0, 1, -1, 2, 7, 1 << 31, (1 << 62), -(1 << 62), (1 << 63) - 1)
 WORDS = ("", "x", "a\0b", "../../x", "\" ; rm -rf /", "*/ int x;", "\n#include", "é" * 300)
 
@@ -43,8 +43,8 @@ def offend(data, seconds=SECONDS):
     """None if the compiler takes the bytes or refuses them properly, else what it did instead.
     ``seconds`` 0: somebody else watches the time."""
     if seconds:
-        signal.signal(signal.SIGALRM, _expired)
-        signal.alarm(seconds)
+        signal.signal(signal.SIGPROF, _expired)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         run_pipeline(Options(data, target="c", name="m", stop_after="bundle"))
     except AotcError as err:
@@ -58,7 +58,7 @@ def offend(data, seconds=SECONDS):
         return f"{type(err).__name__}: {err} ({Path(code.co_filename).name}:{where.tb_lineno})"
     finally:
         if seconds:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     return None
 
 

@@ -1,11 +1,12 @@
 """Differential fuzzing of whole models: random ONNX graphs through the compiler, the C compiler and
 cffi, against the reference evaluator and ONNX Runtime.
 
-    python tests/fuzz/run_graphs.py --seconds 600 --seed 0 [--target native] [--sanitize]
+    python tests/fuzz/run_graphs.py --seconds 600 --seed 0 [--target native] [--sanitize] [--draw]
 
 Prints one line per finding (its seed reproduces it) and exits with 1 if there was any.
 ``--sanitize`` runs every bundle's own test under the address and undefined-behaviour sanitizers
-instead of comparing through cffi.
+instead of comparing through cffi.  ``--draw`` draws target, decisions, threads and dynamic
+dimensions of every graph by its seed too.
 """
 
 import argparse
@@ -17,13 +18,16 @@ import sys
 import tempfile
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from onnx import ModelProto
 from onnx_graphs import random_graph
 
 import aotc
-from aotc.errors import ModelError, UnsupportedError
+from aotc.errors import ModelError, ScheduleError, UnsupportedError
+from aotc.target import TARGETS, runs_here
 
 FLAGS = "-O1 -Wall -Wextra -Werror"
 SANITIZE = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -72,16 +76,51 @@ def sanitized(graph, folder):
     return [text[-2000:]] if done.returncode and told else []
 
 
-def faults(graph, folder, target="c", sanitize=False):
+# what a user may ask for: option of aotc.compile -> values, the first one most of the time
+DRAWN = {"connect": ("", "none", "register", "all"), "math": (None, "exact"),
+         "optimize": (None, "size"), "winograd": ("auto", "off", 2, 4, 6),
+         "weights": ("file", "embed"), "profile": (False, True),
+         "arena": (None, None, None, 1 << 10, 1 << 14, 1 << 17)}
+
+
+def drawn(seed, target):
+    """Options of ``aotc.compile`` for a seed, ``threads`` among them."""
+    rng = random.Random(seed)
+    options = {name: values[0] if rng.random() < 0.5 else rng.choice(values)
+               for name, values in DRAWN.items()}
+    here = [t.name for t in TARGETS.values() if t.arch in ("", "x86_64", "aarch64")
+            and t.name != "riscv64" and not t.name.startswith("cuda") and runs_here(t)]
+    return options | {"target": rng.choice([target, *here]), "threads": rng.choice((1, 1, 2))}
+
+
+def dynamic(graph, seed):
+    """The graph with some extents of its inputs as names, equal ones often of one name, so that
+    the compiler finds their ranges."""
+    rng, model = random.Random(seed), ModelProto()
+    model.CopyFrom(graph.model)
+    for number, info in enumerate(model.graph.input):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_value > 1 and rng.random() < 0.4:
+                dim.dim_param = f"n{dim.dim_value}" + rng.choice(("", f"_{number}"))
+    for info in model.graph.output:  # of what extents they get
+        info.type.tensor_type.ClearField("shape")
+    return replace(graph, model=model)
+
+
+def faults(graph, folder, target="c", sanitize=False, options=None):
     """Lines that say what is wrong with the compiled graph; [] if it is right, None if it is
-    refused with good reason."""
+    refused with good reason.  ``options``: of ``aotc.compile``, and ``threads``."""
+    options = {"target": target} | (options or {})
+    threads = options.pop("threads", 1)
     try:
-        bundle = aotc.compile(graph.model, folder, target=target, name="random")
+        bundle = aotc.compile(graph.model, folder, name="random", **options)
         if sanitize:
             return sanitized(graph, folder)
-        got = bundle.load().run(graph.feeds)
+        got = bundle.load(threads).run(graph.feeds)
     except UnsupportedError:
         return None
+    except ScheduleError as err:
+        return None if "arena limit" in str(err) and options.get("arena") else [f"{err}"]
     except ModelError as err:  # the reference evaluator takes graphs that nobody else does
         return [f"ModelError: {err}"] if second_opinion(graph) else None
     except Exception as err:  # whatever else comes out is a finding
@@ -100,14 +139,19 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--target", default="native")
     parser.add_argument("--sanitize", action="store_true")
+    parser.add_argument("--draw", action="store_true")
     args = parser.parse_args(arguments)
     os.environ["CFLAGS"] = FLAGS
     warnings.simplefilter("ignore")
     end, seed, found, refused = time.monotonic() + args.seconds, args.seed, 0, 0
     while time.monotonic() < end and (args.graphs is None or seed < args.seed + args.graphs):
-        graph = random_graph(seed)
+        graph, options = random_graph(seed), {}
+        if args.draw:
+            options = drawn(seed, args.target)
+            if seed % 3 == 0:
+                graph = dynamic(graph, seed)
         with tempfile.TemporaryDirectory(prefix="aotc-fuzz-") as folder:
-            lines = faults(graph, Path(folder) / "bundle", args.target, args.sanitize)
+            lines = faults(graph, Path(folder) / "bundle", args.target, args.sanitize, options)
         if lines is None:
             refused += 1
         elif lines:

@@ -7,7 +7,7 @@ from te_programs import Maker, ax
 
 from aotc.ir.category import category
 from aotc.ir.evaluate import evaluate
-from aotc.ir.expr import (Binary, Cast, Const, Load, Unary, Where, all_of, compare, maximum,
+from aotc.ir.expr import (Binary, Cast, Const, Load, Sym, Unary, Where, all_of, compare, maximum,
                           minimum, walk)
 from aotc.ir.fold import fold_constants
 from aotc.ir.inline import inline_moves
@@ -248,6 +248,28 @@ def test_the_largest_of_a_view_is_that_of_the_tensor(fold):
     assert step.body.index == step.raxes and len(step.raxes) == 3
     x = {"x": np.random.default_rng(5).standard_normal((2, 4, 9)).astype(np.float32)}
     assert evaluate(p, x)["y"] == evaluate(new, x)["y"]
+
+
+@pytest.mark.parametrize("fold", ("max", "min"))
+@pytest.mark.parametrize("shape, rows", [
+    ((1, 5, 70), (1, 5)), ((3, 8, 9), (3,)), ((1, 1, 70), None), ((70,), None), ((7, 9), None),
+    ((Sym("n", 1, 9), 64), (Sym("n", 1, 9),)), ((64, Sym("n", 1, 9)), None)])
+def test_the_largest_of_all_is_that_of_the_rows(fold, shape, rows):
+    m = Maker()
+    m.input("x", *shape)
+    axes = tuple(ax(f"r{k}", e) for k, e in enumerate(shape))
+    one = ax("one", 1)
+    m.step("y", (one,), m.ref("x", *axes), axes, fold)
+    p = m.done("y")
+    new = on_own_points(p)
+    assert not check_program(new)
+    assert [new.shape(s.out) for s in new.steps[:-1]] == (
+        [] if rows is None else [tuple(e if isinstance(e, Sym) else Const(e) for e in rows)])
+    x = np.random.default_rng(5).standard_normal([3 if isinstance(e, Sym) else e for e in shape])
+    for value in (0.0, np.nan, np.inf):
+        x.flat[-1] = value
+        feeds = {"x": x.astype(np.float32)}
+        assert np.array_equal(evaluate(p, feeds)["y"], evaluate(new, feeds)["y"], equal_nan=True)
 
 
 def test_what_is_no_view_stays():

@@ -73,8 +73,20 @@ def test_rows_pad_what_they_do_not_divide():
     at = Aligned(0, (0,), 1, 6, 64)
     plain, padded = (group_cost(model, PLAIN, ((16, 64, 32),), aligned=a) for a in ((), (at,)))
     assert padded.compute == pytest.approx(plain.compute * 18 / 16)
-    assert group_cost(model, PLAIN, ((12, 64, 32),), aligned=(at,)).compute == pytest.approx(
-        group_cost(model, PLAIN, ((12, 64, 32),)).compute)
+    last = group_cost(model, PLAIN, ((12, 64, 32),), aligned=(at,))  # 4 of 64 rows are left
+    assert last.compute == pytest.approx(plain.compute * 66 / 64)
+
+
+def test_tiles_at_the_ends_do_what_is_left():
+    model = one_group(gemm(99, 32, 64))
+    whole, cut = (group_cost(model, PLAIN, ((m, 64, 32),)) for m in (99, 64))
+    assert cut.compute == whole.compute and cut.recompute == 1.0
+    b = 4 * 32 * 64  # that each of two tiles reads; rows and results move once
+    assert cut.levels[0][2] - whole.levels[0][2] == b
+    assert cut.util == pytest.approx(1 / (0.5 * 4 * 64 / 99 + 0.5))
+    assert sum(n * w[0] * w[1] for n, w in model.parts((64, 24, 32))) == 99 * 64
+    assert model.parts((64, 24, 32)) == [(2, (64, 24, 32)), (1, (64, 16, 32)), (2, (35, 24, 32)),
+                                         (1, (35, 16, 32))]
 
 
 def test_halo_is_counted_as_work():

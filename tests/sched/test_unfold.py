@@ -25,6 +25,9 @@ CASES = {
     "1-D": (2, (40,), (9,), (3,), (1,), (4, 4)),
     "3-D": (3, (5, 9, 8), (3, 3, 3), (1, 2, 2), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
     "window wider than the image": (3, (2, 2), (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),
+    "groups": (16, (9, 11), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3, 2, 16),
+    "groups of few": (5, (8, 13), (3, 3), (2, 1), (1, 1), (0, 1, 1, 0), 2, 1, 9),
+    "groups, window as wide as its step": (4, (12, 12), (3, 3), (3, 3), (1, 1), (0,) * 4, 2),
 }
 
 
@@ -106,6 +109,14 @@ def test_what_gains_nothing_is_left_alone(change):
                  ("unfold", before.steps[0].out, {"oh": 2})):
         with pytest.raises(ScheduleError, match="unfold"):
             apply_rewrites(before, (item,))
+
+
+def test_groups_too_small_for_a_vector_keep_their_order():
+    """Where lanes run over the columns, channels side by side are of no use."""
+    for out, wanted in ((16, 1), (8, 0)):
+        program = program_of(convolution(8, (20, 20), (3, 3), (1, 1), (1, 1), (1,) * 4, 4, 1, out))
+        rewrites = decide(program, TARGETS["x86-64-v4"], unfold=True).rewrites
+        assert sum(rule == "unfold" for rule, *_ in rewrites) == wanted
 
 
 @pytest.mark.parametrize("target", ["c", "x86-64-v4", "aarch64"])

@@ -32,19 +32,27 @@ from aotc.verify import verify
 
 FOREIGN = [t for t in TARGETS.values()
            if t.cross and t.cross.emulator and t.arch != machine() and not t.variants]
+# a few rows of their own beside those of another: these by default, all else at length
+DERIVED = [t for t in FOREIGN if any(o.arch == t.arch and o.lanes == t.lanes and set(
+    o.cpu_flags) < set(t.cpu_flags) for o in FOREIGN)]
 OTHERS = ("dense_dynamic", "squeezenet1_1", "mobilenet_v2", "dlrm", "bsrn")
 
 
-@pytest.fixture(scope="module", params=FOREIGN, ids=lambda t: t.name)
+@pytest.fixture(scope="module", ids=lambda t: t.name, params=[
+    pytest.param(t, marks=pytest.mark.product if t in DERIVED else ()) for t in FOREIGN])
 def target(request):
     """Every target that this machine can only emulate; skips where its tools are missing."""
-    cross = request.param.cross
+    return _with_tools(request.param)
+
+
+def _with_tools(target):
+    cross = target.cross
     missing = [name for name, there in (
         (cross.cc[0], any(map(shutil.which, cross.cc))),
         (cross.emulator[0], shutil.which(cross.emulator[0]))) if not there]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} (Debian: {', '.join(cross.packages)})")
-    return request.param
+    return target
 
 
 def _compiler(target):
@@ -64,6 +72,20 @@ def test_every_row_equals_the_evaluator(target, flags, share, tmp_path, monkeypa
              for pair in list(CASES[u.category](u, target))[i % share::share]]
     # a target may do without dot products of bytes: they are plain loops there
     assert {u.category for u in target.ukernels} >= set(CASES) - {"dot"}
+    _equal_the_evaluator(cases, target, tmp_path)
+
+
+@pytest.mark.parametrize("target", DERIVED, ids=lambda t: t.name)
+def test_rows_of_its_own_equal_the_evaluator(target, tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLAGS", f"-O1 {STRICT}")
+    others = {u for t in FOREIGN if t is not target for u in t.ukernels}
+    rows = [u for u in target.ukernels if u not in others]
+    assert rows
+    _equal_the_evaluator([pair.fast for u in rows for pair in CASES[u.category](u, target)],
+                         _with_tools(target), tmp_path)
+
+
+def _equal_the_evaluator(cases, target, tmp_path):
     program, schedule = merged(cases, target)
     plan = lower(program, schedule, target)
     write_bundle(render_bundle(plan, schedule, INFO), tmp_path / "rows")
@@ -178,7 +200,8 @@ def test_a_cpu_that_lacks_the_instructions_is_refused(target, tmp_path):
     bundle = aotc.compile(dense("n"), tmp_path / "b", target=target.name, name="dense").path
     EmulatedModel(bundle)
     emulator = target.cross.emulator[0]
-    lesser = {"riscv64": "rv64,v=false", "x86_64": "Nehalem"}[target.arch]
+    lesser = {"riscv64": "rv64,v=false", "x86_64": "Nehalem",
+              "aarch64": "cortex-a53"}[target.arch]
     done = subprocess.run([emulator, "-cpu", lesser, "build/test_dense", "dense_weights.bin",
                            "test_dense.bin"], cwd=bundle, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr

@@ -19,7 +19,8 @@ from aotc.verify import compare, verify
 
 pytestmark = pytest.mark.skipif(machine() != "x86_64", reason="x86-64 code needs such a machine")
 
-FAMILY = TARGETS["x86-64"].variants
+ALL = TARGETS["x86-64"].variants
+FAMILY = tuple(t for t in ALL if t.name != "x86-64-v4-vnni")  # what f32 models are worth
 # widest first; what this CPU can run
 HERE = [t.name for t in FAMILY if runs_here(t)]
 
@@ -67,6 +68,36 @@ def test_family_stands_widest_first():
     assert lanes == sorted(lanes, reverse=True) and len(set(lanes)) == len(lanes)
     assert not FAMILY[-1].cpu_flags, "the last one must run everywhere"
     assert all(set(b.cpu_flags) <= set(a.cpu_flags) for a, b in zip(FAMILY, FAMILY[1:]))
+
+
+def _integers():
+    """y u8[5, 70] = requantised x u8[5, 24] times s8 weights per column."""
+    rng = np.random.default_rng(2)
+    stored = {"w": rng.integers(-127, 128, (24, 70)).astype(np.int8),
+              "sw": rng.uniform(0.01, 0.02, 70).astype(np.float32),
+              "zw": np.zeros(70, np.int8), "s": np.float32(0.5), "z": np.uint8(121)}
+    nodes = [helper.make_node("QLinearMatMul", ["x", "s", "z", "w", "sw", "zw", "s", "z"], ["y"])]
+    u8 = TensorProto.UINT8
+    return make_model(nodes, {"x": (u8, [5, 24])}, {"y": (u8, [5, 70])}, stored)
+
+
+def test_integer_products_get_their_own_variant(tmp_path):
+    """One more set of kernels, and the sums that round to 8 bits are the same in all."""
+    made = aotc.compile(_integers(), tmp_path / "b", target="x86-64", name="integers")
+    assert [r["target"] for r in made.manifest["variants"]] == [t.name for t in ALL]
+    x = np.random.default_rng(3).integers(0, 256, (5, 24)).astype(np.uint8)
+    here = [t.name for t in ALL if runs_here(t)]
+    results = {v: made.load(variant=v).run({"x": x})["y"] for v in here}
+    assert len(np.unique(results[here[0]])) > 9
+    loaded = made.load()
+    loaded.run({"x": x})
+    assert loaded.variant == here[0]
+    for name, y in results.items():
+        assert np.array_equal(y, results[here[-1]]), name
+    (tmp_path / "m.onnx").write_bytes(_integers().SerializeToString())
+    lines = []
+    assert all(m.ok for _, m in verify(tmp_path / "m.onnx", target="x86-64", report=lines.append))
+    assert f"target {', '.join(here)}, " in lines[0]
 
 
 def test_the_widest_is_picked(bundle):
@@ -200,5 +231,5 @@ def test_a_lesser_cpu_gets_lesser_kernels_and_a_status(chooser, cpu, runs):
 
 def test_native_is_the_widest_that_runs():
     """The one of the family, or its form with 8-bit dot products."""
-    best = next(t for t in (TARGETS["x86-64-v4-vnni"], *FAMILY) if runs_here(t))
+    best = next(t for t in ALL if runs_here(t))
     assert native() == best and not native().variants

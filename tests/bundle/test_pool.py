@@ -1,0 +1,85 @@
+"""The built-in pool: every item runs exactly once, for any number of items and workers."""
+
+import subprocess
+
+import pytest
+
+MAIN = r"""
+#include "lookup.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { COUNTED = 5000 };
+typedef struct job {
+    atomic_int seen[COUNTED], inside[8];
+    atomic_llong items, calls, wrong;
+    int64_t n;
+} job;
+
+static void count(void *frame, int64_t begin, int64_t end, int worker)
+{
+    job *j = frame;
+    /* no two calls at the same time have the same worker; ranges lie inside */
+    const int free = atomic_fetch_add(&j->inside[worker], 1) == 0;
+    atomic_fetch_add(&j->wrong, !free || begin < 0 || begin >= end || end > j->n);
+    atomic_fetch_add(&j->items, end - begin);
+    atomic_fetch_add(&j->calls, 1);
+    for (int64_t i = begin; i < end && i < COUNTED; i++) {
+        atomic_fetch_add(&j->seen[i], 1);
+    }
+    atomic_fetch_sub(&j->inside[worker], 1);
+}
+
+int main(int argc, char **argv)
+{
+    const int64_t sizes[] = {2, 3, 5, 7, 64, 1000, 4999, INT64_C(2147483647),
+                             INT64_C(2147483648), INT64_C(1) << 33, INT64_C(1000000000000007)};
+    aotc_pool pool;
+    if (argc != 2 || lookup_pool_create(&pool, atoi(argv[1])) != AOTC_OK) {
+        return 1;
+    }
+    static job j;
+    for (int round = 0; round < 300; round++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            const int64_t n = sizes[s];
+            atomic_store(&j.items, 0);
+            atomic_store(&j.calls, 0);
+            j.n = n;
+            for (int i = 0; i < COUNTED; i++) {
+                atomic_store(&j.seen[i], 0);
+            }
+            if (pool.parallel_for(pool.self, count, &j, n) != AOTC_OK) {
+                return 2;
+            }
+            int wrong = atomic_load(&j.wrong) != 0 || atomic_load(&j.items) != n;
+            wrong |= n > 1000 && atomic_load(&j.calls) > 200 * pool.workers;
+            for (int i = 0; i < COUNTED && n < COUNTED; i++) {
+                wrong |= atomic_load(&j.seen[i]) != (i < n);
+            }
+            if (wrong) {
+                printf("%lld items: %lld run\n", (long long)n, (long long)atomic_load(&j.items));
+                return 3;
+            }
+        }
+    }
+    lookup_pool_destroy(&pool);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def counting(lookup_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pool")
+    (folder / "main.c").write_text(MAIN)
+    subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{lookup_folder}",
+                    "main.c", str(lookup_folder / "lookup_pool.c"), "-pthread", "-o", "main"],
+                   cwd=folder, check=True)
+    return folder / "main"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_every_item_runs_once(counting, workers):
+    done = subprocess.run([counting, str(workers)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
