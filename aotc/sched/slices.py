@@ -11,7 +11,7 @@ from aotc.sched.size import estimate, estimate_volume
 
 LONGEST = 512  # of a slice: its sums are loaded and stored once per so many steps
 ROWS = 256  # of a work item: so often its part of the weights is used
-PANELS = 4  # of a work item, whose sums wait in scratch
+PANELS = 4  # of a work item at most, whose sums wait in scratch
 
 
 def sliceable(target, row, loops, f):
@@ -32,8 +32,19 @@ def choose_slices(target, row, loops, f, lane):
     if not sliceable(target, row, loops, f) or k < 2 * LONGEST or 4 * k * n <= 2 * level.capacity \
             or 4 * k * m <= level.capacity // 2:
         return None
-    mr = row.tile["mr"]
-    return -(-min(m, ROWS) // mr) * mr, PANELS * row.tile["nr"], LONGEST
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    rows = -(-min(m, ROWS) // mr) * mr
+    panels = balanced(-(-n // nr), PANELS, target.machine.workers, -(-m // rows))
+    return rows, panels * nr, LONGEST
+
+
+def balanced(panels, most, workers, blocks=1):
+    """Panels of one work item, at most ``most``: as many as let the workers end together.  blocks:
+    of rows, each of which meets all panels."""
+    def longest(per_item):
+        return -(-blocks * -(-panels // per_item) // workers) * per_item
+
+    return min(range(1, most + 1), key=lambda p: (longest(p), -p))
 
 
 def slice_faults(target, g, s, f, row):

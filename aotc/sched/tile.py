@@ -9,7 +9,7 @@ from aotc.ir.simplify import upper
 from aotc.sched.order import order_items
 from aotc.sched.loops import PRODUCTS, contraction_factors
 from aotc.sched.size import estimate, estimate_volume
-from aotc.sched.slices import choose_slices
+from aotc.sched.slices import balanced, choose_slices
 from aotc.sched.stages import group_stages
 from aotc.sched.winograd import has_transform, slab_tile
 
@@ -157,17 +157,9 @@ def _contraction_tile(program, target, g, s):
             n_tiles = min(panels, -(-want // -(-m // rows)))
         rows = min(rows, max(least, -(-m * n_tiles // want)))
     if n_tiles > 1:
-        tile[lane.name] = _balanced(panels, -(-panels // n_tiles), target.machine.workers) * nr
+        tile[lane.name] = balanced(panels, -(-panels // n_tiles), target.machine.workers) * nr
     tile.update(_row_block(f.m, rows, mr))
     return tile, {}
-
-
-def _balanced(panels, most, workers):
-    """Panels of one work item, at most ``most``: as many as let the workers end together."""
-    def longest(per_item):
-        return -(-(-(-panels // per_item)) // workers) * per_item
-
-    return min(range(1, most + 1), key=lambda p: (longest(p), -p))
 
 
 def _row_block(axes, rows, mr):
