@@ -18,12 +18,19 @@ def main(argv=None):
         raise  # the reader went away: nothing to report, see entry()
     except (AotcError, OSError, ValueError) as err:
         progress_done()
-        print(f"aotc: error: {err}", file=sys.stderr)
+        print(f"aotc: error: {_clipped(str(err))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         progress_done()
         print("aotc: interrupted", file=sys.stderr)
         return 130
+
+
+def _clipped(text, width=1000, lines=100):
+    """An error for a screen: attributes of a hostile model can be megabytes long."""
+    rows = text.split("\n")
+    more = [f"... and {len(rows) - lines} lines more"] if len(rows) > lines else []
+    return "\n".join([r if len(r) <= width else r[:width] + "..." for r in rows[:lines]] + more)
 
 
 def entry():

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from aotc.emit.bundle import render_bundle, write_bundle
-from aotc.errors import AotcError, ScheduleError
+from aotc.emit.write import write_text
+from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, read_graph, to_program
 from aotc.ir.fold import fold_constants
 from aotc.ir.inline import inline_moves
@@ -221,10 +222,10 @@ def _other_variants(work):
 
 
 def _write(work):
-    if work.options.schedule_out is not None:
-        Path(work.options.schedule_out).write_text(work.schedule.to_json())
     if work.options.out is None:
         raise AotcError("compile: no output folder; give out=FOLDER (-o FOLDER)")
+    if work.options.schedule_out is not None:
+        write_text(work.options.schedule_out, work.schedule.to_json())
     write_bundle(work.bundle, work.options.out)
     return replace(work, path=Path(work.options.out))
 
@@ -270,11 +271,25 @@ def run_pipeline(options):
         if options.progress:
             options.progress(number, len(STAGES), stage.name)
         if stage.first is not None:
-            work = _timed(work, stage.name, stage.first)
+            work = _bounded(work, stage.name, stage.first)
         work = _run_stage(work, stage, number)
         if stage.name == options.stop_after:
             break
     return work
+
+
+def _bounded(work, name, run):
+    """``_timed``; UnsupportedError for what needs more memory or deeper recursion than there is:
+    a model of nested expressions or absurd sizes must not end the caller."""
+    try:
+        return _timed(work, name, run)
+    except RecursionError:
+        raise UnsupportedError(
+            f"stage {name}: the model nests more deeply than the compiler can follow; split "
+            "operators with hundreds of inputs, or lower the rank of its tensors") from None
+    except MemoryError as err:
+        raise UnsupportedError(f"stage {name}: compiling the model needs more memory than there "
+                               f"is ({err or 'out of memory'})") from None
 
 
 def _timed(work, name, run):
@@ -286,7 +301,7 @@ def _timed(work, name, run):
 
 
 def _run_stage(work, stage, number):
-    done = _timed(work, stage.name, stage.run)
+    done = _bounded(work, stage.name, stage.run)
     faults = list(stage.faults(done)) if stage.faults else []
     if faults and stage.name == "schedule" and work.options.schedule is not None:
         raise ScheduleError(faults)  # the user's own edit

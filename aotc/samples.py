@@ -21,6 +21,7 @@ from aotc.ir.program import Compute, flops
 # Beyond this many operations a bundle records none; `aotc verify` covers such models.
 SAMPLE_FLOPS = 2.5e10
 SAMPLE_BYTES = 1 << 30  # of all tensors of one run
+LIBRARY_FLOPS = 4000  # that the numpy twin of a library kernel counts for, per element it reads
 # Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
 EXTENT_CAP = 160
 
@@ -165,7 +166,7 @@ def record_samples(program, limit=SAMPLE_FLOPS):
     random inputs lead to an index outside its table."""
     out = []
     for syms in extents(program, cap=16)[:2]:
-        work = sum(index_value(flops(s), syms) for s in program.steps if isinstance(s, Compute))
+        work = sum(_work(program, s, syms) for s in program.steps)
         if work <= limit and _all_bytes(program, syms) <= SAMPLE_BYTES:
             feeds = random_inputs(program, syms, seed=len(out))
             try:
@@ -175,6 +176,15 @@ def record_samples(program, limit=SAMPLE_FLOPS):
             named = {program.buffers[n].onnx or n: a for n, a in results.items()}
             out.append(Sample(syms, feeds, named))
     return tuple(out)
+
+
+def _work(program, step, syms):
+    """Operations of a step; of a library call, what its slow twin needs for elements one by one."""
+    if isinstance(step, Compute):
+        count = flops(step)  # of absurd extents more than numpy can count
+        return count.value if isinstance(count, Const) else index_value(count, syms)
+    return LIBRARY_FLOPS * sum(math.prod(index_value(d, syms) for d in program.shape(b))
+                               for b in step.inputs)
 
 
 def _all_bytes(program, syms):

@@ -1,7 +1,7 @@
 """Are fuse-or-not decisions right?  Samples of them, both alternatives built and timed.
 
     python -m benchmarks.decisions [MODEL ...] [--count 200] [--seed 0] [--seconds 1]
-                                   [--json decisions.json] [--models FOLDER]
+                                   [--budget 3600] [--json decisions.json] [--models FOLDER]
 
 A decision: two groups at register level with an edge between them, apart or in one kernel.  Both
 alternatives are kernels of their own in one small program (their inputs in the layouts they have in
@@ -15,13 +15,14 @@ import json
 import random
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout
 from aotc.pipeline import Options, run_pipeline
-from aotc.sched.connect_cost import GAIN, Judge, register_groups
+from aotc.sched.connect_cost import Judge, register_groups
 from aotc.sched.decide import decide
 from aotc.sched.tilegraph import merged
 from aotc.tuner.executor import LocalExecutor
@@ -83,14 +84,16 @@ def _decision(name, program, target, judge, a, b):
         candidates.append(Candidate(name, (len(groups),), part, s.groups, layouts | s.layouts))
     if len(candidates[1].groups) > 1:
         return None  # parted again
-    return Decision(name, tuple(candidates), (sum(parts), one.seconds),
-                    sum(parts) - one.seconds >= GAIN * sum(parts))
+    return Decision(name, tuple(candidates), (sum(parts), one.seconds), judge.merge(a, b)[1] > 0)
 
 
-def judged(found, executor):
-    """[{name, predicted, measured, merge, right}] of Decisions that could be built."""
+def judged(found, executor, end):
+    """[{name, predicted, measured, merge, right}] of Decisions that could be built; none is begun
+    after the time ``end`` (of ``time.monotonic``)."""
     rows = []
     for at in range(0, len(found), BATCH):
+        if time.monotonic() > end:
+            break
         batch = found[at:at + BATCH]
         times = executor.build_and_measure([c for d in batch for c in d.candidates])
         for i, d in enumerate(batch):
@@ -113,18 +116,22 @@ def main(argv=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--target", default="native")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each small program")
+    parser.add_argument("--budget", type=float, default=3600.0, help="seconds of all together: "
+                        "every model gets an equal share of what is left")
     parser.add_argument("--json", default="decisions.json", help="file for the results")
     parser.add_argument("--models", dest="folder", help="folder to keep the .onnx files in")
     args = parser.parse_args(argv)
     rng, rows, names = random.Random(args.seed), [], args.models or models.names()
-    share = -(-args.count // len(names))
+    share, end = -(-args.count // len(names)), time.monotonic() + args.budget
     with tempfile.TemporaryDirectory(prefix="aotc-decisions-") as scratch:
-        for name in names:
+        for number, name in enumerate(names):
+            now = time.monotonic()
+            part = now + (end - now) / (len(names) - number)
             case = models.case(name, args.folder or scratch)
             work = run_pipeline(Options(case.path, None, args.target, name, connect="register",
                                         stop_after="schedule"))
             found = decisions(name, work.rewritten, work.target, share, rng)
-            rows += judged(found, LocalExecutor(work.target.name, seconds=args.seconds))
+            rows += judged(found, LocalExecutor(work.target.name, seconds=args.seconds), part)
     Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
     if not rows:
         return 1

@@ -13,7 +13,7 @@ from aotc import bench, peer_ncnn
 from aotc.bench import interleave
 from aotc.errors import AotcError
 from aotc.peers import open_peer, open_reference
-from benchmarks import connect, decisions, kernels, memory, models, quantised, zoo
+from benchmarks import connect, decisions, kernels, memory, models, quantised, threads, zoo
 
 
 @pytest.fixture
@@ -212,3 +212,13 @@ def test_differences_in_quanta():
     want = np.array([0.5, 1.0, 3.0, 3.0], np.float32)
     assert quantised.difference(want + np.float32(0.5), want) == (0.2, 1.0)
     assert quantised.difference(want, want + np.array([0, 0.1, 0.03, 0], np.float32))[1] is None
+
+
+def test_one_thread_and_two_take_turns(no_zoo, monkeypatch, capsys):
+    monkeypatch.setattr(threads, "pin", lambda count: None)  # of the test's own process
+    assert threads.main(["mlp", "--seconds", "0.02", "--target", "c", "--worst", "1"]) == 0
+    head, line, kernel = capsys.readouterr().out.splitlines()
+    assert head.split() == ["model", "1", "thread", "ms", "2", "threads", "ratio"]
+    name, one, two, ratio = line.split()
+    assert name == "mlp" and abs(float(one) / float(two) - float(ratio)) < 0.05
+    assert "mlp_k" in kernel

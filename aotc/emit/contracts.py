@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
+from aotc.emit.register_tile import register_tile
 from aotc.emit.tiles import plain_rows, row_pointers, row_value, tile_lines, written_out
 from aotc.emit.turns import turn_lines
 from aotc.emit.values import Scalars
@@ -38,7 +39,8 @@ def ukernel_name(c, say):
     base = c.row.replace("__", "_")
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "")
     return name, {"mr": c.mr, "nv": c.nv, "nr": c.nv * c.lanes, "lanes": c.lanes, "unit": unit,
-                  "masked": masked}
+                  "masked": masked,
+                  "tile": register_tile(c.mr, c.nv, c.lanes, step="" if unit else "ak")}
 
 
 def contract_lines(c, env, names):
@@ -231,10 +233,13 @@ def _tile(c, env, names, nr, start):
     """One register tile, its sums and its epilogue in registers."""
     taps, kc, ldb, tap_b = _sizes(c, nr)
     pointers, rows = row_pointers(c, env, names)
-    sums = ukernel_name(c, env["dialect"])[1] | {
-        "rows": rows, "taps": "" if taps == Const(1) else c_index(taps, 11),
+    params = ukernel_name(c, env["dialect"])[1]
+    step = "" if params["unit"] else c_index(c.a.stride, 13)
+    sums = {
+        "tile": register_tile(c.mr, c.nv, c.lanes, rows, step), "masked": params["masked"],
+        "taps": "" if taps == Const(1) else c_index(taps, 11),
         "kc": f"aotc_min({c.slice}, {c_index(kc, 12)} - k_lo)" if c.slices else c_index(kc, 11),
-        "ak": c_index(c.a.stride, 13), "ldb": c_index(ldb, 0),
+        "ldb": c_index(ldb, 0),
         "tap_b": c_index(tap_b, 13), "n": f"{c_index(c.n.hi, 12)} - n0",
         "next": _next(c, env, taps, kc, start)}
     return pointers + tile_lines(c, env, names, sums, epilogue_lines(c, env, names, nr),

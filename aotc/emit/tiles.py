@@ -8,6 +8,7 @@ through memory and the loops of every other epilogue.
 from aotc.emit.cexpr import ATOM, c_index
 from aotc.emit.dialect import environment
 from aotc.emit.nests import indent, store_lines
+from aotc.emit.register_tile import register_tile
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
 from aotc.ir.expr import (
@@ -141,10 +142,10 @@ def _sliced(c, env, lines):
     panel = simplify(Var("n0", "i64") - c.n.lo)
     at = (f"float *const sums_at = {env['buffer'](c.slices)} + ({c_index(panel, ATOM)} / {nr}"
           f" * ((rows + {c.mr - 1}) / {c.mr}) + m0 / {c.mr}) * {size};")
-    names = [(f"sum{i}_{j}", (i * c.nv + j) * c.lanes) for i in range(c.mr) for j in range(c.nv)]
-    first = [f"{n} = aotc_load(sums_at + {o});" for n, o in names]
-    keep = [f"aotc_store(sums_at + {o}, {n});" for n, o in names]
-    split = len(names)  # declarations come first
+    sums = [s for row in register_tile(c.mr, c.nv, c.lanes) for s in row.sums]
+    first = [f"{s.name} = aotc_load(sums_at + {s.at});" for s in sums]
+    keep = [f"aotc_store(sums_at + {s.at}, {s.name});" for s in sums]
+    split = len(sums)  # declarations come first
     return ([at] + lines[:split] + ["if (k_lo > 0) {"] + indent(first) + ["}"] + lines[split:],
             keep)
 
@@ -168,7 +169,7 @@ def _stored(c, env, names, fallback, known):
     if registers and not conditions:
         return stores
     spill = environment(env["dialect"].folder).get_template("contraction_sums.j2").module.spill(
-        c.mr, c.nv, c.lanes, "acc_tile").rstrip("\n").split("\n")
+        register_tile(c.mr, c.nv, c.lanes), "acc_tile").rstrip("\n").split("\n")
     spill = [f"float acc_tile[{c.mr * nr}] __attribute__((aligned(64)));"] + spill
     if not registers:
         return spill + fallback

@@ -53,6 +53,25 @@ def write_bundle(bundle, out_dir):
     return out
 
 
+def write_text(path, text):
+    """Write a text file in one step: whoever reads it finds the earlier file or the whole new one.
+    OSError where it cannot be written."""
+    path = Path(path)
+    if path.exists() and not path.is_file():  # /dev/stdout, a pipe: nothing to keep whole
+        path.write_text(text)
+        return
+    path = path.resolve()
+    descriptor, partial = tempfile.mkstemp(prefix=".aotc-", dir=path.parent)
+    try:
+        with open(descriptor, "w") as f:
+            f.write(text)
+        os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, path)
+    except OSError:
+        os.unlink(partial)
+        raise
+
+
 @contextmanager
 def _alone(folder):
     """Keep other compilers from looking at, or moving, the bundles in ``folder``: two of them may

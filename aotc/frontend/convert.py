@@ -1,5 +1,6 @@
 """Graph -> Program: every node's function is called with a Builder, then outputs are bound."""
 
+import math
 from dataclasses import replace
 
 from aotc.errors import ModelError, UnsupportedError
@@ -112,6 +113,10 @@ def _check_sizes(b):
                                  f"tensor {show_type(kind)}: " + (
                                      "a negative extent" if negative else
                                      f"more than {LARGEST >> 40} TB, no machine holds it"))
+        rounds = math.prod(max(1, lower(a.extent) or 0) for a in getattr(step, "raxes", ()))
+        if rounds > LARGEST:
+            raise ModelError(f"node {', '.join(map(shorten, step.origin)) or step.outs[0]!r} adds "
+                             f"up {rounds} elements for each result: no machine does")
 
 
 def _output_node(tensor):

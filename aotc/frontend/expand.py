@@ -5,7 +5,7 @@ aotc has no implementation of its own."""
 import onnx
 from onnx import inliner, shape_inference, version_converter
 
-from aotc.errors import UnsupportedError
+from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.registry import lookup
 
 OLDEST = 7  # the opset from which on elementwise operators broadcast as numpy does
@@ -34,7 +34,7 @@ def _with_channel_slopes(model):
     know: their shape gets the trailing ones that say so."""
     if not any(n.op_type == "PRelu" for n in model.graph.node):
         return model
-    model = shape_inference.infer_shapes(model)
+    model = _typed(model)
     graph = model.graph
     infos = {i.name: i for i in (*graph.input, *graph.value_info)}
     tensors = {t.name: t for t in graph.initializer}
@@ -70,7 +70,7 @@ def _expand(model):
                      if _has_definition(n, opset)})
     if not wanted or model.ByteSize() >= _LIMIT:
         return model
-    typed = shape_inference.infer_shapes(model)  # some definitions depend on input types
+    typed = _typed(model)  # some definitions depend on input types
     for node in _nodes(typed.graph):
         if (node.domain, node.op_type) in wanted:
             _add_defaults(node, _schema(node, opset))
@@ -139,3 +139,12 @@ def _has_definition(node, opset):
         return False
     schema = _schema(node, opset)
     return schema.has_function or schema.has_context_dependent_function
+
+
+def _typed(model):
+    """The model with inferred types; ModelError where they contradict each other."""
+    try:
+        return shape_inference.infer_shapes(model)
+    except (shape_inference.InferenceError, RuntimeError) as err:
+        raise ModelError("the types of the model's tensors cannot be inferred: "
+                         f"{str(err).splitlines()[0][:300]}") from None

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import external_data_helper, inliner
+from onnx import checker, external_data_helper, inliner
 
-from aotc.errors import ModelError
+from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.graph import shorten
 from aotc.frontend.validate import check_message
+
+
+CALLS, NODES = 90, 1 << 20  # depth of calls of functions, nodes they may become
 
 
 def load_model(source):
@@ -34,7 +37,35 @@ def load_model(source):
         raise ModelError(f"{what} is not an ONNX model: it has no graph with outputs")
     check_message(model)
     _load_external(model, folder, what)
-    return inliner.inline_local_functions(model) if model.functions else model
+    return _inlined(model, what) if model.functions else model
+
+
+def _inlined(model, what):
+    """The model without functions of its own.  ModelError for functions that call themselves,
+    UnsupportedError for calls that would make more nodes than any model has."""
+    bodies = {(f.domain, f.name): f.node for f in model.functions}
+    sizes = {}
+
+    def size(nodes, inside):
+        total = 0
+        for n in nodes:
+            key = n.domain, n.op_type
+            if key in inside or len(inside) > CALLS:
+                raise ModelError(f"{what}: function {shorten(n.op_type)!r} calls itself, or "
+                                 f"functions call one another more than {CALLS} deep")
+            if key in bodies and key not in sizes:
+                sizes[key] = size(bodies[key], inside | {key})
+            total += sizes.get(key, 1)
+        return total
+
+    if size(model.graph.node, frozenset()) > NODES:
+        raise UnsupportedError(f"{what}: its functions call one another until there are over "
+                               f"{NODES} nodes; call them less often")
+    try:
+        return inliner.inline_local_functions(model)
+    except (checker.ValidationError, RuntimeError) as err:
+        raise ModelError(f"{what}: its functions cannot be inlined: "
+                         f"{str(err).splitlines()[0][:300]}") from None
 
 
 def _read(path, what):
@@ -66,7 +97,13 @@ def _load_external(model, folder, what):
             raise ModelError(f"tensor {name!r} is stored in an external file, and {what} "
                              "has no folder to look in: load the model by its path")
         location = info.get("location", "")
-        path = (folder / location).resolve()
+        try:
+            path = (folder / location).resolve()
+            path.is_file()
+        except (OSError, RuntimeError, ValueError) as err:  # too long, a loop of links, a null
+            raise ModelError(f"tensor {name!r} is stored at {shorten(location)!r}, which is no "
+                             f"path of a file: {getattr(err, 'strerror', None) or 'malformed'}"
+                             ) from None
         if not location or os.path.isabs(location) or folder not in path.parents:
             raise ModelError(f"tensor {name!r} is stored at {location!r}, outside the folder of "
                              f"{what}: move the file next to the model")
@@ -75,7 +112,11 @@ def _load_external(model, folder, what):
                              f"to {what}")
         _check_extent(path, info, name, location)
     for tensor in external:
-        external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        try:
+            external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        except (checker.ValidationError, OSError, ValueError) as err:
+            raise ModelError(f"tensor {shorten(tensor.name)!r}: its file is refused: "
+                             f"{str(err).splitlines()[0][:300]}") from None
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
 

@@ -93,6 +93,8 @@ def _transposed(b, x, kernel):
     """kernel, stride, dilation, pad and output extents of the current ConvTranspose."""
     rank, size, node = len(kernel), x.shape[2:], b.node
     stride, dilation = (tuple(node.attr(a) or (1,) * rank) for a in ("strides", "dilations"))
+    if min((*stride, *dilation), default=1) < 1:
+        raise b.bad(f"strides {list(stride)} and dilations {list(dilation)} must be positive")
     extra = tuple(node.attr("output_padding") or (0,) * rank)
     full = [simplify((size[k] - 1) * stride[k] + extra[k] + (kernel[k] - 1) * dilation[k] + 1)
             for k in range(rank)]

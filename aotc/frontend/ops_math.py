@@ -60,6 +60,17 @@ def _binary_op(fn, kinds):
     return build
 
 
+def _folded(fn, elements, run=32):
+    """``fn`` over all elements from the left; of many, over runs of them first, so that hundreds
+    do not nest as deep."""
+    while len(elements) > run:
+        elements = [_folded(fn, elements[i:i + run]) for i in range(0, len(elements), run)]
+    out = elements[0]
+    for e in elements[1:]:
+        out = fn(out, e)
+    return out
+
+
 def _variadic_op(name, kinds):
     def build(node, b):
         vals = b.args()
@@ -68,12 +79,7 @@ def _variadic_op(name, kinds):
         if len(vals) == 1:
             return vals[0]
 
-        def fold(*elements):
-            out = elements[0]
-            for e in elements[1:]:
-                out = binary(name, out, e)
-            return out
-        return b.elementwise(fold, *vals)
+        return b.elementwise(lambda *e: _folded(lambda x, y: binary(name, x, y), e), *vals)
     return build
 
 
@@ -94,9 +100,7 @@ def mean(node, b):
     b.need(vals[0], F)
 
     def average(*elements):
-        total = elements[0]
-        for e in elements[1:]:
-            total = total + e
+        total = _folded(lambda x, y: x + y, elements)
         return total * const(1 / len(elements), total.dtype)
     return b.elementwise(average, *vals)
 

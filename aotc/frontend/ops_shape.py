@@ -223,15 +223,25 @@ def concat(b, vals, axis, tag="", out=0):
                 b.require("eq", d, e, "Concat: other dimensions must be equal")
     shape[axis] = total
 
-    def body(index, k=0):
+    def part(index, first, last):
+        """Elements of vals[first:last]: of many, the half that the index lies in."""
+        if last - first <= 16:
+            return body(index, first, last)
+        middle = (first + last) // 2
+        cond = simplify(compare("lt", index[axis], ends[middle - 1]))
+        if isinstance(cond, Const):
+            return part(index, first, middle) if cond.value else part(index, middle, last)
+        return Where(cond, part(index, first, middle), part(index, middle, last))
+
+    def body(index, k, last):
         begin = ends[k - 1] if k else Const(0)
         inner = index[:axis] + (simplify(index[axis] - begin),) + index[axis + 1:]
-        cond = Const(True, "bool") if k == len(vals) - 1 else simplify(
+        cond = Const(True, "bool") if k == last - 1 else simplify(
             compare("lt", index[axis], ends[k]))
         if isinstance(cond, Const):
-            return b.at(vals[k], inner) if cond.value else body(index, k + 1)
-        return Where(cond, b.at(vals[k], inner), body(index, k + 1))
-    return b.map(shape, body, vals, tag, out)
+            return b.at(vals[k], inner) if cond.value else body(index, k + 1, last)
+        return Where(cond, b.at(vals[k], inner), body(index, k + 1, last))
+    return b.map(shape, lambda index: part(index, 0, len(vals)), vals, tag, out)
 
 
 @op("Concat")
@@ -324,6 +334,8 @@ def _range_from_data(b, *vals):
 def _float_range(b, *vals):
     first, last, by = (b.scalar(v) for v in vals)
     dtype = vals[0].dtype
+    if not by or not np.isfinite([first, last, by]).all():
+        raise b.bad(f"Range from {first} to {last} by {by}: give finite numbers and a step")
     count = max(int(np.ceil((last - first) / by)), 0)
     return b.map((Const(count),), lambda index: const(first, dtype)
                  + cast(dtype, index[0]) * const(by, dtype), [vals[0]])

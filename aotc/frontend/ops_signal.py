@@ -103,6 +103,9 @@ def stft(node, b):
     top = window.shape[0] if window is not None else Const(most)
     if isinstance(length, Const):
         top = length
+        b.require("le", length, x.shape[1], "STFT: a frame is no longer than the signal")
+        if window is not None:
+            b.require("eq", window.shape[0], length, "STFT: the window is as long as a frame")
     axes = b.axes((batch, frames, bins, Const(2)))
     k = Axis("k", top)
     place = axes[1] * step + k

@@ -9,6 +9,7 @@ from aotc.frontend.graph import shorten
 LARGEST = 1 << 40  # bytes of one declared tensor
 NEWEST = onnx.defs.onnx_opset_version()
 DEPTH = 40  # sub-graphs inside sub-graphs
+RANK = 64  # dimensions of a tensor
 
 # attribute type -> the field that holds its value
 _FIELDS = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g",
@@ -94,7 +95,9 @@ def _check_tensor(tensor, what):
 
 
 def _check_size(dims, elem_type, what):
-    """Extents multiply to something that fits a machine."""
+    """Extents multiply to something that fits a machine, and are few enough for loops."""
+    if len(dims) > RANK:
+        raise UnsupportedError(f"{what} has {len(dims)} dimensions; reshape it to at most {RANK}")
     size = 1
     for d in dims:
         size *= max(1, d)

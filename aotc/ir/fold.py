@@ -14,7 +14,7 @@ import numpy as np
 
 from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.evaluate import eval_compute, run_step
-from aotc.ir.expr import Const, Load, Var, rewrite
+from aotc.ir.expr import Const, Load, Sym, Var, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import Compute, Fold, LibCall, make_const, static_shape, update
 from aotc.ir.simplify import simplify
@@ -66,7 +66,8 @@ class _Folder:
             return self.call(replace(step, inputs=tuple(self.names.get(b, b)
                                                         for b in step.inputs)))
         step = self.renamed(step)
-        if not self.foldable(step):
+        # Shape of a dynamic tensor reads no buffer and is no constant either
+        if not self.foldable(step) or any(isinstance(n, Sym) for n in walk(step.body)):
             return self.merged(step)
         values = eval_compute(step, None, self.consts.__getitem__, {},
                               wide=not isinstance(step.body, Load))

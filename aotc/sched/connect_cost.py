@@ -33,9 +33,10 @@ from aotc.sched.winograd import join_transforms
 
 BEAM = 3
 GAIN = 0.003  # a merge must be predicted to save at least this part of both parts' time
-# what a stored byte costs others, whose tensors it drives out of the caches, in units of the time
-# that memory takes to move it: decides between ways that take the same time by themselves
-PRESSURE = 0.25
+# what storing a tensor costs others, whose tensors it drives out of the caches, in units of the
+# time that memory takes to move it; at most a part of both parts' time: it decides between ways
+# that take the same time by themselves
+PRESSURE, SLACK = 1.0, 0.02
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 MAX_COMPUTES = 128
 PASSES = 3  # over all edges
@@ -203,9 +204,10 @@ class Judge:
         if not found.legal:
             self.merges[key] = None
             return None
-        parts = self.verdict(a).seconds, self.verdict(b).seconds
-        gain = sum(parts) - found.seconds + self._pressure(a.outputs, group.outputs)
-        if gain < GAIN * sum(parts):  # a worse state: it must not win a tie
+        parts = self.verdict(a).seconds + self.verdict(b).seconds
+        gain = parts - found.seconds + min(SLACK * parts,
+                                           self._pressure(a.outputs, group.outputs))
+        if gain < GAIN * parts:  # a worse state: it must not win a tie
             gain = min(gain, -1e-9)
         return group, gain
 
@@ -387,7 +389,9 @@ def _nearly_equal(extent, tile, workers, unit):
     """Extents below ``tile`` that cut an axis into nearly equal tiles: into as many as ``tile``
     does, or into as many as serve all workers alike; in whole units."""
     count = -(-extent // tile)
-    even = {-(-extent // c) for c in (count, -(-count // workers) * workers) if c > 1}
+    if count == 1:
+        return []  # whole axes stay whole: some must
+    even = {-(-extent // c) for c in (count, -(-count // workers) * workers)}
     return sorted({-(-t // unit) * unit for t in even if -(-t // unit) * unit < tile})
 
 

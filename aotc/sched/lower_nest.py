@@ -48,9 +48,9 @@ def lower_nest(ctx, stage, row, box):
     kept = {lanes, ctx.group.loops.get(stage.name, {}).get("block")}
     for (row, _, body, _), sub, taps, red in parts:
         moved = {a: p.axis + p.base for a, p in sub.items() if p.axis != a}
-        # an axis of extent 1 is its only value: what it alone tells apart is the same then
-        single = {a: Const(p.base) for a, p in sub.items()
-                  if p.axis.extent == Const(1) and a.name not in kept}
+        # an axis of one value is that value: what it alone tells apart is the same then
+        single = {a: Const(p.base) for a, p in sub.items() if a.name not in kept
+                  and (simplify(p.lo), simplify(p.hi)) == (Const(0), Const(1))}
         moved |= single
         sub = {a: p for a, p in sub.items() if a not in single}
 

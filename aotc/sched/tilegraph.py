@@ -156,25 +156,38 @@ def mem_footprint(program, group, tile, split=None, align=SHARED_ALIGN):
 
 
 def best_fit(tensors):
-    """End of the used memory when ``tensors`` (bytes, first, last step) are placed step by step,
-    each in the smallest gap that holds it."""
-    return max((at + n for at, (n, _, _) in zip(best_fit_places(tensors), tensors)), default=0)
+    """End of the used memory when ``tensors`` (bytes, first, last step) lie where
+    ``best_fit_places`` puts them."""
+    return _end(tensors, best_fit_places(tensors))
 
 
 def best_fit_places(tensors):
-    """Offset of every tensor of ``best_fit``, in the order given."""
-    placed, places = [], [0] * len(tensors)
-    for i in sorted(range(len(tensors)), key=lambda i: (tensors[i][1], -tensors[i][0])):
+    """Offset of every tensor, in the order given.  They are placed one after the other, each in
+    the smallest gap between those it lives with: step by step, or, where that takes less memory,
+    the largest first, or those first that take most for longest."""
+    orders = (lambda t: (t[1], -t[0]), lambda t: (-t[0], t[1]),
+              lambda t: (-t[0] * (t[2] - t[1] + 1), t[1]))
+    ways = [_placed(tensors, sorted(range(len(tensors)), key=lambda i: order(tensors[i])))
+            for order in orders]
+    return min(ways, key=lambda places: _end(tensors, places))
+
+
+def _end(tensors, places):
+    return max((at + n for at, (n, _, _) in zip(places, tensors)), default=0)
+
+
+def _placed(tensors, order):
+    places = [None] * len(tensors)
+    for i in order:
         size, first, last = tensors[i]
-        busy = sorted((at, at + n) for at, n, hi in placed if hi >= first)
+        busy = sorted((places[o], places[o] + tensors[o][0]) for o in order
+                      if places[o] is not None and tensors[o][1] <= last and first <= tensors[o][2])
         gaps, at = [], 0
         for lo, hi in busy:
             if lo - at >= size:
                 gaps.append((lo - at, at))
             at = max(at, hi)
-        place = min(gaps)[1] if gaps else at
-        placed.append((place, size, last))
-        places[i] = place
+        places[i] = min(gaps)[1] if gaps else at
     return places
 
 

@@ -34,11 +34,11 @@ def rows():
     return m.done("y")
 
 
-def pool():
+def pool(channels=4):
     """3x3 maximum, stride two, padded by one"""
     m = Maker("pool")
-    m.input("x", 4, 9, 9)
-    c, y, x, i, j = ax("c", 4), ax("oh", 5), ax("ow", 5), ax("kh", 3), ax("kw", 3)
+    m.input("x", channels, 9, 9)
+    c, y, x, i, j = ax("c", channels), ax("oh", 5), ax("ow", 5), ax("kh", 3), ax("kw", 3)
     value = padded(m, "x", (c, y * 2 + i - 1, x * 2 + j - 1), {1: 9, 2: 9})
     value = type(value)(value.cond, value.a, Const(float("-inf"), "f32"))
     m.step("y", (c, y, x), value, (i, j), "max")
@@ -76,6 +76,12 @@ def test_lines_stay_readable():
     for make, target in CASES.values():
         for line in text_of(make(), get_target(target)).splitlines():
             assert "\t" not in line and line == line.rstrip()
+
+
+def test_an_axis_of_one_value_is_that_value():
+    """So that what only it tells apart (a gate read as [0, i] and as [b, i]) is computed once."""
+    for channels, loops in ((2, True), (1, False)):
+        assert ("int64_t c = " in text_of(pool(channels), get_target("c"))) == loops
 
 
 def test_comments_name_where_a_kernel_comes_from():

@@ -17,8 +17,10 @@ from aotc.ir.interpret import interpret
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
 from aotc.sched import CONNECT, check_schedule, decide, lower
-from aotc.sched.connect_cost import Judge, connect_by_cost, register_groups, separate_groups
+from aotc.sched.connect_cost import (SLACK, Judge, _nearly_equal, connect_by_cost, register_groups,
+                                     separate_groups)
 from aotc.sched.summary import pattern, summarise
+from aotc.sched.tilegraph import merged
 from aotc.target import get_target
 
 V3 = get_target("x86-64-v3")
@@ -134,6 +136,30 @@ def test_the_beam_finds_no_worse_than_one_edge_at_a_time():
                         for beam in (3, 1))
         apart = sum(judge.verdict(g).seconds for g in register_groups(p))
         assert wide <= narrow * (1 + 1e-9) <= apart * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("extent, tile, unit, found", [
+    (99, 64, 1, [50]), (99, 64, 6, [54]), (1599, 64, 1, [62]), (96, 32, 1, [24]),
+    (96, 48, 1, []), (100, 100, 1, [])])
+def test_tiles_of_equal_size_for_two_workers(extent, tile, unit, found):
+    assert _nearly_equal(extent, tile, 2, unit) == found
+
+
+def test_a_tie_goes_to_the_way_that_stores_less():
+    """Only tensors too large for a worker's cache count, and only up to a part of the time."""
+    def layers(rows):
+        p = dense_chain(rows, 64, 2)
+        judge = Judge(p, V3)
+        a, b = register_groups(p)
+        return judge, judge._pressure(a.outputs, b.outputs), judge.merge(a, b)[1]
+
+    assert layers(256)[1] == 0
+    judge, pressure, gain = layers(1 << 15)
+    assert pressure == pytest.approx((1 << 15) * 256 / V3.machine.levels[0].bandwidth)
+    a, b = register_groups(judge.program)
+    parts = judge.verdict(a).seconds + judge.verdict(b).seconds
+    one = judge.verdict(merged(judge.program, a, b, "L1")).seconds
+    assert gain == pytest.approx(parts - one + min(pressure, SLACK * parts))
 
 
 def test_equal_layers_are_judged_once():

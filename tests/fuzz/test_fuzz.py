@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from onnx_graphs import random_graph  # noqa: E402
 from run_bytes import corpus, edited, flipped, offend  # noqa: E402
-from run_graphs import faults, main  # noqa: E402
+from run_graphs import drawn, dynamic, faults, main  # noqa: E402
+from run_programs import main as run_programs  # noqa: E402
 
 from aotc.errors import AotcError  # noqa: E402
 from aotc.pipeline import Options, run_pipeline  # noqa: E402
@@ -23,11 +24,27 @@ def test_random_graphs(seed, tmp_path):
     assert not faults(random_graph(seed), tmp_path / "bundle", "native")
 
 
+@pytest.mark.parametrize("seed", range(30, 33))
+def test_random_graphs_with_drawn_decisions(seed, tmp_path):
+    """Dynamic dimensions, targets, threads and what else a user may ask for."""
+    graph = dynamic(random_graph(seed), seed)
+    assert not faults(graph, tmp_path / "bundle", options=drawn(seed, "native"))
+
+
 @pytest.mark.product
 @pytest.mark.parametrize("target", ("native", "c"))
 def test_many_random_graphs(target):
     assert main(["--graphs", "60", "--seed", "5000", "--target", target,
                  "--seconds", "100000"]) == 0
+
+
+@pytest.mark.product
+def test_many_random_graphs_with_drawn_decisions():
+    assert main(["--graphs", "40", "--seed", "6000", "--draw", "--seconds", "100000"]) == 0
+
+
+def test_random_programs_in_small():
+    assert run_programs(["--batches", "1", "--batch", "4", "--seed", "3", "--seconds", "600"]) == 0
 
 
 @pytest.mark.product

@@ -18,8 +18,8 @@ from aotc.sched import check_schedule, complete, decide
 from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.size import estimate
 from aotc.sched.stages import group_stages
-from aotc.sched.tilegraph import (best_fit, block_size, mem_footprint, mem_traffic, propagate,
-                                  set_connect, transactions)
+from aotc.sched.tilegraph import (best_fit, best_fit_places, block_size, mem_footprint,
+                                  mem_traffic, propagate, set_connect, transactions)
 from aotc.sched.widths import group_model
 from aotc.target import get_target
 
@@ -217,11 +217,19 @@ def test_best_fit_reuses_what_died_and_never_overlaps():
     assert best_fit([(8, 0, 0), (8, 1, 1)]) == 8
     assert best_fit([(8, 0, 1), (8, 1, 2), (8, 2, 2)]) == 16
     assert best_fit([(4, 0, 0), (8, 0, 2), (4, 1, 1)]) == 12
-    rng = np.random.default_rng(3)
+    # step by step the last one would find two gaps of 4 and 8, none of 10
+    assert best_fit([(8, 0, 1), (2, 0, 3), (10, 2, 3)]) == 12
+    rng, over = np.random.default_rng(3), []
     for _ in range(50):
         items = [(int(n), int(lo), int(lo + d)) for n, lo, d in rng.integers(0, 9, (7, 3))]
         live = max(sum(n for n, lo, hi in items if lo <= t <= hi) for t in range(20))
         assert live <= best_fit(items) <= sum(n for n, _, _ in items)
+        over.append(best_fit(items) / live)
+        placed = [(at, at + n, lo, hi) for at, (n, lo, hi) in zip(best_fit_places(items), items)]
+        for i, (a, b, lo, hi) in enumerate(placed):
+            assert all(b <= c or d <= a or hi < first or last < lo
+                       for c, d, first, last in placed[:i])
+    assert np.mean(over) < 1.02
 
 
 # ---------------------------------------------------------------- edges

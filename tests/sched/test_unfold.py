@@ -27,6 +27,7 @@ CASES = {
     "window wider than the image": (3, (2, 2), (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),
     "groups": (16, (9, 11), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3, 2, 16),
     "groups of few": (5, (8, 13), (3, 3), (2, 1), (1, 1), (0, 1, 1, 0), 2, 1, 9),
+    "few outputs": (12, (9, 37), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1, 2, 3),
     "groups, window as wide as its step": (4, (12, 12), (3, 3), (3, 3), (1, 1), (0,) * 4, 2),
 }
 
@@ -117,6 +118,15 @@ def test_groups_too_small_for_a_vector_keep_their_order():
         program = program_of(convolution(8, (20, 20), (3, 3), (1, 1), (1, 1), (1,) * 4, 4, 1, out))
         rewrites = decide(program, TARGETS["x86-64-v4"], unfold=True).rewrites
         assert sum(rule == "unfold" for rule, *_ in rewrites) == wanted
+
+
+@pytest.mark.parametrize("out, stride, wanted", [(3, 1, 0), (3, 2, 1), (16, 1, 1)])
+def test_few_outputs_run_over_the_columns(out, stride, wanted):
+    """Columns that lie side by side, that is: not at stride 2."""
+    step = stride, stride
+    program = program_of(convolution(12, (20, 40), (3, 3), step, (1, 1), (1,) * 4, out=out))
+    rewrites = decide(program, TARGETS["x86-64-v4"], unfold=True).rewrites
+    assert sum(rule == "unfold" for rule, *_ in rewrites) == wanted
 
 
 @pytest.mark.parametrize("target", ["c", "x86-64-v4", "aarch64"])

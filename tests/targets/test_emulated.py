@@ -312,6 +312,12 @@ def test_extensions_of_a_riscv_cpu_are_read_from_its_cpuinfo():
     assert flags_of(text.format("v")) >= needs and not flags_of(text.format("")) >= needs
 
 
+def test_features_of_an_arm_cpu_are_read_from_its_cpuinfo():
+    text = "processor\t: 0\nFeatures\t: fp asimd {} crc32\n"
+    needs = set(TARGETS["aarch64-dotprod"].cpu_flags)
+    assert flags_of(text.format("asimddp")) >= needs and not flags_of(text.format("")) >= needs
+
+
 def test_manifest_repeats_the_facts(foreign_bundle):
     target, facts = FOREIGN[0], read_manifest(foreign_bundle)["build"]
     assert facts["arch"] == target.arch

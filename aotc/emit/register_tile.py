@@ -1,0 +1,43 @@
+"""The names and places in a register tile of sums, for the templates of contractions."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Column:
+    """One vector of columns: the C variable, its first column."""
+
+    name: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One accumulator: the C variable, its vector of columns, its place in a tile in memory."""
+
+    name: str
+    column: Column
+    at: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: the C variable of its pointer, the pointer's C text inside the loop over taps,
+    its element at a step of the sum, its accumulators."""
+
+    name: str
+    pointer: str
+    element: str
+    sums: tuple
+
+
+def register_tile(mr, nv, lanes, pointers=None, step=""):
+    """Rows of a tile of ``mr`` rows and ``nv`` vectors.  pointers: C text of one per row, without
+    it those of the micro-kernel's argument; step: C text of the elements between steps of the sum,
+    "" for neighbours."""
+    columns = tuple(Column(f"b{j}", j * lanes) for j in range(nv))
+    pointers = pointers or tuple(f"a[{i}]" for i in range(mr))
+    at = f"k0 * {step}" if step else "k0"
+    return tuple(Row(f"row{i}", p, f"row{i}[{at}]", tuple(
+        Sum(f"sum{i}_{j}", c, (i * nv + j) * lanes) for j, c in enumerate(columns)))
+        for i, p in enumerate(pointers))
