@@ -13,6 +13,7 @@ from aotc import bench, peer_ncnn
 from aotc.bench import interleave
 from aotc.errors import AotcError
 from aotc.peers import open_peer, open_reference
+from aotc.runtime.build import build, read_manifest
 from benchmarks import connect, decisions, kernels, memory, models, quantised, threads, zoo
 
 
@@ -165,14 +166,14 @@ def test_memory_of_running_models_is_measured_in_fresh_processes(no_zoo, tmp_pat
 def test_a_bundle_runs_through_its_c_functions_alone(no_zoo, tmp_path):
     case = models.case("mlp", tmp_path)
     aotc.compile(case.path, out=tmp_path / "b", target="c", name="mlp")
-    run, arena = memory.open_bundle(tmp_path / "b", case.feeds)
+    run, arena = _opened(tmp_path / "b", case.feeds)
     model = aotc.load(tmp_path / "b")
     for _ in range(2):
         for name, value in model.run(case.feeds).items():
             np.testing.assert_array_equal(run()[name], value)
     (tmp_path / "b" / "mlp_weights.bin").unlink()
     with pytest.raises(AotcError, match="mlp_weights_open: status"):
-        memory.open_bundle(tmp_path / "b", case.feeds)
+        _opened(tmp_path / "b", case.feeds)
 
 
 def test_ways_to_connect_are_compared(no_zoo, tmp_path, capsys):
@@ -212,6 +213,10 @@ def test_differences_in_quanta():
     want = np.array([0.5, 1.0, 3.0, 3.0], np.float32)
     assert quantised.difference(want + np.float32(0.5), want) == (0.2, 1.0)
     assert quantised.difference(want, want + np.array([0, 0.1, 0.03, 0], np.float32))[1] is None
+
+
+def _opened(folder, feeds):
+    return memory.open_bundle(folder, read_manifest(folder), str(build(folder)), feeds)
 
 
 def test_one_thread_and_two_take_turns(no_zoo, monkeypatch, capsys):
