@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from aotc.errors import AotcError
+
 
 @dataclass(frozen=True)
 class CompiledBundle:
@@ -86,8 +88,11 @@ def tune(model, out=None, budget=120.0, target="native", dims=None, records=None
 
     The Schedule found is never slower than the untuned one as measured in turns: else it is the
     untuned one.  Raises UnsupportedError for a target that this machine does not run, AotcError for
-    a records file that is none, and what compiling raises.
+    a records file that is none and for places that cannot be written, and what compiling raises.
     """
+    for place in (out, records, plot):  # before the time is spent
+        if place is not None and not Path(place).absolute().parent.is_dir():
+            raise AotcError(f"tune: {place} cannot be written: its folder does not exist")
     from aotc.pipeline import Options
     from aotc.tuner.plot import plot as picture
     from aotc.tuner.session import tune as run

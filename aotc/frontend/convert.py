@@ -87,6 +87,10 @@ def _bind_outputs(graph, b):
         if tensor not in b.env:
             raise ModelError(f"output {shorten(tensor)!r} is produced by no node")
         v = b.env[tensor]
+        stated = graph.elements.get(tensor, v.dtype)
+        if stated != v.dtype:
+            raise ModelError(f"output {shorten(tensor)!r} is declared as {stated}, its node makes "
+                             f"{show_type((v.dtype, v.shape))}: change one of them")
         buf = b.buffers.get(v.buffer)
         if buf is None or buf.role != "temp" or buf.onnx != tensor:
             axes = b.axes(v.shape)

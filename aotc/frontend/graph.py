@@ -98,7 +98,8 @@ class DimRange:
 @dataclass(frozen=True)
 class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
-    those whose shape the model states in numbers to the extents."""
+    those whose shape the model states in numbers to the extents, ``elements`` outputs to the dtype
+    that the model states."""
 
     name: str
     nodes: tuple
@@ -109,6 +110,7 @@ class Graph:
     dims: tuple = ()
     types: dict = field(default_factory=dict, hash=False, repr=False)
     declared: dict = field(default_factory=dict, hash=False, repr=False)
+    elements: dict = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def syms(self):

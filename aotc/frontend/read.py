@@ -69,7 +69,7 @@ def _read(model, name):
     outputs = tuple(o.name for o in g.output)
     nodes = _ordered(nodes, {i[0] for i in inputs} | set(constants), outputs)
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, opset,
-                  declared=_declared(g))
+                  declared=_declared(g), elements=_elements(g))
     return _Raw(graph, inputs)
 
 
@@ -123,6 +123,12 @@ def _declared(g):
         if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
             out[info.name] = tuple(d.dim_value for d in kind.shape.dim)
     return out
+
+
+def _elements(g):
+    """{output: dtype} where the model states one that aotc has."""
+    stated = {o.name: dtype_name(o.type.tensor_type.elem_type) for o in g.output}
+    return {name: dtype for name, dtype in stated.items() if dtype}
 
 
 def _opsets(model):

@@ -99,7 +99,7 @@ class Schedule:
         """Inverse of ``to_json``.  ScheduleError on anything that is not such a text."""
         try:
             data = json.loads(text)
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:
             raise ScheduleError(f"schedule: not JSON: {err}") from None
         return _read(data)
 

@@ -18,7 +18,7 @@ def with_machine(target, text):
     try:
         data = json.loads(text)
         name, machine = data["target"], _machine(data["machine"])
-    except (ValueError, KeyError, TypeError) as err:
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise ScheduleError(f"machine file: {type(err).__name__} {err}; write one with aotc "
                             "targets --probe FILE") from None
     if name == target.name:

@@ -74,7 +74,7 @@ def _record(line, where):
         form, values = data.pop("point")
         return Record(**data | {"point": (form, tuple((k, c) for k, c in values)),
                                 "features": tuple(data["features"])})
-    except (ValueError, KeyError, TypeError) as err:
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise AotcError(f"records {where}: no record of aotc tune ({err}); give another file, or "
                         "remove the line") from None
 

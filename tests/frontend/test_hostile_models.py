@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import aotc
 from aotc.cli import main
-from aotc.errors import AotcError, ModelError, UnsupportedError
+from aotc.errors import AotcError, ModelError, ScheduleError, UnsupportedError
+from aotc.ir.schedule import Schedule
 from aotc.pipeline import Options, run_pipeline
+from aotc.target import get_target
+from aotc.target.machine_file import with_machine
 
 F32 = TensorProto.FLOAT
 X = helper.make_tensor_value_info("x", F32, [2, 3])
@@ -210,3 +214,25 @@ def test_a_schedule_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises((AotcError, OSError)):
         run_pipeline(Options(model, tmp_path / "c", "c", "m",
                              schedule_out=tmp_path / "no" / "s.json"))
+
+
+def test_an_output_of_another_type_than_declared(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Shape", ["x"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(ModelError, match=r"output 'y' is declared as f32, its node makes i64\[2\]"):
+        run_pipeline(Options(model, tmp_path / "b"))
+
+
+def test_files_of_decisions_nested_beyond_reason():
+    with pytest.raises(ScheduleError, match="not JSON"):
+        Schedule.from_json("[" * 100_000)
+    with pytest.raises(ScheduleError, match="machine file: RecursionError"):
+        with_machine(get_target("c"), "[" * 100_000)
+
+
+def test_tuning_asks_for_its_places_before_it_starts(tmp_path):
+    with pytest.raises(AotcError, match="absent/t.json cannot be written"):
+        aotc.tune(b"no model is read", tmp_path / "absent" / "t.json")
