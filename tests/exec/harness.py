@@ -30,6 +30,15 @@ RUNNABLE = tuple(t for t in TARGETS.values() if not t.variants and t.arch in (""
                  and _cpu_flags().issuperset(t.cpu_flags))
 
 
+def _rows(target):
+    return {u.name for u in target.ukernels if u.category != "dot"}
+
+
+# of those that differ in rows of 8-bit products only, the last
+DISTINCT = tuple(t for i, t in enumerate(RUNNABLE)
+                 if all(_rows(t) != _rows(s) for s in RUNNABLE[i + 1:]))
+
+
 @dataclass(frozen=True)
 class Case:
     """A Program and how it runs.  ``schedule`` None: decided; fields left out are completed.

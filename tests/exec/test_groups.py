@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from group_cases import (GROUPS, attention, mlp, schedule, storing_convolutions, two_convolutions,
                          with_loops)
-from harness import RUNNABLE, Case, build_cases, differences
+from harness import DISTINCT, Case, build_cases, differences
 from te_programs import random_feeds
 
 from aotc.errors import ScheduleError
@@ -26,7 +26,7 @@ def _cases(target):
         yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
 def test_groups_run(target, tmp_path):
     cases = list(_cases(target))
     for c in cases:

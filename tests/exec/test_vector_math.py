@@ -5,7 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from harness import RUNNABLE
+from harness import DISTINCT
 
 from aotc.emit.bundle import runtime_c
 from aotc.runtime.build import find_compiler
@@ -44,13 +44,13 @@ INF, NAN = np.float32(np.inf), np.float32(np.nan)
 LENGTH = 1 << 16
 
 
-@pytest.fixture(scope="module", params=RUNNABLE, ids=lambda t: t.name)
+@pytest.fixture(scope="module", params=DISTINCT, ids=lambda t: t.name)
 def library(request, tmp_path_factory):
     """(the functions compiled for a target, its lanes)."""
     return built(request.param, tmp_path_factory.mktemp("math")), request.param.lanes
 
 
-@pytest.fixture(scope="module", params=RUNNABLE, ids=lambda t: t.name)
+@pytest.fixture(scope="module", params=DISTINCT, ids=lambda t: t.name)
 def exact_library(request, tmp_path_factory):
     """The functions compiled with AOTC_EXACT_MATH."""
     return built(request.param, tmp_path_factory.mktemp("exact"), "#define AOTC_EXACT_MATH\n")

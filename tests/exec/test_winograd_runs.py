@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import RUNNABLE, Case, build_cases, compile_program
+from harness import DISTINCT, Case, build_cases, compile_program
 from onnx import TensorProto, helper
 from small_models import make_model
 from te_programs import Maker, conv2d, padded, random_feeds, relu
@@ -19,7 +19,7 @@ from aotc.ir.schedule import Schedule
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.stages import group_stages
 
-TRANSFORMS = [t for t in RUNNABLE if t.rows("transform")]
+TRANSFORMS = [t for t in DISTINCT if t.rows("transform")]
 
 
 def layer(height, width, ic=5, oc=6, pad=1, kernel=3, batch=1, epilogue="relu"):

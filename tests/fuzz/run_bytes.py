@@ -231,7 +231,7 @@ def run_atheris(args):
         new = edited(rng, data) if rng.random() < 0.5 else atheris.Mutate(data, size)
         return new[:size]
     atheris.Setup([sys.argv[0], str(folder), f"-max_total_time={int(args.seconds)}",
-                   f"-seed={args.seed + 1}", "-max_len=100000", f"-timeout={SECONDS}",
+                   f"-seed={args.seed + 1}", "-max_len=100000", f"-timeout={6 * SECONDS}",
                    f"-artifact_prefix={args.findings}/",
                    f"-rss_limit_mb={GIGABYTES << 10}"], one,
                   custom_mutator=mutate)
