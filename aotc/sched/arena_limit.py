@@ -222,7 +222,12 @@ class Planner:
                  for c in self.cones.units[sink].group.computes}
         forms = tuple(r for r in self.forms if r[1] in alone)
         while True:
-            schedule, refused = self.schedule(state, forms)
+            try:
+                schedule, refused = self.schedule(state, forms)
+            except _Tangled as err:
+                sink, = err.args
+                self.cones.refuse(sink, state.cones[sink])
+                return 0, None
             if refused and not forms:
                 for sink in refused:
                     self.cones.refuse(sink, state.cones[sink])
@@ -259,21 +264,24 @@ class Planner:
         """(rewrites, groups in call order): each kernel with a copy of what an earlier one already
         computes for itself."""
         cones, program, rewrites = self.cones, self.cones.program, list(self.rewrites)
-        claimed, named = set(), []
+        versions, named = {}, []  # versions: {claimed compute: itself and its twins}
         for sink in sorted(state.cones):
             cone, twins = state.cones[sink], {}
             members = [c for u in sorted(cone) for c in cones.units[u].group.computes]
             for c in reversed(members):
-                if c not in claimed:
+                if c not in versions:
                     continue
-                made = set(program.producer[c].outs)
-                readers = tuple(r for r in (twins.get(m, m) for m in members)
-                                if made.intersection(program.producer[r].inputs))
-                names = twin_names(program, c)
-                rewrites.append(("recompute", c, {"readers": readers}))
-                program = rewrite_readers(program, c, {"readers": readers})
-                twins |= names
-            claimed.update(members)
+                source, readers = _source(program, versions[c], [twins.get(m, m) for m in members])
+                if source is None:
+                    raise _Tangled(sink)
+                names = twin_names(program, source)
+                rewrites.append(("recompute", source, {"readers": readers}))
+                program = rewrite_readers(program, source, {"readers": readers})
+                new = tuple(names.values())
+                twins |= dict(zip(program.producer[c].outs, new))
+                versions[c].append(new[0])
+            for c in members:
+                versions.setdefault(c, [c])
             named.append((sink, twins))
         return tuple(rewrites), tuple(self._group(program, state, sink, twins, i)
                                       for i, (sink, twins) in enumerate(named))
@@ -296,6 +304,22 @@ class Planner:
             if slab <= state.budget or room < self.cones.least(sink, cone):
                 return replace(group, why="so that the arena keeps its limit: "
                                f"{slab} bytes of scratch, about {found.seconds * 1e3:.3g} ms")
+
+
+class _Tangled(Exception):
+    """A kernel, by its stored unit, whose stages would read several copies of one tensor."""
+
+
+def _source(program, versions, members):
+    """(the compute among ``versions`` that members read, those members): a twin reads what its
+    original read, which may be a twin itself.  (None, ()) if they read several versions."""
+    found = {}
+    for v in versions:
+        made = set(program.producer[v].outs)
+        readers = tuple(r for r in members if made.intersection(program.producer[r].inputs))
+        if readers:
+            found[v] = readers
+    return next(iter(found.items())) if len(found) == 1 else (None, ())
 
 
 def _renamed(group, twins):

@@ -88,9 +88,10 @@ def _row_operand(ctx, f, k, row, mode):
     total = _count(f.k)
     if mode == "rows":
         load, guard = row_operand(f.a)
-        offset = ctx.place(load.buffer)(load.index)
-        step, rest = linear_in(offset, k)
-        return Operand("rows", load.buffer, rest, step, guard)
+        flat = linearise(load, ctx.place)  # its index may look up rows in another tensor
+        step, rest = linear_in(flat.index[0], k)
+        inside = None if guard is None else linearise(guard, ctx.place)
+        return Operand("rows", load.buffer, rest, step, inside)
     return _packed(ctx, "a_packed", row, row.tile["mr"], f.a, Const(1), total)
 
 
@@ -109,7 +110,7 @@ def _lane_operand(ctx, f, lane, k, taps, row, mode):
     offset = ctx.place(load.buffer)
     zero = {r: Const(0) for r in taps + (k,)}
     if mode == "direct":
-        at = offset(load.index)
+        at = linearise(load, ctx.place).index[0]
         return Operand("direct", load.buffer, simplify(substitute(linear_in(at, lane)[1], zero)),
                        stride(at, k))
     base = panel_base(offset, load.index, lane, k, taps, nr)

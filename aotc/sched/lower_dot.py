@@ -36,8 +36,9 @@ def _rows(ctx, f, k, row, mode, depth):
         return Operand("packed", name, Const(0), Const(1), None, linearise(f.a, ctx.place))
     load, guard, fill = row_source(f.a)
     pad = ctx.add_scratch("pad_row", "u8", k.extent.value) if guard is not None else ""
-    first = linear_in(ctx.place(load.buffer)(load.index), k)[1]
-    return Operand("rows", load.buffer, first, Const(1), guard, Const(fill, "u8"), pad=pad)
+    first = linear_in(linearise(load, ctx.place).index[0], k)[1]
+    inside = None if guard is None else linearise(guard, ctx.place)
+    return Operand("rows", load.buffer, first, Const(1), inside, Const(fill, "u8"), pad=pad)
 
 
 __all__ = ["lower_dot"]

@@ -6,12 +6,14 @@ import pytest
 from group_cases import (GROUPS, attention, mlp, schedule, storing_convolutions, two_convolutions,
                          with_loops)
 from harness import DISTINCT, Case, build_cases, differences
-from te_programs import random_feeds
+from te_programs import Maker, ax, random_feeds
 
 from aotc.errors import ScheduleError
 from aotc.ir.evaluate import evaluate
+from aotc.ir.expr import Binary, Const
 from aotc.ir.interpret import interpret
-from aotc.sched import check_schedule, complete, lower
+from aotc.sched import check_schedule, complete, decide, lower
+from aotc.sched.tilegraph import set_connect
 from aotc.target import get_target
 
 SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUPS.items()
@@ -49,6 +51,23 @@ def test_interpreter_agrees(name, parts, tile, cuts):
     for backwards in (False, True):
         got = interpret(p, s, feeds, syms, backwards=backwards)
         assert not differences(got, want, 2e-5)
+
+
+@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+def test_rows_of_a_product_are_looked_up_by_several_indices(target, tmp_path):
+    m = Maker()
+    i, j, k, o = ax("i", 3), ax("j", 5), ax("k", 16), ax("o", 24)
+    m.input("x", 7, 16)
+    m.input("at", 3, 5, dtype="i64")
+    m.const("w", np.random.default_rng(0).standard_normal((16, 24)).astype(np.float32))
+    row = Binary("mod", m.ref("at", i, j), Const(7))
+    m.step("rows", (i, j, k), m.ref("x", row, k))
+    m.step("y", (i, j, o), m.ref("rows", i, j, k) * m.ref("w", k, o), (k,), "sum")
+    p = m.done("y")
+    s = set_connect(p, decide(p, target, "none"), ("rows", "y"), "register")
+    s = complete(p, s, target)
+    assert len(s.groups) == 1
+    build_cases([Case("rows", p, s, tol=2e-5)], target, tmp_path / "rows").check(1)
 
 
 def test_stages_share_one_kernel():

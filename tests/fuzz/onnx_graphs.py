@@ -13,6 +13,8 @@ from onnx import TensorProto, checker, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 19, *(20,) * 6, 21, 22, 23, 24, 25, 26, 27, 28)
+# over all dimensions from axis on before opset 13; the reference evaluator takes one at any opset
+OF_ONE_AXIS = ("Softmax", "LogSoftmax", "Hardmax")
 # operator: the opset that made these inputs of its attributes, and their names by position
 OLDER = {"Squeeze": (13, {1: "axes"}), "Unsqueeze": (13, {1: "axes"}), "Split": (13, {1: "split"}),
          "ReduceSum": (13, {1: "axes"}), "Clip": (11, {1: "min", 2: "max"}),
@@ -136,6 +138,8 @@ class Grower:
     def add(self, op, inputs, outputs=1, exact=False, outer=(), **attributes):
         """Append a node if the reference evaluator runs it; its Values, or ().  ``outer``: Values
         that its sub-graphs read."""
+        if op in OF_ONE_AXIS and self.opset < 13:
+            attributes["axis"] = inputs[0].array.ndim - 1
         nodes, consts = len(self.nodes), len(self.consts)
         names = [self.name() for _ in range(outputs)]
         inputs, attributes = self._older(op, inputs, attributes)

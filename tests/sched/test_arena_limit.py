@@ -6,7 +6,10 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from small_models import conv_stack, dense, u_net
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from small_models import conv_stack, dense, make_model, u_net
+from te_programs import Maker
 
 from aotc import compile as aotc_compile
 from aotc.cli import main
@@ -14,6 +17,7 @@ from aotc.errors import AotcError, ScheduleError
 from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Axis, Const, substitute
 from aotc.ir.interpret import interpret
+from aotc.ir.recompute import rewrite_readers
 from aotc.ir.region import interval
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
@@ -21,7 +25,7 @@ from aotc.pipeline import Options, run_pipeline
 from aotc.sched import check_schedule, decide, decide_within, parse_limit
 from aotc.sched.arena import ArenaLimit, arena_need
 from aotc.sched.arena_cones import Cones, scratch_bytes
-from aotc.sched.arena_limit import Planner, Search
+from aotc.sched.arena_limit import Planner, Search, _source
 from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.connect_cost import register_groups
 from aotc.sched.lower import lower_group
@@ -210,6 +214,35 @@ def test_a_bundle_under_a_limit_runs_right(tmp_path, programs):
     for threads in (1, 2):
         got = bundle.load(threads=threads).run(feeds)
         np.testing.assert_allclose(got["y"], wanted["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_a_copy_is_made_of_what_its_readers_read():
+    m = Maker()
+    m.input("x", 8)
+    for name, source in (("a", "x"), ("b", "a"), ("c", "a")):
+        m.pointwise(name, source, lambda v, axes: v * Const(2, "f32"))
+    program = rewrite_readers(m.done("b", "c"), "a", {"readers": ("b",)})
+    versions = ["a", "a_again"]
+    assert _source(program, versions, ["b"]) == ("a_again", ("b",))
+    assert _source(program, versions, ["c"]) == ("a", ("c",))
+    assert _source(program, versions, ["b", "c"]) == (None, ())  # no copy serves both
+
+
+def test_a_recurrence_under_its_smallest_limit(tmp_path):
+    rng = np.random.default_rng(0)
+    w, r = (rng.standard_normal((1, 3 * 6, n)).astype(np.float32) for n in (1, 6))
+    model = make_model([helper.make_node("GRU", ["x", "w", "r"], ["y", "last"], hidden_size=6)],
+                       {"x": (TensorProto.FLOAT, [3, 512, 1])}, {
+                           "y": (TensorProto.FLOAT, [3, 1, 512, 6]),
+                           "last": (TensorProto.FLOAT, [1, 512, 6])}, {"w": w, "r": r})
+    with pytest.raises(ScheduleError, match="smallest limit that works") as refused:
+        aotc_compile(model, tmp_path / "b", target="c", arena=1 << 10)
+    least = re.search(r"\((\d+) bytes\)", str(refused.value)).group(1)
+    bundle = aotc_compile(model, tmp_path / "b", target="c", arena=int(least))
+    feeds = {"x": rng.standard_normal((3, 512, 1)).astype(np.float32)}
+    wanted = ReferenceEvaluator(model).run(None, feeds)
+    for got, want in zip(bundle.load().run(feeds).values(), wanted):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_no_file_is_written_where_nothing_fits(tmp_path):
