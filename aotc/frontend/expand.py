@@ -145,6 +145,7 @@ def _typed(model):
     """The model with inferred types; ModelError where they contradict each other."""
     try:
         return shape_inference.infer_shapes(model)
-    except (shape_inference.InferenceError, RuntimeError) as err:
+    except (shape_inference.InferenceError, RuntimeError, ValueError, MemoryError) as err:
+        reason = (str(err).splitlines() or [type(err).__name__])[0]
         raise ModelError("the types of the model's tensors cannot be inferred: "
-                         f"{str(err).splitlines()[0][:300]}") from None
+                         f"{reason[:300]}") from None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from aotc.errors import ScheduleError
-from aotc.ir.recompute import rewrite_readers, twin_names
+from aotc.ir.recompute import faults_of, rewrite_readers, twin_names
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Group
 from aotc.ir.winograd import stages_of
@@ -272,13 +272,13 @@ class Planner:
                 if c not in versions:
                     continue
                 source, readers = _source(program, versions[c], [twins.get(m, m) for m in members])
-                if source is None:
+                if source is None or faults_of(program, source, {"readers": readers}):
                     raise _Tangled(sink)
                 names = twin_names(program, source)
                 rewrites.append(("recompute", source, {"readers": readers}))
                 program = rewrite_readers(program, source, {"readers": readers})
                 new = tuple(names.values())
-                twins |= dict(zip(program.producer[c].outs, new))
+                twins |= dict(zip(cones.program.producer[c].outs, new))
                 versions[c].append(new[0])
             for c in members:
                 versions.setdefault(c, [c])
@@ -307,7 +307,8 @@ class Planner:
 
 
 class _Tangled(Exception):
-    """A kernel, by its stored unit, whose stages would read several copies of one tensor."""
+    """A kernel, by its stored unit, whose stages would read several copies of one tensor, or would
+    leave an earlier kernel a copy that nobody reads."""
 
 
 def _source(program, versions, members):

@@ -150,6 +150,14 @@ def test_types_that_cannot_be_inferred():
         _compiled(model)
 
 
+def test_a_loop_without_a_body_beside_a_node_that_is_expanded():
+    """Found by the fuzzer: type inference asks for an impossible amount of memory."""
+    model = _model([helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+                    helper.make_node("Loop", [], ["y"])])
+    with pytest.raises(AotcError):
+        _compiled(model)
+
+
 def test_more_dimensions_than_an_array_has():
     wide = helper.make_tensor_value_info("x", F32, [1] * 100)
     with pytest.raises(UnsupportedError, match="100 dimensions"):

@@ -238,6 +238,8 @@ def grid(g):
 
 @row()
 def regions(g):
+    if g.opset < 16:
+        return  # the reference evaluator shifts by half a pixel, which began with opset 16
     x = g.input((1, g.rng.randint(1, 3), 8, 9), np.float32, special=False)
     boxes = g.const(np.float32([[0, 0, 5, 6], [1, 2, 7, 7]]))
     g.add("RoiAlign", [x, boxes, _int64(g, 0, 0)], output_height=g.rng.randint(1, 3),
