@@ -269,6 +269,8 @@ def test_small_model_matches_the_reference(target, zoo_model):
 @pytest.mark.product
 @pytest.mark.parametrize("name", OTHERS)
 def test_model_matches_the_reference(target, zoo_model, name):
+    if target in DERIVED and name != "squeezenet1_1":
+        pytest.skip("f32 layers have the rows of another target, which runs all models")
     _matches(zoo_model(name), target)
 
 
