@@ -35,7 +35,7 @@ FOREIGN = [t for t in TARGETS.values()
 # a few rows of their own beside those of another: these by default, all else at length
 DERIVED = [t for t in FOREIGN if any(o.arch == t.arch and o.lanes == t.lanes and set(
     o.cpu_flags) < set(t.cpu_flags) for o in FOREIGN)]
-OTHERS = ("dense_dynamic", "squeezenet1_1", "mobilenet_v2", "dlrm", "bsrn")
+OTHERS = ("dense_dynamic", "squeezenet1_1", "mobilenet_v2", "dlrm")
 
 
 @pytest.fixture(scope="module", ids=lambda t: t.name, params=[
