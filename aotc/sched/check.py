@@ -63,8 +63,8 @@ def _coverage(program, schedule):
             if c in seen:
                 faults.append(f"group {g.name}: {c} is already computed in group {seen[c]}")
             seen.setdefault(c, g.name)
-        inside = set(g.computes)
         known = [c for c in g.computes if c in names]
+        inside = {o for c in known for o in program.producer[c].outs}
         for c in known:
             for b in program.producer[c].inputs:
                 if b not in stored and b not in inside:

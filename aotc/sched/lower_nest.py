@@ -46,6 +46,8 @@ def lower_nest(ctx, stage, row, box):
              for q in _window_parts(ctx, stage, p[0], p[1], p[3])]
     nests = []
     kept = {lanes, ctx.group.loops.get(stage.name, {}).get("block")}
+    if not isinstance(stage.fold, str):
+        kept |= {a.name for e in stage.fold.update for a in axes_of(e)}
     for (row, _, body, _), sub, taps, red in parts:
         moved = {a: p.axis + p.base for a, p in sub.items() if p.axis != a}
         # an axis of one value is that value: what it alone tells apart is the same then
@@ -200,7 +202,8 @@ def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
                if a.name == ctx.group.loops.get(stage.name, {}).get("block")]
     exchanged = blocked[0] if row.tile.get("exchange") else None
     ranges = _by_stride(ranges, puts, lane, exchanged)
-    fixed = [e for r in reduce for e in (r.lo, r.hi)] + blocked
+    counted = () if isinstance(stage.fold, str) else stage.fold.update  # of axes by themselves
+    fixed = [e for r in reduce for e in (r.lo, r.hi)] + blocked + list(counted)
     ranges, lane, body, puts = collapse(ranges, lane, body, puts, fixed)
     reduce = list(reduce)
     red_lane = next((r.axis for r in reduce if r.axis.name == lanes), None)
@@ -208,7 +211,7 @@ def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
         reduce = [r for r in reduce if r.axis != red_lane] + [
             r for r in reduce if r.axis == red_lane]
     if not blocked:
-        reduce, red_lane, body, _ = collapse(reduce, red_lane, body, ())
+        reduce, red_lane, body, _ = collapse(reduce, red_lane, body, (), counted)
     lane = lane or red_lane
     if stage.fold == "none":
         body = puts[0].value

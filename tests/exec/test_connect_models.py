@@ -7,8 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from small_models import make_model
 
+import aotc
 from aotc.cli import main
 from aotc.pipeline import Options, run_pipeline
 from aotc.sched.summary import pattern
@@ -133,3 +135,17 @@ def test_a_shown_schedule_replays_with_its_summary(tmp_path, capsys):
     s.write_text(capsys.readouterr().out)
     assert main(["compile", str(path), "-o", str(tmp_path / "b"), "--target", "c", "--schedule",
                  str(s)]) == 0
+
+
+def test_a_stage_of_two_outputs_inside_a_group(tmp_path):
+    """The positions of maxima stay in scratch; their window lies in one row after the moves."""
+    model = make_model(
+        [helper.make_node("DepthToSpace", ["x"], ["d"], blocksize=2, mode="CRD"),
+         helper.make_node("MaxPool", ["d"], ["p", "i"], kernel_shape=[2, 2], strides=[2, 2]),
+         helper.make_node("MaxUnpool", ["p", "i"], ["y"], kernel_shape=[2, 2], strides=[2, 2])],
+        {"x": (F32, [1, 4, 4, 6])}, {"y": (F32, [1, 1, 8, 12])})
+    x = np.random.default_rng(0).standard_normal((1, 4, 4, 6)).astype(np.float32)
+    wanted, = ReferenceEvaluator(model).run(None, {"x": x})
+    for how in ("none", "all"):
+        bundle = aotc.compile(model, tmp_path / how, target="c", connect=how)
+        np.testing.assert_array_equal(bundle.load().run({"x": x})["y"], wanted)
