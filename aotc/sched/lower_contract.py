@@ -35,10 +35,31 @@ def lower_contract(ctx, stage, row, box):
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice["a"])
     m, a, puts = collapse_rows(m, a, puts)
-    return turned(ctx, _sliced(ctx, stage, k, Contract(
+    return turned(ctx, _sliced(ctx, stage, k, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts)))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts))))
+
+
+def without_single(c):
+    """The Contract without row axes and taps of one value (one row axis stays): what a batch of one
+    or a kernel of 1x1 would count, per row and tile."""
+    m = tuple(r for r in c.m if r.axis.extent != Const(1)) or c.m[-1:]
+    taps = tuple(r for r in c.taps if r.axis.extent != Const(1))
+    gone = {r.axis: Const(0) for r in c.m + c.taps if r not in m + taps}
+    if not gone:
+        return c
+
+    def known(e):
+        return None if e is None else simplify(substitute(e, gone))
+
+    def operand(o):
+        return replace(o, **{field: known(getattr(o, field)) for field in (
+            "offset", "stride", "guard", "value", "tap")})
+
+    puts = tuple(replace(p, offset=known(p.offset), value=known(p.value), guard=known(p.guard))
+                 for p in c.puts)
+    return replace(c, m=m, taps=taps, a=operand(c.a), b=operand(c.b), puts=puts)
 
 
 def _sliced(ctx, stage, k, contract):

@@ -1,5 +1,6 @@
 """The generated kernels as text: small golden files, names that clash with C, warnings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,30 @@ def test_an_axis_of_one_value_is_that_value():
     """So that what only it tells apart (a gate read as [0, i] and as [b, i]) is computed once."""
     for channels, loops in ((2, True), (1, False)):
         assert ("int64_t c = " in text_of(pool(channels), get_target("c"))) == loops
+
+
+def pointwise():
+    """A 1x1 convolution of one image, channels last, in tiles of rows"""
+    m = Maker("pointwise")
+    m.input("x", 1, 28, 28, 16)
+    m.const("w", np.ones((16, 1, 1, 24), np.float32))
+    n, oh, ow, oc = ax("n", 1), ax("oh", 28), ax("ow", 28), ax("oc", 24)
+    kh, kw, ic = ax("kh", 1), ax("kw", 1), ax("ic", 16)
+    m.step("y", (n, oh, ow, oc), m.ref("x", n, oh + kh, ow + kw, ic) * m.ref("w", ic, kh, kw, oc),
+           (kh, kw, ic), "sum")
+    return m.done("y")
+
+
+def test_rows_of_one_image_and_one_tap_need_no_table_of_pointers():
+    program, target = pointwise(), get_target("c")
+    schedule = decide(program, target)
+    group = schedule.groups[0]
+    cut = replace(schedule, groups=(replace(group, tile={"oh": 7}),))
+    plan = lower(program, cut, target)
+    contract = next(s for s in plan.kernels[0].stages if hasattr(s, "taps"))
+    assert [r.axis.extent.value for r in contract.m] == [784] and not contract.taps
+    text = "\n".join(EMITTERS[target.emitter](plan, target).values())
+    assert "kw" not in text
 
 
 def test_comments_name_where_a_kernel_comes_from():
