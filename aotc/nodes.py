@@ -22,6 +22,7 @@ from aotc.ir.quanta import quanta
 from aotc.ir.schedule import Group
 from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.model import load
+from aotc.samples import EXTENT_CAP, SAMPLE_FLOPS, extents, run_work
 from aotc.sched import complete, lower
 from aotc.target import get_target, runs_here
 from aotc.verify import QUANTUM, ROUNDED, make_cases, read_inputs
@@ -69,10 +70,18 @@ def verify_nodes(path, target="native", dims=None, threads=1, report=print, prog
     with tempfile.TemporaryDirectory(prefix="aotc-nodes-") as folder:
         model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
         results = []
-        for case in [read_inputs(inputs)] if inputs else make_cases(program, runs):
+        cases = make_cases(program, runs, _cap(program))
+        for case in [read_inputs(inputs)] if inputs else cases:
             results += _judge(program, schedule, case.feeds, model.run(case.feeds), stored)
     report(_verdict(results))
     return results
+
+
+def _cap(program):
+    """The largest extent to try for dynamic dimensions: the evaluator is exact and slow."""
+    caps = [EXTENT_CAP >> k for k in range(5)]
+    return next((c for c in caps if all(run_work(program, syms) <= SAMPLE_FLOPS
+                                        for syms in extents(program, c))), caps[-1])
 
 
 def _verdict(results):

@@ -166,8 +166,7 @@ def record_samples(program, limit=SAMPLE_FLOPS):
     random inputs lead to an index outside its table."""
     out = []
     for syms in extents(program, cap=16)[:2]:
-        work = sum(_work(program, s, syms) for s in program.steps)
-        if work <= limit and _all_bytes(program, syms) <= SAMPLE_BYTES:
+        if run_work(program, syms) <= limit and _all_bytes(program, syms) <= SAMPLE_BYTES:
             feeds = random_inputs(program, syms, seed=len(out))
             try:
                 results = evaluate(program, feeds, syms)
@@ -176,6 +175,11 @@ def record_samples(program, limit=SAMPLE_FLOPS):
             named = {program.buffers[n].onnx or n: a for n, a in results.items()}
             out.append(Sample(syms, feeds, named))
     return tuple(out)
+
+
+def run_work(program, syms):
+    """Operations of one run on the numpy evaluator."""
+    return sum(_work(program, s, syms) for s in program.steps)
 
 
 def _work(program, step, syms):

@@ -16,7 +16,7 @@ from aotc.runtime.cuda import require_device
 from aotc.runtime.emulate import emulated_models
 from aotc.runtime.feeds import machine
 from aotc.runtime.model import load
-from aotc.samples import extents, input_kinds, random_inputs
+from aotc.samples import EXTENT_CAP, extents, input_kinds, random_inputs
 from aotc.target import get_target, runs_here
 
 # The one table of tolerances: largest |a - b| as a share of the output's range (largest minus
@@ -118,10 +118,10 @@ class Case:
     feeds: dict
 
 
-def make_cases(program, runs):
-    """``runs`` cases per choice of the dynamic dimensions (``extents``)."""
+def make_cases(program, runs, cap=EXTENT_CAP):
+    """``runs`` cases per choice of the dynamic dimensions (``extents``), at most ``cap``."""
     kinds = input_kinds(program)
-    for syms in extents(program):
+    for syms in extents(program, cap):
         for seed in range(runs):
             dims = ", ".join(f"{n}={v}" for n, v in syms.items())
             yield Case(f"{dims or 'static'} run {seed}",

@@ -85,3 +85,22 @@ def test_what_cannot_be_judged_is_wrong_usage(option, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["verify", str(path), "--per-node", *option])
     assert stop.value.code == 2 and option[0] in capsys.readouterr().err
+
+
+def test_dynamic_extents_stay_within_what_the_evaluator_computes_in_time(model, monkeypatch):
+    program = nodes.run_pipeline(nodes.Options(model, target="c", stop_after="inline")).program
+    assert nodes._cap(program) == nodes.EXTENT_CAP
+    most = nodes.run_work(program, {program.syms[0].name: 16})
+    monkeypatch.setattr(nodes, "SAMPLE_FLOPS", most)
+    assert nodes._cap(program) in (10, 20)
+    assert all(nodes.run_work(program, s) <= most
+               for s in nodes.extents(program, nodes._cap(program)))
+    monkeypatch.setattr(nodes, "SAMPLE_FLOPS", 0)  # the smallest there are, whatever they cost
+    assert nodes._cap(program) == 10
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ("bert_tiny", "squeezenet1_1", "dlrm", "bert_small_dyn"))
+def test_kernels_of_the_zoo_are_within_their_bounds(name, zoo_model):
+    found = nodes.verify_nodes(zoo_model(name), report=lambda _: None)
+    assert found and [f for f in found if not f.ok] == []

@@ -7,7 +7,7 @@ from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.build import Builder
 from aotc.frontend.data_axes import choose_axes
 from aotc.frontend.fold_norm import fold_batch_norm
-from aotc.frontend.graph import Node, all_nodes, shorten, show_type
+from aotc.frontend.graph import Node, all_nodes, listed, shorten, show_type
 from aotc.frontend.half import call
 from aotc.frontend.names import Names
 from aotc.frontend.registry import OPS, lookup
@@ -132,13 +132,14 @@ def check_supported(graph):
     faults = []
     for n in all_nodes(graph.nodes):
         if lookup(n.domain, n.op, n.opset) is None:
-            faults.append(f"  node {shorten(n.label)!r}: operator {n.domain or 'ai.onnx'}.{n.op} "
-                          f"(opset {n.opset}){_types(graph, n)}")
+            name = f"{shorten(n.domain or 'ai.onnx')}.{shorten(n.op)}"
+            faults.append(f"node {shorten(n.label)!r}: operator {name} (opset {n.opset})"
+                          f"{_types(graph, n)}")
     if faults:
         known = len(OPS)
         raise UnsupportedError(
             f"{len(faults)} node(s) of model {shorten(graph.name)!r} use operators that aotc does "
-            f"not compile:\n" + "\n".join(faults) + f"\nexport the model without them, simplify it "
+            f"not compile:\n" + listed(faults) + f"\nexport the model without them, simplify it "
             f"first so that constants are folded, or write the operator as one of the {known} "
             "supported ones")
 

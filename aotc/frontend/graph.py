@@ -148,6 +148,12 @@ def shorten(name, limit=60):
     return text if len(text) <= limit else text[:limit - 3] + "..."
 
 
+def listed(lines, most=40):
+    """Lines of a message, indented, those beyond ``most`` counted."""
+    rest = [f"... and {len(lines) - most} more"] if len(lines) > most else []
+    return "\n".join(f"  {line}" for line in [*lines[:most], *rest])
+
+
 def show_type(t):
     """``f32[N, 64, 56, 56]``; ``?`` if unknown."""
     return f"{t[0]}[{', '.join(map(show, t[1]))}]" if t else "?"

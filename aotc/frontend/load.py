@@ -9,10 +9,9 @@ from onnx import checker, external_data_helper, inliner
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.graph import shorten
-from aotc.frontend.validate import check_message
+from aotc.frontend.validate import NODES, check_message
 
-
-CALLS, NODES = 90, 1 << 20  # depth of calls of functions, nodes they may become
+CALLS = 90  # depth of calls of functions
 
 
 def load_model(source):

@@ -3,7 +3,7 @@
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import const
 from aotc.frontend.window import guards, kernel_of, pads, spatial_names, window
-from aotc.ir.expr import Axis, Binary, Const, Where, all_of, as_expr, compare
+from aotc.ir.expr import Axis, Binary, Const, Where, all_of, as_expr, axes_of, compare
 from aotc.ir.simplify import simplify
 
 
@@ -135,7 +135,9 @@ def _sub_pixel(b, x, w, groups, ic, oc, geo, tag):
             inside.append(simplify(compare("lt", weight[k], Const(geo["kernel"][k]))))
     inside = all_of([c for c in inside if not isinstance(c, Const)])
     raxes = tuple(q for q in taps if q.extent != Const(1))
-    y = _contract(b, x, w, groups, ic, oc, source, weight, inside, block + phase, raxes)
+    own = [a for a in phase + list(raxes) if any(a in axes_of(e) for e in weight)]
+    w = _phase_weights(b, w, own, weight, inside)
+    y = _contract(b, x, w, groups, ic, oc, source, own, block + phase, raxes)
 
     def place(index):
         out = [index[0]] + ([index[1] // oc, index[1] % oc] if groups > 1 else [index[1]])
@@ -146,8 +148,17 @@ def _sub_pixel(b, x, w, groups, ic, oc, geo, tag):
                   names=["n", "oc"] + spatial_names("o", rank))
 
 
-def _contract(b, x, w, groups, ic, oc, source, weight, inside, spatial, raxes):
-    """The contraction; a tap beyond the kernel is a zero weight."""
+def _phase_weights(b, w, own, weight, inside):
+    """The weights by phase and tap: constant ones are brought into this order by the compiler.  A
+    tap beyond the kernel is a zero."""
+    row, q = Axis("row", w.shape[0]), Axis("q", w.shape[1])
+    tap = b.load(w, (row, q, *weight))
+    tap = tap if inside is None else Where(inside, tap, const(0, w.dtype))
+    return b.compute((row, q, *own), tap, tag="phases")
+
+
+def _contract(b, x, w, groups, ic, oc, source, taps, spatial, raxes):
+    """The contraction.  taps: axes of the weights beyond their channels."""
     n, c, half = Axis("n", x.shape[0]), Axis("ic", Const(ic)), len(spatial) // 2
     spatial = tuple(a for pair in zip(spatial[:half], spatial[half:]) for a in pair)
     if groups == 1:
@@ -156,8 +167,7 @@ def _contract(b, x, w, groups, ic, oc, source, weight, inside, spatial, raxes):
     else:
         g, q = Axis("g", Const(groups)), Axis("o", Const(oc))
         row, axes = g * ic + c, (n, g, q) + spatial
-    tap = b.load(w, (row, q, *weight))
-    tap = tap if inside is None else Where(inside, tap, const(0, w.dtype))
+    tap = b.load(w, (row, q, *taps))
     return b.compute(axes, guarded(b, x, (n, row, *source)) * tap, (c,) + raxes, "sum", "sum")
 
 

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from aotc.frontend.read_types import dtype_name
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
@@ -261,11 +263,29 @@ def identity(node, b):
 
 @op("Dropout")
 def dropout(node, b):
-    """Inference: the input; the mask, where wanted, is all true."""
-    mode = b.arg(2)
-    if mode is not None and b.scalar(mode) not in (0, False):
+    """Inference: the input; the mask, where wanted, is all true.  So it is in training at a ratio
+    of 0; where both come from data, data that asks for more is a fault."""
+    x, ratio, mode = b.arg(0), b.arg(1), b.arg(2)
+    share = 0.5 if ratio is None else b.scalar(ratio)
+    training = False if mode is None else b.scalar(mode)
+    if training and share:
         raise b.unsupported("training mode", "export the model for inference")
-    x = b.arg(0)
-    if len(node.outputs) < 2 or not node.outputs[1]:
-        return x
-    return x, b.map(x.shape, lambda index: Const(True, "bool"), [b.scalar_val(True, "bool")], out=1)
+    masked = len(node.outputs) > 1 and node.outputs[1]
+    if training in (0, False) or share == 0:
+        return (x, b.map(x.shape, lambda index: Const(True, "bool"),
+                         [b.scalar_val(True, "bool")], out=1)) if masked else x
+    kept = _no_dropping(b, ratio, mode)
+    same = b.elementwise(lambda e: Where(kept, e, const(0, e.dtype)), x)
+    return (same, b.map(x.shape, lambda index: kept, [x], out=1)) if masked else same
+
+
+def _no_dropping(b, ratio, mode):
+    """True; a fault where training mode is on and the ratio is not 0."""
+    drops = Const(True, "bool")
+    if mode is not None and b.scalar(mode) is None:
+        drops = b.at(mode, (Const(0),) * mode.rank)
+    if ratio is not None and b.scalar(ratio) is None:
+        r = b.at(ratio, (Const(0),) * ratio.rank)
+        drops = Binary("and", drops, compare("ne", r, const(0, r.dtype)))
+    table = b.const(np.array([True, False]), f"{b.node.label}_kept")
+    return b.at(table, (Binary("checked", Where(drops, Const(2), Const(0)), Const(2)),))

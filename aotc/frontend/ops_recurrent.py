@@ -28,7 +28,8 @@ _ACTIVATIONS = {"Sigmoid": sigmoid, "Tanh": lambda e: Unary("tanh", e), "Relu": 
 
 @dataclass(frozen=True)
 class Layer:
-    """One direction ``d`` of a recurrent node; x is [steps, batch, input]."""
+    """One direction ``d`` of a recurrent node; x is [steps, batch, input], r the state's weights
+    of the gates, without those of a GRU's new state where the reset gate comes first: ``again``."""
 
     d: int
     x: Val
@@ -36,6 +37,7 @@ class Layer:
     r: Val
     bias: Val
     functions: tuple
+    again: object = None
     peephole: object = None  # [directions, 3 * hidden], for the gates i, o, f
     lengths: object = None  # steps of every batch entry, None if they all have all
 
@@ -61,16 +63,16 @@ def _input_part(b, layer):
                  f"biased{layer.d}")
 
 
-def _state_part(b, layer, h, tag):
-    """h @ R + recurrent bias: [batch, gates * hidden]."""
-    r = layer.r
+def _state_part(b, layer, h, tag, r, first=0):
+    """h @ r + recurrent bias from gate ``first`` on: [batch, rows of r]."""
     m, n, k = Axis("m", layer.x.shape[1]), Axis("n", r.shape[1]), Axis("k", layer.hidden)
     raw = b.compute((m, n), b.load(h, (m, k)) * b.load(r, (layer.d, n, k)), (k,), "sum",
                     f"product{tag}")
     if layer.bias is None:
         return raw
     return b.map(raw.shape, lambda i: b.at(raw, i) + b.load(
-        layer.bias, (layer.d, i[1] + r.shape[1])), [raw], f"state{tag}")
+        layer.bias, (layer.d, i[1] + layer.w.shape[1] + layer.hidden * first)), [raw],
+        f"state{tag}")
 
 
 def _rnn_step(b, layer, part, gates, h, c, tag):
@@ -91,9 +93,8 @@ def _gru_step(b, layer, part, gates, h, c, tag):
             gates, (i[0], i[1] + size * 2))), [gates], f"n{tag}")
     else:
         kept = b.map(shape, lambda i: b.at(reset, i) * b.at(h, i), [h], f"kept{tag}")
-        again = _state_part(b, layer, kept, f"again{tag}")
-        new = b.map(shape, lambda i: g(part(2, i) + b.at(again, (i[0], i[1] + size * 2))),
-                    [again], f"n{tag}")
+        again = _state_part(b, layer, kept, f"again{tag}", layer.again, 2)
+        new = b.map(shape, lambda i: g(part(2, i) + b.at(again, i)), [again], f"n{tag}")
     update = b.map(shape, lambda i: gate(0, i), [gates], f"z{tag}")
     one = const(1, layer.x.dtype)
     return b.map(shape, lambda i: (one - b.at(update, i)) * b.at(new, i)
@@ -132,7 +133,7 @@ def _recurrent(node, b):
     ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[way]
     names = node.attr("activations") or default * len(ways)
     limit, lengths = node.attr("clip"), _lengths(b, x)
-    results = []
+    results, (r, again) = [], _state_weights(b)
     for d, backward in enumerate(ways):
         functions = tuple(_ACTIVATIONS.get(n) for n in names[d * len(default):][:len(default)])
         if None in functions or len(functions) != len(default) or node.attr("activation_alpha"):
@@ -140,10 +141,20 @@ def _recurrent(node, b):
                                 f"use {', '.join(_ACTIVATIONS)} as they are")
         if limit:  # the gates' arguments; a cell's state enters its activation as it is
             functions = tuple(_clipped(f, limit) if k < 2 else f for k, f in enumerate(functions))
-        layer = Layer(d, x, b.arg(1), b.arg(2), b.arg(3), functions, b.arg(7), lengths)
+        layer = Layer(d, x, b.arg(1), r, b.arg(3), functions, again, b.arg(7), lengths)
         start = [_initial(b, layer, k) for k in states]
         results.append(_unroll(b, layer, step, backward, start))
     return _joined(b, results, len(states))
+
+
+def _state_weights(b):
+    """(r, again) of a Layer."""
+    r = b.arg(2)
+    if b.node.op != "GRU" or b.node.attr("linear_before_reset", 0):
+        return r, None
+    directions, _, size = r.shape
+    return (b.move(r, (directions, size * 2, size), lambda i: i, "r_gates"),
+            b.move(r, (directions, size, size), lambda i: (i[0], i[1] + size * 2, i[2]), "r_new"))
 
 
 def _clipped(f, limit):
@@ -195,7 +206,7 @@ def _unroll(b, layer, step, backward, start):
 
         def part(gate, i, t=t):
             return b.at(before, (Const(t), i[0], i[1] + size * gate))
-        gates = _state_part(b, layer, h, tag)
+        gates = _state_part(b, layer, h, tag, layer.r)
         before_h, before_c = h, c
         h, c = step(b, layer, part, gates, h, c, tag)
         shown = h

@@ -10,7 +10,7 @@ from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.convert import build, check_supported
 from aotc.frontend.dims import Dims
 from aotc.frontend.expand import expand_functions, modernised
-from aotc.frontend.graph import Body, Graph, Node, TensorType, shorten
+from aotc.frontend.graph import Body, Graph, Node, TensorType, listed, shorten
 from aotc.frontend.read_types import dtype_name, elem_name
 from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.expr import Const
@@ -62,8 +62,8 @@ def _read(model, name):
     nodes, constants = _contents(g, opset, faults)
     inputs = tuple(_input(i, faults) for i in g.input if i.name not in constants)
     if faults:
-        raise UnsupportedError("this model holds what aotc does not compile:\n  "
-                               + "\n  ".join(faults))
+        raise UnsupportedError("this model holds what aotc does not compile:\n"
+                               + listed(faults))
     used = _used(nodes, g)
     constants = {k: a for k, a in constants.items() if k in used}
     outputs = tuple(o.name for o in g.output)
@@ -145,8 +145,9 @@ def _node(proto, opset, faults, depth=0):
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     label = proto.name or f"{proto.op_type}_{next((o for o in proto.output if o), '')}"
     if domain not in opset:
-        faults.append(f"node {shorten(label)!r} ({proto.op_type}): the model imports no opset for "
-                      f"domain {domain!r}: add the opset import")
+        op = shorten(proto.op_type)
+        faults.append(f"node {shorten(label)!r} ({op}): the model imports no opset for "
+                      f"domain {shorten(domain)!r}: add the opset import")
     version = opset.get(domain, 1)
     attrs = {a.name: _body(a.g, opset, faults, depth + 1) if a.type == _GRAPH
              else _attribute(a, label, proto.op_type, faults) for a in proto.attribute}
@@ -186,7 +187,7 @@ _STRINGS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
 
 def _attribute(a, label, op, faults):
     """Python value of an attribute: int, float, str, numpy array, or a tuple of them."""
-    what = f"node {shorten(label)!r} ({op}): attribute {shorten(a.name)!r}"
+    what = f"node {shorten(label)!r} ({shorten(op)}): attribute {shorten(a.name)!r}"
     if a.type == onnx.AttributeProto.GRAPHS:
         faults.append(f"{what} is a list of sub-graphs: no standard operator has one")
         return None
@@ -290,8 +291,8 @@ def _visit(node, makers, known, state, order):
         stack.append((n, True))
         for i in reversed((*n.inputs, *n.captures)):
             if i and i not in known and i not in makers:
-                raise ModelError(f"node {shorten(n.label)!r} ({n.op}) reads {shorten(i)!r}, which "
-                                 "no node, input or initializer provides")
+                raise ModelError(f"node {shorten(n.label)!r} ({shorten(n.op)}) reads "
+                                 f"{shorten(i)!r}, which no node, input or initializer provides")
             if i in makers and state.get(id(makers[i])) != 2:
                 stack.append((makers[i], False))
 

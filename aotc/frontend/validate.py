@@ -9,6 +9,8 @@ from aotc.frontend.graph import shorten
 LARGEST = 1 << 40  # bytes of one declared tensor
 NEWEST = onnx.defs.onnx_opset_version()
 DEPTH = 40  # sub-graphs inside sub-graphs
+NODES = 1 << 16  # of a model, those of its sub-graphs and called functions too
+NAMES = 1 << 18  # inputs and outputs of all of them and of the model
 RANK = 64  # dimensions of a tensor
 
 # attribute type -> the field that holds its value
@@ -21,7 +23,9 @@ _ONE = ("FLOAT", "INT", "STRING", "TENSOR", "GRAPH")
 def check_message(model):
     """ModelError for names that are no text, attributes without a value of their type, opset
     versions nobody defined, negative or absurd extents; UnsupportedError for opsets newer than
-    the installed onnx package and for attributes that no tensor operator has."""
+    the installed onnx package, for attributes that no tensor operator has and for more nodes than
+    compile in reasonable time."""
+    _check_count(model)
     _check_text(model)
     for o in model.opset_import:
         if o.domain in ("", "ai.onnx") and o.version > NEWEST and o.version < 1000:
@@ -33,6 +37,22 @@ def check_message(model):
         for node in function.node:
             _check_node(node, 1)
     _check_graph(model.graph, 1)
+
+
+def _check_count(model):
+    """Before anything looks at every node."""
+    todo, nodes, names = [model.graph, *model.functions], 0, 0
+    while todo:
+        part = todo.pop()
+        nodes, names = nodes + len(part.node), names + len(part.input) + len(part.output)
+        for node in part.node if nodes <= NODES else ():
+            names += len(node.input) + len(node.output)
+            for a in node.attribute:
+                todo += [a.g] if a.HasField("g") else a.graphs
+        if nodes > NODES or names > NAMES:
+            what = f"{NODES} nodes" if nodes > NODES else f"{NAMES} inputs and outputs of nodes"
+            raise UnsupportedError(f"the model has more than {what}: simplify it, or compile parts "
+                                   "of it as models of their own")
 
 
 def _check_text(message):

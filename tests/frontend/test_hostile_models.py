@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -244,3 +245,33 @@ def test_files_of_decisions_nested_beyond_reason():
 def test_tuning_asks_for_its_places_before_it_starts(tmp_path):
     with pytest.raises(AotcError, match="absent/t.json cannot be written"):
         aotc.tune(b"no model is read", tmp_path / "absent" / "t.json")
+
+
+def _many(nodes, inputs):
+    """A model of that many nodes, or with a node of so many inputs."""
+    graph = onnx.GraphProto(name="g", input=[X], output=[
+        helper.make_tensor_value_info("y", F32, None)])
+    graph.node.extend([helper.make_node("Relu", ["x"], ["y"])] * nodes)
+    graph.node.append(helper.make_node("Sum", ["x"] * inputs, ["z"]))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.mark.parametrize("nodes, inputs, words", [
+    (70_000, 1, "more than 65536 nodes"), (1, 300_000, "more than 262144 inputs")])
+def test_more_nodes_than_compile_in_reasonable_time(nodes, inputs, words):
+    with pytest.raises(UnsupportedError, match=words):
+        _compiled(_many(nodes, inputs))
+
+
+def test_messages_show_no_text_of_the_model_as_it_is_and_not_thousands_of_lines():
+    text = "a\n\x1b[31m\0" + "long " * 1000
+    nodes = [helper.make_node(f"{text}{k}", ["x"], [f"y{k}"], domain=text, name=text)
+             for k in range(500)]
+    model = _model(nodes, ("y0",))
+    for known in (False, True):
+        with pytest.raises(UnsupportedError) as caught:
+            _compiled(model)
+        lines = str(caught.value).split("\n")
+        assert len(lines) < 60 and max(map(len, lines)) < 400 and "\x1b" not in str(caught.value)
+        assert known or "... and 460 more" in str(caught.value)
+        model.opset_import.append(helper.make_opsetid(text, 1))

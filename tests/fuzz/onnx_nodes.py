@@ -25,6 +25,9 @@ def unary(g):
     op = g.rng.choice(("Relu", "Sigmoid", "Tanh", "Exp", "Abs", "Neg", "Erf", "Sqrt", "Softplus",
                        "Elu", "HardSigmoid", "LeakyRelu", "Sin", "Cos", "Softsign", "Gelu",
                        "HardSwish", "Selu", "Mish", "Celu", "Identity", "Reciprocal", "Log"))
+    # of a large number that is rounded, a turn more or less
+    if x and op in ("Sin", "Cos") and not x.exact and np.nanmax(np.abs(x.array), initial=0) > 8:
+        return
     # the reference computes erf in f32 whatever is asked
     if x and not (op in ("Erf", "Gelu") and x.array.dtype != np.float32):
         g.add(op, [x], exact=op in ("Relu", "Abs", "Neg", "Identity"))
@@ -238,7 +241,8 @@ def norm(g):
     x = _image(g)
     c = x.array.shape[1]
     scale, bias = (g.const(g.data((c,), np.float32)) for _ in "ab")
-    if g.rng.random() < 0.5:
+    # before opset 14 the reference evaluator moves the means as training does
+    if g.opset < 14 or g.rng.random() < 0.5:
         g.add("InstanceNormalization", [x, scale, bias])
     else:
         mean, var = g.const(g.data((c,), np.float32)), g.const(
@@ -366,7 +370,9 @@ def scatter(g):
 
 @row()
 def upsample(g):
-    x = g.pick(lambda v: v.array.dtype == np.float32 and v.array.ndim == 4)
+    # finite: the reference multiplies what is not nearest by 0
+    x = g.pick(lambda v: v.array.dtype == np.float32 and v.array.ndim == 4
+               and np.isfinite(v.array).all())
     if x:
         scales = g.const(np.array((1, 1, g.rng.choice((1, 2, 3)), 2), np.float32))
         mode = g.rng.choice(("nearest", "linear"))
