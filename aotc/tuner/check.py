@@ -26,11 +26,13 @@ GROUP_FASTER = 0.99  # the same for the groups of one site inside the model
 @dataclass(frozen=True)
 class Verdict:
     """``seconds``: (untuned, tuned) of a call; ``slower``: names of changed sites that are not
-    faster inside the model; ``wrong``: outputs differ."""
+    faster inside the model; ``wrong``: outputs differ, or it did not run, ``why`` says what
+    happened."""
 
     seconds: tuple
     slower: frozenset
     wrong: bool
+    why: str = ""
 
     @property
     def ratio(self):
@@ -69,8 +71,8 @@ class Checker:
         """The Verdict on a Schedule.  chosen: {site name: Choice} of what it changes."""
         try:
             times = self._run([self.first, self._built(schedule)], self.seconds)
-        except AotcError:  # it does not build, crashes or hangs: not a schedule to keep
-            return Verdict((1.0, float("inf")), frozenset(chosen), True)
+        except AotcError as err:  # it does not build, crashes or hangs: not a schedule to keep
+            return Verdict((1.0, float("inf")), frozenset(chosen), True, str(err))
         before = _by_tie(self.work.schedule, {c: x.tie for x in chosen.values()
                                               for g in x.site.groups for c in g.computes},
                          times["kernels"][0])
@@ -81,8 +83,9 @@ class Checker:
                            if pair_ratio(before[x.tie], after[x.tie]) > GROUP_FASTER)
         whole = fast_mean(times["whole"][0])
         ratio = pair_ratio(*times["whole"])
-        return Verdict((whole, whole * ratio), slower,
-                       not times["worst"] <= TOLERANCE)
+        wrong = not times["worst"] <= TOLERANCE
+        why = f"its outputs differ by {times['worst']:.1e} of their range" if wrong else ""
+        return Verdict((whole, whole * ratio), slower, wrong, why)
 
     def _run(self, bundles, seconds):
         folder = Path(tempfile.mkdtemp(dir=self.scratch))

@@ -11,10 +11,12 @@ from aotc.ir.unfold import unfold_candidates
 from aotc.ir.winograd import TILES, find_convolution, legal_tiles
 from aotc.sched.decide import decide
 from aotc.sched.winograd_choice import SLIDING, exact_enough
+from aotc.tuner.partings import cut_groups, cuts
 from aotc.tuner.sites import canonical
 from aotc.tuner.space import Form, settled
 
 LAYOUT = "layout:"  # what names of forms with another layout start with
+CUT = "cut:"  # and of those whose parts are connected otherwise
 
 
 def forms(site, target):
@@ -37,7 +39,13 @@ def decided_form(site, target, name, how, rewrites, layouts):
     of the buffers on its border."""
     given = settled(layouts, [b for b in site.fixed if b in site.piece.buffers])
     try:
-        schedule = decide(site.piece, target, how, rewrites, layouts=given)
+        groups = None
+        if name.startswith(CUT):
+            groups = cut_groups(apply_rewrites(site.piece, rewrites), target,
+                                int(name.removeprefix(CUT)))
+            if groups is None:
+                return None
+        schedule = decide(site.piece, target, how, rewrites, layouts=given, groups=groups)
     except AotcError:
         return None
     after = apply_rewrites(site.piece, rewrites)
@@ -88,6 +96,8 @@ def _options(site):
             yield name, "", rewrites
     if any(level != "register" for g in site.groups for level in g.connect.values()):
         yield "register", "register", site.rewrites
+    for at in cuts(site):
+        yield f"{CUT}{at}", "", site.rewrites
 
 
 def _winograd(program, step):

@@ -2,7 +2,8 @@
 
 Rubinstein's method on independent categorical distributions: draw points, keep the best part (the
 elite), move every distribution towards the elite's frequencies.  It starts around the base point,
-because the scheduler's own decisions are rarely far off.
+because the scheduler's own decisions are rarely far off.  ``neighbours`` are what a descent from
+a point would try.
 """
 
 from math import exp
@@ -40,6 +41,19 @@ class CrossEntropy:
             self.weights[k.name] = [(1 - FLOOR) * w + FLOOR / len(mixed) for w in mixed]
 
 
+def neighbours(knobs, values):
+    """[{knob name: choice}] of points that differ from ``values`` in one knob: choices without an
+    order each, of a tile's extents the nearest on both sides and the ends."""
+    out = []
+    for k in knobs:
+        now = values.get(k.name, k.base)
+        at, last = k.choices.index(now), len(k.choices) - 1
+        near = k.choices if not all(isinstance(c, int) for c in k.choices) else dict.fromkeys(
+            k.choices[i] for i in (at - 1, at + 1, last, 0) if 0 <= i <= last)
+        out += [values | {k.name: c} for c in near if c != now]
+    return out
+
+
 def _first_weights(knob):
     n = len(knob.choices)
     if all(isinstance(c, int) for c in knob.choices):
@@ -50,4 +64,4 @@ def _first_weights(knob):
     return [w / sum(weights) for w in weights]
 
 
-__all__ = ["CrossEntropy"]
+__all__ = ["CrossEntropy", "neighbours"]

@@ -27,12 +27,13 @@ from aotc.tuner.records import Record, Records
 from aotc.tuner.site_search import SiteSearch
 from aotc.tuner.sites import sites
 
-PER_SITE = 4  # new candidates of a site in one round
+PER_SITE = 3  # new candidates of a site in one round
 LEAST_SHARE = 0.002  # of the model's time: sites below are left alone
-ROUND_SHARE = 0.07  # of the budget that a round should take
-FIRST_ROUND = 24  # candidates
-LAYOUT_SHARE = 0.25  # of the search that stage 1 may take
+ROUND_SHARE = 0.15  # of the budget that a round should take
+FIRST_ROUND = 48  # candidates
+LAYOUT_SHARE = 0.12  # of the search that stage 1 may take
 ATTEMPTS = 3  # to leave out of the tuned model what is not faster inside it
+OPTIONS = 2  # points of a site that the whole model tries
 WORTH = 0.98  # a point is taken into the model if it has at most this share of the untuned time
 
 
@@ -108,7 +109,7 @@ class Session:
         end, begun = self.start + self.budget, self.clock()
         stage = LayoutStage(self.rewritten, self.untuned, self.sites, self.searches, self.target)
         while self.clock() < begun + LAYOUT_SHARE * (end - begun) and self._measure(
-                stage.propose(self.size, self.correction)):
+                stage.propose(self.size // 2, self.correction)):
             self._note()
         self.ties = stage.adopt()
         while self._loop_round():  # one round at least, however short the budget
@@ -200,35 +201,43 @@ class Session:
     # ------------------------------------------------------------ the end
 
     def _finish(self):
-        chosen = {}
+        options = {}  # {tie: [{site name: Choice}]}, what was fastest first
         for key, search in self.searches.items():
-            point, ratio = search.best
-            if ratio > WORTH and search.frozen is None:
-                continue
             tie = next((i for i, keys in enumerate(self.ties) if key in keys), None)
-            for site in (s for s in self.sites if s.key == key):
-                own = SiteSearch(site, 1, 0.0, self.target, self.estimator, self.rng)
-                found = own.candidate(point)
-                if found is not None:
-                    why = f"tuned: {ratio:.2f} of the untuned time in {search.measured} trials"
-                    found = replace(found, groups=tuple(replace(g, why=why)
-                                                        for g in found.groups))
-                    chosen[site.name] = Choice(site, found, own.forms[point[0]].rewrites,
-                                               site.name if tie is None else tie)
-        schedule, kept, times = self._checked(chosen)
+            if tie is not None:
+                found = self._choices(key, search, *search.best, tie)
+                options.setdefault(tie, [{}])[0].update(found)
+                continue
+            worth = [x for x in search.ranked(search.names) if x[1] <= WORTH][:OPTIONS]
+            options[key] = [self._choices(key, search, *x, key) for x in worth]
+        schedule, kept, times = self._checked(options)
         return Tuned(schedule, times[0] * 1e3, times[1] * 1e3, self.trials, tuple(self.history),
                      tuple(sorted(kept)), held_back(self.records.all))
+
+    def _choices(self, key, search, point, ratio, tie):
+        """{name: Choice} of all equal sites at a point."""
+        chosen = {}
+        for site in (s for s in self.sites if s.key == key):
+            own = SiteSearch(site, 1, 0.0, self.target, self.estimator, self.rng)
+            found = own.candidate(point)
+            if found is not None:
+                why = f"tuned: {ratio:.2f} of the untuned time in {search.measured} trials"
+                found = replace(found, groups=tuple(replace(g, why=why) for g in found.groups))
+                chosen[site.name] = Choice(site, found, own.forms[point[0]].rewrites, tie)
+        return chosen
 
     def _assembled(self, chosen):
         return assembled(self.program, self.untuned, self.settled, self.sites, chosen, self.target)
 
-    def _checked(self, chosen):
-        """(Schedule, names of the sites that changed, (untuned, tuned) seconds): what is faster in
-        the whole model, the untuned Schedule if nothing is."""
+    def _checked(self, options):
+        """(Schedule, names of the sites that changed, (untuned, tuned) seconds): the fastest of
+        what was tried in the whole model, the untuned Schedule if nothing is faster.  Of equal
+        sites that are not faster in there, the next option is tried, then none."""
+        best, ratio = (self.untuned, set(), (self.whole, self.whole)), self.checker.faster
         for attempt in range(ATTEMPTS):
+            chosen = {n: c for found in options.values() if found for n, c in found[0].items()}
             if not chosen:
                 break
-            last = attempt == ATTEMPTS - 1
             self.say(f"checking {len(chosen)} changed groups in the whole model")
             try:
                 schedule = self._assembled(chosen)
@@ -236,12 +245,17 @@ class Session:
                 raise AotcError("the tuned schedule is malformed (a defect of aotc, please report "
                                 f"it with the model):\n{err}") from None
             verdict = self.checker.compare(schedule, chosen)
-            if verdict.ratio < self.checker.faster and (last or not verdict.slower):
-                return schedule, set(chosen), verdict.seconds
+            if verdict.why:
+                self.say(f"the tuned schedule is not taken: {verdict.why}")
+            if verdict.ratio <= ratio:
+                best, ratio = (schedule, set(chosen), verdict.seconds), verdict.ratio
             if verdict.wrong or not verdict.slower:
                 break
-            chosen = {n: c for n, c in chosen.items() if n not in verdict.slower}
-        return self.untuned, set(), (self.whole, self.whole)
+            slow = {chosen[n].tie for n in verdict.slower}
+            last = attempt == ATTEMPTS - 2  # then only what is known to be faster is left
+            options = {tie: found if tie not in slow else [] if last else found[1:]
+                       for tie, found in options.items()}
+        return best
 
 
 def _machine():

@@ -3,12 +3,14 @@
 from math import exp, log
 
 from aotc.tuner.forms import LAYOUT, forms, layout_form
-from aotc.tuner.search import CrossEntropy
+from aotc.tuner.search import CrossEntropy, neighbours
 from aotc.tuner.space import Space, untuned_form
 
 POOL = 8  # points drawn for every one that is measured
 TRUST = 3  # measurements after which the best point is believed
+SLOW = 1.5  # times the least predicted seconds: a form beyond is not measured
 CLOSE = 0.08  # how much slower (log) a form's best may be and still be drawn half as often
+STEPS = 0.5  # part of the points drawn that are one step away from the best
 UNSEEN = -0.02  # log ratio that a form has before anything of it is measured
 
 
@@ -54,8 +56,12 @@ class SiteSearch:
 
     def best_of(self, names):
         """The same among the forms of ``names``."""
-        return min(((p, exp(sum(x) / len(x))) for p, x in self.logs.items() if p[0] in names),
-                   key=lambda x: x[1], default=((names[0], ()), 1.0))
+        return next(iter(self.ranked(names)), ((names[0], ()), 1.0))
+
+    def ranked(self, names):
+        """[(point, ratio)] of what was measured of some forms, fastest first."""
+        return sorted(((p, exp(sum(x) / len(x))) for p, x in self.logs.items() if p[0] in names),
+                      key=lambda x: x[1])
 
     def candidate(self, point):
         """The Candidate of a point of this site or an equal one; None if there is none here."""
@@ -92,23 +98,34 @@ class SiteSearch:
         if ratio < 1 and 0 < len(self.logs.get(best, ())) < TRUST:
             again = self.candidate(best)
             out += [again] if again is not None else []
-        fresh = [n for n in names if n and (n, ()) not in self.tried]
-        for name in fresh[:max(1, count - len(out) - 1)]:
-            found = self.space(name).candidate({})
-            self.tried.add((name, ()))
-            if found is not None:
-                out.append(found)
+        for found in self._fresh(names, correction)[:max(1, count - len(out) - 1)]:
+            self.tried.add(found.point)
+            out.append(found)
         names = [n for n in names if n in ("", form, self.frozen) or (n, ()) in self.logs]
         return out[:count] + self._drawn(max(0, count - len(out)), correction, names)
+
+    def _fresh(self, names, correction):
+        """Legal Candidates that come before any drawn one: seeds of the first form, and the other
+        forms as they are, those predicted to be fastest first.  What is predicted to be far slower
+        than the best of them is left out."""
+        seeds = [self.space(names[0]).candidate(v) for v in self.space(names[0]).seeds()]
+        seeds = [c for c in seeds if c is not None and c.point not in self.tried]
+        plain = [self.space(n).candidate({}) for n in names if n and (n, ()) not in self.tried]
+        plain = [c for c in plain if c is not None]
+        guess = correction.seconds([self.estimator.estimate(c) for c in (self.base, *plain)])
+        order = sorted(range(len(plain)), key=lambda i: guess[i + 1])
+        if names[0].startswith(LAYOUT):  # asked for, however slow it seems
+            return plain + seeds
+        return seeds + [plain[i] for i in order if guess[i + 1] <= SLOW * min(guess)]
 
     def _drawn(self, count, correction, names):
         worth = {n: min((sum(x) / len(x) for (f, _), x in self.logs.items() if f == n),
                         default=UNSEEN) for n in names}
         chance = [0.5 ** ((worth[n] - min(worth.values())) / CLOSE) for n in names]
-        pool = {}
+        pool, near = {}, {}
         for _ in range(POOL * count):
             space = self.space(self.rng.choices(names, chance)[0])
-            found = space.unchecked(self.searches[space.form.name].draw())
+            found = space.unchecked(self._point(space, near))
             if found is not None and found.point not in self.tried and found.point[1]:
                 pool.setdefault(found.point, (space, found))
         guess = correction.seconds([self.estimator.estimate(c) for _, c in pool.values()])
@@ -120,6 +137,18 @@ class SiteSearch:
             if space.legal(found):
                 out.append(found)
         return out
+
+    def _point(self, space, near):
+        """A point of a form: drawn, or as often one step away from its best.  near: of the forms
+        that have been asked before, the steps that are left."""
+        name = space.form.name
+        if name not in near:
+            (_, values), _ = self.best_of([name])
+            near[name] = neighbours(space.knobs, dict(values))
+            self.rng.shuffle(near[name])
+        if near[name] and self.rng.random() < STEPS:
+            return near[name].pop()
+        return self.searches[name].draw()
 
     def learn(self, records):
         """Take in Records of this site, its own or earlier ones."""

@@ -9,6 +9,7 @@ Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of
@@ -17,7 +18,7 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
 from aotc.sched.check import check_group
 from aotc.sched.gensor import ladder
-from aotc.sched.loops import panel_layout, window_block
+from aotc.sched.loops import panel_layout, row_waste, window_block
 from aotc.sched.lower_contract import factors_for
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import group_stages
@@ -88,6 +89,29 @@ class Space:
         schedule = Schedule(self.target.name, candidate.groups, candidate.layouts)
         return not any(check_group(self.form.program, schedule, self.target, g)
                        for g in candidate.groups)
+
+    def seeds(self):
+        """[{knob name: choice}] worth trying first: on every product the row that pads least, those
+        included that only measuring may choose; uncut work items; both."""
+        rows = {}
+        for i, g in enumerate(self.form.groups):
+            for n, s in enumerate(self.stages[i]):
+                rows |= self._least_waste(f"{i}.{n}.row", g, s)
+        whole = {k.name: k.choices[-1] for k in self.knobs
+                 if ".tile." in k.name and k.choices[-1] != k.base}
+        found = [rows, rows | whole, whole]
+        return [f for i, f in enumerate(found) if f and f not in found[:i]]
+
+    def _least_waste(self, name, g, s):
+        knob = next((k for k in self.knobs if k.name == name), None)
+        if knob is None:
+            return {}
+        lane = g.loops[s.name]["lanes"]
+        cut = g.tile if g.anchor in s.computes else {}
+        size = {a.name: min(cut.get(a.name, 1 << 60), estimate(a.extent)) for a in s.axes}
+        m = prod(size[a.name] for a in factors_for(s, lane).m)
+        best = min(knob.choices, key=lambda u: row_waste(self.target.row(u), m, size[lane]))
+        return {name: best} if best != knob.base else {}
 
     # ------------------------------------------------------------ knobs
 

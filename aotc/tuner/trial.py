@@ -4,7 +4,8 @@
 
 Every candidate's stored inputs are written by a small kernel of its own right before it runs, as
 another kernel would have done in the model, in the layouts it wants; what it stores nobody reads.
-Candidates share weights of the same contents and layout, as equal layers of a model do not: the
+Every candidate has weights of its own: what the one before has left in the caches must not help
+the next.  Where that would take too much memory they share those of equal contents and layout; the
 executor orders them so that equal ones lie far apart.
 """
 
@@ -20,6 +21,7 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.sched.allocate import allocate
 from aotc.tuner.sites import canonical, renamed, renamed_group
 
+OWN_BYTES = 160 << 20  # of weights in one Program; further candidates share them
 SEED = "seed"  # one number, the value of every float that a candidate reads
 
 
@@ -61,6 +63,7 @@ class _Builder:
                         self.done: Buffer(self.done, (Const(1),), "f32", "output", "done")}
         self.groups, self.layouts, self.owners, self.syms = [], {}, [], {}
         self.weights = {}  # (id of the array, layout) -> name of the const that holds it
+        self.bytes = 0  # of all weights
         one = Axis("i", Const(1))
         self._group(Compute((self.done,), (one,), (), "none", Load(SEED, (one,), "f32")), None)
 
@@ -75,9 +78,12 @@ class _Builder:
         """Append a candidate's kernels, and those that write what it reads."""
         source = candidate.program
         names = canonical(source, f"v{number}_")
-        for c in source.consts:
-            key = id(source.consts[c]), str(candidate.layouts.get(c))
-            names[c] = self.weights.setdefault(key, names[c])
+        for c, array in source.consts.items():
+            key = id(array), str(candidate.layouts.get(c))
+            if self.bytes + array.nbytes > OWN_BYTES:
+                names[c] = self.weights.get(key, names[c])
+            self.bytes += 0 if names[c] == self.weights.get(key) else array.nbytes
+            self.weights.setdefault(key, names[c])
         plain = renamed(source, names)
         self._symbols(source.syms)
         for b in plain.buffers.values():

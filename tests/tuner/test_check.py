@@ -42,7 +42,7 @@ def test_a_model_that_crashes_is_not_kept(work, checker, monkeypatch):
 
     monkeypatch.setattr(checker, "_run", crashed)
     verdict = checker.compare(work.schedule, _chosen(work))
-    assert verdict.wrong and verdict.ratio == float("inf")
+    assert verdict.wrong and verdict.ratio == float("inf") and "signal 11" in verdict.why
 
 
 @pytest.mark.parametrize("worst", [0.5, float("nan")])

@@ -7,7 +7,7 @@ import pytest
 
 from aotc.tuner.model import Correction, held_back, rank_correlation
 from aotc.tuner.records import Record
-from aotc.tuner.search import CrossEntropy
+from aotc.tuner.search import CrossEntropy, neighbours
 from aotc.tuner.space import Knob
 
 KNOBS = (Knob("a", (1, 2, 4, 8, 16, 32), 4), Knob("b", (1, 3, 9, 27, 81), 1),
@@ -32,6 +32,16 @@ def test_it_finds_what_is_far_from_where_it_starts():
     found = [_searched(seed)[0] for seed in range(10)]  # 5400 points, 120 draws
     start = _time({k.name: k.base for k in KNOBS})
     assert max(found) < start / 3 and sum(f < 1.7 for f in found) >= 5
+
+
+def test_neighbours_differ_in_one_knob():
+    base = {k.name: k.base for k in KNOBS}
+    found = neighbours(KNOBS, {"a": 4, "c": "y"})
+    at = base | {"a": 4, "c": "y"}
+    assert all(sum((base | v)[n] != at[n] for n in at) == 1 for v in found)
+    assert [v["a"] for v in found if v["a"] != 4] == [2, 8, 32, 1]
+    assert [v["c"] for v in found if v["c"] != "y"] == ["x", "z"]
+    assert sorted(v["f"] for v in found if "f" in v) == [1, 16]  # an end has one side
 
 
 def test_it_beats_drawing_at_random():

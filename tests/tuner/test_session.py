@@ -113,6 +113,23 @@ def test_groups_that_are_not_faster_in_the_model_go_back(work):
     assert kept[back.computes] == back.tile
 
 
+def test_the_fastest_of_what_was_tried_is_kept(work):
+    """Leaving out what seems slower can make the whole slower: then it stays in."""
+    first = session(work)[0].run()
+    made, _, judge = session(work, slower=first.changed[:1])
+    real, ratios = judge.compare, iter((0.5, 0.9, 0.9))
+
+    def compare(schedule, chosen):
+        judge.ratio = next(ratios)
+        return real(schedule, chosen)
+
+    judge.compare = compare
+    found = made.run()
+    assert found.schedule == judge.seen[0]
+    assert len({x.hash for x in judge.seen}) == 3  # the second option of what was slower, too
+    assert set(found.changed) == set(first.changed) and found.tuned_ms == 750.0
+
+
 def test_failures_are_recorded_and_never_chosen(work):
     made, _, _ = session(work)
     sites = list({s.key for s in made.sites})

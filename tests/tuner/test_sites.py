@@ -10,8 +10,9 @@ from aotc.ir.program import check_program
 from aotc.ir.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.layout_choices import layout_rewrites
+from aotc.tuner import trial
 from aotc.tuner.assemble import assembled
-from aotc.tuner.sites import canonical, piece, renamed, sites
+from aotc.tuner.sites import LOCAL, canonical, piece, renamed, sites
 from aotc.tuner.trial import trial_feeds, trial_program
 
 
@@ -22,7 +23,7 @@ def work(request):
 
 def test_sites_hold_every_group_once(work):
     settled, found = sites(work.program, work.schedule, work.target)
-    assert settled == ()
+    assert settled == tuple(r for r in work.schedule.rewrites if r[0] not in LOCAL)
     names = [g.name for s in found for g in s.groups]
     assert sorted(names) == sorted(g.name for g in work.schedule.groups)
     for s in found:
@@ -90,7 +91,9 @@ def test_a_trial_is_a_legal_program_that_runs_every_candidate(work):
     assert set(trial_feeds(program, {})) == set(program.inputs)
 
 
-def test_candidates_share_weights_of_one_layout(work):
+def test_candidates_have_weights_of_their_own_while_there_is_room(work, monkeypatch):
     site, one = next((s, c) for s, c in untuned_candidates(work) if s.piece.consts)
-    program, _, _ = trial_program([one, one], work.target)
-    assert len(program.consts) == len(trial_program([one], work.target)[0].consts)
+    alone = len(trial_program([one], work.target)[0].consts)
+    assert len(trial_program([one, one], work.target)[0].consts) == 2 * alone
+    monkeypatch.setattr(trial, "OWN_BYTES", sum(a.nbytes for a in one.program.consts.values()))
+    assert len(trial_program([one, one, one], work.target)[0].consts) == alone

@@ -77,7 +77,7 @@ class PretendedChecker:
         self.seen.append(schedule)
         ties = {chosen[n].tie for n in self.slower if n in chosen}
         slow = frozenset(n for n, c in chosen.items() if c.tie in ties)
-        return Verdict((1.0, self.ratio), slow, False)
+        return Verdict((1.0, self.ratio * (1.5 if slow else 1.0)), slow, False)
 
 
 class Ticks:

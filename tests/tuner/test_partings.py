@@ -1,0 +1,88 @@
+"""Other ways to connect a site: legal, different, and the same values."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tuner_models import convolutions, scheduled
+
+from aotc.ir.evaluate import evaluate
+from aotc.ir.interpret import interpret
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.schedule import Schedule
+from aotc.sched import check_schedule
+from aotc.sched.allocate import allocate
+from aotc.sched.decide import decide
+from aotc.tuner.forms import CUT, forms
+from aotc.tuner.partings import cut_groups, cuts
+from aotc.tuner.sites import sites
+from aotc.tuner.space import Space, untuned_form
+
+
+def _layers(count=3, rows=40, columns=24):
+    """A chain of products with ReLU between, as one model."""
+    rng, nodes, weights, last = np.random.default_rng(0), [], [], "x"
+    for i in range(count):
+        w = rng.standard_normal((columns, columns)).astype(np.float32) / columns
+        weights.append(numpy_helper.from_array(w, f"w{i}"))
+        out = "y" if i == count - 1 else f"r{i}"
+        nodes += [helper.make_node("MatMul", [last, f"w{i}"], [f"m{i}"]),
+                  helper.make_node("Relu", [f"m{i}"], [out])]
+        last = out
+    shape = [rows, columns]
+    graph = helper.make_graph(
+        nodes, "layers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.fixture(scope="module")
+def joined():
+    """A scheduled model whose one group is all three products, and its site."""
+    work = scheduled(_layers(), "x86-64-v4", connect="register")
+    groups = cut_groups(work.program, work.target, 0)
+    assert len(groups) == 1 and len(groups[0].computes) == 6
+    work = replace(work, schedule=decide(work.program, work.target, "register", groups=groups))
+    (site,) = sites(work.program, work.schedule, work.target)[1]
+    return work, site
+
+
+def test_every_cut_is_a_form_of_its_own_and_computes_the_same(joined):
+    work, site = joined
+    assert cuts(site) == (0, 1, 2)
+    found = {f.name: f for f in forms(site, work.target)}
+    assert {f"{CUT}1", f"{CUT}2", "register"} <= set(found) and f"{CUT}0" not in found
+    assert [len(found[n].groups) for n in (f"{CUT}1", f"{CUT}2", "register")] == [2, 2, 3]
+    feeds = {"x": np.random.default_rng(1).standard_normal((40, 24)).astype(np.float32)}
+    want = evaluate(site.piece, feeds)["y"]
+    for form in found.values():
+        candidate = Space(site, form, work.target).candidate({})
+        schedule = Schedule(work.target.name, candidate.groups, candidate.layouts)
+        schedule = replace(schedule, buffers=allocate(form.program, schedule))
+        assert check_schedule(form.program, schedule, work.target) == []
+        got = interpret(form.program, schedule, feeds)["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_cut():
+    work = scheduled(convolutions(), "x86-64-v4", winograd=4)
+    for s in sites(work.program, work.schedule, work.target)[1]:
+        program = apply_rewrites(s.piece, s.rewrites)
+        assert cut_groups(program, work.target, 99) is None
+        if s.rewrites:  # the stages of a Winograd form stay together
+            assert all(cut_groups(program, work.target, at) is None for at in range(3))
+
+
+def test_seeds_are_legal_and_take_rows_that_only_measuring_may():
+    work, seen = scheduled(_layers(rows=49, columns=160), "x86-64-v4", connect="register"), set()
+    for s in sites(work.program, work.schedule, work.target)[1]:
+        space = Space(s, untuned_form(s), work.target)
+        for values in space.seeds():
+            found = space.candidate(values)
+            assert found is not None and found.point[1]
+            seen |= {u for g in found.groups for u in g.ukernel.values()}
+    measured = {u.name for u in work.target.rows("contraction") if "measured" in u.tile}
+    assert seen & measured
+    chosen = {u for g in work.schedule.groups for u in g.ukernel.values()}
+    assert not chosen & measured
