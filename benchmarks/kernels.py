@@ -29,7 +29,8 @@ def _model(nodes, inputs, weights, output):
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         [helper.make_node(op, ins, outs, **attrs) for op, ins, outs, attrs in nodes], "kernel",
-        [value(n, TensorProto.FLOAT, a.shape) for n, a in inputs.items()],
+        [value(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+         for n, a in inputs.items()],
         [value(output, TensorProto.FLOAT, None)],
         [numpy_helper.from_array(a, n) for n, a in weights.items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
@@ -39,18 +40,32 @@ def _random(*shape):
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def conv(channels, size, out, kernel=3, stride=1, pad=None, group=1, relu=True):
-    """A convolution over a square (or, with three extents, a cube), bias and activation."""
+def conv(channels, size, out, kernel=3, stride=1, pad=None, group=1, relu=True, dilation=1):
+    """A convolution over a square (with a tuple of extents: a line, a cube), bias and
+    activation."""
     space = (size,) * 2 if isinstance(size, int) else size
     kernel = (kernel,) * len(space) if isinstance(kernel, int) else kernel
-    pad = kernel[0] // 2 if pad is None else pad
+    reach = [dilation * (k - 1) + 1 for k in kernel]
+    pad = reach[0] // 2 if pad is None else pad
     x, w = _random(1, channels, *space), _random(out, channels // group, *kernel)
     nodes = [("Conv", ["x", "w", "b"], ["c"], {
-        "pads": [pad] * 2 * len(space), "strides": [stride] * len(space), "group": group})]
+        "pads": [pad] * 2 * len(space), "strides": [stride] * len(space), "group": group,
+        "dilations": [dilation] * len(space)})]
     nodes += [("Relu", ["c"], ["y"], {})] if relu else []
-    points = np.prod([(n + 2 * pad - k) // stride + 1 for n, k in zip(space, kernel)])
+    points = np.prod([(n + 2 * pad - k) // stride + 1 for n, k in zip(space, reach)])
     flops = 2 * int(points) * out * (channels // group) * int(np.prod(kernel))
     return nodes, {"x": x}, {"w": w, "b": _random(out)}, "y" if relu else "c", flops
+
+
+def conv_transpose(channels, size, out, kernel, stride):
+    """A transposed convolution over a square, with bias; only products that are not with inserted
+    zeros count."""
+    pad = (kernel - stride) // 2
+    nodes = [("ConvTranspose", ["x", "w", "b"], ["y"], {"strides": [stride] * 2,
+                                                         "pads": [pad] * 4})]
+    return nodes, {"x": _random(1, channels, size, size)}, {
+        "w": _random(channels, out, kernel, kernel), "b": _random(out)}, "y", \
+        2 * size * size * channels * out * kernel * kernel
 
 
 def gemm(m, k, n, transposed=False):
@@ -67,24 +82,56 @@ def batched(heads, m, k, n):
             2 * heads * m * k * n)
 
 
-def unary(op, shape, **attrs):
-    """One operator over one tensor; its rate is bytes read and written per second."""
-    return [(op, ["x"], ["y"], attrs)], {"x": _random(*shape)}, {}, "y", 0
+def scores(heads, m, k, n):
+    """One product per head with the transpose of its second factor, as queries meet keys."""
+    nodes = [("Transpose", ["z"], ["t"], {"perm": [0, 2, 1]}), ("MatMul", ["x", "t"], ["y"], {})]
+    return (nodes, {"x": _random(heads, m, k), "z": _random(heads, n, k)}, {}, "y",
+            2 * heads * m * k * n)
+
+
+def gelu(count):
+    """x * (1 + erf(x / sqrt(2))) / 2, as exporters write it."""
+    nodes = [("Mul", ["x", "root"], ["r"], {}), ("Erf", ["r"], ["e"], {}),
+             ("Add", ["e", "one"], ["s"], {}), ("Mul", ["x", "s"], ["p"], {}),
+             ("Mul", ["p", "half"], ["y"], {})]
+    numbers = {"root": 0.5 ** 0.5, "one": 1, "half": 0.5}
+    weights = {n: np.asarray(v, np.float32) for n, v in numbers.items()}
+    return nodes, {"x": _random(count)}, weights, "y", -2 * 4 * count
+
+
+def silu(count):
+    nodes = [("Sigmoid", ["x"], ["s"], {}), ("Mul", ["x", "s"], ["y"], {})]
+    return nodes, {"x": _random(count)}, {}, "y", -2 * 4 * count
+
+
+def gather(table, width, rows):
+    """Rows of a table looked up; its rate counts the rows only."""
+    at = np.random.default_rng(rows).integers(0, table, rows)
+    nodes = [("Gather", ["w", "at"], ["y"], {})]
+    return nodes, {"at": at}, {"w": _random(table, width)}, "y", -2 * 4 * rows * width
+
+
+def unary(op, shape, shrinks=1, **attrs):
+    """One operator over one tensor; its rate is bytes read and written per second.  shrinks: so
+    many elements become one."""
+    x = _random(*shape)
+    return [(op, ["x"], ["y"], attrs)], {"x": x}, {}, "y", -(x.nbytes + x.nbytes // shrinks)
 
 
 def layer_norm(rows, columns):
     weights = {"s": _random(columns), "b": _random(columns)}
     return [("LayerNormalization", ["x", "s", "b"], ["y"], {})], {"x": _random(rows, columns)}, \
-        weights, "y", 0
+        weights, "y", -2 * 4 * rows * columns
 
 
-def lstm(steps, width):
-    """One layer; the recurrent product is its time.  Weights are small enough that roundings do not
-    grow from step to step."""
+def recurrent(op, gates, steps, width):
+    """One layer; the recurrent product is its time.  Weights are small enough that roundings do
+    not grow from step to step."""
     scale = np.float32(0.25 / width ** 0.5)
-    weights = {n: _random(1, 4 * width, width) * scale for n in ("w", "r")}
-    return [("LSTM", ["x", "w", "r"], ["y"], {"hidden_size": width})], \
-        {"x": _random(steps, 1, width)}, weights, "y", 16 * steps * width * width
+    w = _random(1, gates * width, width) * scale
+    weights = {"w": w, "r": np.ascontiguousarray(w[:, :, ::-1])}  # equal ones would be stored once
+    return [(op, ["x", "w", "r"], ["y"], {"hidden_size": width})], \
+        {"x": _random(steps, 1, width)}, weights, "y", 4 * gates * steps * width * width
 
 
 # row of the compiler -> the layer that shows it
@@ -96,44 +143,70 @@ CASES = {
     "gemv 1x2048x1000": lambda: gemm(1, 2048, 1000),
     "gemm transposed 256x512x256": lambda: gemm(256, 512, 256, transposed=True),
     "batched 12x128x64x128": lambda: batched(12, 128, 64, 128),
+    "batched transposed 12x128x64x128": lambda: scores(12, 128, 64, 128),
     "conv 1x1 64->256 56": lambda: conv(64, 56, 256, 1),
     "conv 3x3 64 56": lambda: conv(64, 56, 64),
     "conv 3x3 128 28": lambda: conv(128, 28, 128),
     "conv 3x3 256 14": lambda: conv(256, 14, 256),
     "conv 3x3 512 7": lambda: conv(512, 7, 512),
+    "conv 3x3 128 28 direct": lambda: conv(128, 28, 128),
+    "conv 3x3 128 28 F(2)": lambda: conv(128, 28, 128),
+    "conv 3x3 128 28 F(4)": lambda: conv(128, 28, 128),
+    "conv 3x3 128 28 F(6)": lambda: conv(128, 28, 128),
     "conv 3x3 stride 2 128": lambda: conv(128, 56, 128, stride=2),
+    "conv 3x3 dilation 2 128 28": lambda: conv(128, 28, 128, dilation=2),
+    "conv 1-D 5 256 400": lambda: conv(256, (400,), 256, 5),
     "conv 3x3x3 32 16": lambda: conv(32, (16, 28, 28), 32),
+    "conv 3x3x3 32 16 direct": lambda: conv(32, (16, 28, 28), 32),
+    "conv 3x3x3 stride 2 32 16": lambda: conv(32, (16, 28, 28), 64, stride=2),
+    "transposed conv 2x2 128->64 28": lambda: conv_transpose(128, 28, 64, 2, 2),
+    "transposed conv 4x4 64->32 56": lambda: conv_transpose(64, 56, 32, 4, 2),
     "first layer 7x7 stride 2": lambda: conv(3, 224, 64, 7, 2),
     "first layer 3x3 stride 2": lambda: conv(3, 224, 32, 3, 2),
     "depthwise 3x3 144 56": lambda: conv(144, 56, 144, group=144),
+    "depthwise 3x3 stride 2 144 56": lambda: conv(144, 56, 144, stride=2, group=144),
     "depthwise 5x5 240 28": lambda: conv(240, 28, 240, 5, group=240),
+    "depthwise 1-D 31 256 400": lambda: conv(256, (400,), 256, 31, group=256),
     "grouped 3x3 32x4": lambda: conv(128, 28, 128, group=32),
     "grouped 3x3 8x16": lambda: conv(128, 28, 128, group=8),
     "last layer 3x3 48->3 128": lambda: conv(48, 128, 3, relu=False),
-    "max pool 3x3 64 112": lambda: unary("MaxPool", (1, 64, 112, 112), kernel_shape=[3, 3],
-                                         strides=[2, 2], pads=[1, 1, 1, 1]),
+    "max pool 3x3 64 112": lambda: unary("MaxPool", (1, 64, 112, 112), 4,
+                                         kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    "average pool 2x2 64 112": lambda: unary("AveragePool", (1, 64, 112, 112), 4,
+                                             kernel_shape=[2, 2], strides=[2, 2]),
+    "global average pool 2048 7": lambda: unary("GlobalAveragePool", (1, 2048, 7, 7), 49),
     "softmax 1536x128": lambda: unary("Softmax", (1536, 128)),
     "layer norm 512x768": lambda: layer_norm(512, 768),
     "sigmoid 1M": lambda: unary("Sigmoid", (1 << 20,)),
     "tanh 1M": lambda: unary("Tanh", (1 << 20,)),
     "erf 1M": lambda: unary("Erf", (1 << 20,)),
+    "exp 1M": lambda: unary("Exp", (1 << 20,)),
+    "gelu 1M": lambda: gelu(1 << 20),
+    "silu 1M": lambda: silu(1 << 20),
+    "gather 512 of 30522x768": lambda: gather(30522, 768, 512),
     "transpose 1024x1024": lambda: unary("Transpose", (1024, 1024), perm=[1, 0]),
     "channels last 64x112x112": lambda: unary("Transpose", (1, 64, 112, 112),
                                               perm=[0, 2, 3, 1]),
-    "lstm 64 steps of 256": lambda: lstm(64, 256),
+    "lstm 64 steps of 256": lambda: recurrent("LSTM", 4, 64, 256),
+    "gru 64 steps of 256": lambda: recurrent("GRU", 3, 64, 256),
 }
+
+# layers that a decision computes in another way than the default
+DECISIONS = {name: {"winograd": form} for name, form in (
+    ("conv 3x3 128 28 direct", "off"), ("conv 3x3 128 28 F(2)", 2), ("conv 3x3 128 28 F(4)", 4),
+    ("conv 3x3 128 28 F(6)", 6), ("conv 3x3x3 32 16 direct", "off"))}
 
 
 def measure_case(name, args, folder):
-    """{system: shortest call in ms} of those that count, and the case's flops (or, negative, its
-    bytes)."""
-    nodes, inputs, weights, output, flops = CASES[name]()
+    """{system: shortest call in ms} of those that count, and the case's work: flops, or, negative,
+    bytes."""
+    nodes, inputs, weights, output, work = CASES[name]()
     path = Path(folder) / "kernel.onnx"
     onnx.save(_model(nodes, inputs, weights, output), path)
     rows = measure(path, Path(folder) / "bundle", inputs, args.threads, args.peers, args.target,
-                   args.seconds)
+                   args.seconds, **DECISIONS.get(name, {}))
     times = {r.name: r.min_ms for r in rows if not r.fault}
-    return times, flops or -2 * sum(a.nbytes for a in inputs.values())
+    return times, work
 
 
 def main(argv=None):

@@ -10,9 +10,10 @@
  *     0 magic "AOTCWTS1"   8 u32 version   12 u32 header bytes   16 u64 payload bytes
  *    24 u64 checksum      32 32 bytes: the hash that ties the image to this bundle's code
  * Checksum: over the payload's 64-bit words w[i], the last one filled up with zeros,
- *     sum of mix(w[i] + (i + 1) * K), mix(x) = y ^ (y >> 32), y = x * M, modulo 2^64.
- * Every word is multiplied by its own place, so exchanged words are noticed, and the words are
- * independent, so compilers keep several multiplications in flight. */
+ *     sum of mix(w[i] ^ (i + 1) * K), mix(x) = low(x) * high(x) + rotate(x, 32), modulo 2^64.
+ * Every word is mixed with its own place, so exchanged words are noticed; a change within one half
+ * of a word always changes its mix, (low + 1) * (high + 2^32) - 2^32.  SSE2 has just this product,
+ * which keeps up with the memory of one core. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -24,7 +25,11 @@
 
 #include <string.h>
 
-enum { HEADER_BYTES = 64, FORMAT_VERSION = 1, LINE_WORDS = 8, AHEAD_BYTES = 8192 };
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+enum { HEADER_BYTES = 64, FORMAT_VERSION = 2, LINE_WORDS = 8, AHEAD_BYTES = 8192 };
 
 static uint64_t load64(const uint8_t *p)
 {
@@ -40,33 +45,72 @@ static uint32_t load32(const uint8_t *p)
     return x;
 }
 
+static const uint64_t place = UINT64_C(0x9E3779B97F4A7C15);
+
+static uint64_t mixed(uint64_t x)
+{
+    return (x & 0xffffffffu) * (x >> 32) + (x << 32 | x >> 32);
+}
+
+/* The part of the checksum that whole lines give; the first word is the payload's word `first`.
+ * The reads of a plain loop leave a core waiting for most of the memory's latency. */
+#if defined(__SSE2__)
+static uint64_t lines(const uint8_t *p, size_t count, uint64_t first)
+{
+    const __m128i step = _mm_set1_epi64x((int64_t)(LINE_WORDS * place));
+    __m128i key = _mm_set_epi64x((int64_t)((first + 2) * place), (int64_t)((first + 1) * place));
+    __m128i keys[LINE_WORDS / 2], sums[LINE_WORDS / 2];
+    uint64_t sum[2];
+    for (int k = 0; k < LINE_WORDS / 2; k++) {
+        keys[k] = key;
+        key = _mm_add_epi64(key, _mm_set1_epi64x((int64_t)(2 * place)));
+        sums[k] = _mm_setzero_si128();
+    }
+    for (; count > 0; count--, p += 8 * LINE_WORDS) {
+        _mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T1);
+        for (int k = 0; k < LINE_WORDS / 2; k++) {
+            const __m128i w = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * k));
+            const __m128i x = _mm_xor_si128(w, keys[k]);
+            const __m128i turned = _mm_shuffle_epi32(x, _MM_SHUFFLE(2, 3, 0, 1));
+            const __m128i mix = _mm_add_epi64(_mm_mul_epu32(x, turned), turned);
+            sums[k] = _mm_add_epi64(sums[k], mix);
+            keys[k] = _mm_add_epi64(keys[k], step);
+        }
+    }
+    for (int k = 1; k < LINE_WORDS / 2; k++) {
+        sums[0] = _mm_add_epi64(sums[0], sums[k]);
+    }
+    _mm_storeu_si128((__m128i *)(void *)sum, sums[0]);
+    return sum[0] + sum[1];
+}
+#else
+static uint64_t lines(const uint8_t *p, size_t count, uint64_t first)
+{
+    uint64_t sum = 0, key = (first + 1) * place;
+    for (; count > 0; count--, p += 8 * LINE_WORDS, key += LINE_WORDS * place) {
+#if defined(__GNUC__)
+        __builtin_prefetch(p + AHEAD_BYTES);
+#endif
+        for (size_t k = 0; k < LINE_WORDS; k++) {
+            sum += mixed(load64(p + 8 * k) ^ (key + k * place));
+        }
+    }
+    return sum;
+}
+#endif
+
 /* The part of the checksum that bytes give which start with the payload's word `first`. */
 static uint64_t checksum(const uint8_t *p, size_t bytes, uint64_t first)
 {
-    const uint64_t place = UINT64_C(0x9E3779B97F4A7C15), spread = UINT64_C(0xD6E8FEB86659FD93);
-    const size_t words = bytes / 8;
-    uint64_t sum = 0, y;
-    size_t i = 0;
-    for (; i + LINE_WORDS <= words; i += LINE_WORDS) {
-#if defined(__GNUC__)
-        /* the reads of a plain loop leave a core waiting for most of the memory's latency */
-        __builtin_prefetch(p + 8 * i + AHEAD_BYTES);
-#pragma GCC unroll 8
-#endif
-        for (size_t k = 0; k < LINE_WORDS; k++) {
-            y = (load64(p + 8 * (i + k)) + (first + i + 1) * place + k * place) * spread;
-            sum += y ^ (y >> 32);
-        }
-    }
-    for (; i < words; i++) {
-        y = (load64(p + 8 * i) + (first + i + 1) * place) * spread;
-        sum += y ^ (y >> 32);
+    const size_t words = bytes / 8, whole = words / LINE_WORDS;
+    uint64_t sum = lines(p, whole, first);
+    for (size_t i = whole * LINE_WORDS; i < words; i++) {
+        sum += mixed(load64(p + 8 * i) ^ (first + i + 1) * place);
     }
     if (bytes % 8 != 0) {
         uint64_t last = 0;
         memcpy(&last, p + 8 * words, bytes % 8);
-        y = (last + (first + words + 1) * place) * spread;
-        sum += y ^ (y >> 32);
+        sum += mixed(last ^ (first + words + 1) * place);
     }
     return sum;
 }

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
-from aotc.emit.register_tile import register_tile
+from aotc.emit.register_tile import dot_tile, register_tile
 from aotc.emit.tiles import plain_rows, row_pointers, row_value, tile_lines, written_out
 from aotc.emit.turns import turn_lines
 from aotc.emit.values import Scalars
@@ -28,6 +28,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.plan import Put, Range
 from aotc.ir.simplify import linear_in, simplify
+from aotc.target.base import DOT_STEP
 
 
 def ukernel_name(c, say):
@@ -38,9 +39,12 @@ def ukernel_name(c, say):
     masked = c.b.mode == "direct" and not whole and not say.strip_mined
     base = c.row.replace("__", "_")
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "")
-    return name, {"mr": c.mr, "nv": c.nv, "nr": c.nv * c.lanes, "lanes": c.lanes, "unit": unit,
-                  "masked": masked,
-                  "tile": register_tile(c.mr, c.nv, c.lanes, step="" if unit else "ak")}
+    params = {"mr": c.mr, "nr": c.nv * c.lanes, "unit": unit, "masked": masked}
+    if c.dtypes[0] == "u8":
+        tile, step = dot_tile(c.mr, c.nv, c.lanes), DOT_STEP * c.nv * c.lanes
+        return name, params | {"tile": tile, "step": step}
+    return name, params | {
+        "tile": register_tile(c.mr, c.nv, c.lanes, step="" if unit else "ak")}
 
 
 def contract_lines(c, env, names):
@@ -235,12 +239,14 @@ def _tile(c, env, names, nr, start):
     pointers, rows = row_pointers(c, env, names)
     params = ukernel_name(c, env["dialect"])[1]
     step = "" if params["unit"] else c_index(c.a.stride, 13)
+    one = taps == Const(1)
     sums = {
         "tile": register_tile(c.mr, c.nv, c.lanes, rows, step), "masked": params["masked"],
-        "taps": "" if taps == Const(1) else c_index(taps, 11),
+        "taps": "" if one else c_index(taps, 11),
         "kc": f"aotc_min({c.slice}, {c_index(kc, 12)} - k_lo)" if c.slices else c_index(kc, 11),
         "ldb": c_index(ldb, 0),
-        "tap_b": c_index(tap_b, 13), "n": f"{c_index(c.n.hi, 12)} - n0",
+        "panel": "b_col" if one else f"b_col + tap0 * {c_index(tap_b, 13)}",
+        "n": f"{c_index(c.n.hi, 12)} - n0",
         "next": _next(c, env, taps, kc, start)}
     return pointers + tile_lines(c, env, names, sums, epilogue_lines(c, env, names, nr),
                                  lambda say, count: _same_in_all_rows(c, say, env, names, count))

@@ -164,12 +164,13 @@ def _kernel(plan, kernel, number, name, dialect):
            "checked": "CHECKED", "dialect": dialect}
     names = Names()
     body = []
-    for v, e in kernel.let:
-        body.append(f"const int64_t {v.name} = {c_index(e, 0)};")
     for stage in kernel.stages:
         body.append(f"/* {c_comment(_stage_note(stage))} */")
         lines = _LINES[type(stage)](stage, env, names)
         body += ["{"] + indent(lines) + ["}"]
+    for v, e in reversed(kernel.let):
+        if any(re.search(rf"\b{re.escape(v.name)}\b", line) for line in body):  # not in empty loops
+            body.insert(0, f"const int64_t {v.name} = {c_index(e, 0)};")
     pointers = _pointers(plan, kernel, "\n".join(body))
     text = "\n".join(_function(kernel, name, pointers, body)) + "\n"
     return text.replace("CHECKED(", f"aotc_checked(f, {c_int(number)}, ")

@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass
 
+from aotc.target.base import DOT_STEP
+
 
 @dataclass(frozen=True)
 class Column:
-    """One vector of columns: the C variable, its first column."""
+    """One vector of columns: the C variable, where it starts at a step of the sum, and the variable
+    that adds up its elements, if there is one."""
 
     name: str
     at: int
+    total: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,3 +45,11 @@ def register_tile(mr, nv, lanes, pointers=None, step=""):
     return tuple(Row(f"row{i}", p, f"row{i}[{at}]", tuple(
         Sum(f"sum{i}_{j}", c, (i * nv + j) * lanes) for j, c in enumerate(columns)))
         for i, p in enumerate(pointers))
+
+
+def dot_tile(mr, nv, lanes):
+    """The same of 8-bit products, whose columns are ``DOT_STEP`` bytes each."""
+    columns = tuple(Column(f"b{j}", DOT_STEP * j * lanes, f"s{j}") for j in range(nv))
+    return tuple(Row(f"a{i}", f"a[{i}]", f"a{i} + k", tuple(
+        Sum(f"c{i}_{j}", c, (i * nv + j) * lanes) for j, c in enumerate(columns)))
+        for i in range(mr))

@@ -14,6 +14,7 @@ from aotc.emit.values import Scalars
 from aotc.errors import UnsupportedError
 from aotc.ir.access import stride
 from aotc.ir.category import is_zero
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Load, Where, substitute, walk
 from aotc.ir.plan import Range
 from aotc.ir.simplify import simplify, upper
@@ -40,6 +41,11 @@ class Source:
     value: str
     vector: int
     along_k: bool
+
+    @property
+    def bytes(self):
+        """Of what is fetched at once."""
+        return DTYPES["f32"].size * self.vector
 
 
 def contract_lines(c, env, names, template, tile, threads, base):

@@ -7,17 +7,17 @@ import numpy as np
 from aotc.errors import AotcError
 from aotc.ir.dtypes import DTYPES
 
-MAGIC, VERSION, HEADER_BYTES, ALIGNMENT = b"AOTCWTS1", 1, 64, 64
+MAGIC, VERSION, HEADER_BYTES, ALIGNMENT = b"AOTCWTS1", 2, 64, 64
 TEXT_BYTES = 1 << 20  # a larger image is no C text but a file that the assembler includes
-_PLACE, _SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_PLACE, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 WORTH_A_RANGE = 4 << 20  # bytes: less holds hardly a page of the largest kind
 _CHUNK = 1 << 14  # words at a time: the temporaries stay in the cache
 
 
 def checksum(payload):
     """The image's 64-bit checksum of a bytes-like object (as int): the sum over its little-endian
-    64-bit words w[i], the last filled up with zeros, of mix(w[i] + (i + 1)*PLACE), where
-    mix(x) = y ^ (y >> 32), y = x*SPREAD, all modulo 2**64."""
+    64-bit words w[i], the last filled up with zeros, of mix(w[i] ^ (i + 1)*PLACE), where
+    mix(x) = low(x)*high(x) + rotate(x, 32), low and high its halves, all modulo 2**64."""
     data = np.frombuffer(payload, np.uint8)
     whole = data.size // 8 * 8
     words, total = data[:whole].view("<u8"), np.uint64(0)
@@ -34,11 +34,12 @@ def checksum(payload):
 
 def _mixed(words, places, start):
     """Sum of mix over words whose first one has the index ``start``."""
-    y = places[:words.size] + words
-    y += np.uint64(start) * _PLACE
-    y *= _SPREAD
-    y ^= y >> np.uint64(32)
-    return np.add.reduce(y, dtype=np.uint64)
+    x = places[:words.size] + np.uint64(start) * _PLACE
+    x ^= words
+    high = x >> _HALF
+    mix = (x & np.uint64(0xffffffff)) * high
+    mix += x << _HALF | high
+    return np.add.reduce(mix, dtype=np.uint64)
 
 
 def image(plans, model_hash):

@@ -15,6 +15,9 @@ innermost window axis and the channels to one reduction axis:
 ``u`` is read through rows of unit stride (ow*s*C + j), its guards are gone, and the weights are
 transposed at compile time.  A tensor that is stored so already, by its layout, is read where it is.
 
+Where the steps along a row are no neighbours (a dilated or a transposed convolution) only the copy
+is made: its rows are read along the channels.
+
 Convolutions in groups index the channels with ``g*size + ic``: the copy gets a dimension for the
 groups, outside the windows, so that the channels of one group lie side by side from pixel to pixel:
 
@@ -51,7 +54,7 @@ class Window:
 class Match:
     """What ``unfold`` needs of a compute: the data and the weight Load, the dimension of the data
     that holds the channels (``at``), its windows (innermost last), the channel axis, that of the
-    groups (None without any) and the joined tap."""
+    groups (None without any) and the tap that joins the channels (None: they stay as they are)."""
 
     data: Load
     weight: Load
@@ -86,14 +89,16 @@ def match_unfold(program, c):
             continue
         at, channel, group = channels[0]
         taps = [r for r in axes_of(windows[-1].index) if r in c.raxes]
-        if len(taps) != 1 or linear_in(windows[-1].index, taps[0])[0] != Const(1):
+        if len(taps) != 1 or channel not in weight.index or taps[0] not in weight.index:
             continue
-        joined = _static(channel) * _static(taps[0])
-        few = data.buffer in program.inputs or _static(channel) < CHANNELS and group is None
-        if _static(channel) < 2 or not few or joined < SHORTEST or (
-                {channel, taps[0]} - set(weight.index)):
+        parts = linear_in(windows[-1].index, taps[0])
+        tap = taps[0] if parts is not None and parts[0] == Const(1) else None
+        joined = _static(channel) * (1 if tap is None else _static(tap))
+        few = data.buffer in program.inputs or (
+            tap is not None and _static(channel) < CHANNELS and group is None)
+        if _static(channel) < 2 or not few or joined < SHORTEST:
             continue
-        return Match(data, weight, c.body.a is weight, at, channel, group, taps[0], windows)
+        return Match(data, weight, c.body.a is weight, at, channel, group, tap, windows)
     return None
 
 
@@ -177,23 +182,28 @@ def rewrite(program, name, parameters):
     c = program.producer[name]
     m = match_unfold(program, c)
     copy, where_is = _padded_copy(program, c, m)
-    joined = Axis(f"{m.tap.name}_{m.channel.name}", Const(_static(m.tap) * _static(m.channel)))
-    count = Const(_static(m.channel))
-    digits = {m.tap: joined // count, m.channel: joined % count}
+    if m.tap is None:
+        digits, joined, arrays, weight = {}, (), {}, m.weight
+    else:
+        joined = (Axis(f"{m.tap.name}_{m.channel.name}",
+                       Const(_static(m.tap) * _static(m.channel))),)
+        count = Const(_static(m.channel))
+        digits = {m.tap: joined[0] // count, m.channel: joined[0] % count}
+        array, weight = _weights(program, c, m, joined[0])
+        arrays = {weight.buffer: array}
     index = tuple(simplify(substitute(e, digits)) for e in where_is)
     stored = copy.body == Load(m.data.buffer, copy.axes, m.data.dtype)
     load = Load(m.data.buffer if stored else copy.out, index, m.data.dtype)
-    array, weight = _weights(program, c, m, joined)
     body = Binary("mul", weight, load) if m.swapped else Binary("mul", load, weight)
-    raxes = tuple(r for r in c.raxes if r not in digits) + (joined,)
+    raxes = tuple(r for r in c.raxes if r not in digits) + joined
     shape = tuple(a.extent for a in copy.axes)
     at = program.steps.index(c)
     steps = program.steps[:at] + (() if stored else (copy,)) + (
         replace(c, raxes=raxes, body=body),) + program.steps[at + 1:]
-    return update(program, steps=steps,
-                  buffers={**program.buffers, copy.out: Buffer(copy.out, shape, m.data.dtype),
-                           weight.buffer: make_const(weight.buffer, array)},
-                  consts={**program.consts, weight.buffer: array})
+    buffers = {copy.out: Buffer(copy.out, shape, m.data.dtype)} | {
+        n: make_const(n, a) for n, a in arrays.items()}
+    return update(program, steps=steps, buffers={**program.buffers, **buffers},
+                  consts={**program.consts, **arrays})
 
 
 def _padded_copy(program, c, m):

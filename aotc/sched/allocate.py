@@ -1,8 +1,7 @@
 """Last decider: where stored temps live in the arena, by liveness over the kernel order.
 
 Static shapes: greedy by size, lowest offset that no live neighbour occupies, in one slot.
-Symbolic shapes: slots (colouring); a slot's size is the maximum of its tenants'.  A buffer that is
-a known multiple of another at every extent may take as many neighbouring slots of that one's size.
+Symbolic shapes: slots (``slots.py``).
 """
 
 from aotc.ir.access import layout_from_json, linearise, offset_of, volume
@@ -12,11 +11,11 @@ from aotc.ir.program import static_shape
 from aotc.ir.region import proves_le
 from aotc.ir.schedule import Slot
 from aotc.ir.simplify import same, simplify
-from aotc.sched.size import estimate
+from aotc.sched.boxes import stage_boxes, tile_anchor
+from aotc.sched.slots import colour
 from aotc.sched.stages import group_stages
 
 ALIGN = 64
-MAX_SPAN = 8  # slots that one buffer may take
 ATTEMPTS = 24  # to place what sticks out earlier, per order
 
 
@@ -49,18 +48,44 @@ def liveness(program, groups):
 def in_place(program, schedule, group, live, index):
     """{output: input that dies here and is read only at the very element that is written}.  A
     stage of several may write over what no other stage reads: every stored element is computed by
-    one work item, once."""
+    one work item, once; and over what earlier stages read too, if they read it in work items of
+    the same rows."""
     stages = group_stages(program, group)
     readers = {}
-    for s in stages:
+    for i, s in enumerate(stages):
         for b in dict.fromkeys(n.buffer for n in s.loads()):
-            readers[b] = readers.get(b, 0) + 1
-    dying = {b for b, n in readers.items() if n == 1 and live.get(b, (0, -1))[1] == index
-             and b not in group.outputs}
+            readers.setdefault(b, []).append(i)
+    dying = {b for b in readers if live.get(b, (0, -1))[1] == index and b not in group.outputs}
+    shared = {b for b in dying if len(readers[b]) > 1}
+    boxes = _item_boxes(program, group, stages) if shared else None
     pairs = {}
-    for s in stages:
-        pairs |= _overwritten(program, schedule, s, dying - set(pairs.values()), live)
+    for i, s in enumerate(stages):
+        free = {b for b in dying if readers[b] == [i] or b in shared and readers[b][-1] == i
+                and _own_rows(stages, boxes, b)}
+        pairs |= _overwritten(program, schedule, s, free - set(pairs.values()), live)
     return pairs
+
+
+def _item_boxes(program, group, stages):
+    """(boxes of the stages in one work item, the anchor's ends of the axes that are cut)."""
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    tile = tile_anchor(anchor, group)
+    cut = [tile.box[a] for a in anchor.axes if not same(tile.box[a][0], Const(0))]
+    return stage_boxes(program, group, stages, tile)[0], cut
+
+
+def _own_rows(stages, boxes, buffer):
+    """True if every axis that is cut into work items cuts a dimension of ``buffer`` into the same
+    parts for all stages that read it: then no work item reads what another writes."""
+    boxes, cut = boxes
+    loads = [(n, boxes[s.name]) for s in stages for n in s.loads() if n.buffer == buffer]
+    rank = len(loads[0][0].index)
+    return all(any(all(_same_part(n.index[d], box, ends) for n, box in loads)
+                   for d in range(rank)) for ends in cut)
+
+
+def _same_part(index, box, ends):
+    return index in box and all(same(x, y) for x, y in zip(box[index], ends))
 
 
 def _overwritten(program, schedule, s, dying, live):
@@ -104,7 +129,7 @@ def allocate(program, schedule):
     if all(static_shape(program.shape(b)) is not None for b in live):
         places = _best_fit(program, schedule, classes)
     else:
-        places = _colour(program, schedule, classes)
+        places = colour(classes, {b: buffer_bytes(program, schedule, b) for b in classes})
     return {b: places[owner[b]] for b in live}
 
 
@@ -149,96 +174,6 @@ def _place(order, size, classes):
             at = max(at, hi)
         placed[b] = at if best is None else best
     return placed
-
-
-def _colour(program, schedule, classes):
-    """Slots, each for buffers that never live together: of several assignments the one that takes
-    least for typical dimensions."""
-    size = {b: buffer_bytes(program, schedule, b) for b in classes}
-    need = {b: estimate(size[b]) for b in classes}
-    spans = _spans(size, need)
-
-    def bytes_of(places):
-        slots = {}
-        for b, p in places.items():
-            for i in range(p.slot, p.slot + p.span):
-                slots[i] = max(slots.get(i, 0), -(-need[b] // p.span))
-        return sum(slots.values())
-
-    orders = (lambda b: (-need[b], classes[b], b), lambda b: (classes[b], b),
-              lambda b: (-len(spans[b]), classes[b], b))
-    return min((_by_time(classes, need), _by_size(classes, need), *(
-        _side_by_side(sorted(classes, key=order), classes, need, spans) for order in orders)),
-        key=bytes_of)
-
-
-def _spans(size, need):
-    """{buffer: ways to cut it into equal parts}: 1, and those whose parts are the size of another
-    buffer at every extent."""
-    kinds = {}
-    for b, e in size.items():
-        kinds.setdefault(e, need[b])
-    ways = {}
-    for large, n in kinds.items():
-        ways[large] = (1, *sorted({n // m for small, m in kinds.items() if 1 < n / m <= MAX_SPAN
-                                   and n % m == 0 and same(simplify(small * (n // m)), large)}))
-    return {b: ways[e] for b, e in size.items()}
-
-
-def _side_by_side(order, classes, need, spans):
-    """Each where the slots that are free while it lives grow least, in one of its ``spans``; if
-    they grow alike, in most parts: those can serve others one by one."""
-    slots, places = [], {}  # slot: [bytes, (first, last), ...]
-    for b in order:
-        first, last = classes[b]
-        best = None
-        for span in spans[b]:
-            part = -(-need[b] // span)
-            for i in range(len(slots) + 1):
-                taken = slots[i:i + span]
-                if any(lo <= last and first <= hi for s in taken for lo, hi in s[1:]):
-                    continue
-                growth = sum(max(0, part - s[0]) for s in taken) + part * (span - len(taken))
-                if best is None or (growth, -span, i) < best[0]:
-                    best = (growth, -span, i), part
-        (_, span, i), part = best
-        span = -span
-        slots += [[0] for _ in range(i + span - len(slots))]
-        for s in slots[i:i + span]:
-            s[0] = max(s[0], part)
-            s.append((first, last))
-        places[b] = Slot(i, 0, span)
-    return places
-
-
-def _by_time(classes, need):
-    """In order of time, each into the free slot of the nearest size."""
-    slots, places = [], {}  # slot: [free from group, typical bytes]
-    for b in sorted(classes, key=lambda b: (classes[b], b)):
-        first, last = classes[b]
-        free = [i for i, s in enumerate(slots) if s[0] < first]
-        if free:
-            i = min(free, key=lambda i: (abs(slots[i][1] - need[b]), i))
-            slots[i] = [last, max(slots[i][1], need[b])]
-        else:
-            i = len(slots)
-            slots.append([last, need[b]])
-        places[b] = Slot(i)
-    return places
-
-
-def _by_size(classes, need):
-    """Largest first, each into the first slot that is free while it lives."""
-    slots, places = [], {}  # slot: [(first, last), ...]
-    for b in sorted(classes, key=lambda b: (-need[b], classes[b], b)):
-        first, last = classes[b]
-        i = next((i for i, taken in enumerate(slots) if all(
-            last < lo or hi < first for lo, hi in taken)), len(slots))
-        if i == len(slots):
-            slots.append([])
-        slots[i].append((first, last))
-        places[b] = Slot(i)
-    return places
 
 
 def slot_sizes(program, schedule):

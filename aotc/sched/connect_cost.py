@@ -20,6 +20,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import LibCall
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.winograd import stages_of
+from aotc.sched.accesses import access_costs
 from aotc.sched.check import check_group
 from aotc.sched.connect import connect
 from aotc.sched.cost import Aligned, group_cost, resident
@@ -221,7 +222,9 @@ class Judge:
 
     def priced(self, group):
         """Cost of a finished group, at the work items it has."""
-        model = group_model(self.program, group, self.orders, self._scalar(group))
+        group, layouts = self._with_rows(group)
+        model = group_model(self.program, group, self.orders, access_costs(
+            self.program, self.target, group, layouts))
         aligned = self._shape(group_stages(self.program, group), model)[2]
         machine, item = self.target.machine, model.variables(group.tile)
         fixed = {a: (t,) if t == n else tuple(sorted({min(t << i, n) for i in range(48)}))
@@ -288,7 +291,8 @@ class Judge:
             if len(stages) > MAX_STAGES:
                 return Verdict(False, why=f"{len(stages)} stages")
             group, layouts = self._with_rows(group)
-            model = group_model(self.program, group, self.orders, self._scalar(group))
+            model = group_model(self.program, group, self.orders, access_costs(
+                self.program, self.target, group, layouts))
             return self._costed(group, layouts, stages, model)
         except ScheduleError as err:
             return Verdict(False, why=str(err))
@@ -298,8 +302,16 @@ class Judge:
         fixed, units, aligned = self._shape(stages, model)
         several = len(stages) > 1
         depth = min(DEPTH, len(machine.levels) - 1)
-        found = construct(model, machine, Policy(walkers=1, kept=1), depth=depth, fixed=fixed,
-                          units=units, strict=several, aligned=aligned, free=self.free)
+
+        def constructed(fixed):
+            return construct(model, machine, Policy(walkers=1, kept=1), depth=depth, fixed=fixed,
+                             units=units, strict=several, aligned=aligned, free=self.free)
+
+        blocked = _blocked_axes(model, self.target, group) if several else {}
+        try:
+            found = constructed(blocked | fixed)
+        except ScheduleError:  # too wide: cut them after all
+            found = constructed(fixed)
         tile, cost = self._evened(model, found, units, aligned)
         named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
                       if t < n)
@@ -369,11 +381,6 @@ class Judge:
         (group,), layouts = choose_loops(self.program, self.target, (group,), given)
         return group, layouts
 
-    def _scalar(self, group):
-        """{stage: cost of an operation} of stages without vectors: they neither use lanes nor hide
-        latencies (1.2 ns an operation were measured beside 0.0035 with 16 lanes)."""
-        return {s: self.target.lanes ** 2 for s, row in group.ukernel.items() if row == "loops"}
-
     def _accepted(self, group, layouts, verdict):
         """True if the group with rows chosen is a legal kernel when it is tiled."""
         tile = dict(verdict.tile)
@@ -383,6 +390,21 @@ class Judge:
         schedule = Schedule(self.target.name, (group,),
                             {b: x.to_json() for b, x in layouts.items()})
         return not check_group(self.program, schedule, self.target, group)
+
+
+def _blocked_axes(model, target, group):
+    """{axis: (its extent,)} of the anchor's axes along which a window computes neighbours together:
+    cut, every tile has edges, where it computes them one by one."""
+    whole = model.boxes(model.extents)
+    places = [(i, s.axes.index(group.loops[s.name]["block"])) for i, s in enumerate(model.stages)
+              if "block" in group.loops.get(s.name, {})
+              and target.row(group.ukernel[s.name]).category == "window"]
+    out = {}
+    for d, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
+        boxes = model.boxes(model.extents[:d] + (1,) + model.extents[d + 1:])
+        if any(boxes[i][0][p] < whole[i][0][p] for i, p in places):
+            out[a] = (n,)
+    return out
 
 
 def _nearly_equal(extent, tile, workers, unit):

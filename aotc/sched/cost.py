@@ -22,6 +22,10 @@ OTHER = 0.75
 # a temp stays in a level until it is read if so many of its size fit there: on 2 MiB of L2, what
 # was just written is read at 75 to 105 GB/s up to 1.2 MB, at 33 beyond
 RESIDENT = 1.5
+# Rows that end inside a cache line: the next panel of columns comes back to the lines that the last
+# one has half written.  Tiles whose lines were still in twice the usable L1 by then took 0.65 of
+# the time of larger ones.
+LINE, KEPT_LINES = 64, 1.5
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,13 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=()):
     """
     item = work_item(machine, len(tiles))
     boxes = [model.boxes(t) for t in tiles]
-    util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item])
+    util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item],
+                                    free[-1] if free else ())
     levels = []
     for i, tile in enumerate(tiles):
         moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
-                              machine.levels[i].transaction, fetches(machine, i))
+                              machine.levels[i].transaction, fetches(machine, i),
+                              not machine.threads)
         levels.append((machine.levels[i].name,
                        level_seconds(model, machine, i, tile, moved,
                                      vthreads if i == len(tiles) - 1 else 1), moved))
@@ -153,14 +159,30 @@ def scratch_seconds(model, machine, tile, boxes=None, kept=0):
     return f"scratch in {home.name}", max(0.0, later), moved + kept
 
 
+def scattered_seconds(model, machine, boxes, aligned, near=()):
+    """Seconds that products lose where the rows they store end inside cache lines and are too many
+    for those lines to stay at hand until the next panel; stores to buffers in ``near`` do not."""
+    total, nearest = 0.0, machine.levels[-2]
+    for a in () if machine.threads else aligned:
+        s, widths = model.stages[a.stage], boxes[a.stage][0]
+        rows = prod(widths[p] for p in a.rows)
+        for w in s.writes:
+            if w.buffer in model.outputs and w.buffer not in near and (
+                    s.extents[a.lane] > a.nr and s.extents[a.lane] * w.size % LINE):
+                if rows * (a.nr * w.size + LINE) > KEPT_LINES * nearest.capacity * nearest.usable:
+                    total += prod(w.extents) * w.size / machine.levels[0].bandwidth
+    return total
+
+
 def _rate(machine, level):
     """Bytes/s of a level for all workers together."""
     return level.bandwidth if level.shared else level.bandwidth * machine.workers
 
 
-def compute_seconds(model, machine, tile, aligned=(), boxes=None):
+def compute_seconds(model, machine, tile, aligned=(), boxes=None, near=()):
     """(utilisation, seconds of arithmetic at full utilisation) for the tile of a work item.  Tiles
-    at the far ends of the output do what is left for them."""
+    at the far ends of the output do what is left for them.  near: buffers that are in a worker's
+    cache anyway."""
     work = []
     for number, part in model.parts(tile):
         at = boxes if boxes and part == tile else model.boxes(part)
@@ -169,7 +191,8 @@ def compute_seconds(model, machine, tile, aligned=(), boxes=None):
     total = sum(n * w for n, w in work)
     whole = max(1e-30, work[0][1])  # work of a tile that no end cuts
     util = utilisation(model.tiles(tile), machine.workers, WAVE, total / whole)
-    return util, total / (machine.flops * machine.workers)
+    return util, total / (machine.flops * machine.workers) + scattered_seconds(
+        model, machine, boxes or model.boxes(tile), aligned, near)
 
 
 def done_work(model, tile, boxes=None):

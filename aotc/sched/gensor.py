@@ -154,7 +154,8 @@ class Space:
         if found is None:
             free = self.free[number] if number < len(self.free) else frozenset()
             moved, live = self.model.measure(tile, free, self.machine.levels[number].transaction,
-                                             fetches(self.machine, number))
+                                             fetches(self.machine, number),
+                                             not self.machine.threads)
             found = max(1, moved), live
             self.tiles[number, tile] = found
         return found
@@ -181,7 +182,8 @@ class Space:
     def work(self, tile):
         """(utilisation, seconds of arithmetic, of scratch, of launching) of a work item's tile."""
         if tile not in self.items:
-            self.items[tile] = (*compute_seconds(self.model, self.machine, tile, self.aligned),
+            self.items[tile] = (*compute_seconds(self.model, self.machine, tile, self.aligned,
+                                                 near=self.free[-1] if self.free else ()),
                                 scratch_seconds(self.model, self.machine, tile,
                                                 kept=self.kept)[1]
                                 if len(self.model.stages) > 1 or self.kept else 0.0,

@@ -32,6 +32,7 @@ class Choices:
         self.layouts = dict(self.given)
         self.lanes = transform_lanes(program)  # of the stages of Winograd forms
         self.plain = called_buffers(program)
+        self.wanted = {}  # how contractions read their rows, as ``_contraction_inputs`` says
 
     def offset(self, load):
         """Element offset of a Load under the layouts chosen so far."""
@@ -48,7 +49,7 @@ def choose_loops(program, target, groups, given=None):
     """(groups with ukernel and loops filled, layouts by buffer).  given: {buffer: Layout} that are
     settled already."""
     c = Choices(program, target, groups, given or {})
-    operand_axes = _contraction_inputs(c)
+    c.wanted |= _contraction_inputs(c)
     for g in groups:
         for s in c.stages[g.name]:
             lane = _lane_axis(c, s)
@@ -56,7 +57,7 @@ def choose_loops(program, target, groups, given=None):
             for o in s.outputs:
                 if program.buffers[o.buffer].role == "temp" and not (
                         o.buffer in c.plain or o.buffer in c.given):
-                    c.layouts[o.buffer] = _layout(c, o, lane, operand_axes.get(o.buffer))
+                    c.layouts[o.buffer] = _layout(c, o, lane, c.wanted.get(o.buffer))
     done = []
     for g in groups:
         rows, loops = {}, {}
@@ -219,7 +220,18 @@ def _lane_score(c, s, axis):
             score -= 1.0
         elif fixed:
             score += 0.5
+        elif o.buffer in c.wanted:
+            score += _stored_as_wanted(c.wanted[o.buffer], o, axis)
     return score
+
+
+def _stored_as_wanted(wanted, output, axis):
+    """Score of lanes along ``axis`` where a contraction will have the output laid out for it."""
+    _, inner, rows = wanted
+    own = {d for d, i in enumerate(output.index) if axis in axes_of(i)}
+    if not own or own <= rows:
+        return 0.0
+    return 0.5 if own <= set(inner) else -1.0
 
 
 def _flat_extent(c, s, axis):
@@ -302,15 +314,25 @@ def _contraction_choice(c, s, lane):
     load, guard = row_operand(f.a)
     k, a_mode = _row_mode(c, f, load, guard)
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)
+    if b_mode == "packed":  # maybe because another stage has other panels of the same weight
+        fitting = [u for u in _f32_rows(c.target) if _panel_weight(c, f, lane, k, u, a_mode)]
+        if fitting:
+            row = min(fitting, key=lambda u: row_waste(u, m, estimate(lane.extent)))
+            b_mode = "panel"
     return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
 
 
 def pick_row(target, m, n):
-    """The row with the least waste (M = 1 has its own rows) that computes in f32."""
-    rows = [u for u in target.rows("contraction")
-            if (u.tile["mr"] == 1) == (m == 1) and u.dtypes[0] == "f32"]
+    """The row with the least waste (M = 1 has its own rows) that computes in f32; rows that only
+    measuring may choose are left out."""
+    rows = [u for u in _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
     workers = target.machine.workers if target.machine.item_tiles == 1 else 1
     return min(rows, key=lambda u: row_waste(u, m, n, workers))
+
+
+def _f32_rows(target):
+    return [u for u in target.rows("contraction")
+            if u.dtypes[0] == "f32" and "measured" not in u.tile]
 
 
 def row_waste(row, m, n, workers=1):

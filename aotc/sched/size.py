@@ -8,11 +8,15 @@ from aotc.ir.simplify import simplify, upper
 TYPICAL = 128  # assumed value of a symbol when its range allows it
 
 
+def typical(sym):
+    """The assumed value of a symbol."""
+    return min(max(TYPICAL if sym.hi > 64 else 2, sym.lo), sym.hi)
+
+
 @lru_cache(maxsize=1 << 14)
 def estimate(expr):
     """A typical integer value of an extent expression, at least 1."""
-    syms = {s: Const(min(max(TYPICAL if s.hi > 64 else 2, s.lo), s.hi))
-            for s in walk(expr) if isinstance(s, Sym)}
+    syms = {s: Const(typical(s)) for s in walk(expr) if isinstance(s, Sym)}
     value = simplify(substitute(expr, syms))
     if isinstance(value, Const):
         return max(1, value.value)

@@ -16,7 +16,9 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Load, Unary, axes_of, substitute, walk
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import ONE, to_poly
+from aotc.sched.accesses import Extra
 from aotc.sched.size import estimate
+from aotc.sched.starts import first_axes, first_value, hull
 from aotc.sched.stages import group_stages
 
 RAGGED = 3  # axes of a tile whose ends are looked at
@@ -36,6 +38,7 @@ class Access:
     the reduction axes it moves along; elementwise: read exactly where the stage writes.
     counts: like boxes, but of a dimension indexed by data only the entries looked up, and in the
     order of memory, outermost first; stored: the extents in that order.
+    lows: per box where it starts in every dimension, in the first tile.
     """
 
     buffer: str
@@ -46,13 +49,21 @@ class Access:
     elementwise: bool = False
     counts: tuple = ()
     stored: tuple = ()
+    lows: tuple = ()
 
     def shape(self, widths):
-        """Extents of the hull of the boxes (boxes at unrelated places are laid end to end)."""
+        """Extents of the hull of the boxes."""
+        return tuple([hi - lo for lo, hi in self.ends(widths)])
+
+    def ends(self, widths):
+        """(first, end) of the hull of the boxes in every dimension, in the first tile."""
         if len(self.boxes) == 1:
-            return tuple([min(f(widths), n) for f, n in zip(self.boxes[0], self.extents)])
-        return tuple(min(n, sum(box[d](widths) for box in self.boxes))
-                     for d, n in enumerate(self.extents))
+            return tuple([(lo, lo + min(f(widths), n)) for f, lo, n in zip(
+                self.boxes[0], self.lows[0], self.extents)])
+        out = None
+        for box, lows in zip(self.boxes, self.lows):
+            out = hull(out, tuple((lo, lo + f(widths)) for f, lo in zip(box, lows)))
+        return tuple((lo, min(hi, lo + n)) for (lo, hi), n in zip(out, self.extents))
 
     def bytes(self, widths, unit=1):
         """Bytes of the boxes together, at most the whole buffer's; with ``unit``, every contiguous
@@ -141,8 +152,7 @@ class GroupModel:
             out[i] = whole, sliced
             for a in s.reads:
                 if a.buffer in self.scratch:
-                    need, old = a.shape(whole), demand.get(a.buffer)
-                    demand[a.buffer] = need if old is None else tuple(map(max, old, need))
+                    demand[a.buffer] = hull(demand.get(a.buffer), a.ends(whole))
         return out
 
     def tiles(self, tile):
@@ -165,18 +175,19 @@ class GroupModel:
                    for c, x in ((whole, w), (1, left)) if c and x]
         return [(n, t + tuple(tile[self.rank:])) for n, t in out]
 
-    def traffic(self, tile, free=frozenset(), boxes=None, unit=1, fetch=False):
+    def traffic(self, tile, free=frozenset(), boxes=None, unit=1, fetch=False, streamed=False):
         """Bytes the group moves in and out of the level that holds ``tile``, for its whole output;
         buffers named in ``free`` cost nothing; ``unit``: bytes that always move together;
-        ``fetch``: what is stored is fetched first, free or not."""
+        ``fetch``: what is stored is fetched first, free or not; ``streamed``: slices of a reduction
+        follow each other, so that together they move what the reduction would in one go."""
         return sum(n * self._moved(boxes if boxes and part == tile else self.boxes(part), free,
-                                   unit, fetch) for n, part in self.parts(tile))
+                                   unit, fetch, streamed) for n, part in self.parts(tile))
 
     def moved(self, tile):
         """Bytes in and out for one tile."""
-        return self._moved(self.boxes(tile), frozenset(), 1, False)
+        return self._moved(self.boxes(tile), frozenset(), 1, False, False)
 
-    def _moved(self, boxes, free, unit, fetch):
+    def _moved(self, boxes, free, unit, fetch, streamed):
         """Bytes in and out for one tile."""
         total, best = 0, {}
         for s, (whole, sliced) in zip(self.stages, boxes):
@@ -185,26 +196,25 @@ class GroupModel:
                     continue
                 n = a.bytes(sliced, unit)
                 if sliced is not whole:
-                    for r in a.reduces:
-                        n *= -(-whole[r] // sliced[r])
+                    n = _all_slices(a, n, whole, sliced, unit, streamed)
                 best[a.buffer] = max(best.get(a.buffer, 0), n)
             for a in s.writes:
                 if a.buffer in self.outputs and (fetch or a.buffer not in free):
                     total += a.bytes(whole, unit)
         return total + sum(best.values())
 
-    def measure(self, tile, free=frozenset(), unit=1, fetch=False):
+    def measure(self, tile, free=frozenset(), unit=1, fetch=False, streamed=False):
         """(traffic, peak) of a tile; what searches ask thousands of times."""
         if len(self.stages) > 1:
             boxes = self.boxes(tile)
-            return self.traffic(tile, free, boxes, unit, fetch), self.peak(tile, boxes)
+            return self.traffic(tile, free, boxes, unit, fetch, streamed), self.peak(tile, boxes)
         moved, live = 0, 0
         for n, part in self.parts(tile):
-            more, size = self._alone(part, free, unit, fetch)
+            more, size = self._alone(part, free, unit, fetch, streamed)
             moved, live = moved + n * more, live or size
         return moved, live
 
-    def _alone(self, tile, free, unit, fetch):
+    def _alone(self, tile, free, unit, fetch, streamed):
         """(bytes in and out, bytes live) for one tile of a single stage."""
         s, (whole, sliced) = self.stages[0], self.boxes(tile)[0]
         moved = peak = 0
@@ -226,9 +236,7 @@ class GroupModel:
                 n = live // run * -(-run // unit) * unit
             peak += live
             if a.buffer not in free or fetch and number >= len(s.reads):
-                for r in a.reduces:
-                    n *= -(-whole[r] // sliced[r])
-                moved += n
+                moved += _all_slices(a, n, whole, sliced, unit, streamed)
         return moved, peak
 
     def lifetimes(self, tile, boxes=None, align=1):
@@ -263,19 +271,27 @@ class GroupModel:
                    for i in range(len(self.stages)))
 
     def inner(self, tile, boxes=None):
-        """(bytes moved through scratch for the whole output, bytes of scratch live at once)."""
+        """(bytes moved through scratch for the whole output, bytes live at once between stages):
+        what stages hand each other, and what a later one reads again."""
         boxes = boxes or self.boxes(tile)
-        moved = sum(a.bytes(whole) for s, (whole, _) in zip(self.stages, boxes)
-                    for a in s.reads + s.writes if a.buffer in self.scratch)
-        live = [x for x in self.lifetimes(tile, boxes) if x[0] in self.scratch]
+        moved, seen, again = 0, set(), set(self.scratch)
+        for s, (whole, _) in zip(self.stages, boxes):
+            again |= {a.buffer for a in s.reads if a.buffer in seen}
+            moved += sum(a.bytes(whole) for a in s.reads + s.writes if a.buffer in again)
+            seen |= {a.buffer for a in s.reads}
+        live = [x for x in self.lifetimes(tile, boxes) if x[0] in again]
         peak = max((sum(n for _, n, lo, hi in live if lo <= i <= hi)
                     for i in range(len(self.stages))), default=0)
         return moved * self.tiles(tile), peak
 
     def touched(self, buffers):
-        """Bytes of those buffers that the stages read, each access once."""
-        return sum(a.bytes(s.extents) for s in self.stages for a in s.reads
-                   if a.buffer in buffers and a.buffer not in self.scratch)
+        """Bytes of those buffers that the stages read, by the first stage that does."""
+        total, seen = 0, set(self.scratch)
+        for s in self.stages:
+            total += sum(a.bytes(s.extents) for a in s.reads
+                         if a.buffer in buffers and a.buffer not in seen)
+            seen |= {a.buffer for a in s.reads}
+        return total
 
     def work(self, tile, boxes=None):
         """(operations of contractions, other operations) of one tile, recomputation included."""
@@ -288,29 +304,46 @@ class GroupModel:
         return fast, slow
 
 
+def _all_slices(access, moved, whole, sliced, unit, streamed):
+    """Bytes of all slices of the reductions an access moves along, of which one moves ``moved``."""
+    count = 1
+    for r in access.reduces:
+        count *= -(-whole[r] // sliced[r])
+    return min(moved * count, access.bytes(whole, unit)) if streamed and count > 1 else \
+        moved * count
+
+
 def _asked(stage, demand):
     """Widths of a stage's axes that cover what later stages read of it."""
     box = [0] * stage.rank
     for a, back in zip(stage.writes, stage.preimage):
         if a.buffer in demand:
-            need = demand[a.buffer]
+            need = [min(hi - lo, n) for (lo, hi), n in zip(demand[a.buffer], a.extents)]
             box = [max(b, min(f(need), n)) for b, f, n in zip(box, back, stage.extents)]
     return [max(1, b) for b in box]
 
 
 # ---------------------------------------------------------------- compiling a group
 
-def group_model(program, group, orders=None, scalar=None):
+def group_model(program, group, orders=None, extra=None):
     """The GroupModel of a group.  orders: {buffer: its dims from outermost to innermost in memory}
-    of those that are not row-major; scalar: {stage: what an operation of it costs, where no vector
-    nest or micro-kernel computes it}.  ScheduleError where its stages cannot be formed."""
+    of those that are not row-major; extra: {stage: Extra}, what its accesses cost, and its
+    arithmetic where no vectors compute it.  ScheduleError where its stages cannot be formed."""
     stages = group_stages(program, group)
     anchor = next((i for i, s in enumerate(stages) if group.anchor in s.computes), None)
     if anchor is None:
         raise ScheduleError(f"group {group.name}: anchor {group.anchor!r} is no stage of it")
     read = {n.buffer for s in stages for n in s.loads()}
     made = {o.buffer for s in stages for o in s.outputs}
-    models = tuple(_stage_model(program, s, orders or {}, scalar or {}) for s in stages)
+    first, models = {}, []
+    for i in reversed(range(len(stages))):
+        models.append(_stage_model(program, stages[i], orders or {}, extra or {},
+                                   {} if i == anchor else first_axes(stages[i], first)))
+        for a in models[-1].reads:
+            if a.buffer in made:
+                lows = tuple(map(min, *a.lows)) if len(a.lows) > 1 else a.lows[0]
+                first[a.buffer] = tuple(map(min, first.get(a.buffer, lows), lows))
+    models = tuple(reversed(models))
     names, extents, cut = list(models[anchor].axes[:models[anchor].rank]), [], []
     extents += models[anchor].extents[:models[anchor].rank]
     for i, s in enumerate(models):
@@ -323,7 +356,7 @@ def group_model(program, group, orders=None, scalar=None):
                       models[anchor].rank, frozenset(read & made), group.outputs, tuple(cut))
 
 
-def _stage_model(program, s, orders, scalar):
+def _stage_model(program, s, orders, extra, lows):
     axes = s.axes + s.raxes
     places = {a: i for i, a in enumerate(axes)}
     extents = tuple(estimate(a.extent) for a in axes)
@@ -333,16 +366,15 @@ def _stage_model(program, s, orders, scalar):
         grouped.setdefault(n.buffer, []).append(n)
     in_fold = {n.buffer for n in walk(s.body) if isinstance(n, Load)} if s.raxes else set()
     reads = tuple(_access(program, b, [n.index for n in loads], places, len(s.axes),
-                          orders.get(b), b not in in_fold and _same_place(s, loads, written))
+                          lows, orders.get(b), b not in in_fold and _same_place(s, loads, written))
                   for b, loads in grouped.items())
-    writes = tuple(_access(program, b, [index], places, len(s.axes), orders.get(b))
+    writes = tuple(_access(program, b, [index], places, len(s.axes), lows, orders.get(b))
                    for b, index in written.items())
-    per_point = _operations(s.body) + 1 if s.raxes else 0
+    more = extra.get(s.name, Extra())
+    per_point = (_operations(s.body) + 1) * more.scale + more.per_point if s.raxes else 0
     per_output = sum(_operations(o.value) for o in s.outputs)
-    contraction = s.name not in scalar and bool(
-        factor_pairs(s.axes, s.raxes, s.fold, s.body))
-    if s.name in scalar:
-        per_point, per_output = per_point * scalar[s.name], max(1, per_output) * scalar[s.name]
+    per_output = max(more.scale > 1, per_output) * more.scale + more.per_output
+    contraction = more.scale == 1 and bool(factor_pairs(s.axes, s.raxes, s.fold, s.body))
     return StageModel(s.name, tuple(a.name for a in axes), extents, len(s.axes), reads, writes,
                       tuple(_preimage(s, index) for index in written.values()),
                       per_point, per_output, contraction,
@@ -359,24 +391,27 @@ def _operations(e):
                and DTYPES[n.dtype].kind == "f")
 
 
-def _access(program, buffer, indices, places, rank, order=None, elementwise=False):
+def _access(program, buffer, indices, places, rank, lows, order=None, elementwise=False):
     extents = tuple(estimate(d) for d in program.shape(buffer))
     order = order or range(len(extents))
     forms = {}
     for index in indices:
         polys = [to_poly(i) for i in index]
         key = tuple(tuple(sorted((str(m), c) for m, c in p.items() if m != ONE)) for p in polys)
-        lows = [p.pop(ONE, 0) for p in polys]
-        old = forms.setdefault(key, (polys, lows, list(lows)))
-        old[1][:] = map(min, old[1], lows)
-        old[2][:] = map(max, old[2], lows)
-    boxes, counts = (tuple(tuple(_width(p, places, hi - lo, found) for p, lo, hi in zip(*form))
+        at = [first_value(i, lows) for i in index]
+        constants = [p.pop(ONE, 0) for p in polys]
+        old = forms.setdefault(key, (polys, constants, list(constants), at))
+        old[1][:] = map(min, old[1], constants)
+        old[2][:] = map(max, old[2], constants)
+        old[3][:] = map(min, old[3], at)
+    boxes, counts = (tuple(tuple(_width(p, places, hi - lo, found) for p, lo, hi in zip(*form[:3]))
                            for form in forms.values()) for found in (False, True))
     counts = tuple(tuple(form[d] for d in order) for form in counts)
     moved = {a for index in indices for i in index for a in axes_of(i)}
     return Access(buffer, extents, DTYPES[program.dtype(buffer)].size, boxes,
                   tuple(p for a, p in places.items() if p >= rank and a in moved), elementwise,
-                  counts, tuple(extents[d] for d in order))
+                  counts, tuple(extents[d] for d in order),
+                  tuple(tuple(form[3]) for form in forms.values()))
 
 
 def _preimage(s, index):

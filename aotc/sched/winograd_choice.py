@@ -4,7 +4,10 @@ so the choice is the same on every machine."""
 from dataclasses import dataclass
 from math import prod
 
-from aotc.ir.program import Compute
+from aotc.ir.layout import Layout, Reorder
+from aotc.ir.program import Compute, static_shape
+from aotc.ir.rewrites import apply_rewrites
+from aotc.ir.unfold import CHANNELS
 from aotc.ir.winograd import TILES, find_convolution, legal_tiles
 from aotc.sched.loops import pick_row
 from aotc.sched.size import estimate, estimate_volume
@@ -53,7 +56,9 @@ class _Gain:
 
 
 def choose_winograd(program, target, winograd="auto"):
-    """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``.
+    """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``, and
+    before them ``("layout", input, primitives)`` for each of the model's inputs that a form reads
+    through a copy with the channels side by side.
 
     winograd: one of ``WINOGRAD``, or a tuple of rewrites to take as they are.
     """
@@ -61,12 +66,41 @@ def choose_winograd(program, target, winograd="auto"):
         return winograd
     if winograd == "off" or not target.rows("transform"):
         return ()
+    copies = _copies(program)
+    forms = _forms(apply_rewrites(program, tuple(copies.values())), target, winograd)
+    served = {compute for _, compute, _ in forms}
+    return tuple(c for b, c in copies.items() if any(
+        conv.compute.out in served for conv in _convolutions(program)
+        if conv.data.buffer == b)) + forms
+
+
+def _convolutions(program):
+    found = (find_convolution(program, s) for s in program.steps if isinstance(s, Compute))
+    return [conv for conv in found if conv is not None]
+
+
+def _copies(program):
+    """{input: rewrite}: inputs of the model that hold the many channels of a convolution apart in
+    memory, and the copy that has them side by side."""
+    found = {}
+    for conv in _convolutions(program):
+        b, index = conv.data.buffer, conv.data.index
+        if not _channels_inside(program, conv) and conv.channel in index and (
+                estimate(conv.channel.extent) >= CHANNELS and static_shape(program.shape(b))):
+            at = index.index(conv.channel)
+            order = [d for d in range(len(index)) if d != at] + [at]
+            layout = Layout((Reorder(tuple(order)),))
+            found.setdefault(b, ("layout", b, {"primitives": layout.to_json()}))
+    return found
+
+
+def _forms(program, target, winograd):
+    """The forms alone."""
     most = max(TILES) if winograd == "auto" else winograd
     weights = sum(a.nbytes for a in program.consts.values())
     options = []
-    for step in program.steps:
-        conv = find_convolution(program, step) if isinstance(step, Compute) else None
-        if conv is not None and _channels_inside(program, conv):
+    for conv in _convolutions(program):
+        if _channels_inside(program, conv):
             options.append(_candidates(program, target, conv, most, winograd == "auto", weights))
     taken = _within(options, GROWTH * weights + GROWTH_BYTES)
     return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps

@@ -20,8 +20,9 @@ def _slow_checksum(data):
     data, total = data + bytes(-len(data) % 8), 0
     for i in range(len(data) // 8):
         w = int.from_bytes(data[8 * i:8 * i + 8], "little")
-        y = (w + (i + 1) * 0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93 & MASK
-        total += y ^ y >> 32
+        x = w ^ (i + 1) * 0x9E3779B97F4A7C15 & MASK
+        low, high = x % 2 ** 32, x >> 32
+        total += low * high + (low << 32) + high
     return total & MASK
 
 

@@ -17,6 +17,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.allocate import in_place, liveness, slot_sizes
+from aotc.sched.slots import colour
 from aotc.target import get_target
 
 TARGET = get_target("x86-64-v3")
@@ -247,3 +248,58 @@ def test_faults_of_places_in_several_slots():
     assert "offset 64" in faults(wide=replace(wide, offset=64))
     assert "span 0" in faults(wide=replace(wide, span=0))
     assert "choose from slots 0.." in faults(wide=replace(wide, slot=90))
+
+
+def test_a_symbolic_arena_is_what_lives_at_every_extent():
+    """A block of attention: scores grow with the square of the extent; the rows that they are made
+    of, and four times a row's size later on, find room where scores are at other times."""
+    n = Sym("n", 1, 512)
+    classes = {"x": (0, 9), "q": (1, 4), "k": (2, 4), "v": (3, 6), "scores": (4, 5),
+               "weights": (5, 6), "mixed": (6, 7), "wide": (8, 9)}
+    size = dict.fromkeys(classes, n * 2048) | {"scores": n * n * 32, "weights": n * n * 32,
+                                               "wide": n * 8192}
+    places = colour(classes, size)
+    for extent in (16, 32, 64, 100, 128, 200, 384, 512):
+        slots, alive = {}, [0] * 10
+        for b, p in places.items():
+            need = index_value(size[b], {"n": extent})
+            for i in range(p.slot, p.slot + p.span):
+                slots[i] = max(slots.get(i, 0), need / p.span)
+            for i in range(classes[b][0], classes[b][1] + 1):
+                alive[i] += need
+        assert sum(slots.values()) <= 1.05 * max(alive), extent
+
+
+def _normalised(tile):
+    """A tensor, its rows divided by their largest element, that plus one; and the two groups of a
+    schedule that computes the middle one in tiles of rows, or of columns."""
+    m = Maker()
+    m.input("x", 8, 48)
+    m.pointwise("a", "x", lambda e, _: e * 2.0)
+    i, j = ax("i", 8), ax("j", 48)
+    m.step("top", (i,), m.ref("a", i, j), (j,), "max")
+    m.step("b", (i, j), m.ref("a", i, j) / m.ref("top", i))
+    m.pointwise("y", "b", lambda e, _: e + 1.0)
+    p = m.done("y")
+    groups = (Group("g0", ("a",), ("a",), "a"),
+              Group("g1", ("top", "b"), ("b",), "b", {"top": "L1"}, tile, parallel=tuple(tile)),
+              Group("g2", ("y",), ("y",), "y"))
+    return p, complete(p, Schedule(TARGET.name, groups), TARGET)
+
+
+def test_rows_that_earlier_stages_of_the_item_read_are_written_over():
+    p, s = _normalised({"i": 3})
+    assert check_schedule(p, s, TARGET) == []
+    live = liveness(p, s.groups)
+    assert in_place(p, s, s.groups[1], live, 1) == {"b": "a"}
+    assert s.buffers["a"] == s.buffers["b"]
+    feeds = {"x": np.linspace(1, 5, 8 * 48, dtype=np.float32).reshape(8, 48)}
+    assert np.array_equal(interpret(p, s, feeds)["y"], evaluate(p, feeds)["y"])
+
+
+def test_what_other_items_read_is_not_written_over():
+    p, s = _normalised({"j": 16})  # every item folds whole rows
+    assert check_schedule(p, s, TARGET) == []
+    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {}
+    p, s = _normalised({})  # a single item may
+    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {"b": "a"}

@@ -115,7 +115,7 @@ def test_banks_and_transactions_come_from_the_level_read():
     one, four = (group_cost(model, GPU, tiles, v).levels for v in (1, 2))
     assert one[0] == four[0] and one[1][1] == 2 * four[1][1]
     loose = replace(GPU, levels=(replace(GPU.levels[0], transaction=1), *GPU.levels[1:]))
-    thin = ((64, 64, 1), (8, 8, 1))
+    thin = ((64, 4, 1), (8, 4, 1))
     assert group_cost(model, GPU, thin).levels[0][2] > group_cost(model, loose, thin).levels[0][2]
 
 

@@ -132,3 +132,19 @@ def test_results_across_the_lanes_are_gathered_and_transposed(target):
     plan = lower(program, decide(program, target), target)
     contracts = [s for k in plan.kernels for s in k.stages if isinstance(s, Contract)]
     assert contracts and all(c.turned and c.turned_rows % c.mr == 0 for c in contracts)
+
+
+@pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
+def test_two_products_that_share_weights_read_the_same_panels(target):
+    """Of many rows and of one: rows whose panels differ would pack the weights at every call."""
+    p = Maker()
+    p.input("x", 64, 256)
+    p.input("v", 1, 256)
+    p.const("w", np.ones((256, 768), np.float32))
+    for name, source, rows in (("y", "x", 64), ("z", "v", 1)):
+        i, j, r = ax("i", rows), ax("j", 768), ax("r", 256)
+        p.step(name, (i, j), p.ref(source, i, r) * p.ref("w", r, j), (r,), "sum")
+    schedule = decide(p.done("y", "z"), target)
+    assert [list(g.loops.values())[0]["b"] for g in schedule.groups] == ["panel", "panel"]
+    widths = {target.row(u).tile["nr"] for g in schedule.groups for u in g.ukernel.values()}
+    assert len(widths) == 1

@@ -15,6 +15,7 @@ from aotc.ir.expr import Axis
 from aotc.ir.interpret import interpret
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched import check_schedule, complete, decide
+from aotc.sched.accesses import Extra
 from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.size import estimate
 from aotc.sched.stages import group_stages
@@ -348,5 +349,5 @@ def test_stages_without_vectors_cost_more():
     m.pointwise("y", "x", lambda e, _: relu(e))
     p = m.done("y")
     g = group(p, computes=("y",), outputs=("y",))
-    fast, slow = (group_model(p, g, scalar=s).work((64, 256))[1] for s in (None, {"y": 16}))
+    fast, slow = (group_model(p, g, extra=s).work((64, 256))[1] for s in (None, {"y": Extra(16)}))
     assert slow == 16 * fast > 0

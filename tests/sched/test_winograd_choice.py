@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from te_programs import Maker, conv2d
 
+from aotc.ir.evaluate import evaluate
+from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.winograd import find_convolution
-from aotc.sched import WINOGRAD, decide
+from aotc.sched import WINOGRAD, check_schedule, decide
 from aotc.sched.winograd_choice import (
     ERROR_FACTOR,
     ERROR_SHARE,
@@ -40,7 +42,8 @@ def net(size, channels, columns=None, layers=1, kernel=3, stride=1, role="temp")
 
 
 def forms_of(program, winograd="auto", target=TARGET):
-    return {c: set(tile.values()) for _, c, tile in choose_winograd(program, target, winograd)}
+    return {c: set(tile.values()) for rule, c, tile in choose_winograd(program, target, winograd)
+            if rule == "winograd"}
 
 
 @pytest.mark.parametrize("size, channels", [(56, 64), (28, 128), (55, 32), (128, 96)])
@@ -52,10 +55,21 @@ def test_layers_that_profit(size, channels):
 
 @pytest.mark.parametrize("program", [
     net(56, 3, 64), net(2, 64), net(56, 64, kernel=1), net(56, 64, stride=2),
-    net(56, 64, role="input"), net(1, 512)], ids=["few channels", "small image", "1x1", "stride",
-                                                  "channels apart", "one pixel"])
+    net(56, 3, 64, role="input"), net(1, 512)], ids=[
+        "few channels", "small image", "1x1", "stride", "few channels of an input", "one pixel"])
 def test_layers_that_stay_direct(program):
     assert forms_of(program) == {}
+
+
+def test_an_input_with_many_channels_apart_is_copied_for_its_form():
+    program = net(28, 64, role="input")
+    copy, form = choose_winograd(program, TARGET)
+    assert copy[:2] == ("layout", "x") and form[:2] == ("winograd", "c0")
+    schedule = decide(program, TARGET, winograd="auto", unfold=True)
+    assert schedule.rewrites == (copy, form) and not check_schedule(program, schedule, TARGET)
+    x = {"x": np.random.default_rng(1).standard_normal((1, 64, 28, 28)).astype(np.float32)}
+    want, got = evaluate(program, x), evaluate(apply_rewrites(program, schedule.rewrites), x)
+    np.testing.assert_allclose(got["c0"], want["c0"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
