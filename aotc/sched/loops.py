@@ -323,16 +323,14 @@ def _contraction_choice(c, s, lane):
 
 
 def pick_row(target, m, n):
-    """The row with the least waste (M = 1 has its own rows) that computes in f32; rows that only
-    measuring may choose are left out."""
+    """The row with the least waste (M = 1 has its own rows) that computes in f32."""
     rows = [u for u in _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
     workers = target.machine.workers if target.machine.item_tiles == 1 else 1
     return min(rows, key=lambda u: row_waste(u, m, n, workers))
 
 
 def _f32_rows(target):
-    return [u for u in target.rows("contraction")
-            if u.dtypes[0] == "f32" and "measured" not in u.tile]
+    return [u for u in target.rows("contraction") if u.dtypes[0] == "f32"]
 
 
 def row_waste(row, m, n, workers=1):
