@@ -49,5 +49,5 @@ def test_cases_of_the_standard(op):
 
 def test_most_cases_of_supported_operators_pass():
     """Counts what the tests above have run: refusals must not creep in unnoticed."""
-    done = [faults_of(c.name) for group in cases().values() for c in group]
+    done = [faults_of(c.name) for group in cases().values() for c in group if c.name not in WRONG]
     assert sum(f == [] for f in done) > 850
