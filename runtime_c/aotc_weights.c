@@ -53,8 +53,8 @@ static uint64_t mixed(uint64_t x)
 }
 
 /* The part of the checksum that whole lines give; the first word is the payload's word `first`.
- * The reads of a plain loop leave a core waiting for most of the memory's latency; loops over a line
- * that -O2 does not unroll would keep their sums in memory. */
+ * The reads of a plain loop leave a core waiting for most of the memory's latency; loops over a
+ * line that -O2 does not unroll would keep their sums in memory. */
 #if defined(__SSE2__)
 static uint64_t lines(const uint8_t *p, size_t count, uint64_t first)
 {

@@ -91,8 +91,8 @@ class Space:
                        for g in candidate.groups)
 
     def seeds(self):
-        """[{knob name: choice}] worth trying first: on every product the row that pads least, those
-        included that only measuring may choose; uncut work items; both."""
+        """[{knob name: choice}] worth trying first: on every product the row that pads a work
+        item least; uncut work items; both."""
         rows = {}
         for i, g in enumerate(self.form.groups):
             for n, s in enumerate(self.stages[i]):
