@@ -94,6 +94,7 @@ static uint64_t lines(const uint8_t *p, size_t count, uint64_t first)
     for (; count > 0; count--, p += 8 * LINE_WORDS, key += LINE_WORDS * place) {
 #if defined(__GNUC__)
         __builtin_prefetch(p + AHEAD_BYTES);
+#pragma GCC unroll 8
 #endif
         for (size_t k = 0; k < LINE_WORDS; k++) {
             sum += mixed(load64(p + 8 * k) ^ (key + k * place));

@@ -8,7 +8,7 @@ from aotc.ir.expr import Axis, Binary, Const, Where, substitute
 from aotc.ir.plan import Contract, Operand, Put, Range
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.sched.loops import row_operand
-from aotc.sched.lower_nest import collapse
+from aotc.sched.lower_nest import collapse, one_value
 from aotc.sched.turned import turned
 
 
@@ -44,8 +44,8 @@ def lower_contract(ctx, stage, row, box):
 def without_single(c):
     """The Contract without row axes and taps of one value (one row axis stays): what a batch of one
     or a kernel of 1x1 would count, per row and tile."""
-    m = tuple(r for r in c.m if r.axis.extent != Const(1)) or c.m[-1:]
-    taps = tuple(r for r in c.taps if r.axis.extent != Const(1))
+    m = tuple(r for r in c.m if not one_value(r)) or c.m[-1:]
+    taps = tuple(r for r in c.taps if not one_value(r))
     gone = {r.axis: Const(0) for r in c.m + c.taps if r not in m + taps}
     if not gone:
         return c
@@ -85,15 +85,10 @@ def collapse_rows(m, a, puts):
         body = Where(a.guard, body, Const(0))
     m, _, body, puts = collapse(m, None, body, puts)
     if a.mode == "packed":
-        return m, _with(a, value=body), puts
+        return m, replace(a, value=body), puts
     if a.guard is not None:
-        return m, _with(a, offset=body.a, guard=body.cond), puts
-    return m, _with(a, offset=body), puts
-
-
-def _with(operand, **changes):
-    from dataclasses import replace
-    return replace(operand, **changes)
+        return m, replace(a, offset=body.a, guard=body.cond), puts
+    return m, replace(a, offset=body), puts
 
 
 def _packed(ctx, name, row, rows, value, stride, total):

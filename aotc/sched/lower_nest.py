@@ -51,8 +51,7 @@ def lower_nest(ctx, stage, row, box):
     for (row, _, body, _), sub, taps, red in parts:
         moved = {a: p.axis + p.base for a, p in sub.items() if p.axis != a}
         # an axis of one value is that value: what it alone tells apart is the same then
-        single = {a: Const(p.base) for a, p in sub.items() if a.name not in kept
-                  and (simplify(p.lo), simplify(p.hi)) == (Const(0), Const(1))}
+        single = {a: Const(p.base) for a, p in sub.items() if a.name not in kept and one_value(p)}
         moved |= single
         sub = {a: p for a, p in sub.items() if a not in single}
 
@@ -67,6 +66,12 @@ def lower_nest(ctx, stage, row, box):
         nest = _nest(ctx, stage, row, sub, red, body_here, puts, lanes)
         nests.append(_blocked(ctx, stage, row, nest, taps))
     return nests
+
+
+def one_value(part):
+    """True if a range is 0 alone: never empty, as the range of an axis of extent 1 may be where no
+    later stage of a work item reads it."""
+    return (simplify(part.lo), simplify(part.hi)) == (Const(0), Const(1))
 
 
 def _rounded(value, dtype):

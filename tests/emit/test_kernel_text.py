@@ -8,8 +8,10 @@ import pytest
 from te_programs import Maker, ax, padded, relu, softmax
 
 from aotc.emit.variants import EMITTERS
-from aotc.ir.expr import Const, Sym, Where, compare
+from aotc.ir.expr import Const, Sym, Var, Where, compare, minimum
+from aotc.ir.plan import Range
 from aotc.sched import decide, lower
+from aotc.sched.lower_contract import without_single
 from aotc.target import get_target
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -107,6 +109,9 @@ def test_rows_of_one_image_and_one_tap_need_no_table_of_pointers():
     assert [r.axis.extent.value for r in contract.m] == [784] and not contract.taps
     text = "\n".join(EMITTERS[target.emitter](plan, target).values())
     assert "kw" not in text
+    # an axis of extent 1 whose range may be empty says whether there are rows at all
+    perhaps = Range(ax("n", 1), Const(0), minimum(Var("tile", "i64"), Const(1)))
+    assert without_single(replace(contract, m=(perhaps, *contract.m))).m == (perhaps, *contract.m)
 
 
 def test_comments_name_where_a_kernel_comes_from():
