@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
+# tests run on every core: in neighbouring pieces, or all of one model's in one process
+TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
+BY_MODEL := $(TEST) --dist loadgroup
 
 .PHONY: demo test coverage product zoo conformance bench wheel clean
 
@@ -10,21 +13,21 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/digits/digits.py --out $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q
+	$(TEST)
 
 # the same, counting which lines it runs (slower)
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --cov --cov-report=term -q
 
 product: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m product -q
+	$(TEST) -m product
 
 zoo: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m zoo -q
+	$(BY_MODEL) -m zoo
 
 # AOTC_SHARD=K/N: every N-th case of the official ONNX suite, from the K-th on
 conformance: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m conformance -q
+	$(TEST) -m conformance
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.zoo

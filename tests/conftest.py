@@ -18,6 +18,17 @@ def pytest_addoption(parser):
                      help="rewrite the golden files of tests/emit from what is generated now")
 
 
+def pytest_collection_modifyitems(items):
+    """The tests of one zoo model run one after another, in one process: it is made once."""
+    def model(item):
+        at = getattr(item, "callspec", None)
+        return str(at.params.get("name")) if at and item.get_closest_marker("zoo") else ""
+    items.sort(key=model)  # stable: all others keep their order, and come first
+    for item in items:
+        if model(item):
+            item.add_marker(pytest.mark.xdist_group(model(item)))
+
+
 @pytest.fixture
 def update_golden(request):
     """True where golden files are to be rewritten."""
