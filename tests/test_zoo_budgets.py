@@ -3,12 +3,12 @@ counts, never times, so the numbers are the same on every machine."""
 
 import pytest
 from test_zoo import OTHERS, SMALL
+from zoo_plans import TARGET, planned
 
 from aotc.emit.kernels import render_kernels
 from aotc.ir.expr import Const, Sym, substitute, walk
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
-from aotc.pipeline import Options, run_pipeline
 from aotc.sched.allocate import buffer_bytes, in_place, liveness, slot_sizes
 from aotc.target import TARGETS
 
@@ -45,10 +45,10 @@ def arena_and_bound(program, schedule, share):
 @pytest.mark.parametrize("name", [
     *SMALL, *(pytest.param(n, marks=pytest.mark.zoo) for n in OTHERS)])
 def test_arena_and_text_stay_small(zoo_model, name):
-    work = run_pipeline(Options(zoo_model(name), target="x86-64-v4", stop_after="plan"))
+    work = planned(zoo_model(name))
     program = apply_rewrites(work.program, work.schedule.rewrites)
     for share in SHARES if program.syms else (0,):
         arena, bound = arena_and_bound(program, work.schedule, share)
         assert arena <= ARENA * bound, share
-    text = render_kernels(work.plan, TARGETS["x86-64-v4"])
+    text = render_kernels(work.plan, TARGETS[TARGET])
     assert sum(map(len, text.values())) <= TEXT_BYTES

@@ -1,11 +1,8 @@
 """No tensor of a residual network or a transformer changes its order between two kernels."""
 
 import pytest
+from zoo_plans import TARGET, planned
 
-from aotc.frontend import load_model, read_graph, to_program
-from aotc.ir.fold import fold_constants
-from aotc.ir.inline import inline_moves
-from aotc.sched import decide
 from aotc.sched.layouts import layout_report
 from aotc.target import TARGETS
 
@@ -15,17 +12,11 @@ OTHERS = ("bert_small", "bert_base", "bert_small_dyn", "gpt2", "gpt2_dyn", "vit_
           "swin_tiny")
 
 
-def report(path):
-    program = fold_constants(to_program(read_graph(load_model(path))))
-    program = fold_constants(inline_moves(program))
-    target = TARGETS["x86-64-v4"]
-    return layout_report(program, decide(program, target, "", "auto", unfold=True), target)
-
-
 @pytest.mark.parametrize("name", [
     *SMALL, *(pytest.param(n, marks=pytest.mark.zoo) for n in OTHERS)])
 def test_conversions_only_at_inputs_and_outputs(zoo_model, name):
-    found = report(zoo_model(name))
+    work = planned(zoo_model(name))
+    found = layout_report(work.program, work.schedule, TARGETS[TARGET])
     assert found.between() == ()
     ends = [c for c in found.conversions if c.kind in ("move", "inside")]
     assert len(ends) <= 1 and all(c.at == "input" for c in ends)

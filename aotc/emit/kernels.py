@@ -168,12 +168,24 @@ def _kernel(plan, kernel, number, name, dialect):
         body.append(f"/* {c_comment(_stage_note(stage))} */")
         lines = _LINES[type(stage)](stage, env, names)
         body += ["{"] + indent(lines) + ["}"]
-    for v, e in reversed(kernel.let):
-        if any(re.search(rf"\b{re.escape(v.name)}\b", line) for line in body):  # not in empty loops
-            body.insert(0, f"const int64_t {v.name} = {c_index(e, 0)};")
+    body = _bound(kernel.step_let, body + [f"{v.name} = {c_index(e, 0)};"
+                                           for v, e in kernel.carried])
+    if kernel.steps is not None:
+        body = [*(f"int64_t {v.name} = 0;" for v, _ in kernel.carried),
+                f"for (int64_t step = 0; step < {c_index(kernel.steps, 12)}; ++step) {{",
+                *indent(body), "}"]
+    body = _bound(kernel.let, body)
     pointers = _pointers(plan, kernel, "\n".join(body))
     text = "\n".join(_function(kernel, name, pointers, body)) + "\n"
     return text.replace("CHECKED(", f"aotc_checked(f, {c_int(number)}, ")
+
+
+def _bound(lets, body):
+    """The lines of ``body`` behind declarations of what they use of ``lets``."""
+    for v, e in reversed(lets):
+        if any(re.search(rf"\b{re.escape(v.name)}\b", line) for line in body):  # not in empty loops
+            body = [f"const int64_t {v.name} = {c_index(e, 0)};", *body]
+    return body
 
 
 _LINES = {Nest: nest_lines, Contract: product_lines, Unrolled: unrolled_lines, Call: call_lines}

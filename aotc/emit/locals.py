@@ -10,7 +10,7 @@ from aotc.ir.program import Fold
 
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
-    f frame begin end worker tile i l vl rows live acc acc_tile a_row b_col b_next n0 m0 turn0
+    f frame begin end worker tile step i l vl rows live acc acc_tile a_row b_col b_next n0 m0 turn0
     sums_at k_lo x NAN
     INFINITY isinf isnan exp expf log logf erf erff tanh tanhf sin sinf cos cosf tan tanf asin
     asinf acos acosf atan atanf sinh sinhf cosh coshf asinh asinhf acosh acoshf atanh atanhf sqrt
@@ -20,7 +20,7 @@ LOCALS = frozenset("""
 # fresh names (s1, acc2), work items, buffers, the runtime's names, C's types
 _TAKEN = re.compile(r"([bkpsvgmxn]|acc|at|left|next|row|tap|parts?)\d+|sum\d+_\d+|(in|[dey])_\d+"
                     r"|tile_\d+|[ts]_\w+|aotc_\w+|u?int\d*_t|U?INT\w*")
-_DERIVED = re.compile(r"(\w+)_(l|n|at|row|lo|hi)")  # locals made from an axis's name
+_DERIVED = re.compile(r"(\w+)_(l|n|at|row|lo|hi|first|end)")  # locals made from an axis's name
 _AXIS_FIELDS = ("vector", "block_axis", "taps")  # texts of a Nest that name axes
 
 
@@ -31,7 +31,7 @@ def with_safe_names(kernel, locals_=LOCALS):
     ranges = list(_ranges(kernel.stages))
     states = {v.name for s in kernel.stages for v in _states(s)}
     axes = {r.axis.name for r in ranges}
-    used = axes | states | {v.name for v, _ in kernel.let}
+    used = axes | states | {v.name for v, _ in kernel.let + kernel.step_let + kernel.carried}
     named = {a: _fresh(f"{a}_axis", used) for a in sorted(axes) if a in states
              or _clashes(a, axes, locals_)}
     new = {r.axis: Axis(named[r.axis.name], r.axis.extent) for r in ranges

@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 
 from aotc.errors import ModelError
@@ -49,8 +50,12 @@ class Dims:
         object.__setattr__(self, "ranges", tuple(r for r in ranges.values() if r is not None))
         object.__setattr__(self, "shapes", tuple(shapes))
 
+    @cached_property
+    def _shape_of(self):
+        return dict(self.shapes)
+
     def shape(self, tensor):
-        return dict(self.shapes)[tensor]
+        return self._shape_of[tensor]
 
     def narrow(self, limits, equal):
         """Dims with the symbols' ranges cut to ``limits``, and nameless symbols that ``equal``

@@ -14,6 +14,38 @@ _OWN = "aotc.definition"  # domain of definitions made for one node
 _DEPTH = 4  # definitions that use operators with definitions
 
 
+def without_negative_extents(model):
+    """The model with extents below 0, which some exporters write for "any", left open; the same
+    object if there are none.  The onnx package's inference takes them for positions and reads
+    outside its own arrays."""
+    if not any(d.dim_value < 0 for d in _extents(model.graph)):
+        return model
+    out = onnx.ModelProto()
+    out.CopyFrom(model)
+    for d in _extents(out.graph):
+        if d.dim_value < 0:
+            d.Clear()
+    return out
+
+
+def _extents(graph):
+    """Every dimension that a graph or one of its sub-graphs declares of a tensor."""
+    kinds = [i.type for i in (*graph.input, *graph.output, *graph.value_info)]
+    while kinds:
+        kind = kinds.pop()
+        match kind.WhichOneof("value"):
+            case "tensor_type" | "sparse_tensor_type" as field:
+                yield from getattr(kind, field).shape.dim
+            case "sequence_type" | "optional_type" as field:
+                kinds.append(getattr(kind, field).elem_type)
+            case "map_type":
+                kinds.append(kind.map_type.value_type)
+    for node in graph.node:
+        for a in node.attribute:
+            for sub in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+                yield from _extents(sub)
+
+
 def modernised(model):
     """The model in opset 7 or newer; the same object if it is.  UnsupportedError where the
     converter of the onnx package gives up."""

@@ -19,6 +19,7 @@ from aotc.ir.expr import (
 from aotc.ir.program import static_shape
 
 REAL = "f64"
+LONGEST = 4096  # points of a transform: its matrix has 32 bytes for each pair, 512 MB
 
 
 @op("DFT", since=17)
@@ -45,6 +46,9 @@ def _dft(b, axis):
         2 * (extent[0] - 1) if half else extent[0])
     if length < 1:
         raise b.bad(f"dft_length {length}")
+    if length > LONGEST:
+        raise b.unsupported(f"a transform of {length} points, which is a product with a matrix",
+                            f"use at most {LONGEST}")
     matrix = _half_matrix(length) if half else _matrix(length, inverse)
     if onesided and not inverse:
         matrix = matrix[:length // 2 + 1]

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.convert import build, check_supported
 from aotc.frontend.dims import Dims
-from aotc.frontend.expand import expand_functions, modernised
+from aotc.frontend.expand import expand_functions, modernised, without_negative_extents
 from aotc.frontend.graph import Body, Graph, Node, TensorType, listed, shorten
 from aotc.frontend.read_types import dtype_name, elem_name
 from aotc.ir.dtypes import DTYPES, dtype_of
@@ -27,7 +27,7 @@ def read_graph(model, dims=None, name=None):
     ``Graph.dims`` says which is which.  Raises ModelError for a model that contradicts itself or
     ``dims``, UnsupportedError for operators and dtypes aotc does not compile.
     """
-    raw = _read(expand_functions(modernised(model)), name)
+    raw = _read(expand_functions(modernised(without_negative_extents(model))), name)
     table = Dims(raw.inputs, dims or {})
     for _ in range(_ROUNDS):
         graph = _typed_inputs(raw.graph, raw.inputs, table)
@@ -78,6 +78,9 @@ def _contents(g, opset, faults, depth=0):
     constants, nodes = {}, []
     for proto in g.node:
         if proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
+            if len(proto.output) != 1:
+                raise ModelError(f"node {shorten(proto.name)!r} (Constant): {len(proto.output)} "
+                                 "outputs, it must have one")
             constants[proto.output[0]] = _constant(proto, faults)
         else:
             nodes.append(_node(proto, opset, faults, depth))

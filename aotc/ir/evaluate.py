@@ -45,7 +45,7 @@ def evaluate(program, feeds, sym_values=None, libcalls=None):
         for name, array in zip(step.outs, run_step(program, step, arrays, syms, libcalls or {})):
             arrays[name] = array
         for b in set(step.inputs):
-            if last[b] is step and b not in program.outputs:
+            if last[b] is step and b not in program.results:
                 del arrays[b]
     return {name: arrays[name] for name in program.outputs}
 

@@ -302,8 +302,9 @@ def rewrite(e, fn, memo=None):
 
 
 def substitute(e, mapping):
-    """Replace whole nodes (usually Axis or Var) by expressions."""
-    return rewrite(e, mapping.get)
+    """Replace whole nodes (usually Axis or Var) by expressions, all at once: what was put in is
+    not looked up again."""
+    return rewrite(e, lambda node: None, dict(mapping))
 
 
 def walk(e):

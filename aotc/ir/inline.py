@@ -25,14 +25,13 @@ def is_free(compute):
         compute.body.dtype[0] != "f" or not any(isinstance(n, Cast) for n in walk(compute.body)))
 
 
-def inline_compute(expr, producer):
-    """Replace every Load of ``producer``'s output in ``expr`` by its body at those indices."""
-    name = producer.out
-
+def inline_all(expr, producers):
+    """Replace every Load of a buffer in ``producers`` ({buffer: the Compute that writes it}) in
+    ``expr`` by that Compute's body at those indices.  One pass: bodies of ``producers`` read
+    none of these buffers themselves."""
     def visit(node):
-        if isinstance(node, Load) and node.buffer == name:
-            return substitute(producer.body, dict(zip(producer.axes, node.index)))
-        return None
+        p = producers.get(node.buffer) if isinstance(node, Load) else None
+        return None if p is None else substitute(p.body, dict(zip(p.axes, node.index)))
 
     return rewrite(expr, visit)
 
@@ -45,15 +44,8 @@ def inline_moves(program):
         if not isinstance(step, Compute):
             steps.append(step)
             continue
-        body = step.body
-        while True:
-            hit = next((b for b in dict.fromkeys(n.buffer for n in walk(body)
-                                                 if isinstance(n, Load)) if b in ready), None)
-            if hit is None:
-                break
-            body = inline_compute(body, ready[hit])
-        step = replace(step, body=simplify(body))
+        step = replace(step, body=simplify(inline_all(step.body, ready)))
         steps.append(step)
-        if step.out not in program.outputs and (is_move(step) or is_free(step)):
+        if step.out not in program.results and (is_move(step) or is_free(step)):
             ready[step.out] = step
     return update(program, steps=tuple(steps))

@@ -162,15 +162,23 @@ def _run_group(program, group, memory, backwards):
     placed = {n.name: replace(n.compute, body=memory.located(n.compute.body, scratch))
               for nodes in frames.values() for n in nodes}
     axes = next(n for n in frames[anchor] if n.name == anchor).compute.axes
-    tiles = list(_tiles(group, axes, memory.syms))
+    items = [list(steps) for _, steps in itertools.groupby(
+        _tiles(group, axes, memory.syms), lambda tile: _item(group, axes, tile))]
     memory.stored -= set(group.outputs)
-    for tile in reversed(tiles) if backwards else tiles:
-        try:
-            _run_tile(group, frames, anchor, placed, memory, tile)
-        except FaultError as err:
-            at = ", ".join(f"{a.name} {lo}..{lo + n - 1}" for a, (lo, n) in zip(axes, tile))
-            raise InterpreterError(f"group {group.name}, tile {at}: {err}") from err
+    for item in reversed(items) if backwards else items:
+        kept = {}
+        for tile in item:
+            try:
+                kept = _run_tile(group, frames, anchor, placed, memory, tile, kept)
+            except FaultError as err:
+                at = ", ".join(f"{a.name} {lo}..{lo + n - 1}" for a, (lo, n) in zip(axes, tile))
+                raise InterpreterError(f"group {group.name}, tile {at}: {err}") from err
     memory.finish(group)
+
+
+def _item(group, axes, tile):
+    """The work item that a tile belongs to: tiles that differ along a run alone share one."""
+    return tuple(lo // group.run.get(a.name, 1) for a, (lo, _) in zip(axes, tile))
 
 
 def _tiles(group, axes, syms):
@@ -181,6 +189,7 @@ def _tiles(group, axes, syms):
         raise InterpreterError(f"group {group.name}: {', '.join(unknown)} are no axes of "
                                f"{group.anchor}; its axes are {', '.join(names)}")
     order = list(group.parallel) + [n for n in group.tile if n not in group.parallel]
+    order.sort(key=lambda n: n in group.run)  # steps are what a work item does inside
     extents = [index_value(a.extent, syms) for a in axes]
     steps = [range(0, extents[names[n]], group.tile[n]) for n in order]
     for origin in itertools.product(*steps):
@@ -191,8 +200,10 @@ def _tiles(group, axes, syms):
         yield tuple(box)
 
 
-def _run_tile(group, frames, anchor, placed, memory, tile):
-    boxes = _boxes(frames, anchor, tile, memory.syms)
+def _run_tile(group, frames, anchor, placed, memory, tile, kept):
+    """One tile; ``kept``: {buffer: its window in the step before} of this work item.  Returns the
+    windows of stages that slide."""
+    boxes, asked = _boxes(group, frames, anchor, tile, memory.syms, kept)
     windows = {}
     scratch = {b for nodes in frames.values() for n in nodes for b in n.reads}
 
@@ -213,14 +224,36 @@ def _run_tile(group, frames, anchor, placed, memory, tile):
             scope = Scope(dict(zip(compute.axes, box)), None, memory.syms)
             for out, value in zip(n.outs, values):
                 if out in scratch and n.name == frame:
-                    windows[out] = (value, tuple(lo for lo, _ in box))
+                    windows[out] = _joined(kept.get(out), value, box, asked.get(out))
                 if out in group.outputs:
                     memory.write(out, n.index, scope, value)
+    return kept | {b: w for b, w in windows.items() if b in asked}
 
 
-def _boxes(frames, anchor, tile, syms):
-    """{frame: ((lo, size), ...)}: the tile for the anchor, for others what later frames read."""
-    boxes, demand = {}, {}
+def _joined(before, value, box, asked):
+    """(array, where it starts) of a window: what was computed just now, behind what an earlier step
+    has left of what is ``asked`` for."""
+    if before is None or asked is None:
+        return value, tuple(lo for lo, _ in box)
+    old, start = before
+    d = _moved(before, [(lo, end - lo + 1) for lo, end in asked])
+    left = max(0, asked[d][0] - start[d])
+    old = old[(slice(None),) * d + (slice(left, None),)]
+    at = tuple(start[i] + left if i == d else lo for i, (lo, _) in enumerate(box))
+    return np.concatenate([old, value], axis=d), at
+
+
+def _moved(window, box):
+    """The dimension along which a box differs from the window of the step before."""
+    array, start = window
+    return next((d for d, (at, n, (lo, size)) in enumerate(zip(start, array.shape, box))
+                 if (at, n) != (lo, size)), 0)
+
+
+def _boxes(group, frames, anchor, tile, syms, kept):
+    """({frame: ((lo, size), ...)}, {buffer that slides: what is asked of it}): the tile for the
+    anchor, for others what later frames read and, if they slide, no earlier step has computed."""
+    boxes, demand, slid = {}, {}, {}
     for frame, nodes in reversed(frames.items()):
         if frame == anchor:
             box = tile
@@ -229,6 +262,9 @@ def _boxes(frames, anchor, tile, syms):
             if not asked:
                 continue
             box = tuple((lo, end - lo + 1) for lo, end in _join(asked))
+            if any(group.reuse.get(n.name) == "slide" for n in nodes):
+                slid |= {o: _join(asked) for o in nodes[0].outs}
+                box = _rest(box, kept.get(nodes[0].outs[0]))
         boxes[frame] = box
         variables = {}
         for a, (lo, size) in zip(nodes[0].compute.axes, box):
@@ -239,7 +275,17 @@ def _boxes(frames, anchor, tile, syms):
                 need = tuple((int(scope.value(lo)), int(scope.value(end))) for lo, end in dims)
                 if all(lo <= end for lo, end in need):
                     demand[b] = need if b not in demand else _join([demand[b], need])
-    return boxes
+    return boxes, slid
+
+
+def _rest(box, before):
+    """The part of a box behind a window that is there already; they differ along one dimension."""
+    if before is None:
+        return box
+    d = _moved(before, box)
+    done = before[1][d] + before[0].shape[d]
+    return tuple((max(lo, done), lo + size - max(lo, done)) if i == d else (lo, size)
+                 for i, (lo, size) in enumerate(box))
 
 
 def _join(boxes):

@@ -236,7 +236,9 @@ class Kernel:
     """One C function: ``for tile in begin..end``: bind ``let`` (tile origins, box ends), then run
     the stages in order.  ``tiles`` is the number of independent work items, ``threads`` those that
     share each of them (0: one does).  ``flops`` and ``bytes``: what one call computes and must at
-    least move (for profiles only)."""
+    least move (for profiles only).  With ``steps``, a work item runs its stages so many times,
+    ``step_let`` bound anew from the number of the step each time; ``carried`` are (Axis, value in
+    the next step), 0 in the first."""
 
     name: str
     title: str
@@ -250,6 +252,9 @@ class Kernel:
     flops: Expr = Const(0)
     bytes: Expr = Const(0)
     threads: int = 0
+    steps: object = None
+    step_let: tuple = ()
+    carried: tuple = ()
 
     @property
     def slab_bytes(self):
@@ -261,8 +266,12 @@ class Kernel:
     def __str__(self):
         out = [f"{self.name}: {self.title}", f"  for tile in 0..{show(self.tiles)} parallel {{"]
         out += [f"    {v} = {show(e)}" for v, e in self.let]
+        if self.steps is not None:
+            out += [f"    for step in 0..{show(self.steps)} {{"]
+            out += [f"    {v} = {show(e)}" for v, e in self.step_let]
         for s in self.stages:
             out += ["    " + line for line in s.lines()]
+        out += [f"    next {v} = {show(e)}" for v, e in self.carried]
         return "\n".join(out)
 
 

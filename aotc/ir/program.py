@@ -152,6 +152,16 @@ class Program:
         return {b: tuple(v) for b, v in out.items()}
 
     @cached_property
+    def results(self):
+        """The outputs as a set: which buffers the caller gets."""
+        return frozenset(self.outputs)
+
+    @cached_property
+    def position(self):
+        """Buffer name -> the place in ``steps`` of the step that writes it."""
+        return {o: i for i, s in enumerate(self.steps) for o in s.outs}
+
+    @cached_property
     def memo(self):
         """Results of pure functions of this Program, kept by those functions."""
         return {}

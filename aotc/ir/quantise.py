@@ -250,7 +250,7 @@ def _unsigned(program):
     read minus 128, so that dot products of u8 and s8 serve both."""
     made = {s.out: s for s in program.steps if isinstance(s, Compute) and s.fold == "none"
             and isinstance(s.body, Cast) and s.body.dtype == "i8" and s.body.x.dtype == "f32"
-            and s.out not in program.outputs}
+            and s.out not in program.results}
     made = {b: s for b, s in made.items() if all(isinstance(r, Compute)
                                                  for r in program.consumers.get(b, ()))}
     if not made:
@@ -319,7 +319,7 @@ def inline_dequantised(program):
         steps += _largest(step, buffers)
         found = _affine(program, step.body) if step.fold == "none" else None
         if found is not None and found.scale is not None and len(step.outs) == 1 and (
-                step.out not in program.outputs):
+                step.out not in program.results):
             ready[step.out] = replace(step, body=_floats(found))
     return update(program, steps=tuple(steps), buffers=buffers)
 

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from aotc.errors import ScheduleError
 
 LEVELS = ("register", "L1", "L2")
+REUSE = ("recompute", "slide")
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
 VERSION = 1
@@ -30,9 +31,11 @@ VERSION = 1
 class Group:
     """One kernel.  ``tile``: {axis of the anchor: extent of the box one work item computes} (an
     axis not named is whole); ``parallel``: axes whose tiles are spread over the workers, outermost
-    first; ``split``: {stage: {reduction axis: extent}} (reduction split); ``reuse``:
-    {stage: "recompute"}; ``threads``: of one work item, on machines whose work items are blocks of
-    threads (0 = none); ``why`` is for readers and is not hashed."""
+    first; ``split``: {stage: {reduction axis: extent}} (reduction split); ``run``: {axis: extent},
+    a work item computes so much of a tiled axis, in steps of its tile, one after the other;
+    ``reuse``: {stage: "recompute" | "slide"}, slide keeps what the next step of a run reads again
+    instead of computing it twice; ``threads``: of one work item, on machines whose work items are
+    blocks of threads (0 = none); ``why`` is for readers and is not hashed."""
 
     name: str
     computes: tuple
@@ -44,6 +47,7 @@ class Group:
     loops: dict = field(default_factory=dict, hash=False)
     parallel: tuple = ()
     split: dict = field(default_factory=dict, hash=False)
+    run: dict = field(default_factory=dict, hash=False)
     reuse: dict = field(default_factory=dict, hash=False)
     why: str = ""
     threads: int = 0
@@ -124,7 +128,7 @@ def _drop_empty(group):
 
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
-               "reuse": dict, "why": str, "threads": int}
+               "run": dict, "reuse": dict, "why": str, "threads": int}
 # what the items of a group's lists and objects are (a tile's extent is checked with its axis)
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str}

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -36,7 +37,7 @@ def read_manifest(folder):
     return data
 
 
-def build(folder, jobs=2, progress=None, simulate=False):
+def build(folder, jobs=2, progress=None, simulate=False, objects=None):
     """Path of the bundle's shared library, compiled if there is none for the present sources,
     compiler and flags.
 
@@ -45,6 +46,8 @@ def build(folder, jobs=2, progress=None, simulate=False):
     its target names.  A CUDA bundle takes $NVCC, else nvcc; with ``simulate`` its library runs on
     the CPU, made by $CXX or a C++ compiler.  If the folder cannot be written, the library lies in
     the user's cache folder.  Any number of processes may build the same bundle at once.
+    ``objects``: an existing folder of the caller's own that keeps object files by what they are
+    made from, for bundles that share files.
     ToolchainError if there is no compiler or it fails, AotcError if ``folder`` is no bundle.
     """
     folder = Path(folder).resolve()
@@ -60,14 +63,38 @@ def build(folder, jobs=2, progress=None, simulate=False):
     _remove_leftovers(place)
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=place) as work:
         units = [(folder / s, flags) for s, flags in sources] + [(s, []) for s in tools.further]
-        objects = [os.path.join(work, path.name + ".o") for path, _ in units]
+        made = [os.path.join(work, path.name + ".o") for path, _ in units]
+        kept = {out: _kept(objects, path, tools.command(Path(path.name), flags))
+                for (path, flags), out in zip(units, made)} if objects is not None else {}
         commands = [(path.name, [*tools.command(path, flags), "-o", out])
-                    for (path, flags), out in zip(units, objects)]
+                    for (path, flags), out in zip(units, made)
+                    if out not in kept or not kept[out].exists()]
         _compile_all(commands, jobs, progress, folder)
+        for _, command in commands if kept else ():
+            os.replace(command[-1], kept[command[-1]])
         library = os.path.join(work, "library.so")
-        _run([*tools.link, "-o", library, *objects, *tools.libraries], file, folder)
+        _run([*tools.link, "-o", library, *(str(kept.get(o, o)) for o in made),
+              *tools.libraries], file, folder)
         os.replace(library, place / file)
     return place / file
+
+
+_INCLUDE = re.compile(rb'^#include "([^"]+)"', re.M)
+
+
+def _kept(objects, source, command):
+    """Where the object of a source lies in the folder ``objects``: named by the command, the text
+    and those of the headers beside it that it includes."""
+    digest, todo, seen = hashlib.sha256(repr(command).encode()), [source], set()
+    while todo:
+        path = todo.pop()
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        text = path.read_bytes()
+        digest.update(hashlib.sha256(text).digest())
+        todo += [path.parent / name.decode() for name in _INCLUDE.findall(text)]
+    return Path(objects) / f"{digest.hexdigest()[:24]}.o"
 
 
 def is_cuda(manifest):

@@ -16,7 +16,7 @@ def name_bounds(program, stages, boxes, places):
     stages: in execution order; boxes: {stage name: {axis: (first, last)}}; places: {scratch buffer:
     ((first, size) per dimension)}; lets: ((Axis, expression) ...), each after those it uses.
     """
-    names, lets, taken = {}, [], set(program.buffers)
+    names, lets, taken = {}, [], set()
 
     def short(e):
         return substitute(e, names)
@@ -27,7 +27,7 @@ def name_bounds(program, stages, boxes, places):
                 if e in names or sum(map(_clamp, walk(e))) < CLAMPS:
                     continue
                 name = f"{s.name}_{a.name}_{end}"
-                while name in taken:
+                while name in taken or name in program.buffers:
                     name += "_"
                 taken.add(name)
                 inner = short(e)  # what of it has names already: other chains meet it in this form

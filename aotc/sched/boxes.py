@@ -12,15 +12,23 @@ from aotc.ir.remap import invert_map
 from aotc.ir.simplify import same, simplify, upper
 
 
+STEP = Axis("step", Const(1 << 40))
+
+
 @dataclass(frozen=True)
 class Tile:
     """Tiling of the anchor's axes: ``let`` binds the work item's origin, ``count`` is the number
-    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent."""
+    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent.
+    A work item that runs along ``axis`` does so in ``steps`` steps; ``step_let`` binds the ends of
+    the axis from the number of the step, which is ``STEP``."""
 
     let: tuple
     count: object
     box: dict
     size: dict
+    axis: object = None
+    steps: object = None
+    step_let: tuple = ()
 
 
 def tile_anchor(anchor, group):
@@ -30,16 +38,19 @@ def tile_anchor(anchor, group):
     cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > group.tile[n]]
     order = [axis[n] for n in group.parallel if n in cut] + [
         axis[n] for n in cut if n not in group.parallel]
-    let, box, size, count = [], {}, {}, Const(1)
+    let, box, size, count, walked = [], {}, {}, Const(1), {}
     left = Axis("tile", Const(1 << 40))  # an Axis, so that its range is known to simplify
-    steps = [simplify((a.extent + (group.tile[a.name] - 1)) // group.tile[a.name])
-             for a in order]
+    part = [group.run.get(a.name, group.tile[a.name]) for a in order]  # of a work item
+    steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
     for i in range(len(order) - 1, -1, -1):
         a, t = order[i], group.tile[order[i].name]
         lo, last = Axis(f"{a.name}_lo", a.extent), Axis(f"{a.name}_hi", simplify(a.extent + 1))
         at = left if i == 0 else left % steps[i]
-        let.append((lo, at * t if t != 1 else at))
-        let.append((last, lo + 1 if t == 1 else simplify(minimum(lo + t, a.extent))))
+        if a.name in group.run:
+            walked = _walked(a, at, part[i], t, let)
+        else:
+            let.append((lo, at * t if t != 1 else at))
+            let.append((last, lo + 1 if t == 1 else simplify(minimum(lo + t, a.extent))))
         box[a], size[a] = (lo, last - 1), t
         if i and steps[i] != Const(1):
             rest = Axis(f"tile_{i}", Const(1 << 40))
@@ -49,7 +60,19 @@ def tile_anchor(anchor, group):
     for a in anchor.axes:
         if a not in box:
             box[a], size[a] = (Const(0), simplify(a.extent - 1)), upper(a.extent)
-    return Tile(tuple(let), simplify(count), box, size)
+    return Tile(tuple(let), simplify(count), box, size, **walked)
+
+
+def _walked(axis, at, part, tile, let):
+    """Fields of a Tile whose work items run along ``axis``, ``part`` of it each, in steps of
+    ``tile``; where their part begins and ends is bound in ``let``."""
+    first = Axis(f"{axis.name}_first", axis.extent)
+    end = Axis(f"{axis.name}_end", simplify(axis.extent + 1))
+    lo, last = Axis(f"{axis.name}_lo", axis.extent), Axis(f"{axis.name}_hi", end.extent)
+    let += [(first, at * part), (end, simplify(minimum(first + part, axis.extent)))]
+    return {"axis": axis, "steps": simplify((end - first + (tile - 1)) // tile),
+            "step_let": ((lo, first + STEP * tile if tile != 1 else first + STEP),
+                         (last, lo + 1 if tile == 1 else simplify(minimum(lo + tile, end))))}
 
 
 def stage_boxes(program, group, stages, tile):
@@ -59,16 +82,9 @@ def stage_boxes(program, group, stages, tile):
 
     ScheduleError if a stage is asked for nothing, or for a region without a constant bound.
     """
-    anchor = next(s for s in stages if group.anchor in s.computes)
-    scratch = {b for b, level in group.connect.items() if level != "register"}
-    real, _ = _propagate(program, group, stages, anchor, tile.box, scratch, True)
-    shifted = {}
-    for a, (lo, last) in tile.box.items():
-        if isinstance(lo, Axis):  # a multiple of the tile: floor divisions of it come out exact
-            lo = Axis(f"{lo.name}_tile", lo.extent) * tile.size[a]
-        shifted[a] = (lo, simplify(lo + (tile.size[a] - 1)) if tile.size[a] else last)
-    _, wanted = _propagate(program, group, stages, anchor, shifted, scratch, False)
-    _, asked = _propagate(program, group, stages, anchor, tile.box, scratch, True)
+    scratch = scratch_of(group)
+    real, asked = propagate(program, group, stages, tile)
+    _, wanted = whole_tiles(program, group, stages, tile)
     places = {}
     for b in sorted((scratch - set(group.outputs)) & set(wanted)):
         dims = []
@@ -83,6 +99,30 @@ def stage_boxes(program, group, stages, tile):
     return real, places
 
 
+def scratch_of(group):
+    """Buffers that flow between stages of a group."""
+    return {b for b, level in group.connect.items() if level != "register"}
+
+
+def propagate(program, group, stages, tile, cut=None):
+    """({stage name: box}, {scratch buffer: (first, last) per dimension that is read}) of a tile,
+    inside the tensors.  cut: as for ``_propagate``."""
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    return _propagate(program, group, stages, anchor, tile.box, scratch_of(group), True, cut)
+
+
+def whole_tiles(program, group, stages, tile):
+    """Like ``propagate`` for a tile that no border cuts, which starts at a multiple of its size:
+    floor divisions of it come out exact."""
+    shifted = {}
+    for a, (lo, last) in tile.box.items():
+        if isinstance(lo, Axis):
+            lo = Axis(f"{lo.name}_tile", lo.extent) * tile.size[a]
+        shifted[a] = (lo, simplify(lo + (tile.size[a] - 1)) if tile.size[a] else last)
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    return _propagate(program, group, stages, anchor, shifted, scratch_of(group), False)
+
+
 def starts_at_multiple(group, origin, n):
     """True if ``origin``, where a box of the group starts, is a multiple of ``n`` in every tile."""
     first = {}
@@ -95,11 +135,13 @@ def starts_at_multiple(group, origin, n):
     return same(simplify(substitute(origin, first) % n), Const(0))
 
 
-def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp):
+def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp, cut=None):
+    """({stage name: box}, {scratch buffer: what is read of it}).  cut: function from a Stage and
+    the box it is asked for to the part of it that it computes."""
     boxes, demand = {}, {}
     for s in reversed(stages):
         box = _box_of(group, s, anchor, anchor_box, demand)
-        boxes[s.name] = box
+        boxes[s.name] = box = cut(s, box) if cut else box
         ranges = dict(box)
         for o in s.outputs:
             if o.buffer in demand and o.index != s.axes:

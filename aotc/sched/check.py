@@ -5,14 +5,15 @@ from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stri
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.program import LibCall
 from aotc.ir.rewrites import apply_rewrites
-from aotc.ir.schedule import LEVELS
+from aotc.ir.schedule import LEVELS, REUSE
 from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.allocate import buffer_bytes, in_place, liveness
-from aotc.sched.boxes import stage_boxes, starts_at_multiple, tile_anchor
+from aotc.sched.boxes import starts_at_multiple, tile_anchor
 from aotc.sched.dots import dot_faults
 from aotc.sched.loops import lane_nest, called_buffers, row_operand, stage_category
 from aotc.sched.lower_contract import factors_for, panel_base
 from aotc.sched.slices import slice_faults
+from aotc.sched.slide import step_boxes
 from aotc.sched.stages import group_stages
 from aotc.sched.unroll import find_transform
 
@@ -146,11 +147,12 @@ def check_group(program, schedule, target, g):
                              else ""))
     faults += [f"group {g.name}: parallel {a!r} has no tile; tiled axes: "
                + (", ".join(g.tile) or "none") for a in g.parallel if a not in g.tile]
+    faults += _run(target, g)
     if faults:
         return faults
     try:
         tile = tile_anchor(anchor, g)
-        boxes, _ = stage_boxes(program, g, stages, tile)
+        boxes = step_boxes(program, g, stages, tile).boxes
     except ScheduleError as err:
         return err.faults
     for s in stages:
@@ -168,7 +170,20 @@ def _call(program, g):
     faults = [f"group {g.name}: the library call {call.kernel} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
     return faults + [f"group {g.name}: {field} of a library call; remove it" for field in (
-        "tile", "ukernel", "loops", "parallel", "split", "reuse") if getattr(g, field)]
+        "tile", "ukernel", "loops", "parallel", "split", "run", "reuse") if getattr(g, field)]
+
+
+def _run(target, g):
+    """What a work item walks along: one tiled axis, in whole steps, on one thread."""
+    if not g.run:
+        return []
+    if target.machine.threads or len(g.run) > 1:
+        return [f"group {g.name}: run of {', '.join(g.run)}; a work item makes steps along one "
+                "axis, where it is one thread's; remove it"]
+    return [f"group {g.name}: run {a}/{n!r}; choose a tiled axis and a multiple of its tile: "
+            + (", ".join(f"{x}/{t}" for x, t in g.tile.items()) or "none")
+            for a, n in g.run.items() if a not in g.tile or not isinstance(n, int)
+            or n < 1 or n % g.tile[a]]
 
 
 def _threads(target, g):
@@ -200,10 +215,10 @@ def _stage_names(g, stages):
     faults = [f"group {g.name}: {field} names {s!r}, which is no stage; stages: "
               + ", ".join(stages) for field in ("ukernel", "loops")
               for s in getattr(g, field) if s not in stages]
-    faults += [f"group {g.name}: split of {s!r}, which is no stage; stages: {', '.join(stages)}"
-               for s in g.split if s not in stages]
-    return faults + [f"group {g.name}: reuse {how!r} of {s}; choose recompute"
-                     for s, how in g.reuse.items() if how != "recompute"]
+    faults += [f"group {g.name}: {field} of {s!r}, which is no stage; stages: {', '.join(stages)}"
+               for field in ("split", "reuse") for s in getattr(g, field) if s not in stages]
+    return faults + [f"group {g.name}: reuse {how!r} of {s}; choose {' or '.join(REUSE)}"
+                     for s, how in g.reuse.items() if how not in REUSE]
 
 
 def _stored(g, s, box, tile):

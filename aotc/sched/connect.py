@@ -4,6 +4,8 @@ Elementwise computes join their producers at register level (an epilogue) or eac
 and norm chains share the row while it is in L1.  Deterministic, by structure only.
 """
 
+import heapq
+
 from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, axes_of, loads
 from aotc.ir.program import Compute, LibCall
@@ -11,7 +13,7 @@ from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.loops import contraction_factors
-from aotc.sched.stages import expand, expanded_size, group_stages
+from aotc.sched.stages import expand, group_stages, tree_size
 
 ROW_LIMIT = 12 * 1024  # bytes of one row of every scratch buffer together: stays in L1
 # nodes and depth of one element's expression with all maps of a kernel inlined: many times what
@@ -20,11 +22,13 @@ NODES_LIMIT, DEPTH_LIMIT = 4000, 120
 
 
 class _Cluster:
-    """A group under construction: member computes in program order.  A library call is a cluster
-    of its own, which nothing joins."""
+    """A group under construction: member computes in program order, ``number`` in order of
+    creation.  A library call is a cluster of its own, which nothing joins.  ``sizes``: member ->
+    TreeSize of its body with all maps among the members inlined."""
 
-    def __init__(self, compute):
-        self.members = [compute]
+    def __init__(self, compute, number=0):
+        self.members, self.number, self.sizes = [], number, {}
+        self.add(compute, None if isinstance(compute, LibCall) else tree_size(compute.body))
         self.rows = None  # tuple of the last member's row axes once connected at L1
         self.level = {}
 
@@ -38,6 +42,14 @@ class _Cluster:
     def is_call(self):
         return isinstance(self.members[0], LibCall)
 
+    def add(self, compute, size):
+        self.members.append(compute)
+        self.sizes[compute] = size
+
+    def maps(self):
+        """{buffer: TreeSize} of the members that can be inlined."""
+        return {c.out: self.sizes[c] for c in self.members if c.fold == "none"}
+
     def produces(self):
         return {o for c in self.members for o in c.outs}
 
@@ -47,13 +59,12 @@ def connect(program, rows=True):
     rows: also share row tiles in L1; without, edges connect at register level only."""
     clusters, owner = [], {}
     for step in program.steps:
-        target = None if isinstance(step, LibCall) else _best_host(program, step, clusters, owner,
-                                                                   rows)
+        target = None if isinstance(step, LibCall) else _best_host(program, step, owner, rows)
         if target is None:
-            target = _Cluster(step)
+            target = _Cluster(step, len(clusters))
             clusters.append(target)
         else:
-            target.members.append(step)
+            target.add(step, tree_size(step.body).inlined(target.maps()))
         for o in step.outs:
             owner[o] = target
     _absorb_maps(program, clusters, owner)
@@ -62,16 +73,17 @@ def connect(program, rows=True):
     return tuple(_group(program, c, i) for i, c in enumerate(order))
 
 
-def _best_host(program, step, clusters, owner, rows):
+def _best_host(program, step, owner, rows):
     """The cluster this compute joins, the one with the most work first; None to start its own."""
-    hosts = []
-    for b in step.inputs:
-        c = owner.get(b)
-        if c is not None and c not in hosts and not c.is_call:
-            hosts.append(c)
-    hosts.sort(key=lambda c: (_weight(c), clusters.index(c)), reverse=True)
+    read = dict.fromkeys(owner[b] for b in step.inputs if b in owner)
+    hosts = [c for c in read if not c.is_call]
+    hosts.sort(key=lambda c: (_weight(c), c.number), reverse=True)
+    size = tree_size(step.body)
+    if not _is_small(size):
+        return None
+    behind = _behind(read, owner) if len(read) > 1 else ()
     for host in hosts:
-        if _reaches(program, host, step, owner) or not _small(host.members, [step]):
+        if host in behind or not _is_small(size.inlined(host.maps())):
             continue
         if step.fold == "none" and _joins_at_register(program, host, step):
             for b in step.inputs:
@@ -93,23 +105,16 @@ def _weight(cluster):
     return 1 if head.fold != "none" else 0
 
 
-def _reaches(program, host, step, owner, seen=None):
-    """True if ``step`` depends on ``host`` through some other cluster (fusing would be a cycle)."""
-    todo = [owner[b] for b in step.inputs if b in owner and owner[b] is not host]
-    seen = set()
+def _behind(clusters, owner):
+    """Clusters that some other of ``clusters`` depends on: a step that reads both and joined the
+    one that comes first would make a cycle."""
+    todo, behind = list(clusters), set()
     while todo:
         c = todo.pop()
-        if id(c) in seen:
-            continue
-        seen.add(id(c))
-        for m in c.members:
-            for b in m.inputs:
-                o = owner.get(b)
-                if o is host:
-                    return True
-                if o is not None and o is not c:
-                    todo.append(o)
-    return False
+        found = {owner[b] for m in c.members for b in m.inputs if b in owner} - behind - {c}
+        behind |= found
+        todo += [f for f in found if f not in clusters]
+    return behind
 
 
 def _inside(program, host, extra=()):
@@ -117,13 +122,22 @@ def _inside(program, host, extra=()):
     return {c.out: c for c in list(host.members) + list(extra) if c.fold == "none"}
 
 
-def _small(members, new):
-    """True if one element of every ``new`` compute is a short expression, were all maps among the
-    members inlined: chains of any length, and steps that read what is before them twice, end up
-    in several kernels."""
-    inline = {c.out: c for c in members if c.fold == "none"}
-    sizes = [expanded_size(c.body, inline) for c in new]
-    return all(nodes <= NODES_LIMIT and depth <= DEPTH_LIMIT for nodes, depth in sizes)
+def _is_small(size):
+    """True if one element is a short expression: chains of any length, and steps that read what
+    is before them twice, end up in several kernels."""
+    return size.nodes <= NODES_LIMIT and size.depth <= DEPTH_LIMIT
+
+
+def _grown(host, cluster):
+    """The ``sizes`` of a cluster with the maps of another inlined; None if one is too large."""
+    maps, sizes = cluster.maps(), {}
+    for c, size in host.sizes.items():
+        if not _is_small(size):
+            return None
+        sizes[c] = size.inlined(maps) if any(b in size.reads for b in maps) else size
+        if not _is_small(sizes[c]):
+            return None
+    return sizes
 
 
 def _joins_at_register(program, host, step):
@@ -274,7 +288,7 @@ def _read_in_part(index, axes, rows):
 
 def _stored(program, source, step):
     """True if somebody beside ``step`` needs what ``source`` makes: then all of it is computed."""
-    return any(o in program.outputs or any(s is not step for s in program.consumers[o])
+    return any(o in program.results or any(s is not step for s in program.consumers[o])
                for o in source.outs)
 
 
@@ -294,26 +308,30 @@ def _row_bytes_fit(host, step, rows):
 def _absorb_maps(program, clusters, owner):
     """A cluster of maps whose every output is read by one other cluster, elementwise, moves into
     it as a prologue."""
-    for c in list(clusters):
+    moved = set()
+    for c in clusters:
         if c.is_call or any(m.fold != "none" for m in c.members):
             continue
         outs = [m for m in c.members if any(s not in c.members
                                             for s in program.consumers.get(m.out, ()))
-                or m.out in program.outputs]
+                or m.out in program.results]
         users = {id(owner[s.outs[0]]): owner[s.outs[0]] for m in outs
                  for s in program.consumers.get(m.out, ()) if owner[s.outs[0]] is not c}
-        if len(users) != 1 or any(m.out in program.outputs for m in outs):
+        if len(users) != 1 or any(m.out in program.results for m in outs):
             continue
         host, = users.values()
-        if host.is_call or not _prologue_fits(program, c, host, outs) or not _small(
-                c.members + host.members, host.members):
+        sizes = None if host.is_call else _grown(host, c)
+        if sizes is None or not _prologue_fits(program, c, host, outs):
             continue
+        host.sizes = {**sizes, **c.sizes}
         for m in c.members:
             owner[m.out] = host
-        host.members = sorted(host.members + c.members, key=program.steps.index)
+        host.members = sorted(host.members + c.members,
+                              key=lambda m: program.position[m.outs[0]])
         host.level.update(c.level)
         host.level.update({m.out: "register" for m in outs})
-        clusters.remove(c)
+        moved.add(c)
+    clusters[:] = [c for c in clusters if c not in moved]
 
 
 def _prologue_fits(program, cluster, host, outs):
@@ -347,16 +365,20 @@ def _one_stage(program, cluster, owner):
 
 def _topological(program, clusters, owner):
     """Clusters in an order that respects every edge; ties by first member."""
-    position = {s: i for i, s in enumerate(program.steps)}
-    deps = {id(c): {id(owner[b]) for m in c.members for b in m.inputs
-                    if b in owner and owner[b] is not c} for c in clusters}
-    left = sorted(clusters, key=lambda c: min(position[m] for m in c.members))
-    out, done = [], set()
-    while left:
-        nxt = next(c for c in left if deps[id(c)] <= done)
-        left.remove(nxt)
-        done.add(id(nxt))
-        out.append(nxt)
+    left = sorted(clusters, key=lambda c: min(program.position[m.outs[0]] for m in c.members))
+    deps = [{owner[b] for m in c.members for b in m.inputs if b in owner} - {c} for c in left]
+    readers, waits = {}, [len(d) for d in deps]
+    for i, found in enumerate(deps):
+        for c in found:
+            readers.setdefault(c, []).append(i)
+    ready = [i for i, n in enumerate(waits) if n == 0]  # sorted, so a heap
+    out = []
+    while ready:
+        out.append(left[heapq.heappop(ready)])
+        for i in readers.get(out[-1], ()):
+            waits[i] -= 1
+            if waits[i] == 0:
+                heapq.heappush(ready, i)
     return out
 
 
@@ -365,7 +387,7 @@ def _group(program, cluster, number):
         call, = cluster.members
         return Group(f"g{number:03d}", call.outs[:1], call.outs, call.outs[0])
     inside = {o for m in cluster.members for o in m.outs}
-    outputs = tuple(o for m in cluster.members for o in m.outs if o in program.outputs or any(
+    outputs = tuple(o for m in cluster.members for o in m.outs if o in program.results or any(
         s not in cluster.members for s in program.consumers.get(o, ())))
     level = {}
     for m in cluster.members:

@@ -26,6 +26,7 @@ from aotc.sched.connect import connect
 from aotc.sched.cost import Aligned, group_cost, resident
 from aotc.sched.gensor import Policy, Space, State, construct, grown
 from aotc.sched.loops import choose_loops, contraction_factors, pick_row
+from aotc.sched.runs import best_run, with_run
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import find_call, group_stages
 from aotc.sched.tilegraph import merged, ordered
@@ -48,7 +49,8 @@ DEPTH = 2  # levels that get a tile: the shared cache and the worker's own
 @dataclass(frozen=True)
 class Verdict:
     """What is known of a group: predicted seconds, tile of its anchor, level of its scratch, why;
-    ``legal`` False: it cannot be a kernel."""
+    ``legal`` False: it cannot be a kernel.  run: ((axis, extent), numbers of the stages that
+    slide) or ()."""
 
     legal: bool
     seconds: float = float("inf")
@@ -56,6 +58,7 @@ class Verdict:
     level: str = "L1"
     dram_bytes: int = 0
     why: str = ""
+    run: tuple = ()
 
 
 def register_groups(program):
@@ -248,7 +251,8 @@ class Judge:
         if all(lv == "register" for lv in connect.values()):
             return group
         tile = dict(v.tile)
-        return replace(group, connect=connect, tile=tile, parallel=tuple(tile), why=v.why)
+        return with_run(self.program, replace(group, connect=connect, tile=tile,
+                                              parallel=tuple(tile), why=v.why), v.run)
 
     def signature(self, group):
         """What decides a verdict, without names of buffers: equal layers have equal ones."""
@@ -313,13 +317,22 @@ class Judge:
         except ScheduleError:  # too wide: cut them after all
             found = constructed(fixed)
         tile, cost = self._evened(model, found, units, aligned)
+        choices = [self._verdict(model, tile, cost)]
+        run = best_run(model, machine, (*found.state.tiles[:-1], tile), aligned, self.free,
+                       units) if several and not machine.threads else None
+        if run is not None and run.cost.seconds < cost.seconds:
+            choices.insert(0, replace(self._verdict(model, run.tile, run.cost),
+                                      run=((run.axis, run.extent), run.slide)))
+        for result in choices:
+            if not several or self._accepted(group, layouts, result):
+                return result
+        return Verdict(False, why="check_schedule refuses it")
+
+    def _verdict(self, model, tile, cost):
         named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
                       if t < n)
-        result = Verdict(True, cost.seconds, named, self._level(model, tile),
-                         cost.levels[0][2], str(cost))
-        if several and not self._accepted(group, layouts, result):
-            return Verdict(False, why="check_schedule refuses it")
-        return result
+        return Verdict(True, cost.seconds, named, self._level(model, tile),
+                       cost.levels[0][2], str(cost))
 
     def _evened(self, model, found, units, aligned):
         """(tile of a work item, Cost): the constructed one, or cut into as many nearly equal ones
@@ -386,7 +399,8 @@ class Judge:
         tile = dict(verdict.tile)
         connect = {b: lv if lv == "register" else verdict.level
                    for b, lv in group.connect.items()}
-        group = replace(group, connect=connect, tile=tile, parallel=tuple(tile))
+        group = with_run(self.program, replace(group, connect=connect, tile=tile,
+                                               parallel=tuple(tile)), verdict.run)
         schedule = Schedule(self.target.name, (group,),
                             {b: x.to_json() for b, x in layouts.items()})
         return not check_group(self.program, schedule, self.target, group)

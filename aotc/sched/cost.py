@@ -41,6 +41,18 @@ class Aligned:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """How a work item is computed along a run: ``tile`` is what is held at a time, ``boxes`` what
+    one step more computes; ``live``: bytes of scratch at once; ``moved``: bytes that stages which
+    slide move to its front, in the whole group."""
+
+    tile: tuple
+    boxes: list
+    live: int
+    moved: int
+
+
+@dataclass(frozen=True)
 class Cost:
     """Predicted seconds of a group; ``levels``: (name of the level read from, seconds, bytes) from
     slowest to fastest; ``recompute``: operations done per operation needed."""
@@ -86,17 +98,18 @@ def work_item(machine, count):
     return private[0] if private else count - 1
 
 
-def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=()):
+def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=(), steps=None):
     """Cost of a group whose tile in ``machine.levels[1 + i]`` is ``tiles[i]`` (tuples along
     ``model.axes``, each inside the one before; at least one).
 
     vthreads: virtual threads of the last tile; aligned: Aligned of contraction stages; free: per
-    boundary, the buffers that need not cross it (they are already in the faster level).
+    boundary, the buffers that need not cross it (they are already in the faster level); steps:
+    ``Steps`` in which a work item is computed.
     """
     item = work_item(machine, len(tiles))
     boxes = [model.boxes(t) for t in tiles]
     util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item],
-                                    free[-1] if free else ())
+                                    free[-1] if free else (), steps and steps.boxes)
     levels = []
     for i, tile in enumerate(tiles):
         moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
@@ -107,17 +120,18 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=()):
                                      vthreads if i == len(tiles) - 1 else 1), moved))
     kept = kept_bytes(model, free, len(tiles))
     if len(model.stages) > 1 or kept:
-        levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept))
+        levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept, steps))
     busy = together(machine, [compute] + [s for _, s, _ in levels])
-    launch = launch_seconds(model, machine, tiles[item])
+    launch = launch_seconds(model, machine, steps.tile if steps else tiles[item])
     return Cost(busy / util + launch, tuple(levels), compute, util, launch,
                 done_work(model, tiles[item], boxes[item]) / max(1, needed_work(model)))
 
 
 def launch_seconds(model, machine, tile):
     """Seconds to start a kernel and every stage of its work items."""
-    steps = model.tiles(tile) * len(model.stages) / machine.workers
-    return machine.launch + machine.step * steps
+    stages = len(model.stages)
+    each = machine.step + (machine.fetch if stages > machine.near_stages else 0.0)
+    return machine.launch + each * stages * model.tiles(tile) / machine.workers
 
 
 def together(machine, terms):
@@ -146,11 +160,14 @@ def kept_bytes(model, free, depth):
     return model.touched(free[depth - 1]) if depth <= len(free) else 0
 
 
-def scratch_seconds(model, machine, tile, boxes=None, kept=0):
+def scratch_seconds(model, machine, tile, boxes=None, kept=0, steps=None):
     """(name, seconds, bytes) of what stages hand each other: how much longer it takes from the
     fastest level that holds all of it than from the one beside the registers, which every kernel's
-    operands pass.  kept: bytes of tensors that other kernels left in the level before that one."""
+    operands pass.  kept: bytes of tensors that other kernels left in the level before that one;
+    steps: in which a work item is computed, whose tiles are what must fit."""
     moved, live = model.inner(tile, boxes)
+    if steps:
+        moved, live = moved + steps.moved, steps.live
     nearest, before = machine.levels[-2], machine.levels[-3:-1][0]
     home = next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
                 machine.levels[0])
@@ -179,15 +196,15 @@ def _rate(machine, level):
     return level.bandwidth if level.shared else level.bandwidth * machine.workers
 
 
-def compute_seconds(model, machine, tile, aligned=(), boxes=None, near=()):
+def compute_seconds(model, machine, tile, aligned=(), boxes=None, near=(), step=None):
     """(utilisation, seconds of arithmetic at full utilisation) for the tile of a work item.  Tiles
     at the far ends of the output do what is left for them.  near: buffers that are in a worker's
-    cache anyway."""
+    cache anyway; step: boxes that are computed at a time, if that is not the whole tile."""
     work = []
     for number, part in model.parts(tile):
         at = boxes if boxes and part == tile else model.boxes(part)
         fast, slow = model.work(part, at)
-        work.append((number, fast * _padding(model, aligned, at) + OTHER * slow))
+        work.append((number, fast * _padding(model, aligned, step or at) + OTHER * slow))
     total = sum(n * w for n, w in work)
     whole = max(1e-30, work[0][1])  # work of a tile that no end cuts
     util = utilisation(model.tiles(tile), machine.workers, WAVE, total / whole)
@@ -240,6 +257,6 @@ def resident(program, machine):
     return tuple(out)
 
 
-__all__ = ["Aligned", "Cost", "bank_passes", "compute_seconds", "fetches", "group_cost",
+__all__ = ["Aligned", "Cost", "Steps", "bank_passes", "compute_seconds", "fetches", "group_cost",
            "kept_bytes", "launch_seconds", "level_fits", "level_seconds", "needed_work",
            "resident", "scratch_seconds", "together", "utilisation", "work_item"]

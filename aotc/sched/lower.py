@@ -12,13 +12,14 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
 from aotc.sched.allocate import physical_elements, slot_sizes
 from aotc.sched.bounds import name_bounds
-from aotc.sched.boxes import stage_boxes, tile_anchor
+from aotc.sched.boxes import tile_anchor
 from aotc.sched.check import check_schedule
 from aotc.sched.lower_call import lower_call
 from aotc.sched.lower_contract import lower_contract
 from aotc.sched.lower_dot import lower_dot
 from aotc.sched.lookups import sparse_constants
 from aotc.sched.lower_nest import lower_nest
+from aotc.sched.slide import lower_kept, step_boxes
 from aotc.sched.stages import find_call, group_stages
 from aotc.sched.tilegraph import best_fit, best_fit_places
 from aotc.sched.unroll import data_loads, lower_unrolled
@@ -115,15 +116,17 @@ def lower_group(program, schedule, target, group, number):
     stages = group_stages(program, group)
     anchor = next(s for s in stages if group.anchor in s.computes)
     tile = tile_anchor(anchor, group)
-    lets, boxes, local = name_bounds(program, stages, *stage_boxes(program, group, stages, tile))
+    step = step_boxes(program, group, stages, tile)
+    lets, boxes, local = name_bounds(program, stages, step.boxes, step.places)
     ctx = Context(program, schedule, target, group, local, [])
-    _place_scratch(ctx, stages)
+    _place_scratch(ctx, stages, {k.buffer for found in step.kept.values() for k in found})
     base = end = ctx.slab
     lowered = []
     for s in stages:
         ctx.slab = base  # what a stage packs is dead after it
         row = target.row(group.ukernel[s.name])
         box = boxes[s.name]
+        lowered += lower_kept(ctx, step.kept.get(s.name, ()))
         if row.category == "contraction":
             lowered.append(lower_contract(ctx, s, row, box))
         elif row.category == "dot":
@@ -139,20 +142,26 @@ def lower_group(program, schedule, target, group, number):
     writes = dict.fromkeys(o.buffer for s in stages for o in s.outputs if o.buffer not in local)
     origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
     reads, writes = tuple(b for b in reads if b not in writes), tuple(writes)
-    return Kernel(f"k{number:03d}", _title(program, group), origin, tile.count, tile.let + lets,
+    let, step_let = tile.let, tile.step_let + step.lets + lets
+    if tile.steps is None:
+        let, step_let = let + step_let, ()
+    return Kernel(f"k{number:03d}", _title(program, group), origin, tile.count, let,
                   tuple(ctx.scratch), tuple(lowered), reads, writes, group_flops(stages),
-                  group_bytes(program, schedule, stages, reads, writes), group.threads)
+                  group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps,
+                  step_let, step.carried)
 
 
-def _place_scratch(ctx, stages):
+def _place_scratch(ctx, stages, kept):
     """Scratch buffers one behind the other; in places that are free by then, if that saves enough
-    to matter."""
+    to matter.  kept: buffers that hold something from one step to the next."""
     for b, dims in ctx.local.items():
         ctx.add_scratch(b, ctx.program.dtype(b), volume([Const(n) for _, n in dims]).value)
     ends = [s.offset for s in ctx.scratch[1:]] + [ctx.slab]
     made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
     read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
-    sizes = [(end - s.offset, made[s.name], read[s.name]) for s, end in zip(ctx.scratch, ends)]
+    sizes = [(end - s.offset, *((0, len(stages)) if s.name in kept else
+                                (made[s.name], read[s.name])))
+             for s, end in zip(ctx.scratch, ends)]
     end = best_fit(sizes)
     if ctx.slab - end >= WORTH_SHARING:
         ctx.scratch[:] = [replace(s, offset=at)

@@ -68,7 +68,7 @@ def _stored(program, computes):
     """Buffers made in ``computes`` that somebody outside reads, or the caller."""
     inside = set(computes)
     return tuple(o for c in computes for o in program.producer[c].outs
-                 if o in program.outputs or any(s.outs[0] not in inside
+                 if o in program.results or any(s.outs[0] not in inside
                                                 for s in program.consumers.get(o, ())))
 
 

@@ -26,7 +26,9 @@ class Level:
 class Machine:
     """Memory levels from slowest to fastest, worker count assumed for splitting, flops of one
     worker, the smallest work item (in flops) worth handing to another worker, and ``launch``, the
-    seconds that starting one kernel takes, ``step`` those of one stage of one work item.
+    seconds that starting one kernel takes, ``step`` those of one stage of one work item, ``fetch``
+    as much again for every stage where a work item has more than ``near_stages`` of them, whose
+    code no longer fits the cache for instructions.
     overlap: how much of the shorter ones of a kernel's arithmetic and data movement hides behind
     the longest (1 = all).
 
@@ -43,6 +45,8 @@ class Machine:
     grain_flops: int
     launch: float = 0.0
     step: float = 0.0
+    fetch: float = 0.0
+    near_stages: int = 8
     overlap: float = 1.0
     scratch: str = "L2"
     items: int = 8

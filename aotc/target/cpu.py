@@ -55,14 +55,15 @@ def _machine(flops, l1=32 * _KIB, l2=1 * _MIB, l3=32 * _MIB):
     """Of a server's core; memory and the last cache serve two.  Measured with AVX-512 kernels of
     the model zoo, one core: 35 to 50 GB/s from L3, 75 to 105 from L2; reading runs of 32 bytes
     takes 7 times as long as reading all, so that a run counts as 512 bytes; 0.3 us from one
-    kernel to the next.  Servers with AVX-512 have last caches of a hundred MiB and more: a tensor
-    of 42 MiB that was just written is read as fast as one of 10."""
+    kernel to the next.  It is a preset: the 128 MiB of AVX-512 are those of a server where a
+    tensor of 42 MiB that was just written is read as fast as one of 10; ``aotc targets --probe``
+    and ``--machine`` are for others."""
     return Machine((Level("DRAM", 1 << 62, 25e9, True, transaction=512),
                     Level("L3", l3, 80e9, True, 0.5, transaction=512),
                     Level("L2", l2, 100e9, False, 0.75), Level("L1", l1, 210e9, False, 0.75),
                     Level("register", 2048, 1e12)),
                    workers=2, flops=flops, grain_flops=2_000_000, launch=3e-7, step=2e-8,
-                   overlap=0.7)
+                   fetch=1.5e-7, overlap=0.7)
 
 
 C = Target(

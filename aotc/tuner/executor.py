@@ -3,9 +3,10 @@
     class Executor:
         def build_and_measure(self, candidates) -> list of Result, one per candidate, in order
 
-``LocalExecutor`` does it here: all candidates become one bundle, its files are compiled in
-parallel, and a process of its own, which may crash or hang, builds and runs it.  If that fails,
-halves are tried, until the candidate that breaks it is alone.
+``LocalExecutor`` does it here, for candidates by themselves (``inside.py`` does it inside the whole
+model): all candidates become one bundle, its files are compiled in parallel, and a process of its
+own, which may crash or hang, builds and runs it.  If that fails, halves are tried, until the
+candidate that breaks it is alone.
 """
 
 import json
@@ -109,10 +110,10 @@ def finish(process, folder, timeout):
     try:
         code = process.wait(timeout)
     except subprocess.TimeoutExpired:
-        _kill(process)
+        stop(process)
         return f"took longer than {timeout:.0f} s"
     except BaseException:
-        _kill(process)
+        stop(process)
         raise
     if code == 0:
         return ""
@@ -122,7 +123,8 @@ def finish(process, folder, timeout):
     return f"{what}: {last[:300]}" if last else what
 
 
-def _kill(process):
+def stop(process):
+    """End a worker that has not, with all it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -130,4 +132,4 @@ def _kill(process):
     process.wait()
 
 
-__all__ = ["Job", "LocalExecutor", "Result", "finish", "in_turns", "start"]
+__all__ = ["Job", "LocalExecutor", "Result", "finish", "in_turns", "start", "stop"]

@@ -1,29 +1,35 @@
 """The processes behind ``LocalExecutor``: ``python -m aotc.tuner.measure_worker ACTION FOLDER``.
 
 ``trial``: the Job in FOLDER/job becomes a bundle that counts, is built and run; seconds per
-candidate go to FOLDER/times.  ``compare``: runs bundles of one model in turns.  All of it may crash
-or hang: the executor waits outside.
+candidate go to FOLDER/times.  ``build``: makes the bundle of one Schedule of a model, with kernels
+that are compiled once.  ``compare``: runs bundles of one model in turns.  All of it may crash or
+hang: who has started it waits outside.
 """
 
+import hashlib
 import json
 import os
 import pickle
+import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from aotc.emit.bundle import render_bundle, write_bundle
-from aotc.runtime.build import build
+from aotc.runtime.build import build, read_manifest, tools_of
 from aotc.runtime.model import load
 from aotc.samples import extents
-from aotc.sched.lower import lower
+from aotc.sched import decide, lower
 from aotc.target import get_target
+from aotc.tuner.portable import HEAD, portable_files
 from aotc.tuner.trial import trial_feeds, trial_program
 
 WARM_UP = 2  # calls
 LEAST_CALLS = 9
+TURN = 0.006  # seconds that short models run before another's turn
 SHARE = 0.1  # of the calls, the fastest, whose mean counts: others were disturbed
 
 
@@ -53,6 +59,66 @@ def trial(folder):
             calls[:, owner] += seconds
     (folder / "times").write_text(json.dumps(against_first(calls, [
         c.site for c in job.candidates])))
+
+
+def build_one(folder):
+    """FOLDER/job: {"model": a file as ``Checker`` writes it, "objects": a folder of object files,
+    "wish": a Schedule or decisions, "known": hashes of Schedules that have been built,
+    "threads": workers it will run with, "jobs": C compilers at a time} -> FOLDER/bundle, with its
+    library, and FOLDER/schedule; no bundle of what is known."""
+    job = pickle.loads((folder / "job").read_bytes())
+    model = pickle.loads(Path(job["model"]).read_bytes())
+    target, schedule = get_target(model["target"]), job["wish"]
+    if isinstance(schedule, tuple):
+        schedule = replace(decide(model["program"], target, **dict(schedule)),
+                           math=model["math"], optimize=model["optimize"])
+        (folder / "schedule").write_bytes(pickle.dumps(schedule))
+        if schedule.hash in job["known"]:
+            return
+    plan = lower(model["program"], schedule, target)
+    bundle = render_bundle(plan, schedule, model["info"], profile=True,
+                           kernel_files=portable_files(plan, target))
+    write_bundle(_timed_by_thread(bundle) if job["threads"] == 1 else bundle, folder / "bundle")
+    _precompile(folder / "bundle", Path(job["objects"]))
+    build(folder / "bundle", jobs=job["jobs"], objects=job["objects"])
+
+
+CLOCK = b"""#define _POSIX_C_SOURCE 200809L
+#include <stdint.h>
+#include <time.h>
+
+static uint64_t thread_nanoseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+#define AOTC_CLOCK() thread_nanoseconds()
+"""
+
+
+def _timed_by_thread(bundle):
+    """The Bundle counting what its thread has run, so that being interrupted costs nothing."""
+    main = f"{bundle.name}.c"
+    return replace(bundle, files=bundle.files | {main: CLOCK + bundle.files[main]})
+
+
+def _precompile(folder, objects):
+    """The header of all kernels, compiled once for all bundles: it is most of a small file.  A
+    compiler that does not know how reads the header itself."""
+    manifest = read_manifest(folder)
+    text = b"".join((folder / f).read_bytes() for f in sorted(manifest["files"])
+                    if f.startswith("zz"))
+    kept = objects / f"{hashlib.sha256(text).hexdigest()[:24]}.gch"
+    if not kept.exists():
+        command = tools_of(manifest).command(
+            folder / f"{HEAD}.c", manifest["build"]["kernels"][0]["cflags"])
+        made = folder / f"{HEAD}.made"
+        command[-1:] = ["-x", "c-header", str(folder / HEAD), "-o", str(made)]
+        if subprocess.run(command, capture_output=True).returncode == 0:
+            os.replace(made, kept)
+    if kept.exists():
+        os.link(kept, folder / f"{HEAD}.gch")
 
 
 def against_first(calls, sites):
@@ -97,17 +163,30 @@ def compare(folder):
     outputs = [{n: a.copy() for n, a in call().items()} for call in calls]
     counting = all(m.manifest.get("profile") for m in models)
     whole, kernels = [[] for _ in models], [[] for _ in models]
+    turn = _turn(calls[0])
     go_on = _clock(job["seconds"] * job["threads"])
     while go_on(len(whole[0])):
         for i, (model, call) in enumerate(zip(models, calls)):
-            start = time.perf_counter()
-            call()
-            whole[i].append(time.perf_counter() - start)
-            if counting:
-                kernels[i].append([c.seconds for c in model.profile(reset=True)])
+            for n in range(turn):
+                start = time.perf_counter()
+                call()
+                took = time.perf_counter() - start
+                costs = [c.seconds for c in model.profile(reset=True)] if counting else []
+                if n or turn == 1:
+                    whole[i].append(took)
+                    kernels[i].append(costs)
     (folder / "times").write_text(json.dumps(
-        {"kernels": [k for k in kernels if k], "whole": whole, "worst": max(map(_difference, *(
-            o.values() for o in outputs[:2])), default=0.0) if len(models) > 1 else 0.0}))
+        {"kernels": kernels if counting else [], "whole": whole, "worst": max((
+            _difference(a, b) for o in outputs[1:] for a, b in zip(outputs[0].values(), o.values())
+        ), default=0.0)}))
+
+
+def _turn(call):
+    """Calls of one model before another's turn: of a short one several, the first of which does
+    not count, for it finds the caches as the other has left them."""
+    start = time.perf_counter()
+    call()
+    return 1 + int(TURN / (time.perf_counter() - start))
 
 
 def _difference(a, b):
@@ -121,4 +200,4 @@ def _difference(a, b):
 
 
 if __name__ == "__main__":
-    {"trial": trial, "compare": compare}[sys.argv[1]](Path(sys.argv[2]))
+    {"trial": trial, "build": build_one, "compare": compare}[sys.argv[1]](Path(sys.argv[2]))

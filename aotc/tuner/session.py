@@ -1,5 +1,6 @@
 """``tune``: the two stages, the records, and the check that it paid.
 
+    start    the Schedules of all deciders, in turns, and the fastest parts of each
     stage 1  layouts of stored tensors, each with a few rounds over the loops of its neighbours
     stage 2  the loops of every site with layouts frozen
     check    the whole model against the untuned one, in turns; what is not faster goes back
@@ -18,19 +19,24 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.pipeline import Options, options_target, run_pipeline
 from aotc.sched.cost import resident
 from aotc.target import runs_here
-from aotc.tuner.assemble import Choice, assembled
+from aotc.tuner.assemble import assembled
 from aotc.tuner.check import Checker
+from aotc.tuner.copies import Copies
 from aotc.tuner.executor import LocalExecutor
+from aotc.tuner.inside import ModelExecutor
 from aotc.tuner.layout_stage import LayoutStage
 from aotc.tuner.model import Correction, Estimator, held_back
 from aotc.tuner.records import Record, Records
+from aotc.tuner.seeds import seeded
 from aotc.tuner.site_search import SiteSearch
 from aotc.tuner.sites import sites
 
+SEEDS_FROM = 15.0  # seconds of budget: with less, only the untuned Schedule is searched from
+SEEDS_SHARE = 0.25  # of the budget: after that, no further decider is asked
 PER_SITE = 3  # new candidates of a site in one round
 LEAST_SHARE = 0.002  # of the model's time: sites below are left alone
 ROUND_SHARE = 0.15  # of the budget that a round should take
-FIRST_ROUND = 48  # candidates
+FIRST_ROUND = 24  # candidates
 LAYOUT_SHARE = 0.12  # of the search that stage 1 may take
 ATTEMPTS = 3  # to leave out of the tuned model what is not faster inside it
 OPTIONS = 2  # points of a site that the whole model tries
@@ -72,26 +78,32 @@ def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, ex
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
         say("compiling the untuned model")
         work = run_pipeline(options)
-        executor = executor or LocalExecutor(target.name, threads=threads,
-                                             math=work.schedule.math)
         checker = checker or Checker(work, scratch, threads)
-        session = Session(work, target, kept, Random(seed), seed, executor, checker, say, clock,
-                          start, budget)
-        return session.run()
+        settled = options.schedule is not None or options.arena is not None
+        begun = work.schedule if settled or budget < SEEDS_FROM else seeded(
+            work, options, checker, say, lambda: clock() < start + SEEDS_SHARE * budget)
+        session = Session(replace(work, schedule=begun), target, kept, Random(seed), seed,
+                          executor, checker, say, clock, start, budget, threads)
+        return session.against(work.schedule, session.run())
 
 
 class Session:
-    """State of one tuning run."""
+    """State of one tuning run.  executor: None for measuring inside the model, here."""
 
     def __init__(self, work, target, records, rng, seed, executor, checker, say, clock, start,
-                 budget):
+                 budget, threads=1):
         self.program, self.untuned, self.target = work.program, work.schedule, target
-        self.records, self.rng, self.executor = records, rng, executor
+        self.records, self.rng = records, rng
+        self.executor = executor or ModelExecutor(self, LocalExecutor(
+            target.name, threads=threads, math=work.schedule.math))
         self.checker, self.say, self.clock = checker, say, clock
         self.start, self.budget = start, budget
         self.correction = Correction(seed)
         self.machine = _machine()
         self.settled, self.sites = sites(work.program, work.schedule, target)
+        self.copies, self.computes = Copies(self.sites, target), {}
+        for s in self.sites:
+            self.computes.setdefault(s.key, set()).update(c for g in s.groups for c in g.computes)
         self.rewritten = apply_rewrites(work.program, work.schedule.rewrites)
         self.estimator = Estimator(target, resident(self.rewritten, target.machine))
         self.trials, self.history, self.size = 0, [], FIRST_ROUND
@@ -109,7 +121,7 @@ class Session:
         end, begun = self.start + self.budget, self.clock()
         stage = LayoutStage(self.rewritten, self.untuned, self.sites, self.searches, self.target)
         while self.clock() < begun + LAYOUT_SHARE * (end - begun) and self._measure(
-                stage.propose(self.size // 2, self.correction)):
+                stage.propose(self.size // 4, self.correction)):
             self._note()
         self.ties = stage.adopt()
         while self._loop_round():  # one round at least, however short the budget
@@ -174,9 +186,9 @@ class Session:
             search.learn(rows)
         self.trials += len(new)
         self.correction.fit([r for r in self.records.all if r.machine == self.machine])
-        took = max(self.clock() - begun, 1e-3)
-        wish = self.size * ROUND_SHARE * self.budget / took
-        self.size = int(min(4 * self.size, max(self.size / 2, 8, wish)))
+        took, left = self.clock() - begun, self.start + self.budget - self.clock()
+        wish = self.size * min(ROUND_SHARE * self.budget, left) / max(took, 1e-3)
+        self.size = int(min(2 * self.size, max(self.size / 2, 8, wish)))
         return True
 
     def _record(self, candidate, result, base):
@@ -216,15 +228,21 @@ class Session:
 
     def _choices(self, key, search, point, ratio, tie):
         """{name: Choice} of all equal sites at a point."""
-        chosen = {}
-        for site in (s for s in self.sites if s.key == key):
-            own = SiteSearch(site, 1, 0.0, self.target, self.estimator, self.rng)
-            found = own.candidate(point)
-            if found is not None:
-                why = f"tuned: {ratio:.2f} of the untuned time in {search.measured} trials"
-                found = replace(found, groups=tuple(replace(g, why=why) for g in found.groups))
-                chosen[site.name] = Choice(site, found, own.forms[point[0]].rewrites, tie)
-        return chosen
+        return self.copies.choices(key, point, tie, f"tuned: {ratio:.2f} of the time untuned in "
+                                   f"{search.measured} trials")
+
+    def against(self, first, tuned):
+        """The Tuned beside the Schedule ``first`` that it did not start from: what is not faster
+        than that is not kept."""
+        if first.hash == self.untuned.hash:
+            return tuned
+        self.say("checking beside the untuned model")
+        verdict = self.checker.compare(tuned.schedule, {}, first)
+        if verdict.ratio > self.checker.faster:
+            ms = verdict.seconds[0] * 1e3
+            return replace(tuned, schedule=first, untuned_ms=ms, tuned_ms=ms, changed=())
+        return replace(tuned, untuned_ms=verdict.seconds[0] * 1e3,
+                       tuned_ms=verdict.seconds[1] * 1e3)
 
     def _assembled(self, chosen):
         return assembled(self.program, self.untuned, self.settled, self.sites, chosen, self.target)

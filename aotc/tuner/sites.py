@@ -52,7 +52,7 @@ def sites(program, schedule, target):
     target: its name is part of the keys.
     """
     program, settled, local = _split_rewrites(program, schedule.rewrites)
-    owner = _owners(program, local)
+    owner = owners(program, local)
     parts = _joined(program, schedule.groups, owner)
     found = []
     for groups in parts:
@@ -76,13 +76,17 @@ def _split_rewrites(program, rewrites):
     return replace(start, rewrites=()), settled, local
 
 
-def _owners(program, local):
-    """{compute after rewriting: the compute before it that it belongs to}."""
+def owners(program, rewrites):
+    """{compute after rewriting: the compute before it that it belongs to}.  What is made of an
+    input belongs to the first that reads it."""
     owner = {s.outs[0]: s.outs[0] for s in program.steps}
-    for rule, compute, parameters in local:
+    for rule, compute, parameters in rewrites:
         program = RULES[rule][1](program, compute, parameters)
-        for s in program.steps:
-            owner.setdefault(s.outs[0], owner[compute])
+        fresh = [s.outs[0] for s in program.steps if s.outs[0] not in owner]
+        for c in reversed(fresh):
+            near = [owner[r.outs[0]] for r in program.consumers.get(c, ())
+                    if r.outs[0] in owner]
+            owner[c] = owner.get(compute) or next(iter(near), c)
     return owner
 
 
@@ -194,4 +198,5 @@ def renamed_group(group, names, name):
                    why="")
 
 
-__all__ = ["LOCAL", "Site", "canonical", "piece", "renamed", "renamed_group", "signature", "sites"]
+__all__ = ["LOCAL", "Site", "canonical", "owners", "piece", "renamed", "renamed_group",
+           "signature", "sites"]

@@ -3,7 +3,8 @@
 A *form* is what sets the computes and kernels: the decisions of the scheduler, another (or no)
 Winograd form of its convolution, a padded copy of its input or none, fewer connections, another
 layout of a tensor on its border.  A *knob* is one choice inside: micro-kernel row, lane axis,
-operand mode, blocked axis, the extent of a tile along an axis, which tiled axis comes first.
+operand mode, blocked axis, the extent of a tile along an axis, which tiled axis comes first, how
+far a work item runs along it.
 Knobs are named by position (``group.stage.what``), so a point means the same in equal sites.
 Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
@@ -129,6 +130,11 @@ class Space:
         if len([a for a in anchor.axes if a.extent != Const(1)]) > 1:
             names = tuple(a.name for a in anchor.axes if a.extent != Const(1))
             yield Knob(f"{i}.first", ("", *names), "")
+        for a in anchor.axes:
+            if a.name in g.run:  # how far a work item walks; 0: it does not
+                base, step = g.run[a.name], g.tile[a.name]
+                far = _rungs(max(estimate(a.extent) // step, base // step, 1), 1, base // step)
+                yield Knob(f"{i}.run", (0, *(n * step for n in far)), base)
 
     def _stage_knobs(self, at, g, s):
         row, loops = self.target.row(g.ukernel[s.name]), g.loops.get(s.name, {})
@@ -227,7 +233,7 @@ class Space:
         names = [a.name for a in anchor.axes]
         turned = [n for n in names if f"{i}.tile.{n}" in values]
         first = values.get(f"{i}.first", "")
-        if not turned and not first:
+        if not turned and not first and f"{i}.run" not in values:
             return g
         extent = {a.name: estimate(a.extent) for a in anchor.axes}
         static = {a.name: isinstance(a.extent, Const) for a in anchor.axes}
@@ -243,7 +249,10 @@ class Space:
             static[n] and tile[n] >= extent[n])}
         order = [n for n in g.parallel if n in tile] + [n for n in tile if n not in g.parallel]
         order = [n for n in order if n == first] + [n for n in order if n != first]
-        return replace(g, tile=tile, parallel=tuple(order))
+        run = {n: values.get(f"{i}.run", far) for n, far in g.run.items() if n in tile}
+        run = {n: -(-far // tile[n]) * tile[n] for n, far in run.items() if far}
+        reuse = {s: how for s, how in g.reuse.items() if run or how != "slide"}
+        return replace(g, tile=tile, parallel=tuple(order), run=run, reuse=reuse)
 
 
 def _rungs(extent, unit, base):

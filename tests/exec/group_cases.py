@@ -114,6 +114,36 @@ def storing_convolutions():
     return replace(p, outputs=("r1", "y"), buffers=buffers), connect, anchor
 
 
+def slides(parts, stages, **run):
+    """Parts of a group whose ``stages`` slide along a ``run``."""
+    return (*parts, {"run": run, "reuse": dict.fromkeys(stages, "slide")})
+
+
+def three_convolutions(columns=11):
+    """1x1 -> depthwise 3x3 -> 1x1, channels last in scratch, the middle one behind a halo."""
+    m = Maker()
+    m.input("x", 1, 5, 14, columns)
+    conv2d(m, "e", "x", m.const("we", weights(20, 5, 1, 1)))
+    m.pointwise("er", "e", lambda e, _: relu(e))
+    conv2d(m, "d", "er", m.const("wd", weights(20, 1, 3, 3)), 1, 1, groups=20)
+    m.pointwise("dr", "d", lambda e, _: relu(e))
+    conv2d(m, "y", "dr", m.const("wp", weights(6, 20, 1, 1)))
+    return m.done("y"), {"e": "register", "er": "L1", "d": "register", "dr": "L1"}, "y"
+
+
+def chain(pads=(1, 1, 1), strides=(1, 2, 1), dilations=(1, 1, 2)):
+    """Convolutions one after another, each reading a halo of the one before."""
+    m = Maker()
+    m.input("x", 1, 3, 23, 9)
+    last, connect = "x", {}
+    for n, (p, s, d) in enumerate(zip(pads, strides, dilations)):
+        conv2d(m, f"c{n}", last, m.const(f"w{n}", weights(4, 3 if n == 0 else 4, 3, 3)), s, p, d)
+        last = m.pointwise(f"r{n}", f"c{n}", lambda e, _: relu(e))
+        connect |= {f"c{n}": "register", last: "L1"}
+    del connect[last]
+    return m.done(last), connect, f"c{len(pads) - 1}"
+
+
 S = Sym("s", 1, 40)
 # name -> (program, connect levels, anchor), tiles for any row, tiles that cut panels of weights
 GROUPS = {
@@ -125,6 +155,15 @@ GROUPS = {
     "depthwise pointwise": (depthwise_pointwise(), ({"oh": 4}, {"oh": 3, "ow": 7}),
                             ({"oc": 4},)),
     "strided depthwise": (depthwise_pointwise(2), ({"oh": 4}, {"oh": 1, "ow": 2}), ()),
+    "sliding convolutions": (slides(two_convolutions(), ["c1"], oh=4), (
+        {"oh": 2}, {"oh": 1}, {"oh": 4}, {"oh": 2, "ow": 4}), ()),
+    "sliding all rows": (slides(two_convolutions(pad=0), ["c1"], oh=15), ({"oh": 3},), ()),
+    "sliding strided": (slides(two_convolutions(stride=2), ["c1"], oh=4), ({"oh": 2}, {"oh": 1}),
+                        ()),
+    "sliding depthwise": (slides(depthwise_pointwise(), ["d"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
+    "sliding bottleneck": (slides(three_convolutions(), ["e"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
+    "sliding chain": (slides(chain(), ["c0", "c1"], oh=6), ({"oh": 2}, {"oh": 1}), ()),
+    "half sliding chain": (slides(chain(), ["c0"], oh=12), ({"oh": 3},), ()),
     "attention": (attention(), ({"i": 4}, {"i": 1}, {"i": 3, "c": 2}, {}), ()),
     "causal attention": (attention(causal=True), ({"i": 4},), ()),
     "symbolic rows": (attention(rows=S), ({"i": 4},), ()),

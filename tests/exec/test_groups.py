@@ -21,8 +21,8 @@ SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUP
 
 
 def _cases(target):
-    for name, (p, connect, anchor), tile, cuts in SCHEDULES:
-        s = schedule(target, p, connect, tile, anchor)
+    for name, (p, connect, anchor, *run), tile, cuts in SCHEDULES:
+        s = schedule(target, p, connect, tile, anchor, **(run[0] if run else {}))
         if not cuts:
             yield Case(f"{name} {tile}", p, s, tol=2e-5)
         yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)
@@ -42,9 +42,10 @@ def test_groups_run(target, tmp_path):
 @pytest.mark.parametrize("name, parts, tile, cuts", SCHEDULES,
                          ids=[f"{n}-{t}" for n, _, t, _ in SCHEDULES])
 def test_interpreter_agrees(name, parts, tile, cuts):
-    p, connect, anchor = parts
+    p, connect, anchor, *run = parts
     target = get_target("c")
-    s = complete(p, with_loops(p, schedule(target, p, connect, tile, anchor)), target)
+    s = schedule(target, p, connect, tile, anchor, **(run[0] if run else {}))
+    s = complete(p, with_loops(p, s), target)
     syms = {x.name: 11 for x in p.syms}
     feeds = random_feeds(p, np.random.default_rng(1), syms)
     want = evaluate(p, feeds, syms)

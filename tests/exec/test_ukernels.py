@@ -33,7 +33,7 @@ def _run(target, folder):
     pairs = [(u.name, p) for t, u in ROWS if t is target for p in CASES[u.category](u, target)]
     # a Case may stand on both sides: the plain nest is its own twin
     fast = build_cases([p.fast for _, p in pairs], target, folder / "fast")
-    slow = build_cases([p.slow for _, p in pairs], target, folder / "slow")
+    slow = build_cases([p.slow for _, p in pairs], target, folder / "slow", "-O0")
     out = {}
     for seed in (1, 2):
         s = fast.sample(seed)

@@ -46,7 +46,7 @@ def run(text, feeds, folder, constants=(), also=(), shapes=None, **options):
 
 @pytest.fixture(autouse=True)
 def _strict(monkeypatch):
-    monkeypatch.setenv("CFLAGS", "-O1 -Wall -Wextra -Werror")
+    monkeypatch.setenv("CFLAGS", "-Og -Wall -Wextra -Werror")
 
 
 def test_integers_at_the_ends_of_their_type(tmp_path):

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from onnx_graphs import random_graph  # noqa: E402
 from run_bytes import corpus, edited, flipped, offend  # noqa: E402
-from run_graphs import drawn, dynamic, faults, main  # noqa: E402
+from run_graphs import drawn, dynamic, faults, main, part  # noqa: E402
 from run_programs import main as run_programs  # noqa: E402
 
 from aotc.errors import AotcError  # noqa: E402
@@ -36,6 +36,16 @@ def test_random_graphs_with_drawn_decisions(seed, tmp_path):
 def test_many_random_graphs(target):
     assert main(["--graphs", "60", "--seed", "5000", "--target", target,
                  "--seconds", "100000"]) == 0
+
+
+def test_a_second_opinion_may_be_asked_of_one_output():
+    """The rest of the graph may be what the other runtime refuses."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["x"], ["b"]),
+             helper.make_node("Add", ["a", "a"], ["y"]), helper.make_node("Abs", ["b"], ["z"])]
+    model = _model(nodes, [("x", (2, 3))], outputs=("y", "z"))
+    graph = part(model, "z").graph
+    assert [n.op_type for n in graph.node] == ["Neg", "Abs"]
+    assert [o.name for o in graph.output] == ["z"] and len(model.graph.node) == 4
 
 
 @pytest.mark.product
@@ -96,6 +106,10 @@ REFUSED = {
                                         [("x", (2,))], opset=6),
     "absurd input": _model([helper.make_node("Relu", ["x"], ["y"])], [("x", (1 << 62, 4))]),
     "absurd result": _pads(0, 1 << 61, 0, 0),
+    "transform of 2^31 points": _model([helper.make_node("DFT", ["x"], ["y"])],
+                                       [("x", (1, 1 << 31, 2))]),
+    "constant for nobody": _model([helper.make_node("Constant", [], [], value_int=1),
+                                   helper.make_node("Relu", ["x"], ["y"])], [("x", (2,))]),
     "negative result": _pads(0, -(1 << 61), 0, 0),
 }
 
@@ -107,6 +121,44 @@ def test_found_before(name):
         data = model if isinstance(model, bytes) else model.SerializeToString()
         run_pipeline(Options(data, target="c", name="net", stop_after="bundle"))
     assert len(str(caught.value)) > 20
+
+
+def _names(count, kind):
+    return [f"{kind}{k}" for k in range(count)]
+
+
+WIDE = {
+    "a sum of many maps": _model(
+        [helper.make_node("Relu", [f"x{k}"], [f"t{k}"]) for k in range(400)]
+        + [helper.make_node("Sum", _names(400, "t"), ["y"])],
+        [(n, (4,)) for n in _names(400, "x")]),
+    "pieces put together again": _model(
+        [helper.make_node("Split", ["x"], _names(1500, "t"), axis=0),
+         helper.make_node("Concat", _names(1500, "t"), ["y"], axis=0)], [("x", (1500,))]),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_models_compile(name):
+    """Their expressions were once walked anew for every input; ``offend`` has a limit."""
+    assert offend(WIDE[name].SerializeToString(), stage="schedule") is None
+
+
+@pytest.mark.parametrize("extents", ((3, 2, -1), (3, -5, 2), (-1,)))
+def test_negative_extents_are_open(extents):
+    """The inference of the onnx package, which one of the nodes asks for, would end the process."""
+    graph = helper.make_graph(
+        [helper.make_node("GatherND", ["x", "i"], ["y"]),
+         helper.make_node("RotaryEmbedding", ["r", "c", "c"], ["z"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 2, 5)),
+         helper.make_tensor_value_info("i", TensorProto.INT64, extents),
+         helper.make_tensor_value_info("r", TensorProto.FLOAT, (1, 2, 3, 4)),
+         helper.make_tensor_value_info("c", TensorProto.FLOAT, (1, 3, 2))],
+        [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in "yz"])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    before = model.SerializeToString()
+    assert offend(model, stage="inline") is None
+    assert model.SerializeToString() == before  # the caller's own
 
 
 def test_a_large_model_is_not_recorded():

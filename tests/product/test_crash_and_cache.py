@@ -133,13 +133,18 @@ def test_killed_at_random_moments(two_models, tmp_path):
     start = time.monotonic()
     _start(two_models[0], out).wait()
     usual = time.monotonic() - start
-    for k in range(25):
+    for k in range(100):
         process = _start(two_models[k % 2], out)
         time.sleep(rng.uniform(0.3, 1.1) * usual)
         process.kill()
-        killed += process.wait() == -signal.SIGKILL
+        died = process.wait() == -signal.SIGKILL
         whole(out)
-    assert killed >= 5
+        killed += died
+        if killed == 15:
+            break
+        if not died:  # it was done: the machine is less busy than it was
+            usual *= 0.95
+    assert killed == 15
     aotc.compile(two_models[0], out, target="c", name="m")
     assert [p.name for p in out.parent.iterdir()] == ["bundle"]
 

@@ -1,7 +1,5 @@
 """The operators of Gensor's published tables, two-level machines, and brute force on the model."""
 
-from itertools import product
-
 import numpy as np
 from te_programs import Maker, ax, conv2d, matmul
 
@@ -81,22 +79,29 @@ def one_group(program):
 def brute_force(model, machine):
     """Least seconds over every pair of nested tiles on the ladders of a two-level machine, for
     every number of virtual threads.  Exact: traffic of the inner level only has to be known for the
-    best tile inside each outer one, a running minimum along every axis."""
+    best tile inside each outer one, a running minimum along every axis; a tile larger than one that
+    does not fit does not fit either; a pair needs no less than its inner tile and arithmetic."""
     space = Space(model, machine)
     shape = tuple(map(len, space.rungs))
-    tiles = list(product(*space.rungs))
-    inner = np.full(shape, np.inf)
-    for at, tile in zip(np.ndindex(shape), tiles):
-        moved, live = space.measure(1, tile)
+    inner, fitting = np.full(shape, np.inf), np.zeros(shape, bool)
+    for at in np.ndindex(shape):  # smaller tiles first
+        tile = tuple(rungs[n] for rungs, n in zip(space.rungs, at))
+        below = (at[:i] + (n - 1,) + at[i + 1:] for i, n in enumerate(at) if n)
+        if not all(map(fitting.__getitem__, below)) or not space.fits(1, tile):
+            continue
+        fitting[at], (moved, live) = True, space.measure(1, tile)
         for v in (1, 2, 4, MAX_VTHREADS):
             if tile[model.rank - 1] % v == 0 and live * v <= space.room(1):
                 inner[at] = min(inner[at], level_seconds(model, machine, 1, tile, moved, v))
     for axis in range(len(shape)):
         inner = np.minimum.accumulate(inner, axis)
     best = np.inf
-    for at, tile in zip(np.ndindex(shape), tiles):
-        if space.fits(0, tile):
-            util, compute = compute_seconds(model, machine, tile)
+    for at in zip(*np.unravel_index(np.argsort(inner, axis=None, kind="stable"), shape)):
+        if inner[at] >= best:
+            break
+        tile = tuple(rungs[n] for rungs, n in zip(space.rungs, at))
+        util, compute = compute_seconds(model, machine, tile)
+        if max(compute, inner[at]) < best * util and space.fits(0, tile):
             outer = level_seconds(model, machine, 0, tile, space.measure(0, tile)[0])
             best = min(best, max(outer, compute, inner[at]) / util)
     return best + machine.launch

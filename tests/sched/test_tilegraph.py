@@ -174,7 +174,7 @@ def test_halo_recompute(tile, factor):
 def test_boxes_cover_what_region_analysis_says(name):
     """Scratch of the generated code, whose bounds hold for every tile, is never larger than the
     widths say by more than the border; with symbols at their typical value both agree."""
-    (p, connect, anchor), tiles, _ = GROUPS[name]
+    (p, connect, anchor, *_), tiles, _ = GROUPS[name]
     for tile in tiles:
         g = schedule(TARGET, p, connect, tile, anchor).groups[0]
         stages = group_stages(p, g)

@@ -263,7 +263,14 @@ def test_digits_match_the_reference(target, digits_model):
 
 
 def test_small_model_matches_the_reference(target, zoo_model):
-    _matches(zoo_model("bert_tiny"), target)
+    _matches(zoo_model("bert_tiny"), target, vlen=target.cross.vlens[0] if target.cross.vlens
+             else None)
+
+
+@pytest.mark.product
+def test_small_model_matches_at_every_other_length_of_vectors(target, zoo_model):
+    for vlen in target.cross.vlens[1:]:
+        _matches(zoo_model("bert_tiny"), target, vlen=vlen)
 
 
 @pytest.mark.product
@@ -274,8 +281,9 @@ def test_model_matches_the_reference(target, zoo_model, name):
     _matches(zoo_model(name), target)
 
 
-def _matches(path, target):
-    wrong = [f"{title}: {m}" for title, m in verify(path, target=target.name) if not m.ok]
+def _matches(path, target, vlen=None):
+    wrong = [f"{title}: {m}" for title, m in verify(path, target=target.name, vlen=vlen)
+             if not m.ok]
     assert not wrong, "\n".join(wrong)
 
 

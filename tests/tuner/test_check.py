@@ -1,11 +1,13 @@
 """The whole model against the untuned one."""
 
+from dataclasses import replace
+
 import pytest
 from tuner_models import convolutions, scheduled
 
 from aotc.errors import AotcError
 from aotc.tuner.assemble import Choice
-from aotc.tuner.check import Checker, fast_mean
+from aotc.tuner.check import Checker, busy
 from aotc.tuner.sites import sites
 from aotc.tuner.space import Space, untuned_form
 
@@ -20,7 +22,7 @@ def checker(work, tmp_path_factory):
     made = Checker(work, tmp_path_factory.mktemp("check"), seconds=0.05)
     kernels, whole = made.untuned()
     assert len(kernels) == len(work.schedule.groups) and 0 < whole < 1
-    assert sum(kernels) < whole
+    assert 0.2 * whole < sum(kernels) < 5 * whole
     return made
 
 
@@ -49,7 +51,7 @@ def test_a_model_that_crashes_is_not_kept(work, checker, monkeypatch):
 def test_other_outputs_are_wrong(work, checker, monkeypatch, worst):
     kernels = [1e-3] * len(work.schedule.groups)
     monkeypatch.setattr(checker, "_run", lambda *a: {
-        "kernels": [[kernels], [[k / 2 for k in kernels]]], "whole": [[1.0], [0.5]],
+        "kernels": [[kernels], [[k / 2 for k in kernels]]],
         "worst": worst})
     verdict = checker.compare(work.schedule, _chosen(work))
     assert verdict.wrong and verdict.slower == frozenset() and verdict.ratio == float("inf")
@@ -59,8 +61,27 @@ def test_groups_are_judged_inside_the_model(work, checker, monkeypatch):
     kernels = [1e-3] * len(work.schedule.groups)
     after = [k / 2 for k in kernels[:-1]] + [2e-3]
     monkeypatch.setattr(checker, "_run", lambda *a: {
-        "kernels": [[kernels, kernels], [after, after]], "whole": [[2.0, 2.0], [1.0, 1.5]],
-        "worst": 0.0})
+        "kernels": [[kernels, kernels], [after, after]], "worst": 0.0})
     verdict = checker.compare(work.schedule, _chosen(work))
     assert verdict.slower == {work.schedule.groups[-1].name}
-    assert verdict.seconds == (2.0, 1.25) and fast_mean([3.0, 1.0]) == 1.0
+    assert verdict.seconds == (sum(kernels), sum(after))
+
+
+def test_an_interrupted_kernel_does_not_count():
+    assert busy([[1.0, 2.0], [9.0, 2.0], [1.0, 8.0]]) == 3.0
+
+
+def test_decisions_are_built_beside_schedules(work, checker):
+    wish = (("how", "none"), ("winograd", "off"), ("unfold", True))
+    bad = replace(work.schedule, groups=work.schedule.groups[:1])
+    first, decided, wrong = checker.built([work.schedule, wish, bad])
+    assert first.error == decided.error == "" and (decided.folder / "manifest.json").exists()
+    assert decided.schedule.target == work.target.name and "ScheduleError" in wrong.error
+    times = checker.times([work.schedule, wish], 0.02)
+    assert [len(k[0]) for k in times["kernels"]] == [
+        len(work.schedule.groups), len(decided.schedule.groups)]
+    assert times["worst"] < 1e-3 and checker.built([wish]) == [decided]
+    checker.forget([work.schedule, decided.schedule])
+    assert not decided.folder.exists() and first.folder.exists()
+    with pytest.raises(AotcError, match="could not be built"):
+        checker.times([bad], 0.02)

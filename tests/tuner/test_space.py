@@ -101,3 +101,20 @@ def test_the_layout_of_a_tensor_on_the_border_is_a_form(work):
         for out in want:
             np.testing.assert_allclose(got[out], want[out], rtol=1e-4, atol=1e-4)
     assert layout_form(s, work.target, f"{LAYOUT}99:[]") is None
+
+
+def test_how_far_a_work_item_runs_may_vary():
+    made = scheduled(convolutions(size=16, channels=16), "x86-64-v4", connect="register",
+                     winograd="off")
+    site = next(s for s in sites(made.program, made.schedule, made.target)[1]
+                if "oh" in str([a.name for a in s.piece.steps[-1].axes]))
+    g = site.groups[0]
+    axis = next(a.name for a in made.program.producer[g.anchor].axes if a.name.startswith("oh"))
+    site = replace(site, groups=(replace(g, tile={axis: 2}, parallel=(axis,), run={axis: 8}),))
+    space = Space(site, untuned_form(site), made.target)
+    knob = next(k for k in space.knobs if k.name == "0.run")
+    assert knob.base == 8 and {0, 2, 4} <= set(knob.choices)
+    assert space.candidate({"0.run": 0}).groups[0].run == {}
+    assert space.candidate({"0.run": 4}).groups[0].run == {axis: 4}
+    wider = space.candidate({f"0.tile.{axis}": 7})
+    assert wider.groups[0].run == {} or wider.groups[0].run[axis] % 7 == 0

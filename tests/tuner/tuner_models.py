@@ -73,7 +73,7 @@ class PretendedChecker:
     def untuned(self):
         return [1e-3] * self.kernels, 1e-3 * self.kernels
 
-    def compare(self, schedule, chosen):
+    def compare(self, schedule, chosen, base=None):
         self.seen.append(schedule)
         ties = {chosen[n].tie for n in self.slower if n in chosen}
         slow = frozenset(n for n, c in chosen.items() if c.tie in ties)

@@ -1,0 +1,131 @@
+"""Runs: work items that make steps along an axis, stages that keep rows from step to step."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from group_cases import (chain, schedule, slides, storing_convolutions, three_convolutions,
+                         two_convolutions, with_loops)
+from te_programs import Maker, ax, random_feeds
+
+import aotc.ir.interpret as interpreter
+from aotc.ir.expr import Const
+from aotc.ir.schedule import Schedule
+from aotc.sched import check_schedule, complete, lower
+from aotc.sched.cost import group_cost
+from aotc.sched.runs import best_run, fresh_boxes
+from aotc.sched.widths import group_model
+from aotc.target import get_target
+
+C = get_target("c")
+
+
+def sliding(parts, tile, target=C, **changes):
+    """(program, Schedule) of a sliding case; ``changes`` replace fields of its group."""
+    p, connect, anchor, run = parts
+    s = schedule(target, p, connect, tile, anchor, **run)
+    s = replace(s, groups=tuple(replace(g, **changes) for g in s.groups))
+    return p, complete(p, with_loops(p, s), target)
+
+
+CASES = {
+    "no whole steps": ({"oh": 5}, {}, "run oh/5; choose a tiled axis and a multiple of its tile"),
+    "not tiled": ({"ow": 4}, {}, "run ow/4; choose a tiled axis"),
+    "two axes": ({"oh": 4, "ow": 4}, {}, "a work item makes steps along one axis"),
+    "no run": ({}, {"c1": "slide"}, "c1 cannot slide, its work items make no steps"),
+    "the anchor": ({"oh": 4}, {"c2": "slide"}, "c2 cannot slide, it stores what it computes"),
+    "no stage": ({"oh": 4}, {"r1": "slide"}, "reuse of 'r1', which is no stage; stages: c1, c2"),
+    "no such way": ({"oh": 4}, {"c1": "keep"}, "reuse 'keep' of c1; choose recompute or slide"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_run_or_slide_says_why(case):
+    run, reuse, why = CASES[case]
+    p, s = sliding(slides(two_convolutions(), ()), {"oh": 2}, run=run, reuse=reuse)
+    faults = check_schedule(p, s, C)
+    assert len(faults) == 1 and why in faults[0], faults
+
+
+def test_blocks_of_threads_make_no_steps():
+    target = get_target("cuda:sm_90")
+    p, s = sliding(slides(two_convolutions(), ["c1"], oh=4), {"oh": 2}, target, threads=128)
+    assert any("where it is one thread's; remove it" in f for f in check_schedule(p, s, target))
+
+
+def test_a_stage_that_stores_computes_each_row_once_so_it_cannot_slide():
+    p, s = sliding(slides(storing_convolutions(), ["c1"], oh=4), {"oh": 2})
+    assert any("c1 cannot slide, it stores" in f for f in check_schedule(p, s, C))
+
+
+def test_rows_read_backwards_cannot_slide():
+    m = Maker()
+    m.input("x", 12, 8)
+    h, w, k = ax("h", 12), ax("w", 8), ax("k", 3)
+    m.step("a", (h, w), m.ref("x", h, w) * m.ref("x", h, w))
+    m.step("y", (ax("i", 10), w), m.ref("a", Const(11) - ax("i", 10) - k, w), (k,), "sum")
+    p = m.done("y")
+    s = complete(p, with_loops(p, schedule(C, p, {"a": "L1"}, {"i": 2}, "y", run={"i": 4},
+                                           reuse={"a": "slide"})), C)
+    assert any("does not move forward" in f for f in check_schedule(p, s, C))
+
+
+@pytest.mark.parametrize("parts, tile, rows", [
+    (slides(two_convolutions(size=13), ["c1"], oh=13), {"oh": 2}, {"c1": 13}),
+    (slides(two_convolutions(size=13), ["c1"], oh=6), {"oh": 2}, {"c1": 13 + 2 * 2}),
+    (slides(two_convolutions(size=13), [], oh=6), {"oh": 2}, {"c1": 13 + 2 * 6}),
+    (slides(chain(), ["c0", "c1"], oh=12), {"oh": 2}, {"c0": 23, "c1": 12})])
+def test_rows_are_computed_once_in_a_run(parts, tile, rows, monkeypatch):
+    """An item begins with its halo; without sliding, every step does."""
+    p, s = sliding(parts, tile) if parts[3]["run"]["oh"] != 13 else sliding(
+        parts, tile, run={"oh": 14})
+    found, count = interpreter.eval_compute, dict.fromkeys(rows, 0)
+
+    def counted(compute, box, *rest):
+        if compute.out in count:
+            count[compute.out] += box[2][1]
+        return found(compute, box, *rest)
+
+    monkeypatch.setattr(interpreter, "eval_compute", counted)
+    interpreter.interpret(p, s, random_feeds(p, np.random.default_rng(0), {}))
+    assert count == rows
+
+
+def test_the_plan_has_steps_and_moves_what_is_kept():
+    p, s = sliding(slides(three_convolutions(), ["e"], oh=6), {"oh": 3})
+    kernel, = lower(p, s, C).kernels
+    assert kernel.tiles == Const(3) and kernel.steps is not None
+    assert [v.name for v, _ in kernel.let] == ["oh_first", "oh_end"]
+    assert {"oh_lo", "oh_hi", "e_oh_from", "er_kept", "er_shift"} <= {
+        v.name for v, _ in kernel.step_let}
+    (moved,), (scratch,) = [
+        [x for x in found if "er" in (getattr(x, "name", ""), *(p.buffer for p in puts(x)))][:1]
+        for found in (kernel.stages, kernel.scratch)]
+    assert "er[" in str(moved.puts[0].value) and scratch.elements == 20 * (3 + 2) * 11
+    assert "for step in 0.." in str(kernel)
+
+
+def puts(x):
+    return getattr(x, "puts", ())
+
+
+def test_schedules_with_runs_are_json():
+    _, s = sliding(slides(chain(), ["c0", "c1"], oh=6), {"oh": 2})
+    again = Schedule.from_json(s.to_json())
+    assert again == s and again.groups[0].run == {"oh": 6} and again.hash == s.hash
+
+
+def test_steps_cost_the_arithmetic_of_the_item_and_the_scratch_of_a_step():
+    p, connect, anchor = three_convolutions(columns=64)
+    target = get_target("x86-64-v4")
+    g, = complete(p, schedule(target, p, connect, {}, anchor), target).groups
+    model = group_model(p, g)
+    axis = model.axes.index("oh")
+    tile = model.extents[:axis] + (2,) + model.extents[axis + 1:]
+    (e, _), (d, _), (y, _) = fresh_boxes(model, tile, axis)
+    assert [model.boxes(tile)[0][0][2], e[2], d[2], y[2]] == [4, 2, 2, 2]
+    apart = group_cost(model, target.machine, (tile, tile))
+    run = best_run(model, target.machine, (tile, tile), (), (), {})
+    assert run.axis == "oh" and run.slide == (0,)
+    assert run.cost.seconds < apart.seconds and run.cost.recompute < apart.recompute
+    assert fresh_boxes(model, tile, model.axes.index("oc")) is None  # ``e`` has no such axis
