@@ -31,10 +31,10 @@ def render_kernels(plan, target):
     if ukernels:
         files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
         files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
-    chunks = _chunks(functions)
+    checked, chunks = _has_checked(plan), _chunks(functions)
     for i, chunk in enumerate(chunks):
         body = "\n".join(chunk)
-        text = _preamble(name, target, dialect, bool(ukernels), plan, body) + body
+        text = _preamble(name, target, dialect, bool(ukernels), plan, body, checked) + body
         files[f"{name}_kernels_{i + 1}.c"] = text
     return files
 
@@ -61,7 +61,7 @@ def _requires(target):
     return (f"#if !({target.requires})\n#error \"compile with {flags}\"\n#endif\n")
 
 
-def _preamble(name, target, dialect, ukernels, plan, body):
+def _preamble(name, target, dialect, ukernels, plan, body, checked):
     lines = [_banner(name, f"kernels for {target.name}."), _requires(target),
              "#define AOTC_EXACT_MATH\n" if plan.math == "exact" else "",
              f"{dialect.defines}#include \"{name}_internal.h\"\n",
@@ -77,7 +77,7 @@ def _preamble(name, target, dialect, ukernels, plan, body):
     if zeros:
         lines.append(f"\n/* What a row outside the padded tensor reads. */\n"
                      f"static const float aotc_zeros[{zeros}];\n")
-    lines.append(_CHECKED.replace("NAME", name) if _has_checked(plan) else "")
+    lines.append(_CHECKED.replace("NAME", name) if checked else "")
     return "".join(lines) + "\n"
 
 
@@ -214,13 +214,13 @@ def _function(kernel, name, pointers, body):
 
 def _pointers(plan, kernel, body):
     """Declarations of the tensors that ``body`` uses: a fold over nothing reads none."""
-    lines = []
+    lines, words, writes = [], set(re.findall(r"\w+", body)), set(kernel.writes)
     for b in kernel.reads + kernel.writes:
-        if not re.search(rf"\bt_{b}\b", body):
+        if f"t_{b}" not in words:
             continue
         p = plan.place(b)
         c = DTYPES[p.dtype].c
-        if b in kernel.writes:
+        if b in writes:
             base = f"f->out[{p.index}]" if p.storage == "output" else \
                 f"(f->slot[{p.slot}] + {p.offset})"
             cast = "" if p.storage == "output" else f"({c} *)(void *)"

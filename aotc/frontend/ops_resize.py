@@ -138,6 +138,7 @@ def _cubic(x, how):
     return low[:, None] + np.arange(-1, 3), np.where(t <= 1, near, np.where(t < 2, far, 0.0))
 
 
+LONGEST = 1 << 22  # extents whose taps are constants: four places and weights for every element
 _TAPS = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
 
 
@@ -146,6 +147,8 @@ def _one_axis(b, x, axis, n, factor, mode, how, tag):
     shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
     if not isinstance(old, Const) or not isinstance(n, Const):
         return _symbolic_axis(b, x, axis, n, factor, mode, how, tag)
+    if n.value > LONGEST:
+        raise b.unsupported(f"{n.value} places along axis {axis}", f"resize to at most {LONGEST}")
     how = dict(how, cubic=b.node.attr("cubic_coeff_a", -0.75))
     scale = factor if isinstance(factor, float) else n.value / old.value
     place = _COORDINATES[how["coord"]](np.arange(n.value, dtype=np.float64), scale, old.value,

@@ -10,6 +10,7 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from aotc.ir.expr import Const, Expr, show
 
@@ -293,11 +294,12 @@ class Plan:
     math: str = "fast"
     optimize: str = "speed"
 
+    @cached_property
+    def _place_of(self):
+        return {p.name: p for p in reversed(self.places)}  # the first of a name counts
+
     def place(self, name):
-        for p in self.places:
-            if p.name == name:
-                return p
-        raise KeyError(name)
+        return self._place_of[name]
 
     @property
     def slab_bytes(self):

@@ -1,5 +1,7 @@
 """Legality of a Schedule, written down: every fault with the legal choices."""
 
+from collections import Counter
+
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
 from aotc.ir.expr import Const, axes_of
@@ -55,7 +57,7 @@ def _coverage(program, schedule):
     faults, seen, stored = [], {}, set(program.inputs) | set(program.consts)
     names = {s.outs[0] for s in program.steps}
     group_names = [g.name for g in schedule.groups]
-    faults += [f"group {n}: name used twice" for n in set(group_names) if group_names.count(n) > 1]
+    faults += [f"group {n}: name used twice" for n, k in Counter(group_names).items() if k > 1]
     for g in schedule.groups:
         for c in g.computes:
             if c not in names:
@@ -358,6 +360,7 @@ def _buffers(program, schedule):
         for out, src in in_place(program, schedule, g, live, i).items():
             shared[out] = (src, i)
     names = sorted(live, key=lambda b: live[b])
+    sizes = {b: upper(buffer_bytes(program, schedule, b)) for b in names}
     most = sum(max(1, schedule.buffers[b].span) for b in names)
     for i, a in enumerate(names):
         pa = schedule.buffers[a]
@@ -372,12 +375,13 @@ def _buffers(program, schedule):
                           f"0..{most - 1}")
         for b in names[i + 1:]:
             pb = schedule.buffers[b]
-            if live[b][0] > live[a][1] or pa.slot + pa.span <= pb.slot or (
-                    pb.slot + pb.span <= pa.slot):
+            if live[b][0] > live[a][1]:
+                break  # so are all behind it: they are sorted
+            if pa.slot + pa.span <= pb.slot or pb.slot + pb.span <= pa.slot:
                 continue
             if shared.get(b, (None,))[0] == a and pa == pb and live[a][1] == live[b][0]:
                 continue
-            size_a, size_b = (upper(buffer_bytes(program, schedule, x)) for x in (a, b))
+            size_a, size_b = sizes[a], sizes[b]
             if max(pa.span, pb.span) > 1 or (
                     pa.offset < pb.offset + size_b and pb.offset < pa.offset + size_a):
                 faults.append(f"buffers: {a} and {b} are live together (groups "

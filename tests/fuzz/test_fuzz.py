@@ -108,6 +108,9 @@ REFUSED = {
     "absurd result": _pads(0, 1 << 61, 0, 0),
     "transform of 2^31 points": _model([helper.make_node("DFT", ["x"], ["y"])],
                                        [("x", (1, 1 << 31, 2))]),
+    "resized to 2^31 places": _model(
+        [helper.make_node("Resize", ["x", "", "", "s"], ["y"])], [("x", (1, 1, 4, 4))],
+        [("s", np.array([1, 1, 4, 1 << 31], np.int64))]),
     "constant for nobody": _model([helper.make_node("Constant", [], [], value_int=1),
                                    helper.make_node("Relu", ["x"], ["y"])], [("x", (2,))]),
     "negative result": _pads(0, -(1 << 61), 0, 0),
