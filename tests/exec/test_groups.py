@@ -22,6 +22,8 @@ SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUP
 
 def _cases(target):
     for name, (p, connect, anchor, *run), tile, cuts in SCHEDULES:
+        if run and target.machine.threads:
+            continue  # blocks of threads make no steps
         s = schedule(target, p, connect, tile, anchor, **(run[0] if run else {}))
         if not cuts:
             yield Case(f"{name} {tile}", p, s, tol=2e-5)
