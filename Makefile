@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO ?= demo
 # tests run on every core: in neighbouring pieces, or all of one model's in one process
 TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
-BY_MODEL := $(TEST) --dist loadgroup
+BY_MODEL := $(subst worksteal,loadgroup,$(TEST))
 
 .PHONY: demo test coverage product zoo conformance bench wheel clean
 

@@ -54,6 +54,7 @@ class Group:
 
     def __str__(self):
         tile = ", ".join(f"{a}/{t}" for a, t in self.tile.items()) or "whole"
+        tile += "".join(f" run {a}/{n}" for a, n in self.run.items())
         rows = ", ".join(dict.fromkeys(self.ukernel.values()))
         return f"group {self.name}: {rows}  {tile}  parallel {', '.join(self.parallel) or '-'}" \
                f"  -> {', '.join(self.outputs)}"

@@ -26,7 +26,7 @@ from aotc.sched.connect import connect
 from aotc.sched.cost import Aligned, group_cost, resident
 from aotc.sched.gensor import Policy, Space, State, construct, grown
 from aotc.sched.loops import choose_loops, contraction_factors, pick_row
-from aotc.sched.runs import best_run, with_run
+from aotc.sched.runs import best_run, run_cost, with_run
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import find_call, group_stages
 from aotc.sched.tilegraph import merged, ordered
@@ -235,7 +235,9 @@ class Judge:
         space = Space(model, machine, min(DEPTH, len(machine.levels) - 1), fixed=fixed,
                       strict=False, aligned=aligned, free=self.free)
         outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
-        return space.cost(State((*outer, item)))
+        run = run_cost(model, machine, outer, item, group.run, aligned,
+                       self.free) if group.run else None
+        return run or space.cost(State((*outer, item)))
 
     def _between(self, a, b):
         """How ``b`` reads ``a``: positions of the buffers among what ``a`` makes."""

@@ -43,7 +43,11 @@ def _group(program, target, g):
     tile = tile_anchor(anchor, g)
     cut = ", ".join(f"{a}/{n}" for a, n in g.tile.items()) or "whole"
     flops = estimate(simplify(group_flops(stages)))
-    lines.append(f"work items: {show(tile.count)} of {cut}; about {flops / 1e6:.3g} Mflop")
+    run = "".join(f", {n} of {a} in steps" for a, n in g.run.items())
+    lines.append(f"work items: {show(tile.count)} of {cut}{run}; about {flops / 1e6:.3g} Mflop")
+    slide = [s for s, how in g.reuse.items() if how == "slide"]
+    if slide:
+        lines.append("slide, what the next step reads again stays: " + ", ".join(slide))
     inside = {b: level for b, level in g.connect.items()}
     if inside:
         lines.append("connected: " + ", ".join(f"{b} at {level}" for b, level in inside.items()))

@@ -52,14 +52,9 @@ def best_run(model, machine, state, aligned, free, units):
 def _along(model, machine, outer, tile, axis, aligned, free):
     """The best Run along an axis in steps of a tile; None if nothing slides, or if a stage does not
     move with the steps: it would be computed in each."""
-    fresh = fresh_boxes(model, tile, axis)
-    if fresh is None:
-        return None
-    boxes = model.boxes(tile)
-    slide, again = _sliding(model, boxes, fresh)
-    live = _live(model, tile, boxes, slide)
+    found = _sliding(model, tile, axis)
     level = machine.levels[len(outer) + 1]
-    if not slide or live > level.capacity * level.usable:
+    if found is None or found.live > level.capacity * level.usable:
         return None
     step, whole, best = tile[axis], model.extents[axis], None
     others = prod(-(-n // w) for i, (n, w) in enumerate(zip(model.extents[:model.rank], tile))
@@ -67,16 +62,31 @@ def _along(model, machine, outer, tile, axis, aligned, free):
     for parts in PARTS:
         count = max(1, -(-parts * machine.workers // others))
         extent = -(-(-(-whole // count)) // step) * step
-        item = tile[:axis] + (min(extent, whole),) + tile[axis + 1:]
-        steps = -(-min(extent, whole) // step) - 1
-        moved = 2 * again * steps * model.tiles(item)
-        tiles = tuple(tuple(map(max, t, item)) for t in outer) + (item,)
-        cost = group_cost(model, machine, tiles, 1, aligned, free,
-                          Steps(tile, fresh, live, moved))
-        cost = replace(cost, seconds=MARGIN * cost.seconds)
+        cost = _cost(model, machine, outer, tile, axis, extent, found, aligned, free)
         if best is None or cost.seconds < best.cost.seconds:
-            best = Run(model.axes[axis], extent, tile, slide, cost)
+            best = Run(model.axes[axis], extent, tile, found.stages, cost)
     return best
+
+
+def run_cost(model, machine, outer, tile, run, aligned, free):
+    """Cost of a group as ``best_run`` sees it: ``run`` as in a Group, {axis: extent}, in steps of
+    ``tile``; None if no stage can slide along it, which leaves every step a tile like any other.
+    outer: tiles of the levels before that of a work item."""
+    (name, extent), = run.items()
+    axis = model.axes.index(name)
+    found = _sliding(model, tile, axis)
+    return None if found is None else _cost(model, machine, outer, tile, axis, extent, found,
+                                            aligned, free)
+
+
+def _cost(model, machine, outer, tile, axis, extent, found, aligned, free):
+    step, extent = tile[axis], min(extent, model.extents[axis])
+    item = tile[:axis] + (extent,) + tile[axis + 1:]
+    moved = 2 * found.again * (-(-extent // step) - 1) * model.tiles(item)
+    tiles = tuple(tuple(map(max, t, item)) for t in outer) + (item,)
+    cost = group_cost(model, machine, tiles, 1, aligned, free,
+                      Steps(tile, found.fresh, found.live, moved))
+    return replace(cost, seconds=MARGIN * cost.seconds)
 
 
 def fresh_boxes(model, tile, axis):
@@ -94,17 +104,32 @@ def fresh_boxes(model, tile, axis):
     return out
 
 
-def _sliding(model, boxes, fresh):
-    """(numbers of stages that are asked for more than is new, bytes of what they keep per step)."""
-    found, kept, read = [], 0, {}
+@dataclass(frozen=True)
+class _Sliding:
+    """Along an axis: numbers of the stages that are asked for more than is new in a step, what
+    every stage computes in it, bytes live at once, and bytes that the stages keep per step."""
+
+    stages: tuple
+    fresh: list
+    live: int
+    again: int
+
+
+def _sliding(model, tile, axis):
+    """The _Sliding of a group along an axis; None if nothing slides, or not everything moves."""
+    fresh, boxes = fresh_boxes(model, tile, axis), model.boxes(tile)
+    if fresh is None:
+        return None
+    found, again, read = [], 0, {}
     for s, (new, _) in zip(model.stages, fresh):
         for a in s.reads:
             read[a.buffer] = max(read.get(a.buffer, 0), a.bytes(new))
     for i, (s, (held, _), (new, _)) in enumerate(zip(model.stages, boxes, fresh)):
         if i != model.anchor and any(w.bytes(held) > w.bytes(new) for w in s.writes):
             found.append(i)
-            kept += sum(max(0, read.get(w.buffer, 0) - w.bytes(new)) for w in s.writes)
-    return tuple(found), kept
+            again += sum(max(0, read.get(w.buffer, 0) - w.bytes(new)) for w in s.writes)
+    return _Sliding(tuple(found), fresh, _live(model, tile, boxes, found), again) \
+        if found else None
 
 
 def _live(model, tile, boxes, slide):
@@ -124,4 +149,4 @@ def with_run(program, group, run):
     return replace(group, run={axis: extent}, reuse={stages[i].name: "slide" for i in slide})
 
 
-__all__ = ["Run", "best_run", "fresh_boxes", "with_run"]
+__all__ = ["Run", "best_run", "fresh_boxes", "run_cost", "with_run"]

@@ -28,8 +28,8 @@ def set_connect(program, schedule, edge, level):
 
     edge: (buffer, compute that reads it); level: ``register``, ``L1``, ``L2`` or ``DRAM``.  Rising
     from DRAM merges the groups of its ends (the reader's anchor and tile stay); falling to DRAM
-    parts the group into what its other edges still connect.  Rows, loops, layouts and places in
-    the arena of what changes are left out: ``complete`` decides them again.
+    parts the group into what its other edges still connect.  Rows, loops, runs, layouts and places
+    in the arena of what changes are left out: ``complete`` decides them again.
     ScheduleError for an unknown edge or level, and where merging would close a cycle.
     """
     buffer, reader = edge
@@ -45,7 +45,8 @@ def set_connect(program, schedule, edge, level):
     if level == STORED:
         new = [source] if source is not sink else _parted(program, source, buffer)
     elif source is sink:
-        new = [replace(source, connect=source.connect | {buffer: level}, ukernel={}, loops={})]
+        new = [replace(source, connect=source.connect | {buffer: level}, ukernel={}, loops={},
+                       run={}, reuse={})]
     else:
         new = [merged(program, source, sink, level)]
     groups = [g for g in schedule.groups if g is not source and g is not sink] + new
@@ -61,7 +62,7 @@ def merged(program, source, sink, level):
     between = {b for c in sink.computes for b in program.producer[c].inputs if b in made}
     connect = source.connect | sink.connect | dict.fromkeys(sorted(between), level)
     return replace(sink, computes=computes, outputs=_stored(program, computes), connect=connect,
-                   ukernel={}, loops={})
+                   ukernel={}, loops={}, run={}, reuse={})
 
 
 def _stored(program, computes):
@@ -101,7 +102,8 @@ def _parted(program, group, buffer):
             anchor=group.anchor if mine else computes[-1], tile=group.tile if mine else {},
             connect={b: v for b, v in group.connect.items() if b in read and b != buffer and
                      program.producer[b].outs[0] in computes},
-            parallel=group.parallel if mine else (), ukernel={}, loops={}, split={}))
+            parallel=group.parallel if mine else (), ukernel={}, loops={}, split={}, run={},
+            reuse={}))
     return out
 
 

@@ -27,8 +27,8 @@ class Machine:
     """Memory levels from slowest to fastest, worker count assumed for splitting, flops of one
     worker, the smallest work item (in flops) worth handing to another worker, and ``launch``, the
     seconds that starting one kernel takes, ``step`` those of one stage of one work item, ``fetch``
-    as much again for every stage where a work item has more than ``near_stages`` of them, whose
-    code no longer fits the cache for instructions.
+    those that each stage takes besides in a work item of more than ``near_stages``, whose code is
+    taken not to fit the cache for instructions (chosen on one model, not measured by itself).
     overlap: how much of the shorter ones of a kernel's arithmetic and data movement hides behind
     the longest (1 = all).
 

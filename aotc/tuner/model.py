@@ -16,6 +16,7 @@ from aotc.ir.expr import Const, axes_of
 from aotc.sched.cost import Aligned, group_cost
 from aotc.sched.loops import row_operand, stage_category
 from aotc.sched.lower_contract import factors_for
+from aotc.sched.runs import run_cost
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import group_stages
 from aotc.sched.widths import group_model
@@ -60,7 +61,9 @@ class Estimator:
                         if self.target.row(g.ukernel[s.name]).category == "contraction")
         machine = self.target.machine
         tiles = (model.extents, item)[-min(2, len(machine.levels) - 1):]
-        cost = group_cost(model, machine, tiles, aligned=aligned, free=self.free)
+        run = run_cost(model, machine, tiles[:-1], item, g.run, aligned,
+                       self.free) if g.run else None
+        cost = run or group_cost(model, machine, tiles, aligned=aligned, free=self.free)
         heavy = max(stages, key=lambda s: estimate_volume(a.extent for a in s.axes + s.raxes))
         return Estimate(cost.seconds, (
             *_terms(cost), log(model.tiles(item)), float(len(stages)),
