@@ -33,7 +33,7 @@ class CompiledBundle:
 
 def compile(model, out, target="native", name=None, dims=None, schedule=None,
             schedule_out=None, dump=None, progress=None, weights="file", profile=False,
-            winograd="auto", connect="", math=None, optimize=None, machine=None, arena=None):
+            winograd="auto", connect="all", math=None, optimize=None, machine=None, arena=None):
     """Compile an ONNX model into a self-contained C bundle and return a CompiledBundle.
 
     model: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.
@@ -53,7 +53,7 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
     winograd: "auto" gives convolutions a form with fewer multiplications where estimates of cost
         and rounding errors allow it, "off" none, 2, 4 or 6 at most so many outputs per tile.
     connect: which intermediate tensors stay inside a kernel: "none", "register" those that fit
-        registers, "all" that pay by the cost model, "" by rules.
+        registers, "all" that pay by the cost model.
     math: "fast" (the default) has polynomials for exp, erf, tanh and the like, "exact" calls libm
         for them and makes "auto" no forms with fewer multiplications.
     optimize: "speed" (the default), or "size": less code and smaller weights.

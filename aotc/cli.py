@@ -312,9 +312,9 @@ def _model_arguments(sub, metavar="MODEL"):
 
 def _decision_arguments(sub):
     """What ``_decisions`` collects."""
-    sub.add_argument("--connect", default="", choices=("none", "register", "all"),
+    sub.add_argument("--connect", default="all", choices=("none", "register", "all"),
                      help="which intermediate tensors stay inside a kernel: none, those that fit "
-                     "registers, all that pay by the cost model (default: by rules)")
+                     "registers, all that pay by the cost model (default: all)")
     sub.add_argument("--winograd", default="auto", choices=("auto", "off", 2, 4, 6), type=_form,
                      help="convolutions with fewer multiplications: outputs per tile at most, or "
                      "off (default: where a cost and an error estimate agree)")

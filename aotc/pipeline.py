@@ -62,7 +62,7 @@ class Options:
     progress: object = None
     weights: str = "file"
     profile: bool = False
-    connect: str = ""
+    connect: str = "all"
     winograd: object = "auto"
     machine: object = None
     math: object = None

@@ -46,9 +46,8 @@ def measure(case, args, scratch):
     """{way: facts with median_ms, speedup over the first way, rank correlation}."""
     results, opened, calls = {}, {}, {}
     for how in args.ways:
-        results[how or "rules"], folder = built(case, how, args.target,
-                                                Path(scratch) / f"{case.name}-{how or 'rules'}")
-        opened[how or "rules"] = folder
+        results[how], opened[how] = built(case, how, args.target,
+                                          Path(scratch) / f"{case.name}-{how}")
     pin(args.threads)
     for name, folder in opened.items():
         opened[name] = load(folder, threads=args.threads)
@@ -84,16 +83,16 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", help="names; all there are without any")
     parser.add_argument("--how", default="register,all", help="ways, the first one is compared "
-                        "with: rules, " + ", ".join(filter(None, CONNECT)))
+                        "with: " + ", ".join(CONNECT))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--target", default="native")
     parser.add_argument("--seconds", type=float, default=3.0, help="per way and model")
     parser.add_argument("--json", default="connect.json", help="file for the results")
     parser.add_argument("--models", dest="folder", help="folder to keep the .onnx files in")
     args = parser.parse_args(argv)
-    args.ways = ["" if h == "rules" else h for h in args.how.split(",")]
+    args.ways = args.how.split(",")
     if not set(args.ways) <= set(CONNECT):
-        parser.error(f"--how {args.how}: choose from rules, " + ", ".join(filter(None, CONNECT)))
+        parser.error(f"--how {args.how}: choose from " + ", ".join(CONNECT))
     results, failed = {}, []
     print(f"{'model':16}{'way':10}{'kernels':>8}{'MB':>9}{'ms':>10}{'speedup':>9}{'rank':>7}")
     with tempfile.TemporaryDirectory(prefix="aotc-connect-") as scratch:
@@ -108,7 +107,7 @@ def main(argv=None):
                 print(f"{name:16}{how:10}{r['kernels']:8}{r['stored_bytes'] / 1e6:9.2f}"
                       f"{r['median_ms']:10.3f}{r['speedup']:9.3f}{r['rank_correlation']:7.2f}",
                       flush=True)
-    for how in [h or "rules" for h in args.ways[1:]]:
+    for how in args.ways[1:]:
         found = [r[how]["speedup"] for r in results.values()]
         if found:
             print(f"{how}: geometric mean {statistics.geometric_mean(found):.3f}, "

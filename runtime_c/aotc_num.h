@@ -19,6 +19,9 @@
 #define AOTC_SCALAR static inline
 #endif
 
+/* A function that keeps its registers to itself. */
+#define AOTC_APART static __attribute__((noinline))
+
 /* ------------------------------------------------------------------ division */
 
 /* Toward zero; INT64_MIN / -1 wraps. */

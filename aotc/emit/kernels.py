@@ -162,12 +162,19 @@ def _kernel(plan, kernel, number, name, dialect):
     local = {s.name for s in kernel.scratch}
     env = {"buffer": lambda b: f"s_{b}" if b in local else f"t_{b}", "vars": {}, "prefix": name,
            "checked": "CHECKED", "dialect": dialect}
-    names = Names()
-    body = []
-    for stage in kernel.stages:
-        body.append(f"/* {c_comment(_stage_note(stage))} */")
+    names, body, apart = Names(), [], []
+    tensors = _tensors(plan, kernel)
+    for i, stage in enumerate(kernel.stages):
+        note = f"/* {c_comment(_stage_note(stage))} */"
         lines = _LINES[type(stage)](stage, env, names)
-        body += ["{"] + indent(lines) + ["}"]
+        if _stands_apart(kernel, stage, dialect):
+            function = f"{name}_{kernel.name}_stage{i}"
+            parameters, arguments = _passed(kernel, tensors, "\n".join(lines), name)
+            apart += [note, *_signature(f"AOTC_APART void {function}", parameters), "{",
+                      *indent(lines), "}", ""]
+            body += _signature(function, arguments, ";")
+        else:
+            body += [note, "{"] + indent(lines) + ["}"]
     body = _bound(kernel.step_let, body + [f"{v.name} = {c_index(e, 0)};"
                                            for v, e in kernel.carried])
     if kernel.steps is not None:
@@ -175,8 +182,8 @@ def _kernel(plan, kernel, number, name, dialect):
                 f"for (int64_t step = 0; step < {c_index(kernel.steps, 12)}; ++step) {{",
                 *indent(body), "}"]
     body = _bound(kernel.let, body)
-    pointers = _pointers(plan, kernel, "\n".join(body))
-    text = "\n".join(_function(kernel, name, pointers, body)) + "\n"
+    pointers = _pointers(kernel, tensors, "\n".join(body))
+    text = "\n".join(apart + _function(kernel, name, pointers, body)) + "\n"
     return text.replace("CHECKED(", f"aotc_checked(f, {c_int(number)}, ")
 
 
@@ -212,28 +219,58 @@ def _function(kernel, name, pointers, body):
                      + indent(body) + ["}"]) + ["}"])
 
 
-def _pointers(plan, kernel, body):
-    """Declarations of the tensors that ``body`` uses: a fold over nothing reads none."""
-    lines, words, writes = [], set(re.findall(r"\w+", body)), set(kernel.writes)
+def _stands_apart(kernel, stage, dialect):
+    """True for sums in registers beside other stages: compilers keep what those use again and
+    again (constants of an exponential) in registers, too, and then spill sums in the loop over k.
+    Eight stages of mobilevit_s in one function took 1.2 times as long."""
+    return len(kernel.stages) > 1 and isinstance(stage, Contract) and written_out(stage, dialect)
+
+
+def _passed(kernel, tensors, text, name):
+    """(parameters, arguments) of a stage's function: what its text uses of the kernel's."""
+    words = set(re.findall(r"\w+", text))
+    bounds = [v.name for v, _ in (*kernel.let, *kernel.step_let, *kernel.carried)]
+    used = [(d, n) for n, (d, _) in tensors.items() if n in words]
+    used += [(f"int64_t {n}", n) for n in ("tile", "step", *dict.fromkeys(bounds)) if n in words]
+    if "f" in words or "CHECKED" in words:
+        used.insert(0, (f"{name}_frame *f", "f"))
+    return [d for d, _ in used], [n for _, n in used]
+
+
+def _signature(head, items, end=""):
+    """Lines of ``head(items)``."""
+    lines, line = [], f"{head}("
+    for i, item in enumerate(items):
+        item += ")" + end if i + 1 == len(items) else ","
+        if len(line) + len(item) > 98:
+            lines.append(line)
+            line = "   "
+        line += item if line.endswith("(") else f" {item}"
+    return lines + [line if items else f"{head}(void){end}"]
+
+
+def _tensors(plan, kernel):
+    """{name in C: (declaration, where it lies)} of what a kernel reads and writes."""
+    found, writes = {}, set(kernel.writes)
     for b in kernel.reads + kernel.writes:
-        if f"t_{b}" not in words:
-            continue
         p = plan.place(b)
-        c = DTYPES[p.dtype].c
-        if b in writes:
-            base = f"f->out[{p.index}]" if p.storage == "output" else \
-                f"(f->slot[{p.slot}] + {p.offset})"
-            cast = "" if p.storage == "output" else f"({c} *)(void *)"
-            lines.append(f"{c} *const t_{b} = {cast}{base};")
-            continue
+        c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
         base = {"input": f"f->in[{p.index}]", "output": f"f->out[{p.index}]",
                 "weights": f"(f->weights + {p.offset})",
                 "arena": f"(f->slot[{p.slot}] + {p.offset})"}[p.storage]
-        cast = "" if p.storage in ("input", "output") else f"(const {c} *)(const void *)"
-        lines.append(f"const {c} *const t_{b} = {cast}{base};")
+        cast = "" if p.storage in ("input", "output") else \
+            f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
+        found[f"t_{b}"] = f"{c} *const t_{b}", cast + base
     for s in kernel.scratch:
         c = DTYPES[s.dtype].c
-        lines.append(f"{c} *const s_{s.name} = ({c} *)(void *)(f->slab + worker * f->slab_stride"
-                     f" + {s.offset});")
-    return lines
+        found[f"s_{s.name}"] = f"{c} *const s_{s.name}", \
+            f"({c} *)(void *)(f->slab + worker * f->slab_stride + {s.offset})"
+    return found
 
+
+def _pointers(kernel, tensors, body):
+    """Declarations of the tensors that ``body`` uses (a fold over nothing reads none) and of all
+    scratch."""
+    words, scratch = set(re.findall(r"\w+", body)), {f"s_{s.name}" for s in kernel.scratch}
+    return [f"{declared} = {base};" for n, (declared, base) in tensors.items()
+            if n in words or n in scratch]

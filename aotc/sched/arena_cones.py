@@ -15,11 +15,10 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
 from aotc.ir.program import LibCall
 from aotc.ir.simplify import upper
-from aotc.sched.allocate import ALIGN
-from aotc.sched.boxes import stage_boxes, tile_anchor
 from aotc.sched.connect_cost import Judge
 from aotc.sched.cost import Aligned, group_cost
 from aotc.sched.loops import contraction_factors, pick_row
+from aotc.sched.scratch import rounded
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import find_call, group_stages
 from aotc.sched.tilegraph import best_fit
@@ -146,25 +145,6 @@ class Cones:
         return self.parts[unit]
 
 
-def scratch_bytes(program, group):
-    """Bytes of scratch that the tiles of a group take, wherever its work items lie; 0 if its boxes
-    cannot be formed, which ``check_group`` explains."""
-    stages = group_stages(program, group)
-    anchor = next(s for s in stages if group.anchor in s.computes)
-    try:
-        _, local = stage_boxes(program, group, stages, tile_anchor(anchor, group))
-    except ScheduleError:
-        return 0
-    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
-    read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
-    return best_fit([(_rounded(prod(n for _, n in dims) * DTYPES[program.dtype(b)].size),
-                      made[b], read[b]) for b, dims in local.items()])
-
-
-def _rounded(size):
-    return -(-size // ALIGN) * ALIGN
-
-
 def _units(program, groups):
     owner = {o: i for i, g in enumerate(groups) for c in g.computes
              for o in program.producer[c].outs}
@@ -186,7 +166,7 @@ def _bytes(program, name):
     if n is None:
         raise ScheduleError([f"arena limit: {name} has no largest size; give every dynamic "
                              "dimension a range (--dim NAME=LO..HI)"])
-    return _rounded(n * DTYPES[program.dtype(name)].size)
+    return rounded(n * DTYPES[program.dtype(name)].size)
 
 
 @dataclass(frozen=True)
@@ -229,7 +209,7 @@ class _Kernel:
                     size[a.buffer] = max(size.get(a.buffer, 0), n)
                     first.setdefault(a.buffer, i)
                     last[a.buffer] = i
-        slab = best_fit([(_rounded(n), first[b], last[b]) for b, n in size.items()])
+        slab = best_fit([(rounded(n), first[b], last[b]) for b, n in size.items()])
         cost = group_cost(self.model, self.machine, (item,), aligned=self.aligned, free=self.free)
         return Tiling(tuple((a, n) for a, n in tile.items()
                             if n < self.extents.get(a, n + 1) or a in self.named),
@@ -280,4 +260,4 @@ def _aligned(program, target, number, stage):
                    row.tile["nr"])
 
 
-__all__ = ["Cones", "Tiling", "Unit", "scratch_bytes"]
+__all__ = ["Cones", "Tiling", "Unit"]

@@ -19,8 +19,10 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Group
 from aotc.ir.winograd import stages_of
 from aotc.sched.arena import arena_need
-from aotc.sched.arena_cones import Cones, scratch_bytes
+from aotc.sched.arena_cones import Cones
+from aotc.sched.connect_cost import part_groups
 from aotc.sched.decide import CONNECT, decide
+from aotc.sched.scratch import scratch_bytes
 from aotc.sched.tilegraph import merged, ordered
 from aotc.sched.winograd_choice import form_share
 
@@ -140,7 +142,7 @@ class Search:
 
 # ---------------------------------------------------------------- from a state to a Schedule
 
-def decide_within(program, target, limit, how="", winograd="off", unfold=False):
+def decide_within(program, target, limit, how="all", winograd="off", unfold=False):
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself.
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
@@ -149,11 +151,14 @@ def decide_within(program, target, limit, how="", winograd="off", unfold=False):
     need = _need(program, free, target, workers)
     if need <= limit.bytes:
         return free
-    planner = Planner(program, target, how, free.rewrites, workers)
-    schedule = planner.within(limit.bytes)
-    if schedule is not None:
-        return schedule
-    least, schedule = planner.smallest(need, free)
+    planners = []
+    # what is merged already is recomputed as a whole: smaller units keep smaller limits
+    for units in dict.fromkeys((how, "register" if how == "all" else how)):
+        planners.append(Planner(program, target, units, free.rewrites, workers))
+        schedule = planners[-1].within(limit.bytes)
+        if schedule is not None:
+            return schedule
+    least, schedule = min((p.smallest(need, free) for p in planners), key=lambda found: found[0])
     if least <= limit.bytes:
         return schedule
     raise ScheduleError([
@@ -181,8 +186,11 @@ class Planner:
         self.rewrites = tuple(r for r in rewrites if r[0] != "winograd")
         rewritten = apply_rewrites(program, self.rewrites)
         shares = {r[1]: form_share(program, target, r) for r in self.forms}
-        self.cones = Cones(rewritten, target, ordered(rewritten, CONNECT[how](rewritten, target)),
-                           shares)
+        groups = CONNECT[how](rewritten, target)
+        several = {g.name for g in groups if not shares.keys().isdisjoint(g.computes)
+                   and any(level != "register" for level in g.connect.values())}
+        groups = part_groups(rewritten, groups, several)
+        self.cones = Cones(rewritten, target, ordered(rewritten, groups), shares)
 
     def within(self, limit):
         """The Schedule for a limit in bytes; None if none is found."""
@@ -298,12 +306,21 @@ class Planner:
             found = self.cones.refined(sink, cone, room)
             group = replace(whole, name=f"g{number:03d}", tile=dict(found.tile),
                             parallel=tuple(a for a, _ in found.tile))
-            slab = scratch_bytes(program, group)
+            slab = _scratch(program, group)
             # tiles that lie across the steps of a pool or a stride take more than the model says
             room = min(found.slab - 1, room * state.budget // max(1, slab))
             if slab <= state.budget or room < self.cones.least(sink, cone):
                 return replace(group, why="so that the arena keeps its limit: "
                                f"{slab} bytes of scratch, about {found.seconds * 1e3:.3g} ms")
+
+
+def _scratch(program, group):
+    """Bytes of scratch of a group; 0 if its boxes cannot be formed, which ``check_group``
+    explains."""
+    try:
+        return scratch_bytes(program, group)
+    except ScheduleError:
+        return 0
 
 
 class _Tangled(Exception):

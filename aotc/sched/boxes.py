@@ -191,7 +191,7 @@ def _box_of(group, s, anchor, anchor_box, demand):
             part = (Const(0), simplify(a.extent - 1)) if back is None else interval(back[a], ranges)
             old = box.get(a)
             box[a] = part if old is None else _union((old,), (part,))[0]
-    if not box and s.axes:
+    if not any(o.buffer in demand for o in s.outputs):
         raise ScheduleError(f"group {group.name}: nothing after {s.name} reads it; make it a group "
                             "of its own or the anchor")
     return box

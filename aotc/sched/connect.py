@@ -1,21 +1,19 @@
-"""First decider: which computes share a kernel, and at which memory level each edge connects.
+"""First decider: which computes share a kernel at register level, where ``connect_cost`` starts.
 
-Elementwise computes join their producers at register level (an epilogue) or each other; softmax
-and norm chains share the row while it is in L1.  Deterministic, by structure only.
+Elementwise computes join their producers (an epilogue) or each other.  Deterministic, by structure
+only.
 """
 
 import heapq
 
-from aotc.ir.category import category, factor_pairs
-from aotc.ir.expr import Axis, Const, axes_of, loads
-from aotc.ir.program import Compute, LibCall
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import loads
+from aotc.ir.program import LibCall
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, simplify, upper
-from aotc.sched.loops import contraction_factors
+from aotc.ir.simplify import simplify
 from aotc.sched.stages import expand, group_stages, tree_size
 
-ROW_LIMIT = 12 * 1024  # bytes of one row of every scratch buffer together: stays in L1
 # nodes and depth of one element's expression with all maps of a kernel inlined: many times what
 # layers of networks need (185 and 28), little enough to compile in a moment
 NODES_LIMIT, DEPTH_LIMIT = 4000, 120
@@ -29,8 +27,6 @@ class _Cluster:
     def __init__(self, compute, number=0):
         self.members, self.number, self.sizes = [], number, {}
         self.add(compute, None if isinstance(compute, LibCall) else tree_size(compute.body))
-        self.rows = None  # tuple of the last member's row axes once connected at L1
-        self.level = {}
 
     @property
     def head(self):
@@ -54,12 +50,11 @@ class _Cluster:
         return {o for c in self.members for o in c.outs}
 
 
-def connect(program, rows=True):
-    """Tuple of Groups (connect levels, outputs, anchor) covering every step of ``program``.
-    rows: also share row tiles in L1; without, edges connect at register level only."""
+def connect(program):
+    """Tuple of Groups (connect levels, outputs, anchor) covering every step of ``program``."""
     clusters, owner = [], {}
     for step in program.steps:
-        target = None if isinstance(step, LibCall) else _best_host(program, step, owner, rows)
+        target = None if isinstance(step, LibCall) else _best_host(program, step, owner)
         if target is None:
             target = _Cluster(step, len(clusters))
             clusters.append(target)
@@ -73,7 +68,7 @@ def connect(program, rows=True):
     return tuple(_group(program, c, i) for i, c in enumerate(order))
 
 
-def _best_host(program, step, owner, rows):
+def _best_host(program, step, owner):
     """The cluster this compute joins, the one with the most work first; None to start its own."""
     read = dict.fromkeys(owner[b] for b in step.inputs if b in owner)
     hosts = [c for c in read if not c.is_call]
@@ -86,14 +81,6 @@ def _best_host(program, step, owner, rows):
         if host in behind or not _is_small(size.inlined(host.maps())):
             continue
         if step.fold == "none" and _joins_at_register(program, host, step):
-            for b in step.inputs:
-                if b in host.produces():
-                    host.level.setdefault(b, "register")
-            return host
-        levels = _joins_at_row(program, host, step) if rows else None
-        if levels is not None:
-            levels.update(_register_part(program, host, step))
-            host.level.update(levels)
             return host
     return None
 
@@ -142,12 +129,10 @@ def _grown(host, cluster):
 
 def _joins_at_register(program, host, step):
     """An elementwise compute whose points match the cluster's loops one to one."""
-    if host.rows is not None:
-        return False
     head = host.head
     if head.fold == "none":
         return _elementwise_pair(program, host, step)
-    if not isinstance(head.fold, str) or len([c for c in host.members if c.fold != "none"]) > 1:
+    if not isinstance(head.fold, str):
         return False
     if step.body.dtype != "f32" and head.body.dtype == "f32":
         return False  # the micro-kernels of folds store f32
@@ -166,143 +151,6 @@ def _elementwise_pair(program, host, step):
             return False
     last = host.members[-1]
     return last.out in step.inputs or any(c.out in step.inputs for c in host.members)
-
-
-def _joins_at_row(program, host, step):
-    """Levels for the edges into ``step`` if it can share rows with the cluster: every buffer it
-    reads from there is indexed by plain axes, the same row axes first and whole columns behind.
-    None if not."""
-    folds = [c for c in list(host.members) + [step] if c.fold != "none"]
-    if not folds or any(not isinstance(f.fold, str) for f in folds) or len(step.outs) != 1:
-        return None
-    if any(category(f.axes, f.raxes, f.fold, f.body) != "reduction" for f in folds):
-        return None
-    read = {b for m in host.members + [step] for b in m.inputs}
-    if any(o not in read for m in host.members for o in m.outs):
-        return None  # a leaf of its own: no tile of ``step`` would ask for it
-    rows = _row_axes(program, host, step)
-    if rows is not None and any(_rows_innermost(program, f, rows) for f in folds):
-        return None  # rows would be strided: reduce over many rows at once instead
-    if rows is None or not _row_bytes_fit(host, step, rows):
-        return None
-    host.rows = rows
-    return {b: "L1" for b in step.inputs if b in host.produces()}
-
-
-def _rows_innermost(program, fold, rows):
-    """True if a reduction's input will be stored with one of the row axes innermost."""
-    lead = set(fold.axes[:rows])
-    for n in fold.loads:
-        dim = _innermost(program, n.buffer)
-        if dim is not None and axes_of(n.index[dim]) & lead:
-            return True
-    return False
-
-
-def _innermost(program, buffer):
-    """The dim a buffer will be stored with innermost, as far as its producer tells: the lane axis
-    of a contraction, carried through elementwise and window computes; None = the last one."""
-    for _ in range(16):  # deep enough for any epilogue chain
-        c = program.producer.get(buffer)
-        if not isinstance(c, Compute):
-            return None
-        factors = contraction_factors(program, c)
-        if factors is not None:
-            return c.axes.index(max(factors.n, key=c.axes.index))
-        same_rank = [n for n in c.loads if len(n.index) == len(c.axes)
-                     and n.buffer not in program.consts]
-        if not same_rank:
-            return None
-        buffer = same_rank[0].buffer
-    return None
-
-
-def _register_part(program, host, step):
-    """Inside a row cluster: edges into a map that merely finishes one fold stay in registers."""
-    if step.fold != "none":
-        return {}
-    maps = _inside(program, host)
-    edges = {b: "register" for b in step.inputs if b in maps or b in host.produces()}
-    body = simplify(expand(step.body, {b: maps[b] for b in edges if b in maps
-                                       and host.level.get(b) != "L1"}))
-    inner = [n for n in loads(body) if n.buffer in host.produces()]
-    folds = {n.buffer for n in inner}
-    if len(folds) != 1 or len({n.index for n in inner}) != 1:
-        return {}
-    main = program.producer[folds.pop()]
-    if main.fold == "none" or invert_map(inner[0].index, step.axes, main.axes) is None:
-        return {}
-    return {b: "register" for b in edges if host.level.get(b) != "L1"}
-
-
-def _row_axes(program, host, step):
-    """Number of leading row axes shared by the members and ``step``; None if they do not match."""
-    members = {c.out: c for c in host.members}
-    count = None
-    for c in list(host.members) + [step]:
-        if c.fold != "none":
-            n = _leading(c)
-            count = n if count is None else min(count, n)
-    if not count:
-        return None
-    lead = step.axes[:count]
-    if len(lead) < count:
-        return None
-    for n in step.loads:
-        if n.buffer in members:
-            source = members[n.buffer]
-            if not _rows_match(n.index, lead, source.axes[:count], step) or (
-                    _read_in_part(n.index, source.axes, count) and _stored(program, source, step)):
-                return None
-    return count
-
-
-def _leading(fold):
-    """Output axes that index the fold's loads as plain leading axes: its rows."""
-    count = 0
-    for a in fold.axes:
-        if a.extent == Const(1) or all(a in axes_of(n) or n.index == () or not axes_of(n)
-                                       or not (axes_of(n) & set(fold.raxes))
-                                       for n in loads(fold.body)):
-            count += 1
-        else:
-            break
-    return count
-
-
-def _rows_match(index, lead, rows, step):
-    rest = set(step.axes + step.raxes) - set(lead)
-    for i, a, r in zip(index, lead, rows):
-        if not same(a.extent, r.extent):
-            return False
-        if not (i == a or same(a.extent, Const(1)) and not isinstance(i, Axis)):
-            return False
-    return all(isinstance(i, Axis) and i in rest or not axes_of(i) for i in index[len(lead):])
-
-
-def _read_in_part(index, axes, rows):
-    """True if not all columns behind the row axes are read."""
-    return any(not isinstance(i, Axis) or not same(i.extent, a.extent)
-               for i, a in zip(index[rows:], axes[rows:]) if not same(a.extent, Const(1)))
-
-
-def _stored(program, source, step):
-    """True if somebody beside ``step`` needs what ``source`` makes: then all of it is computed."""
-    return any(o in program.results or any(s is not step for s in program.consumers[o])
-               for o in source.outs)
-
-
-def _row_bytes_fit(host, step, rows):
-    total = 0
-    for c in list(host.members) + [step]:
-        row = 4
-        for a in c.axes[rows:]:
-            top = upper(a.extent)
-            if top is None:
-                return False
-            row *= top
-        total += row
-    return total <= 4 * ROW_LIMIT
 
 
 def _absorb_maps(program, clusters, owner):
@@ -328,8 +176,6 @@ def _absorb_maps(program, clusters, owner):
             owner[m.out] = host
         host.members = sorted(host.members + c.members,
                               key=lambda m: program.position[m.outs[0]])
-        host.level.update(c.level)
-        host.level.update({m.out: "register" for m in outs})
         moved.add(c)
     clusters[:] = [c for c in clusters if c not in moved]
 
@@ -340,7 +186,7 @@ def _prologue_fits(program, cluster, host, outs):
         for s in program.consumers[m.out]:
             if s in cluster.members:
                 continue
-            if s.fold != "none" or host.rows is not None:
+            if s.fold != "none":
                 return False
             uses = {n.index for n in s.loads if n.buffer == m.out}
             if len(uses) != 1 or invert_map(next(iter(uses)), s.axes, m.axes) is None:
@@ -352,8 +198,7 @@ def _one_stage(program, cluster, owner):
     """A cluster of maps that stores several of them must be one set of loops.  Where the way from
     one to another is a bijection step by step, but not seen to be one as a whole, its members get
     kernels of their own."""
-    if cluster.is_call or cluster.rows is not None or any(
-            m.fold != "none" for m in cluster.members):
+    if cluster.is_call or any(m.fold != "none" for m in cluster.members):
         return [cluster]
     group = _group(program, cluster, 0)
     if len(group.outputs) == 1 or len(group_stages(program, group)) == 1:
@@ -389,13 +234,7 @@ def _group(program, cluster, number):
     inside = {o for m in cluster.members for o in m.outs}
     outputs = tuple(o for m in cluster.members for o in m.outs if o in program.results or any(
         s not in cluster.members for s in program.consumers.get(o, ())))
-    level = {}
-    for m in cluster.members:
-        for b in m.inputs:
-            if b in inside:
-                level[b] = cluster.level.get(b, "register")
-    anchor = cluster.members[-1] if cluster.rows is not None else cluster.head
-    tile = {a.name: 1 for a in anchor.axes[:cluster.rows or 0]}
-    return Group(f"g{number:03d}", tuple(m.out for m in cluster.members), outputs, anchor.out,
-                 level, tile)
+    level = {b: "register" for m in cluster.members for b in m.inputs if b in inside}
+    return Group(f"g{number:03d}", tuple(m.out for m in cluster.members), outputs,
+                 cluster.head.out, level)
 

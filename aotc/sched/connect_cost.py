@@ -21,14 +21,16 @@ from aotc.ir.program import LibCall
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.winograd import stages_of
 from aotc.sched.accesses import access_costs
-from aotc.sched.check import check_group
 from aotc.sched.connect import connect
 from aotc.sched.cost import Aligned, group_cost, resident
 from aotc.sched.gensor import Policy, Space, State, construct, grown
 from aotc.sched.loops import choose_loops, contraction_factors, pick_row
+from aotc.sched.lower import kernel_faults
 from aotc.sched.runs import best_run, run_cost, with_run
+from aotc.sched.scratch import bounded_tile
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.stages import find_call, group_stages
+from aotc.sched.tile import choose_threads
 from aotc.sched.tilegraph import merged, ordered
 from aotc.sched.widths import group_model
 from aotc.sched.winograd import join_transforms
@@ -63,7 +65,7 @@ class Verdict:
 
 def register_groups(program):
     """Groups connected at register level only: the least fusion that is never worse."""
-    return connect(program, rows=False)
+    return connect(program)
 
 
 def separate_groups(program):
@@ -296,6 +298,10 @@ class Judge:
             stages = group_stages(self.program, group)
             if len(stages) > MAX_STAGES:
                 return Verdict(False, why=f"{len(stages)} stages")
+            if len(stages) > 1 and self.target.machine.threads and any(
+                    contraction_factors(self.program, s) for s in stages):
+                # what one costs beside other stages of a block has never been measured
+                return Verdict(False, why="a product of a block of threads has its own kernel")
             group, layouts = self._with_rows(group)
             model = group_model(self.program, group, self.orders, access_costs(
                 self.program, self.target, group, layouts))
@@ -325,10 +331,26 @@ class Judge:
         if run is not None and run.cost.seconds < cost.seconds:
             choices.insert(0, replace(self._verdict(model, run.tile, run.cost),
                                       run=((run.axis, run.extent), run.slide)))
+        if not several:
+            return choices[0]
         for result in choices:
-            if not several or self._accepted(group, layouts, result):
+            result = self._bounded(group, model, result, units, fixed)
+            if result.legal and self._accepted(group, layouts, result):
                 return result
         return Verdict(False, why="check_schedule refuses it")
+
+    def _bounded(self, group, model, verdict, units, whole):
+        """The Verdict with a tile whose scratch fits its level whatever the dimensions are."""
+        level = self.target.machine.levels[min(DEPTH, len(self.target.machine.levels) - 1)]
+        room = level.capacity * level.usable
+        if self.target.machine.threads:
+            room /= 2  # micro-kernels stage operands there, too
+        given = dict(verdict.tile)
+        tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,
+                            whole)
+        if tile is None or tile != given and verdict.run:
+            return Verdict(False, why=f"its scratch may not fit {level.name}")
+        return replace(verdict, tile=tuple(tile.items()))
 
     def _verdict(self, model, tile, cost):
         named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
@@ -401,11 +423,11 @@ class Judge:
         tile = dict(verdict.tile)
         connect = {b: lv if lv == "register" else verdict.level
                    for b, lv in group.connect.items()}
-        group = with_run(self.program, replace(group, connect=connect, tile=tile,
-                                               parallel=tuple(tile)), verdict.run)
+        group, = choose_threads(self.target, (with_run(self.program, replace(
+            group, connect=connect, tile=tile, parallel=tuple(tile)), verdict.run),))
         schedule = Schedule(self.target.name, (group,),
                             {b: x.to_json() for b, x in layouts.items()})
-        return not check_group(self.program, schedule, self.target, group)
+        return not kernel_faults(self.program, schedule, self.target, group)
 
 
 def _blocked_axes(model, target, group):

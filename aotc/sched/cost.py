@@ -123,15 +123,16 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=(), steps=Non
         levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept, steps))
     busy = together(machine, [compute] + [s for _, s, _ in levels])
     launch = launch_seconds(model, machine, steps.tile if steps else tiles[item])
+    if steps:  # loops of their own, beside which nothing is computed
+        launch += steps.moved / _rate(machine, _home(machine, steps.live))
     return Cost(busy / util + launch, tuple(levels), compute, util, launch,
                 done_work(model, tiles[item], boxes[item]) / max(1, needed_work(model)))
 
 
 def launch_seconds(model, machine, tile):
     """Seconds to start a kernel and every stage of its work items."""
-    stages = len(model.stages)
-    each = machine.step + (machine.fetch if stages > machine.near_stages else 0.0)
-    return machine.launch + each * stages * model.tiles(tile) / machine.workers
+    stages = len(model.stages) * model.tiles(tile)
+    return machine.launch + machine.step * stages / machine.workers
 
 
 def together(machine, terms):
@@ -166,14 +167,17 @@ def scratch_seconds(model, machine, tile, boxes=None, kept=0, steps=None):
     operands pass.  kept: bytes of tensors that other kernels left in the level before that one;
     steps: in which a work item is computed, whose tiles are what must fit."""
     moved, live = model.inner(tile, boxes)
-    if steps:
-        moved, live = moved + steps.moved, steps.live
     nearest, before = machine.levels[-2], machine.levels[-3:-1][0]
-    home = next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
-                machine.levels[0])
+    home = _home(machine, steps.live if steps else live)
     later = moved / _rate(machine, home) + kept / _rate(machine, before) - (
         moved + kept) / _rate(machine, nearest)
     return f"scratch in {home.name}", max(0.0, later), moved + kept
+
+
+def _home(machine, live):
+    """The fastest level that holds so many bytes of scratch."""
+    return next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
+                machine.levels[0])
 
 
 def scattered_seconds(model, machine, boxes, aligned, near=()):

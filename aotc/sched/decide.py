@@ -8,25 +8,24 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
 from aotc.ir.unfold import unfold_candidates
 from aotc.sched.allocate import allocate
-from aotc.sched.check import check_group
-from aotc.sched.connect import connect
 from aotc.sched.connect_cost import (connect_by_cost, part_groups, register_groups,
                                      separate_groups)
 from aotc.sched.layout_rules import runs_over_columns, settle_layouts, split_settled
 from aotc.sched.loops import choose_loops
+from aotc.sched.lower import kernel_faults
+from aotc.sched.stages import group_stages
 from aotc.sched.tile import choose_threads, choose_tiles
 from aotc.sched.winograd import join_transforms
 from aotc.sched.winograd_choice import choose_winograd
 
 
-# which edges stay inside a kernel: by rules (""), none, those at register level, all that pay
-CONNECT = {"": lambda program, target: connect(program),
-           "none": lambda program, target: separate_groups(program),
+# which edges stay inside a kernel: none, those at register level, all that pay
+CONNECT = {"none": lambda program, target: separate_groups(program),
            "register": lambda program, target: register_groups(program),
            "all": connect_by_cost}
 
 
-def decide(program, target, how="", winograd="off", unfold=False, layouts=None, groups=None):
+def decide(program, target, how="all", winograd="off", unfold=False, layouts=None, groups=None):
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
     themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
@@ -46,7 +45,7 @@ def decide(program, target, how="", winograd="off", unfold=False, layouts=None, 
     groups = join_transforms(program, groups)
     while True:
         schedule = replace(_decided(program, target, groups, layouts), rewrites=rewrites)
-        refused = {g.name for g in schedule.groups if g.why and check_group(
+        refused = {g.name for g in schedule.groups if g.why and kernel_faults(
             program, schedule, target, g)}
         if not refused:
             return replace(schedule, buffers=allocate(program, schedule))
@@ -63,6 +62,12 @@ def _decided(program, target, groups, given):
     return Schedule(target.name, groups, {b: x.to_json() for b, x in layouts.items()})
 
 
+def _anchor_inlined(program, group):
+    """True if no stage of the group is named by its anchor."""
+    stages = group_stages(program, group)
+    return bool(stages) and not any(group.anchor in s.computes for s in stages)
+
+
 def complete(program, schedule, target):
     """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
     them, if any stage lacks its row), tiles of groups without one, buffers if there are none."""
@@ -75,6 +80,8 @@ def complete(program, schedule, target):
         return schedule  # check_schedule lists what is unknown
     groups, layouts = schedule.groups, schedule.layouts
     bare = [g for g in groups if not g.ukernel]
+    if bare and any(_anchor_inlined(program, g) for g in groups):
+        return schedule  # this, too
     if bare:
         given = {b: layout_from_json(x) for b, x in layouts.items()}
         chosen, found = choose_loops(program, target, groups, given)

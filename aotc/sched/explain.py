@@ -41,9 +41,9 @@ def _group(program, target, g):
         return lines + [f"library call: {program.producer[g.anchor].kernel}, no tensor expression"]
     anchor = next(s for s in stages if g.anchor in s.computes)
     tile = tile_anchor(anchor, g)
-    cut = ", ".join(f"{a}/{n}" for a, n in g.tile.items()) or "whole"
+    cut = ", ".join(f"{a}/{n}" for a, n in (g.tile | g.run).items()) or "whole"
     flops = estimate(simplify(group_flops(stages)))
-    run = "".join(f", {n} of {a} in steps" for a, n in g.run.items())
+    run = "".join(f" in steps of {a}/{g.tile[a]}" for a in g.run)
     lines.append(f"work items: {show(tile.count)} of {cut}{run}; about {flops / 1e6:.3g} Mflop")
     slide = [s for s, how in g.reuse.items() if how == "slide"]
     if slide:

@@ -13,7 +13,7 @@ from aotc.ir.simplify import simplify
 from aotc.sched.allocate import physical_elements, slot_sizes
 from aotc.sched.bounds import name_bounds
 from aotc.sched.boxes import tile_anchor
-from aotc.sched.check import check_schedule
+from aotc.sched.check import check_group, check_schedule
 from aotc.sched.lower_call import lower_call
 from aotc.sched.lower_contract import lower_contract
 from aotc.sched.lower_dot import lower_dot
@@ -149,6 +149,17 @@ def lower_group(program, schedule, target, group, number):
                   tuple(ctx.scratch), tuple(lowered), reads, writes, group_flops(stages),
                   group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps,
                   step_let, step.carried)
+
+
+def kernel_faults(program, schedule, target, group):
+    """Faults of ``check_group``, and where threads share scratch, if it does not fit its memory."""
+    faults = check_group(program, schedule, target, group)
+    if not faults and target.machine.threads:
+        try:
+            lower_group(program, schedule, target, group, 0)
+        except ScheduleError as err:
+            return err.faults
+    return faults
 
 
 def _place_scratch(ctx, stages, kept):

@@ -278,6 +278,8 @@ def _same_points(c, other, inline, uses):
     ``_single_use`` has answered so far."""
     def single_use(consumer, buffer):
         key = consumer.out, buffer
+        if buffer not in _reached(consumer, inline, uses):
+            return None
         if key not in uses:
             uses[key] = _single_use(consumer, buffer, inline)
         return uses[key]
@@ -289,8 +291,9 @@ def _same_points(c, other, inline, uses):
     for common in inline:
         if common in (c.out, other.out):
             continue
-        mine, theirs = single_use(c, common), single_use(other, common)
-        if mine is None or theirs is None:
+        theirs = single_use(other, common)
+        mine = None if theirs is None else single_use(c, common)
+        if mine is None:
             continue
         back = invert_map(theirs, other.axes, inline[common].axes)
         if back is None or invert_map(mine, c.axes, inline[common].axes) is None:
@@ -298,6 +301,21 @@ def _same_points(c, other, inline, uses):
         here = _at(inline[common].axes, mine)
         return {a: simplify(substitute(e, here)) for a, e in back.items()}
     return None
+
+
+def _reached(consumer, inline, known):
+    """Buffers that a map reads, through inlined ones and those themselves; ``known``: what was
+    found so far, by (None, name)."""
+    key = None, consumer.out
+    if key not in known:
+        found, todo = set(), list(consumer.inputs)
+        while todo:
+            b = todo.pop()
+            if b not in found:
+                found.add(b)
+                todo += inline[b].inputs if b in inline else ()
+        known[key] = found
+    return known[key]
 
 
 def _at(axes, index):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from aotc.ir.access import offset_of, stride
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
-from aotc.ir.simplify import upper
 from aotc.sched.order import order_items
 from aotc.sched.loops import PRODUCTS, contraction_factors
 from aotc.sched.size import estimate, estimate_volume
@@ -44,7 +43,7 @@ def _tiled(program, target, g, layouts):
     if has_transform(program, g):
         tile = slab_tile(program, target, g, stages, anchor)
     elif len(stages) > 1:
-        tile = _row_tile(target.machine, g, anchor)
+        tile = {}  # one work item: tiles of several stages are chosen with the group
     elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
         tile, split = _contraction_tile(program, target, g, anchor)
     else:
@@ -60,26 +59,6 @@ def even(extent, tile):
     """The tile shrunk so that all tiles are nearly equal."""
     count = -(-extent // max(1, min(tile, extent)))
     return -(-extent // count)
-
-
-def _row_tile(machine, g, anchor):
-    """As many rows as make a work item worth its overhead, from the innermost row axis out."""
-    columns = 1
-    for a in anchor.axes:
-        columns *= 1 if a.name in g.tile else _extent(machine, a.extent)
-    left = max(1, machine.row_points // columns)
-    tile = {}
-    for a in reversed([a for a in anchor.axes if a.name in g.tile]):
-        n = _extent(machine, a.extent)
-        tile[a.name] = even(n, left) if isinstance(a.extent, Const) else min(left, 64)
-        left = max(1, left // n)
-    return tile
-
-
-def _extent(machine, extent):
-    """An extent's typical value, or its bound where scratch is no cache but must fit."""
-    top = upper(extent) if machine.threads else None
-    return estimate(extent) if top is None else max(1, top)
 
 
 def _stores_across(program, g, anchor, layouts):

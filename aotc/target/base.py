@@ -26,9 +26,7 @@ class Level:
 class Machine:
     """Memory levels from slowest to fastest, worker count assumed for splitting, flops of one
     worker, the smallest work item (in flops) worth handing to another worker, and ``launch``, the
-    seconds that starting one kernel takes, ``step`` those of one stage of one work item, ``fetch``
-    those that each stage takes besides in a work item of more than ``near_stages``, whose code is
-    taken not to fit the cache for instructions (chosen on one model, not measured by itself).
+    seconds that starting one kernel takes, ``step`` those of one stage of one work item.
     overlap: how much of the shorter ones of a kernel's arithmetic and data movement hides behind
     the longest (1 = all).
 
@@ -45,8 +43,6 @@ class Machine:
     grain_flops: int
     launch: float = 0.0
     step: float = 0.0
-    fetch: float = 0.0
-    near_stages: int = 8
     overlap: float = 1.0
     scratch: str = "L2"
     items: int = 8

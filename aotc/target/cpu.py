@@ -63,7 +63,7 @@ def _machine(flops, l1=32 * _KIB, l2=1 * _MIB, l3=32 * _MIB):
                     Level("L2", l2, 100e9, False, 0.75), Level("L1", l1, 210e9, False, 0.75),
                     Level("register", 2048, 1e12)),
                    workers=2, flops=flops, grain_flops=2_000_000, launch=3e-7, step=2e-8,
-                   fetch=1.5e-7, overlap=0.7)
+                   overlap=0.7)
 
 
 C = Target(

@@ -6,6 +6,7 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 from aotc.target.base import F32, Cross, Level, Machine, Target, Ukernel
 
 _KIB, _MIB = 1 << 10, 1 << 20
+_LAUNCH = 2e-6  # seconds, what kernels of one stream lie apart at least, about
 _THREADS = 256  # of a block, unless a row or a Schedule says otherwise
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
@@ -17,7 +18,7 @@ def _machine(workers, flops, dram, l2, shared):
               Level("shared", shared, 120e9), Level("register", 256 * _KIB, 1e12))
     return Machine(levels, workers=workers, flops=flops / workers, grain_flops=1, scratch="shared",
                    items=1 << 20, item_points=4096, row_points=1024, item_tiles=1, threads=_THREADS,
-                   threads_max=1024)
+                   threads_max=1024, launch=_LAUNCH)
 
 
 def _tiled(mr, nr, tm, tn, bk):

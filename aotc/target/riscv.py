@@ -19,7 +19,7 @@ _LANES = 16  # nominal: what deciders count with; kernels take what the CPU has
 _MACHINE = Machine((Level("DRAM", 1 << 62, 10e9, True), Level("L3", 4 * _MIB, 20e9, True, 0.5),
                     Level("L2", 512 * _KIB, 40e9, False, 0.75),
                     Level("L1", 32 * _KIB, 80e9, False, 0.75), Level("register", 4096, 1e12)),
-                   workers=2, flops=16e9, grain_flops=2_000_000, launch=1e-6)
+                   workers=2, flops=16e9, grain_flops=2_000_000, launch=1e-6, step=6e-8)
 
 # 6 rows of 4 registers leave 8 for B: the next load overlaps the multiply-adds, where 7 rows spill
 RISCV64 = Target(

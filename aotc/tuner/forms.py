@@ -67,7 +67,7 @@ def layout_form(site, target, name):
         return None
     primitives = tuple(map(_frozen, json.loads(data)))
     layouts = {b: x for b, x in site.layouts.items() if b != buffer}
-    return decided_form(site, target, name, "", site.rewrites,
+    return decided_form(site, target, name, "all", site.rewrites,
                         layouts | ({buffer: primitives} if primitives else {}))
 
 
@@ -93,11 +93,11 @@ def _options(site):
         for name, item in options:
             rewrites = tuple(r for c, r in now.items() if c != compute)
             rewrites += (item,) if item is not None else ()
-            yield name, "", rewrites
+            yield name, "all", rewrites
     if any(level != "register" for g in site.groups for level in g.connect.values()):
         yield "register", "register", site.rewrites
     for at in cuts(site):
-        yield f"{CUT}{at}", "", site.rewrites
+        yield f"{CUT}{at}", "all", site.rewrites
 
 
 def _winograd(program, step):

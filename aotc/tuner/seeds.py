@@ -43,6 +43,9 @@ def seeded(work, options, checker, say, in_time):
     built = checker.built([work.schedule, first])
     for wish in others:
         built += checker.built([wish]) if in_time() else []
+    for b in built:
+        if b.error:
+            say(f"without the schedule of a decider, which does not build: {b.error}")
     built = [b for b in built if not b.error]
     found = list({b.schedule.hash: b.schedule for b in built}.values())
     if len(found) < 2 or found[0].hash != work.schedule.hash:

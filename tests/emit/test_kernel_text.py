@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from te_programs import Maker, ax, padded, relu, softmax
+from te_programs import Maker, ax, matmul, padded, relu, softmax
 
 from aotc.emit.variants import EMITTERS
 from aotc.ir.expr import Const, Sym, Var, Where, compare, minimum
@@ -51,6 +51,18 @@ def pool(channels=4):
 CASES = {"dense_c": (dense, "c"), "rows_x86_64_v3": (rows, "x86-64-v3"), "pool_c": (pool, "c"),
          "rows_cuda": (rows, "cuda:sm_90"), "dense_cuda": (dense, "cuda:sm_90"),
          "rows_riscv64": (rows, "riscv64"), "dense_riscv64": (dense, "riscv64")}
+
+
+def two_layers():
+    """relu(x w0) w1 b: two products in one kernel, one row of the hidden tensor at a time"""
+    m = Maker("layers")
+    m.input("x", 64, 16)
+    for n, (rows, columns) in enumerate(((16, 32), (32, 16))):
+        m.const(f"w{n}", np.ones((rows, columns), np.float32))
+    matmul(m, "h0", "x", "w0")
+    m.pointwise("h", "h0", lambda e, _: relu(e))
+    matmul(m, "y", "h", "w1")
+    return m.done("y")
 
 
 def text_of(program, target):
@@ -137,3 +149,16 @@ def test_sums_start_from_a_bias_that_every_column_has():
     target = get_target("riscv64")
     assert "t_b + n0, acc_tile)" in text_of(biased(False), target)
     assert "NULL, acc_tile)" in text_of(biased(True), target)
+
+
+def test_sums_in_registers_have_a_function_beside_other_stages():
+    """Bounds of tiles and pointers are its parameters; a single stage needs none."""
+    text = text_of(two_layers(), get_target("x86-64-v3"))
+    parts = text.split("AOTC_APART void ")[1:]
+    assert [p.split("(")[0] for p in parts] == ["layers_k000_stage0", "layers_k000_stage1"]
+    assert "float *const s_h," in parts[0] and "int64_t " in parts[0].split(")")[0]
+    calls = text[text.index("void layers_k000(void"):]
+    assert calls.index("layers_k000_stage0(t_x") < calls.index("layers_k000_stage1(")
+    assert "sum" not in calls and max(map(len, text.splitlines())) <= 130
+    assert "AOTC_APART" not in text_of(dense(), get_target("x86-64-v3"))
+    assert "AOTC_APART" not in text_of(two_layers(), get_target("riscv64"))

@@ -144,6 +144,16 @@ def chain(pads=(1, 1, 1), strides=(1, 2, 1), dilations=(1, 1, 2)):
     return m.done(last), connect, f"c{len(pads) - 1}"
 
 
+def smoothing(rows):
+    """Two sums over three rows each, one after the other."""
+    m = Maker()
+    m.input("x", rows, 8)
+    h, i, w, k = Axis("h", rows - 2), Axis("i", rows - 4), ax("w", 8), ax("k", 3)
+    m.step("a", (h, w), m.ref("x", h + k, w), (k,), "sum")
+    m.step("y", (i, w), m.ref("a", i + k, w), (k,), "sum")
+    return m.done("y"), {"a": "L1"}, "y"
+
+
 S = Sym("s", 1, 40)
 # name -> (program, connect levels, anchor), tiles for any row, tiles that cut panels of weights
 GROUPS = {
@@ -164,6 +174,8 @@ GROUPS = {
     "sliding bottleneck": (slides(three_convolutions(), ["e"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
     "sliding chain": (slides(chain(), ["c0", "c1"], oh=6), ({"oh": 2}, {"oh": 1}), ()),
     "half sliding chain": (slides(chain(), ["c0"], oh=12), ({"oh": 3},), ()),
+    "sliding symbolic rows": (slides(smoothing(Sym("t", 5, 40)), ["a"], i=6),
+                              ({"i": 3}, {"i": 2}), ()),
     "attention": (attention(), ({"i": 4}, {"i": 1}, {"i": 3, "c": 2}, {}), ()),
     "causal attention": (attention(causal=True), ({"i": 4},), ()),
     "symbolic rows": (attention(rows=S), ({"i": 4},), ()),

@@ -215,7 +215,7 @@ def _between(folder=None):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
-@pytest.mark.parametrize("connect", ("", "none", "register", "all"))
+@pytest.mark.parametrize("connect", ("none", "register", "all"))
 def test_a_call_parts_kernels(connect, tmp_path):
     work = run_pipeline(Options(_between(), tmp_path / "b", target="native", name="net",
                                 connect=connect))

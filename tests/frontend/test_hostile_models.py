@@ -15,6 +15,8 @@ from aotc.cli import main
 from aotc.errors import AotcError, ModelError, ScheduleError, UnsupportedError
 from aotc.ir.schedule import Schedule
 from aotc.pipeline import Options, run_pipeline
+from aotc.sched.connect import DEPTH_LIMIT, NODES_LIMIT
+from aotc.sched.stages import group_stages, tree_size
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
 
@@ -41,14 +43,20 @@ def _compiled(model, target="c"):
     return run_pipeline(Options(model, target=target, name="m", stop_after="bundle"))
 
 
+@pytest.mark.parametrize("connect", ["all", "register"])
 @pytest.mark.parametrize("model, least", [
-    (_chain("Add", 40, twice=True), 2), (_chain("Relu", 300), 4),
+    (_chain("Add", 40, twice=True), 4), (_chain("Relu", 300), 5),
     (_model([helper.make_node("Sum", ["x"] * 500, ["y"])]), 1),
     (_model([helper.make_node("Concat", ["x"] * 500, ["y"], axis=0)]), 1),
 ], ids=["doubling", "chain", "sum", "concat"])
-def test_long_and_doubling_expressions_are_cut_into_kernels(model, least):
-    """x + x forty times over is a tree of 2^40 nodes, were all of it one kernel."""
-    assert len(_compiled(model).plan.kernels) >= least
+def test_long_and_doubling_expressions_are_cut(model, least, connect):
+    """x + x forty times over is a tree of 2^40 nodes, were all of it one stage."""
+    work = run_pipeline(Options(model, target="c", name="m", stop_after="plan", connect=connect))
+    stages = [s for g in work.schedule.groups for s in group_stages(work.program, g)]
+    sizes = [tree_size(e) for s in stages for e in s.exprs()]
+    assert len(stages) >= least and len(work.plan.kernels) >= (least if connect != "all" else 1)
+    if least > 1:
+        assert all(s.nodes <= NODES_LIMIT and s.depth <= DEPTH_LIMIT for s in sizes)
 
 
 def test_many_inputs_keep_their_values(tmp_path):

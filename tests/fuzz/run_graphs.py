@@ -104,7 +104,7 @@ def sanitized(graph, folder):
 
 
 # what a user may ask for: option of aotc.compile -> values, the first one most of the time
-DRAWN = {"connect": ("", "none", "register", "all"), "math": (None, "exact"),
+DRAWN = {"connect": ("all", "none", "register"), "math": (None, "exact"),
          "optimize": (None, "size"), "winograd": ("auto", "off", 2, 4, 6),
          "weights": ("file", "embed"), "profile": (False, True),
          "arena": (None, None, None, 1 << 10, 1 << 14, 1 << 17)}

@@ -120,7 +120,7 @@ def test_winograd_forms_say_that_they_need_whole_channels():
 
 def test_report_of_a_network():
     p = network()
-    s = decide(p, TARGET, unfold=True)
+    s = decide(p, TARGET, "register", unfold=True)
     r = layout_report(p, s, TARGET)
     rows = {t.buffer: t for t in r.stored}
     assert {"x", "a", "half", "c"} <= set(rows)
@@ -145,7 +145,7 @@ def test_report_names_a_conversion_that_a_schedule_asks_for():
     assert [(c.kind, c.source, c.target) for c in r.between()] == [("move", "half", "half_stored")]
     assert r.totals()["move, between"]["bytes"] == 2 * 4 * 16 * 8 * 8
     # connected, the producer stores the other order at once
-    assert layout_report(p, decide(p, TARGET, "", (turn,)), TARGET).between() == ()
+    assert layout_report(p, decide(p, TARGET, "register", (turn,)), TARGET).between() == ()
 
 
 def test_a_layout_rewrite_prints_as_it_was_meant():

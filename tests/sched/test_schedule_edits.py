@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from te_programs import random_feeds
-from test_check_schedule import GOOD, PROGRAM, TARGET, named
+from test_check_schedule import GOOD, PROGRAM, TARGET, decided, named
 
 from aotc.emit.kernels import render_kernels
 from aotc.ir.evaluate import evaluate
 from aotc.ir.interpret import interpret
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Schedule
-from aotc.sched import check_schedule, complete, decide, lower
+from aotc.sched import check_schedule, complete, lower
 
 def kernels(schedule):
     return "".join(render_kernels(lower(PROGRAM, schedule, TARGET), TARGET).values())
@@ -122,4 +122,4 @@ def test_the_same_schedule_for_every_hash_seed():
                             capture_output=True, env={"PYTHONHASHSEED": seed}).stdout
              for seed in ("0", "1", "77")}
     assert len(texts) == 1
-    assert json.dumps(GOOD.to_json()) == json.dumps(decide(PROGRAM, TARGET).to_json())
+    assert json.dumps(GOOD.to_json()) == json.dumps(decided().to_json())

@@ -10,12 +10,17 @@ from te_programs import Maker, ax, random_feeds
 
 import aotc.ir.interpret as interpreter
 from aotc.ir.expr import Const
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import Group, Schedule
 from aotc.sched import check_schedule, complete, lower
+from aotc.sched.connect_cost import Judge
 from aotc.sched.cost import group_cost
+from aotc.sched.explain import explain
 from aotc.sched.runs import best_run, fresh_boxes
+from aotc.sched.tilegraph import merged, set_connect
 from aotc.sched.widths import group_model
 from aotc.target import get_target
+from aotc.tuner.model import Estimator
+from aotc.tuner.trial import Candidate
 
 C = get_target("c")
 
@@ -129,3 +134,33 @@ def test_steps_cost_the_arithmetic_of_the_item_and_the_scratch_of_a_step():
     assert run.axis == "oh" and run.slide == (0,)
     assert run.cost.seconds < apart.seconds and run.cost.recompute < apart.recompute
     assert fresh_boxes(model, tile, model.axes.index("oc")) is None  # ``e`` has no such axis
+
+
+def test_a_schedule_with_runs_is_priced_and_explained_as_such():
+    """A step is no work item: priced as one, each would compute its halo again."""
+    target = get_target("x86-64-v4")
+    p, s = sliding(slides(three_convolutions(columns=64), ["e"], oh=14), {"oh": 2}, target)
+    g, = s.groups
+    judge = Judge(p, target)
+    run, items = judge.priced(g), judge.priced(replace(g, run={}, reuse={}))
+    assert run.recompute < items.recompute and run.compute < items.compute
+    run, items = (Estimator(target).estimate(Candidate("", (), p, (x,), s.layouts)).seconds
+                    for x in (g, replace(g, run={}, reuse={})))
+    assert run != items
+    assert "oh/2 run oh/14" in str(g)
+    text = str(explain(p, s, target))
+    assert "work items: 1 of oh/14 in steps of oh/2;" in text and "again stays: e" in text
+
+
+def test_groups_that_change_make_no_steps_until_decided_again():
+    p, s = sliding(slides(chain(), ["c0", "c1"], oh=6), {"oh": 2})
+    g, = s.groups
+    for edge, level in ((("r0", "c1"), "DRAM"), (("r0", "c1"), "L2")):
+        parts = set_connect(p, s, edge, level).groups
+        assert not any(x.run or x.reuse for x in parts)
+        after = complete(p, set_connect(p, s, edge, level), C)
+        assert check_schedule(p, after, C) == []
+    front = replace(g, computes=g.computes[:2], outputs=("r0",), anchor="c0")
+    back = replace(g, computes=g.computes[2:])
+    both = merged(p, front, back, "L1")
+    assert isinstance(both, Group) and not both.run and not both.reuse

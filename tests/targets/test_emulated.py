@@ -10,7 +10,8 @@ from dataclasses import asdict
 import numpy as np
 import onnx
 import pytest
-from harness import INFO, Built, merged
+from group_cases import GROUPS, schedule
+from harness import INFO, Built, Case, merged
 from row_cases import CASES
 from small_models import dense, embedding
 from strict_flags import STRICT
@@ -83,6 +84,15 @@ def test_rows_of_its_own_equal_the_evaluator(target, tmp_path, monkeypatch):
     assert rows
     _equal_the_evaluator([pair.fast for u in rows for pair in CASES[u.category](u, target)],
                          _with_tools(target), tmp_path)
+
+
+def test_groups_equal_the_evaluator(target, tmp_path, monkeypatch):
+    """Groups of several stages, among them those whose work items make steps."""
+    monkeypatch.setenv("CFLAGS", f"-O1 {STRICT}")
+    _equal_the_evaluator([
+        Case(name, p, schedule(target, p, connect, tiles[0], anchor, **(run[0] if run else {})),
+             tol=2e-5) for name, ((p, connect, anchor, *run), tiles, _) in GROUPS.items()],
+        target, tmp_path)
 
 
 def _equal_the_evaluator(cases, target, tmp_path):

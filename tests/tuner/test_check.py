@@ -73,7 +73,7 @@ def test_an_interrupted_kernel_does_not_count():
 
 def test_decisions_are_built_beside_schedules(work, checker):
     wish = (("how", "none"), ("winograd", "off"), ("unfold", True))
-    bad = replace(work.schedule, groups=work.schedule.groups[:1])
+    bad = replace(work.schedule, groups=work.schedule.groups[:-1])
     first, decided, wrong = checker.built([work.schedule, wish, bad])
     assert first.error == decided.error == "" and (decided.folder / "manifest.json").exists()
     assert decided.schedule.target == work.target.name and "ScheduleError" in wrong.error

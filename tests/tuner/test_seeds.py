@@ -78,15 +78,17 @@ def test_the_search_starts_at_the_fastest():
 
 
 def test_decisions_differ_from_those_given():
-    assert ("how", "") not in [d[0] for d in decisions(Options(None))][:-1]
-    assert dict(decisions(Options(None))[0])["how"] == "all"
-    assert len(decisions(Options(None))) == 3 and len(decisions(Options(None, winograd=4))) == 2
+    assert [dict(d)["how"] for d in decisions(Options(None))] == ["register", "all"]
+    assert dict(decisions(Options(None, connect="register"))[0])["how"] == "all"
+    assert len(decisions(Options(None, connect="none"))) == 3
+    assert len(decisions(Options(None, winograd=4))) == 1
     assert all(dict(d)["winograd"] == "off" for d in decisions(Options(None, math="exact")))
 
 
 def test_a_copy_of_an_input_belongs_to_its_reader():
     work = scheduled(convolutions(size=20, channels=32), "x86-64-v4-vnni")
-    some = [decide(work.program, work.target, how, "auto", True) for how in ("", "none", "all")]
+    some = [decide(work.program, work.target, how, "auto", True)
+            for how in ("register", "none", "all")]
     copies = [r for s in some for r in s.rewrites if r[0] not in LOCAL]
     assert copies and not {c for _, c, _ in copies} & {s.outs[0] for s in work.program.steps}
     for order in (some, some[::-1]):

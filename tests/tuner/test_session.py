@@ -25,7 +25,7 @@ from aotc.tuner.session import Session, Tuned, tune
 
 @pytest.fixture(scope="module")
 def work():
-    return scheduled(convolutions(size=8, channels=16, layers=3), "x86-64-v4")
+    return scheduled(convolutions(size=8, channels=16, layers=3), "x86-64-v4", connect="register")
 
 
 def session(work, records=None, seed=0, budget=20, executor=None, **checker):
@@ -67,7 +67,7 @@ class LikesLayouts(PretendedExecutor):
 
 @pytest.fixture(scope="module")
 def two():
-    return scheduled(convolutions(size=8, channels=16), "x86-64-v4")
+    return scheduled(convolutions(size=8, channels=16), "x86-64-v4", connect="register")
 
 
 def test_a_layout_is_adopted_by_all_sites_it_touches(two):

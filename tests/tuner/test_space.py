@@ -24,7 +24,7 @@ def _sites(work):
 
 @pytest.fixture(scope="module")
 def work():
-    return scheduled(convolutions(size=7, channels=16), "x86-64-v4")
+    return scheduled(convolutions(size=7, channels=16), "x86-64-v4", connect="register")
 
 
 def test_the_base_point_is_the_untuned_group(work):

@@ -1,0 +1,121 @@
+"""Scratch is reserved for the largest extents: tiles that fit whatever the dimensions are."""
+
+from dataclasses import replace
+
+import pytest
+from te_programs import Maker, ax, softmax
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Sym
+from aotc.sched import check_schedule, complete, decide, lower
+from aotc.sched.connect_cost import register_groups
+from aotc.sched.scratch import bounded_tile, scratch_bytes
+from aotc.sched.stages import group_stages
+from aotc.sched.tilegraph import merged
+from aotc.target import get_target
+
+V3, CUDA = get_target("x86-64-v3"), get_target("cuda:sm_90")
+
+
+def rows(count, columns):
+    m = Maker()
+    m.input("x", count, 8, columns)
+    softmax(m, "y", "x")
+    return m.done("y")
+
+
+def room(target):
+    level = target.machine.level(target.machine.scratch)
+    return level.capacity * level.usable
+
+
+@pytest.mark.parametrize("target", [V3, CUDA, get_target("riscv64")], ids=lambda t: t.name)
+@pytest.mark.parametrize("columns", [Sym("n", 1, 40), Sym("n", 1, 3000)])
+def test_rows_of_any_extent_are_one_kernel_whose_scratch_fits(target, columns):
+    """3000 columns count as 128, and all rows would be predicted to fit."""
+    p = rows(Sym("b", 1, 1000), columns)
+    s = decide(p, target)
+    group, = s.groups
+    assert check_schedule(p, s, target) == []
+    assert scratch_bytes(p, group) <= room(target)
+    kernel, = lower(p, s, target).kernels
+    assert 0 < kernel.slab_bytes <= room(target)
+
+
+def test_rows_that_may_not_fit_stay_apart():
+    p = rows(4, Sym("n", 1, 1 << 20))
+    for target in (V3, CUDA):
+        s = decide(p, target)
+        assert len(s.groups) > 1
+        for kernel in lower(p, s, target).kernels:
+            assert kernel.slab_bytes <= room(target)
+
+
+def softmax_group(p):
+    first, *others = register_groups(p)
+    for g in others:
+        first = merged(p, first, g, "L1")
+    return first
+
+
+def test_tiles_that_fit_stay_as_they_are():
+    p = rows(Sym("b", 1, 1000), 40)
+    group = replace(softmax_group(p), tile={"i0": 7}, parallel=("i0",))
+    size = scratch_bytes(p, group)
+    assert size == 7 * 8 * 40 * 4 + 256  # one value a row: the maximum, then the sum
+    assert bounded_tile(p, V3, group, size, {}, ()) == {"i0": 7}
+    smaller = bounded_tile(p, V3, group, size - 1, {}, ())
+    assert smaller["i0"] < 7 and scratch_bytes(p, replace(group, tile=smaller)) < size
+    assert bounded_tile(p, V3, group, 100, {}, {"i2"}) is None
+    static = replace(softmax_group(rows(1000, 40)), tile={"i0": 7})
+    assert bounded_tile(rows(1000, 40), V3, static, 100, {}, ()) == {"i0": 7}  # chosen by the model
+
+
+def test_a_work_item_has_points_for_all_its_threads():
+    p = rows(1000, 40)
+    tile = bounded_tile(p, CUDA, replace(softmax_group(p), tile={"i0": 1, "i1": 1}), room(CUDA),
+                        {}, ())
+    assert tile == {"i0": 1} or 512 < 40 * tile["i1"] <= CUDA.machine.row_points
+
+
+def test_a_total_that_nothing_reads_is_refused():
+    """The stage of a scalar has no axes to ask for, and still nobody asks for it."""
+    m = Maker()
+    m.input("x", 5, 6)
+    i, j = ax("i", 5), ax("j", 6)
+    m.step("t", (i,), m.ref("x", i, j), (j,), "max")
+    m.step("total", (), m.ref("t", i), (i,), "min")
+    m.step("y", (i,), m.ref("t", i) * m.ref("t", i))
+    p = m.done("total", "y")
+    groups = register_groups(p)
+    whole = groups[0]
+    for g in groups[1:]:
+        whole = merged(p, whole, g, "L1")
+    s = replace(decide(p, V3, "none"), groups=(replace(whole, anchor="y"),), layouts={},
+                buffers={})
+    faults = check_schedule(p, complete(p, s, V3), V3)
+    assert any("nothing after total reads it" in f for f in faults), faults
+    s = decide(p, V3)
+    assert check_schedule(p, s, V3) == []
+
+
+def test_an_inlined_anchor_is_named():
+    m = Maker()
+    m.input("x", 5, 6)
+    i, j = ax("i", 5), ax("j", 6)
+    m.step("t", (i, j), m.ref("x", i, j) * m.ref("x", i, j))
+    m.step("y", (i, j), m.ref("t", i, j) + m.ref("x", i, j))
+    p = m.done("y")
+    group = replace(softmax_group(p), anchor="t")
+    assert [s.computes for s in group_stages(p, group)] == [("y",)]
+    s = complete(p, replace(decide(p, V3), groups=(group,), layouts={}, buffers={}), V3)
+    with pytest.raises(ScheduleError, match="anchor t"):
+        lower(p, s, V3)
+
+
+def test_an_inner_axis_grows_once_outer_ones_are_cut():
+    p = rows(Sym("b", 1, 1000), 40)
+    group = replace(softmax_group(p), tile={"i0": 2, "i1": 4})
+    size = scratch_bytes(p, replace(group, tile={"i0": 1, "i1": 4}, parallel=("i0", "i1")))
+    assert bounded_tile(p, V3, group, size, {}, ()) == {"i0": 1, "i1": 4}
+    assert bounded_tile(p, V3, group, size - 1, {}, ()) == {"i0": 1, "i1": 2}
