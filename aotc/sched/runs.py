@@ -13,9 +13,6 @@ from aotc.sched.gensor import ladder
 from aotc.sched.stages import group_stages
 
 PARTS = (1, 2, 4)  # work items per worker along the axis of a run
-# what a run takes over what is predicted: convolution chains in steps of 2 to 8 rows, whose stages
-# are as many loops of a few microseconds
-MARGIN = 1.03
 
 
 @dataclass(frozen=True)
@@ -84,9 +81,8 @@ def _cost(model, machine, outer, tile, axis, extent, found, aligned, free):
     item = tile[:axis] + (extent,) + tile[axis + 1:]
     moved = 2 * found.again * (-(-extent // step) - 1) * model.tiles(item)
     tiles = tuple(tuple(map(max, t, item)) for t in outer) + (item,)
-    cost = group_cost(model, machine, tiles, 1, aligned, free,
+    return group_cost(model, machine, tiles, 1, aligned, free,
                       Steps(tile, found.fresh, found.live, moved))
-    return replace(cost, seconds=MARGIN * cost.seconds)
 
 
 def fresh_boxes(model, tile, axis):
