@@ -334,13 +334,15 @@ class Judge:
         if not several:
             return choices[0]
         for result in choices:
-            result = self._bounded(group, model, result, units, fixed)
+            result = self._bounded(group, model, result, units, fixed, aligned,
+                                   found.state.tiles[:-1])
             if result.legal and self._accepted(group, layouts, result):
                 return result
         return Verdict(False, why="check_schedule refuses it")
 
-    def _bounded(self, group, model, verdict, units, whole):
-        """The Verdict with a tile whose scratch fits its level whatever the dimensions are."""
+    def _bounded(self, group, model, verdict, units, whole, aligned, outer):
+        """The Verdict with a tile whose scratch fits its level whatever the dimensions are, at
+        what that one costs: small tiles may compute much again."""
         level = self.target.machine.levels[min(DEPTH, len(self.target.machine.levels) - 1)]
         room = level.capacity * level.usable
         if self.target.machine.threads:
@@ -350,7 +352,12 @@ class Judge:
                             whole)
         if tile is None or tile != given and verdict.run:
             return Verdict(False, why=f"its scratch may not fit {level.name}")
-        return replace(verdict, tile=tuple(tile.items()))
+        if tile == given:
+            return verdict
+        item = model.variables(tile)
+        tiles = (*(tuple(map(max, t, item)) for t in outer), item)
+        cost = group_cost(model, self.target.machine, tiles, 1, aligned, self.free)
+        return replace(self._verdict(model, item, cost), tile=tuple(tile.items()))
 
     def _verdict(self, model, tile, cost):
         named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
