@@ -8,7 +8,7 @@ import numpy as np
 
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import const
-from aotc.ir.dtypes import DTYPES, INDEX
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Const, Unary, Where, compare
 
 ML = "ai.onnx.ml"
