@@ -6,7 +6,7 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 from aotc.target.base import F32, Cross, Level, Machine, Target, Ukernel
 
 _KIB, _MIB = 1 << 10, 1 << 20
-_LAUNCH = 2e-6  # seconds, what kernels of one stream lie apart at least, about
+_LAUNCH = 2e-6  # seconds from one kernel of a stream to the next: an estimate, not measured
 _THREADS = 256  # of a block, unless a row or a Schedule says otherwise
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 

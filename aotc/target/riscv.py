@@ -16,6 +16,7 @@ _CROSS = Cross(
     ("-fno-vectorize", "-fno-slp-vectorize"))
 
 _LANES = 16  # nominal: what deciders count with; kernels take what the CPU has
+# launch and step are estimates of a small core, three times those of x86-64, not measured
 _MACHINE = Machine((Level("DRAM", 1 << 62, 10e9, True), Level("L3", 4 * _MIB, 20e9, True, 0.5),
                     Level("L2", 512 * _KIB, 40e9, False, 0.75),
                     Level("L1", 32 * _KIB, 80e9, False, 0.75), Level("register", 4096, 1e12)),
