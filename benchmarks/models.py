@@ -45,6 +45,7 @@ def names():
 def case(name, folder):
     """The Case of a model, written to ``folder`` unless it is there already.  KeyError if there
     is no such model."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
     path = Path(folder) / f"{name}.onnx"
     if not zoo_folder().is_dir():
         model, feeds = OWN[name]()

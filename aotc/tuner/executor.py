@@ -27,21 +27,26 @@ MAX_BATCHES = 12  # of one call: a failure that is everybody's must not be looke
 
 @dataclass(frozen=True)
 class Result:
-    """``seconds`` of one candidate's kernels together (None if it failed); ``error``: why."""
+    """``seconds`` of one candidate's kernels together (None if it failed); ``error``: why;
+    ``interval``: 95 % interval of its time over that of its site's first candidate, () if the
+    executor does not tell."""
 
     seconds: object
     error: str = ""
+    interval: tuple = ()
 
 
 @dataclass(frozen=True)
 class Job:
     """What a worker is told, pickled: candidates in the order in which they run, the target's
-    name, Schedule.math, CPU seconds to measure, workers of the pool, C compilers at a time."""
+    name, Schedule.math, CPU seconds to measure, calls to measure at least, workers of the pool, C
+    compilers at a time."""
 
     candidates: tuple
     target: str
     math: str
     seconds: float
+    calls: int
     threads: int
     jobs: int
 
@@ -50,12 +55,12 @@ class LocalExecutor:
     """Builds and times on this machine.
 
     target: name of a target that runs here; jobs: C compilers at a time; seconds: measured per
-    batch; threads: workers that kernels may use; timeouts in seconds."""
+    batch; threads: workers that kernels may use; timeouts in seconds; calls: measured at least."""
 
     def __init__(self, target, jobs=2, seconds=0.8, threads=1, math="fast",
-                 build_timeout=BUILD_TIMEOUT, run_timeout=RUN_TIMEOUT):
+                 build_timeout=BUILD_TIMEOUT, run_timeout=RUN_TIMEOUT, calls=9):
         self.target, self.jobs, self.seconds, self.threads = target, jobs, seconds, threads
-        self.math, self.timeout = math, build_timeout + run_timeout
+        self.math, self.timeout, self.calls = math, build_timeout + run_timeout, calls
 
     def build_and_measure(self, candidates):
         """A Result per candidate.  Never raises for what a candidate does."""
@@ -65,8 +70,8 @@ class LocalExecutor:
             numbers, left = todo.pop(), left - 1
             found = self._batch([candidates[n] for n in numbers])
             if isinstance(found, list):
-                for n, seconds in zip(numbers, found):
-                    results[n] = Result(seconds)
+                for n, (seconds, interval) in zip(numbers, found):
+                    results[n] = Result(seconds, interval=tuple(interval))
             elif len(numbers) == 1 or left < len(todo) + 2:
                 for n in numbers:
                     results[n] = Result(None, found)
@@ -75,11 +80,11 @@ class LocalExecutor:
         return results
 
     def _batch(self, candidates):
-        """Seconds per candidate, or the text of what went wrong."""
+        """(seconds, interval) per candidate, or the text of what went wrong."""
         with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
             folder = Path(scratch)
-            job = Job(tuple(candidates), self.target, self.math, self.seconds, self.threads,
-                      self.jobs)
+            job = Job(tuple(candidates), self.target, self.math, self.seconds, self.calls,
+                      self.threads, self.jobs)
             (folder / "job").write_bytes(pickle.dumps(job))
             error = finish(start("trial", folder), folder, self.timeout)
             return error or json.loads((folder / "times").read_text())

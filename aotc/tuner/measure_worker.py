@@ -34,7 +34,8 @@ SHARE = 0.1  # of the calls, the fastest, whose mean counts: others were disturb
 
 
 def trial(folder):
-    """FOLDER/job -> FOLDER/times: seconds of every candidate, the sum of its kernels."""
+    """FOLDER/job -> FOLDER/times: [seconds, interval] of every candidate, the sum of its
+    kernels."""
     job = pickle.loads((folder / "job").read_bytes())
     target = get_target(job.target)
     program, schedule, owners = trial_program(job.candidates, target, job.math)
@@ -50,7 +51,7 @@ def trial(folder):
         call()
     model.profile(reset=True)
     runs, go_on = [], _clock(job.seconds * job.threads)
-    while go_on(len(runs)):
+    while len(runs) < job.calls or go_on(len(runs)):
         call()
         runs.append([c.seconds for c in model.profile(reset=True)])
     calls = np.zeros((len(runs), len(job.candidates)))
@@ -122,14 +123,22 @@ def _precompile(folder, objects):
 
 
 def against_first(calls, sites):
-    """Seconds per candidate from ``calls`` [calls, candidates]: the first of each site by its
-    fastest calls, the others by their median ratio to it in the same call, because what disturbs
-    the machine for a while meets all of a site."""
+    """(seconds, interval) per candidate from ``calls`` [calls, candidates]: the first of each site
+    by its fastest calls, the others by their median ratio to it in the same call, because what
+    disturbs the machine for a while meets all of a site."""
     first, out = {}, []
     for n, site in enumerate(sites):
         ref = first.setdefault(site, n)
-        out.append(float(typical(calls)[ref] * np.median(calls[:, n] / calls[:, ref])))
+        ratios = calls[:, n] / calls[:, ref]
+        out.append((float(typical(calls)[ref] * np.median(ratios)), median_interval(ratios)))
     return out
+
+
+def median_interval(samples):
+    """(low, high): the 95 % interval of the median of ``samples`` [n], from their order."""
+    ordered, n = np.sort(samples), len(samples)
+    low = max(0, int((n - 1.96 * n ** 0.5) // 2) - 1)
+    return float(ordered[low]), float(ordered[n - 1 - low])
 
 
 def _clock(seconds):

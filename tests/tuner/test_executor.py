@@ -13,7 +13,7 @@ from tuner_models import convolutions, scheduled, untuned_candidates
 from aotc.ir.expr import Axis, Const, Load
 from aotc.tuner import executor as module
 from aotc.tuner.executor import LocalExecutor, Result, in_turns
-from aotc.tuner.measure_worker import against_first, typical
+from aotc.tuner.measure_worker import against_first, median_interval, typical
 
 WORKER = """
 import json, os, pickle, sys, time
@@ -27,7 +27,7 @@ if "crash" in points:
     os.kill(os.getpid(), 11)
 if "refused" in points:
     raise ValueError("no such thing")
-(folder / "times").write_text(json.dumps([len(points) * 1.0] * len(points)))
+(folder / "times").write_text(json.dumps([[len(points) * 1.0, [1, 1]]] * len(points)))
 """
 
 
@@ -96,8 +96,17 @@ def test_a_site_is_judged_call_by_call():
     quiet = np.array([[1.0, 0.5, 3.0]] * 10)
     loud = quiet * np.linspace(1, 9, 10)[:, None]  # the machine gets slower, for all alike
     for calls in (quiet, loud):
-        assert against_first(calls, ["a", "a", "b"]) == [1.0, 0.5, 3.0]
-    assert against_first(quiet[:, ::-1], ["a", "b", "a"]) == [3.0, 0.5, 1.0]
+        assert against_first(calls, ["a", "a", "b"]) == [
+            (1.0, (1.0, 1.0)), (0.5, (0.5, 0.5)), (3.0, (1.0, 1.0))]
+    assert [s for s, _ in against_first(quiet[:, ::-1], ["a", "b", "a"])] == [3.0, 0.5, 1.0]
+
+
+def test_the_interval_of_a_median():
+    draws = np.random.default_rng(0).normal(size=(2000, 41))
+    found = np.array([median_interval(x) for x in draws])
+    assert 0.94 < np.mean((found[:, 0] <= 0) & (found[:, 1] >= 0)) < 0.99
+    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)  # too few to leave any out
+    assert median_interval(np.full(9, 2.0)) == (2.0, 2.0)
 
 
 PRINTS = """
@@ -134,3 +143,4 @@ def test_real_candidates_are_built_and_timed():
     found = LocalExecutor(work.target.name, seconds=0.02).build_and_measure(some + some[:1])
     assert all(r.error == "" and 0 < r.seconds < 1 for r in found), json.dumps(
         [r.error for r in found])
+    assert found[0].interval == (1, 1) and found[-1].interval[0] <= found[-1].interval[1]
