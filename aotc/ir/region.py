@@ -65,6 +65,22 @@ def region(compute, box, shape):
     return out
 
 
+def reads_once(compute, buffer):
+    """True if no element of ``buffer`` is read at two points of a map: one Load, every index an
+    axis of its own (plus a constant) or a constant, all other axes held at one value by the
+    conditions it happens under.  So a concatenation reads its pieces."""
+    found = [(n, known) for n, known in _guarded(compute.body, ())
+             if isinstance(n, Load) and n.buffer == buffer]
+    if compute.fold != "none" or len(found) != 1:
+        return False
+    (load, known), = found
+    moved = [a for i in load.index for a in compute.axes if _fixed(simplify(i - a))]
+    if len(moved) + sum(map(_fixed, load.index)) != len(load.index):
+        return False
+    held = (_tightened(a, known, {}, a.extent)[:2] for a in compute.axes if a not in moved)
+    return len(set(moved)) == len(moved) and all(same(lo, last) for lo, last in held)
+
+
 def extent_bound(lo, last):
     """Largest possible number of values between two bounds, an integer; None if unbounded."""
     return upper(simplify(last - lo + 1))

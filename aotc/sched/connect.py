@@ -9,6 +9,7 @@ import heapq
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
 from aotc.ir.program import LibCall
+from aotc.ir.region import reads_once
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify
@@ -181,7 +182,8 @@ def _absorb_maps(program, clusters, owner):
 
 
 def _prologue_fits(program, cluster, host, outs):
-    """The host's maps read the cluster at matching points; the fold (if any) never does."""
+    """The host's maps read every point of the cluster at most once; the fold (if any) never
+    does."""
     for m in outs:
         for s in program.consumers[m.out]:
             if s in cluster.members:
@@ -189,7 +191,8 @@ def _prologue_fits(program, cluster, host, outs):
             if s.fold != "none":
                 return False
             uses = {n.index for n in s.loads if n.buffer == m.out}
-            if len(uses) != 1 or invert_map(next(iter(uses)), s.axes, m.axes) is None:
+            if len(uses) != 1 or not (invert_map(next(iter(uses)), s.axes, m.axes)
+                                      or reads_once(s, m.out)):
                 return False
     return True
 

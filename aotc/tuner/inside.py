@@ -1,10 +1,11 @@
 """Candidates timed inside the whole model, where they will run.
 
 What a kernel takes by itself is not what it takes between its neighbours: caches hold other
-things.  So a round's candidates become a few variants of the model, each with another candidate
-for many sites at once, and the model runs in turns as it is and in these variants.  A candidate's
-time is that of its site's kernels in its variant.  Layouts that two sites share are timed with
-these sites alone, by another executor.
+things.  So a round's candidates become a few variants of the model, each with other candidates
+for many sites at once, and the model runs in turns as it is and in these variants.  Sites that are
+equal get different candidates in one variant.  A candidate's time is that of its sites' kernels in
+its variant, compared with the same kernels of the unchanged model.  Layouts that two sites share are
+timed with these sites alone, by another executor.
 """
 
 from statistics import median
@@ -39,28 +40,39 @@ class ModelExecutor:
         for n, c in enumerate(candidates):
             if c.site not in apart and c.point != BASE:
                 inside.setdefault(c.site, []).append(n)
-        rounds = max(map(len, inside.values()), default=0)
-        todo = [[ns[i] for ns in inside.values() if i < len(ns)] for i in range(rounds)]
-        bases = self._measured(candidates, todo, results)
+        bases = self._measured(candidates, self._variants(inside), results)
         for n, c in enumerate(candidates):
             if results[n] is None:
                 results[n] = Result(bases.get(c.site)) if c.point == BASE else Result(
                     None, "it was not measured")
         return results
 
+    def _variants(self, inside):
+        """What the variants hold: lists of (number of a candidate, names of the sites that become
+        it).  inside: {site key: numbers}."""
+        out = []
+        for key, numbers in inside.items():
+            names = self.session.copies.names(key)
+            for v, at in enumerate(range(0, len(numbers), len(names))):
+                if v == len(out):
+                    out.append([])
+                some = numbers[at:at + len(names)]
+                out[v] += [(n, names[i::len(some)]) for i, n in enumerate(some)]
+        return out
+
     def _measured(self, candidates, todo, results):
-        """{site: untuned seconds}; fills ``results`` of the candidates of every variant (a list of
-        numbers).  A variant that fails is tried in halves."""
+        """{site: untuned seconds}; fills ``results`` of the candidates of every variant.  A variant
+        that fails is tried in halves."""
         bases, left = {}, TRIES
         while todo and left:
             left -= 1
             made, again = [], []
-            for numbers in todo:
-                found = self._variant(candidates, numbers)
+            for parts in todo:
+                found = self._variant(candidates, parts)
                 if isinstance(found, str):
-                    again += self._halves(numbers, results, found)
+                    again += self._halves(parts, results, found)
                 else:
-                    made.append((numbers, *found))
+                    made.append((parts, *found))
             built = self.session.checker.built([m[1] for m in made])
             again += [h for m, b in zip(made, built) if b.error
                       for h in self._halves(m[0], results, b.error)]
@@ -70,14 +82,16 @@ class ModelExecutor:
             todo = again
         return bases
 
-    def _variant(self, candidates, numbers):
-        """(Schedule, {site name: Choice}) with these candidates, or what is wrong with it."""
+    def _variant(self, candidates, parts):
+        """(Schedule, {site name: Choice}) with these candidates, or what is wrong with it; whether
+        it is legal is seen when it is built."""
         s, chosen = self.session, {}
-        for n in numbers:
+        for n, names in parts:
             c = candidates[n]
-            chosen |= s.copies.choices(c.site, c.point, c.site)
+            chosen |= s.copies.choices(c.site, c.point, n, names=names)
         try:
-            return assembled(s.program, s.untuned, s.settled, s.sites, chosen, s.target), chosen
+            return assembled(s.program, s.untuned, s.settled, s.sites, chosen, s.target,
+                             check=False), chosen
         except AotcError as err:
             return str(err)
 
@@ -95,22 +109,22 @@ class ModelExecutor:
             return [h for m in made for h in self._timed(candidates, [m], results, bases)]
         spent = {c: sum(median(k) for g, k in zip(s.untuned.groups, zip(*kernels[0]))
                         if g.computes[0] in c) for c in map(frozenset, s.computes.values())}
-        for (numbers, schedule, chosen), mine in zip(made, kernels[1:]):
+        for (parts, schedule, chosen), mine in zip(made, kernels[1:]):
             ratios = site_ratios(s.untuned, schedule, chosen, (kernels[0], mine))
-            for n in numbers:
+            for n, _ in parts:
                 site = candidates[n].site
                 bases[site] = spent[frozenset(s.computes[site])]
-                results[n] = Result(bases[site] * ratios[site]) if site in ratios else Result(
+                results[n] = Result(bases[site] * ratios[n]) if n in ratios else Result(
                     None, "not legal for any of the sites")
         return []
 
-    def _halves(self, numbers, results, error):
+    def _halves(self, parts, results, error):
         """Both halves of a variant that failed; the only candidate of one is at fault."""
-        if len(numbers) == 1:
-            results[numbers[0]] = Result(None, error)
+        if len(parts) == 1:
+            results[parts[0][0]] = Result(None, error)
             return []
-        half = len(numbers) // 2
-        return [numbers[:half], numbers[half:]]
+        half = len(parts) // 2
+        return [parts[:half], parts[half:]]
 
 
 __all__ = ["ModelExecutor"]

@@ -33,7 +33,8 @@ from aotc.tuner.sites import sites
 
 SEEDS_FROM = 15.0  # seconds of budget: with less, only the untuned Schedule is searched from
 SEEDS_SHARE = 0.25  # of the budget: after that, no further decider is asked
-PER_SITE = 3  # new candidates of a site in one round
+PER_SITE = 3  # new candidates of a site in one round, for each of its copies
+SPREAD = 3  # of them at most: candidates of one site may stand in for different copies at once
 LEAST_SHARE = 0.002  # of the model's time: sites below are left alone
 ROUND_SHARE = 0.15  # of the budget that a round should take
 FIRST_ROUND = 24  # candidates
@@ -101,7 +102,7 @@ class Session:
         self.correction = Correction(seed)
         self.machine = _machine()
         self.settled, self.sites = sites(work.program, work.schedule, target)
-        self.copies, self.computes = Copies(self.sites, target), {}
+        self.computes = {}
         for s in self.sites:
             self.computes.setdefault(s.key, set()).update(c for g in s.groups for c in g.computes)
         self.rewritten = apply_rewrites(work.program, work.schedule.rewrites)
@@ -144,6 +145,7 @@ class Session:
                 self.searches[key] = SiteSearch(
                     equal[0], len(equal), mine, self.target, self.estimator,
                     Random(self.rng.getrandbits(64)))
+        self.copies = Copies(self.sites, self.searches)
 
     def _resume(self):
         """Take in what the records know of these sites on this machine."""
@@ -162,7 +164,7 @@ class Session:
         for s in order:
             if count >= self.size:
                 break
-            found = s.propose(PER_SITE, self.correction)
+            found = s.propose(PER_SITE * min(s.copies, SPREAD), self.correction)
             if found:
                 asked.append((s, found))
                 count += 1 + len(found)

@@ -13,7 +13,7 @@ from harness import DISTINCT, Case, build_cases, differences
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
 from aotc.ir.evaluate import evaluate
-from aotc.ir.expr import Axis, Const, Load, Sym, Where, compare
+from aotc.ir.expr import Axis, Const, Load, Sym, Where, compare, maximum, minimum
 from aotc.ir.interpret import interpret
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
@@ -59,6 +59,25 @@ def dense_chain(rows, width, layers):
     return m.done(last)
 
 
+def stacked_rows(rows, width):
+    """Rows looked up in tables, and computed ones, side by side: [rows, 4, width]."""
+    m = Maker()
+    m.input("x", rows, width)
+    m.input("at", rows, dtype="i64")
+    m.pointwise("p0", "x", lambda e, _: relu(e))
+    i, n, c = ax("i", rows), ax("n", 4), ax("c", width)
+    for k in (1, 2):
+        m.input(f"table{k}", 10, width)
+        row = maximum(minimum(m.ref("at", i), Const(9)), Const(0))
+        m.step(f"p{k}", (i, c), m.ref(f"table{k}", row, c))
+    m.pointwise("p3", "x", lambda e, _: e * e)
+    body = m.ref("p3", i, c)
+    for k in (2, 1, 0):
+        body = Where(compare("lt", n, k + 1), m.ref(f"p{k}", i, c), body)
+    m.step("y", (i, n, c), body)
+    return m.done("y")
+
+
 def stored(program, groups):
     return {o for g in groups for o in g.outputs} - set(program.outputs)
 
@@ -66,7 +85,8 @@ def stored(program, groups):
 @pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
 @pytest.mark.parametrize("how", ["all", "none"])
 def test_connected_groups_run(target, how, tmp_path):
-    extra = {"heads": heads(3, 20, 26, 8), "masked": heads(2, 19, 19, 8, "where")}
+    extra = {"heads": heads(3, 20, 26, 8), "masked": heads(2, 19, 19, 8, "where"),
+             "stacked": stacked_rows(13, 21)}
     cases = []
     for name, p in (PROGRAMS | extra).items():
         s = decide(p, target, how)
@@ -183,6 +203,13 @@ def test_separate_and_register_groups():
     assert [len(g.computes) for g in separate_groups(p)] == [1] * len(p.steps)
     assert all(set(g.connect.values()) <= {"register"} for g in register_groups(p))
     assert set(CONNECT) == {"none", "register", "all"}
+
+
+def test_pieces_are_written_where_they_are_concatenated():
+    p = stacked_rows(6, 8)
+    group, = register_groups(p)
+    assert set(group.connect.values()) == {"register"} and group.outputs == ("y",)
+    assert len(lower(p, decide(p, V3, "register"), V3).kernels) == 1
 
 
 def test_symbolic_rows_keep_their_symbol():

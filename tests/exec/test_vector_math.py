@@ -39,6 +39,12 @@ void columns(const float *x, int64_t step, int64_t n, int64_t depth, float *y, i
 {
     aotc_pack_columns(x, step, n, depth, y, width);
 }
+
+void swapped(const float *x, int64_t x_step, float *y, int64_t y_step, int64_t rows,
+             int64_t columns)
+{
+    aotc_transposed(x, x_step, y, y_step, rows, columns);
+}
 """
 INF, NAN = np.float32(np.inf), np.float32(np.nan)
 LENGTH = 1 << 16
@@ -232,4 +238,18 @@ def test_packed_columns_are_a_padded_transpose(library):
             c = ctypes.c_int64
             lib.columns(pointer(x), c(step), c(n), c(depth), pointer(y), c(width))
             np.testing.assert_array_equal(y[:depth, :n], x[:, :depth].T)
+            assert not y[:depth, n:].any(), "the padding is zero"
             assert (y[depth] == 5).all(), "wrote past the packed columns"
+
+
+def test_transposed_blocks_of_any_size(library):
+    lib, _ = library
+    for rows in (1, 4, 15, 16, 17, 33):
+        for columns in (1, 3, 8, 16, 29):
+            x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+            x[0, 0], x[-1, -1] = NAN, INF
+            y = np.full((columns + 1, rows + 2), 5, np.float32)
+            c = ctypes.c_int64
+            lib.swapped(pointer(x), c(columns), pointer(y), c(rows + 2), c(rows), c(columns))
+            np.testing.assert_array_equal(y[:columns, :rows], x.T)
+            assert (y[columns] == 5).all() and (y[:, rows:] == 5).all(), "wrote beside the block"

@@ -9,7 +9,7 @@ from aotc.ir.eval_expr import Scope
 from aotc.ir.expr import (Axis, Binary, Const, Load, Sym, Var, Where, all_of, axes_of, compare,
                           loads, show, substitute)
 from aotc.ir.program import Compute
-from aotc.ir.region import interval, region, spans
+from aotc.ir.region import interval, reads_once, region, spans
 from aotc.ir.simplify import simplify
 
 
@@ -228,3 +228,21 @@ def test_every_read_lies_inside(seed):
         assert start <= at < start + size.value, (show(body), ranges, show(lo), show(size))
         assert f <= at <= e
     assert loads(body)
+
+
+@pytest.mark.parametrize("once, pick", [
+    (True, lambda i, p, c: Where(compare("lt", p, 1), Load("x", (i, c), "f32"),
+                                 Load("y", (i, c), "f32"))),  # p is 0
+    (True, lambda i, p, c: Where(compare("ge", p, 2), Load("x", (c, i), "f32"),
+                                 Load("y", (i, c), "f32"))),  # p is 2
+    (False, lambda i, p, c: Where(compare("lt", p, 2), Load("x", (i, c), "f32"),
+                                  Load("y", (i, c), "f32"))),  # p is 0 or 1
+    (True, lambda i, p, c: Load("x", (i + 3, p + 1, c), "f32")),
+    (False, lambda i, p, c: Load("x", (i, p), "f32")),  # every c
+    (False, lambda i, p, c: Load("x", (i, p, c // 2), "f32")),
+    (False, lambda i, p, c: Load("x", (i, p, p + c), "f32")),
+    (False, lambda i, p, c: Load("x", (i, p, c), "f32") + Load("x", (i, p, c + 1), "f32")),
+])
+def test_what_is_read_once(once, pick):
+    axes = ax("i", 4), ax("p", 3), ax("c", 5)
+    assert reads_once(Compute(("o",), axes, (), "none", pick(*axes)), "x") is once
