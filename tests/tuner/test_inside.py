@@ -6,6 +6,7 @@ import pytest
 from tuner_models import Ticks, convolutions, scheduled
 
 from aotc.errors import AotcError
+from aotc.tuner.assemble import assembled
 from aotc.tuner.check import Built
 from aotc.tuner.executor import Result
 from aotc.tuner.inside import ModelExecutor
@@ -88,6 +89,38 @@ def test_sites_are_timed_together_each_by_itself(work):
         assert b.seconds == copies * sum(map(_seconds, base.groups))
         assert c.seconds / b.seconds == pytest.approx(
             sum(map(_seconds, changed.groups)) / sum(map(_seconds, base.groups)))
+
+
+def test_equal_sites_hold_different_candidates_at_once():
+    work = scheduled(convolutions(size=14, channels=32, layers=5), "x86-64-v4",
+                     connect="register", winograd="off")
+    machine = Machine(work.schedule)
+    made = _session(work, machine)
+    search = max(made.searches.values(), key=lambda s: s.copies)
+    assert search.copies > 2
+    space = search.space("")
+    found = [space.candidate({k.name: c}) for k in space.knobs if ".tile." in k.name
+             for c in k.choices if c != k.base]
+    some = [c for c in found if c is not None and c.point[1]][:search.copies + 1]
+    base, *results = made.executor.build_and_measure([search.base, *some])
+    assert machine.asked == [3]  # the last one did not fit into the first variant
+    for c, r in zip(some, results):
+        assert r.seconds / base.seconds == pytest.approx(
+            sum(map(_seconds, c.groups)) / sum(map(_seconds, search.base.groups)))
+
+
+@pytest.mark.parametrize("winograd", ["off", 4])
+def test_every_form_fits_every_copy(winograd):
+    work = scheduled(convolutions(size=14, channels=32, layers=5), "x86-64-v4",
+                     connect="register", winograd=winograd)
+    made = _session(work, Machine(work.schedule))
+    search = max(made.searches.values(), key=lambda s: s.copies)
+    search.candidate(("no such form", ()))  # opens them
+    assert len(search.forms) > 1
+    for form in search.forms:
+        chosen = made.copies.choices(search.site.key, (form, ()), "tie")
+        assert len(chosen) == search.copies
+        assembled(made.program, made.untuned, made.settled, made.sites, chosen, made.target)
 
 
 @pytest.mark.parametrize("how", ["refused", "crashes"])
