@@ -88,7 +88,8 @@ class ModelExecutor:
         s, chosen = self.session, {}
         for n, names in parts:
             c = candidates[n]
-            chosen |= s.copies.choices(c.site, c.point, n, names=names)
+            with s.lock:
+                chosen |= s.copies.choices(c.site, c.point, n, names=names)
         try:
             return assembled(s.program, s.untuned, s.settled, s.sites, chosen, s.target,
                              check=False), chosen

@@ -10,9 +10,11 @@ import os
 import platform
 import tempfile
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from threading import Lock
 
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.ir.rewrites import apply_rewrites
@@ -31,13 +33,13 @@ from aotc.tuner.seeds import seeded
 from aotc.tuner.site_search import SiteSearch
 from aotc.tuner.sites import sites
 
-SEEDS_FROM = 15.0  # seconds of budget: with less, only the untuned Schedule is searched from
+SEEDS_COST = 0.06  # of the budget that deciding may have taken, for other deciders to be asked
 SEEDS_SHARE = 0.25  # of the budget: after that, no further decider is asked
 PER_SITE = 3  # new candidates of a site in one round, for each of its copies
 SPREAD = 3  # of them at most: candidates of one site may stand in for different copies at once
 LEAST_SHARE = 0.002  # of the model's time: sites below are left alone
 ROUND_SHARE = 0.15  # of the budget that a round should take
-FIRST_ROUND = 24  # candidates
+FIRST_ROUND = 48  # candidates
 LAYOUT_SHARE = 0.12  # of the search that stage 1 may take
 ATTEMPTS = 3  # to leave out of the tuned model what is not faster inside it
 OPTIONS = 2  # points of a site that the whole model tries
@@ -81,7 +83,8 @@ def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, ex
         work = run_pipeline(options)
         checker = checker or Checker(work, scratch, threads)
         settled = options.schedule is not None or options.arena is not None
-        begun = work.schedule if settled or budget < SEEDS_FROM else seeded(
+        slow = clock() - start > SEEDS_COST * budget
+        begun = work.schedule if settled or slow else seeded(
             work, options, checker, say, lambda: clock() < start + SEEDS_SHARE * budget)
         session = Session(replace(work, schedule=begun), target, kept, Random(seed), seed,
                           executor, checker, say, clock, start, budget, threads)
@@ -108,6 +111,7 @@ class Session:
         self.rewritten = apply_rewrites(work.program, work.schedule.rewrites)
         self.estimator = Estimator(target, resident(self.rewritten, target.machine))
         self.trials, self.history, self.size = 0, [], FIRST_ROUND
+        self.lock = Lock()  # of the searches: a round is measured while the next is proposed
 
     def run(self):
         """The Tuned of the whole session."""
@@ -122,13 +126,10 @@ class Session:
         end, begun = self.start + self.budget, self.clock()
         stage = LayoutStage(self.rewritten, self.untuned, self.sites, self.searches, self.target)
         while self.clock() < begun + LAYOUT_SHARE * (end - begun) and self._measure(
-                stage.propose(self.size // 4, self.correction)):
+                stage.propose(self.size // 8, self.correction)):
             self._note()
         self.ties = stage.adopt()
-        while self._loop_round():  # one round at least, however short the budget
-            self._note()
-            if self.clock() >= end:
-                break
+        self._loop_rounds(end)
         return self._finish()
 
     # ------------------------------------------------------------ the search
@@ -155,43 +156,65 @@ class Session:
             search.learn([r for r in known if r.site == key])
         self.correction.fit(known)
 
-    def _loop_round(self):
-        """Measure further candidates of the sites where that promises most; False if there are
-        none left."""
+    def _loop_rounds(self, end):
+        """Rounds over the loops until the time ``end``, or until there is nothing left to measure.
+        The next round is proposed while one is measured, one at least."""
+        with ThreadPoolExecutor(1) as pool:
+            running = None
+            while True:
+                asked = [] if running and self.clock() >= end else self._proposed()
+                if running is not None:
+                    self._take(*running)
+                    self._note()
+                    asked = asked or self._proposed()
+                if not asked or running is not None and self.clock() >= end:
+                    return
+                running = asked, self.clock(), pool.submit(self._results, asked)
+
+    def _proposed(self):
+        """[(SiteSearch, [Candidate])] of the sites where that promises most."""
         order = sorted(self.searches.values(), key=lambda s: -s.seconds / (
             1 + s.measured / (2 * PER_SITE)))
         asked, count = [], 0
         for s in order:
             if count >= self.size:
                 break
-            found = s.propose(PER_SITE * min(s.copies, SPREAD), self.correction)
+            with self.lock:
+                found = s.propose(PER_SITE * min(s.copies, SPREAD), self.correction)
             if found:
                 asked.append((s, found))
                 count += 1 + len(found)
-        return self._measure(asked)
+        return asked
 
     def _measure(self, asked):
-        """Build and time [(SiteSearch, [Candidate])], each beside the untuned one of its site.
-        False if nothing is asked."""
-        if not asked:
-            return False
-        begun = self.clock()
-        flat = [c for s, found in asked for c in (s.base, *found)]
-        results = iter(self.executor.build_and_measure(flat))
+        """Build and time what is asked.  False if that is nothing."""
+        if asked:
+            begun = self.clock()
+            self._take(asked, begun, self._results(asked))
+        return bool(asked)
+
+    def _results(self, asked):
+        """A Result for each of [(SiteSearch, [Candidate])], the untuned one of its site first."""
+        return self.executor.build_and_measure([
+            c for s, found in asked for c in (s.base, *found)])
+
+    def _take(self, asked, begun, results):
+        """Learn from the results (or the future of them) of a round begun at a time."""
+        results = iter(results.result() if isinstance(results, Future) else results)
         done = []
         for search, found in asked:
             base = next(results).seconds
             done.append([self._record(c, next(results), base) for c in found])
         new = [r for rows in done for r in rows]
         self.records.add(new)
-        for (search, _), rows in zip(asked, done):
-            search.learn(rows)
+        with self.lock:
+            for (search, _), rows in zip(asked, done):
+                search.learn(rows)
         self.trials += len(new)
         self.correction.fit([r for r in self.records.all if r.machine == self.machine])
         took, left = self.clock() - begun, self.start + self.budget - self.clock()
         wish = self.size * min(ROUND_SHARE * self.budget, left) / max(took, 1e-3)
         self.size = int(min(2 * self.size, max(self.size / 2, 8, wish)))
-        return True
 
     def _record(self, candidate, result, base):
         e = self.estimator.estimate(candidate)
