@@ -18,17 +18,15 @@ SECONDS = 4.0  # of measuring two models in turns
 PATIENCE = 60  # times the CPU time that is measured: on a busy machine it takes so long
 TOLERANCE = 1e-3  # largest difference of outputs, relative to their range
 FASTER = 0.995  # a tuned model counts if it has at most this share of the untuned one's time
-GROUP_FASTER = 0.99  # the same for the groups of one site inside the model
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``seconds``: (untuned, tuned) of a call; ``slower``: names of changed sites that are not
-    faster inside the model; ``wrong``: outputs differ, or it did not run, ``why`` says what
-    happened."""
+    """``seconds``: (untuned, tuned) of a call; ``ratios``: {tie: time of its changed sites by
+    that untuned}; ``wrong``: outputs differ, or it did not run, ``why`` says what happened."""
 
     seconds: tuple
-    slower: frozenset
+    ratios: dict
     wrong: bool
     why: str = ""
 
@@ -130,12 +128,11 @@ class Checker:
         try:
             times = self.times([base, schedule], self.seconds)
         except AotcError as err:  # it does not build, crashes or hangs: not a schedule to keep
-            return Verdict((1.0, float("inf")), frozenset(chosen), True, str(err))
+            return Verdict((1.0, float("inf")), {}, True, str(err))
         ratios = site_ratios(base, schedule, chosen, times["kernels"])
-        slower = frozenset(n for n, x in chosen.items() if ratios[x.tie] > GROUP_FASTER)
         wrong = not times["worst"] <= TOLERANCE
         why = f"its outputs differ by {times['worst']:.1e} of their range" if wrong else ""
-        return Verdict(tuple(map(busy, times["kernels"])), slower, wrong, why)
+        return Verdict(tuple(map(busy, times["kernels"])), ratios, wrong, why)
 
     def _run(self, bundles, seconds):
         folder = Path(tempfile.mkdtemp(dir=self.scratch))

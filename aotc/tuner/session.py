@@ -12,6 +12,7 @@ import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from math import log
 from pathlib import Path
 from random import Random
 from threading import Lock
@@ -43,7 +44,9 @@ FIRST_ROUND = 48  # candidates
 LAYOUT_SHARE = 0.12  # of the search that stage 1 may take
 ATTEMPTS = 3  # to leave out of the tuned model what is not faster inside it
 OPTIONS = 2  # points of a site that the whole model tries
-WORTH = 0.98  # a point is taken into the model if it has at most this share of the untuned time
+WORTH = 0.985  # a point is taken into the model if it has at most this share of the untuned time
+KEPT = 0.99  # and stays there
+CONFIRM_FROM = 0.75  # of the budget: from then on, what seems fastest is measured again
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,15 @@ class Session:
                 running = asked, self.clock(), pool.submit(self._results, asked)
 
     def _proposed(self):
-        """[(SiteSearch, [Candidate])] of the sites where that promises most."""
+        """[(SiteSearch, [Candidate])] to measure next: new ones, and at the end those that seem
+        fastest once more, until they are believed."""
+        late = self.clock() > self.start + CONFIRM_FROM * self.budget
+        return late and self._asked(lambda s: s.unsure(PER_SITE)) or self._asked(
+            lambda s: s.propose(PER_SITE * min(s.copies, SPREAD), self.correction))
+
+    def _asked(self, what):
+        """The same for ``what``, a function from SiteSearch to Candidates: of the sites where that
+        promises most."""
         order = sorted(self.searches.values(), key=lambda s: -s.seconds / (
             1 + s.measured / (2 * PER_SITE)))
         asked, count = [], 0
@@ -180,7 +191,7 @@ class Session:
             if count >= self.size:
                 break
             with self.lock:
-                found = s.propose(PER_SITE * min(s.copies, SPREAD), self.correction)
+                found = what(s)
             if found:
                 asked.append((s, found))
                 count += 1 + len(found)
@@ -275,7 +286,8 @@ class Session:
     def _checked(self, options):
         """(Schedule, names of the sites that changed, (untuned, tuned) seconds): the fastest of
         what was tried in the whole model, the untuned Schedule if nothing is faster.  Of equal
-        sites that are not faster in there, the next option is tried, then none."""
+        sites that are not faster by all that was measured of them, there too, the next option is
+        tried, then none."""
         best, ratio = (self.untuned, set(), (self.whole, self.whole)), self.checker.faster
         for attempt in range(ATTEMPTS):
             chosen = {n: c for found in options.values() if found for n, c in found[0].items()}
@@ -292,13 +304,25 @@ class Session:
                 self.say(f"the tuned schedule is not taken: {verdict.why}")
             if verdict.ratio <= ratio:
                 best, ratio = (schedule, set(chosen), verdict.seconds), verdict.ratio
-            if verdict.wrong or not verdict.slower:
+            slow = {} if verdict.wrong else self._slower(chosen, verdict.ratios)
+            if not slow:
                 break
-            slow = {chosen[n].tie for n in verdict.slower}
             last = attempt == ATTEMPTS - 2  # then only what is known to be faster is left
             options = {tie: found if tie not in slow else [] if last else found[1:]
                        for tie, found in options.items()}
         return best
+
+    def _slower(self, chosen, ratios):
+        """The ties of ``chosen`` that are not worth it; what the check has measured counts like
+        any other measurement."""
+        slow = set()
+        for tie, point in {c.tie: c.candidate.point for c in chosen.values()}.items():
+            search = self.searches.get(tie)
+            if search is not None:
+                search.logs[point].append(log(ratios[tie]))
+            if (ratios[tie] if search is None else search.ratio(point)) > KEPT:
+                slow.add(tie)
+        return slow
 
 
 def _machine():

@@ -7,7 +7,8 @@ from aotc.tuner.search import CrossEntropy, neighbours
 from aotc.tuner.space import Space, untuned_form
 
 POOL = 8  # points drawn for every one that is measured
-TRUST = 3  # measurements after which the best point is believed
+TRUST = 3  # measurements after which a point is believed
+FASTER = log(0.99)  # what seems slower than that is not measured again
 SLOW = 1.5  # times the least predicted seconds: a form beyond is not measured
 CLOSE = 0.08  # how much slower (log) a form's best may be and still be drawn half as often
 STEPS = 0.5  # part of the points drawn that are one step away from the best
@@ -25,6 +26,7 @@ class SiteSearch:
         self.opened = False  # whether the forms of other rewrites have been made
         self.frozen = None  # the form that a layout has settled
         self.logs, self.tried = {}, set()  # {point: logs of measured ratios}; failed or measured
+        self.made = {}  # {point: legal Candidate or None}
 
     def space(self, form):
         """The Space of a form by name."""
@@ -51,8 +53,15 @@ class SiteSearch:
 
     @property
     def best(self):
-        """(point, ratio): the best point by mean logarithm, the untuned one if none is better."""
+        """(point, ratio): the best point, the untuned one if none is better."""
         return self.best_of(self.names)
+
+    def ratio(self, point):
+        """What a point takes by what the untuned one does: from the mean logarithm of its
+        measurements and one that showed no difference, for the best of many that were measured
+        once was lucky."""
+        found = self.logs[point]
+        return exp(sum(found) / (len(found) + 1))
 
     def best_of(self, names):
         """The same among the forms of ``names``."""
@@ -60,7 +69,7 @@ class SiteSearch:
 
     def ranked(self, names):
         """[(point, ratio)] of what was measured of some forms, fastest first."""
-        return sorted(((p, exp(sum(x) / len(x))) for p, x in self.logs.items() if p[0] in names),
+        return sorted(((p, self.ratio(p)) for p in self.logs if p[0] in names),
                       key=lambda x: x[1])
 
     def candidate(self, point):
@@ -70,7 +79,18 @@ class SiteSearch:
             self.add_layout(form)
         elif form not in self.forms:
             self._open_forms()
-        return self.space(form).candidate(dict(values)) if form in self.forms else None
+        if point not in self.made and form in self.forms:
+            self.made[point] = self.space(form).candidate(dict(values))
+        return self.made.get(point)
+
+    def unsure(self, count, names=None):
+        """Candidates to measure again: those of the ``count`` that seem fastest which are not yet
+        believed."""
+        names = self.names if names is None else names
+        mean = {p: sum(x) / len(x) for p, x in self.logs.items() if p[0] in names}
+        top = [p for p in sorted(mean, key=mean.get)[:count]
+               if mean[p] < FASTER and len(self.logs[p]) < TRUST]
+        return [c for c in map(self.candidate, top) if c is not None]
 
     def add_layout(self, name):
         """The form in which a tensor on the border has another layout, by its name; False if the
@@ -88,16 +108,13 @@ class SiteSearch:
             self.forms |= {f.name: f for f in forms(self.site, self.target)}
 
     def propose(self, count, correction, form=None):
-        """At most ``count`` Candidates to measure beside the untuned one: the best so far until it
-        is believed, forms never tried, then the points predicted to be fastest.  form: this one
-        only."""
+        """At most ``count`` Candidates to measure beside the untuned one: the best so far until
+        they are believed, forms never tried, then the points predicted to be fastest.  form: this
+        one only."""
         if form is None and self.frozen is None:
             self._open_forms()
-        names, out = self.names if form is None else [form], []
-        best, ratio = self.best_of(names)
-        if ratio < 1 and 0 < len(self.logs.get(best, ())) < TRUST:
-            again = self.candidate(best)
-            out += [again] if again is not None else []
+        names = self.names if form is None else [form]
+        out = self.unsure(max(1, count // 3), names)
         for found in self._fresh(names, correction)[:max(1, count - len(out) - 1)]:
             self.tried.add(found.point)
             out.append(found)

@@ -75,9 +75,9 @@ class PretendedChecker:
 
     def compare(self, schedule, chosen, base=None):
         self.seen.append(schedule)
-        ties = {chosen[n].tie for n in self.slower if n in chosen}
-        slow = frozenset(n for n, c in chosen.items() if c.tie in ties)
-        return Verdict((1.0, self.ratio * (1.5 if slow else 1.0)), slow, False)
+        slow = {chosen[n].tie for n in self.slower if n in chosen}
+        ratios = {c.tie: 16.0 if c.tie in slow else 0.5 for c in chosen.values()}
+        return Verdict((1.0, self.ratio * (1.5 if slow else 1.0)), ratios, False)
 
 
 class Ticks:
