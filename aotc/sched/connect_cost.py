@@ -11,6 +11,7 @@ be merged is what ``group_stages``, region analysis and ``check_schedule`` accep
 """
 
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order
@@ -45,6 +46,7 @@ MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 MAX_COMPUTES = 128
 PASSES = 3  # over all edges
 SLICE = 16  # steps of a reduction that a contraction streams at a time: what sizes are taken with
+PAGE, ALIKE = 4096, 0.005  # bytes; part of the time by which tiles that are alike differ
 DEPTH = 2  # levels that get a tile: the shared cache and the worker's own
 
 
@@ -325,6 +327,8 @@ class Judge:
         except ScheduleError:  # too wide: cut them after all
             found = constructed(fixed)
         tile, cost = self._evened(model, found, units, aligned)
+        if several:
+            tile, cost = self._lengthened(model, found, tile, cost, blocked | fixed, aligned)
         choices = [self._verdict(model, tile, cost)]
         run = best_run(model, machine, (*found.state.tiles[:-1], tile), aligned, self.free,
                        units) if several and not machine.threads else None
@@ -377,6 +381,26 @@ class Judge:
                                         found.state.vthreads, aligned, self.free)
                 if found_cost.seconds < cost.seconds:
                     best, cost = new, found_cost
+        return best, cost
+
+    def _lengthened(self, model, found, tile, cost, fixed, aligned):
+        """(tile, Cost) of as many points that takes no longer by the model and lies in fewer pages:
+        what a CPU fetches ahead and translates ends with them."""
+        *outer, _ = found.state.tiles
+        best, pages = tile, model.traffic(tile, unit=PAGE)
+        free = [i for i in range(model.rank) if model.axes[i] not in fixed]
+        for a, b in permutations(free, 2):
+            n = model.extents[a]
+            new = list(tile)
+            new[a], new[b] = n, tile[a] * tile[b] // n
+            if tile[a] == n or new[b] * n != tile[a] * tile[b]:
+                continue
+            new = tuple(new)
+            there = group_cost(model, self.target.machine, (*(tuple(map(max, t, new))
+                               for t in outer), new), found.state.vthreads, aligned, self.free)
+            moved = model.traffic(new, unit=PAGE)
+            if there.seconds <= cost.seconds * (1 + ALIKE) and moved < pages:
+                best, cost, pages = new, there, moved
         return best, cost
 
     def _level(self, model, tile):
