@@ -44,12 +44,14 @@ class Aligned:
 class Steps:
     """How a work item is computed along a run: ``tile`` is what is held at a time, ``boxes`` what
     one step more computes; ``live``: bytes of scratch at once; ``moved``: bytes that stages which
-    slide move to its front, in the whole group."""
+    slide move to its front, ``again``: bytes that its level has no room to keep for the next step,
+    both in the whole group."""
 
     tile: tuple
     boxes: list
     live: int
     moved: int
+    again: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=(), steps=Non
         moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
                               machine.levels[i].transaction, fetches(machine, i),
                               not machine.threads)
+        moved += steps.again if steps and i == len(tiles) - 1 else 0
         levels.append((machine.levels[i].name,
                        level_seconds(model, machine, i, tile, moved,
                                      vthreads if i == len(tiles) - 1 else 1), moved))

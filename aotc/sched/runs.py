@@ -81,8 +81,25 @@ def _cost(model, machine, outer, tile, axis, extent, found, aligned, free):
     item = tile[:axis] + (extent,) + tile[axis + 1:]
     moved = 2 * found.again * (-(-extent // step) - 1) * model.tiles(item)
     tiles = tuple(tuple(map(max, t, item)) for t in outer) + (item,)
-    return group_cost(model, machine, tiles, 1, aligned, free,
-                      Steps(tile, found.fresh, found.live, moved))
+    again = _read_again(model, machine.levels[len(outer) + 1], tile, axis, found.live,
+                        free[len(outer)] if len(outer) < len(free) else ())
+    return group_cost(model, machine, tiles, 1, aligned, free, Steps(
+        tile, found.fresh, found.live, moved,
+        again * (-(-extent // step) - 1) * model.tiles(item)))
+
+
+def _read_again(model, level, tile, axis, live, free):
+    """Bytes that every step reads like the one before (weights), if the level of a work item has no
+    room for them beside what is live; 0 if they stay there."""
+    boxes = model.boxes(tile), model.boxes(tile[:axis] + (2 * tile[axis],) + tile[axis + 1:])
+    sizes = {}
+    for s, (one, _), (two, _) in zip(model.stages, *boxes):
+        for a in s.reads:
+            if a.buffer not in model.scratch and a.buffer not in free:
+                n = a.bytes(one)
+                sizes[a.buffer] = max(sizes.get(a.buffer, 0), n if n == a.bytes(two) else 0)
+    total = sum(sizes.values())
+    return total if total + live > level.capacity * level.usable else 0
 
 
 def fresh_boxes(model, tile, axis):

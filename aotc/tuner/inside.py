@@ -4,8 +4,8 @@ What a kernel takes by itself is not what it takes between its neighbours: cache
 things.  So a round's candidates become a few variants of the model, each with other candidates
 for many sites at once, and the model runs in turns as it is and in these variants.  Sites that are
 equal get different candidates in one variant.  A candidate's time is that of its sites' kernels in
-its variant, compared with the same kernels of the unchanged model.  Layouts that two sites share are
-timed with these sites alone, by another executor.
+its variant, compared with the same kernels of the unchanged model.  Layouts that two sites share
+are timed with these sites alone, by another executor.
 """
 
 from statistics import median

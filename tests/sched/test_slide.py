@@ -15,7 +15,7 @@ from aotc.sched import check_schedule, complete, lower
 from aotc.sched.connect_cost import Judge
 from aotc.sched.cost import group_cost
 from aotc.sched.explain import explain
-from aotc.sched.runs import best_run, fresh_boxes
+from aotc.sched.runs import best_run, fresh_boxes, run_cost
 from aotc.sched.tilegraph import merged, set_connect
 from aotc.sched.widths import group_model
 from aotc.target import get_target
@@ -134,6 +134,24 @@ def test_steps_cost_the_arithmetic_of_the_item_and_the_scratch_of_a_step():
     assert run.axis == "oh" and run.slide == (0,)
     assert run.cost.seconds < apart.seconds and run.cost.recompute < apart.recompute
     assert fresh_boxes(model, tile, model.axes.index("oc")) is None  # ``e`` has no such axis
+
+
+def test_weights_without_room_beside_what_slides_are_read_in_every_step():
+    p, connect, anchor = three_convolutions(columns=64)
+    target = get_target("x86-64-v4")
+    g, = complete(p, schedule(target, p, connect, {}, anchor), target).groups
+    model, moved = group_model(p, g), []
+    axis = model.axes.index("oh")
+    tile = model.extents[:axis] + (2,) + model.extents[axis + 1:]
+    weights = sum(a.nbytes for a in p.consts.values())
+    for room in (1 << 20, 1 << 10):
+        levels = tuple(replace(x, capacity=room) if x.name == "L2" else x
+                       for x in target.machine.levels)
+        cost = run_cost(model, replace(target.machine, levels=levels), (tile,), tile,
+                        {"oh": model.extents[axis]}, (), ())
+        moved.append(cost.levels[1][2])
+    steps = -(-model.extents[axis] // 2)
+    assert moved[1] - moved[0] >= weights * (steps - 1)
 
 
 def test_a_schedule_with_runs_is_priced_and_explained_as_such():
