@@ -23,7 +23,7 @@ from pathlib import Path
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout
 from aotc.pipeline import Options, run_pipeline
-from aotc.sched.connect_cost import Judge, register_groups
+from aotc.sched.connect_cost import Judge, Partition, register_groups
 from aotc.sched.decide import decide
 from aotc.sched.tilegraph import merged
 from aotc.tuner.executor import LocalExecutor
@@ -49,16 +49,18 @@ class Decision:
 
 
 def decisions(name, program, target, count, rng):
-    """At most ``count`` Decisions of a rewritten Program, no two equal."""
+    """At most ``count`` Decisions of a rewritten Program, no two equal, none that a third group
+    between the two forbids."""
     judge, groups, seen, out = Judge(program, target), register_groups(program), set(), []
+    start = Partition.of(program, groups, judge)
     owner = {c: g for g in groups for c in g.computes}
     edges = [(a, owner[s.outs[0]]) for a in groups for o in a.outputs
              for s in program.consumers.get(o, ())]
     rng.shuffle(edges)
     for a, b in edges:
         key = judge.signature(a), judge.signature(b)
-        if a is b or key in seen or len(out) == count or not judge.own.isdisjoint(
-                a.computes + b.computes):
+        if key in seen or len(out) == count or start.joined(
+                a.computes[0], b.computes[0], judge) is None:
             continue
         seen.add(key)
         found = _decision(f"{name}: {a.anchor} + {b.anchor}", program, target, judge, a, b)

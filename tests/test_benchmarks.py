@@ -3,10 +3,12 @@
 import importlib.util
 import json
 import sys
+from random import Random
 
 import numpy as np
 import onnx
 import pytest
+from te_programs import Maker, softmax
 
 import aotc
 from aotc import bench, peer_ncnn
@@ -14,6 +16,7 @@ from aotc.bench import interleave
 from aotc.errors import AotcError
 from aotc.peers import open_peer, open_reference
 from aotc.runtime.build import build, read_manifest
+from aotc.target import get_target
 from benchmarks import connect, decisions, kernels, memory, models, quantised, threads, zoo
 
 
@@ -196,6 +199,16 @@ def test_decisions_are_built_both_ways(no_zoo, tmp_path, capsys):
     assert code == 0 and len({r["name"] for r in rows}) == len(rows) == 2
     assert all(min(r["predicted"] + r["measured"]) > 0 for r in rows)
     assert "2 decisions" in capsys.readouterr().out
+
+
+def test_only_decisions_that_a_scheduler_has_are_sampled():
+    """Normalised rows need their sum: what makes the exponentials cannot be their kernel alone."""
+    m = Maker()
+    m.input("x", 64, 48)
+    softmax(m, "y", "x")
+    found = decisions.decisions("s", m.done("y"), get_target("x86-64-v4"), 99, Random(0))
+    names = {d.name for d in found}
+    assert names and all(name.split(" + ")[1] != "y" or "sum" in name for name in names)
 
 
 def test_a_quantised_model_is_measured(no_zoo, tmp_path, capsys):

@@ -89,7 +89,7 @@ def connect_by_cost(program, target, beam=BEAM):
     """Tuple of Groups; deterministic.  Groups of several stages have their tile, and each says in
     ``why`` what it is predicted to take and what its parts would."""
     judge = Judge(program, target)
-    start = _Partition.of(program, register_groups(program), judge)
+    start = Partition.of(program, register_groups(program), judge)
     states, edges = [start], _edges(program, start)
     for _ in range(PASSES):  # a merge can open the way for an edge that was refused before
         best = states[0]
@@ -118,7 +118,7 @@ def _edges(program, start):
 # ---------------------------------------------------------------- partitions
 
 @dataclass(frozen=True)
-class _Partition:
+class Partition:
     """A state of the beam.  groups: {name: Group}; owner: {compute: group name}."""
 
     program: object
@@ -130,7 +130,7 @@ class _Partition:
     @staticmethod
     def of(program, groups, judge):
         owner = {c: g.name for g in groups for c in g.computes}
-        return _Partition(program, {g.name: g for g in groups}, owner,
+        return Partition(program, {g.name: g for g in groups}, owner,
                           sum(judge.verdict(g).seconds for g in groups), frozenset())
 
     def joined(self, source, sink, judge):
@@ -147,7 +147,7 @@ class _Partition:
         groups = {n: g for n, g in self.groups.items() if n not in (a.name, b.name)}
         groups[group.name] = group
         owner = self.owner | dict.fromkeys(group.computes, group.name)
-        return _Partition(self.program, groups, owner, self.seconds - gain,
+        return Partition(self.program, groups, owner, self.seconds - gain,
                           self.key - {a.computes, b.computes} | {group.computes})
 
     def _cycle(self, a, b):
@@ -492,4 +492,5 @@ def _numbered(expr, number):
                         if isinstance(n, Load) else None))
 
 
-__all__ = ["Judge", "Verdict", "connect_by_cost", "register_groups", "separate_groups"]
+__all__ = ["Judge", "Partition", "Verdict", "connect_by_cost", "register_groups",
+           "separate_groups"]
