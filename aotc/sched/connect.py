@@ -191,8 +191,9 @@ def _prologue_fits(program, cluster, host, outs):
             if s.fold != "none":
                 return False
             uses = {n.index for n in s.loads if n.buffer == m.out}
-            if len(uses) != 1 or not (invert_map(next(iter(uses)), s.axes, m.axes)
-                                      or reads_once(s, m.out)):
+            if len(uses) != 1 or not (
+                    invert_map(next(iter(uses)), s.axes, m.axes) is not None
+                    or reads_once(s, m.out)):
                 return False
     return True
 

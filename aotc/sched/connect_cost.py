@@ -131,7 +131,7 @@ class Partition:
     def of(program, groups, judge):
         owner = {c: g.name for g in groups for c in g.computes}
         return Partition(program, {g.name: g for g in groups}, owner,
-                          sum(judge.verdict(g).seconds for g in groups), frozenset())
+                         sum(judge.verdict(g).seconds for g in groups), frozenset())
 
     def joined(self, source, sink, judge):
         """The partition with the groups of two computes merged; None if they are one already or
@@ -148,7 +148,7 @@ class Partition:
         groups[group.name] = group
         owner = self.owner | dict.fromkeys(group.computes, group.name)
         return Partition(self.program, groups, owner, self.seconds - gain,
-                          self.key - {a.computes, b.computes} | {group.computes})
+                         self.key - {a.computes, b.computes} | {group.computes})
 
     def _cycle(self, a, b):
         """True if a group outside lies on a path from ``a`` to ``b``."""

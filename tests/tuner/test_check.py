@@ -55,6 +55,7 @@ def test_other_outputs_are_wrong(work, checker, monkeypatch, worst):
         "worst": worst})
     verdict = checker.compare(work.schedule, _chosen(work))
     assert verdict.wrong and verdict.ratio == float("inf")
+    assert set(verdict.ratios.values()) == {0.5}  # what was timed is told all the same
 
 
 def test_groups_are_judged_inside_the_model(work, checker, monkeypatch):
