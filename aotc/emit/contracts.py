@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
+from aotc.emit.fetches import fetch_lines, unguarded_loads
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
 from aotc.emit.register_tile import dot_tile, register_tile
 from aotc.emit.tiles import plain_rows, row_pointers, row_value, tile_lines, written_out
@@ -17,9 +18,7 @@ from aotc.ir.expr import (
     Load,
     Unary,
     Var,
-    Where,
     axes_of,
-    children,
     maximum,
     minimum,
     rewrite,
@@ -56,8 +55,10 @@ def contract_lines(c, env, names):
     tile = written_out(c, env["dialect"])
     call = (_tile if tile else _tile_call)(c, env, names, nr, start)
     prepare = (row_table if c.a.mode == "rows" else _row_pack)(c, env, names, row_step)
-    if tile and plain_rows(c):
+    plain = tile and plain_rows(c)
+    if plain:
         head, prepare = [], []
+    call = fetch_lines(c, env, names, plain) + call
     rows = [f"for (int64_t m0 = 0; m0 < rows; m0 += {c.mr}) {{"] + indent(prepare)
     panel = _lane_operand(c, env, names, nr)
     n_loop = f"for (int64_t n0 = {c_index(c.n.lo, 0)}; n0 < {c_index(c.n.hi, 11)}; n0 += {nr}) {{"
@@ -269,7 +270,7 @@ def _started(c, env):
     if env["dialect"].prefetches:
         return c, ""
     lane, rows = c.n.axis, {r.axis for r in c.m}
-    always = {x for p in c.puts for x in _unguarded_loads(p.value)}
+    always = {x for p in c.puts for x in unguarded_loads(p.value)}
     found = set()
 
     def visit(e):
@@ -354,17 +355,8 @@ def _same_in_all_rows(c, say, env, names, count=""):
     """({expression: Operand}, lines) of the epilogue's loads that no row axis moves: they are done
     once for all rows of a tile."""
     rows = {r.axis for r in c.m}
-    found = dict.fromkeys(x for p in c.puts for x in _unguarded_loads(p.value)
+    found = dict.fromkeys(x for p in c.puts for x in unguarded_loads(p.value)
                           if not axes_of(x) & rows)
     block = Vectors(env, names, c.n.axis, say, count, found)
     block.many |= set(found)  # each has a name
     return {x: block.operand(x) for x in found}, block.lines
-
-
-def _unguarded_loads(e):
-    """The f32 loads of an expression that happen whatever the conditions in it say."""
-    if isinstance(e, Load):
-        return [e] if e.dtype == "f32" else []
-    kids = (e.cond,) if isinstance(e, Where) else children(e)
-    return [x for k in kids for x in _unguarded_loads(k)]
-

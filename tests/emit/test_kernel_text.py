@@ -1,5 +1,6 @@
 """The generated kernels as text: small golden files, names that clash with C, warnings."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,3 +163,40 @@ def test_sums_in_registers_have_a_function_beside_other_stages():
     assert "sum" not in calls and max(map(len, text.splitlines())) <= 130
     assert "AOTC_APART" not in text_of(dense(), get_target("x86-64-v3"))
     assert "AOTC_APART" not in text_of(two_layers(), get_target("riscv64"))
+
+
+def residual(k, columns):
+    """x w + r: a sum over k, then a tensor of the result's shape"""
+    m = Maker("residual")
+    m.input("x", 40, k)
+    m.input("r", 40, columns)
+    m.const("w", np.ones((k, columns), np.float32))
+    matmul(m, "xw", "x", "w")
+    i, j = ax("row", 40), ax("col", columns)
+    m.step("y", (i, j), m.ref("xw", i, j) + m.ref("r", i, j))
+    return m.done("y")
+
+
+@pytest.mark.parametrize("columns", [48, 37])
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_what_an_epilogue_reads_is_fetched_before_the_sums(columns, target):
+    """Rows of a residual lie apart: each cache line of a tile's columns, none beyond the last."""
+    text = text_of(residual(256, columns), get_target(target))
+    nr = int(re.search(r"contraction_f32_\d+x(\d+)__", text)[1])
+    fetched = re.findall(r"AOTC_PREFETCH\(t_r \+ \(\w+ \* (\d+) \+ (.*)\)\);", text)
+    assert fetched and {int(x) for x, _ in fetched} == {columns}
+    for n0 in range(0, columns, nr):
+        found = {eval(x, {"n0": n0, "aotc_min": min}) for _, x in fetched}
+        first, last = n0, min(n0 + nr, columns) - 1
+        assert first in found and max(found) <= columns - 1
+        assert all(any(0 <= c - x < 16 for x in found) for c in range(first, last + 1))
+        if columns % 16:  # lines may begin anywhere
+            assert last in found
+    assert text.index("AOTC_PREFETCH(t_r") < text.index("sum0_0 = aotc_fma")
+
+
+def test_short_sums_fetch_nothing():
+    """Sixteen terms are over before a line is there; a machine with long vectors fetches nothing."""
+    for k, target in ((16, "x86-64-v3"), (256, "riscv64"), (256, "c")):
+        text = text_of(residual(k, 48), get_target(target))
+        assert ("AOTC_PREFETCH(t_r" in text) == (target == "c")
