@@ -29,6 +29,7 @@ from aotc.sched.winograd_choice import form_share
 ATTEMPTS = 6  # finished schedules that may turn out too large or illegal before giving up
 ROUNDS = 200  # improvements of one search
 NEAR = 1.01  # the smallest limit that works is found to within this factor
+LOWER = (0.9, 0.8, 0.7, 0.6, 0.5)  # of one that works: tried, for smaller ones may work again
 KIB = 1024
 
 
@@ -209,8 +210,9 @@ class Planner:
 
     def smallest(self, need, schedule):
         """(smallest limit that works, in whole KiB, a Schedule that keeps it), by bisection up to
-        ``NEAR`` below ``need``, which ``schedule`` keeps.  The same for every limit asked for, so
-        that what an error names works."""
+        ``NEAR`` below ``need``, which ``schedule`` keeps, and from there on by trying ``LOWER``
+        ones: the search is greedy, it may miss a limit and keep a smaller one.  The same for every
+        limit asked for, so that what an error names works."""
         low, high = 0, -(-need // KIB)
         while high - low > 1 and high > low * NEAR:
             middle = max(low + 1, min(high - 1, int((max(low, 1) * high) ** 0.5)))
@@ -218,10 +220,18 @@ class Planner:
             if found is None:
                 low = middle
             else:
-                schedule = found
-                high = -(-_need(self.program, found, self.target, self.workers) // KIB)
+                schedule, high = found, self._kib(found)
                 low = min(low, high - 1)
+        tries = [int(high * f) for f in LOWER]
+        while tries:
+            found = self.within(tries.pop(0) * KIB)
+            if found is not None:
+                schedule, high = found, self._kib(found)
+                tries = [int(high * f) for f in LOWER]
         return high * KIB, schedule
+
+    def _kib(self, schedule):
+        return -(-_need(self.program, schedule, self.target, self.workers) // KIB)
 
     def _finished(self, state, limit):
         """(0, Schedule of a State), or (bytes it is over the limit, None); 0 bytes where a kernel
