@@ -5,12 +5,13 @@ Its rows lie far apart: no hardware fetches them ahead, and each would be waited
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import indent
+from aotc.emit.tiles import terms
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
 from aotc.ir.expr import Axis, Const, Load, Where, axes_of, children, minimum, substitute, walk
-from aotc.ir.simplify import simplify, upper
+from aotc.ir.simplify import simplify
 
-SHORTEST_SUM = 64  # terms: shorter sums leave no time to fetch anything
+SHORTEST_SUM = 64  # terms: shorter ones were taken to leave no time for a fetch, not measured
 LINE = 16  # f32 elements of a cache line
 
 
@@ -45,7 +46,7 @@ def _row(r, plain):
 def _fetched(c, env):
     """The epilogue's loads that differ from row to row, run along the columns and come from what
     other kernels wrote."""
-    if not env["dialect"].prefetches or c.turned or _terms(c) < SHORTEST_SUM:
+    if not env["dialect"].prefetches or c.turned or terms(c) < SHORTEST_SUM:
         return []
     rows = {r.axis for r in c.m}
     found = dict.fromkeys(x for p in c.puts for x in unguarded_loads(p.value))
@@ -60,13 +61,6 @@ def unguarded_loads(e):
         return [e] if e.dtype == "f32" else []
     kids = (e.cond,) if isinstance(e, Where) else children(e)
     return [x for k in kids for x in unguarded_loads(k)]
-
-
-def _terms(c):
-    n = 1
-    for r in c.taps + (c.k,):
-        n *= upper(r.axis.extent) or SHORTEST_SUM
-    return n
 
 
 def _columns(c, load, columns):

@@ -43,15 +43,15 @@ def in_registers(c, say):
     """True if the Contract's epilogue is worth writing out per accumulator: it stores along the
     lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
     nodes = [n for p in c.puts for n in walk(p.value)]
-    return (say.tiles and _terms(c) <= LONGEST_SUM and c.acc.dtype == "f32" and sum(
+    return (say.tiles and terms(c) <= LONGEST_SUM and c.acc.dtype == "f32" and sum(
         n.dtype == "f32" for n in nodes) <= MOST_NODES
             and all(p.guard is None and p.value.dtype == "f32"
                     and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
 
 
-def _terms(c):
-    """Terms of the longest sum."""
+def terms(c):
+    """Terms of a Contract's longest sum; more than ``LONGEST_SUM`` where that is not known."""
     n = 1
     for r in c.taps + (c.k,):
         n *= upper(r.axis.extent) or LONGEST_SUM + 1

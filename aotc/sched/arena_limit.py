@@ -167,6 +167,11 @@ def decide_within(program, target, limit, how="all", winograd="off", unfold=Fals
         f"is {least // KIB}K ({least} bytes), without a limit it takes {need}"])
 
 
+def _lower(kib):
+    """Limits in KiB to try below one that works, largest first."""
+    return [n for n in dict.fromkeys(int(kib * f) for f in LOWER) if n]
+
+
 def _workers(target, limit):
     """How many slabs the arena holds: none where scratch is a memory of its own."""
     return 0 if target.machine.threads else limit.workers
@@ -222,12 +227,12 @@ class Planner:
             else:
                 schedule, high = found, self._kib(found)
                 low = min(low, high - 1)
-        tries = [int(high * f) for f in LOWER]
+        tries = _lower(high)
         while tries:
             found = self.within(tries.pop(0) * KIB)
             if found is not None:
                 schedule, high = found, self._kib(found)
-                tries = [int(high * f) for f in LOWER]
+                tries = _lower(high)
         return high * KIB, schedule
 
     def _kib(self, schedule):
