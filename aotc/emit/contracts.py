@@ -6,6 +6,7 @@ from aotc.emit.cexpr import c_index
 from aotc.emit.fetches import fetch_lines, unguarded_loads
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
 from aotc.emit.register_tile import dot_tile, register_tile
+from aotc.emit.slices import slice_offset, slice_taps
 from aotc.emit.tiles import plain_rows, row_pointers, row_value, tile_lines, written_out
 from aotc.emit.turns import turn_lines
 from aotc.emit.values import Scalars
@@ -67,11 +68,24 @@ def contract_lines(c, env, names):
     else:
         body = [n_loop] + indent(panel + head + turn + rows + indent(call + flush) + ["}"]) + ["}"]
     if c.slices:
-        size = c_index(c.k.axis.extent, 11)
-        body = [f"for (int64_t k_lo = 0; k_lo < {size}; k_lo += {c.slice}) {{"] + indent(body) + [
-            "}"]
+        body = _slice_loops(c, body)
     first = [f"const int64_t rows = {c_index(row_count(c), 0)};"]
     return loops(c.outer, first + body)
+
+
+def _slice_loops(c, body):
+    """The loops over the slices of a sum: every tap, and steps of k in it."""
+    size = c_index(c.k.axis.extent, 11)
+    body = [f"for (int64_t k_lo = 0; k_lo < {size}; k_lo += {c.slice}) {{"] + indent(body) + ["}"]
+    tap, bound = Var("tap0", "i64"), []
+    for r in reversed(c.slice_taps):  # their numbers are digits of tap0's, the last one the lowest
+        at = tap if r is c.slice_taps[0] else simplify(tap % r.axis.extent)
+        bound[:0] = [f"const int64_t {r.axis.name} = {c_index(at, 0)};", f"(void){r.axis.name};"]
+        tap = simplify(Binary("floordiv", tap, r.axis.extent))
+    if not bound:
+        return body
+    count = slice_taps(c)
+    return [f"for (int64_t tap0 = 0; tap0 < {count}; ++tap0) {{"] + indent(bound + body) + ["}"]
 
 
 def row_count(c):
@@ -166,10 +180,10 @@ def _lane_operand(c, env, names, nr):
         at = block.text(simplify(substitute(offset, {lane: Axis("n0", lane.extent)})), 13)
         lines = block.lines + [
             f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at}"
-            + (f" + k_lo * {nr}" if c.slices else "") + ";"]
+            + slice_offset(c, nr) + ";"]
         if _prefetched(c, env):
             size = Const(nr)
-            for r in c.taps + (c.k,):
+            for r in c.slice_taps + c.taps + (c.k,):
                 size = size * r.axis.extent
             end = c_index(c.n.axis.extent, 11)  # of the weights: maybe another work item's panel
             lines.append(f"const float *const b_next = n0 + {nr} < {end} ? "

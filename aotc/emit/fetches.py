@@ -5,6 +5,7 @@ Its rows lie far apart: no hardware fetches them ahead, and each would be waited
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import indent
+from aotc.emit.slices import more
 from aotc.emit.tiles import terms
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
@@ -31,7 +32,7 @@ def fetch_lines(c, env, names, plain):
     loop = [f"for (int64_t i = 0; i < {c.mr}; ++i) {{ /* read after the sums */"]
     lines = block.lines + loop + indent(lines) + ["}"]
     if c.slices:  # after the last one
-        lines = [f"if (k_lo + {c.slice} >= {c_index(c.k.axis.extent, 11)}) {{", *indent(lines), "}"]
+        lines = [f"if (!({more(c)})) {{", *indent(lines), "}"]
     return lines
 
 

@@ -9,6 +9,7 @@ from aotc.emit.cexpr import ATOM, c_index
 from aotc.emit.dialect import environment
 from aotc.emit.nests import indent, store_lines
 from aotc.emit.register_tile import register_tile
+from aotc.emit.slices import before, more
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
 from aotc.ir.expr import (
@@ -53,7 +54,7 @@ def in_registers(c, say):
 def terms(c):
     """Terms of a Contract's longest sum; more than ``LONGEST_SUM`` where that is not known."""
     n = 1
-    for r in c.taps + (c.k,):
+    for r in c.slice_taps + c.taps + (c.k,):
         n *= upper(r.axis.extent) or LONGEST_SUM + 1
     return n
 
@@ -146,15 +147,14 @@ def _sliced(c, env, lines):
     first = [f"{s.name} = aotc_load(sums_at + {s.at});" for s in sums]
     keep = [f"aotc_store(sums_at + {s.at}, {s.name});" for s in sums]
     split = len(sums)  # declarations come first
-    return ([at] + lines[:split] + ["if (k_lo > 0) {"] + indent(first) + ["}"] + lines[split:],
+    return ([at] + lines[:split] + [f"if ({before(c)}) {{"] + indent(first) + ["}"] + lines[split:],
             keep)
 
 
 def _ended(c, env, stores, keep):
     if not keep:
         return stores
-    more = f"k_lo + {c.slice} < {c_index(c.k.axis.extent, 11)}"
-    return [f"if ({more}) {{"] + indent(keep) + ["} else {"] + indent(stores) + ["}"]
+    return [f"if ({more(c)}) {{"] + indent(keep) + ["} else {"] + indent(stores) + ["}"]
 
 
 def _stored(c, env, names, fallback, known):

@@ -165,7 +165,8 @@ class Contract:
     taps: outer reduction axes; k: the innermost reduction axis.  ``puts`` use Var ``acc``.
     dtypes: of A, B and the sums.  turned: scratch of ``turned_rows`` rows of results, which lie
     across the lanes in memory: they are stored from there by transposed blocks ("" = stored as
-    they come).  slices: scratch for sums that run ``slice`` steps of k at a time ("" = whole).
+    they come).  slices: scratch for sums that run ``slice`` steps of k at a time ("" = whole), in
+    one tap of ``slice_taps``, which ``taps`` has no more.
     """
 
     row: str
@@ -188,11 +189,13 @@ class Contract:
     turned_rows: int = 0
     slices: str = ""
     slice: int = 0
+    slice_taps: tuple = ()
 
     def lines(self):
         out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
             f" turned by {self.turned_rows} rows" if self.turned else "") + (
-            f" in slices of {self.slice}" if self.slices else "")]
+            f" in slices of {self.slice}" if self.slices else "") + "".join(
+                f", {r}" for r in self.slice_taps)]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

@@ -64,8 +64,8 @@ def without_single(c):
 
 def _sliced(ctx, stage, k, contract):
     """The Contract with scratch for the sums so far, one register tile behind the other."""
-    step = ctx.group.split.get(stage.name, {}).get(k.name, 0)
-    if not 0 < step < upper(k.extent):
+    split = ctx.group.split.get(stage.name, {})
+    if not split or not contract.taps and split[k.name] >= upper(k.extent):
         return contract
     nr, rows = contract.nv * contract.lanes, 1
     for r in contract.m:
@@ -73,7 +73,8 @@ def _sliced(ctx, stage, k, contract):
     columns = upper(simplify(contract.n.hi - contract.n.lo))
     tiles = -(-rows // contract.mr) * -(-columns // nr)
     name = ctx.add_scratch("sums", "f32", tiles * contract.mr * nr)
-    return replace(contract, slices=name, slice=step)
+    return replace(contract, slices=name, slice=min(split[k.name], upper(k.extent)),
+                   taps=(), slice_taps=contract.taps)
 
 
 def collapse_rows(m, a, puts):

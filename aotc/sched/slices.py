@@ -3,7 +3,8 @@
 With the whole sum in one go, a work item reads all its rows again for every panel of the weights,
 or all panels again for every few rows.  In slices, a slice of all its rows stays in the cache while
 the weights stream by once; what has been summed so far waits in scratch, one register tile behind
-the other.
+the other.  A window's taps read the same rows, so that its panels alone decide: where one does not
+stay in the cache beside them, every tap is a slice.
 """
 
 from aotc.ir.expr import Const
@@ -15,27 +16,36 @@ PANELS = 4  # of a work item at most, whose sums wait in scratch
 
 
 def sliceable(target, row, loops, f):
-    """True if a contraction's row, operands and sum allow slices: rows read in place, panels, one
-    static reduction axis, vectors of a fixed length."""
+    """True if a contraction's row, operands and sum allow slices: rows read in place, panels,
+    static reduction axes, vectors of a fixed length."""
     return (target.part_loads and row.category == "contraction" and row.tile["mr"] > 1
             and loops.get("a") == "rows" and loops.get("b") == "panel"
-            and all(r.extent == Const(1) or r.name == loops.get("k") and isinstance(r.extent, Const)
-                    for r in f.k))
+            and all(isinstance(r.extent, Const) for r in f.k))
 
 
 def choose_slices(target, row, loops, f, lane):
-    """(rows, columns, steps of the sum) of a work item and its slices; None if the sum runs whole:
-    it is short, the rows fit into the cache at once, or the weights do."""
+    """(rows, columns, {axis: steps of the sum}) of a work item and its slices; None if the sum runs
+    whole: it is short, the rows fit into the cache at once, the weights do, or a window's panel
+    does or serves too few rows to be read from there."""
     level = target.machine.level(target.machine.scratch)
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
-    if not sliceable(target, row, loops, f) or k < 2 * LONGEST or 4 * k * n <= 2 * level.capacity \
-            or 4 * k * m <= level.capacity // 2:
-        return None
     mr, nr = row.tile["mr"], row.tile["nr"]
+    if not sliceable(target, row, loops, f) or k < 2 * LONGEST or 4 * k * n <= 2 * level.capacity:
+        return None
+    taps = tap_axes(f, loops)
+    if taps and (4 * k * nr <= level.capacity * level.usable or m < 4 * mr):
+        return None
+    if not taps and 4 * k * m <= level.capacity // 2:
+        return None
     rows = -(-min(m, ROWS) // mr) * mr
     panels = balanced(-(-n // nr), PANELS, target.machine.workers, -(-m // rows))
-    return rows, panels * nr, LONGEST
+    return rows, panels * nr, {t: 1 for t in taps} | {loops["k"]: LONGEST}
+
+
+def tap_axes(f, loops):
+    """Names of a sum's axes around the innermost one that are no single step."""
+    return [r.name for r in f.k if r.extent != Const(1) and r.name != loops["k"]]
 
 
 def balanced(panels, most, workers, blocks=1):
@@ -54,8 +64,12 @@ def slice_faults(target, g, s, f, row):
         return []
     where = f"group {g.name}: split of {s.name}"
     if f is None or not sliceable(target, row, loops, f):
-        return [f"{where}: sums run in slices where a contraction reads rows and panels, with one "
-                "static reduction axis, on vectors of a fixed length; remove it"]
-    wrong = [a for a, n in split.items() if a != loops["k"] or not isinstance(n, int) or n < 1]
-    return [f"{where}: {a!r} by {split[a]!r}; choose {loops['k']} and a positive number of steps"
-            for a in wrong]
+        return [f"{where}: sums run in slices where a contraction reads rows and panels, with "
+                "static reduction axes, on vectors of a fixed length; remove it"]
+    taps = tap_axes(f, loops)
+    wrong = [a for a, n in split.items() if not isinstance(n, int) or n < 1
+             or a != loops["k"] and (a not in taps or n > 1)]
+    choose = f"choose {loops['k']} and a positive number of steps" + "".join(
+        f", {t} by 1" for t in taps)
+    return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
+        f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, loops["k"]} - set(split))]

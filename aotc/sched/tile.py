@@ -116,7 +116,7 @@ def _contraction_tile(program, target, g, s):
     sliced = choose_slices(target, row, loops, f, lane)
     if sliced is not None:
         tile |= {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr)
-        return tile, {s.name: {loops["k"]: sliced[2]}}
+        return tile, {s.name: sliced[2]}
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     machine = target.machine

@@ -38,6 +38,10 @@ def contraction_cases(row, target):
     for mode in ("rows", "packed"):
         for geometry in ((1, 0, 1), (1, 1, 1), (2, 1, 1), (1, 2, 2)):
             yield _convolution(row, target, rng, mode, *geometry)
+            if mode == "rows" and target.part_loads and mr > 1:
+                for steps in (3, 99):
+                    yield _in_slices(_convolution(row, target, rng, mode, *geometry),
+                                     {"kh": 1, "kw": 1, "ic": steps})
 
 
 def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
@@ -69,10 +73,10 @@ def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
                 layouts, tol=1e-5)
 
 
-def _in_slices(p):
-    """The pair with the sum of the fast one in slices of eight steps."""
+def _in_slices(p, split=(("k", 8),)):
+    """The pair with the sum of the fast one in slices."""
     g = p.fast.schedule.groups[0]
-    schedule = replace(p.fast.schedule, groups=(replace(g, split={"y": {"k": 8}}),))
+    schedule = replace(p.fast.schedule, groups=(replace(g, split={"y": dict(split)}),))
     return replace(p, fast=replace(p.fast, name=f"{p.fast.name} sliced", schedule=schedule))
 
 

@@ -45,6 +45,33 @@ def test_a_long_sum_over_weights_that_no_cache_holds_runs_in_slices(target):
     assert contract.slice == step and contract.slices
 
 
+def convolution(size, channels):
+    """A 3x3 convolution of channels to as many, channels last, on size x size."""
+    p = Maker()
+    n, o, i, j, k = ax("n", 1), ax("o", channels), ax("i", channels), ax("j", 3), ax("k", 3)
+    y, x = ax("y", size), ax("x", size)
+    p.input("x", 1, size + 2, size + 2, channels)
+    p.const("w", np.zeros((3, 3, channels, channels), np.float32))
+    p.step("y", (n, y, x, o), p.ref("x", n, y + j, x + k, i) * p.ref("w", j, k, i, o), (j, k, i),
+           "sum")
+    return p.done("y")
+
+
+@pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
+def test_the_taps_of_a_convolution_are_slices_where_a_panel_leaves_the_cache(target):
+    program = convolution(12, 1536)
+    schedule = decide(program, target, winograd="off")
+    g, = schedule.groups
+    assert g.split["y"].keys() == {"j", "k", "i"} and g.split["y"]["j"] == g.split["y"]["k"] == 1
+    contract, = (s for k in lower(program, schedule, target).kernels for s in k.stages)
+    assert len(contract.slice_taps) == 2 and not contract.taps and contract.slices
+    for wrong in ({"i": 512}, {"i": 512, "j": 2, "k": 1}, {"i": 512, "j": 1, "k": 1, "o": 4}):
+        with pytest.raises(ScheduleError, match="split of y: '[jko]'"):
+            lower(program, with_split(schedule, wrong), target)
+    for size, channels in ((12, 256), (2, 1536)):  # a panel that stays, few rows
+        assert decide(convolution(size, channels), target, winograd="off").groups[0].split == {}
+
+
 @pytest.mark.parametrize("size", [(512, 256, 4096), (8, 4096, 4096), (512, 2048, 16)])
 def test_short_sums_few_rows_and_small_weights_stay_whole(size):
     assert only_group(matmul(*size), X86[0])[0].split == {}
