@@ -142,14 +142,20 @@ def count_cpu_time(folder):
         raise AotcError(f"{folder}: no source reads a clock")
 
 
+def laid_out(program, own):
+    """The Program with its input and output in the layouts ``own``, {buffer: Layout}, and so what
+    only lies between them and the operator."""
+    inner = {b: x for io, x in own.items() for b in elementwise_class(program, io)
+             if program.buffers[b].role == "temp"}
+    return relayout(program, inner | own)
+
+
 def compiled(program, layouts, target, folder):
     """The loaded Model that holds the operator once per entry of ``layouts``, and the names of the
     rows that each became."""
     parts = []
     for name, own in layouts.items():
-        inner = {b: x for io, x in own.items() for b in elementwise_class(program, io)
-                 if program.buffers[b].role == "temp"}
-        part = renamed(relayout(program, inner | own), f"{name}_")
+        part = renamed(laid_out(program, own), f"{name}_")
         parts.append(apply_rewrites(part, first_layers(part)))
     whole = Program("op", *(sum((getattr(p, a) for p in parts), ()) for a in ("inputs", "outputs")),
                     *({n: b for p in parts for n, b in getattr(p, a).items()}
@@ -200,14 +206,14 @@ def measure_stem(target, seconds):
         program = run_pipeline(Options(path, target=target.name, stop_after="inline")).program
         built, rows = compiled(program, layouts, target, Path(folder) / "bundle")
         shape = static_shape(program.shape(program.outputs[0]))
-        return pinned(built, layouts, feeds, shape, seconds), rows
+        return pinned(shortest, built, layouts, feeds, shape, seconds), rows
 
 
-def pinned(model, layouts, feeds, shape, seconds):
-    """``shortest`` in a process that is pinned to one CPU while it measures."""
+def pinned(measured, *args):
+    """``measured(*args)`` in a process that is pinned to one CPU while it measures."""
     before = pin(1)
     try:
-        return shortest(model, layouts, feeds, shape, seconds)
+        return measured(*args)
     finally:
         os.sched_setaffinity(0, before)
 
@@ -224,7 +230,7 @@ def measure(kind, c, target, seconds):
         same = next((n for n, own in layouts.items() if own == chosen), None)
         layouts |= {} if same else {"aotc": chosen}  # the same C need not be timed twice
         built, rows = compiled(program, layouts, target, Path(folder) / "bundle")
-        times = pinned(built, layouts, feeds, shape, seconds)
+        times = pinned(shortest, built, layouts, feeds, shape, seconds)
     return {"operator": kind, **c, "choice": same or str(chosen),
             "ms": times | {"aotc": times[same or "aotc"]}, "rows": rows}
 

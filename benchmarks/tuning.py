@@ -67,6 +67,7 @@ def main(argv=None):
         for name in args.names:
             case = models.case(name, args.folder or scratch)
             path = Path(args.schedules or scratch) / f"{name}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
             trials = "-" if path.exists() else searched(case, args, path)
             before, after = measure(case, args, path, Path(scratch) / name)
             ratios.append(after / before)

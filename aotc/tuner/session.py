@@ -74,16 +74,21 @@ def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, ex
     top; records: path of a file of earlier and new measurements; executor, checker, clock: for
     other machines and for tests; progress: called with a line of text.
     UnsupportedError for a target that does not run here, and what compiling raises."""
-    start = clock()
+    start, say = clock(), progress or (lambda text: None)
     options = replace(options or Options(source), source=source, stop_after="schedule")
-    target = options_target(options)
-    if target.variants or target.emitter != "c" or not runs_here(target):
-        raise UnsupportedError(f"tune: measuring needs a CPU target that runs here, {target.name} "
-                               "does not or stands for several; choose native or one of them")
-    say, kept = progress or (lambda text: None), Records(records)
+    tunable(options_target(options))
+    say("compiling the untuned model")
+    work = run_pipeline(options)
+    return tune_work(work, budget, records, seed, threads, executor, checker, say, clock, start)
+
+
+def tune_work(work, budget=120.0, records=None, seed=0, threads=1, executor=None, checker=None,
+              progress=None, clock=time.monotonic, start=None):
+    """The same of a pipeline's Work whose schedule stage has run: its Program may be any.  start:
+    of the budget, now if None."""
+    start, say = clock() if start is None else start, progress or (lambda text: None)
+    options, target, kept = work.options, tunable(work.target), Records(records)
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
-        say("compiling the untuned model")
-        work = run_pipeline(options)
         checker = checker or Checker(work, scratch, threads)
         settled = options.schedule is not None or options.arena is not None
         slow = clock() - start > SEEDS_COST * budget
@@ -92,6 +97,14 @@ def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, ex
         session = Session(replace(work, schedule=begun), target, kept, Random(seed), seed,
                           executor, checker, say, clock, start, budget, threads)
         return session.against(work.schedule, session.run())
+
+
+def tunable(target):
+    """The Target itself; UnsupportedError if kernels for it cannot be timed here."""
+    if target.variants or target.emitter != "c" or not runs_here(target):
+        raise UnsupportedError(f"tune: measuring needs a CPU target that runs here, {target.name} "
+                               "does not or stands for several; choose native or one of them")
+    return target
 
 
 class Session:
@@ -336,4 +349,4 @@ def _machine():
     return platform.machine()
 
 
-__all__ = ["Session", "Tuned", "tune"]
+__all__ = ["Session", "Tuned", "tunable", "tune", "tune_work"]
