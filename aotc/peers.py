@@ -11,17 +11,30 @@ from aotc.errors import AotcError
 from aotc.peer_ncnn import open_ncnn
 
 
-def _onnxruntime(path, threads, feeds, literal=False):
+def _onnxruntime(path, threads, feeds, literal=False, exact=False):
     import onnxruntime
     options = onnxruntime.SessionOptions()
     if literal:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
+        options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options,
                                            providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     return lambda feeds: dict(zip(names, session.run(None, feeds)))
+
+
+def _exact_onnxruntime(path, threads, literal=False):
+    """Its kernels that do not saturate: on CPUs without VNNI, those of its default add two products
+    of u8 and s8 in 16 bits.  It has a fault that refuses them to some models of s8 activations,
+    which need none."""
+    try:
+        return _onnxruntime(path, threads, None, literal, exact=True)
+    except Exception:  # whatever is wrong with the model itself is raised here, too
+        return _onnxruntime(path, threads, None, literal)
 
 
 def _openvino(path, threads, feeds):
@@ -39,7 +52,7 @@ def _openvino(path, threads, feeds):
     return run
 
 
-def _reference(path, threads, feeds):
+def _reference(path, threads, feeds=None):
     import onnx
     from onnx.reference import ReferenceEvaluator
     model = onnx.load(str(path))
@@ -59,24 +72,27 @@ def _ncnn(path, threads, feeds):
 
 
 PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino, "ncnn": _ncnn}
-REFERENCES = {"onnxruntime": _onnxruntime, "onnx": _reference}
+REFERENCES = {"onnxruntime": _exact_onnxruntime, "onnx": _reference}
 
 
 def check_peer(name):
     """AotcError unless ``name`` is a peer's."""
-    table = {**REFERENCES, **PEERS}
-    if name not in table:
-        raise AotcError(f"no peer {name!r}; known: {', '.join(table)}")
+    if name not in {**REFERENCES, **PEERS}:
+        raise AotcError(f"no peer {name!r}; known: {', '.join({**REFERENCES, **PEERS})}")
 
 
 def open_peer(name, path, threads=1, feeds=None):
     """``run(feeds) -> {output: array}`` of a peer for inputs shaped like ``feeds`` (arrays by
     name; None: any); AotcError if it is unknown, not installed or refuses the model."""
     check_peer(name)
+    return _opened(name, {**REFERENCES, **PEERS}[name], path, threads, feeds)
+
+
+def _opened(name, system, *args):
     if importlib.util.find_spec(name) is None:
         raise AotcError(f"peer {name} is not installed in this Python")
     try:
-        return {**REFERENCES, **PEERS}[name](path, threads, feeds)
+        return system(*args)
     except Exception as err:  # peers raise exceptions of their own making
         raise AotcError(f"{name} cannot run this model: {err}") from err
 
@@ -84,17 +100,17 @@ def open_peer(name, path, threads=1, feeds=None):
 def open_literal(name, path, threads=1):
     """``run`` of the reference ``name`` with no node fused, moved or replaced; None if it has no
     such mode of its own."""
-    return _onnxruntime(path, threads, None, literal=True) if name == "onnxruntime" else None
+    return _exact_onnxruntime(path, threads, literal=True) if name == "onnxruntime" else None
 
 
 def open_reference(path, threads=1):
     """(name, run) of the first reference that is importable and takes the model: ONNX Runtime
     (which refuses opsets newer than itself), else the ONNX reference evaluator."""
     refused = []
-    for name in REFERENCES:
+    for name, system in REFERENCES.items():
         if importlib.util.find_spec(name) is not None:
             try:
-                return name, open_peer(name, path, threads)
+                return name, _opened(name, system, path, threads)
             except AotcError as err:
                 refused.append(str(err))
     raise AotcError("no reference for this model: " + "; ".join(refused))

@@ -178,13 +178,24 @@ def _kernel(plan, kernel, number, name, dialect):
     body = _bound(kernel.step_let, body + [f"{v.name} = {c_index(e, 0)};"
                                            for v, e in kernel.carried])
     if kernel.steps is not None:
-        body = [*(f"int64_t {v.name} = 0;" for v, _ in kernel.carried),
+        body = [*_started(kernel),
                 f"for (int64_t step = 0; step < {c_index(kernel.steps, 12)}; ++step) {{",
                 *indent(body), "}"]
     body = _bound(kernel.let, body)
     pointers = _pointers(kernel, tensors, "\n".join(body))
+    if kernel.start is not None:
+        pointers += [f"int64_t {v.name} = 0;" for v, _ in kernel.carried]
     text = "\n".join(apart + _function(kernel, name, pointers, body)) + "\n"
     return text.replace("CHECKED(", f"aotc_checked(f, {c_int(number)}, ")
+
+
+def _started(kernel):
+    """Lines at the start of a work item that makes steps: nothing is kept from before, unless it
+    goes on where the last one has ended."""
+    if kernel.start is None:
+        return [f"int64_t {v.name} = 0;" for v, _ in kernel.carried]
+    return [f"if ({c_index(kernel.start, 9)} == 0) {{",
+            *indent([f"{v.name} = 0;" for v, _ in kernel.carried]), "}"]
 
 
 def _bound(lets, body):

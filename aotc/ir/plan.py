@@ -242,7 +242,8 @@ class Kernel:
     share each of them (0: one does).  ``flops`` and ``bytes``: what one call computes and must at
     least move (for profiles only).  With ``steps``, a work item runs its stages so many times,
     ``step_let`` bound anew from the number of the step each time; ``carried`` are (Axis, value in
-    the next step), 0 in the first."""
+    the next step), 0 in the first step of the first item that a worker takes, of an item for which
+    ``start`` is 0, and of every item without ``start``: what an item keeps serves the next one."""
 
     name: str
     title: str
@@ -259,6 +260,7 @@ class Kernel:
     steps: object = None
     step_let: tuple = ()
     carried: tuple = ()
+    start: object = None
 
     @property
     def slab_bytes(self):
@@ -276,6 +278,8 @@ class Kernel:
         for s in self.stages:
             out += ["    " + line for line in s.lines()]
         out += [f"    next {v} = {show(e)}" for v, e in self.carried]
+        if self.carried and self.start is not None:
+            out.append(f"    kept for the next item unless its {show(self.start)} is 0")
         return "\n".join(out)
 
 

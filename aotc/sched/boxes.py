@@ -20,7 +20,8 @@ class Tile:
     """Tiling of the anchor's axes: ``let`` binds the work item's origin, ``count`` is the number
     of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent.
     A work item that runs along ``axis`` does so in ``steps`` steps; ``step_let`` binds the ends of
-    the axis from the number of the step, which is ``STEP``."""
+    the axis from the number of the step, which is ``STEP``.  It goes on where the item before it
+    has ended unless ``start``, where its run begins, is 0 (None: no item goes on)."""
 
     let: tuple
     count: object
@@ -29,6 +30,7 @@ class Tile:
     axis: object = None
     steps: object = None
     step_let: tuple = ()
+    start: object = None
 
 
 def tile_anchor(anchor, group):
@@ -47,7 +49,7 @@ def tile_anchor(anchor, group):
         lo, last = Axis(f"{a.name}_lo", a.extent), Axis(f"{a.name}_hi", simplify(a.extent + 1))
         at = left if i == 0 else left % steps[i]
         if a.name in group.run:
-            walked = _walked(a, at, part[i], t, let)
+            walked = _walked(a, at, part[i], t, let, i == len(order) - 1)
         else:
             let.append((lo, at * t if t != 1 else at))
             let.append((last, lo + 1 if t == 1 else simplify(minimum(lo + t, a.extent))))
@@ -63,14 +65,15 @@ def tile_anchor(anchor, group):
     return Tile(tuple(let), simplify(count), box, size, **walked)
 
 
-def _walked(axis, at, part, tile, let):
+def _walked(axis, at, part, tile, let, innermost):
     """Fields of a Tile whose work items run along ``axis``, ``part`` of it each, in steps of
     ``tile``; where their part begins and ends is bound in ``let``."""
     first = Axis(f"{axis.name}_first", axis.extent)
     end = Axis(f"{axis.name}_end", simplify(axis.extent + 1))
     lo, last = Axis(f"{axis.name}_lo", axis.extent), Axis(f"{axis.name}_hi", end.extent)
     let += [(first, at * part), (end, simplify(minimum(first + part, axis.extent)))]
-    return {"axis": axis, "steps": simplify((end - first + (tile - 1)) // tile),
+    return {"axis": axis, "start": first if innermost else None,
+            "steps": simplify((end - first + (tile - 1)) // tile),
             "step_let": ((lo, first + STEP * tile if tile != 1 else first + STEP),
                          (last, lo + 1 if tile == 1 else simplify(minimum(lo + tile, end))))}
 

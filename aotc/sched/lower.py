@@ -148,7 +148,7 @@ def lower_group(program, schedule, target, group, number):
     return Kernel(f"k{number:03d}", _title(program, group), origin, tile.count, let,
                   tuple(ctx.scratch), tuple(lowered), reads, writes, group_flops(stages),
                   group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps,
-                  step_let, step.carried)
+                  step_let, step.carried, tile.start if step.carried else None)
 
 
 def kernel_faults(program, schedule, target, group):

@@ -138,11 +138,11 @@ F32 = ("f32", "f32", "f32")
 WINDOW_BLOCK = 4  # neighbouring outputs of a sliding window computed together, sharing loads
 
 
-def contraction(suffix, lanes, mr, nv):
-    """Contraction row: an MR x (NV*lanes) register tile over full K."""
+def contraction(suffix, lanes, mr, nv, **more):
+    """Contraction row: an MR x (NV*lanes) register tile over full K.  more: of its ``tile``."""
     nr = nv * lanes
     return Ukernel(f"contraction_f32_{mr}x{nr}__{suffix}", "contraction", F32,
-                   "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr})
+                   "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr, **more})
 
 
 DOT_STEP = 4  # neighbours along the sum that one lane of a dot product takes

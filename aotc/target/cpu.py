@@ -82,7 +82,8 @@ X86_V1 = Target(
 _AVX2_MACHINE = _machine(86e9, rates=(23e9, 44e9, 91e9, 122e9))
 X86_V3 = Target(
     "x86-64-v3", "x86-64 with AVX2 and FMA", 8, ("-march=x86-64-v3",), "c", _AVX2_MACHINE,
-    tuple(contraction("avx2", 8, m, n) for m, n in ((4, 3), (6, 2), (12, 1), (1, 4), (1, 1)))
+    tuple(contraction("avx2", 8, m, n) for m, n in ((4, 3), (6, 2), (1, 4), (1, 1)))
+    + (contraction("avx2", 8, 12, 1, load_cost=0.6),)  # 62 GFLOP/s where 4x24 reaches 87
     + _dots("avx2", 8, (4, 2), (1, 2)) + _nests("avx2"),
     "defined(__AVX2__) && defined(__FMA__)", _V3_FLAGS, "x86_64", cross=_X86_CROSS,
     **_LOADS)

@@ -119,10 +119,10 @@ def slides(parts, stages, **run):
     return (*parts, {"run": run, "reuse": dict.fromkeys(stages, "slide")})
 
 
-def three_convolutions(columns=11):
+def three_convolutions(columns=11, batch=1):
     """1x1 -> depthwise 3x3 -> 1x1, channels last in scratch, the middle one behind a halo."""
     m = Maker()
-    m.input("x", 1, 5, 14, columns)
+    m.input("x", batch, 5, 14, columns)
     conv2d(m, "e", "x", m.const("we", weights(20, 5, 1, 1)))
     m.pointwise("er", "e", lambda e, _: relu(e))
     conv2d(m, "d", "er", m.const("wd", weights(20, 1, 3, 3)), 1, 1, groups=20)
@@ -172,6 +172,7 @@ GROUPS = {
                         ()),
     "sliding depthwise": (slides(depthwise_pointwise(), ["d"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
     "sliding bottleneck": (slides(three_convolutions(), ["e"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
+    "sliding images": (slides(three_convolutions(batch=3), ["e"], oh=6), ({"n": 1, "oh": 3},), ()),
     "sliding chain": (slides(chain(), ["c0", "c1"], oh=6), ({"oh": 2}, {"oh": 1}), ()),
     "half sliding chain": (slides(chain(), ["c0"], oh=12), ({"oh": 3},), ()),
     "sliding symbolic rows": (slides(smoothing(Sym("t", 5, 40)), ["a"], i=6),

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from quantised_nodes import judge, observed
 
 import aotc
+from aotc.peers import open_literal, open_reference
 from aotc.pipeline import Options, run_pipeline
 from aotc.samples import extents, random_inputs
 from aotc.target import TARGETS, native, runs_here
@@ -66,7 +67,7 @@ def test_the_answers_are_onnx_runtimes(kind, form, tmp_path):
     quantise(tmp_path / "f32.onnx", form, path, sets[:3])
     program = run_pipeline(Options(path, target="c", stop_after="inline")).program
     assert sum(s.outs[0].count("_dot") for s in program.steps) >= 3
-    want = _onnxruntime(path, sets[3], u8s8=True)["y"]
+    want = open_reference(path)[1](sets[3])["y"]
     for target in HERE:
         bundle = aotc.compile(path, out=tmp_path / target, target=target)
         got = bundle.load().run(sets[3])["y"]
@@ -99,17 +100,6 @@ def _calibrated(path, out, sets, changes):
         k: getattr(getattr(q, _ENUMS[k]), v) if k in _ENUMS else v for k, v in chosen.items()})
 
 
-def _onnxruntime(path, feeds, u8s8, level="ORT_ENABLE_ALL"):
-    import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    if u8s8:  # without VNNI its sums of two products saturate at 16 bits unless told not to
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds)))
-
-
 def _judged(path, feeds, folder):
     """Every tensor of our bundle against its exact value; (what the bundle gave, the observed
     model's path, the tensors)."""
@@ -131,7 +121,7 @@ def test_every_tensor_is_its_exact_value_rounded(kind, calibration, tmp_path):
     sets = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(4)]
     _calibrated(tmp_path / "f32.onnx", tmp_path / "q.onnx", sets[:3], CALIBRATIONS[calibration])
     got, path, seen = _judged(tmp_path / "q.onnx", sets[3], tmp_path)
-    want = _onnxruntime(path, sets[3], "u8s8" in calibration)
+    want = open_reference(path)[1](sets[3])
     for name, (tensor, scale, _) in seen.items():
         assert np.abs(got[name] - want[name]).max() < 1.5 * scale, tensor
 
@@ -148,8 +138,7 @@ def test_every_tensor_of_a_real_model(zoo_model, name, calibration, tmp_path):
     sets = [random_inputs(program, syms, seed) for seed in range(3)]
     _calibrated(zoo_model(name), tmp_path / "q.onnx", sets[1:], CALIBRATIONS[calibration])
     got, path, seen = _judged(tmp_path / "q.onnx", sets[0], tmp_path)
-    fast, literal = (_onnxruntime(path, sets[0], "u8s8" in calibration, level)
-                     for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"))
+    fast, literal = open_reference(path)[1](sets[0]), open_literal("onnxruntime", path)(sets[0])
     for output in set(got) - set(seen):
         apart = [np.abs(np.float64(a[output]) - fast[output]).mean() for a in (got, literal)]
         assert apart[0] <= 3 * apart[1] + 1e-4 * np.ptp(fast[output]), (output, apart)

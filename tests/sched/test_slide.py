@@ -9,6 +9,8 @@ from group_cases import (chain, schedule, slides, storing_convolutions, three_co
 from te_programs import Maker, ax, random_feeds
 
 import aotc.ir.interpret as interpreter
+from aotc.emit.kernels import render_kernels
+from aotc.emit.names import prefix
 from aotc.ir.expr import Const
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched import check_schedule, complete, lower
@@ -73,6 +75,18 @@ def test_rows_read_backwards_cannot_slide():
     s = complete(p, with_loops(p, schedule(C, p, {"a": "L1"}, {"i": 2}, "y", run={"i": 4},
                                            reuse={"a": "slide"})), C)
     assert any("does not move forward" in f for f in check_schedule(p, s, C))
+
+
+@pytest.mark.parametrize("tile, goes_on", [({"n": 1, "oh": 2}, True), ({"oh": 2, "ow": 4}, False)])
+def test_an_item_goes_on_where_the_one_before_it_ended(tile, goes_on):
+    p, s = sliding(slides(three_convolutions(batch=2), ["e"], oh=4), tile)
+    kernel, = lower(p, s, C).kernels
+    assert kernel.carried and (kernel.start is not None) == goes_on
+    text = render_kernels(lower(p, s, C), C)[f"{prefix(p.name)}_kernels_1.c"]
+    before, _, inside = text.partition("for (int64_t tile = begin")
+    declared = f"int64_t {kernel.carried[0][0].name} = 0;"
+    assert (declared in before, declared in inside) == (goes_on, not goes_on)
+    assert ("if (oh_first == 0) {" in inside) == goes_on
 
 
 @pytest.mark.parametrize("parts, tile, rows", [
