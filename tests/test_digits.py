@@ -59,6 +59,7 @@ def test_example_classifies_from_python_and_cpp(tmp_path):
     assert "accuracy 0.9" in _run_example(sys.executable, tmp_path, env)
 
 
+@pytest.mark.product
 def test_wheel_runs_the_example_in_a_clean_environment(tmp_path):
     """The wheel, its templates and its C runtime are all that an installed aotc needs.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from te_programs import random_feeds
 
 from aotc.emit.bundle import render_bundle
@@ -37,6 +38,12 @@ def _rows(target):
 # of those that differ in rows of 8-bit products only, the last
 DISTINCT = tuple(t for i, t in enumerate(RUNNABLE)
                  if all(_rows(t) != _rows(s) for s in RUNNABLE[i + 1:]))
+
+
+def at_length(target):
+    """Marks of a test on ``target``: those between the narrowest and the widest take their turn in
+    the longer suite."""
+    return () if target in (RUNNABLE[0], RUNNABLE[-1]) else pytest.mark.product
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from group_cases import (GROUPS, attention, mlp, schedule, storing_convolutions, two_convolutions,
                          with_loops)
-from harness import DISTINCT, Case, build_cases, differences
+from harness import DISTINCT, Case, at_length, build_cases, differences
 from te_programs import Maker, ax, random_feeds
 
 from aotc.errors import ScheduleError
@@ -30,7 +30,8 @@ def _cases(target):
         yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)
 
 
-@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [pytest.param(t, id=t.name, marks=at_length(t))
+                                    for t in DISTINCT])
 def test_groups_run(target, tmp_path):
     cases = list(_cases(target))
     for c in cases:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import RUNNABLE, Case, build_cases, differences
+from harness import RUNNABLE, Case, at_length, build_cases, differences
 from te_programs import random_feeds
 from te_random import random_program, random_schedule
 
@@ -33,8 +33,8 @@ def cases(target, first):
         yield Case(f"scheduled {seed}", p, random_schedule(p, target, seed), 2e-5, floor=0.1)
 
 
-@pytest.mark.parametrize("number, target", list(enumerate(RUNNABLE)),
-                         ids=[t.name for t in RUNNABLE])
+@pytest.mark.parametrize("number, target", [
+    pytest.param(n, t, id=t.name, marks=at_length(t)) for n, t in enumerate(RUNNABLE)])
 def test_compiled_equals_evaluated(number, target, tmp_path):
     built = build_cases(list(cases(target, MANY * number)), target, tmp_path / "random")
     for seed in (1, 2):

@@ -54,8 +54,9 @@ def _sample(cases, seed):
     return sample
 
 
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("target", RUNNABLE[:1] + RUNNABLE[-1:], ids=lambda t: t.name)
+@pytest.mark.parametrize("target, sanitizer", [
+    pytest.param(t, s, marks=() if t is RUNNABLE[0] and s != "thread" else pytest.mark.product,
+                 id=f"{t.name}-{s}") for t in RUNNABLE[:1] + RUNNABLE[-1:] for s in SANITIZERS])
 def test_sanitizers_find_nothing(target, sanitizer, tmp_path):
     if not _supported(sanitizer, tmp_path):
         pytest.skip(f"the C compiler has no {sanitizer} sanitizer")

@@ -2,7 +2,7 @@
 evaluator.  A row without cases fails here."""
 
 import pytest
-from harness import RUNNABLE, build_cases, differences
+from harness import RUNNABLE, at_length, build_cases, differences
 from row_cases import CASES
 
 from aotc.target import TARGETS
@@ -50,7 +50,8 @@ def test_every_row_has_cases():
             assert next(iter(CASES[u.category](u, target)), None), f"{u.name} has no case"
 
 
-@pytest.mark.parametrize("target_row", ROWS, ids=map(_id, ROWS))
+@pytest.mark.parametrize("target_row", [pytest.param(r, id=_id(r), marks=at_length(r[0]))
+                                        for r in ROWS])
 def test_row_equals_its_twin_and_the_evaluator(ran, target_row):
     target, row = target_row
     results = ran(target)[row.name]
