@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tuner_models import convolutions, scheduled, untuned_candidates
 
 from aotc.ir.expr import Axis, Const, Load
 from aotc.tuner import executor as module
+from aotc.tuner import measure_worker
 from aotc.tuner.executor import LocalExecutor, Result, in_turns
 from aotc.tuner.measure_worker import against_first, median_interval, typical
 
@@ -144,3 +146,24 @@ def test_real_candidates_are_built_and_timed():
     assert all(r.error == "" and 0 < r.seconds < 1 for r in found), json.dumps(
         [r.error for r in found])
     assert found[0].interval == (1, 1) and found[-1].interval[0] <= found[-1].interval[1]
+
+
+def test_bundles_are_compared_in_both_orders_of_loading(tmp_path, monkeypatch):
+    loaded = []
+
+    def fake(bundle, threads):
+        loaded.append(bundle)
+        seconds = {"a": 1.0, "b": 2.0}[bundle]
+        return SimpleNamespace(
+            manifest={"profile": True}, bind=lambda feeds: lambda: {"y": np.ones(2)},
+            profile=lambda reset: [SimpleNamespace(seconds=seconds)])
+
+    monkeypatch.setattr(measure_worker, "load", fake)
+    monkeypatch.setattr(measure_worker, "_pin", lambda threads: None)
+    (tmp_path / "job").write_bytes(pickle.dumps(
+        {"bundles": ["a", "b"], "feeds": {}, "seconds": 0.0, "threads": 1}))
+    measure_worker.compare(tmp_path)
+    times = json.loads((tmp_path / "times").read_text())
+    assert loaded == ["a", "b", "b", "a"] and times["worst"] == 0.0
+    calls = [{s for call in kernels for s in call} for kernels in times["kernels"]]
+    assert calls == [{1.0}, {2.0}] and len({len(k) for k in times["kernels"]}) == 1
