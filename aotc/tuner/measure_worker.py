@@ -169,7 +169,7 @@ def compare(folder):
     _pin(job["threads"])
     count = len(job["bundles"])
     whole, kernels, outputs = [[] for _ in range(count)], [[] for _ in range(count)], []
-    # What is loaded later may be slower, by up to 5 %, with the same code or not: both orders count
+    # at times what is loaded later is slower, by 5 % or more, with the same code: both orders count
     orders = (range(count), range(count)[::-1])[:count]
     for order in orders:
         models = {i: load(job["bundles"][i], threads=job["threads"]) for i in order}
