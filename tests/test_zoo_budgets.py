@@ -9,7 +9,9 @@ from aotc.emit.kernels import render_kernels
 from aotc.ir.expr import Const, Sym, substitute, walk
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
+from aotc.pipeline import Options, run_pipeline
 from aotc.sched.allocate import buffer_bytes, in_place, liveness, slot_sizes
+from aotc.sched.summary import summarise
 from aotc.target import TARGETS
 
 ARENA, TEXT_BYTES = 1.1, 3 << 20
@@ -52,3 +54,16 @@ def test_arena_and_text_stay_small(zoo_model, name):
         assert arena <= ARENA * bound, share
     text = render_kernels(work.plan, TARGETS[TARGET])
     assert sum(map(len, text.values())) <= TEXT_BYTES
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name, target", [
+    *((n, TARGET) for n in ("nafnet", "restormer", "mobilevit_s", "swin_tiny", "conformer")),
+    ("conformer", "x86-64-v3")])
+def test_connecting_halves_what_is_stored(zoo_model, name, target):
+    stored = {}
+    for how in ("register", "all"):
+        work = run_pipeline(Options(zoo_model(name), target=target, connect=how,
+                                    stop_after="schedule"))
+        stored[how] = summarise(work.program, work.schedule, work.target)["stored_bytes"]
+    assert 2 * stored["all"] <= stored["register"], stored

@@ -221,10 +221,9 @@ class Judge:
 
     def _pressure(self, before, after):
         """Seconds that tensors cost the rest of the model by lying in memory until they are read,
-        for those no longer stored.  Those that stay in a worker's cache cost it nothing."""
-        near = self.free[DEPTH - 1] if DEPTH <= len(self.free) else ()
+        for those no longer stored."""
         gone = sum(DTYPES[self.program.dtype(b)].size * estimate_volume(self.program.shape(b))
-                   for b in before if b not in after and b not in near)
+                   for b in before if b not in after)
         return PRESSURE * gone / self.target.machine.levels[0].bandwidth
 
     def priced(self, group):
