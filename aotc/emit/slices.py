@@ -11,9 +11,11 @@ def slice_taps(c):
 
 
 def slice_offset(c, nr):
-    """What is added to where a panel of ``nr`` columns begins."""
+    """What is added to where a panel of ``nr`` columns, or columns read in place, begin."""
     if not c.slices:
         return ""
+    if c.b.mode == "direct":
+        return f" + k_lo * {c_index(c.b.stride, 13)}"
     at = f"(tap0 * {c_index(c.k.axis.extent, 13)} + k_lo)" if c.slice_taps else "k_lo"
     return f" + {at} * {nr}"
 

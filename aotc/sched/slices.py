@@ -4,22 +4,25 @@ With the whole sum in one go, a work item reads all its rows again for every pan
 or all panels again for every few rows.  In slices, a slice of all its rows stays in the cache while
 the weights stream by once; what has been summed so far waits in scratch, one register tile behind
 the other.  A window's taps read the same rows, so that its panels alone decide: where one does not
-stay in the cache beside them, every tap is a slice.
+stay in the cache beside them, every tap is a slice.  Columns may be read in place, not in panels,
+as long as there are no taps.
 """
 
 from aotc.ir.expr import Const
 from aotc.sched.size import estimate, estimate_volume
 
 LONGEST = 512  # of a slice: its sums are loaded and stored once per so many steps
+IN_PLACE = 128  # of one whose columns are read in place: their lines share few sets of L1
 ROWS = 256  # of a work item: so often its part of the weights is used
 PANELS = 4  # of a work item at most, whose sums wait in scratch
 
 
 def sliceable(target, row, loops, f):
-    """True if a contraction's row, operands and sum allow slices: rows read in place, panels,
-    static reduction axes, vectors of a fixed length."""
+    """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
+    columns in place, static reduction axes, vectors of a fixed length."""
     return (target.part_loads and row.category == "contraction" and row.tile["mr"] > 1
-            and loops.get("a") == "rows" and loops.get("b") == "panel"
+            and loops.get("a") == "rows"
+            and (loops.get("b") == "panel" or loops.get("b") == "direct" and not tap_axes(f, loops))
             and all(isinstance(r.extent, Const) for r in f.k))
 
 
@@ -40,7 +43,8 @@ def choose_slices(target, row, loops, f, lane):
         return None
     rows = -(-min(m, ROWS) // mr) * mr
     panels = balanced(-(-n // nr), PANELS, target.machine.workers, -(-m // rows))
-    return rows, panels * nr, {t: 1 for t in taps} | {loops["k"]: LONGEST}
+    steps = LONGEST if loops["b"] == "panel" else IN_PLACE
+    return rows, panels * nr, {t: 1 for t in taps} | {loops["k"]: steps}
 
 
 def tap_axes(f, loops):
@@ -64,8 +68,8 @@ def slice_faults(target, g, s, f, row):
         return []
     where = f"group {g.name}: split of {s.name}"
     if f is None or not sliceable(target, row, loops, f):
-        return [f"{where}: sums run in slices where a contraction reads rows and panels, with "
-                "static reduction axes, on vectors of a fixed length; remove it"]
+        return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
+                "columns, with static reduction axes, on vectors of a fixed length; remove it"]
     taps = tap_axes(f, loops)
     wrong = [a for a, n in split.items() if not isinstance(n, int) or n < 1
              or a != loops["k"] and (a not in taps or n > 1)]

@@ -32,9 +32,10 @@ def contraction_cases(row, target):
         yield _columns_first(row, target, rng, size, tile)
     if target.part_loads and mr > 1:
         for epilogue in (False, True):
+            tile = {"j": nr} if epilogue else {}
             for size in ((2 * mr + 1, 2 * nr + 3, 17), (Sym("m", 1, 40), nr, 21)):
-                yield _in_slices(_matmul(row, target, rng, "rows", "panel", size, epilogue,
-                                         {"j": nr} if epilogue else {}))
+                for a, b in (("rows", "panel"), ("rows", "direct"), ("strided", "direct")):
+                    yield _in_slices(_matmul(row, target, rng, a, b, size, epilogue, tile))
     for mode in ("rows", "packed"):
         for geometry in ((1, 0, 1), (1, 1, 1), (2, 1, 1), (1, 2, 2)):
             yield _convolution(row, target, rng, mode, *geometry)
@@ -45,6 +46,7 @@ def contraction_cases(row, target):
 
 
 def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
+    """a: "rows", "packed", or "strided": rows read in place that lie across the sum."""
     rows, columns, depth = size
     m = Maker()
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
@@ -69,8 +71,8 @@ def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
     layouts = {"w": panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
                } if b == "panel" else {}
     text = f"{a} x {b} {rows},{columns},{depth}{' epilogue' if epilogue else ''} {dict(tile)}"
-    return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a, "b": b}, target, tile,
-                layouts, tol=1e-5)
+    return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a.replace("strided", "rows"),
+                                    "b": b}, target, tile, layouts, tol=1e-5)
 
 
 def _in_slices(p, split=(("k", 8),)):

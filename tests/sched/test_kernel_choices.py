@@ -45,6 +45,25 @@ def test_a_long_sum_over_weights_that_no_cache_holds_runs_in_slices(target):
     assert contract.slice == step and contract.slices
 
 
+@pytest.mark.parametrize("target", X86, ids=lambda t: t.name)
+def test_a_long_sum_over_columns_in_place_runs_in_slices_unless_both_fit(target):
+    """What attention over channels sums: all pixels."""
+    def transposed(pixels, channels):
+        p = Maker()
+        i, j, r = ax("i", channels), ax("j", channels), ax("r", pixels)
+        p.input("q", pixels, channels)
+        p.input("k", pixels, channels)
+        p.step("y", (i, j), p.ref("q", r, i) * p.ref("k", r, j), (r,), "sum")
+        return p.done("y")
+
+    g, schedule = only_group(transposed(16384, 64), target)
+    assert g.loops["y"]["b"] == "direct" and g.split["y"].keys() == {"r"}
+    contract, = (s for k in lower(transposed(16384, 64), schedule, target).kernels
+                 for s in k.stages)
+    assert contract.slices and contract.slice == g.split["y"]["r"]
+    assert only_group(transposed(2048, 64), target)[0].split == {}
+
+
 def convolution(size, channels):
     """A 3x3 convolution of channels to as many, channels last, on size x size."""
     p = Maker()
