@@ -1,5 +1,6 @@
 """C text of Nest stages: scalar loops, loops with vector lanes, and reductions across lanes."""
 
+from aotc.emit.ahead import ahead_lines
 from aotc.emit.cexpr import ATOM, c_index
 from aotc.emit.narrow import store, stored
 from aotc.emit.values import Scalars, literal
@@ -222,6 +223,8 @@ def _blocked_point(nest, lane, say, axis, count, live, env, names):
         inner += block.lines + [step]
         block.lines = []
     lines += loops(outer, inner)
+    if count == nest.block:
+        lines += ahead_lines(nest, lane, axis, env)
     for u, a in enumerate(accs):
         puts = tuple(Put(p.buffer, *(simplify(substitute(e, {axis: axis + u}))
                                      for e in (p.offset, p.value))) for p in nest.puts)
