@@ -243,7 +243,7 @@ def test_a_callers_own_pool_does_the_work_with_the_same_bits(bundle):
 
     @call.ffi.callback("aotc_status(void *, aotc_task, void *, int64_t)")
     def parallel_for(_, task, frame, n):
-        parts = [(i, min(n, i + 3)) for i in reversed(range(0, n, 3))]
+        parts = [(i, i + 1) for i in reversed(range(n))]
         threads = [threading.Thread(target=work, args=(task, frame, parts[w::2], w))
                    for w in range(2)]
         for t in threads:
