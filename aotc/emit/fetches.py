@@ -3,6 +3,7 @@
 Its rows lie far apart: no hardware fetches them ahead, and each would be waited for after the sums.
 """
 
+from aotc.emit.ahead import LINE
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import indent
 from aotc.emit.slices import more
@@ -13,7 +14,6 @@ from aotc.ir.expr import Axis, Const, Load, Where, axes_of, children, minimum, s
 from aotc.ir.simplify import simplify
 
 SHORTEST_SUM = 64  # terms; with 16, nafnet, whose residuals follow such sums, takes the same time
-LINE = 16  # f32 elements of a cache line
 
 
 def fetch_lines(c, env, names, plain):
