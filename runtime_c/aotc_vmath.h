@@ -24,6 +24,8 @@ AOTC_LANEWISE(aotc_vtanh, tanhf)
 AOTC_LANEWISE(aotc_vsin, sinf)
 AOTC_LANEWISE(aotc_vcos, cosf)
 #else
+typedef uint32_t aotc_vu __attribute__((vector_size(AOTC_VEC_BYTES)));
+
 AOTC_INLINE aotc_vf aotc_to_float(aotc_vm i)
 {
     return __builtin_convertvector(i, aotc_vf);
@@ -38,37 +40,34 @@ AOTC_INLINE aotc_vf aotc_nearest(aotc_vf x, aotc_vm *i)
     return m - magic;
 }
 
-/* 2^i for -126 <= i <= 127. */
-AOTC_INLINE aotc_vf aotc_pow2(aotc_vm i)
-{
-    return (aotc_vf)((i + 127) << 23);
-}
-
 /* exp: degree-6 polynomial on [-ln2/2, ln2/2], relative error about 1e-7; 0 below -87.33
- * (no denormals: they cost 100 cycles each in a following product), infinity above 88.73, NaN for
+ * (no denormals: they cost 100 cycles each in a following product), infinity above 88.72, NaN for
  * NaN. */
 AOTC_INLINE aotc_vf aotc_vexp(aotc_vf x0)
 {
-    aotc_vm i;
-    const aotc_vf x = aotc_min_c(aotc_splat(89.0f), aotc_max_c(aotc_splat(-104.0f), x0));
-    const aotc_vf n = aotc_nearest(x * aotc_splat(1.44269504f), &i);
-    aotc_vf r = aotc_fma(n, aotc_splat(-0.693359375f), x);
-    aotc_vf p = aotc_splat(1.9875691500e-4f);
-    r = aotc_fma(n, aotc_splat(2.12194440e-4f), r);
-    p = aotc_fma(p, r, aotc_splat(1.3981999507e-3f));
-    p = aotc_fma(p, r, aotc_splat(8.3334519073e-3f));
-    p = aotc_fma(p, r, aotc_splat(4.1665795894e-2f));
-    p = aotc_fma(p, r, aotc_splat(1.6666665459e-1f));
-    p = aotc_fma(p, r, aotc_splat(5.0000001201e-1f));
-    p = aotc_fma(p * r, r, r) + aotc_splat(1.0f);
+    const aotc_vf low = aotc_splat(-87.33f), magic = aotc_splat(12582912.0f);
 #if defined(__AVX512F__) && AOTC_LANES == 16
-    (void)i;
-    return (aotc_vf)_mm512_maskz_scalef_ps(
-        _mm512_cmp_ps_mask((__m512)x0, _mm512_set1_ps(-87.33f), _CMP_NLT_UQ), (__m512)p,
-        (__m512)n);
+    const aotc_vf x = aotc_min_c(aotc_splat(89.0f), aotc_max_c(aotc_splat(-104.0f), x0));
 #else
-    p = p * aotc_pow2(i >> 1) * aotc_pow2(i - (i >> 1));
-    return aotc_select(x0 < aotc_splat(-87.33f), aotc_splat(0.0f), p);
+    const aotc_vf x = x0; /* what is computed beyond the bounds is chosen away */
+#endif
+    const aotc_vf m = aotc_fma(x, aotc_splat(1.44269504f), magic); /* low bits: n as an integer */
+    const aotc_vf n = m - magic;
+    aotc_vf r = aotc_fma(n, aotc_splat(-0.693359375f), x), r2, low2, p;
+    r = aotc_fma(n, aotc_splat(2.12194440e-4f), r);
+    /* Estrin's order: a vector waits for its own chain, of which few fit into a core's window */
+    r2 = r * r;
+    low2 = aotc_fma(r, aotc_splat(1.6666665459e-1f), aotc_splat(5.0000001201e-1f));
+    p = aotc_fma(r, aotc_splat(8.3334519073e-3f), aotc_splat(4.1665795894e-2f));
+    p = aotc_fma(r2, aotc_fma(r, aotc_splat(1.9875691500e-4f), aotc_splat(1.3981999507e-3f)), p);
+    p = aotc_fma(r2, aotc_fma(r2, p, low2), r) + aotc_splat(1.0f);
+#if defined(__AVX512F__) && AOTC_LANES == 16
+    return (aotc_vf)_mm512_maskz_scalef_ps(
+        _mm512_cmp_ps_mask((__m512)x0, (__m512)low, _CMP_NLT_UQ), (__m512)p, (__m512)n);
+#else
+    p = (aotc_vf)((aotc_vu)p + ((aotc_vu)m << 23)); /* times 2^n: normal between the bounds */
+    p = aotc_select(x0 < aotc_splat(88.722839f), p, x0 + aotc_splat(INFINITY));
+    return aotc_select(x0 < low, aotc_splat(0.0f), p);
 #endif
 }
 

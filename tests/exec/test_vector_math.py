@@ -162,6 +162,26 @@ def test_exp_overflows_and_vanishes(library):
     assert np.isfinite(got[4])
 
 
+def test_exp_next_to_its_bounds(library):
+    """Every float around the last finite result and the first that is no denormal, and NaNs of
+    any sign and payload: where bits of the exponent are added, these go wrong first."""
+    highest, lowest = (np.float32(v).view(np.int32) for v in (88.722839, -87.33))
+    near = np.arange(-2048, 2048, dtype=np.int32)
+    x = np.concatenate([highest + near, lowest + near]).view(np.float32)
+    lib, lanes = library
+    got = apply(lib, "exp", x)
+    with np.errstate(over="ignore"):
+        want = np.exp(x.astype(np.float64))
+        overflows = np.isinf(want.astype(np.float32))
+    vanishes = (x < np.float32(-87.33)) & (lanes > 1)  # one lane is libm
+    assert (np.isinf(got) == overflows).all() and ((got == 0) == vanishes).all()
+    inside = ~overflows & ~vanishes
+    assert (np.abs(got[inside] - want[inside]) <= 2e-7 * want[inside] + 1.5e-45).all()
+    nans = np.array([0x7fc00000, -0x400000, 0x7fc12345, -1, 0x7fffffff, 0x7fc00001, 0x7fe00080,
+                     -0x3ffedc] * 2, np.int32).view(np.float32)
+    assert np.isnan(apply(lib, "exp", nans)).all()
+
+
 def test_infinite_angles_are_nan(library):
     lib, _ = library
     x = np.array([INF, -INF, NAN] + [1e30] * 13, np.float32)
