@@ -2,15 +2,17 @@
 
 Peak arithmetic and the read bandwidth of every level come from a small C program
 (``runtime_c/aotc_peak.c``), sizes of caches from the operating system; the rest stays as the
-target's preset has it.
+target's preset has it.  What workers share is read by all of them at once.
 """
 
 import ctypes
 import os
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 from aotc.emit.bundle import runtime_c
 from aotc.errors import ToolchainError
@@ -23,18 +25,42 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def probe(target):
     """The target with its machine measured.  ToolchainError if the C program does not compile."""
-    machine = target.machine
+    machine, cpus = target.machine, sorted(os.sched_getaffinity(0))
     sizes = cache_sizes(CACHES)
+    levels = [replace(x, capacity=sizes.get(x.name, x.capacity)) for x in machine.levels]
     with tempfile.TemporaryDirectory() as folder:
         read, flops = peak_functions(target, folder)
-        levels = [replace(x, capacity=sizes.get(x.name, x.capacity)) for x in machine.levels]
         for i, x in enumerate(levels[:-1]):
-            block = MEMORY_BYTES if i == 0 else x.capacity // 2
-            rate = read(block)
+            readers = cpus if x.shared else cpus[:1]
+            rate = together(read, block_bytes(levels, i, len(readers)), readers)
             levels[i] = replace(x, bandwidth=rate if rate > 0 else x.bandwidth)
         peak = flops()
     return replace(target, machine=replace(machine, levels=tuple(levels), flops=peak,
-                                           workers=len(os.sched_getaffinity(0))))
+                                           workers=len(cpus)))
+
+
+def block_bytes(levels, i, readers):
+    """Bytes that each of ``readers`` reads to measure ``levels[i]``: together half of the capacity
+    (outermost: MEMORY_BYTES), but more than the next level of each holds."""
+    total = MEMORY_BYTES if i == 0 else levels[i].capacity // 2
+    nearer = levels[i + 1]
+    held = nearer.capacity // readers if nearer.shared else nearer.capacity
+    return max(total // readers, 2 * held)
+
+
+def together(read, block, cpus):
+    """Bytes per second of one thread on each of ``cpus``, all reading a block of their own at the
+    same time; 0 if one of them found no memory."""
+    start = Barrier(len(cpus), timeout=60)
+
+    def one(cpu):
+        os.sched_setaffinity(0, {cpu})  # of this thread alone
+        start.wait()
+        return read(block)
+
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        rates = list(pool.map(one, cpus))
+    return sum(rates) if all(rates) else 0.0
 
 
 def cache_sizes(folder):
@@ -67,4 +93,4 @@ def peak_functions(target, folder):
     return loaded.aotc_peak_read, loaded.aotc_peak_flops
 
 
-__all__ = ["cache_sizes", "peak_functions", "probe"]
+__all__ = ["block_bytes", "cache_sizes", "peak_functions", "probe", "together"]

@@ -1,6 +1,7 @@
 """Machine files: what `targets --probe` measures, and what a compile accepts."""
 
 import json
+import os
 from dataclasses import replace
 
 import onnx
@@ -10,8 +11,9 @@ from small_models import dense
 from aotc.cli import main
 from aotc.errors import ScheduleError
 from aotc.pipeline import Options, run_pipeline
-from aotc.probe import cache_sizes
+from aotc.probe import block_bytes, cache_sizes, together
 from aotc.target import get_target
+from aotc.target.base import Level
 from aotc.target.machine_file import machine_json, with_machine
 
 V3 = get_target("x86-64-v3")
@@ -62,6 +64,28 @@ def test_cache_sizes_of_the_system(tmp_path):
     (tmp_path / "index9").mkdir()
     assert cache_sizes(tmp_path) == {"L1": 48 << 10, "L2": 2 << 20}
     assert cache_sizes(tmp_path / "nothing") == {}
+
+
+def test_what_is_shared_is_read_by_all_at_once():
+    """Each thread reads on a CPU of its own; their rates add up."""
+    cpus, seen = sorted(os.sched_getaffinity(0)), []
+
+    def read(block):
+        seen.append((block, os.sched_getaffinity(0)))
+        return 5.0
+    assert together(read, 640, cpus) == 5.0 * len(cpus)
+    assert sorted(seen, key=str) == sorted([(640, {c}) for c in cpus], key=str)
+    assert sorted(os.sched_getaffinity(0)) == cpus
+    assert together(lambda block: 0.0, 640, cpus) == 0.0
+
+
+def test_blocks_that_measure_a_level_fit_no_nearer_one():
+    levels = (Level("DRAM", 1 << 62, 2e10, True), Level("L3", 32 << 20, 6e10, True),
+              Level("L2", 1 << 20, 9e10), Level("L1", 32 << 10, 1e11))
+    assert [block_bytes(levels, 1, n) for n in (1, 2, 64)] == [16 << 20, 8 << 20, 2 << 20]
+    assert block_bytes(levels, 2, 1) == 512 << 10
+    assert [block_bytes(levels, 0, n) for n in (1, 2)] == [256 << 20, 128 << 20]
+    assert block_bytes(levels, 0, 2) * 2 > levels[1].capacity
 
 
 def test_probe_writes_what_compile_reads(tmp_path, capsys):
