@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from threading import Barrier
 
 import onnx
 import pytest
@@ -67,10 +68,12 @@ def test_cache_sizes_of_the_system(tmp_path):
 
 
 def test_what_is_shared_is_read_by_all_at_once():
-    """Each thread reads on a CPU of its own; their rates add up."""
+    """Each thread reads on a CPU of its own while the others do; their rates add up."""
     cpus, seen = sorted(os.sched_getaffinity(0)), []
+    reading = Barrier(len(cpus), timeout=60)  # broken if one ends before another begins
 
     def read(block):
+        reading.wait()
         seen.append((block, os.sched_getaffinity(0)))
         return 5.0
     assert together(read, 640, cpus) == 5.0 * len(cpus)
