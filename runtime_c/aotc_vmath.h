@@ -40,9 +40,22 @@ AOTC_INLINE aotc_vf aotc_nearest(aotc_vf x, aotc_vm *i)
     return m - magic;
 }
 
-/* exp: degree-6 polynomial on [-ln2/2, ln2/2], relative error about 1e-7; 0 below -87.33
- * (no denormals: they cost 100 cycles each in a following product), infinity above 88.72, NaN for
- * NaN. */
+/* What exp and the sigmoid share, of the rounded n and r = x - n ln 2 in [-ln2/2, ln2/2]: exp(r)
+ * by a polynomial of degree 6, relative error about 1e-7.  Summed in Estrin's order: a vector waits
+ * for its own chain, of which few fit into a core's window. */
+AOTC_INLINE aotc_vf aotc_exp_rest(aotc_vf x, aotc_vf n)
+{
+    aotc_vf r = aotc_fma(n, aotc_splat(-0.693359375f), x), r2, low2, p;
+    r = aotc_fma(n, aotc_splat(2.12194440e-4f), r);
+    r2 = r * r;
+    low2 = aotc_fma(r, aotc_splat(1.6666665459e-1f), aotc_splat(5.0000001201e-1f));
+    p = aotc_fma(r, aotc_splat(8.3334519073e-3f), aotc_splat(4.1665795894e-2f));
+    p = aotc_fma(r2, aotc_fma(r, aotc_splat(1.9875691500e-4f), aotc_splat(1.3981999507e-3f)), p);
+    return aotc_fma(r2, aotc_fma(r2, p, low2), r) + aotc_splat(1.0f);
+}
+
+/* exp: 0 below -87.33 (no denormals: they cost 100 cycles each in a following product), infinity
+ * above 88.72, NaN for NaN. */
 AOTC_INLINE aotc_vf aotc_vexp(aotc_vf x0)
 {
     const aotc_vf low = aotc_splat(-87.33f), magic = aotc_splat(12582912.0f);
@@ -53,14 +66,7 @@ AOTC_INLINE aotc_vf aotc_vexp(aotc_vf x0)
 #endif
     const aotc_vf m = aotc_fma(x, aotc_splat(1.44269504f), magic); /* low bits: n as an integer */
     const aotc_vf n = m - magic;
-    aotc_vf r = aotc_fma(n, aotc_splat(-0.693359375f), x), r2, low2, p;
-    r = aotc_fma(n, aotc_splat(2.12194440e-4f), r);
-    /* Estrin's order: a vector waits for its own chain, of which few fit into a core's window */
-    r2 = r * r;
-    low2 = aotc_fma(r, aotc_splat(1.6666665459e-1f), aotc_splat(5.0000001201e-1f));
-    p = aotc_fma(r, aotc_splat(8.3334519073e-3f), aotc_splat(4.1665795894e-2f));
-    p = aotc_fma(r2, aotc_fma(r, aotc_splat(1.9875691500e-4f), aotc_splat(1.3981999507e-3f)), p);
-    p = aotc_fma(r2, aotc_fma(r2, p, low2), r) + aotc_splat(1.0f);
+    aotc_vf p = aotc_exp_rest(x, n);
 #if defined(__AVX512F__) && AOTC_LANES == 16
     return (aotc_vf)_mm512_maskz_scalef_ps(
         _mm512_cmp_ps_mask((__m512)x0, (__m512)low, _CMP_NLT_UQ), (__m512)p, (__m512)n);
@@ -69,6 +75,16 @@ AOTC_INLINE aotc_vf aotc_vexp(aotc_vf x0)
     p = aotc_select(x0 < aotc_splat(88.722839f), p, x0 + aotc_splat(INFINITY));
     return aotc_select(x0 < low, aotc_splat(0.0f), p);
 #endif
+}
+
+/* 1 / (1 + exp(-x)): 0 from -88.4 downwards, where 2^n is infinite.  The low bits of m are n + 127,
+ * those of 2^n as a float. */
+AOTC_INLINE aotc_vf aotc_vsigmoid(aotc_vf x0)
+{
+    const aotc_vf magic = aotc_splat(12583039.0f), one = aotc_splat(1.0f);
+    const aotc_vf x = aotc_min_c(aotc_splat(89.0f), aotc_max_c(aotc_splat(-87.3f), -x0));
+    const aotc_vf m = aotc_fma(x, aotc_splat(1.44269504f), magic);
+    return one / aotc_fma(aotc_exp_rest(x, m - magic), (aotc_vf)((aotc_vu)m << 23), one);
 }
 
 /* log: cephes polynomial, relative error about 1e-7; -infinity at 0, NaN below. */
@@ -103,43 +119,54 @@ AOTC_INLINE aotc_vf aotc_vlog(aotc_vf x)
     return aotc_select(x >= aotc_splat(0.0f), r, aotc_splat(NAN));
 }
 
-/* erf: rational on [-4, 4], absolute error below 4e-7. */
-AOTC_INLINE aotc_vf aotc_verf(aotc_vf x0)
+/* erf(s * x), s > 0 and a constant, which becomes a part of the coefficients: rational where
+ * |s * x| <= 3.7, absolute error below 6e-7. */
+AOTC_INLINE aotc_vf aotc_verf_scaled(aotc_vf x0, double s)
 {
-    const aotc_vf x = aotc_min_c(aotc_splat(4.0f), aotc_max_c(aotc_splat(-4.0f), x0));
-    const aotc_vf t = x * x;
-    aotc_vf p = aotc_splat(-2.72614225801306e-10f);
-    aotc_vf q = aotc_splat(-1.45660718464996e-05f);
-    p = aotc_fma(p, t, aotc_splat(2.77068142495902e-08f));
-    p = aotc_fma(p, t, aotc_splat(-2.10102402082508e-06f));
-    p = aotc_fma(p, t, aotc_splat(-5.69250639462346e-05f));
-    p = aotc_fma(p, t, aotc_splat(-7.34990630326855e-04f));
-    p = aotc_fma(p, t, aotc_splat(-2.95459980854025e-03f));
-    p = aotc_fma(p, t, aotc_splat(-1.60960333262415e-02f));
-    q = aotc_fma(q, t, aotc_splat(-2.13374055278905e-04f));
-    q = aotc_fma(q, t, aotc_splat(-1.68282697438203e-03f));
-    q = aotc_fma(q, t, aotc_splat(-7.37332916720468e-03f));
-    q = aotc_fma(q, t, aotc_splat(-1.42647390514189e-02f));
+    const aotc_vf end = aotc_splat((float)(3.7 / s));
+    const aotc_vf x = aotc_min_c(end, aotc_max_c(-end, x0)), t = x * x;
+    const double s2 = s * s, s4 = s2 * s2, s8 = s4 * s4;
+    aotc_vf p = aotc_splat((float)(2.7025190287e-04 * s8 * s));
+    aotc_vf q = aotc_splat((float)(1.6334556441e-05 * s8 * s2));
+    p = aotc_fma(p, t, aotc_splat((float)(7.3038222462e-03 * s4 * s2 * s)));
+    p = aotc_fma(p, t, aotc_splat((float)(6.3075115770e-02 * s4 * s)));
+    p = aotc_fma(p, t, aotc_splat((float)(2.8491967183e-01 * s2 * s)));
+    p = aotc_fma(p, t, aotc_splat((float)(1.1283780615e+00 * s)));
+    q = aotc_fma(q, t, aotc_splat((float)(1.8525364965e-03 * s8)));
+    q = aotc_fma(q, t, aotc_splat((float)(2.2028543999e-02 * s4 * s2)));
+    q = aotc_fma(q, t, aotc_splat((float)(1.5122022501e-01 * s4)));
+    q = aotc_fma(q, t, aotc_splat((float)(5.8582414754e-01 * s2)));
+    q = aotc_fma(q, t, aotc_splat(1.0f));
     return x * p / q;
 }
 
-/* tanh: rational on [-7.9, 7.9], absolute error below 4e-7. */
-AOTC_INLINE aotc_vf aotc_vtanh(aotc_vf x0)
+/* tanh(s * x), as erf: rational where |s * x| <= 7.9, absolute error below 4e-7. */
+AOTC_INLINE aotc_vf aotc_vtanh_scaled(aotc_vf x0, double s)
 {
-    const aotc_vf x = aotc_min_c(aotc_splat(7.9f), aotc_max_c(aotc_splat(-7.9f), x0));
-    const aotc_vf t = x * x;
-    aotc_vf p = aotc_splat(-2.76076847742355e-16f);
-    aotc_vf q = aotc_splat(1.19825839466702e-06f);
-    p = aotc_fma(p, t, aotc_splat(2.00018790482477e-13f));
-    p = aotc_fma(p, t, aotc_splat(-8.60467152213735e-11f));
-    p = aotc_fma(p, t, aotc_splat(5.12229709037114e-08f));
-    p = aotc_fma(p, t, aotc_splat(1.48572235717979e-05f));
-    p = aotc_fma(p, t, aotc_splat(6.37261928875436e-04f));
-    p = aotc_fma(p, t, aotc_splat(4.89352455891786e-03f));
-    q = aotc_fma(q, t, aotc_splat(1.18534705686654e-04f));
-    q = aotc_fma(q, t, aotc_splat(2.26843463243900e-03f));
-    q = aotc_fma(q, t, aotc_splat(4.89352518554385e-03f));
+    const aotc_vf end = aotc_splat((float)(7.9 / s));
+    const aotc_vf x = aotc_min_c(end, aotc_max_c(-end, x0)), t = x * x;
+    const double s2 = s * s, s4 = s2 * s2, s8 = s4 * s4;
+    aotc_vf p = aotc_splat((float)(1.7719926212e-05 * s4 * s2 * s));
+    aotc_vf q = aotc_splat((float)(-3.1588039313e-10 * s8 * s2));
+    p = aotc_fma(p, t, aotc_splat((float)(3.3825741175e-03 * s4 * s)));
+    p = aotc_fma(p, t, aotc_splat((float)(1.3296749707e-01 * s2 * s)));
+    p = aotc_fma(p, t, aotc_splat((float)(9.9999996238e-01 * s)));
+    q = aotc_fma(q, t, aotc_splat((float)(5.2357189386e-07 * s8)));
+    q = aotc_fma(q, t, aotc_splat((float)(3.0675693919e-04 * s4 * s2)));
+    q = aotc_fma(q, t, aotc_splat((float)(2.5482991073e-02 * s4)));
+    q = aotc_fma(q, t, aotc_splat((float)(4.6630067273e-01 * s2)));
+    q = aotc_fma(q, t, aotc_splat(1.0f));
     return x * p / q;
+}
+
+AOTC_INLINE aotc_vf aotc_verf(aotc_vf x)
+{
+    return aotc_verf_scaled(x, 1.0);
+}
+
+AOTC_INLINE aotc_vf aotc_vtanh(aotc_vf x)
+{
+    return aotc_vtanh_scaled(x, 1.0);
 }
 
 AOTC_LANEWISE(aotc_vsin_libm, sinf)

@@ -13,6 +13,7 @@ Python decides what is computed, a macro says how it is written.  Beside macros 
     parts         there are loads of any run of lanes, and of every second element
     tiles         sums of a contraction may be written in place, in named vectors
     quotients     there is a division of all lanes by one scalar
+    forms         there are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x
     prefetches    micro-kernels fetch what they read next; else their sums start from given values
     argument      of a micro-kernel for that, its last but one
     header        of the runtime, with ``defines`` before it

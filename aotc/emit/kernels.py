@@ -161,7 +161,8 @@ def _kernel(plan, kernel, number, name, dialect):
     kernel = with_safe_names(kernel)
     local = {s.name for s in kernel.scratch}
     env = {"buffer": lambda b: f"s_{b}" if b in local else f"t_{b}", "scratch": local, "vars": {},
-           "prefix": name, "checked": "CHECKED", "dialect": dialect}
+           "prefix": name, "checked": "CHECKED", "dialect": dialect,
+           "math": plan.math}
     names, body, apart = Names(), [], []
     tensors = _tensors(plan, kernel)
     for i, stage in enumerate(kernel.stages):

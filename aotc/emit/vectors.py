@@ -7,6 +7,7 @@ lane; so any expression can stand in a vector nest.
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.dialect import Operand
+from aotc.emit.forms import scaled_argument, sigmoid_argument
 from aotc.emit.narrow import as_float
 from aotc.emit.spans import lanes_between
 from aotc.emit.values import Scalars, literal, shared
@@ -78,6 +79,10 @@ class Vectors:
                 return text
         if isinstance(e, Unary) and e.op == "neg":
             return say.negative(self.operand(e.x))
+        if say.forms and self.env["math"] == "fast":
+            text = self._form(e)
+            if text is not None:
+                return text
         if isinstance(e, Unary) and e.op in _UNARY:
             return say.call(e.op, self.text(e.x))
         if say.quotients and self._has_one_divisor(e):
@@ -93,6 +98,14 @@ class Vectors:
         if isinstance(e, Binary) and e.op in _BINARY:
             return say.call2(e.op, self.text(e.a), self.text(e.b))
         return self._gather(e)
+
+    def _form(self, e):
+        """C text of an expression that the vector math computes as a whole; None for others."""
+        x = sigmoid_argument(e, self.many)
+        if x is not None:
+            return self.say.sigmoid(self.text(x))
+        scaled = scaled_argument(e, self.many)
+        return scaled and self.say.scaled(e.op, self.text(scaled[0]), repr(scaled[1]))
 
     def _broadcast(self, e):
         return self._same(literal(e.value, "f32") if isinstance(e, Const) else self._scalar(e))
