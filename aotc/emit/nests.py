@@ -1,5 +1,8 @@
 """C text of Nest stages: scalar loops, loops with vector lanes, and reductions across lanes."""
 
+from dataclasses import replace
+from math import prod
+
 from aotc.emit.ahead import ahead_lines
 from aotc.emit.cexpr import ATOM, c_index
 from aotc.emit.narrow import store, stored
@@ -7,11 +10,13 @@ from aotc.emit.values import Scalars, literal
 from aotc.emit.vectors import Vectors
 from aotc.ir.access import stride
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Const, Var, axes_of, substitute
+from aotc.ir.expr import Axis, Binary, Const, Load, Var, axes_of, substitute
 from aotc.ir.plan import Put
 from aotc.ir.simplify import simplify, upper
 
 INDENT = "    "
+LONG_FOLD = 32  # steps from which vectors of columns stand side by side
+MOST_COLUMNS = 8  # each needs a register
 _NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
 _SCALAR_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
@@ -59,8 +64,12 @@ def nest_lines(nest, env, names):
     if lane is not None:
         outer = [r for r in nest.ranges if r is not lane]
         say = of_width(env["dialect"], lane.hi - lane.lo)
-        return loops(outer, lane_loop(lane, say, lambda count: _vector_point(
-            nest, lane.axis, say, count, env, names)))
+        wide, rest = _columns(nest, lane, say)
+        lines = [] if rest is None else lane_loop(rest, say, lambda count: _vector_point(
+            nest, lane.axis, say, count, env, names))
+        if wide:
+            lines = _column_loop(nest, lane, wide, say, env, names) + lines
+        return loops(outer, lines)
     return loops(nest.ranges, _across_point(nest, env, names))
 
 
@@ -187,6 +196,52 @@ def _vector_point(nest, lane, say, count, env, names):
         lines += loops(nest.reduce, block.lines + [step])
     return lines + store_lines(nest.puts, lane, say, count, env, names, acc,
                                summed=nest.fold == "sum")
+
+
+def _columns(nest, lane, say):
+    """(vectors side by side, Range of the lanes behind them) of a fold whose steps lie outside the
+    lanes in memory, in as few passes as there can be; (0, the whole Range) for other nests, None
+    for a Range that is empty.
+
+    One vector after another would come back to every row's cache lines, and each step waits for
+    the one before it.  Side by side they share the lines and their chains overlap; every lane
+    folds its values in the same order either way."""
+    extent, steps = simplify(lane.hi - lane.lo), simplify(
+        prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
+    if nest.fold == "none" or say.strip_mined or say.lanes == 1 or not (
+            isinstance(extent, Const) and isinstance(nest.body, Load)) or (
+            isinstance(steps, Const) and steps.value < LONG_FOLD) or (
+            stride(nest.body.index[0], lane.axis) != Const(1)):
+        return 0, lane
+    vectors = extent.value // say.lanes
+    if vectors < 2:
+        return 0, lane
+    _, wide = min((vectors // w + vectors % w, -w) for w in range(2, MOST_COLUMNS + 1))
+    done = vectors // -wide * say.lanes * -wide
+    return -wide, None if done == extent.value else replace(lane, lo=simplify(lane.lo + done))
+
+
+def _column_loop(nest, lane, wide, say, env, names):
+    """The vectors of lanes that stand side by side, ``wide`` at a time."""
+    step = wide * say.lanes
+    accs = [names.fresh("acc") for _ in range(wide)]
+    lines = [say.define(a, say.splat(neutral(nest.fold, "f32"))) for a in accs]
+    inner, at = [], [simplify(lane.axis + u * say.lanes) for u in range(wide)]
+    for a, e in zip(accs, at):
+        body = simplify(substitute(nest.body, {lane.axis: e}))
+        block = Vectors(env, names, lane.axis, say, "", (body,))
+        text = _fold_step(nest, block, a, body)
+        inner += block.lines + [text]
+    lines += loops(nest.reduce, inner)
+    for a, e in zip(accs, at):
+        puts = tuple(Put(p.buffer, *(simplify(substitute(x, {lane.axis: e}))
+                                     for x in (p.offset, p.value))) for p in nest.puts)
+        lines += store_lines(puts, lane.axis, say, "", env, names, {nest.acc[0]: a},
+                             summed=nest.fold == "sum")
+    name, first = lane.axis.name, c_index(lane.lo, 0)
+    end = c_index(simplify(lane.lo + simplify(lane.hi - lane.lo).value // step * step), 11)
+    return [f"for (int64_t {name} = {first}; {name} < {end}; {name} += {step}) {{",
+            *indent(lines), "}"]
 
 
 def _blocked_loops(nest, lane, env, names):
