@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
-from aotc.emit.fetches import fetch_lines, unguarded_loads
+from aotc.emit.fetches import fetch_lines, source_lines, unguarded_loads
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
 from aotc.emit.register_tile import dot_tile, register_tile
 from aotc.emit.slices import slice_offset, slice_taps
@@ -59,7 +59,8 @@ def contract_lines(c, env, names):
     plain = tile and plain_rows(c)
     if plain:
         head, prepare = [], []
-    call = fetch_lines(c, env, names, plain) + call
+    call = fetch_lines(c, env, names, plain) + ([] if plain else source_lines(
+        c, env, names)) + call
     rows = [f"for (int64_t m0 = 0; m0 < rows; m0 += {c.mr}) {{"] + indent(prepare)
     panel = _lane_operand(c, env, names, nr)
     n_loop = f"for (int64_t n0 = {c_index(c.n.lo, 0)}; n0 < {c_index(c.n.hi, 11)}; n0 += {nr}) {{"

@@ -1,6 +1,9 @@
-"""What the epilogue of a register tile reads, such as a residual, fetched before the tile's sums.
+"""What register tiles read from rows that lie far apart, fetched before it is needed: no hardware
+sees a stream in it.
 
-Its rows lie far apart: no hardware fetches them ahead, and each would be waited for after the sums.
+The epilogue's rows, such as a residual's, are fetched before the tile's sums.  The pixels of a
+grouped convolution with channels innermost, of which a group reads a piece, are fetched some rows
+ahead: 4 groups of 16 channels over 8x56x56 pixels took 10.7 ms on AVX2 and 6.5 with this.
 """
 
 from aotc.emit.ahead import LINE
@@ -14,6 +17,8 @@ from aotc.ir.expr import Axis, Const, Load, Where, axes_of, children, minimum, s
 from aotc.ir.simplify import simplify
 
 SHORTEST_SUM = 64  # terms; with 16, nafnet, whose residuals follow such sums, takes the same time
+LONGEST_PIECE = 64  # f32 elements of a pixel; of longer ones the lines after the first are a stream
+ROWS_AHEAD = 16  # two or three register tiles
 
 
 def fetch_lines(c, env, names, plain):
@@ -34,6 +39,35 @@ def fetch_lines(c, env, names, plain):
     if c.slices:  # after the last one
         lines = [f"if (!({more(c)})) {{", *indent(lines), "}"]
     return lines
+
+
+def source_lines(c, env, names):
+    """C lines that fetch pieces of pixels which a window comes to ROWS_AHEAD rows later."""
+    if not _in_pieces(c, env):
+        return []
+    piece, step = c.k.axis.extent.value, stride(c.a.offset, c.m[-1].axis)
+    lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
+              for t in c.taps}
+    at = simplify(substitute(c.a.offset, lowest) + step * ROWS_AHEAD)
+    aligned = step.value % LINE == 0 and piece % LINE == 0
+    block = Scalars(env, names)
+    lines = [f"const int64_t {r.axis.name} = {_row(r, False)};" for r in c.m
+             if r.axis in axes_of(at)]
+    lines += [f"AOTC_PREFETCH_FAR({env['buffer'](c.a.buffer)}, "
+              f"{block.text(simplify(at + j))});"
+              for j in [*range(0, piece, LINE)] + [piece - 1] * (not aligned)]
+    loop = [f"for (int64_t i = 0; i < {c.mr}; ++i) {{ /* read {ROWS_AHEAD} rows later */"]
+    return block.lines + loop + indent(lines) + ["}"]
+
+
+def _in_pieces(c, env):
+    """True for a window whose rows are short pieces of pixels that other kernels wrote."""
+    if not env["dialect"].prefetches or c.a.mode != "rows" or not c.taps or c.slices or (
+            c.dtypes[0] != "f32" or c.a.stride != Const(1) or c.a.buffer in env["scratch"]):
+        return False
+    piece, step = c.k.axis.extent, stride(c.a.offset, c.m[-1].axis)
+    return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value
+            and piece.value <= LONGEST_PIECE)
 
 
 def _row(r, plain):
