@@ -168,22 +168,20 @@ AOTC_RVV AOTC_F AOTC_M(aotc_log)(AOTC_F x, size_t vl)
     return __riscv_vmerge(AOTC_SPLAT(NAN, vl), r, __riscv_vmfge(x, 0.0f, vl), vl);
 }
 
-/* erf: rational on [-4, 4], absolute error below 4e-7. */
+/* erf: rational on [-3.7, 3.7], absolute error below 6e-7. */
 AOTC_RVV AOTC_F AOTC_M(aotc_erf)(AOTC_F x0, size_t vl)
 {
-    const AOTC_F x = AOTC_M(aotc_min_c)(4.0f, AOTC_M(aotc_max_c)(-4.0f, x0, vl), vl);
+    const AOTC_F x = AOTC_M(aotc_min_c)(3.7f, AOTC_M(aotc_max_c)(-3.7f, x0, vl), vl);
     const AOTC_F t = __riscv_vfmul(x, x, vl);
-    AOTC_F p = __riscv_vfadd(__riscv_vfmul(t, -2.72614225801306e-10f, vl), 2.77068142495902e-08f,
-                             vl), q;
-    p = AOTC_M(aotc_horner)(p, t, -2.10102402082508e-06f, vl);
-    p = AOTC_M(aotc_horner)(p, t, -5.69250639462346e-05f, vl);
-    p = AOTC_M(aotc_horner)(p, t, -7.34990630326855e-04f, vl);
-    p = AOTC_M(aotc_horner)(p, t, -2.95459980854025e-03f, vl);
-    p = AOTC_M(aotc_horner)(p, t, -1.60960333262415e-02f, vl);
-    q = __riscv_vfadd(__riscv_vfmul(t, -1.45660718464996e-05f, vl), -2.13374055278905e-04f, vl);
-    q = AOTC_M(aotc_horner)(q, t, -1.68282697438203e-03f, vl);
-    q = AOTC_M(aotc_horner)(q, t, -7.37332916720468e-03f, vl);
-    q = AOTC_M(aotc_horner)(q, t, -1.42647390514189e-02f, vl);
+    AOTC_F p = __riscv_vfadd(__riscv_vfmul(t, 2.7025190287e-04f, vl), 7.3038222462e-03f, vl), q;
+    p = AOTC_M(aotc_horner)(p, t, 6.3075115770e-02f, vl);
+    p = AOTC_M(aotc_horner)(p, t, 2.8491967183e-01f, vl);
+    p = AOTC_M(aotc_horner)(p, t, 1.1283780615e+00f, vl);
+    q = __riscv_vfadd(__riscv_vfmul(t, 1.6334556441e-05f, vl), 1.8525364965e-03f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 2.2028543999e-02f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 1.5122022501e-01f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 5.8582414754e-01f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 1.0f, vl);
     return __riscv_vfdiv(__riscv_vfmul(x, p, vl), q, vl);
 }
 
@@ -192,16 +190,14 @@ AOTC_RVV AOTC_F AOTC_M(aotc_tanh)(AOTC_F x0, size_t vl)
 {
     const AOTC_F x = AOTC_M(aotc_min_c)(7.9f, AOTC_M(aotc_max_c)(-7.9f, x0, vl), vl);
     const AOTC_F t = __riscv_vfmul(x, x, vl);
-    AOTC_F p = __riscv_vfadd(__riscv_vfmul(t, -2.76076847742355e-16f, vl), 2.00018790482477e-13f,
-                             vl), q;
-    p = AOTC_M(aotc_horner)(p, t, -8.60467152213735e-11f, vl);
-    p = AOTC_M(aotc_horner)(p, t, 5.12229709037114e-08f, vl);
-    p = AOTC_M(aotc_horner)(p, t, 1.48572235717979e-05f, vl);
-    p = AOTC_M(aotc_horner)(p, t, 6.37261928875436e-04f, vl);
-    p = AOTC_M(aotc_horner)(p, t, 4.89352455891786e-03f, vl);
-    q = __riscv_vfadd(__riscv_vfmul(t, 1.19825839466702e-06f, vl), 1.18534705686654e-04f, vl);
-    q = AOTC_M(aotc_horner)(q, t, 2.26843463243900e-03f, vl);
-    q = AOTC_M(aotc_horner)(q, t, 4.89352518554385e-03f, vl);
+    AOTC_F p = __riscv_vfadd(__riscv_vfmul(t, 1.7719926212e-05f, vl), 3.3825741175e-03f, vl), q;
+    p = AOTC_M(aotc_horner)(p, t, 1.3296749707e-01f, vl);
+    p = AOTC_M(aotc_horner)(p, t, 9.9999996238e-01f, vl);
+    q = __riscv_vfadd(__riscv_vfmul(t, -3.1588039313e-10f, vl), 5.2357189386e-07f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 3.0675693919e-04f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 2.5482991073e-02f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 4.6630067273e-01f, vl);
+    q = AOTC_M(aotc_horner)(q, t, 1.0f, vl);
     return __riscv_vfdiv(__riscv_vfmul(x, p, vl), q, vl);
 }
 
