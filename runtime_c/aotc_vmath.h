@@ -119,13 +119,13 @@ AOTC_INLINE aotc_vf aotc_vlog(aotc_vf x)
     return aotc_select(x >= aotc_splat(0.0f), r, aotc_splat(NAN));
 }
 
-/* erf(s * x), s > 0 and a constant, which becomes a part of the coefficients: rational where
- * |s * x| <= 3.7, absolute error below 6e-7. */
-AOTC_INLINE aotc_vf aotc_verf_scaled(aotc_vf x0, double s)
+/* erf(s * x), s > 0 and a constant, which becomes a part of the coefficients: x P(t) / Q(t) with
+ * t = min(x^2, end), absolute error below 6e-7.  Beyond the end, |s * x| = 3.7, the quotient grows
+ * with x and is cut at 1: exactly 1, for what is left of 1 would be multiplied by a large x. */
+AOTC_INLINE aotc_vf aotc_verf_scaled(aotc_vf x, double s)
 {
-    const aotc_vf end = aotc_splat((float)(3.7 / s));
-    const aotc_vf x = aotc_min_c(end, aotc_max_c(-end, x0)), t = x * x;
     const double s2 = s * s, s4 = s2 * s2, s8 = s4 * s4;
+    const aotc_vf t = aotc_min_c(aotc_splat((float)(3.7 * 3.7 / s2)), x * x);
     aotc_vf p = aotc_splat((float)(2.7025190287e-04 * s8 * s));
     aotc_vf q = aotc_splat((float)(1.6334556441e-05 * s8 * s2));
     p = aotc_fma(p, t, aotc_splat((float)(7.3038222462e-03 * s4 * s2 * s)));
@@ -137,15 +137,14 @@ AOTC_INLINE aotc_vf aotc_verf_scaled(aotc_vf x0, double s)
     q = aotc_fma(q, t, aotc_splat((float)(1.5122022501e-01 * s4)));
     q = aotc_fma(q, t, aotc_splat((float)(5.8582414754e-01 * s2)));
     q = aotc_fma(q, t, aotc_splat(1.0f));
-    return x * p / q;
+    return aotc_min_c(aotc_splat(1.0f), aotc_max_c(aotc_splat(-1.0f), x * p / q));
 }
 
-/* tanh(s * x), as erf: rational where |s * x| <= 7.9, absolute error below 4e-7. */
-AOTC_INLINE aotc_vf aotc_vtanh_scaled(aotc_vf x0, double s)
+/* tanh(s * x), as erf: the end is |s * x| = 7.9, absolute error below 4e-7. */
+AOTC_INLINE aotc_vf aotc_vtanh_scaled(aotc_vf x, double s)
 {
-    const aotc_vf end = aotc_splat((float)(7.9 / s));
-    const aotc_vf x = aotc_min_c(end, aotc_max_c(-end, x0)), t = x * x;
     const double s2 = s * s, s4 = s2 * s2, s8 = s4 * s4;
+    const aotc_vf t = aotc_min_c(aotc_splat((float)(7.9 * 7.9 / s2)), x * x);
     aotc_vf p = aotc_splat((float)(1.7719926212e-05 * s4 * s2 * s));
     aotc_vf q = aotc_splat((float)(-3.1588039313e-10 * s8 * s2));
     p = aotc_fma(p, t, aotc_splat((float)(3.3825741175e-03 * s4 * s)));
@@ -156,7 +155,7 @@ AOTC_INLINE aotc_vf aotc_vtanh_scaled(aotc_vf x0, double s)
     q = aotc_fma(q, t, aotc_splat((float)(2.5482991073e-02 * s4)));
     q = aotc_fma(q, t, aotc_splat((float)(4.6630067273e-01 * s2)));
     q = aotc_fma(q, t, aotc_splat(1.0f));
-    return x * p / q;
+    return aotc_min_c(aotc_splat(1.0f), aotc_max_c(aotc_splat(-1.0f), x * p / q));
 }
 
 AOTC_INLINE aotc_vf aotc_verf(aotc_vf x)
