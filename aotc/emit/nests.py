@@ -216,9 +216,9 @@ def _columns(nest, lane, say):
     vectors = extent.value // say.lanes
     if vectors < 2:
         return 0, lane
-    _, wide = min((vectors // w + vectors % w, -w) for w in range(2, MOST_COLUMNS + 1))
-    done = vectors // -wide * say.lanes * -wide
-    return -wide, None if done == extent.value else replace(lane, lo=simplify(lane.lo + done))
+    wide = min(range(MOST_COLUMNS, 1, -1), key=lambda w: vectors // w + vectors % w)
+    done = vectors // wide * wide * say.lanes
+    return wide, None if done == extent.value else replace(lane, lo=simplify(lane.lo + done))
 
 
 def _column_loop(nest, lane, wide, say, env, names):
