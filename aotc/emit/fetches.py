@@ -62,8 +62,10 @@ def source_lines(c, env, names):
 
 def _in_pieces(c, env):
     """True for a window whose rows are short pieces of pixels that other kernels wrote."""
-    if not env["dialect"].prefetches or c.lanes == 1 or c.a.mode != "rows" or not c.taps or (
-            c.slices or c.dtypes[0] != "f32" or c.a.stride != Const(1) or c.a.buffer in env["scratch"]):
+    if not env["dialect"].prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
+        return False
+    if c.a.mode != "rows" or not c.taps or c.slices or c.a.stride != Const(1) or (
+            c.a.buffer in env["scratch"]):
         return False
     piece, step = c.k.axis.extent, stride(c.a.offset, c.m[-1].axis)
     return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value
