@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
-from aotc.emit.fetches import fetch_lines, source_lines, unguarded_loads
+from aotc.emit.fetches import (
+    ahead_lines,
+    fetch_lines,
+    follows,
+    next_panel,
+    source_lines,
+    unguarded_loads,
+)
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
 from aotc.emit.register_tile import dot_tile, register_tile
 from aotc.emit.slices import slice_offset, slice_taps
@@ -70,7 +77,8 @@ def contract_lines(c, env, names):
         body = [n_loop] + indent(panel + head + turn + rows + indent(call + flush) + ["}"]) + ["}"]
     if c.slices:
         body = _slice_loops(c, body)
-    first = [f"const int64_t rows = {c_index(row_count(c), 0)};"]
+    rows = row_count(c)
+    first = [f"const int64_t rows = {c_index(rows, 0)};", *ahead_lines(c, env, rows)]
     return loops(c.outer, first + body)
 
 
@@ -182,7 +190,7 @@ def _lane_operand(c, env, names, nr):
         lines = block.lines + [
             f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at}"
             + slice_offset(c, nr) + ";"]
-        if _prefetched(c, env):
+        if follows(c, env):
             size = Const(nr)
             for r in c.slice_taps + c.taps + (c.k,):
                 size = size * r.axis.extent
@@ -263,7 +271,7 @@ def _tile(c, env, names, nr, start):
         "ldb": c_index(ldb, 0),
         "panel": "b_col" if one else f"b_col + tap0 * {c_index(tap_b, 13)}",
         "n": f"{c_index(c.n.hi, 12)} - n0",
-        "next": _next(c, env, taps, kc, start)}
+        **dict(zip(("next", "ahead"), _fetched(c, env, taps, kc, start)))}
     return pointers + tile_lines(c, env, names, sums, epilogue_lines(c, env, names, nr),
                                  lambda say, count: _same_in_all_rows(c, say, env, names, count))
 
@@ -275,7 +283,8 @@ def _tile_call(c, env, names, nr, start):
                                                if c.lanes > 1 else ";")]
     lines += [f"{env['prefix']}_{name}({c_index(taps, 0)}, {c_index(kc, 0)}, a_row, "
               f"{c_index(c.a.stride, 0)}, b_col, {c_index(ldb, 0)}, {c_index(tap_b, 0)}, "
-              f"{c_index(c.n.hi, 12)} - n0, {_next(c, env, taps, kc, start)}, acc_tile);"]
+              f"{c_index(c.n.hi, 12)} - n0, {', '.join(_fetched(c, env, taps, kc, start))}, "
+              "acc_tile);"]
     return lines + epilogue_lines(c, env, names, nr)
 
 
@@ -309,22 +318,12 @@ def _started(c, env):
     return replace(c, puts=puts), f"{env['buffer'](load.buffer)} + {c_index(at, 13)}"
 
 
-def _prefetched(c, env):
-    """True if a tile fetches a part of the next panel: it lies behind this one."""
-    return c.b.mode == "panel" and c.a.mode == "rows" and env["dialect"].prefetches
-
-
-def _next(c, env, taps, kc, start):
-    """What the sums start from, or what the micro-kernel fetches ahead, one vector per step of k:
-    while the first row tiles run through a panel, they pull in the next one, which lies behind it
-    in the weights."""
+def _fetched(c, env, taps, kc, start):
+    """C texts of what the sums start from, or of what the micro-kernel fetches ahead."""
     if not env["dialect"].prefetches:
-        return start
-    if not _prefetched(c, env):
-        return "b_col"
+        return [start]
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
-    step = c_index(simplify(depth * c.lanes), 13)
-    return f"b_next + aotc_min(m0 / {c.mr}, {c.nv - 1}) * {step}"
+    return next_panel(c, row_count(c), depth) if follows(c, env) else ["b_col", "0"]
 
 
 def epilogue_lines(c, env, names, nr):

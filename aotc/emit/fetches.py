@@ -1,7 +1,8 @@
-"""What register tiles read from rows that lie far apart, fetched before it is needed: no hardware
-sees a stream in it.
+"""What register tiles read and write in rows that lie far apart, fetched before it is needed: no
+hardware sees a stream in it.
 
-The epilogue's rows, such as a residual's, are fetched before the tile's sums.  The pixels of a
+The rows that an epilogue stores, and those it reads, such as a residual's, are fetched before the
+tile's sums.  The next panel of weights is fetched by all row tiles of this one.  The pixels of a
 grouped convolution with channels innermost, of which a group reads a piece, are fetched some rows
 ahead: 4 groups of 16 channels over 8x56x56 pixels took 10.7 ms on AVX2 and 6.5 with this.
 """
@@ -18,23 +19,24 @@ from aotc.ir.simplify import simplify
 
 SHORTEST_SUM = 64  # terms; with 16, nafnet, whose residuals follow such sums, takes the same time
 LONGEST_PIECE = 64  # f32 elements of a pixel; of longer ones the lines after the first are a stream
+SLOWEST = 2  # elements of the next panel per step of k: a line is fetched eight times by then
 ROWS_AHEAD = 16  # two or three register tiles
 
 
 def fetch_lines(c, env, names, plain):
-    """C lines that fetch what the epilogue of the Contract's next tile reads.  plain: a row axis is
-    known from the row's number, else from a table."""
-    loads = _fetched(c, env)
-    if not loads:
+    """C lines that fetch what the epilogue of the Contract's next tile reads and stores.  plain: a
+    row axis is known from the row's number, else from a table."""
+    places = _fetched(c, env)
+    if not places:
         return []
     block, columns = Scalars(env, names), c.nv * c.lanes
     lines = [f"const int64_t {r.axis.name} = {_row(r, plain)};" for r in c.m
-             if any(r.axis in axes_of(x) for x in loads)]
-    for x in loads:
-        for column in _columns(c, x, columns):
-            at = block.text(simplify(substitute(x.index[0], {c.n.axis: column})), 13)
-            lines.append(f"AOTC_PREFETCH({env['buffer'](x.buffer)} + {at});")
-    loop = [f"for (int64_t i = 0; i < {c.mr}; ++i) {{ /* read after the sums */"]
+             if any(r.axis in axes_of(at) for _, at in places)]
+    for buffer, offset in places:
+        for column in _columns(c, offset, columns):
+            at = block.text(simplify(substitute(offset, {c.n.axis: column})), 13)
+            lines.append(f"AOTC_PREFETCH({env['buffer'](buffer)} + {at});")
+    loop = [f"for (int64_t i = 0; i < {c.mr}; ++i) {{ /* for the epilogue */"]
     lines = block.lines + loop + indent(lines) + ["}"]
     if c.slices:  # after the last one
         lines = [f"if (!({more(c)})) {{", *indent(lines), "}"]
@@ -60,6 +62,32 @@ def source_lines(c, env, names):
     return block.lines + loop + indent(lines) + ["}"]
 
 
+def follows(c, env):
+    """True if the next panel of columns lies behind this one, so that row tiles can fetch it."""
+    return c.b.mode == "panel" and c.a.mode == "rows" and env["dialect"].prefetches
+
+
+def ahead_lines(c, env, rows):
+    """C lines that set ``ahead`` where the count of rows is known at run time only."""
+    if not follows(c, env) or isinstance(rows, Const):
+        return []
+    nr = c.nv * c.lanes
+    share = f"{nr * c.mr} / aotc_max(rows, 1) + 1"
+    return [f"const int64_t ahead = aotc_max({SLOWEST}, aotc_min({min(LINE, nr)}, {share}));"]
+
+
+def next_panel(c, rows, depth):
+    """C texts of what a row tile fetches of the next panel, and of its elements per step of k: all
+    row tiles share it evenly, since memory is no faster than it was.  (While the first three of 32
+    fetched it, a product of 128x768x12288 on AVX2 took 1.05 of its time.)"""
+    nr, ahead, last = c.nv * c.lanes, "ahead", f"{c.nv * c.lanes} - ahead"
+    if isinstance(rows, Const):
+        ahead = max(SLOWEST, min(LINE, nr, -(-nr * c.mr // max(rows.value, 1))))
+        last = nr - ahead
+    at = f"aotc_min(m0 / {c.mr} * {ahead}, {last})"
+    return f"b_next + {at} * {c_index(simplify(depth), 13)}", str(ahead)
+
+
 def _in_pieces(c, env):
     """True for a window whose rows are short pieces of pixels that other kernels wrote."""
     if not env["dialect"].prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
@@ -81,15 +109,19 @@ def _row(r, plain):
 
 
 def _fetched(c, env):
-    """The epilogue's loads that differ from row to row, run along the columns and come from what
-    other kernels wrote."""
-    if not env["dialect"].prefetches or c.turned or terms(c) < SHORTEST_SUM:
+    """(buffer, offset) of the f32 elements that the epilogue reads and stores, of those that differ
+    from row to row, run along the columns and lie outside a worker's scratch."""
+    if not env["dialect"].prefetches or c.lanes == 1 or c.turned or terms(c) < SHORTEST_SUM:
         return []
     rows = {r.axis for r in c.m}
-    found = dict.fromkeys(x for p in c.puts for x in unguarded_loads(p.value))
-    return [x for x in found if x.buffer not in env["scratch"] and axes_of(x) & rows
-            and stride(x.index[0], c.n.axis) == Const(1)
-            and not any(isinstance(n, Load) for n in walk(x.index[0]))]
+    found = dict.fromkeys((x.buffer, x.index[0])
+                          for p in c.puts for x in unguarded_loads(p.value))
+    found |= dict.fromkeys((p.buffer, p.offset) for p in c.puts
+                           if p.guard is None and p.value.dtype == "f32")
+    return [(buffer, at) for buffer, at in found
+            if buffer not in env["scratch"] and axes_of(at) & rows
+            and stride(at, c.n.axis) == Const(1)
+            and not any(isinstance(n, Load) for n in walk(at))]
 
 
 def unguarded_loads(e):
@@ -100,9 +132,9 @@ def unguarded_loads(e):
     return [x for k in kids for x in unguarded_loads(k)]
 
 
-def _columns(c, load, columns):
-    """Columns of a tile, one in each cache line that the load touches, none that does not exist."""
-    steps = [stride(load.index[0], r.axis) for r in c.m]
+def _columns(c, offset, columns):
+    """Columns of a tile, one in each cache line of a row, none that does not exist."""
+    steps = [stride(offset, r.axis) for r in c.m]
     aligned = columns % (LINE // 2) == 0 and all(
         s is not None and simplify(s % LINE) == Const(0) for s in steps)
     first = Axis("n0", c.n.axis.extent)

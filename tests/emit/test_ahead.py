@@ -1,8 +1,9 @@
-"""What windows and grouped convolutions fetch ahead: every line of a stream once, nothing where it
-does not pay."""
+"""What kernels fetch ahead: windows and grouped convolutions every line of a stream once, products
+what they store and the next panel of weights, nothing where it does not pay."""
 
 import re
 
+import numpy as np
 import pytest
 from te_programs import Maker, ax
 
@@ -81,3 +82,47 @@ def test_pieces_of_pixels_are_fetched_some_rows_ahead(groups, size, target):
 def test_whole_pixels_and_long_pieces_are_streams():
     for groups, size in ((1, 64), (2, 128)):
         assert not fetched(text_of(grouped(groups, size), get_target("x86-64-v3")), "x")
+
+
+def product(rows, columns, depth):
+    """y[m, n] = sum over k of x[m, k] * w[k, n]."""
+    m = Maker("product")
+    m.input("x", rows, depth)
+    m.const("w", np.zeros((depth, columns), np.float32))
+    i, j, k = ax("m", rows), ax("n", columns), ax("k", depth)
+    m.step("y", (i, j), m.ref("x", i, k) * m.ref("w", k, j), (k,), "sum")
+    return m.done("y")
+
+
+@pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("columns", [192, 200])
+def test_a_product_fetches_every_line_it_stores(columns, target):
+    text = text_of(product(50, columns, 300), get_target(target))
+    places = re.findall(r"AOTC_PREFETCH\(t_y \+ \((.*)\)\);", text)
+    mr, nr = (int(x) for x in re.search(r"contraction_f32_(\d+)x(\d+)", text).groups())
+    lines = {eval(x, {"m": m, "n0": n0, "n_hi": columns, "aotc_min": min}) // 16 for m in range(50)
+             for n0 in range(0, columns, nr) for x in places}
+    assert lines == set(range(50 * columns // 16))
+    assert f"i < {mr}; ++i) {{ /* for the epilogue */" in text
+
+
+@pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("rows", [1, 4, 9, 30, 128, 1000])
+def test_row_tiles_share_the_next_panel(rows, target):
+    """Together they fetch all of it and nothing behind it, as far as a line per step of k reaches;
+    and none fetches much more than its share."""
+    target, depth = get_target(target), 300
+    text = text_of(product(rows, 512, depth), target)
+    mr, nr = (int(x) for x in re.search(r"contraction_f32_(\d+)x(\d+)", text).groups())
+    names = {"rows": rows, "b_next": 0, "aotc_min": min, "aotc_max": max}
+    whole = re.search(r"int64_t ahead = (.*);", text)
+    at, ahead = re.search(r" - n0, (b_next.*), (\w+), acc_tile", text).groups()
+    names["ahead"] = eval(whole[1].replace("/", "//"), names) if whole else None
+    tiles, ahead, fetched = -(-rows // mr), eval(ahead, names), set()
+    for m0 in range(0, rows, mr):
+        first = eval(at.replace("/", "//"), names | {"m0": m0})
+        fetched |= {(first + k * ahead) // 16 for k in range(depth)}
+    lines = {i // 16 for i in range(nr * depth)}
+    assert fetched <= lines
+    assert lines == fetched or ahead == min(16, nr) and len(fetched) > 0.99 * tiles * depth
+    assert ahead == 2 or ahead - 1 <= nr * mr / rows

@@ -196,7 +196,8 @@ def test_what_an_epilogue_reads_is_fetched_before_the_sums(columns, target):
 
 
 def test_short_sums_fetch_nothing():
-    """Sixteen terms are over before a line is there; vectors of any length fetch nothing."""
+    """Sixteen terms are over before a line is there; one lane and vectors of any length fetch
+    nothing."""
     for k, target in ((16, "x86-64-v3"), (256, "riscv64"), (256, "c")):
         text = text_of(residual(k, 48), get_target(target))
-        assert ("AOTC_PREFETCH(t_r" in text) == (target == "c")
+        assert "AOTC_PREFETCH(t_" not in text
