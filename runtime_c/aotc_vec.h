@@ -39,6 +39,7 @@ typedef int32_t aotc_vm;
     __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(i) * sizeof *(p)), 0, 2)
 #else
 #define AOTC_PREFETCH(p) ((void)(p))
+#define AOTC_PREFETCH_FAR(p, i) ((void)(p))
 #endif
 
 /* ------------------------------------------------------------------ memory */

@@ -190,7 +190,7 @@ def _lane_operand(c, env, names, nr):
         lines = block.lines + [
             f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at}"
             + slice_offset(c, nr) + ";"]
-        if follows(c, env):
+        if follows(c, env, row_count(c)):
             size = Const(nr)
             for r in c.slice_taps + c.taps + (c.k,):
                 size = size * r.axis.extent
@@ -323,7 +323,8 @@ def _fetched(c, env, taps, kc, start):
     if not env["dialect"].prefetches:
         return [start]
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
-    return next_panel(c, row_count(c), depth) if follows(c, env) else ["b_col", "0"]
+    rows = row_count(c)
+    return next_panel(c, rows, depth) if follows(c, env, rows) else ["b_col", "0"]
 
 
 def epilogue_lines(c, env, names, nr):
