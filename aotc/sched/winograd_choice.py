@@ -18,7 +18,7 @@ WINOGRAD = ("auto", "off", *TILES)
 SLIDING = 2  # axes transformed at once: with three, the transforms outgrow the registers
 ERROR_FACTOR, ERROR_SHARE = 4, 2e-5  # of a direct convolution's error; of the output's range
 GAIN = 0.9  # a form must take less than this share of the next simpler one's time
-GROWTH, GROWTH_BYTES = 0.8, 4 << 20  # what transformed weights may add to the model's
+GROWTH, GROWTH_BYTES = 1.0, 4 << 20  # what transformed weights may add to the model's
 # flops one element of a transform is worth, by outputs per tile
 _TRANSFORM = {2: 10, 4: 20, 6: 50}
 _CALL = 40e-9 * 116e9  # the same for the call of a micro-kernel and its epilogue
