@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from aotc.emit.cexpr import c_index
 from aotc.emit.fetches import (
-    ahead_lines,
     fetch_lines,
     follows,
     next_panel,
+    share_lines,
     source_lines,
     unguarded_loads,
 )
@@ -78,7 +78,7 @@ def contract_lines(c, env, names):
     if c.slices:
         body = _slice_loops(c, body)
     rows = row_count(c)
-    first = [f"const int64_t rows = {c_index(rows, 0)};", *ahead_lines(c, env, rows)]
+    first = [f"const int64_t rows = {c_index(rows, 0)};", *share_lines(c, env, rows)]
     return loops(c.outer, first + body)
 
 
@@ -271,7 +271,7 @@ def _tile(c, env, names, nr, start):
         "ldb": c_index(ldb, 0),
         "panel": "b_col" if one else f"b_col + tap0 * {c_index(tap_b, 13)}",
         "n": f"{c_index(c.n.hi, 12)} - n0",
-        **dict(zip(("next", "ahead"), _fetched(c, env, taps, kc, start)))}
+        **dict(zip(("next", "ahead"), _argument(c, env, taps, kc, start)))}
     return pointers + tile_lines(c, env, names, sums, epilogue_lines(c, env, names, nr),
                                  lambda say, count: _same_in_all_rows(c, say, env, names, count))
 
@@ -283,7 +283,7 @@ def _tile_call(c, env, names, nr, start):
                                                if c.lanes > 1 else ";")]
     lines += [f"{env['prefix']}_{name}({c_index(taps, 0)}, {c_index(kc, 0)}, a_row, "
               f"{c_index(c.a.stride, 0)}, b_col, {c_index(ldb, 0)}, {c_index(tap_b, 0)}, "
-              f"{c_index(c.n.hi, 12)} - n0, {', '.join(_fetched(c, env, taps, kc, start))}, "
+              f"{c_index(c.n.hi, 12)} - n0, {', '.join(_argument(c, env, taps, kc, start))}, "
               "acc_tile);"]
     return lines + epilogue_lines(c, env, names, nr)
 
@@ -318,8 +318,9 @@ def _started(c, env):
     return replace(c, puts=puts), f"{env['buffer'](load.buffer)} + {c_index(at, 13)}"
 
 
-def _fetched(c, env, taps, kc, start):
-    """C texts of what the sums start from, or of what the micro-kernel fetches ahead."""
+def _argument(c, env, taps, kc, start):
+    """C texts of the dialect's ``argument`` of a micro-kernel: what the sums start from, or what is
+    fetched meanwhile and how much of it per step of k."""
     if not env["dialect"].prefetches:
         return [start]
     depth = Const(c.slice) if c.slices else simplify(taps * kc)

@@ -26,7 +26,7 @@ ROWS_AHEAD = 16  # two or three register tiles
 def fetch_lines(c, env, names, plain):
     """C lines that fetch what the epilogue of the Contract's next tile reads and stores.  plain: a
     row axis is known from the row's number, else from a table."""
-    places = _fetched(c, env)
+    places = _places(c, env)
     if not places:
         return []
     block, columns = Scalars(env, names), c.nv * c.lanes
@@ -71,7 +71,7 @@ def follows(c, env, rows):
             and (most is None or most > c.mr))
 
 
-def ahead_lines(c, env, rows):
+def share_lines(c, env, rows):
     """C lines that set ``ahead`` where the count of rows is known at run time only."""
     if not follows(c, env, rows) or isinstance(rows, Const):
         return []
@@ -114,10 +114,10 @@ def _row(r, plain):
     return " + ".join([*first, "aotc_min(m0 + i, rows - 1)"])
 
 
-def _fetched(c, env):
+def _places(c, env):
     """(buffer, offset) of the f32 elements that the epilogue reads and stores, of those that differ
     from row to row and run along the columns.  In scratch too: resnet18, whose Winograd products
-    store there, takes 0.95 of its time on AVX2."""
+    store there, takes 0.95 of its time on AVX2 (1.03 in an hour when others used the machine)."""
     if not env["dialect"].prefetches or c.lanes == 1 or c.turned or terms(c) < SHORTEST_SUM:
         return []
     rows = {r.axis for r in c.m}
