@@ -62,6 +62,24 @@ AOTC_INLINE aotc_vf aotc_load(const float *p)
 #endif
 }
 
+/* Elements a step apart; through an array the vector would wait for eight stores. */
+AOTC_INLINE aotc_vf aotc_load_apart(const float *p, int64_t step)
+{
+#if AOTC_LANES == 16
+    return (aotc_vf){p[0], p[step], p[2 * step], p[3 * step], p[4 * step], p[5 * step],
+                     p[6 * step], p[7 * step], p[8 * step], p[9 * step], p[10 * step],
+                     p[11 * step], p[12 * step], p[13 * step], p[14 * step], p[15 * step]};
+#elif AOTC_LANES == 8
+    return (aotc_vf){p[0], p[step], p[2 * step], p[3 * step], p[4 * step], p[5 * step],
+                     p[6 * step], p[7 * step]};
+#elif AOTC_LANES == 4
+    return (aotc_vf){p[0], p[step], p[2 * step], p[3 * step]};
+#else
+    (void)step;
+    return *p;
+#endif
+}
+
 AOTC_INLINE void aotc_store(float *p, aotc_vf v)
 {
 #if AOTC_LANES > 1

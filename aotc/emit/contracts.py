@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from aotc.emit.aligned import by_vectors
 from aotc.emit.cexpr import c_index
 from aotc.emit.fetches import (
     fetch_lines,
     follows,
+    next_lines,
     next_panel,
     share_lines,
     source_lines,
@@ -14,7 +16,14 @@ from aotc.emit.fetches import (
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
 from aotc.emit.register_tile import dot_tile, register_tile
 from aotc.emit.slices import slice_offset, slice_taps
-from aotc.emit.tiles import plain_rows, row_pointers, row_value, tile_lines, written_out
+from aotc.emit.tiles import (
+    plain_rows,
+    row_count,
+    row_pointers,
+    row_value,
+    tile_lines,
+    written_out,
+)
 from aotc.emit.turns import turn_lines
 from aotc.emit.values import Scalars
 from aotc.emit.vectors import Vectors
@@ -27,7 +36,6 @@ from aotc.ir.expr import (
     Unary,
     Var,
     axes_of,
-    maximum,
     minimum,
     rewrite,
     substitute,
@@ -59,25 +67,25 @@ def contract_lines(c, env, names):
     nr = c.nv * c.lanes
     head, row_step = row_counters(c)
     c, start = _started(c, env)
-    c, turn, flush = turn_lines(c, env)
+    fetched, rows = c, row_count(c)
+    c, turn, flush = turn_lines(c if c.turned else by_vectors(c, c.n, env), env)
     tile = written_out(c, env["dialect"])
     call = (_tile if tile else _tile_call)(c, env, names, nr, start)
     prepare = (row_table if c.a.mode == "rows" else _row_pack)(c, env, names, row_step)
     plain = tile and plain_rows(c)
     if plain:
         head, prepare = [], []
-    call = fetch_lines(c, env, names, plain) + ([] if plain else source_lines(
+    call = fetch_lines(fetched, env, names, plain) + ([] if plain else source_lines(
         c, env, names)) + call
-    rows = [f"for (int64_t m0 = 0; m0 < rows; m0 += {c.mr}) {{"] + indent(prepare)
+    tiles = [f"for (int64_t m0 = 0; m0 < rows; m0 += {c.mr}) {{"] + indent(prepare)
     panel = _lane_operand(c, env, names, nr)
     n_loop = f"for (int64_t n0 = {c_index(c.n.lo, 0)}; n0 < {c_index(c.n.hi, 11)}; n0 += {nr}) {{"
     if c.a.mode == "packed" and c.b.mode != "packed":
-        body = head + rows + indent([n_loop] + indent(panel + call) + ["}"]) + ["}"]
+        body = head + tiles + indent([n_loop] + indent(panel + call) + ["}"]) + ["}"]
     else:
-        body = [n_loop] + indent(panel + head + turn + rows + indent(call + flush) + ["}"]) + ["}"]
+        body = [n_loop] + indent(panel + head + turn + tiles + indent(call + flush) + ["}"]) + ["}"]
     if c.slices:
         body = _slice_loops(c, body)
-    rows = row_count(c)
     first = [f"const int64_t rows = {c_index(rows, 0)};", *share_lines(c, env, rows)]
     return loops(c.outer, first + body)
 
@@ -95,13 +103,6 @@ def _slice_loops(c, body):
         return body
     count = slice_taps(c)
     return [f"for (int64_t tap0 = 0; tap0 < {count}; ++tap0) {{"] + indent(bound + body) + ["}"]
-
-
-def row_count(c):
-    n = Const(1)
-    for r in c.m:
-        n = n * maximum(r.hi - r.lo, Const(0)) if len(c.m) > 1 else n * (r.hi - r.lo)
-    return simplify(n)
 
 
 def row_counters(c):
@@ -191,12 +192,7 @@ def _lane_operand(c, env, names, nr):
             f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at}"
             + slice_offset(c, nr) + ";"]
         if follows(c, env, row_count(c)):
-            size = Const(nr)
-            for r in c.slice_taps + c.taps + (c.k,):
-                size = size * r.axis.extent
-            end = c_index(c.n.axis.extent, 11)  # of the weights: maybe another work item's panel
-            lines.append(f"const float *const b_next = n0 + {nr} < {end} ? "
-                         f"b_col + {c_index(simplify(size), 13)} : b_col;")
+            lines += next_lines(c, nr)
         return lines
     columns = _pack_columns(c, env, names, nr)
     if columns:

@@ -6,6 +6,7 @@ Python decides what is computed, a macro says how it is written.  Beside macros 
                   as many lanes as there are, instead of full vectors and a counted remainder
     scalars       arithmetic takes a scalar operand as it is (else it becomes a vector first)
     strided       there are loads and stores with a stride between lanes
+    apart         there are loads of whole vectors with a stride between lanes
     groups        widths a vector value may have, in registers, widest first ((1,): no choice)
     usual         (strip-mined) lanes of one register at a usual vector length
     cap           C text of the most lanes of one step where lanes go through arrays

@@ -3,9 +3,10 @@
 import re
 
 from aotc.emit.cexpr import c_index
-from aotc.emit.contracts import (contract_lines, epilogue_lines, flat_index, row_axes, row_count,
+from aotc.emit.contracts import (contract_lines, epilogue_lines, flat_index, row_axes,
                                  row_counters, row_table, ukernel_name)
 from aotc.emit.nests import indent, loops
+from aotc.emit.tiles import row_count
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
 from aotc.ir.dtypes import INDEX

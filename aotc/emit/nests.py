@@ -4,7 +4,9 @@ from dataclasses import replace
 from math import prod
 
 from aotc.emit.ahead import ahead_lines
+from aotc.emit.aligned import by_vectors
 from aotc.emit.cexpr import ATOM, c_index
+from aotc.emit.lookups import looked_up
 from aotc.emit.narrow import store, stored
 from aotc.emit.values import Scalars, literal
 from aotc.emit.vectors import Vectors
@@ -64,12 +66,14 @@ def nest_lines(nest, env, names):
     if lane is not None:
         outer = [r for r in nest.ranges if r is not lane]
         say = of_width(env["dialect"], lane.hi - lane.lo)
+        nest, places = looked_up(nest, lane, outer, env, names)
         wide, rest = _columns(nest, lane, say)
+        whole = by_vectors(nest, lane, env)
         lines = [] if rest is None else lane_loop(rest, say, lambda count: _vector_point(
-            nest, lane.axis, say, count, env, names))
+            whole, lane.axis, say, count, env, names))
         if wide:
             lines = _column_loop(nest, lane, wide, say, env, names) + lines
-        return loops(outer, lines)
+        return loops(outer, places + lines)
     return loops(nest.ranges, _across_point(nest, env, names))
 
 

@@ -101,15 +101,16 @@ def row_pointers(c, env, names):
     return block.lines, texts
 
 
-def _row_count(c):
+def row_count(c):
+    """Rows of a Contract: none where an axis ends before it begins."""
     n = Const(1)
-    for r in c.m:
-        n = n * maximum(r.hi - r.lo, Const(0))
+    for r in c.m:  # a single axis needs no bound: its loop ends at once
+        n = n * (maximum(r.hi - r.lo, Const(0)) if len(c.m) > 1 else r.hi - r.lo)
     return simplify(n)
 
 
 def _whole_rows(c):
-    return simplify(_row_count(c) % c.mr) == Const(0)
+    return simplify(row_count(c) % c.mr) == Const(0)
 
 
 def _columns(c):

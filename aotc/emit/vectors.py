@@ -144,6 +144,8 @@ class Vectors:
 
     def _load_strided(self, e, step):
         data = step is None or any(isinstance(n, Load) for n in walk(step))
+        if not data and self.say.apart and not self.count:
+            return self.say.load_apart(self.pointer(e.buffer, e.index[0]), c_index(step, 0))
         if data or not self.say.strided:
             return self._gather(e)
         return self.say.load_strided(self.pointer(e.buffer, e.index[0]), c_index(step, 13))

@@ -46,8 +46,9 @@ class _Folder:
         for name, array in program.consts.items():
             self.keep(name, array, program.buffers[name].onnx)
         # constants that are read beside data, so that they stay whatever becomes of other readers
+        known = _known(program)
         self.read = {self.names.get(b, b) for s in program.steps for b in s.inputs
-                     if any(i not in program.consts for i in s.inputs)}
+                     if not known.issuperset(s.inputs)}
 
     def keep(self, name, array, onnx=""):
         """Record a constant; an equal one already known takes its place unless it is an output."""
@@ -67,7 +68,7 @@ class _Folder:
                                                         for b in step.inputs)))
         step = self.renamed(step)
         # Shape of a dynamic tensor reads no buffer and is no constant either
-        if not self.foldable(step) or any(isinstance(n, Sym) for n in walk(step.body)):
+        if not self.foldable(step) or _is_symbolic(step):
             return self.merged(step)
         values = eval_compute(step, None, self.consts.__getitem__, {},
                               wide=not isinstance(step.body, Load))
@@ -143,6 +144,19 @@ class _Folder:
             return [step]
         self.names.update(zip(step.outs, other.outs))
         return []
+
+
+def _known(program):
+    """Names of the constants and of what is computed from them alone, without symbols."""
+    known = set(program.consts)
+    for step in program.steps:
+        if known.issuperset(step.inputs) and not _is_symbolic(step):
+            known.update(step.outs)
+    return known
+
+
+def _is_symbolic(step):
+    return isinstance(step, Compute) and any(isinstance(n, Sym) for n in walk(step.body))
 
 
 def _is_permutation(step):

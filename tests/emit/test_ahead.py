@@ -1,13 +1,21 @@
 """What kernels fetch ahead: windows and grouped convolutions every line of a stream once, products
 what they store and the next panel of weights, nothing where it does not pay."""
 
+import itertools
+import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from te_programs import Maker, ax
 
+from aotc.emit.cexpr import c_index
+from aotc.emit.fetches import next_lines
+from aotc.emit.slices import slice_offset, slice_taps
 from aotc.emit.variants import EMITTERS
+from aotc.ir.expr import Const
+from aotc.ir.plan import Contract, Range
 from aotc.sched import decide, lower
 from aotc.target import get_target
 
@@ -129,3 +137,79 @@ def test_row_tiles_share_the_next_panel(rows, target):
     assert fetched <= lines
     assert lines == fetched or ahead == min(16, nr) and len(fetched) > 0.99 * tiles * depth
     assert ahead == 2 or ahead - 1 <= nr * mr / rows
+
+
+def batched(batch, rows, columns, depth):
+    """y[a, b, m, n] = sum over k of x[a, b, m, k] * w[a, b, k, n], as in a Winograd form."""
+    m = Maker("batched")
+    m.input("x", *batch, rows, depth)
+    m.const("w", np.zeros((*batch, depth, columns), np.float32))
+    a, b, i, j, k = ax("a", batch[0]), ax("b", batch[1]), ax("m", rows), ax("n", columns), ax(
+        "k", depth)
+    m.step("y", (a, b, i, j), m.ref("x", a, b, i, k) * m.ref("w", a, b, k, j), (k,), "sum")
+    return m.done("y")
+
+
+def convolution(channels, columns):
+    """y[oh, ow, o]: a 3x3 convolution, channels last."""
+    m = Maker("convolution")
+    m.input("x", 10, 10, channels)
+    m.const("w", np.zeros((3, 3, channels, columns), np.float32))
+    oh, ow, o = ax("oh", 8), ax("ow", 8), ax("o", columns)
+    i, j, k = ax("i", 3), ax("j", 3), ax("k", channels)
+    m.step("y", (oh, ow, o), m.ref("x", oh + i, ow + j, k) * m.ref("w", i, j, k, o), (i, j, k),
+           "sum")
+    return m.done("y")
+
+
+def panels_in_turn(c, nr, ends):
+    """(place of a panel that a Contract reads, place it takes for the next one) of all, in order.
+    ends: {name: value} of the loops' ends that a work item sets."""
+    def value(text, at):
+        text = re.sub(r"\bINT64_C\b", "", text.replace("||", "or").replace("/", "//"))
+        return eval(text, {"aotc_min": min, "aotc_max": max, **ends, **at})
+
+    text = "".join(next_lines(c, nr)).split(" = ", 1)[1].rstrip(";")
+    ways = [way.split(" ? ") for way in re.split(r"\s*: ", text)]
+    size = c.k.axis.extent.value
+    steps = [[(name, i) for i in range(value(c_index(lo), {}), value(c_index(hi), {}), step)]
+             for name, lo, hi, step in
+             [(r.axis.name, r.lo, r.hi, 1) for r in c.outer]
+             + [("tap0", Const(0), Const(slice_taps(c)), 1)]
+             + [("k_lo", Const(0), c.k.axis.extent, c.slice or size)]
+             + [("n0", c.n.lo, c.n.hi, nr)]]
+    found = []
+    for point in itertools.product(*steps):
+        at = dict(point)
+        at[c.n.axis.name] = at["n0"]
+        col = value(c_index(c.b.offset), at) + value(f"0{slice_offset(c, nr)}", at)
+        for cond, *place in ways:
+            if not place or value(cond, at):
+                found.append((col, value((place or [cond])[0], at | {"b_col": col})))
+                break
+    return found
+
+
+@pytest.mark.parametrize("program, ends, sums", [
+    (product(64, 512, 300), {"n_lo": 48, "n_hi": 192}, {}),
+    (product(64, 512, 300), {"n_lo": 48, "n_hi": 192}, {"slices": "sums", "slice": 128}),
+    (batched((5, 6), 16, 200, 64), {}, {}),
+    (batched((5, 6), 16, 200, 64), {}, {"slices": "sums", "slice": 24}),
+    (convolution(100, 96), {}, {"slices": "sums", "slice": 48, "taps": ()}),
+], ids=["columns", "slices", "batches", "slices in batches", "slices of taps"])
+def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
+    target = get_target("x86-64-v3")
+    plan = lower(program, decide(program, target), target)
+    c, = (s for k in plan.kernels for s in k.stages if isinstance(s, Contract))
+    if "taps" in sums:
+        sums = sums | {"slice_taps": c.taps}
+    c = replace(c, outer=tuple(Range(r.axis, Const(0), r.axis.extent) for r in c.outer), **sums)
+    if not ends:
+        c = replace(c, n=Range(c.n.axis, Const(0), c.n.axis.extent))
+    nr = c.nv * c.lanes
+    turns = panels_in_turn(c, nr, ends)
+    assert len(turns) > 3
+    assert [then for _, then in turns[:-1]] == [col for col, _ in turns[1:]]
+    last, then = turns[-1]  # another work item's first panel, or nothing new
+    depth = math.prod(r.axis.extent.value for r in (*c.slice_taps, *c.taps, c.k))
+    assert then == (192 // nr * nr * depth if ends else last)

@@ -201,3 +201,18 @@ def test_short_sums_fetch_nothing():
     for k, target in ((16, "x86-64-v3"), (256, "riscv64"), (256, "c")):
         text = text_of(residual(k, 48), get_target(target))
         assert "AOTC_PREFETCH(t_" not in text
+
+
+@pytest.mark.parametrize("target, apart", [("c", True), ("x86-64-v1", True), ("x86-64-v3", True),
+                                           ("x86-64-v4", True), ("aarch64", True),
+                                           ("riscv64", False)])
+def test_lanes_that_lie_apart_need_no_array(target, apart):
+    """A pixel shuffle: the channels of a pixel are read four apart."""
+    m = Maker("shuffle")
+    m.input("x", 6, 5, 256)
+    m.input("z", 12, 10, 64)
+    i, j, c = ax("i", 12), ax("j", 10), ax("c", 64)
+    m.step("y", (i, j, c), m.ref("x", i // 2, j // 2, c * 4 + i % 2 * 2 + j % 2)
+           + m.ref("z", i, j, c))
+    text = text_of(m.done("y"), get_target(target))
+    assert ("aotc_load_apart(t_x + " in text) == apart and ("for (int l = 0;" not in text)

@@ -1,14 +1,19 @@
 """Tables that data looks up: one that is multiplied by as well is stored once, and the pages of a
 large one that no lookup touches are left alone."""
 
+import re
+import subprocess
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import aotc
+from aotc.emit.variants import EMITTERS
 from aotc.emit.weights import HEADER_BYTES, untouched
 from aotc.pipeline import Options, run_pipeline
+from aotc.target import get_target
 
 ENTRIES, WIDTH, TOKENS = 83, 40, 7  # no multiple of a register tile
 
@@ -95,3 +100,68 @@ def test_tables_that_are_read_whole_small_or_often_are_no_ranges():
     assert ranges(large(products=True)[0]) == []
     assert ranges(large(entries=400)[0]) == []
     assert ranges(tied()[0]) == []
+
+
+def looked_up(width, tokens=30, entries=50):
+    """ids i64[tokens] -> y f32[tokens, width]: a table's rows, each plus a small vector."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    table = np.random.default_rng(2).standard_normal((entries, width)).astype(np.float32)
+    graph = helper.make_graph(
+        [node("Gather", ["table", "ids"], ["rows"]), node("Add", ["rows", "small"], ["y"])],
+        "looked_up", [value("ids", TensorProto.INT64, [tokens])],
+        [value("y", TensorProto.FLOAT, [tokens, width])],
+        [numpy_helper.from_array(table, "table"),
+         numpy_helper.from_array(np.arange(width, dtype=np.float32), "small")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
+                             ir_version=8), table
+
+
+@pytest.mark.parametrize("target", ["c", "native"])
+@pytest.mark.parametrize("width", [1, 5, 8, 17, 64, 300])
+def test_rows_are_looked_up_wherever_they_lie(tmp_path, target, width):
+    model, table = looked_up(width)
+    run = aotc.compile(model, out=tmp_path / "b", target=target, name="looked_up").load().run
+    ids = np.random.default_rng(3).integers(-50, 50, 30)
+    np.testing.assert_array_equal(run({"ids": ids})["y"],
+                                  table[ids] + np.arange(width, dtype=np.float32))
+    for place, wrong in ((0, 50), (29, -51), (17, 2**63 - 1), (8, -2**63)):
+        with pytest.raises(aotc.FaultError, match="index"):
+            run({"ids": np.where(np.arange(30) == place, wrong, ids)})
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("width", [64, 300])
+def test_a_row_is_found_once_and_fetched_before_it_is_read(target, width):
+    plan = run_pipeline(Options(looked_up(width)[0], target=target, stop_after="plan"))
+    text = "\n".join(EMITTERS[plan.target.emitter](plan.plan, plan.target).values())
+    loops = re.search(r"( *)for \(int64_t i0 = 0.*\n((?:\1 .*\n)+)", text)[2]
+    before, lanes = loops.split("int64_t i1 = ", 1)
+    assert before.count("aotc_checked(") == 1 and "aotc_checked(" not in lanes
+    assert f"i < {min(width, 256)}; i += 16" in before and "AOTC_PREFETCH_FAR(t_table, " in before
+    later = re.search(r"later\d+ = (.*);", before)[1]
+    assert "49)" in later and "aotc_checked" not in later  # no place outside of the table
+
+
+@pytest.mark.parametrize("target", ["c", "native"])
+def test_rows_that_another_table_names(tmp_path, target):
+    """A place looked up by what another look-up gives: both bounded where they are only fetched."""
+    model, table = looked_up(40)
+    model.graph.node[0].input[1] = "named"
+    model.graph.node.insert(0, helper.make_node("Gather", ["names", "ids"], ["named"]))
+    places = np.random.default_rng(6).permutation(50)
+    model.graph.initializer.append(numpy_helper.from_array(places, "names"))
+    bundle = aotc.compile(model, out=tmp_path / "b", target=target, name="looked_up")
+    for source in (tmp_path / "b").glob("*kernels*.c"):
+        subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                        *get_target(target).cflags, source], check=True)
+    run, ids = bundle.load().run, np.random.default_rng(7).integers(-50, 50, 30)
+    np.testing.assert_array_equal(run({"ids": ids})["y"],
+                                  table[places[ids]] + np.arange(40, dtype=np.float32))
+    with pytest.raises(aotc.FaultError, match="index"):
+        run({"ids": np.where(np.arange(30) == 20, 50, ids)})
+
+
+def test_vectors_of_one_lane_fetch_no_rows():
+    plan = run_pipeline(Options(looked_up(64)[0], target="c", stop_after="plan"))
+    text = "\n".join(EMITTERS[plan.target.emitter](plan.plan, plan.target).values())
+    assert "later" not in text and "AOTC_PREFETCH_FAR(t_" not in text

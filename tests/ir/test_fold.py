@@ -153,3 +153,14 @@ def test_a_transposed_constant_that_is_needed_both_ways_stays_one():
     # with one reader the transposed values are what is stored
     alone = folded(build([turned, product], {"w": w}))
     assert list(alone.consts) == ["t"] and alone.consts["t"].shape == (3, 5)
+
+
+def test_a_transposed_constant_that_is_computed_folds_too():
+    i, j, k = ax("i", 4), ax("j", 3), ax("k", 5)
+    w = RNG.random((5, 3)).astype(np.float32)
+    doubled = Compute(("d",), (k, j), (), "none", Load("w", (k, j), "f32") * 2.0)
+    turned = Compute(("t",), (j, k), (), "none", Load("d", (k, j), "f32"))
+    product = Compute(("y",), (i, k), (j,), "sum",
+                      Load("x", (i, j), "f32") * Load("t", (j, k), "f32"))
+    out = folded(build([doubled, turned, product], {"w": w}))
+    assert list(out.consts) == ["t"] and [s.out for s in out.steps] == ["y"]

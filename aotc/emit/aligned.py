@@ -1,0 +1,38 @@
+"""Quotients of the lane axis that are the same in all lanes of a vector: where vectors begin at
+multiples of their lanes, none crosses a multiple of a divisor that is whole vectors long.
+
+The columns of a product that are split into heads (``n // 32`` with vectors of 8) are so stored a
+vector at a time instead of lane by lane.
+"""
+
+from dataclasses import replace
+
+from aotc.ir.expr import Axis, Binary, Const, rewrite
+from aotc.ir.plan import Contract
+from aotc.ir.simplify import simplify
+
+
+def by_vectors(stage, r, env):
+    """The Contract or Nest with such quotients of its lane axis, of Range ``r``, taken of the C
+    variable that holds a vector's first lane, which no lane moves.  Vectors of a length known at
+    run time begin anywhere."""
+    lanes = stage.lanes
+    if lanes == 1 or env["dialect"].strip_mined or not (
+            _in_panels(stage) or simplify(r.lo % lanes) == Const(0)):
+        return stage
+    first = Axis(r.axis.name, simplify(r.axis.extent + 1))  # its extent makes it another axis
+
+    def visit(e):
+        if not isinstance(e, Binary) or e.op != "floordiv" or e.a != r.axis:
+            return None
+        whole = isinstance(e.b, Const) and e.b.value % lanes == 0
+        return Binary("floordiv", first, e.b) if whole else None
+
+    return replace(stage, puts=tuple(
+        replace(p, offset=rewrite(p.offset, visit), value=rewrite(p.value, visit))
+        for p in stage.puts))
+
+
+def _in_panels(stage):
+    """True for a Contract whose columns begin with a panel of weights, which is whole vectors."""
+    return isinstance(stage, Contract) and stage.b.mode == "panel"
