@@ -17,6 +17,7 @@ from aotc.tuner.measure_worker import typical
 SECONDS = 4.0  # of measuring two models in turns
 PATIENCE = 60  # times the CPU time that is measured: on a busy machine it takes so long
 TOLERANCE = 1e-3  # largest difference of outputs, relative to their range
+TICK = 1e-9  # seconds: what a kernel takes at least, whatever the clock says
 FASTER = 0.995  # a tuned model counts if it has at most this share of the untuned one's time
 
 
@@ -152,8 +153,9 @@ def busy(calls):
 
 
 def pair_ratio(before, after):
-    """Median ratio of calls that followed each other: what disturbs the machine meets both."""
-    return statistics.median(b / a for a, b in zip(before, after))
+    """Median ratio of calls that followed each other: what disturbs the machine meets both.  What
+    took no time that the clock shows counts as TICK."""
+    return statistics.median(max(b, TICK) / max(a, TICK) for a, b in zip(before, after))
 
 
 def site_ratios(base, schedule, chosen, kernels):

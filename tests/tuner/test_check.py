@@ -7,7 +7,7 @@ from tuner_models import convolutions, scheduled
 
 from aotc.errors import AotcError
 from aotc.tuner.assemble import Choice
-from aotc.tuner.check import Checker, busy
+from aotc.tuner.check import Checker, busy, pair_ratio
 from aotc.tuner.sites import sites
 from aotc.tuner.space import Space, untuned_form
 
@@ -36,6 +36,11 @@ def test_a_model_against_itself(work, checker):
     verdict = checker.compare(work.schedule, _chosen(work))
     assert not verdict.wrong and 0.5 < verdict.ratio < 2.0
     assert set(verdict.ratios) == set(_chosen(work)) and min(verdict.ratios.values()) > 0
+
+
+def test_a_kernel_that_the_clock_does_not_see():
+    assert pair_ratio([0.0, 0.0, 2e-6], [0.0, 0.0, 1e-6]) == 1.0
+    assert pair_ratio([0.0, 2e-6, 2e-6], [3e-9, 1e-6, 1e-6]) == 0.5
 
 
 def test_a_model_that_crashes_is_not_kept(work, checker, monkeypatch):
