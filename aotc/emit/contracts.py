@@ -59,7 +59,8 @@ def ukernel_name(c, say):
         tile, step = dot_tile(c.mr, c.nv, c.lanes), DOT_STEP * c.nv * c.lanes
         return name, params | {"tile": tile, "step": step}
     return name, params | {
-        "tile": register_tile(c.mr, c.nv, c.lanes, step="" if unit else "ak")}
+        "tile": register_tile(c.mr, c.nv, c.lanes, step="" if unit else "ak",
+                              registers=say.registers)}
 
 
 def contract_lines(c, env, names):
@@ -261,7 +262,8 @@ def _tile(c, env, names, nr, start):
     step = "" if params["unit"] else c_index(c.a.stride, 13)
     one = taps == Const(1)
     sums = {
-        "tile": register_tile(c.mr, c.nv, c.lanes, rows, step), "masked": params["masked"],
+        "tile": register_tile(c.mr, c.nv, c.lanes, rows, step,
+                              env["dialect"].registers), "masked": params["masked"],
         "taps": "" if one else c_index(taps, 11),
         "kc": f"aotc_min({c.slice}, {c_index(kc, 12)} - k_lo)" if c.slices else c_index(kc, 11),
         "ldb": c_index(ldb, 0),

@@ -16,6 +16,7 @@ Python decides what is computed, a macro says how it is written.  Beside macros 
     quotients     there is a division of all lanes by one scalar
     forms         there are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x
     prefetches    micro-kernels fetch what they read next; else their sums start from given values
+    registers     of vectors, where a multiply-add can read a factor from memory itself (else 0)
     argument      what a micro-kernel takes for that, before its last argument
     header        of the runtime, with ``defines`` before it
 """

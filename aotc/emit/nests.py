@@ -213,9 +213,8 @@ def _columns(nest, lane, say):
     extent, steps = simplify(lane.hi - lane.lo), simplify(
         prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
     if nest.fold == "none" or say.strip_mined or say.lanes == 1 or not (
-            isinstance(extent, Const) and isinstance(nest.body, Load)) or (
-            isinstance(steps, Const) and steps.value < LONG_FOLD) or (
-            stride(nest.body.index[0], lane.axis) != Const(1)):
+            isinstance(extent, Const) and _beside(nest.body, lane.axis)) or (
+            isinstance(steps, Const) and steps.value < LONG_FOLD):
         return 0, lane
     vectors = extent.value // say.lanes
     if vectors < 2:
@@ -223,6 +222,15 @@ def _columns(nest, lane, say):
     wide = min(range(MOST_COLUMNS, 1, -1), key=lambda w: vectors // w + vectors % w)
     done = vectors // wide * wide * say.lanes
     return wide, None if done == extent.value else replace(lane, lo=simplify(lane.lo + done))
+
+
+def _beside(e, lane):
+    """True for elements, and sums, differences and products of some, whose lanes lie side by side
+    in memory or are all the same."""
+    if isinstance(e, Binary):
+        return e.op in ("add", "sub", "mul") and all(_beside(x, lane) for x in (e.a, e.b))
+    return isinstance(e, Const) or isinstance(e, Load) and e.dtype == "f32" and (
+        stride(e.index[0], lane) in (Const(0), Const(1)))
 
 
 def _column_loop(nest, lane, wide, say, env, names):

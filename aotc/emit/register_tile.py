@@ -8,11 +8,13 @@ from aotc.target.base import DOT_STEP
 @dataclass(frozen=True)
 class Column:
     """One vector of columns: the C variable, where it starts at a step of the sum, and the variable
-    that adds up its elements, if there is one."""
+    that adds up its elements, if there is one.  in_memory: no register is left for it; every
+    multiplication reads it again."""
 
     name: str
     at: int
     total: str = ""
+    in_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,13 @@ class Row:
     sums: tuple
 
 
-def register_tile(mr, nv, lanes, pointers=None, step=""):
+def register_tile(mr, nv, lanes, pointers=None, step="", registers=0):
     """Rows of a tile of ``mr`` rows and ``nv`` vectors.  pointers: C text of one per row, without
     it those of the micro-kernel's argument; step: C text of the elements between steps of the sum,
-    "" for neighbours."""
-    columns = tuple(Column(f"b{j}", j * lanes) for j in range(nv))
+    "" for neighbours; registers: for sums, columns and an element of A (0: there is no instruction
+    that would save one)."""
+    spare = 0 < registers < mr * nv + nv + 1
+    columns = tuple(Column(f"b{j}", j * lanes, in_memory=spare and j == nv - 1) for j in range(nv))
     pointers = pointers or tuple(f"a[{i}]" for i in range(mr))
     at = f"k0 * {step}" if step else "k0"
     return tuple(Row(f"row{i}", p, f"row{i}[{at}]", tuple(

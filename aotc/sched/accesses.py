@@ -9,6 +9,7 @@ traffic was counted as well: a part of what was measured is left to that.
 from dataclasses import dataclass
 
 from aotc.ir.access import offset_of, stride
+from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Const, axes_of, loads
 from aotc.sched.stages import group_stages
 
@@ -17,16 +18,20 @@ WINDOW_LOAD = 1  # neighbouring outputs share most of them
 STORE = 12  # of a vector, with the loads of what it is made from (measured: 28)
 ACROSS = 100  # the end of a sum over lanes, per output (measured: 145)
 APART = 60  # an element loaded or stored by itself (measured: 70 and 86)
+PACKED = 20  # an element of the columns of a product copied into panels by every work item
 
 
 @dataclass(frozen=True)
 class Extra:
     """Cost of a stage in additions: ``scale`` times its arithmetic, plus ``per_point`` of its
-    fold, plus ``per_output``."""
+    fold, plus ``per_output``; plus ``per_packed`` of each point of a work item that ``rows``, names
+    of axes, have in common."""
 
     scale: int = 1
     per_point: int = 0
     per_output: int = 0
+    per_packed: int = 0
+    rows: tuple = ()
 
 
 def access_costs(program, target, group, layouts):
@@ -63,7 +68,10 @@ def _vector_stage(program, target, s, row, loops, layouts):
         per_output = APART * (sum(apart(n.buffer, n.index) for n in found) + sum(
             apart(o.buffer, o.index) for o in s.outputs))
     per_output += ACROSS if lane in s.raxes else STORE * len(s.outputs)
-    return Extra(1, per_point, per_output)
+    if loops.get("b") != "packed":
+        return Extra(1, per_point, per_output)
+    f = next(f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body) if lane in f.n)
+    return Extra(1, per_point, per_output, PACKED, tuple(a.name for a in f.m))
 
 
 __all__ = ["Extra", "access_costs"]

@@ -46,14 +46,17 @@ def tile_anchor(anchor, group):
     steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
     for i in range(len(order) - 1, -1, -1):
         a, t = order[i], group.tile[order[i].name]
-        lo, last = Axis(f"{a.name}_lo", a.extent), Axis(f"{a.name}_hi", simplify(a.extent + 1))
+        even = a.name not in group.run and simplify(a.extent % t) == Const(0)
+        # where no border cuts a tile, it ends as far behind its start as every other
+        lo = Axis(f"{a.name}_lo", simplify(a.extent - (t - 1)) if even else a.extent)
+        last = lo + t if even else Axis(f"{a.name}_hi", simplify(a.extent + 1))
         at = left if i == 0 else left % steps[i]
         if a.name in group.run:
             walked = _walked(a, at, part[i], t, let, i == len(order) - 1)
         else:
             let.append((lo, at * t if t != 1 else at))
-            let.append((last, lo + 1 if t == 1 else simplify(minimum(lo + t, a.extent))))
-        box[a], size[a] = (lo, last - 1), t
+            let += [] if even else [(last, simplify(minimum(lo + t, a.extent)))]
+        box[a], size[a] = (lo, simplify(last - 1)), t
         if i and steps[i] != Const(1):
             rest = Axis(f"tile_{i}", Const(1 << 40))
             let.append((rest, left // steps[i]))

@@ -30,6 +30,7 @@ from aotc.sched.lower import kernel_faults
 from aotc.sched.runs import best_run, run_cost, with_run
 from aotc.sched.scratch import bounded_tile
 from aotc.sched.size import estimate, estimate_volume
+from aotc.sched.slices import streamed_fold
 from aotc.sched.stages import find_call, group_stages
 from aotc.sched.tile import choose_threads
 from aotc.sched.tilegraph import merged, ordered
@@ -418,6 +419,7 @@ class Judge:
             for r in s.raxes:
                 fixed[f"{s.name}.{r.name}"] = (sizes[r],)
             if f is None or not self.target.rows("contraction"):
+                fixed |= streamed_fold(self.target.machine, s)
                 continue
             stream = max(f.k, key=sizes.get)
             fixed[f"{s.name}.{stream.name}"] = (min(SLICE, sizes[stream]),)

@@ -228,7 +228,7 @@ def done_work(model, tile, boxes=None):
 def needed_work(model):
     """Operations of the group if nothing is computed twice."""
     return sum(prod(s.extents[:s.rank]) * (prod(s.extents[s.rank:]) * s.per_point + s.per_output)
-               for s in model.stages)
+               + s.per_packed * prod(s.extents[p] for p in s.packed) for s in model.stages)
 
 
 def _padding(model, aligned, boxes):

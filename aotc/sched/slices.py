@@ -14,6 +14,7 @@ from aotc.sched.size import estimate, estimate_volume
 LONGEST = 512  # of a slice: its sums are loaded and stored once per so many steps
 IN_PLACE = 128  # of one whose columns are read in place: their lines share few sets of L1
 ROWS = 256  # of a work item: so often its part of the weights is used
+LINE, LONG_FOLD = 64, 0.1  # bytes; part of a worker's cache that a line of every step may take
 PANELS = 4  # of a work item at most, whose sums wait in scratch
 
 
@@ -77,3 +78,15 @@ def slice_faults(target, g, s, f, row):
         f", {t} by 1" for t in taps)
     return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
         f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, loops["k"]} - set(split))]
+
+
+def streamed_fold(machine, s):
+    """{variable of the reduction: extents it may have} of a Stage whose fold is so long that a line
+    of each of its steps takes a large part of a worker's cache: it may read what it folds step by
+    step and keep nothing of it.  {} for others, and for blocks of threads."""
+    private = [x for x in machine.levels if not x.shared]
+    if not s.raxes or machine.threads or (
+            estimate_volume(a.extent for a in s.raxes) * LINE <= LONG_FOLD * private[0].capacity):
+        return {}
+    longest = max(s.raxes, key=lambda a: estimate(a.extent))
+    return {f"{s.name}.{longest.name}": (1, estimate(longest.extent))}

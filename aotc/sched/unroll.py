@@ -176,6 +176,9 @@ def _end(group, hi, size):
     for name, t in group.tile.items():
         if isinstance(hi, Axis) and hi.name == f"{name}_hi" and t % size == 0:
             return simplify(hi.extent - 1)
+        for lo in axes_of(hi):
+            if lo.name == f"{name}_lo" and same(hi, lo + t) and t % size == 0:
+                return simplify(lo.extent + (t - 1))
     return hi
 
 

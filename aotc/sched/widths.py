@@ -106,6 +106,8 @@ class StageModel:
     per_point: int
     per_output: int
     contraction: bool
+    per_packed: int  # per point of what follows
+    packed: tuple  # positions in a stage's widths of what a work item packs for all of its rows
     split: tuple  # names of the reduction axes that may be cut
 
 
@@ -197,6 +199,9 @@ class GroupModel:
                 n = a.bytes(sliced, unit)
                 if sliced is not whole:
                     n = _all_slices(a, n, whole, sliced, unit, streamed)
+                    if not s.contraction and any(sliced[r] < whole[r] for r in a.reduces):
+                        total += n  # a fold's slices are gone when a later stage reads them again
+                        continue
                 best[a.buffer] = max(best.get(a.buffer, 0), n)
             for a in s.writes:
                 if a.buffer in self.outputs and (fetch or a.buffer not in free):
@@ -301,6 +306,7 @@ class GroupModel:
             inner = points * prod(whole[s.rank:]) * s.per_point
             fast, slow = (fast + inner, slow) if s.contraction else (fast, slow + inner)
             slow += points * s.per_output
+            slow += s.per_packed and s.per_packed * prod(whole[p] for p in s.packed)
         return fast, slow
 
 
@@ -377,7 +383,8 @@ def _stage_model(program, s, orders, extra, lows):
     contraction = more.scale == 1 and bool(factor_pairs(s.axes, s.raxes, s.fold, s.body))
     return StageModel(s.name, tuple(a.name for a in axes), extents, len(s.axes), reads, writes,
                       tuple(_preimage(s, index) for index in written.values()),
-                      per_point, per_output, contraction,
+                      per_point, per_output, contraction, more.per_packed,
+                      tuple(p for p, a in enumerate(axes) if a.name not in more.rows),
                       tuple(a.name for a in s.raxes if isinstance(s.fold, str)
                             and estimate(a.extent) > 1))
 

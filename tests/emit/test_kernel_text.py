@@ -216,3 +216,15 @@ def test_lanes_that_lie_apart_need_no_array(target, apart):
            + m.ref("z", i, j, c))
     text = text_of(m.done("y"), get_target(target))
     assert ("aotc_load_apart(t_x + " in text) == apart and ("for (int l = 0;" not in text)
+
+
+@pytest.mark.parametrize("rows, row, at", [(49, "7x64", True), (48, "6x64", False)])
+def test_a_sum_needs_no_register_of_its_columns(rows, row, at):
+    """28 sums, 4 vectors of columns and one of a row's element are more than 32 registers."""
+    m = Maker("product")
+    m.input("x", rows, 256)
+    m.const("w", np.ones((256, 64), np.float32))
+    matmul(m, "y", "x", "w")
+    text = text_of(m.done("y"), get_target("x86-64-v4"))
+    assert f"contraction_f32_{row}" in text
+    assert ("aotc_fma_at(x, p0 + 48, sum6_3)" in text) == at and ("const aotc_vf b3" in text) != at

@@ -9,9 +9,9 @@ from te_programs import Maker, ax, conv2d, matmul, relu
 from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
-from aotc.sched.accesses import ACROSS, APART, FOLD_LOAD, STORE, Extra, access_costs
+from aotc.sched.accesses import ACROSS, APART, FOLD_LOAD, PACKED, STORE, Extra, access_costs
 from aotc.sched.connect_cost import _blocked_axes
-from aotc.sched.cost import Aligned, scattered_seconds
+from aotc.sched.cost import Aligned, done_work, needed_work, scattered_seconds
 from aotc.sched.loops import _stored_as_wanted, choose_loops
 from aotc.sched.stages import Output
 from aotc.sched.tilegraph import propagate
@@ -45,6 +45,23 @@ def test_sums_over_lanes_end_in_a_fold_across_the_vector():
     (g,), _ = choose_loops(p, V3, (Group("g", ("y",), ("y",), "y"),))
     assert g.loops["y"]["lanes"] == "r"
     assert access_costs(p, V3, g, {})["y"] == Extra(1, FOLD_LOAD, ACROSS)
+
+
+def test_columns_that_every_work_item_packs():
+    """Scores of an attention: a tile of half the rows packs all columns as well."""
+    m = Maker()
+    m.input("q", 96, 64)
+    m.input("k", 48, 64)
+    i, j, k = ax("i", 96), ax("j", 48), ax("k", 64)
+    m.step("y", (i, j), m.ref("q", i, k) * m.ref("k", j, k), (k,), "sum")
+    p = m.done("y")
+    (g,), _ = choose_loops(p, V3, (Group("g", ("y",), ("y",), "y"),))
+    assert g.loops["y"]["b"] == "packed"
+    costs = access_costs(p, V3, g, {})
+    assert costs["y"] == Extra(1, 0, STORE, PACKED, ("i",))
+    model = group_model(p, g, extra=costs)
+    whole, half = (done_work(model, tile) for tile in ((96, 48, 64), (48, 48, 64)))
+    assert whole == needed_work(model) and half - whole == PACKED * 48 * 64
 
 
 @pytest.mark.parametrize("name", ["c", "cuda"])

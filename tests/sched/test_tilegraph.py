@@ -343,6 +343,20 @@ def test_runs_are_those_of_memory():
     assert plain.traffic((64, 256), free={"x", "y"}, fetch=True) == size
 
 
+def test_folds_that_keep_nothing_read_again():
+    """Two folds over the same rows: what the first one has let go the second one fetches anew."""
+    m = Maker()
+    m.input("x", 4096, 64)
+    c, r = ax("c", 64), ax("r", 4096)
+    m.step("mean", (c,), m.ref("x", r, c), (r,), "sum")
+    m.step("y", (c,), (m.ref("x", r, c) - m.ref("mean", c)), (r,), "max")
+    p = m.done("y")
+    g, size = group(p, {"mean": "L1"}), 4096 * 64 * 4
+    assert mem_traffic(p, g, {}) == size + 256
+    assert mem_traffic(p, g, {}, {"mean": {"r": 1}, "y": {"r": 1}}) == 2 * size + 256
+    assert mem_footprint(p, g, {}, {"mean": {"r": 1}, "y": {"r": 1}}) < size / 1000
+
+
 def test_stages_without_vectors_cost_more():
     m = Maker()
     m.input("x", 64, 256)
