@@ -263,12 +263,18 @@ AOTC_INLINE aotc_vf aotc_fma(aotc_vf a, aotc_vf b, aotc_vf c)
 #endif
 }
 
+typedef struct {
+    float lane[AOTC_LANES];
+} aotc_lanes;
+
 /* The same with b in memory, where every register holds something: compilers load b into one and
  * put a sum into memory instead, on which the next step then waits. */
 AOTC_INLINE aotc_vf aotc_fma_at(aotc_vf a, const float *b, aotc_vf c)
 {
 #if defined(__AVX512F__) && AOTC_LANES == 16 && defined(__GNUC__)
-    __asm__("vfmadd231ps {%2, %1, %0|%0, %1, %2}" : "+v"(c) : "v"(a), "m"(*(const float(*)[16])b));
+    __asm__("vfmadd231ps {%2, %1, %0|%0, %1, %2}"
+            : "+v"(c)
+            : "v"(a), "m"(*(const aotc_lanes *)(const void *)b));
     return c;
 #else
     return aotc_fma(a, aotc_load(b), c);
