@@ -34,11 +34,14 @@ typedef int32_t aotc_vm;
 
 #if AOTC_LANES > 1
 #define AOTC_PREFETCH(p) __builtin_prefetch(p)
-/* Element i of p, which may lie beyond the tensor, into the second cache. */
+/* Element i of p, which may lie beyond the tensor; FAR: into the second cache. */
+#define AOTC_PREFETCH_AT(p, i) \
+    __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(i) * sizeof *(p)))
 #define AOTC_PREFETCH_FAR(p, i) \
     __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(i) * sizeof *(p)), 0, 2)
 #else
 #define AOTC_PREFETCH(p) ((void)(p))
+#define AOTC_PREFETCH_AT(p, i) ((void)(p))
 #define AOTC_PREFETCH_FAR(p, i) ((void)(p))
 #endif
 

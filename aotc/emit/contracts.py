@@ -11,6 +11,7 @@ from aotc.emit.fetches import (
     next_panel,
     share_lines,
     source_lines,
+    stream_lines,
     unguarded_loads,
 )
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
@@ -77,7 +78,7 @@ def contract_lines(c, env, names):
     if plain:
         head, prepare = [], []
     call = fetch_lines(fetched, env, names, plain) + ([] if plain else source_lines(
-        c, env, names)) + call
+        c, env, names)) + stream_lines(fetched, env, names, plain) + call
     tiles = [f"for (int64_t m0 = 0; m0 < rows; m0 += {c.mr}) {{"] + indent(prepare)
     panel = _lane_operand(c, env, names, nr)
     n_loop = f"for (int64_t n0 = {c_index(c.n.lo, 0)}; n0 < {c_index(c.n.hi, 11)}; n0 += {nr}) {{"

@@ -6,6 +6,7 @@ from math import prod
 from aotc.emit.ahead import ahead_lines
 from aotc.emit.aligned import by_vectors
 from aotc.emit.cexpr import ATOM, c_index
+from aotc.emit.digits import by_digits, is_run
 from aotc.emit.lookups import looked_up
 from aotc.emit.narrow import store, stored
 from aotc.emit.values import Scalars, literal
@@ -57,6 +58,9 @@ def loops(ranges, body):
 def nest_lines(nest, env, names):
     """C lines of a Nest."""
     if not nest.vector:
+        nest = by_digits(nest, names)
+        if is_run(nest):
+            return loops(nest.ranges[:-1], _run_copy(nest, env, names))
         return loops(nest.ranges, _scalar_point(nest, env, names))
     lane = next((r for r in nest.ranges if r.axis.name == nest.vector), None)
     if lane is not None and nest.block > 1 and nest.fold == "none":
@@ -87,6 +91,16 @@ def _scalar_point(nest, env, names):
     stores = [f"{env['buffer'](p.buffer)}[{block.text(p.offset)}] = {block.text(p.value)};"
               for p in nest.puts]
     return lines + block.lines + stores
+
+
+def _run_copy(nest, env, names):
+    """The innermost loop of a Nest that copies elements which lie side by side."""
+    (put,), r = nest.puts, nest.ranges[-1]
+    block = Scalars(env, names)
+    to, place = (f"{env['buffer'](b)} + {block.text(simplify(substitute(at, {r.axis: r.lo})), 13)}"
+                 for b, at in ((put.buffer, put.offset), (put.value.buffer, put.value.index[0])))
+    size = f"sizeof({DTYPES[put.value.dtype].c})"
+    return block.lines + [f"memcpy({to}, {place}, {c_index(simplify(r.hi - r.lo), 13)} * {size});"]
 
 
 def _scalar_fold(nest, env, names):

@@ -213,3 +213,33 @@ def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
     last, then = turns[-1]  # another work item's first panel, or nothing new
     depth = math.prod(r.axis.extent.value for r in (*c.slice_taps, *c.taps, c.k))
     assert then == (192 // nr * nr * depth if ends else last)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("columns", [8, 192])
+def test_short_rows_are_fetched_two_tiles_ahead_once(columns, target):
+    """Every line of the rows of a tile, while the first panel runs."""
+    text = text_of(product(97, columns, 48), get_target(target))
+    mr, nr = map(int, re.search(r"contraction_f32_(\d+)x(\d+)__", text).groups())
+    count, at = re.search(r"i < (\d+); i \+= 16\) \{ /\* 2 tiles later \*/\n"
+                          r".*?AOTC_PREFETCH_AT\(t_x, (.*)\);", text).groups()
+    assert int(count) == 48 * mr
+    for m0 in (0, mr):
+        found = [eval(at, {"i": i, "m0": m0, "m_lo": 0}) for i in range(0, 48 * mr, 16)]
+        assert found == [*range(48 * (m0 + 2 * mr), 48 * (m0 + 3 * mr), 16)]
+    assert ("if (n0 == 0) {" in text) == (columns > nr)
+
+
+def test_long_rows_and_rows_in_scratch_are_not_fetched():
+    for program, target in ((product(97, 64, 512), "x86-64-v4"), (product(97, 64, 48), "riscv64"),
+                            (product(97, 64, 48), "c")):
+        assert "AOTC_PREFETCH_AT" not in text_of(program, get_target(target))
+    m = Maker("layers")
+    m.input("x", 997, 512)
+    i = ax("m", 997)
+    for name, source, k, n in (("h", "x", 512, 64), ("y", "h", 64, 48)):
+        m.const(f"w_{name}", np.ones((k, n), np.float32))
+        j, r = ax("n", n), ax("k", k)
+        m.step(name, (i, j), m.ref(source, i, r) * m.ref(f"w_{name}", r, j), (r,), "sum")
+    text = text_of(m.done("y"), get_target("x86-64-v4"))
+    assert "float *const s_h" in text and "AOTC_PREFETCH_AT" not in text
