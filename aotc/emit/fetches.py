@@ -81,9 +81,11 @@ def source_lines(c, env, names):
 def stream_lines(c, env, names, plain):
     """C lines that fetch the rows of a product that are read TILES_AHEAD register tiles later,
     while the first panel of columns runs.  plain: as for ``fetch_lines``."""
-    step, most = stride(c.a.offset, c.m[-1].axis), upper(row_count(c))
-    if not _streams(c, env) or not isinstance(step, Const) or (
-            most is not None and most <= TILES_AHEAD * c.mr):
+    most = upper(row_count(c))
+    if not _streams(c, env) or most is not None and most <= TILES_AHEAD * c.mr:
+        return []
+    step = stride(c.a.offset, c.m[-1].axis)
+    if not isinstance(step, Const):
         return []
     length, block = c.k.axis.extent.value, Scalars(env, names)
     at = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (TILES_AHEAD * c.mr)
@@ -110,7 +112,7 @@ def stream_lines(c, env, names, plain):
 def _streams(c, env):
     """True for a product whose rows are short and come from other kernels."""
     return (env["dialect"].prefetches and c.lanes > 1 and c.dtypes[0] == "f32"
-            and c.a.mode == "rows" and not c.slices and c.a.guard is None
+            and c.a.mode == "rows" and c.m and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
             and c.a.buffer not in env["scratch"] and isinstance(c.k.axis.extent, Const)
             and c.k.axis.extent.value <= LONGEST_ROW)
