@@ -44,8 +44,7 @@ def test_quotients_and_remainders(target, tmp_path):
     programs = [shuffle(by, side, channels) for by in (2, 3, 4) for side in (1, 5, 8)
                 for channels in (1, 3)]
     programs += [repeated(2, 9), repeated(4, 16), apart(7), apart(10)]
-    cases = [Case(p.name if hasattr(p, "name") else str(n), p, special=(np.nan, np.inf))
-             for n, p in enumerate(programs)]
+    cases = [Case(f"case_{n}", p, special=(np.nan, np.inf)) for n, p in enumerate(programs)]
     build_cases(cases, target, tmp_path).check(np.random.default_rng(8))
 
 
