@@ -26,7 +26,8 @@ class AotcBackendRep(BackendRep):
 
     def run(self, inputs, **kwargs):
         outputs = self._model.run(inputs if isinstance(inputs, dict) else list(inputs))
-        return namedtupledict("Outputs", list(outputs))(*outputs.values())
+        names = [o.name for o in self._model.outputs]  # a tensor may be listed twice
+        return namedtupledict("Outputs", names)(*(outputs[n] for n in names))
 
 
 class AotcBackend(Backend):

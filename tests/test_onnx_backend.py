@@ -63,3 +63,16 @@ def test_devices_and_operators_that_are_not_there():
     assert not backend.is_compatible(strings)
     with pytest.raises(NotImplementedError):
         backend.prepare(strings)
+
+
+def test_a_tensor_may_be_an_output_twice_and_an_input_be_one():
+    """Both outputs are there, in the model's order; by name they are one."""
+    twice = model()
+    twice.graph.output.insert(0, twice.graph.input[1])
+    for name in ("y", "z"):
+        twice.graph.output.append(next(o for o in twice.graph.output if o.name == name))
+    outputs = backend.run_model(twice, [X, Z])
+    assert len(outputs) == 4
+    for got, want in zip(outputs, (Z, X - Z, X - Z, Z)):
+        np.testing.assert_array_equal(got, want)
+    assert outputs["y"].shape == outputs["z"].shape == (2, 3)

@@ -326,7 +326,7 @@ class Builder:
                 self.note(cond, why)
             if op == "eq":
                 self.equal.setdefault((as_expr(a), as_expr(b)), self.node.label)
-        self.checks.setdefault(cond, f"{shorten(self.node.label)} ({self.node.op}): {why}")
+        self.checks.setdefault(cond, self._rule(why))
         return True
 
     def inside(self, i, n, why="index must lie inside the table"):
@@ -340,6 +340,29 @@ class Builder:
             if not self.require("ge", i, 0, why):
                 return wrapped(i, n)
         return i if self.require("lt", i, n, why) else Binary("checked", i, as_expr(n))
+
+    def nonempty(self, extent, shape, what):
+        """Demand at entry that an axis of this extent has an element to read, unless the result
+        of this shape has none that reads it."""
+        if proves(compare("ge", as_expr(extent), Const(1))):
+            return
+        size = Const(1)
+        for d in shape:
+            size = size * d
+        size = simplify(size)
+        why = f"there must be {what}"
+        if isinstance(size, Const):
+            if size.value:
+                self.require("ge", extent, 1, why)
+            return
+        cond = simplify(Binary("or", compare("le", size, Const(0)),
+                               compare("ge", as_expr(extent), Const(1))))
+        if cond != Const(True, "bool"):
+            self.checks.setdefault(cond, self._rule(why))
+
+    def _rule(self, why):
+        """What a Check of the current node says."""
+        return f"{shorten(self.node.label)} ({self.node.op}): {why}"
 
     def note(self, cond, why):
         """In the trial build: a condition that a default range of a symbol should satisfy."""

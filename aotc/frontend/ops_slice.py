@@ -13,7 +13,7 @@ from aotc.ir.expr import (
     minimum,
     walk,
 )
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import proves, same, simplify
 
 INT_MAX = (1 << 31) - 1  # ends of this size and beyond mean "to the end" (exporters write both)
 
@@ -148,9 +148,32 @@ def pad(node, b):
         return b.map(shape, body, [x, fill])
     if mode not in _BORDERS:
         raise b.unsupported(f"Pad mode {mode!r}", f"use constant, {', '.join(_BORDERS)}")
-    return b.move(x, shape, lambda index: [
-        i if same(p, Const(0)) and same(d, e) else _BORDERS[mode](simplify(i - p), d)
-        for i, p, d, e in zip(index, before, x.shape, shape)])
+    places = [_border_place(b, _BORDERS[mode], *line, shape)
+              for line in zip(before, after, x.shape, shape)]
+    return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
+
+
+def _border_place(b, border, before, after, extent, length, shape):
+    """Function from an index of the result to one of the source, along one dimension of a Pad that
+    repeats elements.  Negative amounts cut first: what is left is repeated, and there must be
+    some, unless nothing is read."""
+    if same(before, Const(0)) and same(extent, length):
+        return lambda i: i
+    none = Const(0)
+    first = simplify(maximum(0 - before, none))  # elements cut off in front
+    left = simplify(extent - first - maximum(0 - after, none))
+    start = simplify(maximum(before, none))
+    if any(isinstance(n, Load) for e in (before, after) for n in walk(e)):
+        b.nonempty(extent, shape, "elements to repeat")
+
+        def place(i):
+            found = Where(compare("ge", left, Const(1)), border(i - start, left, None) + first,
+                          Const(-1))
+            return Binary("checked", found, extent)
+        return place
+    b.nonempty(left, shape, "elements to repeat")
+    most = simplify(maximum(before, after))
+    return lambda i: simplify(border(simplify(i - start), left, most) + first)
 
 
 def _borders(b, rank, amounts):
@@ -172,13 +195,20 @@ def _borders(b, rank, amounts):
     return before, after
 
 
-def _reflect(i, d):
-    i = Where(compare("lt", i, Const(0)), 0 - i, i)
-    return Where(compare("ge", i, d), d * 2 - 2 - i, i)
+def _reflect(i, d, most):
+    """Element ``i`` of ``d`` reflected at the first and the last one, again and again; once where
+    it lies at most ``most`` (None: unknown) outside and that is proved to be enough."""
+    if most is not None and proves(compare("lt", most, d)):
+        i = Where(compare("lt", i, Const(0)), 0 - i, i)
+        return Where(compare("ge", i, d), d * 2 - 2 - i, i)
+    period = maximum(d * 2 - 2, Const(1))
+    i = i % period
+    return Where(compare("ge", i, d), period - i, i)
 
 
-_BORDERS = {"edge": lambda i, d: minimum(maximum(i, Const(0)), d - 1),
-            "reflect": _reflect, "wrap": lambda i, d: i % d}
+# the place among ``d`` elements of one that lies at most ``most`` outside
+_BORDERS = {"edge": lambda i, d, most: minimum(maximum(i, Const(0)), d - 1),
+            "reflect": _reflect, "wrap": lambda i, d, most: i % d}
 
 
 @op("CenterCropPad", since=18)

@@ -120,7 +120,7 @@ class CudaModel(Model):
         arrays = [np.require(a, requirements="CA") for a in arrays]
         with self._lock:
             outputs = self._outputs_of(syms)
-            sizes = [a.nbytes for a in (*arrays, *outputs.values())]
+            sizes = [a.nbytes for a in (*arrays, *outputs)]
             if self._tensors is None or [m.nbytes for m in self._tensors] != sizes:
                 self._tensors = None  # freed before the new ones are asked for
                 self._tensors = [DeviceMemory(self._library, n) for n in sizes]
@@ -129,13 +129,8 @@ class CudaModel(Model):
     def _prepare(self, arrays, syms):
         with self._lock:
             outputs = self._outputs_of(syms)
-            memory = [DeviceMemory(self._library, a.nbytes) for a in (*arrays, *outputs.values())]
+            memory = [DeviceMemory(self._library, a.nbytes) for a in (*arrays, *outputs)]
             return CudaBound(self, arrays, outputs, syms, memory)
-
-    def _outputs_of(self, syms):
-        """{name: empty array} of the outputs for these dimensions."""
-        return {info.name: np.empty(self._shape("output_shape", i, info, syms), info.dtype)
-                for i, info in enumerate(self.outputs)}
 
     def _start(self, syms, ins, outs):
         """Start the kernels on device memory, in an arena that is large enough."""
@@ -158,8 +153,9 @@ class CudaBound:
     def __init__(self, model, arrays, outputs, syms, memory):
         ffi = model._ffi
         self.inputs = {info.name: a for info, a in zip(model.inputs, arrays)}
-        self.outputs = outputs
+        self.outputs = {info.name: a for info, a in zip(model.outputs, outputs)}
         self._model, self._arrays, self._syms = model, arrays, syms
+        self._results = outputs
         self._ins, self._outs = memory[:len(arrays)], memory[len(arrays):]
         self._in_pointers = ffi.new("const void *[]", [m.pointer for m in self._ins] or 1)
         self._out_pointers = ffi.new("void *[]", [m.pointer for m in self._outs] or 1)
@@ -187,9 +183,8 @@ class CudaBound:
 
     def download(self):
         """The outputs, from the device."""
-        arrays = list(self.outputs.values())
         self._copy("copy_out", [(_address(self._model, a), m.pointer)
-                                for m, a in zip(self._outs, arrays)], arrays)
+                                for m, a in zip(self._outs, self._results)], self._results)
         self._model._library.call("synchronize", self._model._ffi.NULL)
 
     def _copy(self, function, pointers, arrays):

@@ -188,11 +188,16 @@ class Model:
 
     def _prepare(self, arrays, syms):
         """A Bound over these (checked, contiguous) arrays."""
-        outputs = {info.name: np.empty(self._shape("output_shape", i, info, syms), info.dtype)
-                   for i, info in enumerate(self.outputs)}
+        outputs = self._outputs_of(syms)
         with self._lock:
             self._grow(self._library.function("arena_size_of")(syms, self._pool.workers))
         return Bound(self, arrays, outputs, syms)
+
+    def _outputs_of(self, syms):
+        """Empty arrays of the outputs for these dimensions, in the model's order: a tensor that
+        is listed twice has two."""
+        return [np.empty(self._shape("output_shape", i, info, syms), info.dtype)
+                for i, info in enumerate(self.outputs)]
 
     def _grow(self, need):
         if self._arena.nbytes >= need + _ALIGNMENT:
@@ -214,10 +219,10 @@ class Bound:
     def __init__(self, model, arrays, outputs, syms):
         ffi = model._ffi
         self.inputs = {info.name: a for info, a in zip(model.inputs, arrays)}
-        self.outputs = outputs
-        self._model, self._arrays = model, arrays
+        self.outputs = {info.name: a for info, a in zip(model.outputs, outputs)}
+        self._model, self._arrays = model, (arrays, outputs)
         self._ins = ffi.new("const void *[]", [_pointer(ffi, a) for a in arrays] or 1)
-        self._outs = ffi.new("void *[]", [_pointer(ffi, a) for a in outputs.values()] or 1)
+        self._outs = ffi.new("void *[]", [_pointer(ffi, a) for a in outputs] or 1)
         self._syms = syms
         self._lock, self._run = model._lock, model._run_buffers
         self._context = model._context
