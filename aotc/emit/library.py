@@ -38,6 +38,7 @@ def library_files(plan, name, banner):
         files[f"{name}_{kernel}_{dtype}.c"] = (
             f"#define AOTC_LIBRARY(x) {name}_##x##_{dtype}\n"
             f"#define AOTC_ELEMENT {DTYPES[dtype].c}\n#define AOTC_ISNAN(x) {nan}\n"
+            f"#define AOTC_WRAPPING {DTYPES[dtype].c if is_float(dtype) else 'uint64_t'}\n"
             f"#include \"{library_header(name)}\"\n\n{text}")
         if f'"{_HEAP}"' in text:
             files[_HEAP] = (folder / _HEAP).read_text()

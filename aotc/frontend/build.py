@@ -207,12 +207,14 @@ class Builder:
                                   self.origin))
         return tuple(Val(self.buffers[n].shape, self.buffers[n].dtype, buffer=n) for n in names)
 
-    def call(self, kernel, inputs, shapes, **attrs):
+    def call(self, kernel, inputs, shapes, tags=(), **attrs):
         """Append a LibCall of a kernel in ``ir/library.py`` on Vals; one Val per output, of the
-        ``shapes`` given."""
+        ``shapes`` given.  ``tags``: as for ``compute``, instead of the outputs' names."""
         row = LIBRARY[kernel]
+        tags = tags or [tag for tag, _ in row.outs]
+        dtypes = row.out_dtypes(inputs[0].dtype)
         names = tuple(self._new_buffer(self.axes(shape), dtype, tag, 0)
-                      for (tag, dtype), shape in zip(row.outs, shapes, strict=True))
+                      for tag, dtype, shape in zip(tags, dtypes, shapes, strict=True))
         attributes = tuple((k, attrs[k]) for k in row.attrs)
         self.steps.append(LibCall(kernel, attributes, tuple(map(self.buffer, inputs)), names,
                                   self.origin))

@@ -4,6 +4,7 @@ rows are longer than what expressions compare pair by pair."""
 from aotc.frontend.symbolic import cast, const
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Const, Where, as_expr, compare
+from aotc.ir.library import JOINS
 from aotc.ir.program import static_shape
 
 SMALL_ROW = 32  # elements: up to here every pair is compared, in kernels that fuse with others
@@ -67,3 +68,9 @@ def suppressed(b, boxes, scores, most, limit, least, count):
     def row(i):
         return b.at(picked, (Binary("checked", Where(fits, i[0], Const(-1)), as_expr(count)), i[1]))
     return b.map((count, Const(3)), row, [picked, total])
+
+
+def scattered(b, x, places, updates, join, tag=""):
+    """``x`` with rows of ``updates`` put in, one for every element of ``places``: where in x its
+    first element belongs.  ``join``: what becomes of an element that is there (``JOINS``)."""
+    return b.call("scatter", (x, places, updates), (x.shape,), (tag,), join=JOINS.index(join))[0]

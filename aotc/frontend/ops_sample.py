@@ -2,9 +2,11 @@
 
 from itertools import product
 
+from aotc.frontend import calls
 from aotc.frontend.ops_grid import element
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
+from aotc.ir.access import volume
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
     Axis,
@@ -21,7 +23,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import simplify
+from aotc.ir.simplify import same, simplify
 
 
 def _repeated(node, name, rank, default):
@@ -205,21 +207,38 @@ def _reachable(where, n):
 
 @op("MaxUnpool", since=9)
 def max_unpool(node, b):
-    """Every element of the result is the input whose index names it, else zero."""
+    """Zeros, but for what the indices name: places in a result without ``output_shape``; with one,
+    that result lies in the corner of it."""
     x, indices = b.arg(0), b.arg(1)
     rank = x.rank - 2
     kernel = node.attr("kernel_shape")
     stride, pads = _repeated(node, "strides", rank, 1), _repeated(node, "pads", 2 * rank, 0)
-    small = [simplify((d - 1) * stride[k] + kernel[k] - pads[k] - pads[rank + k])
-             for k, d in enumerate(x.shape[2:])]
-    shape = x.shape[:2] + tuple(small)
+    small = x.shape[:2] + tuple(
+        simplify((d - 1) * stride[k] + kernel[k] - pads[k] - pads[rank + k])
+        for k, d in enumerate(x.shape[2:]))
+    shape = small
     if b.arg(2) is not None:
         shape = b.declared(rank=x.rank) if b.from_data(b.arg(2)) else tuple(b.ints(b.arg(2)))
+    if not b.library:
+        return _unpool_by_search(b, x, indices, small, shape)
+    size = volume(small)
+    zeros = b.compute(b.axes(small), const(0, x.dtype), tag="zeros")
+    places = b.compute(b.axes(x.shape), Binary("checked", b.index_at(
+        indices, b.axes(x.shape)), size), tag="places")
+    whole = all(map(same, small, shape))
+    y = calls.scattered(b, zeros, places, x, "none", "" if whole else "small")
+    return y if whole else b.map(shape, lambda i: Where(
+        all_of([compare("lt", d, n) for d, n in zip(i, small)]), b.at(y, i), const(0, x.dtype)),
+        [y])
+
+
+def _unpool_by_search(b, x, indices, small, shape):
+    """Every element of the result is the input whose index names it, else zero."""
     axes, taps = b.axes(shape), b.axes(x.shape[2:], prefix="k")
-    here = axes[0] * x.shape[1] + axes[1]
-    for d, n in zip(axes[2:], small):
+    here = Const(0)
+    for d, n in zip(axes, small):
         here = here * n + d
     at = axes[:2] + taps
     hit = all_of([compare("eq", b.index_at(indices, at), simplify(here)),
-                  *(compare("lt", d, n) for d, n in zip(axes[2:], small))])
+                  *(compare("lt", d, n) for d, n in zip(axes[2:], small[2:]))])
     return b.compute(axes, Where(hit, b.load(x, at), const(0, x.dtype)), taps, "sum")

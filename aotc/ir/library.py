@@ -1,7 +1,8 @@
 """Library kernels: what a ``LibCall`` may call, and each one's meaning in numpy.
 
-A kernel works on tensors whose last ``inner`` dimensions belong to one item; the dimensions before
-them count independent items.  The C function (``runtime_c/library/aotc_NAME.c``) gets for one item
+A kernel works on tensors whose last ``inner`` dimensions belong to one item (all of them where it
+is ``WHOLE``); the dimensions before them count independent items.
+The C function (``runtime_c/library/aotc_NAME.c``) gets for one item
 
     a pointer per input, a pointer per output, the extents of ``sizes``, then the attributes
 
@@ -14,15 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aotc.ir.access import volume
 from aotc.ir.expr import Const
 from aotc.ir.simplify import simplify
+
+WHOLE = None  # an operand of any rank: the kernel has one item
 
 
 @dataclass(frozen=True)
 class Library:
     """inner: dimensions of an item, per operand (inputs, then outputs).  outs: name and dtype of
-    every output.  sizes: ((operand, dimension counted from the end), ...).  attrs: names, in the
-    order of the C arguments.  run: function(attrs, input arrays, output shapes) -> arrays, for
+    every output ("" is that of the first input).  sizes: ((operand,
+    dimension counted from the end, or 0 for the number of its elements), ...).  attrs: names, in
+    the order of the C arguments.  run: function(attrs, input arrays, output shapes) -> arrays, for
     all items at once.  alike: pairs of (operand, dimension counted from the end) that must be the
     same extent, because the C function is told one of them only."""
 
@@ -33,6 +38,20 @@ class Library:
     attrs: tuple
     run: object
     alike: tuple = ()
+
+    def out_dtypes(self, first):
+        """The dtype of every output where the first input has the dtype ``first``."""
+        return tuple(dtype or first for _, dtype in self.outs)
+
+    def extents(self, shapes):
+        """The extents the C function gets, of the operands' shapes."""
+        return tuple(simplify(shapes[k][-d] if d else volume(shapes[k])) for k, d in self.sizes)
+
+
+def item(shape, inner):
+    """(dimensions that count items, dimensions of one item) of an operand's shape."""
+    at = 0 if inner is WHOLE else len(shape) - inner
+    return shape[:at], shape[at:]
 
 
 def ranks(x):
@@ -126,6 +145,24 @@ def _overlap(one, two):
     return common / (areas[0] + areas[1] - common)
 
 
+JOINS = ("none", "add", "mul", "max", "min")  # in the order of the C function's numbers
+_JOIN = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _scatter(attrs, inputs, shapes):
+    """(y,): x with rows of updates put into it in order, one per place: the place of a row's first
+    element, counted in elements; ``join`` says what becomes of an element that is there."""
+    x, places, updates = inputs
+    y = x.reshape(-1).copy()
+    width = updates.size // places.size if places.size else 0
+    join = _JOIN.get(JOINS[attrs["join"]])
+    with np.errstate(all="ignore"):
+        for at, row in zip(places.reshape(-1), updates.reshape(places.size, width)):
+            here = slice(at, at + width)
+            y[here] = row if join is None else join(y[here], row)
+    return (y.reshape(x.shape),)
+
+
 LIBRARY = {k.name: k for k in (
     Library("topk", (1, 1), (("order", "i64"),), ((0, 1), (1, 1)), ("largest",), _topk),
     Library("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (), _kept),
@@ -136,6 +173,8 @@ LIBRARY = {k.name: k for k in (
     Library("nms", (3, 3, 0, 1, 2, 0, 1), (("picked", "i64"), ("total", "i64"), ("work", "i64")),
             ((1, 3), (1, 2), (1, 1), (4, 2)), ("threshold", "centred"), _nms,
             (((0, 3), (1, 3)), ((0, 2), (1, 1)), ((1, 1), (6, 1)))),
+    Library("scatter", (WHOLE, WHOLE, WHOLE, WHOLE), (("y", ""),), ((0, 0), (1, 0), (2, 0)),
+            ("join",), _scatter),
 )}
 
 
@@ -149,7 +188,7 @@ def faults(program, call):
     if len(names) != len(row.inner) or len(call.outs) != len(row.outs):
         return [f"{call.outs[0]}: {call.kernel} takes {len(row.inner)} tensors, got {len(names)}"]
     for name, inner in zip(names, row.inner):
-        if len(program.shape(name)) < inner:
+        if inner is not WHOLE and len(program.shape(name)) < inner:
             found.append(f"{call.outs[0]}: {call.kernel} needs {name} of rank {inner} at least")
     for (k, d), (j, e) in row.alike if not found else ():
         here, there = (simplify(program.shape(names[a])[-b]) for a, b in ((k, d), (j, e)))
@@ -157,7 +196,7 @@ def faults(program, call):
         if isinstance(here, Const) and isinstance(there, Const) and here != there:
             found.append(f"{call.outs[0]}: {call.kernel} needs {names[k]} and {names[j]} to agree "
                          f"in dimensions -{d} and -{e}")
-    for name, (_, dtype) in zip(call.outs, row.outs):
+    for name, dtype in zip(call.outs, row.out_dtypes(program.dtype(call.inputs[0]))):
         if program.dtype(name) != dtype:
             found.append(f"{name}: {call.kernel} writes {dtype}, the buffer is "
                          f"{program.dtype(name)}")

@@ -3,7 +3,7 @@
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
 from aotc.ir.expr import Axis, Const
-from aotc.ir.library import LIBRARY
+from aotc.ir.library import LIBRARY, item
 from aotc.ir.plan import Call, Kernel
 from aotc.ir.simplify import simplify
 from aotc.sched.work import group_bytes
@@ -18,24 +18,16 @@ def lower_call(program, schedule, target, group, call, number):
                              f"has {known}"])
     names = call.inputs + call.outs
     tile = Axis("tile", Const(1 << 40))
-    operands = tuple((b, simplify(tile * volume(_item(program, b, inner)) if _items(
-        program, b, inner) else Const(0))) for b, inner in zip(names, row.inner))
-    numbers = tuple(simplify(program.shape(names[k])[-d]) for k, d in row.sizes)
+    shapes = [item(program.shape(b), inner) for b, inner in zip(names, row.inner)]
+    operands = tuple((b, simplify(tile * volume(one) if many else Const(0)))
+                     for b, (many, one) in zip(names, shapes))
+    numbers = row.extents([program.shape(b) for b in names])
     numbers += tuple(Const(v) for _, v in call.attrs)
     stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
-    shapes = [f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
-              for b in call.outs]
+    what = [f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
+            for b in call.outs]
     reads = tuple(dict.fromkeys(call.inputs))
-    count = simplify(volume(_items(program, names[0], row.inner[0])))
-    return Kernel(f"k{number:03d}", "; ".join(shapes), call.origin, count, (), (), (stage,), reads,
+    count = simplify(volume(shapes[0][0]))
+    return Kernel(f"k{number:03d}", "; ".join(what), call.origin, count, (), (), (stage,), reads,
                   call.outs, Const(0), group_bytes(program, schedule, (), reads, call.outs))
 
-
-def _items(program, buffer, inner):
-    shape = program.shape(buffer)
-    return shape[:len(shape) - inner]
-
-
-def _item(program, buffer, inner):
-    shape = program.shape(buffer)
-    return shape[len(shape) - inner:]

@@ -10,7 +10,9 @@ import aotc
 from aotc.errors import AotcError, FaultError, ModelError, ScheduleError, UnsupportedError
 from aotc.frontend import calls
 from aotc.ir.evaluate import evaluate
+from aotc.ir.expr import Sym, walk
 from aotc.ir.interpret import interpret
+from aotc.ir.library import JOINS
 from aotc.ir.program import LibCall
 from aotc.ir.schedule import Schedule
 from aotc.pipeline import Options, run_pipeline
@@ -281,3 +283,117 @@ def test_a_call_of_constants_is_folded():
     assert not any(isinstance(s, LibCall) for s in work.program.steps)
     out = evaluate(work.program, {})
     np.testing.assert_array_equal(list(out.values())[0], -np.sort(-x)[:50])
+
+
+# ---------------------------------------------------------------- scatter
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float64, np.int8, np.uint16, np.int64, np.bool_))
+def test_scatter_nd_in_order(dtype, tmp_path):
+    """Many rows hit the same few places, some counted from the end; integers wrap, NaN stays."""
+    rng = np.random.default_rng(10)
+    x = values(rng, (7, 3, 11), dtype)
+    at = np.stack([rng.integers(-7, 7, 90), rng.integers(-3, 3, 90)], 1).reshape(9, 10, 2)
+    feeds = {"x": x, "i": at, "u": values(rng, (9, 10, 11), dtype)}
+    joins = JOINS[:1] if dtype == np.bool_ else JOINS
+    model = model_of("ScatterND", feeds, {"none": (dtype, x.shape)})
+    for join in joins[1:]:
+        model.graph.node.append(helper.make_node("ScatterND", list(feeds), [join], reduction=join))
+        model.graph.output.append(helper.make_tensor_value_info(
+            join, model.graph.output[0].type.tensor_type.elem_type, x.shape))
+    want = {j: _joined(x, at.reshape(-1, 2), feeds["u"], j) for j in joins}
+    check(model, feeds, tmp_path / "b", want)
+
+
+def _joined(x, at, updates, reduction):
+    """Rows of updates put into x one by one."""
+    want = x.copy()
+    join = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(reduction)
+    with np.errstate(all="ignore"):
+        for place, row in zip(at, updates.reshape(len(at), *x.shape[at.shape[1]:])):
+            here = want[tuple(place)]
+            want[tuple(place)] = row if join is None else join(here, row)
+    return want
+
+
+@pytest.mark.parametrize("axis, reduction", [(0, "add"), (1, "max"), (2, "none")])
+def test_scatter_elements_on_any_axis(axis, reduction, tmp_path):
+    rng = np.random.default_rng(11)
+    x = values(rng, (5, 6, 4), np.float32)
+    shape = [5, 6, 4]
+    shape[axis] = 17
+    shape[(axis + 1) % 3] -= 1  # updates need not fill the other axes
+    at, u = rng.integers(-x.shape[axis], x.shape[axis], shape), values(rng, shape, np.float32)
+    want, join = x.copy(), {"add": np.add, "max": np.maximum, "mul": np.multiply}.get(reduction)
+    with np.errstate(all="ignore"):
+        for place in np.ndindex(*shape):
+            to = list(place)
+            to[axis] = at[place]
+            here = want[tuple(to)]
+            want[tuple(to)] = u[place] if join is None else join(here, u[place])
+    feeds = {"x": x, "i": at, "u": u}
+    model = model_of("ScatterElements", feeds, {"y": (x.dtype, x.shape)}, axis=axis,
+                     reduction=reduction)
+    check(model, feeds, tmp_path / "b", {"y": want})
+
+
+def _messages():
+    """A graph's step of any size: rows of x gathered and summed where the edges end."""
+    nodes = [helper.make_node("Gather", ["x", "from"], ["m"], axis=0),
+             helper.make_node("Sub", ["x", "x"], ["z"]),
+             helper.make_node("ScatterND", ["z", "to", "m"], ["y"], reduction="add")]
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("nodes", 20)),
+             helper.make_tensor_value_info("from", TensorProto.INT64, ("edges",)),
+             helper.make_tensor_value_info("to", TensorProto.INT64, ("edges", 1))]
+    graph = helper.make_graph(nodes, "g", infos, [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ("nodes", 20))])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize("target, threads", [("c", 1), ("native", 2)])
+def test_scatter_of_any_number_of_edges(target, threads, tmp_path):
+    loaded = aotc.compile(_messages(), tmp_path / "b", target=target, name="net",
+                          dims={"nodes": (1, 300), "edges": (0, 900)}).load(threads=threads)
+    rng = np.random.default_rng(12)
+    for nodes, edges in ((1, 0), (1, 7), (300, 900), (41, 5)):
+        x = rng.normal(size=(nodes, 20)).astype("f4")
+        ends = rng.integers(0, nodes, (2, edges))
+        want = np.zeros_like(x)
+        np.add.at(want, ends[1], x[ends[0]])
+        got = loaded.run({"x": x, "from": ends[0], "to": ends[1][:, None]})["y"]
+        np.testing.assert_array_equal(got, want)
+    for outside in (41, -42, 1 << 62, -(1 << 63)):
+        with pytest.raises(FaultError, match="y"):
+            loaded.run({"x": x, "from": ends[0], "to": np.full((5, 1), outside)})
+
+
+def test_the_work_of_scatter_is_that_of_its_updates():
+    """No step runs over elements times updates."""
+    work = run_pipeline(Options(_messages(), target="native", name="net", stop_after="inline"))
+    steps = [s for s in work.program.steps if not isinstance(s, LibCall)]
+    assert len(steps) < len(work.program.steps)
+    for s in steps:
+        names = [n.name for a in s.axes + s.raxes for n in walk(a.extent) if isinstance(n, Sym)]
+        assert set(names) in ({"nodes"}, {"edges"}), s
+
+
+@pytest.mark.parametrize("corner", (False, True))
+def test_max_unpool_puts_elements_where_they_belong(corner, tmp_path):
+    rng = np.random.default_rng(13)
+    x = rng.normal(size=(2, 3, 4, 5)).astype("f4")
+    at = np.stack([rng.permutation(8 * 10)[:20] for _ in range(6)]).reshape(x.shape)
+    at += np.arange(6).reshape(2, 3, 1, 1) * 80
+    want = np.zeros(2 * 3 * 80, "f4")
+    want[at.reshape(-1)] = x.reshape(-1)
+    want = want.reshape(2, 3, 8, 10)
+    constants = []
+    if corner:
+        want = np.pad(want, [(0, 0), (0, 0), (0, 1), (0, 3)])
+        constants = [("s", np.array(want.shape))]
+    feeds = {"x": x, "i": at}
+    model = model_of("MaxUnpool", feeds, {"y": (x.dtype, want.shape)}, constants,
+                     kernel_shape=[2, 2], strides=[2, 2])
+    check(model, feeds, tmp_path / "b", {"y": want})
+    loaded = aotc.load(tmp_path / "b")
+    for outside in (480, -1, 1 << 62):
+        with pytest.raises(FaultError):
+            loaded.run({"x": x, "i": np.where(at == at.max(), outside, at)})
