@@ -19,7 +19,6 @@ from aotc.emit.register_tile import dot_tile, register_tile
 from aotc.emit.slices import slice_offset, slice_taps
 from aotc.emit.tiles import (
     plain_rows,
-    row_count,
     row_pointers,
     row_value,
     tile_lines,
@@ -51,8 +50,7 @@ def ukernel_name(c, say):
     """Name of the micro-kernel instance a Contract calls, and its template parameters.  Vectors of
     any length never touch columns that do not exist: no instance of its own for those."""
     unit = c.a.mode == "packed" or c.a.stride == Const(1)
-    whole = simplify(c.n.axis.extent % (c.nv * c.lanes)) == Const(0)
-    masked = c.b.mode == "direct" and not whole and not say.strip_mined
+    masked = c.b.mode == "direct" and "columns" not in c.whole and not say.strip_mined
     base = c.row.replace("__", "_")
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "")
     params = {"mr": c.mr, "nr": c.nv * c.lanes, "unit": unit, "masked": masked}
@@ -69,7 +67,7 @@ def contract_lines(c, env, names):
     nr = c.nv * c.lanes
     head, row_step = row_counters(c)
     c, start = _started(c, env)
-    fetched, rows = c, row_count(c)
+    fetched, rows = c, c.row_count
     c, turn, flush = turn_lines(c if c.turned else by_vectors(c, c.n, env), env)
     tile = written_out(c, env["dialect"])
     call = (_tile if tile else _tile_call)(c, env, names, nr, start)
@@ -193,7 +191,7 @@ def _lane_operand(c, env, names, nr):
         lines = block.lines + [
             f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at}"
             + slice_offset(c, nr) + ";"]
-        if follows(c, env, row_count(c)):
+        if follows(c, env, c.row_count):
             lines += next_lines(c, nr)
         return lines
     columns = _pack_columns(c, env, names, nr)
@@ -323,7 +321,7 @@ def _argument(c, env, taps, kc, start):
     if not env["dialect"].prefetches:
         return [start]
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
-    rows = row_count(c)
+    rows = c.row_count
     return next_panel(c, rows, depth) if follows(c, env, rows) else ["b_col", "0"]
 
 
@@ -331,8 +329,7 @@ def epilogue_lines(c, env, names, nr):
     lane, say = c.n.axis, of_width(env["dialect"], minimum(c.n.axis.extent, Const(nr)))
     end = simplify(minimum(Axis("n0", lane.extent) + nr, c.n.hi))
     part = Range(lane, Axis("n0", lane.extent), end)
-    whole = simplify(lane.extent % nr) == Const(0)
-    if whole:  # every tile is full: the lane loop has a constant trip count
+    if "columns" in c.whole:  # every tile is full: the lane loop has a constant trip count
         part = Range(lane, Axis("n0", lane.extent), Axis("n0", lane.extent) + nr)
 
     def body(say, count, known=None):

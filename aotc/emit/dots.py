@@ -6,7 +6,6 @@ from aotc.emit.cexpr import c_index
 from aotc.emit.contracts import (contract_lines, epilogue_lines, flat_index, row_axes,
                                  row_counters, row_table, ukernel_name)
 from aotc.emit.nests import indent, loops
-from aotc.emit.tiles import row_count
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
 from aotc.ir.dtypes import INDEX
@@ -50,7 +49,7 @@ def _dot_lines(c, env, names):
         body = head + rows + indent([n_loop] + indent(panel + call) + ["}"]) + ["}"]
     else:
         body = [n_loop] + indent(panel + head + rows + indent(call) + ["}"]) + ["}"]
-    first = [f"const int64_t rows = {c_index(row_count(c), 0)};"]
+    first = [f"const int64_t rows = {c_index(c.row_count, 0)};"]
     if c.a.pad:
         first.append(f"memset({env['buffer'](c.a.pad)}, {c.a.value.value}, "
                      f"{c_index(c.k.axis.extent, 0)});")

@@ -12,7 +12,7 @@ from aotc.emit.ahead import LINE
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import indent
 from aotc.emit.slices import more, slice_offset
-from aotc.emit.tiles import row_count, terms
+from aotc.emit.tiles import terms
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
 from aotc.ir.expr import (
@@ -81,7 +81,7 @@ def source_lines(c, env, names):
 def stream_lines(c, env, names, plain):
     """C lines that fetch the rows of a product that are read TILES_AHEAD register tiles later,
     while the first panel of columns runs.  plain: as for ``fetch_lines``."""
-    most = upper(row_count(c))
+    most = upper(c.row_count)
     if not _streams(c, env) or most is not None and most <= TILES_AHEAD * c.mr:
         return []
     step = stride(c.a.offset, c.m[-1].axis)
@@ -244,6 +244,5 @@ def _columns(c, offset, columns):
     aligned = columns % (LINE // 2) == 0 and all(
         s is not None and simplify(s % LINE) == Const(0) for s in steps)
     first = Axis("n0", c.n.axis.extent)
-    whole = simplify(c.n.axis.extent % columns) == Const(0)
-    return [first + j if whole or not j else minimum(first + j, c.n.hi - 1)
+    return [first + j if "columns" in c.whole or not j else minimum(first + j, c.n.hi - 1)
             for j in [*range(0, columns, LINE)] + [columns - 1] * (not aligned)]

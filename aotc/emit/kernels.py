@@ -14,7 +14,6 @@ from aotc.emit.tiles import written_out
 from aotc.emit.unrolled import unrolled_lines
 from aotc.emit.values import Names
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import walk
 from aotc.ir.plan import Call, Contract, Nest, Unrolled
 from aotc.ir.simplify import upper
 
@@ -31,10 +30,9 @@ def render_kernels(plan, target):
     if ukernels:
         files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
         files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
-    checked, chunks = _has_checked(plan), _chunks(functions)
-    for i, chunk in enumerate(chunks):
+    for i, chunk in enumerate(_chunks(functions)):
         body = "\n".join(chunk)
-        text = _preamble(name, target, dialect, bool(ukernels), plan, body, checked) + body
+        text = _preamble(name, target, dialect, bool(ukernels), plan, body) + body
         files[f"{name}_kernels_{i + 1}.c"] = text
     return files
 
@@ -61,7 +59,7 @@ def _requires(target):
     return (f"#if !({target.requires})\n#error \"compile with {flags}\"\n#endif\n")
 
 
-def _preamble(name, target, dialect, ukernels, plan, body, checked):
+def _preamble(name, target, dialect, ukernels, plan, body):
     lines = [_banner(name, f"kernels for {target.name}."), _requires(target),
              "#define AOTC_EXACT_MATH\n" if plan.math == "exact" else "",
              f"{dialect.defines}#include \"{name}_internal.h\"\n",
@@ -77,7 +75,7 @@ def _preamble(name, target, dialect, ukernels, plan, body, checked):
     if zeros:
         lines.append(f"\n/* What a row outside the padded tensor reads. */\n"
                      f"static const float aotc_zeros[{zeros}];\n")
-    lines.append(_CHECKED.replace("NAME", name) if checked else "")
+    lines.append(_CHECKED.replace("NAME", name) if "aotc_checked(" in body else "")
     return "".join(lines) + "\n"
 
 
@@ -91,23 +89,6 @@ static inline int64_t aotc_checked(NAME_frame *f, int32_t kernel, int64_t i, int
     return 0;
 }
 """
-
-
-def _exprs(kernel):
-    for s in kernel.stages:
-        for p in s.puts:
-            yield p.offset
-            yield p.value
-        if isinstance(s, Nest):
-            yield s.body
-        elif isinstance(s, Contract):
-            for o in (s.a, s.b):
-                yield from (e for e in (o.offset, o.stride, o.guard, o.value) if e is not None)
-
-
-def _has_checked(plan):
-    return any(getattr(n, "op", "") == "checked" for k in plan.kernels for e in _exprs(k)
-               for n in walk(e))
 
 
 def _zero_row(plan):

@@ -21,7 +21,6 @@ from aotc.ir.expr import (
     Var,
     Where,
     axes_of,
-    maximum,
     minimum,
     substitute,
     walk,
@@ -92,7 +91,7 @@ def row_pointers(c, env, names):
     block = Scalars(env, names)
     for i in range(c.mr):
         at = Var("m0", "i64") + i
-        if i and not _whole_rows(c):
+        if i and "rows" not in c.whole:
             at = minimum(at, Var("rows", "i64") - 1)
         at = simplify(substitute(c.a.offset, {r.axis: r.lo + at, **{t.axis: t.lo for t in c.taps}}))
         if c.slices:
@@ -101,26 +100,13 @@ def row_pointers(c, env, names):
     return block.lines, texts
 
 
-def row_count(c):
-    """Rows of a Contract: none where an axis ends before it begins."""
-    n = Const(1)
-    for r in c.m:  # a single axis needs no bound: its loop ends at once
-        n = n * (maximum(r.hi - r.lo, Const(0)) if len(c.m) > 1 else r.hi - r.lo)
-    return simplify(n)
-
-
-def _whole_rows(c):
-    return simplify(row_count(c) % c.mr) == Const(0)
-
-
 def _columns(c):
     """C texts of the live lanes of each vector of a full tile ("" = all), and whether every tile is
     one: a single panel has as many columns as it has, other last panels may be cut."""
-    nr, n = c.nv * c.lanes, c.n.axis.extent
-    if simplify(n % nr) == Const(0):
+    nr, n = c.nv * c.lanes, simplify(c.n.hi - c.n.lo)
+    if "columns" in c.whole:
         return [""] * c.nv, True
-    single = isinstance(n, Const) and n.value <= nr and c.n.lo == Const(0) and same(c.n.hi, n)
-    if not single:
+    if not isinstance(n, Const) or n.value > nr:
         return [""] * c.nv, False
     left = [n.value - j * c.lanes for j in range(c.nv)]
     return ["" if x >= c.lanes else str(max(x, 0)) for x in left], True
@@ -165,7 +151,7 @@ def _stored(c, env, names, fallback, known):
     stores = [x for j, count in enumerate(counts) if count != "0" and registers
               for x in _vector_stores(c, env, names, j, count, known)]
     nr = c.nv * c.lanes
-    conditions = ([] if _whole_rows(c) else [f"m0 + {c.mr} <= rows"]) + (
+    conditions = ([] if "rows" in c.whole else [f"m0 + {c.mr} <= rows"]) + (
         [] if whole_columns else [f"n0 + {nr} <= {c_index(c.n.hi, 11)}"])
     if registers and not conditions:
         return stores

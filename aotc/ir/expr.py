@@ -329,6 +329,11 @@ def uses(e, nodes):
     return any(n in nodes for n in walk(e))
 
 
+def depends_on_data(e):
+    """True if an index expression looks at a tensor or at what a stage has folded."""
+    return any(isinstance(n, (Load, Var)) for n in walk(e))
+
+
 def axes_of(e):
     """Set of Axis nodes that occur in ``e``."""
     return {n for n in walk(e) if isinstance(n, Axis)}

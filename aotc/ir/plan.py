@@ -12,7 +12,8 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from aotc.ir.expr import Const, Expr, show
+from aotc.ir.expr import Const, Expr, maximum, show
+from aotc.ir.simplify import simplify
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,8 @@ class Contract:
     dtypes: of A, B and the sums.  turned: scratch of ``turned_rows`` rows of results, which lie
     across the lanes in memory: they are stored from there by transposed blocks ("" = stored as
     they come).  slices: scratch for sums that run ``slice`` steps of k at a time ("" = whole), in
-    one tap of ``slice_taps``, which ``taps`` has no more.
+    one tap of ``slice_taps``, which ``taps`` has no more.  whole: which of "rows" and "columns"
+    fill every register tile; tiles of the others may be cut at their end.
     """
 
     row: str
@@ -190,12 +192,22 @@ class Contract:
     slices: str = ""
     slice: int = 0
     slice_taps: tuple = ()
+    whole: tuple = ()
+
+    @property
+    def row_count(self):
+        """Rows, as an expression: none where an axis ends before it begins."""
+        n = Const(1)
+        for r in self.m:  # a single axis needs no bound: its loop ends at once
+            n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
+        return simplify(n)
 
     def lines(self):
         out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
             f" turned by {self.turned_rows} rows" if self.turned else "") + (
             f" in slices of {self.slice}" if self.slices else "") + "".join(
-                f", {r}" for r in self.slice_taps)]
+                f", {r}" for r in self.slice_taps) + (
+            f", whole {' and '.join(self.whole)}" if self.whole else "")]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

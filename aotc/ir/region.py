@@ -33,7 +33,7 @@ def interval(expr, ranges):
 
     ranges: {Axis: (lo, last)} inclusive; axes not named run over their whole extent.  Exact for
     affine expressions, a safe bound for floor division and modulo; (None, None) where the value
-    depends on data.
+    depends on data, which a ``Var`` (a sum that a loop has just made) is too.
     """
     return _bounds(expr, ranges)[:2]
 
@@ -233,7 +233,7 @@ def _atom(a, ranges):
     if isinstance(a, Axis):
         lo, last = ranges.get(a) or (Const(0), simplify(a.extent - 1))
         return lo, last, simplify(last - lo)
-    if isinstance(a, (Sym, Var)):
+    if isinstance(a, Sym):
         return a, a, Const(0)
     if isinstance(a, Cast) and a.x.dtype == "bool":
         return Const(0), Const(1), Const(1)

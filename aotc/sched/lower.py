@@ -1,11 +1,11 @@
 """Lowering: (Program, Schedule) -> Plan.  Decides nothing; the Schedule has every choice."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major, volume
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const
+from aotc.ir.expr import Const, depends_on_data, maximum, minimum
 from aotc.ir.plan import Kernel, Place, Plan, Scratch
 from aotc.ir.program import static_shape
 from aotc.ir.rewrites import apply_rewrites
@@ -40,6 +40,7 @@ class Context:
     local: dict  # scratch buffer -> ((lo, size) per dim)
     scratch: list
     slab: int = 0
+    values: dict = field(default_factory=dict)  # Axis bound by the kernel -> its value
 
     def place(self, buffer):
         """Function from logical index to element offset in the buffer's memory."""
@@ -49,8 +50,11 @@ class Context:
 
             def relative(index):
                 total = Const(0)
-                for i, (lo, _), s in zip(index, dims, strides):
-                    total = total + (i - lo) * s
+                for i, (lo, n), s in zip(index, dims, strides):
+                    at = i - lo
+                    if depends_on_data(i):  # 0, where a check fails, may lie outside of the box
+                        at = minimum(maximum(at, Const(0)), Const(n - 1))
+                    total = total + at * s
                 return simplify(total)
             return relative
         layout = layout_from_json(self.schedule.layouts.get(buffer))
@@ -118,7 +122,8 @@ def lower_group(program, schedule, target, group, number):
     tile = tile_anchor(anchor, group)
     step = step_boxes(program, group, stages, tile)
     lets, boxes, local = name_bounds(program, stages, step.boxes, step.places)
-    ctx = Context(program, schedule, target, group, local, [])
+    ctx = Context(program, schedule, target, group, local, [],
+                  values=dict(tile.let + tile.step_let + step.lets + lets))
     _place_scratch(ctx, stages, {k.buffer for found in step.kept.values() for k in found})
     base = end = ctx.slab
     lowered = []

@@ -5,6 +5,7 @@ from dataclasses import replace
 from aotc.ir.access import linearise, stride
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Axis, Binary, Const, Where, substitute
+from aotc.ir.multiples import is_multiple
 from aotc.ir.plan import Contract, Operand, Put, Range
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.sched.loops import row_operand
@@ -35,10 +36,18 @@ def lower_contract(ctx, stage, row, box):
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice["a"])
     m, a, puts = collapse_rows(m, a, puts)
-    return turned(ctx, _sliced(ctx, stage, k, without_single(Contract(
+    return turned(ctx, _sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts))))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts)))))
+
+
+def with_whole(ctx, c):
+    """The Contract that knows which of its rows and columns fill every register tile: those whose
+    number in one work item, not in the tensor, is a multiple of the tile's."""
+    counts = {"rows": (c.row_count, c.mr), "columns": (c.n.hi - c.n.lo, c.nv * c.lanes)}
+    return replace(c, whole=tuple(
+        what for what, (n, d) in counts.items() if is_multiple(n, d, ctx.values)))
 
 
 def without_single(c):

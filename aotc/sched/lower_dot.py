@@ -6,7 +6,7 @@ from aotc.ir.plan import Contract, Operand, Put, Range
 from aotc.ir.rows import row_source
 from aotc.ir.simplify import linear_in, simplify
 from aotc.sched.dots import dot_factors, padded_depth
-from aotc.sched.lower_contract import collapse_rows, without_single
+from aotc.sched.lower_contract import collapse_rows, with_whole, without_single
 
 
 def lower_dot(ctx, stage, row, box):
@@ -24,10 +24,10 @@ def lower_dot(ctx, stage, row, box):
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
                                _rows(ctx, f, k, row, choice["a"], depth), puts)
-    return without_single(Contract(
+    return with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=row.dtypes))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=row.dtypes)))
 
 
 def _rows(ctx, f, k, row, mode, depth):

@@ -13,7 +13,18 @@ from math import ceil, prod
 from aotc.errors import ScheduleError
 from aotc.ir.category import factor_pairs
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Const, Load, Unary, axes_of, substitute, walk
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Load,
+    Unary,
+    Var,
+    axes_of,
+    depends_on_data,
+    substitute,
+    walk,
+)
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import ONE, to_poly
 from aotc.sched.accesses import Extra
@@ -446,7 +457,7 @@ def _width(poly, places, spread=0, found=False):
     looked up at most, instead of WHOLE."""
     affine, parts = [], []
     for mono, c in poly.items():
-        moving = [a for a in mono if axes_of(a) or isinstance(a, Load)]
+        moving = [a for a in mono if axes_of(a) or isinstance(a, (Load, Var))]
         if not moving:
             continue
         scale = abs(c) * prod(estimate(a) for a in mono if a not in moving)
@@ -466,13 +477,13 @@ def _width(poly, places, spread=0, found=False):
 
 def _atom(atom, places, found):
     """Width of a floor-div, mod, min or max; anything else (data) is WHOLE."""
-    if found and any(isinstance(n, Load) for n in walk(atom)):
+    if found and depends_on_data(atom):
         looked = [places[a] for a in axes_of(atom)]
         return lambda w: prod([w[k] for k in looked])
     if not isinstance(atom, Binary) or atom.op not in ("floordiv", "mod", "min", "max", "checked"):
         return lambda w: WHOLE
     x = _width(to_poly(atom.a), places)
-    if any(isinstance(n, Load) for n in walk(atom.a)):
+    if depends_on_data(atom.a):
         return lambda w: WHOLE
     if atom.op == "checked":
         return x

@@ -25,7 +25,9 @@ def contraction_cases(row, target):
         yield _matmul(row, target, rng, a, b, sizes[1], epilogue=True)
         yield _matmul(row, target, rng, a, b, sizes[2], tile={"i": mr + 2, "j": nr})
         yield _matmul(row, target, rng, a, b, (Sym("m", 1, 40), nr + 2, 5))
-        if b != "panel":
+        if b != "panel":  # columns fill register tiles, but not those of a work item
+            yield _matmul(row, target, rng, a, b, (2 * mr, 4 * nr, 5), n % 2,
+                          tile={"i": mr + mr // 2, "j": nr // 2 if a == "rows" else 3 * nr - 1})
             yield _matmul(row, target, rng, a, b, (3, Sym("w", 1, 90), 4), batch=2)
     for size, tile in (((mr, nr, 5), {}), ((50 * mr + 1, nr + 3, 7), {}),
                        ((3, 17, nr, 4), {"h": 2}), ((2, 61, 2 * nr + 1, 3), {"b": 1})):

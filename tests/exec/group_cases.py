@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from te_programs import Maker, ax, conv2d, matmul, padded, relu, softmax
 
-from aotc.ir.expr import Axis, Const, Sym, Unary, Where, compare
+from aotc.ir.expr import Axis, Binary, Const, Sym, Unary, Where, compare
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.stages import group_stages
 
@@ -154,6 +154,29 @@ def smoothing(rows):
     return m.done("y"), {"a": "L1"}, "y"
 
 
+def picked():
+    """Elements at places that the same loops have counted, of a tensor in scratch."""
+    m = Maker()
+    m.input("x", 7, 6)
+    i, j = ax("i", 7), ax("j", 5)
+    m.pointwise("e", "x", lambda e, _: e * Const(2, "f32"))
+    above = Where(compare("gt", m.ref("e", i, j), Const(0, "f32")), Const(1), Const(0))
+    m.step("n", (i,), above, (j,), "sum")
+    m.step("v", (i,), m.ref("e", i, Binary("checked", m.ref("n", i), Const(6))))
+    return m.done("n", "v"), {"e": "L1", "n": "register"}, "v"
+
+
+def masks():
+    """Rows from one product times pixels whose channels lie innermost: columns that are packed."""
+    m = Maker()
+    m.input("x", 10, 8)
+    m.input("pixels", 3, 96, 16)
+    matmul(m, "rows", "x", m.const("w", weights(8, 16)))
+    i, h, w, c = ax("i", 10), ax("h", 3), ax("w", 96), ax("c", 16)
+    m.step("y", (i, h, w), m.ref("rows", i, c) * m.ref("pixels", h, w, c), (c,), "sum")
+    return m.done("y"), {"rows": "L1"}, "y"
+
+
 S = Sym("s", 1, 40)
 # name -> (program, connect levels, anchor), tiles for any row, tiles that cut panels of weights
 GROUPS = {
@@ -185,4 +208,6 @@ GROUPS = {
     "symbolic mlp": (mlp(S), ({"i": 8},), ()),
     "norm": (row_norm(9), ({"i": 2}, {}), ()),
     "symbolic norm": (row_norm(S), ({"i": 3},), ()),
+    "picked": (picked(), ({"i": 3}, {}), ()),
+    "masks": (masks(), ({"w": 16}, {"w": 3}, {"w": 40}), ()),
 }
