@@ -150,8 +150,9 @@ def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp, cut=N
         boxes[s.name] = box = cut(s, box) if cut else box
         ranges = dict(box)
         for o in s.outputs:
-            if o.buffer in demand and o.index != s.axes:
-                # whole points of the loops: at the edges more than anybody asked for
+            if o.buffer in demand and (o.index != s.axes or len(s.outputs) > 1):
+                # whole points of the loops: at the edges, or because another output of theirs is
+                # read further, more than anybody asked for
                 demand[o.buffer] = tuple(interval(i, ranges) for i in o.index)
         for n in s.loads():
             if n.buffer not in scratch:

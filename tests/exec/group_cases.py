@@ -179,6 +179,21 @@ def masks():
 
 S = Sym("s", 1, 40)
 # name -> (program, connect levels, anchor), tiles for any row, tiles that cut panels of weights
+def whole_norm(rows=9):
+    """The square sum of everything, in every tile: of the two outputs of one stage it reads one
+    whole, the other is read in the tile alone."""
+    m = Maker()
+    m.input("x", rows, 7)
+    m.const("w", weights(7))
+    i, j, one = ax("i", rows), ax("j", 7), ax("one", 1)
+    d = m.step("d", (i, j), m.ref("x", i, j) - Const(0.5, "f32"))
+    m.step("s", (i, j), m.ref("w", j) * m.ref(d, i, j))
+    m.step("p", (i, j), m.ref(d, i, j) * m.ref(d, i, j))
+    m.step("v", (one,), m.ref("p", i, j), (i, j), "sum")
+    m.step("y", (i, j), m.ref("s", i, j) / m.ref("v", 0))
+    return m.done("y"), {"d": "register", "s": "L1", "p": "L1", "v": "L1"}, "y"
+
+
 GROUPS = {
     "convolutions": (two_convolutions(), ({"oh": 4}, {"oh": 1}, {"oh": 5, "ow": 4}, {}),
                      ({"oc": 2, "oh": 3},)),
@@ -207,6 +222,7 @@ GROUPS = {
     "storing mlp": (mlp(stored=("h1",)), ({"i": 8}, {}), ()),
     "symbolic mlp": (mlp(S), ({"i": 8},), ()),
     "norm": (row_norm(9), ({"i": 2}, {}), ()),
+    "whole norm": (whole_norm(), ({"i": 2}, {"i": 4, "j": 3}), ()),
     "symbolic norm": (row_norm(S), ({"i": 3},), ()),
     "picked": (picked(), ({"i": 3}, {}), ()),
     "masks": (masks(), ({"w": 16}, {"w": 3}, {"w": 40}), ()),

@@ -11,7 +11,7 @@ from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
 from aotc.errors import ScheduleError
 from aotc.ir.evaluate import evaluate
-from aotc.ir.expr import Axis
+from aotc.ir.expr import Axis, Const
 from aotc.ir.interpret import interpret
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched import check_schedule, complete, decide
@@ -184,6 +184,17 @@ def test_boxes_cover_what_region_analysis_says(name):
         for b, dims in places.items():
             want = tuple(min(n, estimate(d)) for (_, n), d in zip(dims, p.shape(b)))
             assert box[b] == want, (b, tile)
+
+
+def test_scratch_holds_all_that_its_stage_computes():
+    """Two outputs of one stage, of which one is read whole and the other in the tile alone."""
+    (p, connect, anchor), tiles, _ = GROUPS["whole norm"]
+    for tile in tiles:
+        g = schedule(TARGET, p, connect, tile, anchor).groups[0]
+        stages = group_stages(p, g)
+        assert {o.buffer for o in stages[0].outputs} == {"s", "p"}
+        _, places = stage_boxes(p, g, stages, tile_anchor(stages[-1], g))
+        assert places["s"] == places["p"] == ((Const(0), 9), (Const(0), 7))
 
 
 def test_fast_measure_is_the_sum_of_its_parts():
