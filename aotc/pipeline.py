@@ -28,6 +28,7 @@ from aotc.samples import record_samples
 from aotc.sched import (CONNECT, WINOGRAD, check_arena, check_schedule, complete, decide,
                         decide_within, lower, parse_limit)
 from aotc.sched.serving import serving
+from aotc.sched.threads import barrier_faults
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
 
@@ -243,7 +244,8 @@ STAGES = (
           lambda w: check_program(w.program)),
     Stage("schedule", "groups, tiles, layouts, micro-kernels", _schedule,
           lambda w: str(w.schedule), _schedule_faults),
-    Stage("plan", "loops, arena, call order", _plan, lambda w: str(w.plan)),
+    Stage("plan", "loops, arena, call order", _plan, lambda w: str(w.plan),
+          lambda w: barrier_faults(w.plan)),
     Stage("bundle", "C text and weights", _bundle, lambda w: show_bundle(w.bundle),
           first=_record),
     Stage("write", "files in place", _write, lambda w: f"{w.path}"),

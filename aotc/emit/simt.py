@@ -5,7 +5,6 @@ reads what another wrote; scratch is shared memory, behind it the memory of the 
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import jinja2
@@ -14,12 +13,11 @@ from aotc.emit.cexpr import c_index, c_int, sym_field
 from aotc.emit.locals import LOCALS, with_safe_names
 from aotc.emit.names import c_comment, prefix
 from aotc.emit.nests import indent
-from aotc.emit.simt_contracts import contract_lines, staged_bytes
-from aotc.emit.simt_nests import along_lanes, nest_lines, team_bytes
+from aotc.emit.simt_contracts import contract_lines
+from aotc.emit.simt_nests import nest_lines
 from aotc.emit.values import Names
 from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import substitute, walk
 from aotc.ir.plan import Contract, Nest
 from aotc.ir.simplify import lower, simplify, upper
 
@@ -55,7 +53,7 @@ def render_kernels(plan, target):
 
 
 def _kernel(plan, target, kernel, number, name, env):
-    kernel = _with_ends(with_safe_names(kernel, _LOCALS))
+    kernel = with_safe_names(kernel, _LOCALS)
     scratch = {s.name: s for s in kernel.scratch}
     base = kernel.slab_bytes
     values = {"buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
@@ -65,9 +63,7 @@ def _kernel(plan, target, kernel, number, name, env):
               "elements": lambda b: scratch[b].elements if b in scratch else upper(
                   plan.place(b).elements)}
     body = _body(target, kernel, values, env, base)
-    staged = max(staged_bytes(s, target.row(s.row).tile) if isinstance(s, Contract) else
-                 team_bytes(s, kernel.threads) for s in kernel.stages)
-    bytes_ = base + staged
+    bytes_ = base + kernel.staged
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
     text = "\n".join(body)
@@ -91,19 +87,6 @@ def _kernel(plan, target, kernel, number, name, env):
             kernel.tiles)) or 0) < 1, permit=bytes_ > _SHARED_DEFAULT)
 
 
-def _with_ends(kernel):
-    """The Kernel with the ends of tiles written out in the ranges that threads share, so that their
-    extents are known: lo + 1 - lo is one."""
-    ends = {v: e for v, e in kernel.let if v.name.endswith("_hi")}
-
-    def closed(ranges):
-        return tuple(replace(r, hi=simplify(substitute(r.hi, ends))) for r in ranges)
-
-    return replace(kernel, stages=tuple(
-        replace(s, ranges=closed(s.ranges), reduce=closed(s.reduce)) if isinstance(s, Nest) else
-        replace(s, m=closed(s.m)) for s in kernel.stages))
-
-
 def _without_frame(text):
     """Symbols are parameters of a kernel, not fields of a frame."""
     return text.replace("f->sym_", "sym_")
@@ -112,17 +95,12 @@ def _without_frame(text):
 def _body(target, kernel, env, templates, base):
     """The work of one block: tile origins, then the stages."""
     lines, names = [], Names()
-    fresh = set()  # buffers written since the last barrier
-    for stage in kernel.stages:
-        if fresh & _loaded(stage):
+    for number, stage in enumerate(kernel.stages):
+        if number in kernel.barriers:
             lines.append("aotc_syncthreads();")
-            fresh = set()
-        fresh |= {p.buffer for p in stage.puts}
         lines.append(f"/* {c_comment(_note(stage))} */")
         if isinstance(stage, Nest):
             lines += nest_lines(stage, env, names, kernel.threads, base)
-            if team_bytes(stage, kernel.threads):
-                fresh = set()  # it ends with a barrier
             continue
         row = target.row(stage.row)
         lines += ["{"] + indent(contract_lines(stage, env, names, templates.get_template(
@@ -133,27 +111,12 @@ def _body(target, kernel, env, templates, base):
     return lines
 
 
-def _loaded(stage):
-    """Buffers that a stage reads."""
-    exprs = [e for p in stage.puts for e in (p.offset, p.value)]
-    if isinstance(stage, Nest):
-        exprs += [stage.body]
-        exprs += list(getattr(stage.fold, "update", ()))
-        found = set()
-    else:
-        operands = (stage.a, stage.b)
-        exprs += [e for o in operands for e in (o.offset, o.stride, o.guard, o.value)
-                  if e is not None]
-        found = {o.buffer for o in operands}
-    return found | {n.buffer for e in exprs for n in walk(e) if hasattr(n, "buffer")}
-
-
 def _note(stage):
     if isinstance(stage, Contract):
         rows = ", ".join(r.axis.name for r in stage.m) or "one row"
         return f"{stage.row}: rows {rows}, columns {stage.n.axis.name}, sum over " + ", ".join(
             r.axis.name for r in stage.taps + (stage.k,))
-    return f"{stage.row}" + (": lanes along each row" if along_lanes(stage) else "")
+    return f"{stage.row}" + (": lanes along each row" if stage.folds_lanes else "")
 
 
 def _scratch_pointer(s):

@@ -73,20 +73,6 @@ def contract_lines(c, env, names, template, tile, threads, base):
     return loops(c.outer, text.splitlines())
 
 
-def staged_bytes(c, tile):
-    """Bytes of shared memory that a Contract's template takes."""
-    if tile["mr"] == 1:
-        return 4 * tile["threads"]
-    table = 0
-    if c.a.mode == "rows":
-        table = 4 * tile["mr"]
-        for t in c.taps:
-            table *= upper(t.axis.extent)
-    if "tm" in tile:
-        return 8 * (tile["mr"] * (tile["bk"] + 4) + tile["bk"] * tile["nr"]) + table
-    return 2 * (tile["mr"] * (tile["bk"] + 8) + tile["bk"] * (tile["nr"] + 8)) + table
-
-
 def _int(e):
     """An extent as C text of type int32_t."""
     return str(e.value) if isinstance(e, Const) else f"(int32_t){c_index(e)}"

@@ -11,7 +11,8 @@ from aotc.emit.nests import indent, loops, neutral
 from aotc.emit.values import Scalars
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Const, Var, maximum
-from aotc.ir.simplify import simplify, upper
+from aotc.ir.plan import points
+from aotc.ir.simplify import simplify
 
 WARP = 32
 _STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -20,11 +21,10 @@ _WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_
 
 def nest_lines(nest, env, names, threads, base):
     """CUDA lines of a Nest, for a block of ``threads`` threads.  base: byte offset of the block's
-    memory for sums in parts (``team_bytes``)."""
-    if along_lanes(nest):
-        warps = _team(nest, threads)
-        return (_warp_rows(nest, env, names, threads) if warps == 1 else
-                _team_rows(nest, env, names, threads, warps, base))
+    memory for sums in parts."""
+    if nest.folds_lanes:
+        return (_warp_rows(nest, env, names, threads) if nest.team == 1 else
+                _team_rows(nest, env, names, threads, nest.team, base))
     return spread(nest.ranges, point_lines(nest, env, names), names, "threadIdx.x", threads)
 
 
@@ -43,8 +43,8 @@ def flat_count(ranges, names):
     """(declarations, text of the number of points, C type that counts them, text of each extent).
     32 bits where they are enough: divisions are much cheaper."""
     extents = [simplify(r.hi - r.lo) for r in ranges]
-    points = _points(ranges)
-    small = points is not None and points < 1 << 31
+    count = points(ranges)
+    small = count is not None and count < 1 << 31
     kind, suffix = ("uint32_t", "u") if small else ("int64_t", "")
     before, texts = [], []
     for e in extents:
@@ -132,45 +132,6 @@ def _stateful_fold(nest, env, names):
     inner += step.lines + [f"const {DTYPES[v.dtype].c} {n} = {text};" for v, n, text in new]
     return first.lines + lines + loops(nest.reduce, inner + [f"{v.name} = {n};"
                                                              for v, n, _ in new])
-
-
-def along_lanes(nest):
-    """True for a fold whose lanes lie along the reduced axis."""
-    return bool(nest.vector) and any(r.axis.name == nest.vector for r in nest.reduce)
-
-
-def _points(ranges):
-    """Upper bound of the number of points; None if there is none."""
-    total = 1
-    for r in ranges:
-        n = _longest(r.lo, r.hi)
-        if n is None:
-            return None
-        total *= max(n, 1)
-    return total
-
-
-def _longest(lo, hi):
-    """Upper bound of hi - lo; a tile's end is the smaller of two."""
-    if isinstance(hi, Binary) and hi.op == "min":
-        both = [n for n in (_longest(lo, hi.a), _longest(lo, hi.b)) if n is not None]
-        return min(both, default=None)
-    return upper(simplify(hi - lo))
-
-
-def _team(nest, threads):
-    """Warps that share a row: all of the block's where it has few rows, and long ones."""
-    rows, length = _points(nest.ranges), _points(nest.reduce)
-    warps = 1
-    while (rows is not None and (length is None or length >= 4 * WARP * warps)
-           and 2 * warps * rows * WARP <= threads):
-        warps *= 2
-    return warps
-
-
-def team_bytes(nest, threads):
-    """Bytes of shared memory that a Nest's sums in parts take."""
-    return 4 * (threads // WARP) if along_lanes(nest) and _team(nest, threads) > 1 else 0
 
 
 def _team_rows(nest, env, names, threads, warps, base):

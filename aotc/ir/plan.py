@@ -12,8 +12,8 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from aotc.ir.expr import Const, Expr, maximum, show
-from aotc.ir.simplify import simplify
+from aotc.ir.expr import Binary, Const, Expr, maximum, show
+from aotc.ir.simplify import simplify, upper
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,25 @@ class Range:
         return f"{self.axis} in {show(self.lo)}..{show(self.hi)}"
 
 
+def points(ranges):
+    """Upper bound of the number of points of loops; None if there is none."""
+    total = 1
+    for r in ranges:
+        n = _longest(r.lo, r.hi)
+        if n is None:
+            return None
+        total *= max(n, 1)
+    return total
+
+
+def _longest(lo, hi):
+    """Upper bound of hi - lo; a tile's end is the smaller of two."""
+    if isinstance(hi, Binary) and hi.op == "min":
+        both = [n for n in (_longest(lo, hi.a), _longest(lo, hi.b)) if n is not None]
+        return min(both, default=None)
+    return upper(simplify(hi - lo))
+
+
 @dataclass(frozen=True)
 class Put:
     """Store ``value`` to element ``offset`` of ``buffer``, where ``guard`` holds (None: always)."""
@@ -87,7 +106,8 @@ class Nest:
     ``acc`` (a Var that ``puts`` use).  ``vector`` names the axis whose loop runs over lanes
     ("" = scalar, the ``loops`` row): an axis of ``ranges`` or of ``reduce``.
     ``lanes`` is the vector length in elements.  ``block`` > 1 computes that many neighbouring
-    steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.
+    steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.  ``team``: warps
+    that fold a row together, where threads share a work item.
     """
 
     row: str
@@ -102,6 +122,12 @@ class Nest:
     block: int = 1
     block_axis: str = ""
     taps: str = ""
+    team: int = 1
+
+    @property
+    def folds_lanes(self):
+        """True for a fold whose lanes lie along the reduced axis."""
+        return bool(self.vector) and any(r.axis.name == self.vector for r in self.reduce)
 
     def lines(self):
         out = [f"for {r} {{" for r in self.ranges]
@@ -110,6 +136,7 @@ class Nest:
                     f"{', '.join(a.name for a in self.acc)} <- {show(self.body)}"]
         mark = f" vector {self.vector}:{self.lanes}" if self.vector else ""
         mark += f" block {self.block_axis}:{self.block}" if self.block > 1 else ""
+        mark += f" teams of {self.team} warps" if self.team > 1 else ""
         return [f"nest {self.row}{mark}"] + out + [str(p) for p in self.puts]
 
 
@@ -255,7 +282,9 @@ class Kernel:
     least move (for profiles only).  With ``steps``, a work item runs its stages so many times,
     ``step_let`` bound anew from the number of the step each time; ``carried`` are (Axis, value in
     the next step), 0 in the first step of the first item that a worker takes, of an item for which
-    ``start`` is 0, and of every item without ``start``: what an item keeps serves the next one."""
+    ``start`` is 0, and of every item without ``start``: what an item keeps serves the next one.
+    Where threads share a work item, they all wait for each other in front of the stages whose
+    numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch."""
 
     name: str
     title: str
@@ -273,6 +302,8 @@ class Kernel:
     step_let: tuple = ()
     carried: tuple = ()
     start: object = None
+    barriers: tuple = ()
+    staged: int = 0
 
     @property
     def slab_bytes(self):
@@ -287,7 +318,8 @@ class Kernel:
         if self.steps is not None:
             out += [f"    for step in 0..{show(self.steps)} {{"]
             out += [f"    {v} = {show(e)}" for v, e in self.step_let]
-        for s in self.stages:
+        for n, s in enumerate(self.stages):
+            out += ["    barrier"] if n in self.barriers else []
             out += ["    " + line for line in s.lines()]
         out += [f"    next {v} = {show(e)}" for v, e in self.carried]
         if self.carried and self.start is not None:

@@ -21,6 +21,7 @@ from aotc.sched.lookups import sparse_constants
 from aotc.sched.lower_nest import lower_nest
 from aotc.sched.slide import lower_kept, step_boxes
 from aotc.sched.stages import find_call, group_stages
+from aotc.sched.threads import barriers, shared_by_threads
 from aotc.sched.tilegraph import best_fit, best_fit_places
 from aotc.sched.unroll import data_loads, lower_unrolled
 from aotc.sched.work import group_bytes, group_flops
@@ -101,6 +102,8 @@ def lower(program, schedule, target):
             end = (end + stored.nbytes + ALIGN - 1) // ALIGN * ALIGN
     for name, slot in schedule.buffers.items():
         places.append(_place(program, schedule, name, "arena", slot.offset, slot.slot))
+    known = {p.name: p for p in places}
+    kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 slot_sizes(program, schedule), kernels, tuple(weights), schedule.math,
                 schedule.optimize)
@@ -141,8 +144,6 @@ def lower_group(program, schedule, target, group, number):
         else:
             lowered += lower_nest(ctx, s, row, box)
         end = max(end, ctx.slab)
-    ctx.slab = end
-    _check_scratch(target, group, ctx)
     reads = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in local)
     writes = dict.fromkeys(o.buffer for s in stages for o in s.outputs if o.buffer not in local)
     origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
@@ -150,10 +151,13 @@ def lower_group(program, schedule, target, group, number):
     let, step_let = tile.let, tile.step_let + step.lets + lets
     if tile.steps is None:
         let, step_let = let + step_let, ()
-    return Kernel(f"k{number:03d}", _title(program, group), origin, tile.count, let,
-                  tuple(ctx.scratch), tuple(lowered), reads, writes, group_flops(stages),
-                  group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps,
-                  step_let, step.carried, tile.start if step.carried else None)
+    kernel = shared_by_threads(Kernel(
+        f"k{number:03d}", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
+        tuple(lowered), reads, writes, group_flops(stages),
+        group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
+        step.carried, tile.start if step.carried else None), target)
+    _check_scratch(target, group, kernel, end)
+    return kernel
 
 
 def kernel_faults(program, schedule, target, group):
@@ -191,17 +195,16 @@ def _read(target, group, stage):
     return [n.buffer for n in (data_loads(stage) if kind == "transform" else stage.loads())]
 
 
-def _check_scratch(target, group, ctx):
-    """ScheduleError where threads share scratch and it does not fit into its memory, which is no
-    cache there."""
+def _check_scratch(target, group, kernel, slab):
+    """ScheduleError where threads share scratch (``slab`` bytes) and it does not fit into its
+    memory, which is no cache there, with what micro-kernels take."""
     level = target.machine.level(target.machine.scratch)
-    staged = max(target.row(u).tile.get("shared", 0) for u in group.ukernel.values())
-    if target.machine.threads and ctx.slab + staged > level.capacity:
-        sizes = ", ".join(f"{s.name} {s.elements} elements" for s in ctx.scratch)
+    if target.machine.threads and slab + kernel.staged > level.capacity:
+        sizes = ", ".join(f"{s.name} {s.elements} elements" for s in kernel.scratch)
         raise ScheduleError([
-            f"group {group.name}: its tiles take {ctx.slab + staged} bytes of {level.name} memory "
-            f"({sizes}; {staged} for micro-kernels), {target.name} has {level.capacity}; choose "
-            f"smaller tiles of {group.anchor} or store a tensor"])
+            f"group {group.name}: its tiles take {slab + kernel.staged} bytes of {level.name} "
+            f"memory ({sizes}; {kernel.staged} for micro-kernels), {target.name} has "
+            f"{level.capacity}; choose smaller tiles of {group.anchor} or store a tensor"])
 
 
 def _title(program, group):

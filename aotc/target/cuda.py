@@ -24,12 +24,12 @@ def _machine(workers, flops, dram, l2, shared):
 def _tiled(mr, nr, tm, tn, bk):
     """Contraction row: an MR x NR tile of a block, TM x TN of it in each thread's registers, BK
     steps of the sum in shared memory at a time.  load_cost: of an operand from there, in
-    multiply-adds.  shared: bytes for two such steps of both operands
-    and for where the rows start, at 64 taps."""
+    multiply-adds.  shared: bytes for two such steps of both operands; tap_bytes: for where the rows
+    start, of every tap."""
     return Ukernel(f"contraction_f32_{mr}x{nr}__simt", "contraction", F32, "contraction.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "tm": tm, "tn": tn, "bk": bk,
                     "threads": mr // tm * (nr // tn), "load_cost": 4.0,
-                    "shared": 8 * (mr * (bk + 4) + bk * nr) + 4 * 64 * mr})
+                    "shared": 8 * (mr * (bk + 4) + bk * nr), "tap_bytes": 4 * mr})
 
 
 def _single(nr, threads):
@@ -45,7 +45,7 @@ def _tensor_core(mr, nr, bk):
     return Ukernel(f"contraction_f16_{mr}x{nr}__mma", "contraction", ("f16", "f16", "f32"),
                    "contraction_mma.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "bk": bk, "threads": mr * nr // 32,
-                    "shared": 2 * (mr * (bk + 8) + bk * (nr + 8)) + 4 * 64 * mr})
+                    "shared": 2 * (mr * (bk + 8) + bk * (nr + 8)), "tap_bytes": 4 * mr})
 
 
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 4, 16),

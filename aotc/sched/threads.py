@@ -1,0 +1,197 @@
+"""Work items that several threads share: who waits for whom, and the memory that they share.
+
+The threads of a work item run its stages one after the other, each thread at its own pace.  A
+barrier stands in front of a stage that touches bytes which an earlier stage has touched since the
+last barrier, if one of the two writes them: bytes, not names, because scratch buffers whose lives
+do not meet lie in the same place.  ``barriers`` decides, ``barrier_faults`` proves it of a Plan.
+"""
+
+from dataclasses import dataclass, replace
+
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Expr, Load, substitute, walk
+from aotc.ir.plan import Contract, Nest, points
+from aotc.ir.simplify import simplify, upper
+
+_ANYWHERE = 1 << 62
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes first .. end-1 of a ``memory``, touched by stage number ``stage``: ``offset`` is the
+    element of ``buffer`` (None: any), of ``size`` bytes, ``ranges`` the loops around it."""
+
+    stage: int
+    buffer: str
+    memory: tuple
+    first: int
+    end: int
+    writes: bool
+    offset: object
+    size: int
+    ranges: tuple
+
+
+def shared_by_threads(kernel, target):
+    """The Kernel of a group whose work items threads share, with what they share written out:
+    ranges up to the ends of tiles, ``Nest.team`` and ``staged``.  The same Kernel where a work item
+    is one thread's."""
+    if not kernel.threads:
+        return kernel
+    kernel = _with_ends(kernel)
+    stages = tuple(replace(s, team=_team(s, kernel.threads, target.lanes)) if isinstance(s, Nest)
+                   else s for s in kernel.stages)
+    return replace(kernel, stages=stages, staged=max(
+        staged_bytes(s, target, kernel.threads) for s in stages))
+
+
+def _with_ends(kernel):
+    """The Kernel with the ends of tiles written out in the ranges that threads share, so that their
+    extents are known: lo + 1 - lo is one."""
+    ends = {v: e for v, e in kernel.let if v.name.endswith("_hi")}
+
+    def closed(ranges):
+        return tuple(replace(r, hi=simplify(substitute(r.hi, ends))) for r in ranges)
+
+    return replace(kernel, stages=tuple(
+        replace(s, ranges=closed(s.ranges), reduce=closed(s.reduce)) if isinstance(s, Nest) else
+        replace(s, m=closed(s.m)) if isinstance(s, Contract) else s for s in kernel.stages))
+
+
+def _team(nest, threads, warp):
+    """Warps that fold a row together: all of the work item's where it has few rows, and long
+    ones."""
+    if not nest.folds_lanes:
+        return 1
+    rows, length = points(nest.ranges), points(nest.reduce)
+    warps = 1
+    while (rows is not None and (length is None or length >= 4 * warp * warps)
+           and 2 * warps * rows * warp <= threads):
+        warps *= 2
+    return warps
+
+
+def staged_bytes(stage, target, threads):
+    """Bytes behind its scratch in which the threads of a work item keep parts of one stage: the
+    partial sums of a team, a product's next steps and where its rows start, for every tap."""
+    if isinstance(stage, Nest):
+        return 4 * (threads // target.lanes) if stage.team > 1 else 0
+    tile = target.row(stage.row).tile
+    if "tap_bytes" not in tile:
+        return tile["shared"]
+    taps = 1
+    for t in stage.taps:
+        taps *= upper(t.axis.extent)
+    return tile["shared"] + (tile["tap_bytes"] * taps if stage.a.mode == "rows" else 0)
+
+
+def barriers(kernel, places):
+    """Numbers of the stages in front of which all threads of a work item wait for each other.
+    places: {buffer: Place} of what lies outside the work item's scratch."""
+    out, since = [], []
+    for n, stage in enumerate(kernel.stages):
+        mine = _accesses(kernel, places, n)
+        if any(_meet(x, y) for x in since for y in mine):
+            out.append(n)
+            since = []
+        since = [] if _ends_with_barrier(stage) else since + mine
+    return tuple(out)
+
+
+def barrier_faults(plan):
+    """Faults of a Plan: bytes that one thread of a work item writes and another touches with no
+    barrier between, each with the kernel, both stages and both buffers."""
+    faults, places = [], {p.name: p for p in plan.places}
+    for kernel in (k for k in plan.kernels if k.threads):
+        since = []
+        for n, stage in enumerate(kernel.stages):
+            since = [] if n in kernel.barriers else since
+            mine = _accesses(kernel, places, n)
+            clash = next(((x, y) for x in since + mine for y in mine
+                          if (x.stage < n or x.buffer != y.buffer) and _meet(x, y)), None)
+            if clash is not None:
+                x, y = clash
+                faults.append(
+                    f"kernel {kernel.name}, stage {n} ({stage.row}): {_verb(y)} {y.buffer} where "
+                    f"stage {x.stage} {_verb(x)} {x.buffer}, without a barrier between them")
+            since = [] if _ends_with_barrier(stage) else since + mine
+    return faults
+
+
+def _verb(access):
+    return "writes" if access.writes else "reads"
+
+
+def _ends_with_barrier(stage):
+    """True if no thread is still busy with a stage when another goes on behind it."""
+    return isinstance(stage, Nest) and stage.team > 1
+
+
+def _accesses(kernel, places, number):
+    """Every Access of one stage of a kernel, each kind once."""
+    stage = kernel.stages[number]
+    scratch = {s.name: s for s in kernel.scratch}
+    loops = stage.ranges if isinstance(stage, Nest) else (*stage.outer, *stage.m, stage.n)
+    found = dict.fromkeys((p.buffer, True, p.offset, loops) for p in stage.puts)
+    found |= dict.fromkeys((b, False, at, ()) for b, at in _reads(stage))
+    out = []
+    for buffer, writes, offset, ranges in found:
+        if buffer in scratch:
+            s, memory = scratch[buffer], ("scratch", 0)
+            count = s.elements
+        else:
+            s = places[buffer]
+            memory, count = (s.storage, s.slot if s.storage == "arena" else s.index), upper(
+                s.elements)
+        size = DTYPES[s.dtype].size
+        end = _ANYWHERE if count is None else s.offset + count * size
+        out.append(Access(number, buffer, memory, s.offset, end, writes, offset, size, ranges))
+    return out
+
+
+def _reads(stage):
+    """(buffer, element offset or None) of all that a stage reads."""
+    exprs = [p.value for p in stage.puts] + [p.offset for p in stage.puts]
+    exprs += [p.guard for p in stage.puts if p.guard is not None]
+    if isinstance(stage, Nest):
+        exprs += [stage.body]
+        exprs += [] if isinstance(stage.fold, str) else stage.fold.update
+    else:
+        for o in (stage.a, stage.b):
+            exprs += [e for e in (o.offset, o.stride, o.guard, o.value) if isinstance(e, Expr)]
+            if o.mode != "packed":
+                yield o.buffer, None
+    for e in exprs:
+        for n in walk(e):
+            if isinstance(n, Load):
+                yield n.buffer, n.index[0]
+
+
+def _meet(x, y):
+    """True if two accesses may be of the same bytes, one of them writes, and different threads may
+    make them."""
+    if not (x.writes or y.writes) or x.memory != y.memory or x.end <= y.first or y.end <= x.first:
+        return False
+    if x.stage == y.stage and not (x.writes and y.writes):
+        # what is read at the very element that is written: by the thread that writes it
+        return (x.first, x.size) != (y.first, y.size) or x.offset is None or x.offset != y.offset
+    return not (x.buffer == y.buffer and x.writes and y.writes and _apart(x, y))
+
+
+def _apart(x, y):
+    """True if two writes into a buffer are of different elements: pieces of one stage, which stores
+    every element once, that some loop takes different parts of."""
+    if x.offset != y.offset:
+        return False
+    ends = {r.axis: r for r in y.ranges}
+    return any(_before(r, ends[r.axis]) or _before(ends[r.axis], r)
+               for r in x.ranges if r.axis in ends)
+
+
+def _before(a, b):
+    """True if the range ``a`` surely ends where ``b`` begins, or sooner."""
+    left = upper(simplify(a.hi - b.lo))
+    return left is not None and left <= 0
+
+
+__all__ = ["barrier_faults", "barriers", "shared_by_threads", "staged_bytes"]

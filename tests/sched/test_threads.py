@@ -1,0 +1,141 @@
+"""Barriers between the threads of a work item: placed by bytes, proved of every Plan."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from te_programs import Maker, ax, conv2d, matmul, softmax
+from te_random import random_program, random_schedule
+
+from aotc.ir.expr import Unary
+from aotc.ir.inline import inline_moves
+from aotc.ir.plan import Contract, Nest
+from aotc.ir.program import LibCall
+from aotc.sched import decide, lower
+from aotc.sched.threads import barrier_faults
+from aotc.target import get_target
+
+TARGET = get_target("cuda:sm_90")
+
+
+def row_statistics(rows=1024, columns=128):
+    """y = x * (s_x * q_x + s_w * q_w) with, per row, s = sum(exp(a - max a)) and
+    q = max(exp(a - max a)); x, w, y f32[rows, columns].  Scratch of x's part dies before w's."""
+    m, at = Maker("statistics"), {}
+    i, r = ax("i", rows), ax("r", columns)
+    for t in "xw":
+        m.input(t, rows, columns)
+        m.step(f"m_{t}", (i,), m.ref(t, i, r), (r,), "max")
+        m.pointwise(f"e_{t}", t, lambda e, a, t=t: Unary("exp", e - m.ref(f"m_{t}", a[0])))
+        for out, fold in ((f"s_{t}", "sum"), (f"q_{t}", "max")):
+            m.step(out, (i,), m.ref(f"e_{t}", i, r), (r,), fold)
+        at[t] = m.ref(f"s_{t}", i) * m.ref(f"q_{t}", i)
+    m.step("c", (i,), at["x"] + at["w"])
+    m.pointwise("y", "x", lambda e, a: e * m.ref("c", a[0]))
+    return m.done("y")
+
+
+def planned(program, schedule=None):
+    """The Plan of a Program for ``TARGET``, decided if no Schedule is given."""
+    return lower(program, schedule or decide(program, TARGET), TARGET)
+
+
+def bytes_of(scratch):
+    return range(scratch.offset, scratch.offset + scratch.elements * 4)
+
+
+def test_bytes_that_are_used_again_wait_for_their_readers():
+    plan = planned(row_statistics())
+    kernel = next(k for k in plan.kernels if len(k.scratch) > 1)
+    taken = sum(len(bytes_of(s)) for s in kernel.scratch)
+    assert taken > kernel.slab_bytes, "the case needs scratch buffers in the same place"
+    assert kernel.barriers and not barrier_faults(plan)
+    assert str(kernel).count("barrier") == len(kernel.barriers)
+
+
+def without(plan, kernel, number):
+    """The Plan without the barrier in front of stage ``number`` of ``kernel``."""
+    left = replace(kernel, barriers=tuple(b for b in kernel.barriers if b != number))
+    return replace(plan, kernels=tuple(left if k is kernel else k for k in plan.kernels))
+
+
+def attention():
+    m = Maker("attention")
+    for name, shape in (("q", (300, 64)), ("k", (64, 96)), ("v", (96, 64))):
+        m.input(name, *shape)
+    matmul(m, "s", "q", "k")
+    softmax(m, "p", "s")
+    matmul(m, "y", "p", "v")
+    return m.done("y")
+
+
+@pytest.mark.parametrize("program", [row_statistics, attention])
+def test_every_barrier_that_is_left_out_is_named(program):
+    plan = planned(program())
+    planted = [(k, n) for k in plan.kernels for n in k.barriers]
+    assert planted
+    for kernel, number in planted:
+        faults = barrier_faults(without(plan, kernel, number))
+        assert faults and all(f"kernel {kernel.name}, stage " in f for f in faults)
+
+
+def test_scratch_moved_over_what_the_same_stage_reads_is_named():
+    plan = planned(row_statistics())
+    kernel = next(k for k in plan.kernels if len(k.scratch) > 1)
+    for stage in kernel.stages:
+        out = {p.buffer for p in stage.puts} & {s.name for s in kernel.scratch}
+        read = next((s for s in kernel.scratch if s.name not in out and f"{s.name}[" in "\n".join(
+            stage.lines())), None)
+        if not out or read is None:
+            continue
+        moved = tuple(replace(s, offset=read.offset) if s.name in out else s
+                      for s in kernel.scratch)
+        bad = replace(plan, kernels=tuple(replace(k, scratch=moved) if k is kernel else k
+                                          for k in plan.kernels))
+        assert any(f"{read.name}" in f for f in barrier_faults(bad))
+        return
+    raise AssertionError("no stage reads and writes scratch")
+
+
+def test_random_programs_and_schedules_are_proved():
+    proved = 0
+    for seed in range(120):
+        program = inline_moves(random_program(seed))
+        if any(isinstance(s, LibCall) for s in program.steps):
+            continue
+        schedule = random_schedule(program, TARGET, seed) if seed % 2 else None
+        plan = planned(program, schedule)
+        assert not barrier_faults(plan), seed
+        planted = [(k, n) for k in plan.kernels for n in k.barriers]
+        for kernel, number in random.Random(seed).sample(planted, min(2, len(planted))):
+            assert barrier_faults(without(plan, kernel, number)), seed
+            proved += 1
+    assert proved > 20
+
+
+def test_starts_of_rows_take_what_the_taps_need():
+    """A window of 9 x 9 has more taps than the 64 that once were the bound."""
+    sizes = {}
+    for side in (3, 9):
+        m = Maker("windows")
+        m.input("x", 1, 32, 40, 40)
+        m.input("w", 64, 32, side, side)
+        conv2d(m, "y", "x", "w", pad=side // 2)
+        kernel = next(k for k in planned(m.done("y")).kernels
+                      if any(isinstance(s, Contract) for s in k.stages))
+        stage = next(s for s in kernel.stages if isinstance(s, Contract))
+        tile = TARGET.row(stage.row).tile
+        rows = tile["tap_bytes"] * side * side if stage.a.mode == "rows" else 0
+        sizes[side] = kernel.staged
+        assert kernel.staged == tile["shared"] + rows
+    assert sizes
+
+
+def test_teams_of_warps_fold_few_long_rows():
+    m = Maker("rows")
+    m.input("x", 2, 1 << 14)
+    m.step("y", (ax("i", 2),), m.ref("x", ax("i", 2), ax("r", 1 << 14)),
+           (ax("r", 1 << 14),), "sum")
+    kernel = planned(m.done("y")).kernels[0]
+    teams = {s.team for s in kernel.stages if isinstance(s, Nest)}
+    assert max(teams) > 1 and kernel.staged == 4 * (kernel.threads // TARGET.lanes)
