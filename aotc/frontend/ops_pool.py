@@ -4,7 +4,7 @@ from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
 from aotc.frontend.window import counts, guards, kernel_of, spatial_names, window
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
-from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where
+from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, compare
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify
 
@@ -41,7 +41,8 @@ def max_pool(node, b):
 
 
 def _max_with_index(b, x):
-    """The largest element of every window and its place in the flattened input."""
+    """The largest element of every window and its place in the flattened input: a NaN is larger
+    than all, the first of equals counts.  Taps in the padding never do."""
     win = window(b, x.shape[2:], kernel_of(b), bool(b.node.attr("ceil_mode", 0)))
     rank = len(win.kernel)
     n, c = Axis("n", x.shape[0]), Axis("c", x.shape[1])
@@ -55,20 +56,30 @@ def _max_with_index(b, x):
         tap = tap * win.kernel[d] + k[d]
     element, best, arg = Var("x", x.dtype), Var("best", x.dtype), Var("arg", INDEX)
     wins = Binary("gt", element, best)
-    fold = Fold((("best", x.dtype), ("arg", INDEX)), (lowest(x.dtype), Const(0)),
+    if is_float(x.dtype):
+        wins = nan_wins(wins, element, best)
+    fold = Fold((("best", x.dtype), ("arg", INDEX)), (lowest(x.dtype), Const(-1)),
                 (Where(wins, element, best), Where(wins, simplify(tap), arg)))
     top, taps = b.compute_fold((n, c) + o, k, fold, body, ("", "tap"))
 
     def flat(index):
         left, at, order = b.at(taps, index), [None] * rank, list(range(rank))
+        none = compare("lt", left, Const(0))  # above the least: the first element counts
         for d in reversed(order):
-            at[d] = win.at(d, index[2 + d], left % win.kernel[d])
+            at[d] = win.at(d, index[2 + d], Where(
+                none, win.first_inside(d, index[2 + d]), left % win.kernel[d]))
             left = left // win.kernel[d]
         place = index[0] * x.shape[1] + index[1]
         for d in order[::-1] if b.node.attr("storage_order", 0) else order:
             place = place * x.shape[2 + d] + at[d]
         return place
     return top, b.map(taps.shape, flat, [taps], out=1)
+
+
+def nan_wins(wins, element, best):
+    """``wins``, or the element is the first NaN."""
+    return Binary("or", wins, Binary("and", compare("ne", element, element),
+                                     compare("eq", best, best)))
 
 
 @op("AveragePool")

@@ -2,10 +2,11 @@
 
 from aotc.frontend.ops_conv import convolve
 from aotc.frontend.ops_matmul import matmul
+from aotc.frontend.ops_reduce import fold_axes
 from aotc.frontend.read_types import dtype_name
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
-from aotc.ir.expr import Const, Unary, binary
+from aotc.ir.expr import Const, Unary, Where, binary, compare
 
 RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767)}
 
@@ -52,6 +53,32 @@ def quantize(node, b):
     def body(index):
         return saturated(cast("f32", b.at(x, index)) / s(index), z and z(index), to)
     return b.map(x.shape, body, [v for v in (x, scale, zero) if v is not None])
+
+
+@op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(node, b):
+    """Range and quantisation to u8 of the whole input; the range always has 0.  The scale of a
+    range of 0 is 1, as ONNX Runtime has it."""
+    x, to = b.arg(0), "u8"
+    b.need(x, "f")
+    lo, hi = RANGES[to]
+    zero, axes = const(0, x.dtype), list(range(x.rank))
+    ends = [fold_axes(b, x, axes, fold, None, fold, keep=False) for fold in ("min", "max")]
+
+    def width(i):
+        low, high = (binary(fold, b.at(v, i), zero) for fold, v in zip(("min", "max"), ends))
+        return (high - low) / const(hi, x.dtype)
+    scale = b.map((), lambda i: Where(compare("eq", width(i), zero), const(1, x.dtype), width(i)),
+                  ends, out=1)
+
+    def place(i):
+        e = const(lo, x.dtype) - binary("min", b.at(ends[0], i), zero) / b.at(scale, i)
+        e = binary("min", binary("max", e, const(lo, x.dtype)), const(hi, x.dtype))
+        return cast(to, Unary("round", e))
+    at = b.map((), place, [ends[0], scale], out=2)
+    y = b.map(x.shape, lambda i: saturated(b.at(x, i) / b.at(scale, ()), b.at(at, ()), to),
+              [x, scale, at])
+    return y, scale, at
 
 
 def saturated(e, zero, to):

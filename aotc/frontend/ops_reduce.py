@@ -1,6 +1,6 @@
 """Reductions, argmax and cumulative operators' kin."""
 
-from aotc.frontend.ops_pool import lowest, scaled_by_count
+from aotc.frontend.ops_pool import lowest, nan_wins, scaled_by_count
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
@@ -106,7 +106,7 @@ def reduce_log_sum_exp(node, b):
         return x
     if not is_float(x.dtype):
         x = b.map(x.shape, lambda i: cast("f64", b.at(given, i)), [given], "real")
-    top = fold_axes(b, x, axes, "max", None, "max")
+    top = _shift_of(b, fold_axes(b, x, axes, "max", None, "max"))
 
     def shifted(index):
         place = [Const(0) if k in axes else i for k, i in enumerate(index)]
@@ -123,6 +123,14 @@ def reduce_log_sum_exp(node, b):
     return b.map(total.shape, body, [total])
 
 
+def _shift_of(b, top):
+    """The largest elements where they are finite, else 0: infinity minus infinity is NaN."""
+    def body(index):
+        e, zero = b.at(top, index), const(0, top.dtype)
+        return Where(compare("lt", Unary("abs", e), const(float("inf"), top.dtype)), e, zero)
+    return b.map(top.shape, body, [top], "shift")
+
+
 def _arg(better):
     def build(node, b):
         x = b.arg(0)
@@ -132,8 +140,10 @@ def _arg(better):
     return build
 
 
-def arg_best(b, x, axis, better, keep, last=False, tag=""):
-    """Index of the largest (``better`` "g") or smallest ("l") element along ``axis``."""
+def arg_best(b, x, axis, better, keep, last=False, tag="", later_nan=False):
+    """Index of the largest (``better`` "g") or smallest ("l") element along ``axis``.  A NaN is the
+    best where it comes first, as ONNX Runtime has it; with ``later_nan`` the first NaN is, wherever
+    it stands, as numpy has it."""
     outer = [Axis(f"i{k}", Const(1) if k == axis else d) for k, d in enumerate(x.shape)
              if keep or k != axis]
     r = Axis(f"r{axis}", x.shape[axis])
@@ -141,6 +151,10 @@ def arg_best(b, x, axis, better, keep, last=False, tag=""):
     body = b.load(x, [r if k == axis else by_name[f"i{k}"] for k in range(x.rank)])
     element, best, arg = Var("x", x.dtype), Var("best", x.dtype), Var("arg", INDEX)
     wins = compare(better + ("e" if last else "t"), element, best)
+    if is_float(x.dtype) and later_nan:
+        wins = nan_wins(wins, element, best)
+    elif is_float(x.dtype):  # nothing is better than the NaN that the first may be
+        wins = Binary("or", compare("eq", r, Const(0)), wins)
     start = lowest(x.dtype) if better == "g" else highest(x.dtype)
     fold = Fold((("best", x.dtype), ("arg", INDEX)), (start, Const(0)),
                 (Where(wins, element, best), Where(wins, r, arg)))
@@ -176,7 +190,7 @@ def hardmax(node, b):
 
 def _hardmax(b, x, axis):
     b.need(x, "f")
-    best = arg_best(b, x, axis, "g", keep=False, tag="arg")
+    best = arg_best(b, x, axis, "g", keep=False, tag="arg", later_nan=True)
 
     def body(index):
         hit = Binary("eq", index[axis], b.at(best, index[:axis] + index[axis + 1:]))

@@ -30,6 +30,11 @@ class Window:
         """Input position of window ``o``, tap ``q``, in dimension ``k``."""
         return simplify(o * self.stride[k] + q * self.dilation[k] - self.before[k])
 
+    def first_inside(self, k, o):
+        """The first tap of window ``o`` that lies in the input, in dimension ``k``."""
+        room = self.before[k] - o * self.stride[k]
+        return simplify(maximum((room + (self.dilation[k] - 1)) // self.dilation[k], Const(0)))
+
     def reach(self, k):
         """Extent of a window in its input."""
         return (self.kernel[k] - 1) * self.dilation[k] + 1
