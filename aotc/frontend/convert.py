@@ -6,6 +6,7 @@ from dataclasses import replace
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.build import Builder
 from aotc.frontend.data_axes import choose_axes
+from aotc.frontend.definitions import by_definition
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Node, all_nodes, listed, shorten, show_type
 from aotc.frontend.half import call
@@ -69,6 +70,8 @@ def _run_node(node, b):
 def _call(node, b):
     """The node's Vals.  Ranks and dtypes that an operator's function does not expect surface as
     Python errors; a user needs to know the node."""
+    if node.proto is not None:
+        return by_definition(node, b)
     try:
         build = lookup(node.domain, node.op, node.opset)
         picked = choose_axes(node, b, lambda n, _: call(n, b, build))
@@ -131,7 +134,7 @@ def check_supported(graph):
     """UnsupportedError that lists every node without an implementation, each with its types."""
     faults = []
     for n in all_nodes(graph.nodes):
-        if lookup(n.domain, n.op, n.opset) is None:
+        if lookup(n.domain, n.op, n.opset) is None and n.proto is None:
             name = f"{shorten(n.domain or 'ai.onnx')}.{shorten(n.op)}"
             faults.append(f"node {shorten(n.label)!r}: operator {name} (opset {n.opset})"
                           f"{_types(graph, n)}")

@@ -13,7 +13,8 @@ from aotc.ir.expr import Sym, show
 @dataclass(frozen=True)
 class Node:
     """One operator.  ``opset`` is the version of its domain that the model imports; a missing
-    optional input or output is ``""``; ``origin`` names the ONNX nodes it stands for."""
+    optional input or output is ``""``; ``origin`` names the ONNX nodes it stands for; ``proto``:
+    its message, of an operator that is compiled through its definition in the standard."""
 
     op: str
     domain: str
@@ -23,6 +24,7 @@ class Node:
     name: str = ""
     opset: int = 1
     origin: tuple = ()
+    proto: object = field(default=None, compare=False, repr=False)
 
     @property
     def captures(self):

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import checker, external_data_helper, inliner
+from onnx import checker, external_data_helper
 
 from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.expand import key_of
 from aotc.frontend.graph import shorten
 from aotc.frontend.validate import NODES, check_message
 
@@ -17,8 +18,8 @@ CALLS = 90  # depth of calls of functions
 def load_model(source):
     """An ``onnx.ModelProto`` from a path, bytes or a ModelProto, with its tensors in memory.
 
-    External tensors are read from the model's own folder and from nowhere else.  Functions the
-    model defines are inlined.  Raises ModelError for anything that is not an ONNX model.
+    External tensors are read from the model's own folder and from nowhere else.  Raises ModelError
+    for anything that is not an ONNX model, and for functions that never end.
     """
     folder = None
     if isinstance(source, onnx.ModelProto):
@@ -36,35 +37,34 @@ def load_model(source):
         raise ModelError(f"{what} is not an ONNX model: it has no graph with outputs")
     check_message(model)
     _load_external(model, folder, what)
-    return _inlined(model, what) if model.functions else model
+    if model.functions:
+        _check_calls(model, what)
+    return model
 
 
-def _inlined(model, what):
-    """The model without functions of its own.  ModelError for functions that call themselves,
-    UnsupportedError for calls that would make more nodes than any model has."""
-    bodies = {(f.domain, f.name): f.node for f in model.functions}
+def _check_calls(model, what):
+    """ModelError for functions that call themselves, UnsupportedError for calls that would make
+    more nodes than any model has."""
+    bodies = {key_of(f, f.name): f.node for f in model.functions}
     sizes = {}
 
     def size(nodes, inside):
         total = 0
         for n in nodes:
-            key = n.domain, n.op_type
+            key = key_of(n, n.op_type)
             if key in inside or len(inside) > CALLS:
                 raise ModelError(f"{what}: function {shorten(n.op_type)!r} calls itself, or "
                                  f"functions call one another more than {CALLS} deep")
             if key in bodies and key not in sizes:
                 sizes[key] = size(bodies[key], inside | {key})
-            total += sizes.get(key, 1)
+            graphs = [g for a in n.attribute for g in (*([a.g] if a.HasField("g") else []),
+                                                       *a.graphs)]
+            total += sizes.get(key, 1) + sum(size(g.node, inside) for g in graphs)
         return total
 
     if size(model.graph.node, frozenset()) > NODES:
         raise UnsupportedError(f"{what}: its functions call one another until there are over "
                                f"{NODES} nodes; call them less often")
-    try:
-        return inliner.inline_local_functions(model)
-    except (checker.ValidationError, RuntimeError) as err:
-        raise ModelError(f"{what}: its functions cannot be inlined: "
-                         f"{str(err).splitlines()[0][:300]}") from None
 
 
 def _read(path, what):
@@ -88,7 +88,8 @@ def _parse(data, what):
 
 
 def _load_external(model, folder, what):
-    external = [t for t in all_tensors(model.graph) if external_data_helper.uses_external_data(t)]
+    external = [t for part in (model.graph, *model.functions) for t in all_tensors(part)
+                if external_data_helper.uses_external_data(t)]
     for tensor in external:
         name = shorten(tensor.name)
         info = {e.key: e.value for e in tensor.external_data}
@@ -132,8 +133,9 @@ def _check_extent(path, info, name, location):
 
 
 def all_tensors(graph):
-    """Every tensor stored in a graph: initializers, attributes, those of its sub-graphs."""
-    yield from graph.initializer
+    """Every tensor stored in a graph or a function: initializers, attributes, those of its
+    sub-graphs."""
+    yield from getattr(graph, "initializer", ())
     for node in graph.node:
         for a in node.attribute:
             if a.HasField("t"):

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 
 from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const
 
 # the types whose numpy dtype holds exactly them (INT4 and the like are widened by numpy)
 _WHOLE = ("FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT16", "INT8", "UINT64", "UINT32",
@@ -20,11 +21,18 @@ def _elem_types():
 
 
 _DTYPES = _elem_types()
+_ELEM = {name: value for value, name in _DTYPES.items()}
 
 
 def dtype_name(elem_type):
     """aotc's name of an ONNX element type, or None if aotc has none."""
     return _DTYPES.get(elem_type)
+
+
+def type_proto(dtype, shape):
+    """The TypeProto of a tensor; symbolic extents are left open."""
+    dims = [d.value if isinstance(d, Const) else None for d in shape]
+    return onnx.helper.make_tensor_type_proto(_ELEM[dtype], dims)
 
 
 def elem_name(elem_type):
