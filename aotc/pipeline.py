@@ -15,7 +15,7 @@ import numpy as np
 from aotc.emit.bundle import render_bundle, write_bundle
 from aotc.emit.write import write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
-from aotc.frontend import load_model, read_graph, to_program
+from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.ir.fold import fold_constants
 from aotc.ir.inline import inline_moves
 from aotc.ir.own_points import on_own_points
@@ -328,14 +328,14 @@ def _name(options):
 
 
 def file_hash(source):
-    """Hex SHA-256 of the model as given: the file's bytes, the bytes, or a ModelProto's
-    deterministic serialisation."""
+    """Hex SHA-256 of the model as given: the file's bytes, the bytes, or what ``model_digest`` says
+    of a ModelProto."""
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as f:
             return hashlib.file_digest(f, "sha256").hexdigest()
     if isinstance(source, (bytes, bytearray, memoryview)):
         return hashlib.sha256(source).hexdigest()
-    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
+    return model_digest(source)
 
 
 def model_info(program):

@@ -40,6 +40,7 @@ class Builder:
         self._held, self.preset, self.wrapped, self._bodies = {}, {}, {}, {}
         self.run_node = None  # function (node, builder) that enters the node's Vals
         self._inlined = 0  # nodes of sub-graphs built so far
+        self.inner = ()  # nodes of the sub-graphs that are being built
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
         for s in graph.syms:
             self.names.claim(s.name, keep_case=True)
@@ -96,7 +97,7 @@ class Builder:
         """The extents that the model declares for output ``out`` (of ``rank`` dimensions, if that
         is known), if they are all numbers; UnsupportedError if not.  Shapes that come from data
         must be declared."""
-        dims = expected_shape(self.graph, self.node.outputs[out], rank)
+        dims = expected_shape(self, self.node.outputs[out], rank)
         if dims is None:
             raise self.unsupported("a shape, axis or size that depends on data",
                                    "make it a constant, compute it from input shapes, or declare "
@@ -296,15 +297,16 @@ class Builder:
                                    "shorten the loops or nest them less")
         if len(vals) != len(body.inputs):
             raise self.bad(f"a sub-graph with {len(body.inputs)} inputs is given {len(vals)}")
-        outer, env = self.node, self.env
+        outer, env, inner = self.node, self.env, self.inner
+        self.inner = (*inner, *body.nodes)
         if body not in self._bodies:
             self._bodies[body] = {k: self.const(a, k) for k, a in body.constants.items()}
         self.env = {**env, **self._bodies[body], **dict(zip(body.inputs, vals))}
-        for inner in body.nodes:
-            name = f"{inner.label}_{tag}" if tag else inner.name
-            self.run_node(replace(inner, name=name, origin=inner.origin or (inner.label,)), self)
+        for n in body.nodes:
+            name = f"{n.label}_{tag}" if tag else n.name
+            self.run_node(replace(n, name=name, origin=n.origin or (n.label,)), self)
         outs = tuple(self.env[o] for o in body.outputs)
-        self.node, self.env = outer, env
+        self.node, self.env, self.inner = outer, env, inner
         return outs
 
     # ------------------------------------------------------------ shapes

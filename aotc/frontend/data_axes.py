@@ -62,7 +62,7 @@ def choose_axes(node, b, build):
     if v is None or v.size is None or not v.size or not b.from_data(v):
         return None
     shape = static_shape(b.arg(0).shape)
-    declared = expected_shape(b.graph, node.outputs[0])
+    declared = expected_shape(b, node.outputs[0])
     if shape is None or declared is None:
         return None
     rank = len(shape) + (v.size if node.op == "Unsqueeze" else 0)

@@ -12,11 +12,11 @@ _ELEMENTWISE = frozenset("""
 _FAR = 64  # operators to look through
 
 
-def expected_shape(graph, tensor, rank=None):
+def expected_shape(b, tensor, rank=None):
     """The extents that the model declares for ``tensor``, or for a result of elementwise operators
     on it: a tuple of ints, the last ``rank`` of them; None if nothing is declared."""
-    users = {}
-    for n in graph.nodes:
+    graph, users = b.graph, {}
+    for n in (*graph.nodes, *b.inner):
         for i in n.inputs:
             users.setdefault(i, []).append(n)
     todo, seen = [tensor], set()

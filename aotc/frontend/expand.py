@@ -3,6 +3,8 @@ implementation here that the ONNX standard defines by other operators.  Either i
 body takes the place of the node, message by message, so no model is ever copied or serialised as a
 whole."""
 
+import itertools
+
 import onnx
 
 from aotc.errors import ModelError
@@ -55,6 +57,10 @@ def definition_of(call, domain, version, kinds):
     given = {a.name for a in node.attribute}
     node.attribute.extend(a.default_value for a in schema.attributes.values()
                           if a.name not in given and a.default_value.name)
+    count = itertools.count()
+    for a in node.attribute:  # the standard writes sub-graphs as text, which has plain names only
+        if a.HasField("g"):
+            _Renamed("", {}, lambda text: f"t{next(count)}").graph(a.g, {})
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
     text = versions and schema.get_context_dependent_function_with_opset_version(
         max(versions), node.SerializeToString(), kinds)
@@ -113,7 +119,7 @@ class _Renamed:
 
     def node(self, node, names):
         out = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload,
-                             name=f"{self.label}/{node.name or node.op_type}")
+                             name=self.label and f"{self.label}/{node.name or node.op_type}")
         out.input.extend(names.get(i, i) for i in node.input)
         out.output.extend(names[o] for o in node.output)
         for a in node.attribute:

@@ -1,10 +1,11 @@
 """Reading a model file.  What comes from outside is checked before anything trusts it."""
 
+import hashlib
 import os
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 from onnx import checker, external_data_helper
 
 from aotc.errors import ModelError, UnsupportedError
@@ -40,6 +41,22 @@ def load_model(source):
     if model.functions:
         _check_calls(model, what)
     return model
+
+
+def model_digest(model):
+    """Hex SHA-256 of a ModelProto's deterministic serialisation; of one beyond 2 GB, which protobuf
+    cannot serialise, of that of its parts."""
+    try:
+        return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    except (EncodeError, ValueError):
+        graph, digest = model.graph, hashlib.sha256()
+        for part in (*model.opset_import, *model.functions, *graph.input, *graph.output,
+                     *graph.value_info, *graph.node):
+            digest.update(part.SerializeToString(deterministic=True))
+        for tensor in graph.initializer:
+            for field, value in tensor.ListFields():
+                digest.update(value if isinstance(value, bytes) else f"{field.name} {value}".encode())
+        return digest.hexdigest()
 
 
 def _check_calls(model, what):

@@ -50,6 +50,11 @@ def gather(node, b):
 def gather_elements(node, b):
     x, indices = b.arg(0), b.arg(1)
     axis = b.axis(node.attr("axis", 0), x.rank)
+    if indices.rank != x.rank:
+        raise b.bad("the indices must have the rank of what they index")
+    for k, (n, extent) in enumerate(zip(indices.shape, x.shape)):
+        if k != axis:
+            b.require("le", n, extent, f"the indices reach no further than the data on axis {k}")
 
     def body(index):
         i = index_of(b, indices, index, x.shape[axis])
