@@ -55,7 +55,8 @@ def model_digest(model):
             digest.update(part.SerializeToString(deterministic=True))
         for tensor in graph.initializer:
             for field, value in tensor.ListFields():
-                digest.update(value if isinstance(value, bytes) else f"{field.name} {value}".encode())
+                text = value if isinstance(value, bytes) else f"{field.name} {value}".encode()
+                digest.update(text)
         return digest.hexdigest()
 
 
