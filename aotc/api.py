@@ -33,7 +33,8 @@ class CompiledBundle:
 
 def compile(model, out, target="native", name=None, dims=None, schedule=None,
             schedule_out=None, dump=None, progress=None, weights="file", profile=False,
-            winograd="auto", connect="all", math=None, optimize=None, machine=None, arena=None):
+            winograd="auto", connect="all", math=None, optimize=None, machine=None, arena=None,
+            fix=None, input_default=()):
     """Compile an ONNX model into a self-contained C bundle and return a CompiledBundle.
 
     model: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.
@@ -60,6 +61,10 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
     machine: path of a machine file (``aotc targets --probe``) to decide for.
     arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
         workers); what does not fit is computed tile by tile in fewer kernels, again where needed.
+    fix: {"sr": 16000} makes an input a constant: a number, list, array or path of a .npy file;
+        branches of an If that then cannot run disappear.  None: an initializer's own value.
+    input_default: initializers that are also inputs and shall be inputs that may be left out.
+        Small ones are in any case, unless the model lists every one of many as an input.
 
     Raises ModelError (wrong model or dims), UnsupportedError (also a NotImplementedError),
     ScheduleError (every fault with the legal choices), AotcError (folder, target).
@@ -68,7 +73,8 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
     work = run_pipeline(Options(model, out, target, name, dims, schedule, schedule_out, dump,
                                 progress=progress, weights=weights, profile=profile,
                                 winograd=winograd, connect=connect, math=math,
-                                optimize=optimize, machine=machine, arena=arena))
+                                optimize=optimize, machine=machine, arena=arena, fix=fix,
+                                input_default=input_default))
     print_ranges(work.ranges)
     return CompiledBundle(Path(out), work.seconds)
 

@@ -100,7 +100,8 @@ def measure(path, out, feeds, threads, compare, target, seconds, dims=None, prog
     build(work.path, progress=build_progress)
     if feeds is None:
         feeds = random_inputs(work.program, extents(work.program)[0])
-    peers = {name: lambda name=name: _bound_peer(name, path, threads, feeds) for name in compare}
+    peers = {name: lambda name=name: _bound_peer(name, path, threads, feeds | work.settings.fixed)
+             for name in compare}
     return _timings(lambda: load(out, threads=threads).bind(feeds), threads, seconds, peers)
 
 

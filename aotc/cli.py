@@ -2,11 +2,13 @@
 wrong usage; results go to stdout, progress (on a terminal only) and errors to stderr."""
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.stages import SHOWN, STAGE_NAMES
 
 
 def main(argv=None):
@@ -225,6 +227,21 @@ def _dim(text):
     return name, int(lo) if hi is None else (int(lo), int(hi))
 
 
+def _fixed(text):
+    """"sr=16000" -> ("sr", 16000); lists, nested too, true and false; NAME.npy stays a path."""
+    name, eq, value = text.partition("=")
+    if not name or eq and not value:
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=VALUE")
+    if not eq or value.endswith(".npy"):
+        return name, value or None
+    try:
+        return name, json.loads(value if value.startswith("[") or "," not in value else
+                                f"[{value}]")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: {value} is no number, no list of numbers and "
+                                         "no .npy file") from None
+
+
 def _named_file(text):
     name, eq, path = text.partition("=")
     if not (name and eq and path):
@@ -284,8 +301,8 @@ def _parser():
     _decision_arguments(sub)
     sub = command("show", _show, "print what a stage of the compiler makes")
     _model_arguments(sub)
-    sub.add_argument("stage", metavar="STAGE", choices=_stages() + _VIEWS,
-                     help=", ".join(_stages() + _VIEWS))
+    sub.add_argument("stage", metavar="STAGE", choices=SHOWN + _VIEWS,
+                     help=", ".join(SHOWN + _VIEWS))
     _decision_arguments(sub)
     sub.add_argument("--json", action="store_true", help="as data")
     _tune_arguments(command("tune", _tune, "search a faster schedule by measuring"))
@@ -295,11 +312,6 @@ def _parser():
 
 
 _VIEWS = ("kernels", "layouts", "source")  # of stages, for readers
-
-
-def _stages():
-    """Names for ``show``; the last stage of the pipeline only moves files."""
-    return ("graph", "program", "fold", "inline", "schedule", "plan", "bundle")
 
 
 def _model_arguments(sub, metavar="MODEL"):
@@ -324,6 +336,11 @@ def _decision_arguments(sub):
                      "weights (default: speed)")
     sub.add_argument("--machine", metavar="FILE",
                      help="decide for the machine of this file (see targets --probe)")
+    sub.add_argument("--fix", action=_Pairs, type=_fixed, metavar="NAME=VALUE",
+                     help="make an input a constant: a number, a list 1,2,3 or a .npy file; NAME "
+                     "alone, if it is an initializer: its own value")
+    sub.add_argument("--input-default", action="append", metavar="NAME", help="an initializer "
+                     "that is also an input: it may be fed, its value is the default")
     sub.add_argument("--arena", type=_arena, metavar="LIMIT", help="the most memory for tensors "
                      "and scratch: 64M, 800K (for calls with one worker; 64M:4 with four)")
 
@@ -386,8 +403,7 @@ def _compile_arguments(sub):
     sub.add_argument("--schedule-out", metavar="S.json", help="write the decisions used")
     sub.add_argument("--dump", metavar="DIR", help="write the text of every stage")
     sub.add_argument("--stop-after", metavar="STAGE", default="write",
-                     choices=("load", *_stages(), "write"),
-                     help=", ".join(("load", *_stages(), "write")))
+                     choices=STAGE_NAMES, help=", ".join(STAGE_NAMES))
 
 
 __all__ = ["entry", "main"]

@@ -71,7 +71,7 @@ def verify_nodes(path, target="native", dims=None, threads=1, report=print, prog
         model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
         results = []
         cases = make_cases(program, runs, _cap(program))
-        for case in [read_inputs(inputs)] if inputs else cases:
+        for case in [read_inputs(inputs, work.settings.fixed)] if inputs else cases:
             results += _judge(program, schedule, case.feeds, model.run(case.feeds), stored)
     report(_verdict(results))
     return results

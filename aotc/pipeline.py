@@ -19,6 +19,7 @@ from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.ir.fold import fold_constants
 from aotc.ir.inline import inline_moves
 from aotc.ir.own_points import on_own_points
+from aotc.ir.plan import with_defaults
 from aotc.ir.program import check_program
 from aotc.ir.quantise import inline_dequantised, integer_products
 from aotc.ir.requantise import requantise
@@ -29,13 +30,15 @@ from aotc.sched import (CONNECT, WINOGRAD, check_arena, check_schedule, complete
                         decide_within, lower, parse_limit)
 from aotc.sched.serving import serving
 from aotc.sched.threads import barrier_faults
+from aotc.stages import STAGE_NAMES
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
 
 
 # what of the Options decides how a model runs: name -> the values it may have (None: any)
 DECISIONS = {"connect": tuple(CONNECT), "winograd": WINOGRAD, "math": (None, *MATH),
-             "optimize": (None, *OPTIMIZE), "machine": None, "arena": None}
+             "optimize": (None, *OPTIMIZE), "machine": None, "arena": None, "fix": None,
+            "input_default": None}
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class Options:
     ``connect``: which edges stay inside a kernel, a name of ``aotc.sched.CONNECT``;
     ``winograd``: which convolutions get such a form, one of ``aotc.sched.WINOGRAD``;
     ``math``, ``optimize``: of ``aotc.ir.schedule.MATH`` and ``OPTIMIZE``, None: the Schedule's;
-    ``arena``: the limit that the arena must keep, as ``aotc.sched.arena.parse_limit`` reads it."""
+    ``arena``: the limit that the arena must keep, as ``aotc.sched.arena.parse_limit`` reads it;
+    ``fix``: {input: value held as a constant}; ``input_default``: names of initializers that are
+    inputs with a default."""
 
     source: object
     out: object = None
@@ -69,6 +74,8 @@ class Options:
     math: object = None
     optimize: object = None
     arena: object = None
+    fix: object = None
+    input_default: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,7 @@ class Work:
     file_hash: str = ""  # SHA-256 of the model file
     graph: object = None
     ranges: tuple = ()  # the DimRange of every dynamic dimension
+    settings: object = None  # inputs held as constants or with a default (frontend.settings)
     program: object = None
     schedule: object = None
     rewritten: object = None  # the Program under the Schedule's rewrites, until there is a Plan
@@ -95,16 +103,20 @@ class Work:
 
 @dataclass(frozen=True)
 class Stage:
-    """``run`` makes the value, ``faults`` lists what is wrong with it, ``text`` shows it.
+    """``run`` makes the ``value``, a field of Work; ``faults`` lists what is wrong with it.
     ``first``: a part that runs before, in a call of its own: what it drops from the Work is gone
     by then."""
 
     name: str
-    about: str
     run: object
-    text: object
+    value: str
     faults: object = None
     first: object = None
+
+    def text(self, work):
+        """The value for a reader."""
+        value = getattr(work, self.value)
+        return show_bundle(value) if self.value == "bundle" else str(value)
 
 
 def _load(work):
@@ -113,8 +125,9 @@ def _load(work):
 
 
 def _graph(work):
-    graph = read_graph(work.model, dims=work.options.dims, name=_name(work.options))
-    return replace(work, graph=graph, ranges=graph.dims, model=None)
+    o = work.options
+    graph = read_graph(work.model, o.dims, _name(o), o.fix, o.input_default or ())
+    return replace(work, graph=graph, ranges=graph.dims, settings=graph.settings, model=None)
 
 
 def _program(work):
@@ -171,6 +184,10 @@ def _with_schedule(work, schedule):
     return replace(work, schedule=schedule, rewritten=program)
 
 
+def _program_faults(work):
+    return check_program(work.program)
+
+
 def _schedule_faults(work):
     return check_schedule(work.rewritten, work.schedule, work.target)
 
@@ -178,13 +195,14 @@ def _schedule_faults(work):
 def _plan(work):
     plan = lower(work.rewritten, work.schedule, work.target)
     check_arena(plan, parse_limit(work.options.arena), work.target)
-    return replace(work, plan=plan, rewritten=None)
+    return replace(work, plan=with_defaults(plan, work.settings.defaults), rewritten=None)
 
 
 def _record(work):
     """All that a bundle needs of the Program beside its Plan.  Its constants are let go: the Plan
     has them in the order of the image, which is written next."""
-    info = {**model_info(work.program), "onnx_sha256": work.file_hash}
+    info = {**model_info(work.program, work.settings.defaults), "onnx_sha256": work.file_hash,
+            "settings": work.settings}
     recorded = {"info": info, "samples": record_samples(work.program),
                 "others": _other_variants(work)}
     return replace(work, recorded=recorded, program=replace(work.program, consts={}))
@@ -218,7 +236,8 @@ def _other_variants(work):
         if faults:
             raise AotcError("\n".join([f"the schedule for {target.name} is malformed (a defect of "
                                        "aotc, please report it with the model):", *faults]))
-        out.append((lower(program, schedule, target), schedule))
+        plan = with_defaults(lower(program, schedule, target), work.settings.defaults)
+        out.append((plan, schedule))
     return tuple(out)
 
 
@@ -231,26 +250,19 @@ def _write(work):
     return replace(work, path=Path(work.options.out))
 
 
-STAGES = (
-    Stage("load", "read the model file", _load, lambda w: str(w.model)),
-    Stage("graph", "operators, shapes, constants", _graph, lambda w: str(w.graph)),
-    Stage("program", "tensor expressions", _program, lambda w: str(w.program),
-          lambda w: check_program(w.program)),
-    Stage("integers", "products of quantised tensors as integer sums", _integers,
-          lambda w: str(w.program), lambda w: check_program(w.program)),
-    Stage("fold", "constants folded, equal computes merged", _fold, lambda w: str(w.program),
-          lambda w: check_program(w.program)),
-    Stage("inline", "moves become index expressions", _inline, lambda w: str(w.program),
-          lambda w: check_program(w.program)),
-    Stage("schedule", "groups, tiles, layouts, micro-kernels", _schedule,
-          lambda w: str(w.schedule), _schedule_faults),
-    Stage("plan", "loops, arena, call order", _plan, lambda w: str(w.plan),
-          lambda w: barrier_faults(w.plan)),
-    Stage("bundle", "C text and weights", _bundle, lambda w: show_bundle(w.bundle),
-          first=_record),
-    Stage("write", "files in place", _write, lambda w: f"{w.path}"),
+_ROWS = (
+    Stage("load", _load, "model"),
+    Stage("graph", _graph, "graph"),
+    Stage("program", _program, "program", _program_faults),
+    Stage("integers", _integers, "program", _program_faults),
+    Stage("fold", _fold, "program", _program_faults),
+    Stage("inline", _inline, "program", _program_faults),
+    Stage("schedule", _schedule, "schedule", _schedule_faults),
+    Stage("plan", _plan, "plan", lambda w: barrier_faults(w.plan)),
+    Stage("bundle", _bundle, "bundle", first=_record),
+    Stage("write", _write, "path"),
 )
-STAGE_NAMES = tuple(s.name for s in STAGES)
+STAGES = tuple({row.name: row for row in _ROWS}[name] for name in STAGE_NAMES)
 
 
 def run_pipeline(options):
@@ -338,12 +350,13 @@ def file_hash(source):
     return model_digest(source)
 
 
-def model_info(program):
+def model_info(program, defaults=None):
     """What the bundle tells about its model: {"graph": name, "model_hash": hex SHA-256 over the
-    folded and inlined Program's text and constants}.  The hash names the computation, not the
-    file it came from, so the same model saved twice gives the same bundle."""
+    folded and inlined Program's text and constants, and the ``defaults`` of its inputs}.  The hash
+    names the computation, not the file it came from, so the same model saved twice gives the same
+    bundle."""
     digest = hashlib.sha256(str(program).encode())
-    for name, array in program.consts.items():
+    for name, array in (*program.consts.items(), *(defaults or {}).items()):
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array))
     return {"graph": program.name, "model_hash": digest.hexdigest()}

@@ -11,11 +11,6 @@ from aotc.sched.explain import explain
 from aotc.sched.layouts import layout_report, report_lines
 from aotc.sched.summary import summarise
 
-# Which value of Work a stage's JSON shows.
-_VALUE = {"graph": "graph", "program": "program", "fold": "program", "inline": "program",
-          "schedule": "schedule", "plan": "plan", "bundle": "bundle"}
-
-
 def show_stage(model, stage, target="native", dims=None, as_json=False, progress=None,
                **decisions):
     """Text (or JSON text) of the value after ``stage``; ``kernels`` says what every group became
@@ -38,9 +33,10 @@ def show_stage(model, stage, target="native", dims=None, as_json=False, progress
         files = {n: t.decode() for n, t in sorted(work.bundle.files.items()) if "_kernels" in n}
         return json.dumps(files, indent=1) if as_json else "\n".join(
             f"// ---- {n}\n{t}" for n, t in files.items())
+    row = next(s for s in STAGES if s.name == stop)
     if not as_json:
-        return next(s for s in STAGES if s.name == stop).text(work)
-    value = getattr(work, _VALUE[stage])
+        return row.text(work)
+    value = getattr(work, row.value)
     if stage == "schedule":
         data = json.loads(value.to_json())  # the form that --schedule reads
         data["summary"] = summarise(work.program, value, work.target)

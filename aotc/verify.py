@@ -128,11 +128,11 @@ def make_cases(program, runs, cap=EXTENT_CAP):
                        random_inputs(program, syms, seed, kinds))
 
 
-def read_inputs(path):
-    """The one Case held by an .npz file of arrays by input name."""
+def read_inputs(path, fixed=()):
+    """The one Case held by an .npz file of arrays by input name, without the ``fixed`` ones."""
     try:
         with np.load(path, allow_pickle=False) as data:
-            return Case(str(path), {n: data[n] for n in data.files})
+            return Case(str(path), {n: data[n] for n in data.files if n not in fixed})
     except (OSError, ValueError) as err:
         raise AotcError(f"inputs {path}: not an .npz file of plain arrays: {err}") from None
 
@@ -193,20 +193,20 @@ def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out
         folder = Path(out) if out is not None else Path(scratch) / "bundle"
         work = run_pipeline(Options(path, folder, target, Path(path).stem, dims,
                                     progress=progress, **decisions))
-        outputs = work.program.outputs
+        outputs, fixed = work.program.outputs, work.settings.fixed
         steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
                  if n in outputs}
         models = _open(work, get_target(target), threads, build_progress, vlen, simulate)
         judge = _Judge(path, threads, steps)
         report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
-        cases = [read_inputs(inputs)] if inputs else make_cases(work.program, runs)
+        cases = [read_inputs(inputs, fixed)] if inputs else make_cases(work.program, runs)
         results = []
         for case in cases:
-            want = judge.run(case.feeds)
+            want = judge.run(case.feeds | fixed)
             for name, model in models.items():
                 got = model.run(case.feeds)
                 title = f"{case.title} on {name}" if len(models) > 1 else case.title
-                results += [(title, m) for m in judge.matches(case.feeds, got, want)]
+                results += [(title, m) for m in judge.matches(case.feeds | fixed, got, want)]
     for line in summary(results):
         report(line)
     return results

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -121,8 +122,8 @@ def test_verify_notices_a_wrong_bundle(tmp_path, monkeypatch):
 
 
 def test_a_stage_that_makes_a_malformed_value_is_reported(monkeypatch):
-    stages = [s if s.name != "fold" else type(s)(s.name, s.about, s.run, s.text,
-                                                 lambda w: ["t9: written twice"]) for s in STAGES]
+    stages = [s if s.name != "fold" else replace(
+        s, faults=lambda w: ["t9: written twice"]) for s in STAGES]
     monkeypatch.setattr("aotc.pipeline.STAGES", stages)
     with pytest.raises(aotc.AotcError, match="stage fold .*\n.*t9: written twice"):
         run_pipeline(Options(dense(), target="c", stop_after="plan"))

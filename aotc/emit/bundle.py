@@ -20,18 +20,20 @@ from aotc.emit.weights import HEADER_BYTES, as_words, image, needs_file, untouch
 from aotc.emit.write import write_bundle
 from aotc.errors import AotcError, UnsupportedError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle, emulators
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.simplify import simplify
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 WEIGHTS = ("file", "embed")
+SHOWN = 64  # elements of a fixed input that the manifest states
 
 
 def render_bundle(plan, schedule, info, samples=(), kernel_files=None, weights="file", others=(),
                   profile=False):
     """The Bundle of a plan.
 
-    ``info``: {"model_hash": hex SHA-256 of the model, "graph": its name}.  ``samples``: recorded
+    ``info``: {"model_hash": hex SHA-256 of the model, "graph": its name}, and "settings", the
+    inputs held as constants or with a default.  ``samples``: recorded
     runs with ``syms``, ``inputs`` and ``outputs`` by ONNX name, for the bundle's own test.
     ``kernel_files``: {file name: C text}, default: ``render_kernels`` for the plan's target.
     ``weights``: "file" (mapped at run time) or "embed" (linked into the library).  ``others``:
@@ -186,6 +188,22 @@ def _raw(tensor, arrays):
     return np.ascontiguousarray(array, want.newbyteorder("<")).tobytes()
 
 
+def _settings(settings):
+    """What the manifest says about inputs that are none: values of the small ones."""
+    if settings is None:
+        return {}
+    return {"fixed": {name: {"dtype": dtype_of(a), "shape": list(a.shape),
+                             **({"value": _plain(a)} if a.size <= SHOWN else {})}
+                      for name, a in settings.fixed.items()},
+            "held": list(settings.held)}
+
+
+def _plain(array):
+    """An array as JSON lists; what JSON has no number for as text."""
+    return array.tolist() if array.dtype.kind != "f" or np.isfinite(array).all() else str(
+        array.tolist())
+
+
 def _manifest(name, m, info, files):
     data = {"aotc_bundle": FORMAT_VERSION, "name": name, "graph": m["graph"],
             "onnx_sha256": info.get("onnx_sha256", ""),
@@ -199,6 +217,7 @@ def _manifest(name, m, info, files):
             "kernels": [{"c": f"{v['prefix']}_{k['name']}", "onnx": k["origin"],
                          "rows": k["rows"], "target": v["target"]}
                         for v in m["variants"] for k in v["kernels"]],
+            **_settings(info.get("settings")),
             "inputs": [tensor_json(t) for t in m["inputs"]],
             "outputs": [tensor_json(t) for t in m["outputs"]],
             "weights": m["weights"], "weights_bytes": m["weights_bytes"],

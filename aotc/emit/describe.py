@@ -12,9 +12,9 @@ from aotc.ir.simplify import lower, simplify, upper
 
 # Names of the generated file scope and functions: a parameter of that name would hide them.
 _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clear_outputs "
-          "clock_nanoseconds detail f frame index info input_info inputs kernel launch memset "
+          "clock_nanoseconds detail frame index info input_info inputs kernel launch memset "
           "need node output_info outputs pool prepare run_buffers set_symbols shape status "
-          "symbol_info symbol_rules variant variant_info variants w weights wanted "
+          "symbol_info symbol_rules variant variant_info variants weights wanted "
           # of the bundles for CUDA
           "arena_bytes check destroy device device_weights device_arena error fault kernels nodes "
           "owned status_of stream syms told "
@@ -43,7 +43,8 @@ class Dim:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One input or output; ``label`` names its table of dimensions in the C file."""
+    """One input or output; ``label`` names its table of dimensions in the C file; ``default``: a
+    place in the weights image, the value that a null pointer stands for; -1 without one."""
 
     name: str
     onnx: str
@@ -51,10 +52,24 @@ class Tensor:
     label: str
     dtype: str
     dims: tuple
+    default: int = -1
 
     @property
     def type_text(self):
         return f"{self.dtype}[{', '.join(d.text for d in self.dims)}]"
+
+    @property
+    def instead(self):
+        """C expression of what a null pointer stands for: the default value, some address for a
+        tensor without elements; "" where there must be one."""
+        if self.default >= 0:
+            return f"ctx->weights + {self.default}"
+        empty = [d.c for d in self.dims if d.lo == 0]
+        if not empty:
+            return ""
+        if "0" in empty:
+            return "ctx->arena"
+        return " || ".join(f"{c} == 0" for c in empty) + " ? ctx->arena : NULL"
 
     @property
     def bytes_c(self):
@@ -94,8 +109,9 @@ def symbols_and_tensors(plan, prefix, plans=None):
     own += [f"{prefix}{s}_{k.name}" for s in suffixes for p in plans or (plan,) for k in p.kernels]
     names = iter(parameter_names(texts, _TAKEN + own))
     syms = tuple(Symbol(s.name, next(names), sym_field(s.name), s.lo, s.hi) for s in plan.syms)
+    defaults = {name: plan.place(own).offset for name, own in plan.defaults}
     ins, outs = (tuple(Tensor(p.name, p.onnx or p.name, next(names), f"{storage}_{i}_dims",
-                              p.dtype, tuple(map(_dim, p.shape)))
+                              p.dtype, tuple(map(_dim, p.shape)), defaults.get(p.name, -1))
                        for i, p in enumerate(places[storage])) for storage in places)
     return syms, ins, outs
 
@@ -124,6 +140,7 @@ def parameters(syms, inputs, outputs):
     for tensors, const in ((inputs, "const "), (outputs, "")):
         for t in tensors:
             about = t.type_text if t.c_name == t.onnx else f"{t.type_text} {t.onnx}"
+            about += ", null: its default" if t.default >= 0 else ""
             element = const + DTYPES[t.dtype].c
             rows.append((f"{element} *", f"span<{element}> ", t.c_name, about))
     return [{"type": c, "cpp": cpp, "name": n, "about": a} for c, cpp, n, a in rows]
@@ -155,7 +172,8 @@ def kernels(plan):
 
 def tensor_json(tensor):
     """A tensor's entry in the manifest; a symbolic extent is an object."""
-    return {"onnx": tensor.onnx, "c": tensor.c_name, "dtype": tensor.dtype,
+    extra = {"default": True} if tensor.default >= 0 else {}
+    return {"onnx": tensor.onnx, "c": tensor.c_name, "dtype": tensor.dtype, **extra,
             "shape": [d.size if d.size >= 0 else
                       {"text": d.text, "symbol": d.symbol, "lo": d.lo, "hi": d.hi}
                       for d in tensor.dims]}

@@ -56,8 +56,10 @@ def parameter_names(texts, taken=()):
         word = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:_MAX].rstrip("_")
         if not word or word[0].isdigit():
             word = f"x_{word}".rstrip("_")
-        # an all-capital word, or one that looks like a type, may mean something to a header
-        if word.isupper() or word.startswith(("aotc", "int", "uint")):
+        # an all-capital word, or one that looks like a type, may mean something to a header; of
+        # single letters I is one (<complex.h>), all others stay what a dimension is called
+        if word.isupper() and (len(word) > 1 or word == "I") or word.startswith(
+                ("aotc", "int", "uint")):
             word = f"{word.lower()}_" if word.isupper() else f"x_{word}"
         number, plain = 2, word
         while word.lower() in used:

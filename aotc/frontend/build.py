@@ -43,7 +43,7 @@ class Builder:
         self.inner = ()  # nodes of the sub-graphs that are being built
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
         for s in graph.syms:
-            self.names.claim(s.name, keep_case=True)
+            self.names.claim(s.name, keep_case=True, extent=True)
         for t in graph.inputs:
             self.preset[t.name] = self.names.claim(t.name)
         for name in graph.outputs:
@@ -159,6 +159,18 @@ class Builder:
     def index_at(self, v, index):
         """``at`` as an index expression (64-bit)."""
         return symbolic.cast(INDEX, self.at(v, index))
+
+    def sources(self, v):
+        """ONNX names of the model's inputs whose elements a Val depends on, in their order."""
+        at = self.at(v, (Const(0),) * v.rank)
+        todo, seen = [n.buffer for n in walk(at) if isinstance(n, Load)], set()
+        made = {o: s for s in self.steps for o in s.outs}
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo += made[name].inputs if name in made else ()
+        return [t.name for t in self.graph.inputs if self.preset[t.name] in seen]
 
     def load(self, v, index):
         """A Load of element ``index``, whatever the Val is; a shape value gets a buffer."""

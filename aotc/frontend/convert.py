@@ -130,15 +130,18 @@ def _output_node(tensor):
     return Node("Identity", "", (), (tensor,), {}, name=f"output_{tensor}")
 
 
-def check_supported(graph):
-    """UnsupportedError that lists every node without an implementation, each with its types."""
-    faults = []
-    for n in all_nodes(graph.nodes):
-        if lookup(n.domain, n.op, n.opset) is None and n.proto is None:
-            name = f"{shorten(n.domain or 'ai.onnx')}.{shorten(n.op)}"
-            faults.append(f"node {shorten(n.label)!r}: operator {name} (opset {n.opset})"
-                          f"{_types(graph, n)}")
-    if faults:
+def check_supported(graph, nodes=None):
+    """UnsupportedError that lists every node of a graph (or of ``nodes``) without an
+    implementation, each with its types.  Where all of them are in branches, the If says later
+    which of its branches can run."""
+    nodes = graph.nodes if nodes is None else nodes
+    faults = [n for n in all_nodes(nodes) if n.proto is None and lookup(
+        n.domain, n.op, n.opset) is None]
+    sure = {id(n) for n in all_nodes(nodes, branches=False)}
+    if any(id(n) in sure for n in faults):
+        faults = [f"node {shorten(n.label)!r}: operator "
+                  f"{shorten(n.domain or 'ai.onnx')}.{shorten(n.op)} (opset {n.opset})"
+                  f"{_types(graph, n)}" for n in faults]
         known = len(OPS)
         raise UnsupportedError(
             f"{len(faults)} node(s) of model {shorten(graph.name)!r} use operators that aotc does "

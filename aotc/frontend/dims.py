@@ -117,7 +117,7 @@ def _symbol(key, onnx, given, names, symbols, ranges):
     if lo == hi and source == "given":
         symbols[key], ranges[key] = Const(lo), None
         return
-    sym = Sym(names.claim(key, keep_case=True), lo, hi)
+    sym = Sym(names.claim(key, keep_case=True, extent=True), lo, hi)
     symbols[key], ranges[key] = sym, DimRange(sym, onnx, source, why)
 
 

@@ -63,13 +63,13 @@ class Body:
                f"{', '.join(map(shorten, self.outputs))}}}"
 
 
-def all_nodes(nodes):
-    """``nodes`` and those of their sub-graphs."""
+def all_nodes(nodes, branches=True):
+    """``nodes`` and those of their sub-graphs; without ``branches`` not those of an If."""
     for n in nodes:
         yield n
-        for v in n.attrs.values():
+        for v in n.attrs.values() if branches or n.op != "If" else ():
             if isinstance(v, Body):
-                yield from all_nodes(v.nodes)
+                yield from all_nodes(v.nodes, branches)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class DimRange:
 class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
     those whose shape the model states in numbers to the extents, ``elements`` outputs to the dtype
-    that the model states."""
+    that the model states; ``settings``: a ``frontend.settings.Settings``."""
 
     name: str
     nodes: tuple
@@ -113,6 +113,7 @@ class Graph:
     types: dict = field(default_factory=dict, hash=False, repr=False)
     declared: dict = field(default_factory=dict, hash=False, repr=False)
     elements: dict = field(default_factory=dict, hash=False, repr=False)
+    settings: object = field(default=None, hash=False, repr=False)
 
     @property
     def syms(self):

@@ -54,11 +54,13 @@ class Names:
         self.taken = set()
         self.last = {}  # name asked for -> the number that its last clash ended with
 
-    def claim(self, text, keep_case=False):
-        """A free identifier near ``text``; compared without case, as some file systems do."""
+    def claim(self, text, keep_case=False, extent=False):
+        """A free identifier near ``text``; compared without case, as some file systems do.
+        extent: of a symbol, which no loop variable hides and which stays what a user called it."""
         base = name = sanitize(text, keep_case)
         number = self.last.get(base, 1)
-        while name.lower() in self.taken or name in RESERVED or _AXIS_LIKE.match(name):
+        while name.lower() in self.taken or name in RESERVED or (
+                not extent and _AXIS_LIKE.match(name)):
             number += 1
             tail = f"_{number}"
             name = base[:LIMIT - len(tail)].rstrip("_") + tail

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aotc.frontend.convert import check_supported
+from aotc.frontend.graph import shorten
 from aotc.frontend.ops_shape import concat
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast
@@ -15,6 +17,7 @@ from aotc.frontend.values import Val
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Binary, Const, Unary, Where, compare
 from aotc.ir.program import static_shape
+from aotc.ir.simplify import same, simplify
 
 MAX_STEPS = 256  # unrolled code grows with every step
 
@@ -37,19 +40,35 @@ def if_op(node, b):
     branches = [node.attr(k) for k in ("then_branch", "else_branch")]
     known = b.scalar(cond)
     if known is not None:
-        return _results(b.inline(branches[0 if known else 1], ()))
+        body = branches[0 if known else 1]
+        check_supported(b.graph, body.nodes)
+        return _results(b.inline(body, ()))
+    check_supported(b.graph, [n for body in branches for n in body.nodes])
     one, two = (b.inline(body, ()) for body in branches)
     if len(one) != len(two):
         raise b.bad(f"branches with {len(one)} and {len(two)} outputs")
     picked = []
     for k, (x, y) in enumerate(zip(one, two)):
-        if x.dtype != y.dtype or x.rank != y.rank:
+        if x.dtype != y.dtype or x.rank != y.rank or any(
+                isinstance(simplify(d - e), Const) and not same(d, e)
+                for d, e in zip(x.shape, y.shape)):
             raise b.unsupported(f"branches that give {x} and {y} for a condition that is data",
-                                "make the condition constant")
+                                _settled(b, cond))
         for d, e in zip(x.shape, y.shape):
             b.require("eq", d, e, "both branches of an If give the same shape")
         picked.append(_pick(b, cond, x, y, out=k))
     return _results(picked)
+
+
+def _settled(b, cond):
+    """What to do about a condition that is data: which inputs would settle it as constants."""
+    inputs = b.sources(cond)
+    if not inputs:
+        return "make the condition constant"
+    fixes = " ".join(f"--fix {shorten(i)}=VALUE" for i in inputs)
+    keys = ", ".join(f"{i!r}: VALUE" for i in map(shorten, inputs))
+    return (f"it depends on input {' and '.join(map(shorten, inputs))}: if that is a setting, make "
+            f"it a constant with {fixes} (fix={{{keys}}})")
 
 
 def _results(vals):

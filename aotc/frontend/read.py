@@ -2,31 +2,49 @@
 
 from dataclasses import dataclass, replace
 
-from aotc.errors import UnsupportedError
+from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.convert import build, check_supported
 from aotc.frontend.dims import Dims
 from aotc.frontend.graph import Graph, TensorType, listed, shorten
 from aotc.frontend.old_opsets import modernised
 from aotc.frontend.read_nodes import contents, ordered, reader_of, used_names
 from aotc.frontend.read_types import dtype_name, elem_name
+from aotc.frontend.settings import choices, pins
 from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.expr import Const
 
 _ROUNDS = 4  # trial builds until the ranges of symbols stand still
 
 
-def read_graph(model, dims=None, name=None):
+def read_graph(model, dims=None, name=None, fix=None, input_default=()):
     """The Graph of an ``onnx.ModelProto``.
 
     dims: {dimension name: extent | (lo, hi)}; an extent makes the dimension static.  Ranges that
     are not given are 1..64 for a batch, else 1..2048, narrowed by what the model does with them;
-    ``Graph.dims`` says which is which.  Raises ModelError for a model that contradicts itself or
-    ``dims``, UnsupportedError for operators and dtypes aotc does not compile.
+    ``Graph.dims`` says which is which.  fix: {input: value} held as constants; input_default:
+    initializers that become inputs with a default (``settings.choices``).  Raises ModelError for a
+    model that contradicts itself or ``dims``, UnsupportedError for operators and dtypes aotc does
+    not compile.
     """
-    raw = _read(modernised(model), name)
-    table = Dims(raw.inputs, dims or {})
+    model = modernised(model)
+    reader = reader_of(model)
+    nodes, constants = contents(model.graph, reader)
+    used = {k: a for k, a in constants.items() if k in used_names(nodes, model.graph)}
+    for chosen in choices(model, used, fix or {}, input_default):
+        raw = _read(model, name, nodes, constants, chosen, reader)
+        try:
+            return _bounded(raw, pins(raw.inputs, chosen, dims or {}))
+        except (ModelError, UnsupportedError) as err:
+            fault = err  # as inputs some of the initializers do not compile
+    raise fault
+
+
+def _bounded(raw, given):
+    """The Graph with every symbol's range, found by trial builds."""
+    inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
+    table = Dims(inputs, given)
     for _ in range(_ROUNDS):
-        graph = _typed_inputs(raw.graph, raw.inputs, table)
+        graph = _typed_inputs(raw.graph, inputs, table)
         check_supported(graph)
         trial = build(graph, trial=True)
         narrowed = table.narrow(trial.limits, trial.equal)
@@ -51,20 +69,23 @@ def _typed_inputs(graph, inputs, table):
                        for k, a in graph.initializers.items()})
 
 
-def _read(model, name):
-    g, reader = model.graph, reader_of(model)
-    nodes, constants = contents(g, reader)
-    inputs = tuple(_input(i, reader.faults) for i in g.input if i.name not in constants)
+def _read(model, name, nodes, constants, settings, reader):
+    g, own = model.graph, {**settings.fixed, **settings.defaults}
+    inputs = tuple(_input(i, reader.faults) for i in g.input
+                   if i.name not in constants or i.name in own)
     if reader.faults:
         raise UnsupportedError("this model holds what aotc does not compile:\n"
                                + listed(reader.faults))
+    inputs = tuple((n, t, settings.defaults[n].shape if n in settings.defaults else dims)
+                   for n, t, dims in inputs)
     used = used_names(nodes, g)
-    constants = {k: a for k, a in constants.items() if k in used}
+    constants = {k: a for k, a in (constants | settings.fixed).items()
+                 if k in used and k not in settings.defaults}
     outputs = tuple(o.name for o in g.output)
     nodes = ordered(nodes, {i[0] for i in inputs} | set(constants), outputs)
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
                   declared=_declared((*reader.infos, *g.value_info, *g.output)),
-                  elements=_elements(g))
+                  elements=_elements(g), settings=settings)
     return _Raw(graph, inputs)
 
 

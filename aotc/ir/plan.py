@@ -9,8 +9,10 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+import numpy as np
 
 from aotc.ir.expr import Binary, Const, Expr, maximum, show
 from aotc.ir.simplify import simplify, upper
@@ -332,7 +334,8 @@ class Plan:
     """Everything the emitter needs.  ``slots``: byte sizes of the arena's slots (expressions in
     the symbols; one slot with fixed offsets when all shapes are static).  ``kernels`` are in call
     order.  ``weights`` is the image: (place name, numpy array in physical order) pairs.  ``math``
-    and ``optimize`` are the Schedule's."""
+    and ``optimize`` are the Schedule's.  ``defaults``: (input, its place in the image) of inputs
+    that a caller may leave out."""
 
     name: str
     target: str
@@ -344,6 +347,7 @@ class Plan:
     weights: tuple = field(default=(), hash=False, repr=False)
     math: str = "fast"
     optimize: str = "speed"
+    defaults: tuple = ()
 
     @cached_property
     def _place_of(self):
@@ -370,3 +374,24 @@ class Plan:
         out += [f"  slot {i}: {show(s)} bytes" for i, s in enumerate(self.slots)]
         out += [f"  {p}" for p in self.places]
         return "\n".join(out + [str(k) for k in self.kernels])
+
+
+def with_defaults(plan, arrays):
+    """The Plan with default values in its weights image.  arrays: {ONNX name of input: array}."""
+    places, weights, defaults, end = [], [], [], plan.weights_bytes
+    taken = {p.name for p in plan.places}
+    for p in plan.places:
+        if p.storage != "input" or p.onnx not in arrays:
+            continue
+        name, array = f"{p.name}_default", np.ascontiguousarray(arrays[p.onnx])
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        end = -(-end // 64) * 64
+        places.append(Place(name, p.dtype, p.shape, "weights", Const(array.size), end))
+        weights.append((name, array.reshape(arrays[p.onnx].shape)))
+        defaults.append((p.name, name))
+        end += array.nbytes
+    return plan if not defaults else replace(
+        plan, places=plan.places + tuple(places), weights=plan.weights + tuple(weights),
+        defaults=tuple(defaults))

@@ -115,21 +115,23 @@ class CudaModel(Model):
     def run(self, feeds):
         """As ``Model.run``.  The device memory of the tensors is kept for the next run with the
         same shapes."""
-        arrays = feeds_in_order(self.name, self.inputs, feeds)
+        arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         syms = self._check(arrays)
-        arrays = [np.require(a, requirements="CA") for a in arrays]
+        arrays = [a if a is None else np.require(a, requirements="CA") for a in arrays]
         with self._lock:
             outputs = self._outputs_of(syms)
-            sizes = [a.nbytes for a in (*arrays, *outputs)]
-            if self._tensors is None or [m.nbytes for m in self._tensors] != sizes:
+            sizes = [None if a is None else a.nbytes for a in (*arrays, *outputs)]
+            if self._tensors is None or [m and m.nbytes for m in self._tensors] != sizes:
                 self._tensors = None  # freed before the new ones are asked for
-                self._tensors = [DeviceMemory(self._library, n) for n in sizes]
+                self._tensors = [n if n is None else DeviceMemory(self._library, n)
+                                 for n in sizes]
             return CudaBound(self, arrays, outputs, syms, self._tensors).call_locked()
 
     def _prepare(self, arrays, syms):
         with self._lock:
             outputs = self._outputs_of(syms)
-            memory = [DeviceMemory(self._library, a.nbytes) for a in (*arrays, *outputs)]
+            memory = [a if a is None else DeviceMemory(self._library, a.nbytes)
+                      for a in (*arrays, *outputs)]
             return CudaBound(self, arrays, outputs, syms, memory)
 
     def _start(self, syms, ins, outs):
@@ -152,12 +154,13 @@ class CudaBound:
 
     def __init__(self, model, arrays, outputs, syms, memory):
         ffi = model._ffi
-        self.inputs = {info.name: a for info, a in zip(model.inputs, arrays)}
+        self.inputs = {info.name: a for info, a in zip(model.inputs, arrays) if a is not None}
         self.outputs = {info.name: a for info, a in zip(model.outputs, outputs)}
         self._model, self._arrays, self._syms = model, arrays, syms
         self._results = outputs
         self._ins, self._outs = memory[:len(arrays)], memory[len(arrays):]
-        self._in_pointers = ffi.new("const void *[]", [m.pointer for m in self._ins] or 1)
+        self._in_pointers = ffi.new("const void *[]", [ffi.NULL if m is None else m.pointer
+                                                       for m in self._ins] or 1)
         self._out_pointers = ffi.new("void *[]", [m.pointer for m in self._outs] or 1)
 
     def __call__(self):
@@ -174,8 +177,9 @@ class CudaBound:
 
     def upload(self):
         """The inputs, to the device."""
-        self._copy("copy_in", [(m.pointer, _address(self._model, a))
-                               for m, a in zip(self._ins, self._arrays)], self._arrays)
+        given = [(m, a) for m, a in zip(self._ins, self._arrays) if a is not None]
+        self._copy("copy_in", [(m.pointer, _address(self._model, a)) for m, a in given],
+                   [a for _, a in given])
 
     def launch(self):
         """Start the kernels on what ``upload`` has copied."""

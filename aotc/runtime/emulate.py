@@ -68,7 +68,9 @@ class EmulatedModel:
     def run(self, feeds):
         """Outputs as {ONNX name: array} in the model's order; ``feeds`` as for ``Model.run``.
         ValueError for wrong feeds, AotcError with what the program printed if it fails."""
-        arrays = feeds_in_order(self.name, self.inputs, feeds)
+        arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
+        if any(a is None for a in arrays):
+            raise ValueError(f"{self.name}: an emulated bundle takes no defaults: give all inputs")
         values = symbol_values(self.name, self.inputs, arrays)
         syms = [values[s["name"]] for s in self.manifest["symbols"]]
         with tempfile.TemporaryDirectory(prefix="aotc-emulated-") as work:

@@ -23,11 +23,13 @@ class Extent:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One input or output: its ONNX name, numpy dtype and shape (ints and Extents)."""
+    """One input or output: its ONNX name, numpy dtype and shape (ints and Extents).  ``default``:
+    it may be left out of a call."""
 
     name: str
     dtype: np.dtype
     shape: tuple
+    default: bool = False
 
     def __str__(self):
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -41,7 +43,8 @@ def tensor_infos(manifest):
 def _info(entry):
     shape = tuple(d if isinstance(d, int) else Extent(d["text"], d["symbol"], d["lo"], d["hi"])
                   for d in entry["shape"])
-    return TensorInfo(entry["onnx"], DTYPES[entry["dtype"]].numpy, shape)
+    return TensorInfo(entry["onnx"], DTYPES[entry["dtype"]].numpy, shape,
+                      entry.get("default", False))
 
 
 def _check_extent(where, shape, i, want, got):
@@ -58,31 +61,48 @@ def machine():
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
-def feeds_in_order(name, inputs, feeds):
-    """The arrays of ``feeds`` ({ONNX name: array} or a sequence) in the order of ``inputs``.
-    ValueError if some are missing or unknown."""
+def feeds_in_order(name, inputs, feeds, manifest=None):
+    """The arrays of ``feeds`` ({ONNX name: array} or a sequence) in the order of ``inputs``, None
+    for those left out that have a default.  ValueError if some are missing or unknown; manifest:
+    says which of the unknown ones the compiler has made constants."""
     names = [t.name for t in inputs]
+    needed = [t.name for t in inputs if not t.default]
     if isinstance(feeds, dict):
-        missing = [n for n in names if n not in feeds]
+        missing = [n for n in needed if n not in feeds]
         extra = [str(n) for n in feeds if n not in names]
         if missing or extra:
             text = "; ".join(f"{what}: {', '.join(which)}" for what, which in
                              (("missing", missing), ("unknown", extra)) if which)
-            raise ValueError(f"{name}: inputs {text}; it has: {', '.join(names)}")
-        return [np.asarray(feeds[n]) for n in names]
+            raise ValueError(f"{name}: inputs {text}; it has: {', '.join(names)}"
+                             + "".join(_constant(n, manifest or {}) for n in extra))
+        return [np.asarray(feeds[n]) if n in feeds else None for n in names]
     if not isinstance(feeds, (list, tuple)):
         raise ValueError(f"{name}: expected a dict or a list of arrays, "
                          f"got {type(feeds).__name__}")
-    if len(feeds) != len(names):
+    if len(feeds) not in (len(names), len(needed)):
         raise ValueError(f"{name}: {len(feeds)} inputs given, it has {len(names)}: "
                          + ", ".join(names))
-    return [np.asarray(a) for a in feeds]
+    given = dict(zip(names if len(feeds) == len(names) else needed, feeds))
+    return [np.asarray(given[n]) if n in given else None for n in names]
+
+
+def _constant(name, manifest):
+    """Why a name that the model has is no input of the bundle, and what makes it one."""
+    if name in manifest.get("fixed", {}):
+        return (f"; {name} was fixed when compiling: compile without --fix {name} (fix=) to feed "
+                "it")
+    if name in manifest.get("held", ()):
+        return (f"; {name} is an initializer that the bundle holds as a constant: compile with "
+                f"--input-default {name} (input_default=[{name!r}]) to feed it")
+    return ""
 
 
 def symbol_values(name, inputs, arrays):
     """{symbol: value} from the arrays' shapes.  ValueError for a wrong dtype, rank or extent."""
     values, origin = {}, {}
     for info, array in zip(inputs, arrays):
+        if array is None:
+            continue  # its default is used
         where = f"{name}: input {info.name}"
         if array.dtype != info.dtype:
             raise ValueError(f"{where}: dtype is {array.dtype}, expected {info.dtype}; "

@@ -127,9 +127,9 @@ class Model:
         wrong names, dtypes, ranks or extents, before anything runs; RunError (an AotcError) for
         what only running shows, e.g. IndexFault for an index outside its table.
         """
-        arrays = feeds_in_order(self.name, self.inputs, feeds)
+        arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         syms = self._check(arrays)
-        arrays = [np.require(a, requirements="CA") for a in arrays]
+        arrays = [a if a is None else np.require(a, requirements="CA") for a in arrays]
         return self._prepare(arrays, syms)()
 
     def __call__(self, *args, **kwargs):
@@ -144,9 +144,9 @@ class Model:
         """A callable for repeated runs over the same memory: write into the arrays of ``feeds``
         (they are not copied), call it, read the arrays of the dict it returns, the same dict
         every time.  ValueError as in ``run``, and for arrays that are not contiguous."""
-        arrays = feeds_in_order(self.name, self.inputs, feeds)
+        arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         for info, array in zip(self.inputs, arrays):
-            if not (array.flags.c_contiguous and array.flags.aligned):
+            if array is not None and not (array.flags.c_contiguous and array.flags.aligned):
                 raise ValueError(f"{self.name}: input {info.name} is not contiguous, binding "
                                  "would copy it; use np.ascontiguousarray first")
         return self._prepare(arrays, self._check(arrays))
@@ -175,7 +175,7 @@ class Model:
         syms = self._ffi.new("int64_t[]", [values[s["name"]] for s in self._symbols] or 1)
         for i, (info, array) in enumerate(zip(self.inputs, arrays)):
             shape = self._shape("input_shape", i, info, syms)
-            if shape != array.shape:
+            if array is not None and shape != array.shape:
                 raise ValueError(f"{self.name}: input {info.name}: shape is "
                                  f"{list(array.shape)}, expected {list(shape)} "
                                  f"({list(info.shape)}) with {values}")
@@ -218,7 +218,7 @@ class Bound:
 
     def __init__(self, model, arrays, outputs, syms):
         ffi = model._ffi
-        self.inputs = {info.name: a for info, a in zip(model.inputs, arrays)}
+        self.inputs = {info.name: a for info, a in zip(model.inputs, arrays) if a is not None}
         self.outputs = {info.name: a for info, a in zip(model.outputs, outputs)}
         self._model, self._arrays = model, (arrays, outputs)
         self._ins = ffi.new("const void *[]", [_pointer(ffi, a) for a in arrays] or 1)
@@ -237,7 +237,7 @@ class Bound:
 
 
 def _pointer(ffi, array):
-    return ffi.cast("void *", array.__array_interface__["data"][0])
+    return ffi.NULL if array is None else ffi.cast("void *", array.__array_interface__["data"][0])
 
 
 def _close(library, weights, pool, pid):

@@ -40,8 +40,9 @@ Limits that the table does not show:
   Unique, NonMaxSuppression and TopK have results of declared extent.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32
   elements, on any number of them. CUDA has none: it compares all pairs, at most 16384 elements.
-- If with a condition that is data computes both branches; Loop and Scan are unrolled, at most 256
-  rounds. Recurrent layers likewise.
+- If with a condition that is data computes both branches, which must give the same shapes; where
+  they do not, or only one compiles, the input that decides can be fixed (`--fix NAME=VALUE`).
+- Loop and Scan are unrolled, at most 256 rounds. Recurrent layers likewise.
 - A model has at most 65536 nodes, those of its sub-graphs and called functions counted.
 - Dropout in training mode is the identity or a fault: nothing random is compiled.
 - TreeEnsemble has no post_transform.
