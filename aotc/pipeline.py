@@ -18,6 +18,7 @@ from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.ir.fold import fold_constants
 from aotc.ir.inline import inline_moves
+from aotc.ir.own_digits import on_own_digits
 from aotc.ir.own_points import on_own_points
 from aotc.ir.plan import with_defaults
 from aotc.ir.program import check_program
@@ -146,7 +147,7 @@ def _inline(work):
     # moves that end at a constant have become constants' moves: fold those too
     program = inline_moves(on_own_points(inline_moves(work.program)))
     program = fold_constants(inline_dequantised(program))
-    program = fold_constants(requantise(program))
+    program = fold_constants(on_own_digits(fold_constants(requantise(program))))
     variants = serving(work.variants, program)
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)

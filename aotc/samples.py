@@ -135,8 +135,9 @@ def _draw(rng, kind, shape):
 
 def extents(program, cap=EXTENT_CAP):
     """Symbol values to try, as dicts without repeats: all lowest, all highest (at most ``cap``),
-    all in the middle, odd and unequal.  Choices that break an entry check are left out; without
-    symbols the one choice is {}."""
+    all in the middle, odd and unequal.  Of choices that break an entry check one dimension is moved
+    to where it holds (``total`` to ``past + seq``), or they are left out; without symbols the one
+    choice is {}."""
     if not program.syms:
         return [{}]
     tops = {s.name: max(s.lo, min(s.hi, cap)) for s in program.syms}
@@ -145,10 +146,30 @@ def extents(program, cap=EXTENT_CAP):
     odd = {n: min(tops[n], max(lows[n], 13 + 6 * k)) for k, n in enumerate(tops)}
     out = []
     for values in (mids, lows, odd, tops):
-        if values not in out and all(Scope({}, None, values).value(c.cond)
-                                     for c in program.checks):
+        for c in program.checks:
+            values = _agreeing(program, c.cond, values)
+        if values not in out and all(_holds(c.cond, values) for c in program.checks):
             out.append(values)
     return out
+
+
+def _holds(cond, values):
+    return Scope({}, None, values).value(cond)
+
+
+def _agreeing(program, cond, values):
+    """Symbol values under which an equation holds: the first symbol that can make it so is moved,
+    within its range.  Other conditions, and what no symbol alone can mend, stay as they are."""
+    if _holds(cond, values) or not (isinstance(cond, Binary) and cond.op == "eq"):
+        return values
+    for s in program.syms:
+        gap, after = (Scope({}, None, v).value(cond.a - cond.b)
+                      for v in (values, values | {s.name: values[s.name] + 1}))
+        step = after - gap
+        moved = values | {s.name: int(values[s.name] - gap // step)} if step else values
+        if s.lo <= moved[s.name] <= s.hi and _holds(cond, moved):
+            return moved
+    return values
 
 
 @dataclass(frozen=True)

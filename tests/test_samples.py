@@ -10,12 +10,12 @@ from aotc.samples import extents, input_kinds, random_inputs, record_samples
 N = Sym("n", 1, 500)
 
 
-def program(steps, inputs, more=(), consts=None, checks=(), outputs=None):
+def program(steps, inputs, more=(), consts=None, checks=(), outputs=None, syms=(N,)):
     """Program over buffers ``{name: (shape, dtype)}``; the last step writes the output."""
     buffers = {n: Buffer(n, tuple(s), d, "temp", n)
                for n, (s, d) in {**inputs, **dict(more)}.items()}
     return Program("p", tuple(inputs), outputs or (steps[-1].out,), buffers, consts or {},
-                   tuple(steps), (N,), checks)
+                   tuple(steps), syms, checks)
 
 
 def i64(buffer, *index):
@@ -84,6 +84,17 @@ def test_extents_cover_both_ends_and_keep_the_checks():
     assert 1 in values and 160 in values and any(v % 2 and v > 1 for v in values)
     even = Check(compare("eq", N % 2, Const(0)), "pairs")
     assert all(e["n"] % 2 == 0 for e in extents(program([step], checks=(even,), **parts)))
+
+
+def test_extents_that_depend_on_each_other_agree():
+    """A cache: the mask is as long as what is past and what is new."""
+    i, total, past = Axis("i", N), Sym("total", 1, 400), Sym("past", 0, 200)
+    step = Compute(("y",), (i,), (), "none", Load("x", (i,), "f32"))
+    p = program([step], {"x": ((N,), "f32"), "m": ((total,), "f32"), "c": ((past,), "f32")},
+                {"y": ((N,), "f32")}, syms=(N, total, past),
+                checks=(Check(compare("eq", total, past + N), "the mask's length"),))
+    found = extents(p)
+    assert len(found) >= 3 and all(e["total"] == e["past"] + e["n"] for e in found)
 
 
 def test_recorded_samples_hold_what_the_program_computes():

@@ -17,19 +17,9 @@ def split_reductions(c):
     divide each other and the extent; the order of the terms of a fold is free.  A ``Fold`` of
     several states runs in order, which nested loops keep."""
     for r in c.raxes:
-        radices = _radices(c.body, r)
-        if not radices or not isinstance(r.extent, Const) or any(
-                b % a for a, b in zip(radices, radices[1:] + [r.extent.value])):
+        digits = axis_digits(c.body, r, {a.name for a in c.axes + c.raxes})
+        if not digits:
             continue
-        names = {a.name for a in c.axes + c.raxes}
-        bounds = [1] + radices + [r.extent.value]
-        digits = []
-        for k, (lo, hi) in enumerate(zip(bounds[::-1][1:], bounds[::-1])):
-            name = f"{r.name}_{k}"
-            while name in names:
-                name += "_"
-            names.add(name)
-            digits.append((Axis(name, Const(hi // lo)), lo))
         value = Const(0)
         for axis, weight in digits:
             value = value + axis * weight
@@ -37,6 +27,25 @@ def split_reductions(c):
         c = replace(c, raxes=c.raxes[:at] + tuple(a for a, _ in digits) + c.raxes[at + 1:],
                     body=simplify(substitute(c.body, {r: simplify(value)})))
     return c
+
+
+def axis_digits(body, axis, names):
+    """((Axis, weight), ...) outermost first, in whose digits the Loads of ``body`` take ``axis``
+    apart; () if they do not, or if the radices do not divide each other and the extent.  The new
+    axes have none of ``names``."""
+    radices = _radices(body, axis)
+    if not radices or not isinstance(axis.extent, Const) or any(
+            b % a for a, b in zip(radices, radices[1:] + [axis.extent.value])):
+        return ()
+    taken, digits = set(names), []
+    bounds = [1] + radices + [axis.extent.value]
+    for k, (lo, hi) in enumerate(zip(bounds[::-1][1:], bounds[::-1])):
+        name = f"{axis.name}_{k}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        digits.append((Axis(name, Const(hi // lo)), lo))
+    return tuple(digits)
 
 
 def _radices(body, axis):
