@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AOTC_RT_VERSION 1
+#define AOTC_RT_VERSION 2
 /* AOTC_FREESTANDING: no file system, no threads, no allocation, no libm; of the C library only
  * memcpy, memset, memcmp. */
 #if defined(AOTC_FREESTANDING)
@@ -42,7 +42,8 @@ typedef enum aotc_status {
     AOTC_CPU_UNSUPPORTED = 15,
     AOTC_OUT_OF_MEMORY = 16,
     AOTC_NOT_AVAILABLE = 17,
-    AOTC_CUDA_ERROR = 18
+    AOTC_CUDA_ERROR = 18,
+    AOTC_SHAPE_MISMATCH = 19
 } aotc_status;
 
 typedef enum aotc_dtype {
@@ -136,7 +137,7 @@ typedef struct aotc_weights {
 
 /* One caller's state: run may be called from many threads at once, each with its own context.
  * variant is the set of kernels it uses; detail names the argument, node or rule behind the last
- * status that was not AOTC_OK. */
+ * status that was not AOTC_OK, or is null where text does. */
 typedef struct aotc_context {
     const uint8_t *weights;
     uint8_t *arena;
@@ -144,6 +145,7 @@ typedef struct aotc_context {
     aotc_pool pool;
     int32_t variant;
     const char *detail;
+    char text[256];
 } aotc_context;
 /* end declarations */
 
@@ -169,6 +171,7 @@ static inline const char *aotc_strerror(aotc_status status)
     case AOTC_CPU_UNSUPPORTED: return "the CPU lacks instructions this bundle was compiled for";
     case AOTC_OUT_OF_MEMORY: return "out of memory";
     case AOTC_NOT_AVAILABLE: return "not available in this build";
+    case AOTC_SHAPE_MISMATCH: return "the data gives another shape than the model declares";
     case AOTC_CUDA_ERROR: return "CUDA reports an error";
     }
     return "unknown status";

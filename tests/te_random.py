@@ -7,8 +7,8 @@ import numpy as np
 from te_programs import Maker, softmax
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import (Axis, Binary, Cast, Const, Sym, Unary, Where, all_of, compare, maximum,
-                          minimum)
+from aotc.ir.expr import (Axis, Binary, Cast, Const, Sym, Unary, Where, all_of, checked,
+                          compare, maximum, minimum)
 from aotc.ir.program import Buffer, LibCall
 from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide
@@ -272,7 +272,7 @@ class Generator:
         self.m.buffers[name] = Buffer(name, self.shape(t), "i64")
         self.m.steps.append(LibCall("topk", (("largest", self.rng.randint(0, 1)),), (t,), (name,),
                                     (f"node_{name}",)))
-        at = Binary("checked", self.m.ref(name, *axes), axes[-1].extent)
+        at = checked(self.m.ref(name, *axes), axes[-1].extent)
         self.m.step(self.name(), axes, self.m.ref(t, *axes[:-1], at))
 
     def softmax(self):

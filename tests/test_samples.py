@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Sym, Where, compare
+from aotc.ir.expr import Axis, Cast, Const, Load, Sym, Where, checked, compare
 from aotc.ir.program import Buffer, Check, Compute, Program
 from aotc.samples import extents, input_kinds, random_inputs, record_samples
 
@@ -25,7 +25,7 @@ def i64(buffer, *index):
 def lookup(index, rows=7):
     """Compute y[i, j] = table[checked(index), j] over i in 0..n, j in 0..3."""
     i, j = Axis("i", N), Axis("j", Const(3))
-    body = Load("table", (Binary("checked", index(i), Const(rows)), j), "f32")
+    body = Load("table", (checked(index(i), Const(rows)), j), "f32")
     return Compute(("y",), (i, j), (), "none", body)
 
 

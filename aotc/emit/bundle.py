@@ -94,7 +94,8 @@ def _context(parts, info, name, weights_hash, weights, profile):
     emitter = parts[0].target.emitter
     kit = KITS[emitter]
     return {"about": f"{info.get('graph') or plan.name}, compiled by aotc for {target}",
-            "target": target, "variants": rows, "embedded": weights == "embed",
+            "target": target, "variants": rows, "any_rules": any(r["rules"] for r in rows),
+            "embedded": weights == "embed",
             "profile": profile, "cost_rows": max(1, *(len(r["kernels"]) for r in rows), 1),
             "weights": weights, "weights_file": needs_file(weights, payload),
             "graph": info.get("graph") or "", "model_hash": info["model_hash"],

@@ -13,20 +13,22 @@ from aotc.ir.simplify import lower, simplify, upper
 # Names of the generated file scope and functions: a parameter of that name would hide them.
 _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clear_outputs "
           "clock_nanoseconds detail frame index info input_info inputs kernel launch memset "
-          "need node output_info outputs pool prepare run_buffers set_symbols shape status "
-          "symbol_info symbol_rules variant variant_info variants weights wanted "
+          "broken need output_info outputs pool prepare run_buffers set_symbols shape status "
+          "symbol_info symbol_rules tell_number tell_text variant variant_info variants weights "
+          "wanted "
           # of the bundles for CUDA
-          "arena_bytes check destroy device device_weights device_arena error fault kernels nodes "
+          "arena_bytes check destroy device device_weights device_arena error fault kernels "
           "owned status_of stream syms told "
           # of the C++ header
           "bytes_ context_ extents fits model release reserve session size span std want "
           "wrong weights_ wrong_ pool_ arena_").split()
 _API = ("weights context frame arena_size arena_size_of init init_variant run run_buffers detail "
-        "fault image image_end info inputs outputs input_shape output_shape pool_create "
-        "pool_destroy strerror weights_open weights_close weights_embedded weights_from_memory "
-        "weights_hash payload_bytes cost profile profile_reset").split()
+        "fault checked expected rule image image_end info inputs outputs input_shape "
+        "output_shape pool_create pool_destroy strerror weights_open weights_close "
+        "weights_embedded weights_from_memory weights_hash payload_bytes cost profile "
+        "profile_reset").split()
 # Starts of the names that are repeated per variant.
-_PER_VARIANT = ("lay_out", "compute", "runs_here", "nodes")
+_PER_VARIANT = ("lay_out", "compute", "runs_here", "data_rules")
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,18 @@ def arena_max(plan):
 def kernels(plan):
     """Template rows of the kernels in call order."""
     return [{"name": k.name, "title": k.title, "origin": list(k.origin),
-             "nodes": ", ".join(k.origin), "tiles": c_index(simplify(k.tiles)),
+             "tiles": c_index(simplify(k.tiles)),
              "rows": list(dict.fromkeys(s.row for s in k.stages)),
              "flops": c_index(k.flops), "bytes": c_index(k.bytes)}
             for k in plan.kernels]
+
+
+_STATUS = {"checked": "AOTC_INDEX_OUT_OF_RANGE", "expected": "AOTC_SHAPE_MISMATCH"}
+
+
+def rules(plan):
+    """Template rows of the rules that data may break, in the order that faults count them."""
+    return [{"status": _STATUS[op], "why": why} for op, why in plan.rules]
 
 
 def tensor_json(tensor):

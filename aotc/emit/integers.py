@@ -6,7 +6,7 @@ cast back once per expression.  Index arithmetic (cexpr.py) cannot overflow and 
 
 from aotc.emit.cexpr import ATOM
 from aotc.ir.dtypes import DTYPES, INDEX
-from aotc.ir.expr import Binary, Cast, Const, Load, Unary, children, walk
+from aotc.ir.expr import Binary, Cast, Const, Guarded, Load, Unary, children, walk
 from aotc.ir.simplify import lower
 
 CAST = 14  # C precedence of a cast or another prefix operator
@@ -42,7 +42,7 @@ def from_data(e, known=()):
     """True if ``e`` has a value from data in it that no ``checked`` has bounded."""
     if isinstance(e, Load) or e in known:
         return True
-    return not (isinstance(e, Binary) and e.op == "checked") and any(
+    return not (isinstance(e, Guarded) and e.op == "checked") and any(
         from_data(k, known) for k in children(e))
 
 

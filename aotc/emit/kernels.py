@@ -2,7 +2,7 @@
 
 import re
 
-from aotc.emit.cexpr import c_index, c_int
+from aotc.emit.cexpr import c_index
 from aotc.emit.contracts import ukernel_name
 from aotc.emit.dialect import Dialect, environment
 from aotc.emit.dots import HEADER, SIGNATURE, is_dots, product_lines, uses_narrow
@@ -12,7 +12,7 @@ from aotc.emit.names import c_comment, prefix
 from aotc.emit.nests import indent, nest_lines
 from aotc.emit.tiles import written_out
 from aotc.emit.unrolled import unrolled_lines
-from aotc.emit.values import Names
+from aotc.emit.values import Names, rule_call
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.plan import Call, Contract, Nest, Unrolled
 from aotc.ir.simplify import upper
@@ -24,7 +24,7 @@ def render_kernels(plan, target):
     """{file name: C text} of all kernels of ``plan`` and the micro-kernels they call."""
     name = prefix(plan.name)
     dialect = Dialect(target.folder, target.lanes)
-    functions = [_kernel(plan, k, i, name, dialect) for i, k in enumerate(plan.kernels)]
+    functions = [_kernel(plan, k, name, dialect) for k in plan.kernels]
     files = library_files(plan, name, _banner(name, "library kernels."))
     ukernels = _ukernels(plan, dialect)
     if ukernels:
@@ -75,20 +75,7 @@ def _preamble(name, target, dialect, ukernels, plan, body):
     if zeros:
         lines.append(f"\n/* What a row outside the padded tensor reads. */\n"
                      f"static const float aotc_zeros[{zeros}];\n")
-    lines.append(_CHECKED.replace("NAME", name) if "aotc_checked(" in body else "")
     return "".join(lines) + "\n"
-
-
-_CHECKED = """
-/* An index that comes from data: i where 0 <= i < n, else 0 and a fault. */
-static inline int64_t aotc_checked(NAME_frame *f, int32_t kernel, int64_t i, int64_t n)
-{
-    if (i >= 0 && i < n)
-        return i;
-    NAME_fault(f, kernel);
-    return 0;
-}
-"""
 
 
 def _zero_row(plan):
@@ -138,11 +125,11 @@ def _ukernel_file(name, target, dialect, ukernels):
 
 # ---------------------------------------------------------------- kernels
 
-def _kernel(plan, kernel, number, name, dialect):
+def _kernel(plan, kernel, name, dialect):
     kernel = with_safe_names(kernel)
     local = {s.name for s in kernel.scratch}
     env = {"buffer": lambda b: f"s_{b}" if b in local else f"t_{b}", "scratch": local, "vars": {},
-           "prefix": name, "checked": "CHECKED", "dialect": dialect,
+           "prefix": name, "rule": rule_call(plan, kernel, name, "f"), "dialect": dialect,
            "math": plan.math}
     names, body, apart = Names(), [], []
     tensors = _tensors(plan, kernel)
@@ -167,8 +154,7 @@ def _kernel(plan, kernel, number, name, dialect):
     pointers = _pointers(kernel, tensors, "\n".join(body))
     if kernel.start is not None:
         pointers += [f"int64_t {v.name} = 0;" for v, _ in kernel.carried]
-    text = "\n".join(apart + _function(kernel, name, pointers, body)) + "\n"
-    return text.replace("CHECKED(", f"aotc_checked(f, {c_int(number)}, ")
+    return "\n".join(apart + _function(kernel, name, pointers, body)) + "\n"
 
 
 def _started(kernel):
@@ -202,7 +188,7 @@ def _stage_note(stage):
 
 def _function(kernel, name, pointers, body):
     origin = ", ".join(kernel.origin[:8]) + (", ..." if len(kernel.origin) > 8 else "")
-    used = "f->" in "\n".join(pointers + body) or "CHECKED(" in "\n".join(body)
+    used = any(re.search(r"\bf\b(->|,)", line) for line in pointers + body)
     worker = bool(kernel.scratch)
     return ([f"/* {kernel.name}: {c_comment(kernel.title)}", f" * from {c_comment(origin)} */",
              f"void {name}_{kernel.name}(void *frame, int64_t begin, int64_t end, int worker)", "{"]
@@ -225,7 +211,7 @@ def _passed(kernel, tensors, text, name):
     bounds = [v.name for v, _ in (*kernel.let, *kernel.step_let, *kernel.carried)]
     used = [(d, n) for n, (d, _) in tensors.items() if n in words]
     used += [(f"int64_t {n}", n) for n in ("tile", "step", *dict.fromkeys(bounds)) if n in words]
-    if "f" in words or "CHECKED" in words:
+    if "f" in words:
         used.insert(0, (f"{name}_frame *f", "f"))
     return [d for d, _ in used], [n for _, n in used]
 

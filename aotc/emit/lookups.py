@@ -12,8 +12,8 @@ from aotc.emit.values import Scalars
 from aotc.ir.access import stride
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
-    Binary,
     Const,
+    Guarded,
     Load,
     Var,
     Where,
@@ -103,4 +103,4 @@ def _inside(e):
 
 
 def _is_checked(e):
-    return isinstance(e, Binary) and e.op == "checked"
+    return isinstance(e, Guarded) and e.op == "checked"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import jinja2
 
-from aotc.emit.cexpr import c_index, c_int, sym_field
+from aotc.emit.cexpr import c_index, sym_field
 from aotc.emit.locals import LOCALS, with_safe_names
 from aotc.emit.names import c_comment, prefix
 from aotc.emit.nests import indent
 from aotc.emit.simt_contracts import contract_lines
 from aotc.emit.simt_nests import nest_lines
-from aotc.emit.values import Names
+from aotc.emit.values import Names, rule_call
 from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.plan import Contract, Nest
@@ -44,7 +44,7 @@ def render_kernels(plan, target):
         lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     files, chunk = {}, []
     for number, kernel in enumerate(plan.kernels):
-        chunk.append(_kernel(plan, target, kernel, number, name, env))
+        chunk.append(_kernel(plan, target, kernel, name, env))
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(plan.kernels):
             head = env.get_template("kernels.cu.j2").render(name=name, target=target.name)
             files[f"{name}_kernels_{len(files) + 1}.cu"] = head + "\n".join(chunk)
@@ -52,12 +52,12 @@ def render_kernels(plan, target):
     return files
 
 
-def _kernel(plan, target, kernel, number, name, env):
+def _kernel(plan, target, kernel, name, env):
     kernel = with_safe_names(kernel, _LOCALS)
     scratch = {s.name: s for s in kernel.scratch}
     base = kernel.slab_bytes
     values = {"buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
-              "checked": "CHECKED", "shared": lambda b: b in scratch,
+              "rule": rule_call(plan, kernel, "aotc", "fault"), "shared": lambda b: b in scratch,
               "aligned": lambda b: b not in scratch and plan.place(b).storage in (
                   "arena", "weights"),
               "elements": lambda b: scratch[b].elements if b in scratch else upper(
@@ -69,11 +69,9 @@ def _kernel(plan, target, kernel, number, name, env):
     text = "\n".join(body)
     if re.search(r"\btile\b", text):
         head.append("const int64_t tile = (int64_t)blockIdx.x;")
-    text = "\n".join(indent(head + body)).replace(
-        "CHECKED(", f"aotc_checked(fault, {c_int(number)}, ")
+    text = "\n".join(indent(head + body))
     syms = [s for s in plan.syms if re.search(rf"f->{sym_field(s.name)}\b", text)]
-    checked = "aotc_checked(fault" in text
-    arguments = _arguments(plan, kernel, syms, checked)
+    arguments = _arguments(plan, kernel, syms, bool(re.search(r"\bfault\b", text)))
     tiles = upper(kernel.tiles)
     if tiles is not None and tiles >= 1 << 31:
         raise UnsupportedError(f"kernel {kernel.name} ({kernel.title}): {tiles} work items, a grid "
@@ -125,7 +123,7 @@ def _scratch_pointer(s):
             f"{s.elements});")
 
 
-def _arguments(plan, kernel, syms, checked):
+def _arguments(plan, kernel, syms, faults):
     """(parameter of the kernel, what its launcher passes) pairs."""
     out = []
     written = {(p.storage, p.slot, p.offset) for p in map(plan.place, kernel.writes)
@@ -143,4 +141,4 @@ def _arguments(plan, kernel, syms, checked):
                                  f"({const}void *)")
         out.append((f"{ctype} *{'__restrict__ ' if alone else ''}t_{b}", cast + value))
     out += [(f"int64_t {sym_field(s.name)}", f"f->{sym_field(s.name)}") for s in syms]
-    return out + ([("int32_t *fault", "f->fault")] if checked else [])
+    return out + ([("int32_t *fault", "f->fault")] if faults else [])

@@ -20,6 +20,7 @@ from aotc.ir.expr import (
     Binary,
     Cast,
     Const,
+    Guarded,
     Load,
     Sym,
     Unary,
@@ -87,6 +88,13 @@ def shared(roots):
     return {n for n, c in count.items() if c > 1 and not isinstance(n, (Const, Axis, Sym, Var))}
 
 
+def rule_call(plan, kernel, prefix, first):
+    """Function from a Guarded of the kernel to the start of the C call that keeps its rule: of the
+    function ``prefix_checked`` or ``prefix_expected``, whose first argument is ``first``."""
+    number = {rule: i for i, rule in enumerate(plan.rules)}
+    return lambda e: f"{prefix}_{e.op}({first}, {number[kernel.rule(e)]}, "
+
+
 class Names:
     """Fresh names of local constants inside one kernel."""
 
@@ -101,7 +109,7 @@ class Names:
 class Scalars:
     """Straight-line scalar C.  ``lines`` collects the declarations that ``text`` needs.
 
-    env: {"buffer": name -> C pointer, "fault": C text of a fault call's first arguments}.
+    env: {"buffer": name -> C pointer, "rule": Guarded -> C text of its call's first arguments}.
     """
 
     def __init__(self, env, names, roots=()):
@@ -143,8 +151,8 @@ class Scalars:
 
     def _binary(self, e):
         t = DTYPES[e.a.dtype]
-        if e.op == "checked":
-            return f"{self.env['checked']}({self.text(e.a)}, {self.text(e.b)})", ATOM
+        if isinstance(e, Guarded):
+            return f"{self.env['rule'](e)}{self.text(e.a)}, {self.text(e.b)})", ATOM
         if t.kind == "f" and e.op not in _INFIX:
             return self._float_call(e), ATOM
         if wraps(e, self.env["vars"]):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aotc.emit.cexpr import c_index
-from aotc.emit.describe import kernel_order, kernels
+from aotc.emit.describe import kernel_order, kernels, rules
 from aotc.emit import kernels as c_kernels
 from aotc.emit import simt
 from aotc.emit.kits import KITS
@@ -39,6 +39,7 @@ class Variant:
                 "asks": kernel_asks(target),
                 "needs": ", ".join(target.cpu_flags) or target.name,
                 "schedule_hash": self.schedule.hash, "kernels": kernels(plan),
+                "rules": rules(plan),
                 "slots": [c_index(simplify(s)) for s in plan.slots],
                 "slab_bytes": plan.slab_bytes,
                 "kernel_files": sorted((f for f in self.files if f.endswith((".c", ".cu"))),

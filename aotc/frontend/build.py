@@ -17,13 +17,26 @@ from aotc.frontend.graph import shorten
 from aotc.frontend.names import Names
 from aotc.frontend.values import SMALL, Affine, Val, const_at, is_one
 from aotc.ir.dtypes import DTYPES, INDEX, dtype_of, is_float
-from aotc.ir.expr import Axis, Binary, Const, Load, Sym, Where, as_expr, axes_of, compare, walk
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Load,
+    Sym,
+    Where,
+    as_expr,
+    axes_of,
+    checked,
+    compare,
+    walk,
+)
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import Buffer, Compute, LibCall, make_const, static_shape
 from aotc.ir.simplify import proves, same, simplify
 
 MOST_INLINED = 1 << 13  # nodes of sub-graphs: nested loops and branches multiply
 LAZY_NODES = 96  # size of a shape value's expression beyond which it gets a buffer of its own
+INSIDE = "index must lie inside the table"
 BROADCAST = "shapes must broadcast"
 LAZY_FLOATS = 16  # float shape values (scales, sizes): only small ones stay expressions
 
@@ -342,20 +355,28 @@ class Builder:
                 self.note(cond, why)
             if op == "eq":
                 self.equal.setdefault((as_expr(a), as_expr(b)), self.node.label)
-        self.checks.setdefault(cond, self._rule(why))
+        self.checks.setdefault(cond, self.rule(why))
         return True
 
-    def inside(self, i, n, why="index must lie inside the table"):
+    def inside(self, i, n, why=INSIDE):
         """Index ``i`` into an extent ``n``, negative counting from the end: the plain index if
         that can be proved or checked at entry, else wrapped and checked at run time."""
         i = simplify(i)
         if any(isinstance(e, Load) for e in walk(i)):
-            return wrapped(i, n)
+            return self.from_end(i, n, why)
         if not proves(compare("ge", i, Const(0))):
             i = simplify(Where(compare("lt", i, Const(0)), i + n, i))
             if not self.require("ge", i, 0, why):
-                return wrapped(i, n)
-        return i if self.require("lt", i, n, why) else Binary("checked", i, as_expr(n))
+                return self.from_end(i, n, why)
+        return i if self.require("lt", i, n, why) else self.checked(i, n, why)
+
+    def checked(self, i, n, why=INSIDE):
+        """Index ``i`` from data into an extent ``n``: outside is a fault that names this node."""
+        return checked(i, n, self.rule(why))
+
+    def from_end(self, i, n, why=INSIDE):
+        """``checked`` for an index that counts from the end where it is negative."""
+        return self.checked(Where(compare("lt", i, Const(0)), i + n, i), n, why)
 
     def nonempty(self, extent, shape, what):
         """Demand at entry that an axis of this extent has an element to read, unless the result
@@ -374,10 +395,10 @@ class Builder:
         cond = simplify(Binary("or", compare("le", size, Const(0)),
                                compare("ge", as_expr(extent), Const(1))))
         if cond != Const(True, "bool"):
-            self.checks.setdefault(cond, self._rule(why))
+            self.checks.setdefault(cond, self.rule(why))
 
-    def _rule(self, why):
-        """What a Check of the current node says."""
+    def rule(self, why):
+        """What a fault says that breaks a rule of the current node."""
         return f"{shorten(self.node.label)} ({self.node.op}): {why}"
 
     def note(self, cond, why):
@@ -440,10 +461,5 @@ def _ranges(e):
     """The ranges of the symbols in ``e``, for a message that a wider one might not need."""
     syms = sorted({f"{s.name} in {s.lo}..{s.hi}" for s in walk(e) if isinstance(s, Sym)})
     return f" for any {', '.join(syms)}: state other extents if the model allows" if syms else ""
-
-
-def wrapped(i, n):
-    """A data-dependent index: negative counts from the end, outside 0..n-1 is a fault."""
-    return Binary("checked", Where(compare("lt", i, Const(0)), i + n, i), as_expr(n))
 
 

@@ -1,9 +1,10 @@
 """Library kernels as operators use them (``ir/library.py``): for targets that have them, where
 rows are longer than what expressions compare pair by pair."""
 
+from aotc.frontend.declared import expect
 from aotc.frontend.symbolic import cast, const
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Binary, Const, Where, as_expr, compare
+from aotc.ir.expr import Const, Where, compare, maximum, minimum
 from aotc.ir.library import JOINS
 from aotc.ir.program import static_shape
 
@@ -38,8 +39,16 @@ def kept(b, flags, count):
 def checked_place(b, place, total, count, n):
     """Function from an index below ``count`` to ``place[index]``, an index below ``n``; a fault
     where ``total`` is another number than ``count``."""
-    fits = compare("eq", b.load(total, ()), as_expr(count))
-    return lambda at: Binary("checked", Where(fits, b.load(place, (at,)), Const(-1)), as_expr(n))
+    b.nonempty(n, (count,), "elements to choose from")
+    expect_count(b, total, count)
+    # places that another count leaves over are none: that is told of, here they only stay inside
+    return lambda at: minimum(maximum(b.load(place, (at,)), Const(0)), n - 1)
+
+
+def expect_count(b, total, count):
+    """The rule that the data gives ``count`` elements, ``total`` [] being their number."""
+    expect(b, [(b.load(total, ()), count)],
+           f"the data must give the declared {count} elements, their number is")
 
 
 def unique(b, rows, count, ordered):
@@ -63,11 +72,8 @@ def suppressed(b, boxes, scores, most, limit, least, count):
     picked, total, _ = b.call(
         "nms", (boxes, scores, bound, numbers), ((count, Const(3)), (), (boxes.shape[1],)),
         threshold=int(least is not None), centred=int(bool(b.node.attr("center_point_box", 0))))
-    fits = compare("eq", b.load(total, ()), as_expr(count))
-
-    def row(i):
-        return b.at(picked, (Binary("checked", Where(fits, i[0], Const(-1)), as_expr(count)), i[1]))
-    return b.map((count, Const(3)), row, [picked, total])
+    expect_count(b, total, count)
+    return b.map((count, Const(3)), lambda i: b.at(picked, i), [picked])
 
 
 def scattered(b, x, places, updates, join, tag=""):

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
-from aotc.frontend.declared import expected_shape
+from aotc.frontend.declared import expect, expected_shape, some
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Binary, Const, Where, all_of, as_expr, compare
+from aotc.ir.expr import Const, Where, all_of, any_of, compare
 from aotc.ir.program import static_shape
 
 _MOST = 6  # choices beyond which computing them all is no answer
@@ -70,18 +70,18 @@ def choose_axes(node, b, build):
                if _RESULT[node.op](node, shape, axes) == declared]
     if not choices or len(choices) > _MOST:
         return None
+    tests = [_equal(b, v, axes, rank) for axes in choices]
+    text = " or ".join(str(list(axes)) for axes in choices)
+    expect(b, [(some(tests), Const(1))],
+           f"the declared shape allows the axes {text}; of these the data gives")
     if len(choices) == 1:
         return _build(node, b, build, v, choices[0], node.outputs[0])
     vals = [_build(node, b, build, v, axes, f"{node.outputs[0]}_axes_{'_'.join(map(str, axes))}")
             for axes in choices]
     b.node = node
-    tests = [_equal(b, v, axes, rank) for axes in choices]
 
     def body(index):
-        # data that is none of the choices is a fault
-        first = [Binary("checked", Where(tests[-1], as_expr(i), as_expr(d)), as_expr(d))
-                 for i, d in zip(index[:1], declared)]
-        out = b.at(vals[-1], tuple(first) + index[1:])
+        out = b.at(vals[-1], index)
         for test, val in zip(tests[-2::-1], vals[-2::-1]):
             out = Where(test, b.at(val, index), out)
         return out
@@ -100,15 +100,12 @@ def _build(node, b, build, v, axes, output):
 
 
 def _equal(b, v, axes, rank):
-    """The condition that ``v`` holds these axes, in any order, perhaps counted from the end."""
+    """The condition that ``v`` holds these axes, in any order, perhaps counted from the end, each
+    once."""
     points = [()] if v.rank == 0 else [(Const(k),) for k in range(v.size)]
 
-    def one_of(e):
-        hits = [compare("eq", e, Const(a)) for axis in axes for a in (axis, axis - rank)]
-        out = hits[0]
-        for hit in hits[1:]:
-            out = Binary("or", out, hit)
-        return out
-    return all_of([one_of(b.index_at(v, p)) for p in points])
+    found = [b.index_at(v, p) for p in points]
+    return all_of([any_of([compare("eq", e, Const(a)) for e in found for a in (axis, axis - rank)])
+                   for axis in axes])
 
 

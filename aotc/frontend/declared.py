@@ -1,5 +1,19 @@
 """Shapes that a model declares, followed backwards: what an elementwise operator reads has the
-shape of its result (an extent that is 1 there instead is refused when the tensor is computed)."""
+shape of its result (an extent that is 1 there instead is refused when the tensor is computed).  And
+the rule that data must give what is declared."""
+
+from aotc.ir.expr import (
+    Const,
+    Guarded,
+    Load,
+    Where,
+    as_expr,
+    compare,
+    maximum,
+    minimum,
+    walk,
+)
+from aotc.ir.simplify import simplify
 
 # operators whose result has the shape that their inputs broadcast to
 _ELEMENTWISE = frozenset("""
@@ -29,3 +43,57 @@ def expected_shape(b, tensor, rank=None):
         todo += [n.outputs[0] for n in users.get(t, ()) if n.op in _ELEMENTWISE and not n.domain
                  and n.outputs[0] not in seen]
     return None
+
+
+LARGEST = 1 << 40  # what data may say of extents and places: sums and products of a few fit 64 bits
+
+
+def loaded(e):
+    """True if an expression has a value from data in it."""
+    return any(isinstance(n, Load) for n in walk(e))
+
+
+def bounded(e):
+    """A number from data as arithmetic on extents takes it, which cannot overflow then."""
+    return minimum(maximum(e, Const(-LARGEST)), Const(LARGEST)) if loaded(e) else e
+
+
+def some(conds):
+    """1 where any of the conditions holds, else 0."""
+    out = Const(0)
+    for cond in conds:
+        out = Where(cond, Const(1), out)
+    return simplify(out)
+
+
+def expect(b, pairs, what, out=0):
+    """Demand that the data gives what the model declares: (value, declared) pairs, mostly the
+    extents of output ``out``.  ModelError where no data is needed to see that it does not; else a
+    fault at run time that names the node, before anything is computed from the data."""
+    pairs = [(simplify(as_expr(v)), simplify(as_expr(d))) for v, d in pairs]
+    for value, declared in pairs:
+        if not loaded(value):
+            b.require("eq", value, declared, what)
+    pairs = [(v, d) for v, d in pairs if loaded(v)]
+    if not pairs:
+        return
+    axes = b.axes((Const(len(pairs)),)) if len(pairs) > 1 else ()
+    value, declared = (_nth(list(row), axes) for row in zip(*pairs))
+    b.compute(axes, Guarded("expected", value, declared, b.rule(what)), tag="rule", out=out)
+
+
+def expect_shape(b, values, declared, out=0):
+    """``expect`` for the extents ``values`` of output ``out``.  ModelError for another rank."""
+    text = f"[{', '.join(map(str, declared))}]"
+    if len(values) != len(declared):
+        raise b.bad(f"{len(values)} extents for a result declared {text}")
+    expect(b, zip(values, declared), f"the data must give the declared shape {text}, an extent is",
+           out)
+
+
+def _nth(values, axes):
+    """The value of the number that the one axis says; the only one without an axis."""
+    out = values[-1]
+    for k in range(len(values) - 2, -1, -1):
+        out = Where(compare("eq", axes[0], Const(k)), values[k], out)
+    return out

@@ -14,7 +14,6 @@ from aotc.ir.expr import (
     Const,
     Var,
     Where,
-    as_expr,
     compare,
     maximum,
     minimum,
@@ -119,7 +118,7 @@ def _left(b, boxes, alive, best, limit, r):
 
     def body(i):
         first = b.at(best, i[:2])
-        at = Binary("checked", maximum(first, Const(0)), as_expr(n))
+        at = b.checked(maximum(first, Const(0)), n)
         apart = compare("le", _overlap(_corners(b, boxes, i[0], at, centred),
                                        _corners(b, boxes, i[0], i[2], centred), boxes.dtype), limit)
         stays = Binary("and", apart, compare("ne", i[2], first))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aotc.frontend.convert import check_supported
+from aotc.frontend.declared import expect, some
 from aotc.frontend.graph import shorten
 from aotc.frontend.ops_shape import concat
 from aotc.frontend.registry import op
@@ -109,10 +110,11 @@ def loop(node, b):
         step += 1
     if rounds.steps == MAX_STEPS + 1 and step > MAX_STEPS:
         raise b.unsupported(f"a loop of more than {MAX_STEPS} rounds", "shorten it")
-    fits = None
     if gathered and not (rounds.known and runs is None):
         fits = _fits(b, alive, rounds, step, runs)
-    return _results(state + [_stacked(b, values, k + len(state), fits, body, k)
+        expect(b, [(some([b.at(fits, ())]), Const(1))],
+               f"the data must give the declared {step} rounds; of this the data gives")
+    return _results(state + [_stacked(b, values, k + len(state), body, k)
                              for k, values in enumerate(gathered)])
 
 
@@ -168,22 +170,14 @@ def _fits(b, alive, rounds, step, runs):
                  [runs, more], "fits")
 
 
-def _stacked(b, values, out, fits, body, k):
-    """The rounds' values one after the other along a new first axis; ``fits``: the condition that
-    there are that many, None if it is known."""
+def _stacked(b, values, out, body, k):
+    """The rounds' values one after the other along a new first axis."""
     if not values:
         dtype, shape = body.types[out + 1]
         if dtype is None or shape is None:
             raise b.unsupported("a loop without rounds", "remove it")
         return b.const(np.zeros((0, *shape), dtype))
-    whole = stack(b, values, 0, out)
-    if fits is None:
-        return whole
-    n = len(values)
-
-    def place(i):
-        return (Binary("checked", Where(b.at(fits, ()), i[0], Const(-1)), Const(n)), *i[1:])
-    return b.map(whole.shape, lambda i: b.at(whole, place(i)), [whole, fits], out=out)
+    return stack(b, values, 0, out)
 
 
 def stack(b, values, axis, out=0):

@@ -3,9 +3,11 @@
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import const
 from aotc.frontend.values import Val
-from aotc.ir.expr import Axis, Binary, Const, Load, Where, compare, walk
+from aotc.ir.expr import Axis, Const, Load, Where, compare, walk
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
+
+TAKEN = "elements to take"
 
 
 def index_of(b, v, index, n):
@@ -39,6 +41,7 @@ def gather(node, b):
     axis = b.axis(node.attr("axis", 0), x.rank)
     end = axis + indices.rank
     shape = x.shape[:axis] + indices.shape + x.shape[axis + 1:]
+    b.nonempty(x.shape[axis], shape, TAKEN)
 
     def body(index):
         i = index_of(b, indices, index[axis:end], x.shape[axis])
@@ -56,6 +59,8 @@ def gather_elements(node, b):
         if k != axis:
             b.require("le", n, extent, f"the indices reach no further than the data on axis {k}")
 
+    b.nonempty(x.shape[axis], indices.shape, TAKEN)
+
     def body(index):
         i = index_of(b, indices, index, x.shape[axis])
         return b.at(x, index[:axis] + (i,) + index[axis + 1:])
@@ -72,6 +77,8 @@ def gather_nd(node, b):
     width = width[0]
     lead = indices.rank - 1
     shape = indices.shape[:-1] + x.shape[batch + width:]
+    for d in x.shape[batch:batch + width]:
+        b.nonempty(d, shape, TAKEN)
     columns = _columns(b, indices, width)
 
     def body(index):
@@ -97,7 +104,8 @@ def reverse_sequence(node, b):
     def source(index):
         t, n = index[time], b.index_at(lengths, (index[batch],))
         place = Where(compare("lt", t, n), n - 1 - t, t)
-        return index[:time] + (Binary("checked", place, x.shape[time]),) + index[time + 1:]
+        place = b.checked(place, x.shape[time], "a sequence is no longer than its axis")
+        return index[:time] + (place,) + index[time + 1:]
     return b.map(x.shape, lambda index: b.at(x, source(index)), [x, lengths])
 
 

@@ -71,6 +71,8 @@ def grid_sample(node, b):
         raise b.bad("the grid must have the input's rank")
     b.require("eq", grid.shape[-1], rank, "a grid holds one coordinate per spatial dimension")
     shape = x.shape[:2] + grid.shape[1:-1]
+    for d in x.shape[2:]:
+        b.nonempty(d, shape, "pixels to sample")
 
     def taps(index, k):
         """Taps along spatial dimension k; the grid's coordinates come innermost first."""

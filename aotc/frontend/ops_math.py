@@ -2,8 +2,7 @@
 
 import math
 
-import numpy as np
-
+from aotc.frontend.declared import expect, some
 from aotc.frontend.read_types import dtype_name
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
@@ -271,21 +270,18 @@ def dropout(node, b):
     if training and share:
         raise b.unsupported("training mode", "export the model for inference")
     masked = len(node.outputs) > 1 and node.outputs[1]
-    if training in (0, False) or share == 0:
-        return (x, b.map(x.shape, lambda index: Const(True, "bool"),
-                         [b.scalar_val(True, "bool")], out=1)) if masked else x
-    kept = _no_dropping(b, ratio, mode)
-    same = b.elementwise(lambda e: Where(kept, e, const(0, e.dtype)), x)
-    return (same, b.map(x.shape, lambda index: kept, [x], out=1)) if masked else same
+    if training not in (0, False) and share != 0:
+        _expect_no_dropping(b, ratio, mode)
+    return (x, b.map(x.shape, lambda index: Const(True, "bool"),
+                     [b.scalar_val(True, "bool")], out=1)) if masked else x
 
 
-def _no_dropping(b, ratio, mode):
-    """True; a fault where training mode is on and the ratio is not 0."""
+def _expect_no_dropping(b, ratio, mode):
+    """The rule that training mode is off or the ratio 0."""
     drops = Const(True, "bool")
     if mode is not None and b.scalar(mode) is None:
         drops = b.at(mode, (Const(0),) * mode.rank)
     if ratio is not None and b.scalar(ratio) is None:
         r = b.at(ratio, (Const(0),) * ratio.rank)
         drops = Binary("and", drops, compare("ne", r, const(0, r.dtype)))
-    table = b.const(np.array([True, False]), f"{b.node.label}_kept")
-    return b.at(table, (Binary("checked", Where(drops, Const(2), Const(0)), Const(2)),))
+    expect(b, [(some([drops]), Const(0))], "training is not compiled: what it drops is")

@@ -3,6 +3,7 @@
 from itertools import product
 
 from aotc.frontend import calls
+from aotc.frontend.declared import bounded, expect, expect_shape, loaded
 from aotc.frontend.ops_grid import element
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
@@ -12,7 +13,6 @@ from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
-    Load,
     Unary,
     Where,
     all_of,
@@ -20,7 +20,6 @@ from aotc.ir.expr import (
     compare,
     maximum,
     minimum,
-    walk,
 )
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
@@ -62,6 +61,8 @@ def deform_conv(node, b):
         value = _weighted(b, x, (n, c), corners)
         return value if mask is None else value * b.at(mask, (n, tap) + o)
     shape = x.shape[:2] + w.shape[2:] + offset.shape[2:]
+    for d in x.shape[2:]:
+        b.nonempty(d, shape, "pixels to sample")
     taken = b.map(shape, sampled, [x, offset], "sampled")
     axes = b.axes((x.shape[0], w.shape[0]) + offset.shape[2:])
     ic = Axis("ic", w.shape[1])
@@ -97,7 +98,10 @@ def roi_align(node, b):
     way = node.attr("coordinate_transformation_mode",
                     "half_pixel" if node.opset >= 16 else "output_half_pixel")
     scale, f = node.attr("spatial_scale", 1.0), x.dtype
-    axes = b.axes((rois.shape[0], x.shape[1], Const(height), Const(width)))
+    shape = (rois.shape[0], x.shape[1], Const(height), Const(width))
+    for d in (x.shape[0], *x.shape[2:]):
+        b.nonempty(d, shape, "pixels to sample")
+    axes = b.axes(shape)
     grid = b.axes((Const(count), Const(count)), prefix="s")
     shift = const(0.5 if way == "half_pixel" else 0, f)
     lines = []
@@ -145,11 +149,16 @@ def affine_grid(node, b):
     theta, sizes = b.arg(0), b.elements(b.arg(1))
     b.need(theta, "f")
     align, dtype = bool(node.attr("align_corners", 0)), theta.dtype
-    if any(isinstance(n, Load) for e in sizes for n in walk(e)):
-        dims = b.declared(rank=len(sizes))[1:-1]
-    else:
-        dims = tuple(sizes[2:])
-    rank = len(dims)
+    rank = theta.shape[1].value if isinstance(theta.shape[1], Const) else 0
+    if len(sizes) != rank + 2:
+        raise b.bad(f"{len(sizes)} sizes of an image for matrices {theta}")
+    dims = sizes[2:]
+    if any(map(loaded, sizes)):
+        declared = b.declared(rank=len(sizes))
+        expect_shape(b, [sizes[0], *dims, Const(rank)], declared)
+        dims = declared[1:-1]
+    b.require("eq", theta.shape[0], declared[0] if any(map(loaded, sizes)) else sizes[0],
+              "as many matrices as images")
 
     def coordinate(i, n):
         size, at = cast(dtype, as_expr(n)), cast(dtype, i)
@@ -174,18 +183,24 @@ def col2im(node, b):
     rank = len(image)
     dilation, stride = (_repeated(node, k, rank, 1) for k in ("dilations", "strides"))
     pads = _repeated(node, "pads", 2 * rank, 0)
-    if any(isinstance(n, Load) for e in image + block for n in walk(e)):
-        shape = tuple(map(as_expr, b.declared(rank=2 + rank)))
-        per = simplify(x.shape[1] // shape[1])
+    image, per = list(map(bounded, image)), volume(block)
+    if any(map(loaded, image + block)):
+        declared = b.declared(rank=2 + rank)
+        b.require("ge", declared[1], 1, "an image has channels")
+        taps = simplify(x.shape[1] // declared[1])
+        block = [minimum(maximum(e, Const(0)), taps + 1) for e in block]  # products stay small
+        per = volume(block)
+        expect(b, [(per, taps)], f"the data must give blocks of {taps} elements, they have")
+        expect_shape(b, [x.shape[0], declared[1], *image], declared)
+        shape, per = declared, taps
     else:
-        per = Const(1)
-        for k in block:
-            per = per * k
-        per = simplify(per)
+        b.require("ge", per, 1, "a block has elements")
         shape = (x.shape[0], simplify(x.shape[1] // per), *image)
+    b.require("eq", shape[1] * per, x.shape[1], "every channel has a column of each element")
     axes, tap = b.axes(shape), Axis("tap", per)
     # taps and positions are numbered row-major over the block and over its places in the image
     left, conds, where, step = tap, [], Const(0), Const(1)
+    steps = []
     for d in reversed(range(rank)):
         k, left = left % block[d], left // block[d]
         room = image[d] + pads[d] + pads[rank + d] - ((block[d] - 1) * dilation[d] + 1)
@@ -194,15 +209,12 @@ def col2im(node, b):
         conds += [compare("ge", at, Const(0)), compare("eq", at % stride[d], Const(0)),
                   compare("lt", at // stride[d], count)]
         where, step = where + (at // stride[d]) * step, step * count
-    column = b.load(x, (axes[0], axes[1] * per + tap, _reachable(where, x.shape[2])))
+        steps.append(maximum(count, Const(0)))
+    expect(b, [(volume(steps), x.shape[2])], "as many columns as places of the block")
+    place = b.checked(where, x.shape[2]) if loaded(where) else simplify(where)
+    column = b.load(x, (axes[0], axes[1] * per + tap, place))
     body = Where(all_of([simplify(c) for c in conds]), column, const(0, x.dtype))
     return b.compute(axes, body, (tap,), "sum")
-
-
-def _reachable(where, n):
-    """A position that data may have decided is checked."""
-    data = any(isinstance(e, Load) for e in walk(where))
-    return Binary("checked", where, as_expr(n)) if data else simplify(where)
 
 
 @op("MaxUnpool", since=9)
@@ -218,12 +230,19 @@ def max_unpool(node, b):
         for k, d in enumerate(x.shape[2:]))
     shape = small
     if b.arg(2) is not None:
-        shape = b.declared(rank=x.rank) if b.from_data(b.arg(2)) else tuple(b.ints(b.arg(2)))
+        shape = tuple(b.elements(b.arg(2)))
+    if any(map(loaded, shape)):
+        given, shape = shape, b.declared(rank=x.rank)
+        expect_shape(b, given, shape)
+    if len(shape) != x.rank:
+        raise b.bad(f"an output shape of {len(shape)} extents")
+    for d, n in zip(x.shape[:2], shape):
+        b.require("eq", d, n, "batch and channels stay")
     if not b.library:
         return _unpool_by_search(b, x, indices, small, shape)
     size = volume(small)
     zeros = b.compute(b.axes(small), const(0, x.dtype), tag="zeros")
-    places = b.compute(b.axes(x.shape), Binary("checked", b.index_at(
+    places = b.compute(b.axes(x.shape), b.checked(b.index_at(
         indices, b.axes(x.shape)), size), tag="places")
     whole = all(map(same, small, shape))
     y = calls.scattered(b, zeros, places, x, "none", "" if whole else "small")
@@ -239,6 +258,6 @@ def _unpool_by_search(b, x, indices, small, shape):
     for d, n in zip(axes, small):
         here = here * n + d
     at = axes[:2] + taps
-    hit = all_of([compare("eq", b.index_at(indices, at), simplify(here)),
+    hit = all_of([compare("eq", b.checked(b.index_at(indices, at), volume(small)), simplify(here)),
                   *(compare("lt", d, n) for d, n in zip(axes[2:], small[2:]))])
     return b.compute(axes, Where(hit, b.load(x, at), const(0, x.dtype)), taps, "sum")

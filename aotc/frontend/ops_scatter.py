@@ -3,7 +3,6 @@ targets without those look, for every output element, for the updates that hit i
 are many.  Where several hit, they are joined in order, or the last one counts."""
 
 from aotc.frontend import calls
-from aotc.frontend.build import wrapped
 from aotc.frontend.ops_pool import lowest
 from aotc.frontend.ops_reduce import highest
 from aotc.frontend.registry import op
@@ -37,6 +36,8 @@ def _put_in(b, x, shape, place, updates):
     parts, offset = place(at), Const(0)
     for k, extent in enumerate(x.shape):
         offset = offset * extent + (parts[k] if k < len(parts) else Const(0))
+        if k < len(parts):
+            b.nonempty(extent, shape, "elements to put updates in")
     return calls.scattered(b, x, b.compute(at, offset, tag="places"), updates, _reduction(b))
 
 
@@ -76,7 +77,7 @@ def scatter_elements(node, b):
         if k != axis:
             b.require("le", one, x.shape[k], "updates must fit beside the axis")
     if b.library:
-        return _put_in(b, x, indices.shape, lambda at: at[:axis] + (wrapped(
+        return _put_in(b, x, indices.shape, lambda at: at[:axis] + (b.from_end(
             b.index_at(indices, at), x.shape[axis]),) + at[axis + 1:], updates)
     # the other axes of an update are those of the element it hits
     r = (Axis("r0", indices.shape[axis]),)
@@ -87,7 +88,7 @@ def scatter_elements(node, b):
 
     def hit(index):
         place = index[:axis] + r + index[axis + 1:]
-        same = Binary("eq", index[axis], wrapped(b.index_at(indices, place), x.shape[axis]))
+        same = Binary("eq", index[axis], b.from_end(b.index_at(indices, place), x.shape[axis]))
         bound = inside(index)
         return same if bound is None else Where(bound, same, Const(False, "bool"))
     return _search(b, x, r, hit, lambda index, line: b.at(
@@ -108,7 +109,7 @@ def scatter_nd(node, b):
         b.require("eq", one, two, "updates must be a row for every index")
 
     def place(at, k):
-        return wrapped(b.index_at(indices, at[:lead] + (Const(k),)), x.shape[k])
+        return b.from_end(b.index_at(indices, at[:lead] + (Const(k),)), x.shape[k])
 
     if b.library:
         return _put_in(b, x, indices.shape[:-1],

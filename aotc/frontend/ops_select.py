@@ -6,6 +6,7 @@ What there is to choose may depend on data; then the result has its declared sha
 number of elements is a fault."""
 
 from aotc.frontend import calls
+from aotc.frontend.declared import expect
 from aotc.frontend.ops_control import stack
 from aotc.frontend.ops_pool import lowest
 from aotc.frontend.ops_reduce import highest
@@ -15,7 +16,7 @@ from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
 from aotc.frontend.values import Val
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
-from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, as_expr, compare, minimum
+from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, compare, minimum
 from aotc.ir.program import Fold, static_shape
 from aotc.ir.simplify import simplify
 
@@ -63,7 +64,11 @@ def top_k_by_attribute(node, b):
 def top_k(node, b):
     k = b.arg(1)
     axis = node.attr("axis", -1)
-    return _top_k(b, b.declared()[axis] if b.from_data(k) else b.ints(k)[0])
+    count = b.elements(k)[0]
+    if b.from_data(k):
+        given, count = count, b.declared(rank=b.arg(0).rank)[axis]
+        expect(b, [(given, count)], f"the data must give the declared k of {count}, it is")
+    return _top_k(b, count)
 
 
 def _top_k(b, k):
@@ -107,7 +112,7 @@ def _by_rounds(b, x, axis, k, largest):
         behind = Const(True, "bool")
         if best is not None:
             at = b.load(place, outer)
-            before = along(Binary("checked", at, as_expr(n)))
+            before = along(b.checked(at, n))
             behind = Binary("or", _comes_first(before, given, largest),
                             Binary("and", _alike(before, given), compare("lt", at, j)))
         open_ = e if r == 0 else Where(behind, e, worst)
@@ -122,7 +127,7 @@ def _by_rounds(b, x, axis, k, largest):
 def _values(b, x, at, axis):
     """(elements of ``x`` at the places ``at`` along the axis, the places)."""
     def value(i):
-        place = Binary("checked", b.at(at, i), as_expr(x.shape[axis]))
+        place = b.checked(b.at(at, i), x.shape[axis])
         return b.at(x, i[:axis] + (place,) + i[axis + 1:])
     return b.map(at.shape, value, [x, at]), at
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from aotc.frontend.declared import bounded, expect, expect_shape
 from aotc.frontend.ops_math import quotient
 from aotc.frontend.read_types import dtype_name
 from aotc.frontend.registry import op
@@ -31,8 +32,7 @@ def reshape(b, v, shape, tag="", out=0):
 def reshape_op(node, b):
     x = b.arg(0)
     if b.arg(1) is not None and b.from_data(b.arg(1)):
-        b.require("eq", product(x.shape), product(b.declared()), "Reshape keeps all elements")
-        return reshape(b, x, b.declared())
+        return _reshape_from_data(node, b, x)
     wanted = b.ints(b.arg(1)) if b.arg(1) is not None else [
         Const(d) for d in node.attr("shape", ())]
     shape, free = [], None
@@ -54,6 +54,19 @@ def reshape_op(node, b):
     else:
         b.require("eq", product(x.shape), product(shape), "Reshape keeps the number of elements")
     return reshape(b, x, tuple(shape))
+
+
+def _reshape_from_data(node, b, x):
+    declared, total = b.declared(), product(x.shape)
+    b.require("eq", total, product(declared), "Reshape keeps all elements")
+    given = [bounded(e) for e in b.elements(b.arg(1))]
+    if not node.attr("allowzero", 0):
+        given = [Where(compare("eq", e, Const(0)), x.shape[k] if k < x.rank else Const(-2), e)
+                 for k, e in enumerate(given)]
+    free = [compare("eq", e, Const(-1)) for e in given]
+    known = product([Where(f, Const(1), e) for f, e in zip(free, given)])
+    expect_shape(b, [Where(f, total // known, e) for f, e in zip(free, given)], declared)
+    return reshape(b, x, declared)
 
 
 def _remaining(b, old, new):
@@ -128,21 +141,43 @@ def transpose(node, b):
 @op("Expand", since=8)
 def expand(node, b):
     x = b.arg(0)
-    given = b.declared() if b.from_data(b.arg(1)) else tuple(b.ints(b.arg(1)))
-    shape = b.broadcast(x.shape, given)
+    if b.from_data(b.arg(1)):
+        shape = _expanded_by_data(b, x)
+    else:
+        shape = b.broadcast(x.shape, tuple(b.ints(b.arg(1))))
     return b.move(x, shape, lambda index: b.pick(x, index, shape))
+
+
+def _expanded_by_data(b, x):
+    """The declared extents, and the rule that x and the data's broadcast to them."""
+    declared, given = b.declared(), b.elements(b.arg(1))
+    rank, one = len(declared), Const(1)
+    if max(x.rank, len(given)) != rank:
+        raise b.bad(f"{len(given)} extents for {x} and a result of {rank} dimensions")
+    own = (one,) * (rank - x.rank) + x.shape
+    given = [one] * (rank - len(given)) + given
+
+    def joined(d, e):
+        fits = Where(compare("eq", d, e), d, Const(-1))
+        return Where(compare("eq", e, one), d, Where(compare("eq", d, one), e, fits))
+    expect_shape(b, [joined(d, e) for d, e in zip(own, given)], declared)
+    return b.broadcast(x.shape, declared)
 
 
 @op("Tile")
 def tile(node, b):
     x = b.arg(0)
-    if b.from_data(b.arg(1)):
-        shape = b.declared()
-    else:
-        repeats = b.ints(b.arg(1))
-        if len(repeats) != x.rank:
-            raise b.bad(f"{len(repeats)} repeats for rank {x.rank}")
-        shape = [d * r for d, r in zip(x.shape, repeats)]
+    data = b.from_data(b.arg(1))
+    repeats = [bounded(e) for e in b.elements(b.arg(1))]
+    if len(repeats) != x.rank:
+        raise b.bad(f"{len(repeats)} repeats for rank {x.rank}")
+    shape = [d * r for d, r in zip(x.shape, repeats)]
+    if data:
+        given, shape = shape, b.declared(rank=x.rank)
+        expect_shape(b, [Where(compare("lt", r, Const(0)), Const(-1), d)
+                         for d, r in zip(given, repeats)], shape)
+        for d in x.shape:
+            b.nonempty(d, shape, "elements to repeat")
     return b.move(x, shape, lambda index: [i % d for i, d in zip(index, x.shape)])
 
 
@@ -187,8 +222,13 @@ def split(node, b):
     if "split" in node.attrs:
         sizes = [Const(s) for s in node.attrs["split"]]
     elif b.arg(1) is not None:
-        sizes = ([b.declared(k)[axis] for k in range(count)] if b.from_data(b.arg(1))
-                 else b.ints(b.arg(1)))
+        sizes = b.elements(b.arg(1))
+        if len(sizes) != count:
+            raise b.bad(f"{len(sizes)} sizes for {count} outputs")
+        if b.from_data(b.arg(1)):
+            given, sizes = sizes, [b.declared(k, x.rank)[axis] for k in range(count)]
+            expect(b, zip(given, sizes), "the data must give the declared sizes "
+                   f"[{', '.join(map(str, sizes))}], one is")
     else:
         part = simplify((extent + (count - 1)) // count)
         if node.opset < 18:
@@ -293,7 +333,10 @@ def size(node, b):
 def constant_of_shape(node, b):
     value = node.attr("value", np.zeros(1, np.float32)).reshape(-1)
     fill = b.const(value[:1].reshape(()))
-    shape = b.declared() if b.from_data(b.arg(0)) else b.ints(b.arg(0))
+    shape = b.elements(b.arg(0))
+    if b.from_data(b.arg(0)):
+        given, shape = shape, b.declared()
+        expect_shape(b, given, shape)
     return b.map(shape, lambda index: b.at(fill, ()), [fill])
 
 
@@ -319,16 +362,17 @@ def _range_from_data(b, *vals):
     dtype = vals[0].dtype
     n, = b.declared(rank=1)
     first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
-    whole = "f64" if is_float(dtype) else INDEX
-    span, step = cast(whole, last) - cast(whole, first), cast(whole, by)
-    count = (cast(INDEX, Unary("ceil", span / step)) if is_float(dtype)
-             else Const(0) - (Const(0) - span) // step)
-    fits = compare("eq", maximum(count, Const(0)), n)
-
-    def body(index):
-        i = Binary("checked", Where(fits, index[0], Const(-1)), n)
-        return first + cast(dtype, i) * by
-    return b.map((n,), body, vals)
+    if is_float(dtype):
+        span, step = cast("f64", last) - cast("f64", first), cast("f64", by)
+        steps, none = Unary("ceil", span / step), const(0, "f64")
+        # what is no number fits no extent
+        count = Where(compare("le", steps, none), Const(0), cast(INDEX, steps))
+    else:
+        low, high, step = (bounded(cast(INDEX, e)) for e in (first, last, by))
+        none, count = Const(0), maximum(Const(0) - (low - high) // step, Const(0))
+    count = Where(compare("eq", step, none), Const(-1), count)
+    expect(b, [(count, n)], f"the data must give the declared {n} elements, their number is")
+    return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
 
 
 def _float_range(b, *vals):
@@ -357,7 +401,10 @@ def one_hot(node, b):
     indices, depth, values = b.args()
     rank = indices.rank + 1
     axis = b.axis(node.attr("axis", -1), rank)
-    n = b.declared()[axis] if b.from_data(depth) else b.ints(depth)[0]
+    n = b.elements(depth)[0]
+    if b.from_data(depth):
+        given, n = n, b.declared(rank=rank)[axis]
+        expect(b, [(given, n)], f"the data must give the declared depth {n}, it is")
     shape = list(indices.shape)
     shape.insert(axis, n)
 

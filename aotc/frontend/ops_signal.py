@@ -113,7 +113,7 @@ def stft(node, b):
     axes = b.axes((batch, frames, bins, Const(2)))
     k = Axis("k", top)
     place = axes[1] * step + k
-    at = [Binary("checked", place, x.shape[1])]
+    at = [b.checked(place, x.shape[1], "frames lie inside the signal")]
     n = cast(REAL, length)
     angle = cast(REAL, (axes[2] * k) % length) * const(2 * np.pi, REAL) / n
     c, s = (cast(x.dtype, Unary(f, angle)) for f in ("cos", "sin"))

@@ -1,17 +1,15 @@
 """Slices and borders: parts of a tensor, and tensors around one."""
 
+from aotc.frontend.declared import bounded, expect, expect_shape, loaded, some
 from aotc.frontend.registry import op
 from aotc.frontend.window import guards
 from aotc.ir.expr import (
     Binary,
     Const,
-    Load,
     Where,
-    as_expr,
     compare,
     maximum,
     minimum,
-    walk,
 )
 from aotc.ir.simplify import proves, same, simplify
 
@@ -61,11 +59,18 @@ def _slice_from_data(b):
     steps = [Const(1)] * count if b.arg(4) is None else b.elements(b.arg(4))
     if not count == len(ends) == len(axes) == len(steps):
         raise b.bad("starts, ends, axes and steps must have one length")
-    shape = tuple(map(as_expr, b.declared(rank=rank)))
-    places = []
+    shape = b.declared(rank=rank)
+    expect(b, [(some(axis_is(a, k, rank) for k in range(rank)), 1) for a in axes],
+           f"an axis from data must be one of {rank}; found are")
+    places, lengths = [], []
     for k, extent in enumerate(x.shape):
-        found = [(axis_is(a, k, rank), *rest) for a, *rest in zip(axes, starts, ends, steps)]
-        places.append(_run_time_place(found, extent, shape[k]))
+        found = [(axis_is(a, k, rank), *map(bounded, rest))
+                 for a, *rest in zip(axes, starts, ends, steps)]
+        place, length = _run_time_place(b, found, extent)
+        places.append(place)
+        lengths.append(length)
+        b.nonempty(extent, shape, "elements to slice")
+    expect_shape(b, lengths, shape)
     return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
 
 
@@ -75,12 +80,13 @@ def axis_is(axis, k, rank):
                            compare("eq", axis, Const(k - rank))))
 
 
-def _run_time_place(found, extent, length):
-    """Function from an index of the result to one of the source, along one dimension.
+def _run_time_place(b, found, extent):
+    """(function from an index of the result to one of the source, its length; -1 for a step of 0)
+    along one dimension.
     found: (condition that it is this dimension that is sliced, start, end, step)."""
     found = [f for f in found if f[0] != Const(False, "bool")]
     if not found:
-        return lambda i: i if same(extent, length) else Binary("checked", i, extent)
+        return lambda i: b.checked(i, extent), extent
     start, end, step = Const(0), extent, Const(1)
     for cond, *parts in found:
         start, end, step = (p if cond == Const(True, "bool") else Where(cond, p, q)
@@ -91,11 +97,9 @@ def _run_time_place(found, extent, length):
     last = minimum(maximum(_from_end(end, extent), Where(up, Const(0), Const(-1))), top)
     span = Where(up, last - first, first - last)
     size = Where(up, step, Const(0) - step)
-    fits = compare("eq", maximum((span + size - 1) // size, Const(0)), length)
-
-    def place(i):
-        return Binary("checked", Where(fits, first + i * step, Const(-1)), extent)
-    return place
+    length = Where(compare("eq", step, Const(0)), Const(-1),
+                   maximum((span + size - 1) // size, Const(0)))
+    return lambda i: b.checked(first + i * step, extent), length
 
 
 def _from_end(e, extent):
@@ -131,10 +135,11 @@ def pad(node, b):
     x = b.arg(0)
     amounts = ([Const(p) for p in node.attrs["pads"]] if "pads" in node.attrs
                else b.elements(b.arg(1)))
-    before, after = _borders(b, x.rank, amounts)
+    before, after = _borders(b, x.rank, list(map(bounded, amounts)))
     shape = [simplify(p + d + q) for p, d, q in zip(before, x.shape, after)]
-    if any(isinstance(n, Load) for d in shape for n in walk(d)):
-        shape = b.declared(rank=x.rank)
+    if any(map(loaded, shape)):
+        given, shape = shape, b.declared(rank=x.rank)
+        expect_shape(b, given, shape)
     mode = node.attr("mode", "constant")
     if mode == "constant":
         fill = b.arg(2) or b.scalar_val(node.attr("value", 0), x.dtype)
@@ -163,13 +168,13 @@ def _border_place(b, border, before, after, extent, length, shape):
     first = simplify(maximum(0 - before, none))  # elements cut off in front
     left = simplify(extent - first - maximum(0 - after, none))
     start = simplify(maximum(before, none))
-    if any(isinstance(n, Load) for e in (before, after) for n in walk(e)):
+    if loaded(before) or loaded(after):
         b.nonempty(extent, shape, "elements to repeat")
 
         def place(i):
             found = Where(compare("ge", left, Const(1)), border(i - start, left, None) + first,
                           Const(-1))
-            return Binary("checked", found, extent)
+            return b.checked(found, extent, "there must be elements to repeat")
         return place
     b.nonempty(left, shape, "elements to repeat")
     most = simplify(maximum(before, after))
@@ -188,6 +193,8 @@ def _borders(b, rank, amounts):
             a = b.axis(axis.value, rank)
             before[a], after[a] = amounts[k], amounts[k + len(axes)]
             continue
+        expect(b, [(some(axis_is(axis, a, rank) for a in range(rank)), 1)],
+               f"an axis from data must be one of {rank}; found are")
         for a in range(rank):
             here = axis_is(axis, a, rank)
             before[a] = Where(here, amounts[k], before[a])
@@ -222,8 +229,9 @@ def center_crop_pad(node, b):
     shape = list(x.shape)
     for a, d in zip(axes, wanted):
         shape[a] = d
-    if any(isinstance(n, Load) for d in wanted for n in walk(d)):
-        shape = list(map(as_expr, b.declared(rank=x.rank)))
+    if any(map(loaded, wanted)):
+        given, shape = shape, b.declared(rank=x.rank)
+        expect_shape(b, given, shape)
     zero = b.scalar_val(0, x.dtype)
 
     def body(index):

@@ -157,7 +157,7 @@ def tensor_scatter(node, b):
     def body(index):
         first = Const(0) if write is None else b.index_at(write, index[:1])
         if not circular and write is not None:
-            first = Binary("checked", first, n - size + 1)
+            first = b.checked(first, n - size + 1, "a write stays inside the cache")
         at = index[axis] - first
         at = at % n if circular else at
         inside = Binary("and", compare("ge", at, Const(0)), compare("lt", at, size))

@@ -62,11 +62,12 @@ def _step(b, x, forest, tables, at):
     nodes = len(forest.mode)
 
     def body(index):
-        here = Binary("checked", b.at(at, index), Const(nodes))
+        here = b.checked(b.at(at, index), nodes, "a branch leads to a node")
 
         def of(name):
             return b.at(tables[name], (here,))
-        value = b.at(x, (index[0], Binary("checked", of("feature"), x.shape[1])))
+        column = b.checked(of("feature"), x.shape[1], "a feature is a column of the input")
+        value = b.at(x, (index[0], column))
         tests = {mode: compare(_COMPARE[mode], value, of("split"))
                  for mode in sorted(set(forest.mode.tolist()) - {MEMBER})}
         if MEMBER in forest.mode:
@@ -93,7 +94,8 @@ def _gathered(b, x, tables, at, how, trees):
     """[N, targets]: the weights of the leaves that are about each target, put together."""
     axes = b.axes((x.shape[0], Const(b.node.attr("n_targets", 1))))
     tree = Axis("t", Const(trees))
-    leaf = Binary("checked", b.load(at, (axes[0], tree)), tables["target"].shape[0])
+    leaf = b.checked(b.load(at, (axes[0], tree)), tables["target"].shape[0],
+                     "a tree ends in a leaf")
     weight = b.at(tables["weight"], (leaf,))
     end = np.finfo(DTYPES[x.dtype].numpy).max  # what a target without a leaf gets
     nothing = {"sum": 0, "min": end, "max": -end}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aotc.frontend.declared import expect_shape
 from aotc.frontend.symbolic import cast, const
 from aotc.frontend.values import Val
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
@@ -102,11 +103,20 @@ def _factors(b, old, axes, scales, sizes, policy):
             for f in factors[1:]:
                 best = _fold(binary(name, best, f))
             factors = [best] * len(axes)
+    bias = 0.5 if policy != "stretch" else 1e-9 if scales is None else 0.0
     if all(isinstance(f, Const) for f in factors):
-        bias = 0.5 if policy != "stretch" else 1e-9 if scales is None else 0.0
         return factors, [int(np.floor(f.value * n + bias)) for f, n in zip(factors, old)]
     declared = b.declared()
+    wanted = {a: _extent(f, n, bias, declared[a]) for a, f, n in zip(axes, factors, old)}
+    expect_shape(b, [wanted.get(k, d) for k, d in enumerate(b.arg(0).shape)], declared)
     return factors, [declared[a].value for a in axes]
+
+
+def _extent(factor, n, bias, declared):
+    """The extent that a factor from data gives: f32(0.7) * 10 is 6 or, in f32, 7."""
+    exact, rounded = (cast(INDEX, Unary("floor", cast(kind, factor) * float(n) + bias))
+                      for kind in (REAL, "f32"))
+    return Where(compare("eq", rounded, declared), rounded, exact)
 
 
 def _ratio(size, n):

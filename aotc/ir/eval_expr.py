@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from aotc.errors import FaultError
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
-from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, show
+from aotc.ir.expr import Axis, Binary, Cast, Const, Guarded, Load, Sym, Unary, Var, Where, show
 from aotc.ir.simplify import simplify
 
 
@@ -183,16 +183,22 @@ _BINARY = {
 
 def _binary(scope, e, guard):
     a, b = scope.value(e.a, guard), scope.value(e.b, guard)
-    if e.op == "checked":
-        bad = guard.active((a < 0) | (a >= b))
-        if np.any(bad):
-            seen = np.broadcast_to(a, np.shape(bad))[bad].flat[0]
-            raise scope.fault(f"index out of range: {show(e.a)} is {seen}, "
-                              f"must be in 0..{int(np.max(b)) - 1}")
-        return a
+    if isinstance(e, Guarded):
+        return _guarded(scope, e, a, b, guard)
     if a.dtype.kind == "b" and e.op in ("sub", "neg"):
         raise TypeError(f"{e.op} is not defined on bool: {show(e)}")
     return np.asarray(_BINARY[e.op](a, b))
+
+
+def _guarded(scope, e, a, b, guard):
+    """``a``, or the fault that its rule is broken."""
+    bad = guard.active((a < 0) | (a >= b) if e.op == "checked" else a != b)
+    if np.any(bad):
+        seen, bound = (np.broadcast_to(x, np.shape(bad))[bad].flat[0] for x in (a, b))
+        raise scope.fault(f"{e.why or show(e.a)}: index out of range: {seen}, must be in "
+                          f"0..{bound - 1}" if e.op == "checked" else
+                          f"{e.why or show(e.a)} {seen}, not {bound}")
+    return a
 
 
 def _where(scope, e, guard):
@@ -319,7 +325,7 @@ def _gather(scope, e, array, first, guard):
 
 
 _EVAL = {Const: _const, Axis: _axis, Sym: _sym, Var: _var, Cast: _cast, Unary: _unary,
-         Binary: _binary, Where: _where, Load: _load}
+         Binary: _binary, Guarded: _binary, Where: _where, Load: _load}
 
 
 def index_value(e, syms):

@@ -2,7 +2,7 @@
 
     expr = Const(value, dtype) | Axis(name, extent) | Sym(name, lo, hi) | Var(name, dtype)
          | Load(buffer, index, dtype) | Cast(dtype, x)
-         | Unary(op, x) | Binary(op, a, b) | Where(cond, a, b)
+         | Unary(op, x) | Binary(op, a, b) | Guarded(op, a, b, why) | Where(cond, a, b)
 
 Nodes are frozen and compare by structure; the hash is computed once.  Integer arithmetic on
 indices is int64 with floor division and floor modulo.  ``a + b`` on expressions builds nodes;
@@ -15,7 +15,8 @@ from operator import attrgetter
 from aotc.ir.dtypes import INDEX, is_float
 
 ARITH = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "pow",
-         "and", "or", "xor", "shl", "shr", "checked")
+         "and", "or", "xor", "shl", "shr")
+GUARDS = ("checked", "expected")
 COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 UNARY = ("neg", "abs", "sqrt", "exp", "log", "erf", "tanh", "sin", "cos", "tan", "asin", "acos",
          "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "round", "sign",
@@ -180,8 +181,6 @@ class Unary(Expr):
 
 @_node
 class Binary(Expr):
-    """``checked(i, n)`` is i, and a fault at run time unless 0 <= i < n."""
-
     op: str
     a: Expr
     b: Expr
@@ -189,6 +188,15 @@ class Binary(Expr):
     @property
     def dtype(self):
         return "bool" if self.op in COMPARE else self.a.dtype
+
+
+@_node
+class Guarded(Binary):
+    """A value from data with a rule.  ``checked(i, n)`` is i, and a fault at run time unless
+    0 <= i < n; ``expected(i, n)`` is i, and a fault unless i == n.  ``why``: what the fault says,
+    of the ONNX node that has the rule."""
+
+    why: str = ""
 
 
 @_node
@@ -254,11 +262,25 @@ def compare(op, a, b):
     return binary(op, a, b)
 
 
+def checked(i, n, why=""):
+    """Index ``i`` from data into an extent ``n``; see ``Guarded``."""
+    return Guarded("checked", i, as_expr(n), why)
+
+
 def all_of(conds):
     """Conjunction of bool expressions; None if there are none."""
+    return _joined("and", conds)
+
+
+def any_of(conds):
+    """Disjunction of bool expressions; None if there are none."""
+    return _joined("or", conds)
+
+
+def _joined(op, conds):
     out = None
     for c in conds:
-        out = c if out is None else Binary("and", out, c)
+        out = c if out is None else Binary(op, out, c)
     return out
 
 
@@ -285,6 +307,8 @@ def with_children(e, kids):
         return Cast(e.dtype, *kids)
     if isinstance(e, Unary):
         return Unary(e.op, *kids)
+    if isinstance(e, Guarded):
+        return Guarded(e.op, *kids, e.why)
     if isinstance(e, Binary):
         return binary(e.op, *kids)
     return Where(*kids)

@@ -14,7 +14,7 @@ import numpy as np
 
 from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.evaluate import eval_compute, run_step
-from aotc.ir.expr import Const, Load, Sym, Var, rewrite, walk
+from aotc.ir.expr import Const, Guarded, Load, Sym, Var, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import Compute, Fold, LibCall, make_const, static_shape, update
 from aotc.ir.simplify import simplify
@@ -178,7 +178,8 @@ def _same_bytes(a, b):
 
 
 def _canonical(step):
-    """What a Compute says, without the names of its axes and outputs."""
+    """What a Compute says, without the names of its axes and outputs and of the nodes that its
+    faults would name."""
     axes = step.axes + step.raxes
     to = {a: Var(f"#{k}") for k, a in enumerate(axes)}
     exprs = (step.body,)
@@ -187,6 +188,9 @@ def _canonical(step):
         exprs += step.fold.init + step.fold.update
         states = step.fold.states
     memo = {}
-    body = tuple(rewrite(e, to.get, memo) for e in exprs)
+
+    def plain(e):
+        return replace(e, why="") if isinstance(e, Guarded) else to.get(e)
+    body = tuple(rewrite(e, plain, memo) for e in exprs)
     fold = step.fold if isinstance(step.fold, str) else "states"
     return (tuple(a.extent for a in axes), len(step.axes), fold, states, step.acc, body)

@@ -9,12 +9,12 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from aotc.ir.expr import Binary, Const, Expr, maximum, show
+from aotc.ir.expr import Binary, Const, Expr, Guarded, maximum, show, walk
 from aotc.ir.simplify import simplify, upper
 
 
@@ -307,6 +307,10 @@ class Kernel:
     barriers: tuple = ()
     staged: int = 0
 
+    def rule(self, guarded):
+        """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""
+        return guarded.op, guarded.why or ", ".join(self.origin)
+
     @property
     def slab_bytes(self):
         """Bytes of scratch one worker needs, rounded up to 64."""
@@ -356,6 +360,13 @@ class Plan:
     def place(self, name):
         return self._place_of[name]
 
+    @cached_property
+    def rules(self):
+        """(operation, why) of all values from data that have a rule, each once, in call order: a
+        fault is told by its number here."""
+        return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for e in _expressions(k)
+                                   for n in walk(e) if isinstance(n, Guarded)))
+
     @property
     def slab_bytes(self):
         return max((k.slab_bytes for k in self.kernels), default=0)
@@ -395,3 +406,15 @@ def with_defaults(plan, arrays):
     return plan if not defaults else replace(
         plan, places=plan.places + tuple(places), weights=plan.weights + tuple(weights),
         defaults=tuple(defaults))
+
+
+def _expressions(value):
+    """All expressions in a value made of dataclasses and tuples."""
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from _expressions(v)
+    elif is_dataclass(value):
+        for f in fields(value):
+            yield from _expressions(getattr(value, f.name))

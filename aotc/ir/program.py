@@ -13,7 +13,20 @@ from functools import cached_property
 
 from aotc.ir import library
 from aotc.ir.dtypes import DTYPES, dtype_of
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Sym, Unary, Var, loads, show, walk
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Guarded,
+    Load,
+    Sym,
+    Unary,
+    Var,
+    loads,
+    show,
+    walk,
+)
 from aotc.ir.simplify import same, simplify
 
 FOLDS = ("none", "sum", "prod", "max", "min")
@@ -153,8 +166,8 @@ class Program:
 
     @cached_property
     def results(self):
-        """The outputs as a set: which buffers the caller gets."""
-        return frozenset(self.outputs)
+        """The outputs and what rules make, as a set: what must be computed and stored."""
+        return frozenset(self.outputs).union(*(s.outs for s in self.steps if is_rule(s)))
 
     @cached_property
     def position(self):
@@ -196,12 +209,18 @@ def make_const(name, array, onnx=""):
     return Buffer(name, tuple(Const(d) for d in array.shape), dtype_of(array), "const", onnx)
 
 
+def is_rule(step):
+    """True for a Compute that nobody reads: it is there for the fault where data breaks a rule."""
+    return isinstance(step, Compute) and isinstance(step.body, Guarded) and (
+        step.body.op == "expected")
+
+
 def update(program, **changes):
-    """``dataclasses.replace`` that drops unreachable steps, buffers and consts."""
+    """``dataclasses.replace`` that drops unreachable steps, buffers and consts; rules stay."""
     program = replace(program, **changes)
     live, steps = set(program.outputs), []
     for s in reversed(program.steps):
-        if any(o in live for o in s.outs):
+        if is_rule(s) or any(o in live for o in s.outs):
             steps.append(s)
             live.update(s.inputs)
             live.update(s.outs)

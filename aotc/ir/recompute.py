@@ -28,7 +28,7 @@ def faults_of(program, name, parameters):
     faults = [f"{where}: {r!r} does not read it; choose from {', '.join(users) or 'none'}"
               for r in readers if r not in users]
     kept = [s for o in c.outs for s in program.consumers.get(o, ()) if s.outs[0] not in readers]
-    if not faults and not kept and not set(c.outs) & set(program.outputs):
+    if not faults and not kept and not set(c.outs) & program.results:
         faults.append(f"{where}: these are all of its readers, nothing would use the original; "
                       "leave one out or remove the rewrite")
     return faults

@@ -15,6 +15,7 @@ from aotc.ir.expr import (
     Binary,
     Cast,
     Const,
+    Guarded,
     Load,
     Sym,
     Unary,
@@ -134,10 +135,10 @@ def simplify(e):
         return e.a if e.cond.value else e.b
     if isinstance(e, Cast) and e.x.dtype == e.dtype:
         return e.x
-    if isinstance(e, Binary) and e.op == "checked":
+    if isinstance(e, Guarded):
         lo, hi = lower(e.a), upper(e.a - e.b)
-        if lo is not None and hi is not None and lo >= 0 and hi < 0:
-            return e.a
+        inside = e.op == "checked" and None not in (lo, hi) and lo >= 0 and hi < 0
+        return e.a if inside or e.op == "expected" and same(e.a, e.b) else e
     return e
 
 

@@ -20,7 +20,8 @@ class WeightsError(RunError):
 
 
 class ShapeError(RunError, FaultError, ValueError):
-    """Extents outside their range, or that do not fit together."""
+    """Extents outside their range, that do not fit together, or that data gives otherwise than the
+    model declares."""
 
 
 class IndexFault(RunError, FaultError, IndexError):
@@ -32,6 +33,7 @@ class CpuError(RunError):
 
 
 _ERRORS = {"AOTC_BAD_DIMENSION": ShapeError, "AOTC_BAD_SHAPE": ShapeError,
+           "AOTC_SHAPE_MISMATCH": ShapeError,
            "AOTC_INDEX_OUT_OF_RANGE": IndexFault, "AOTC_CPU_UNSUPPORTED": CpuError}
 _ADVICE = {"AOTC_WEIGHTS_MISSING": "write the bundle again",
            "AOTC_CPU_UNSUPPORTED": "compile the model for another target, e.g. target='c'"}

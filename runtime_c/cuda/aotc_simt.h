@@ -57,14 +57,29 @@ AOTC_DEVICE float aotc_warp_min(float x)
     return x;
 }
 
-/* An index that comes from data: i where 0 <= i < n, else 0 and a fault: the number of the kernel
- * in call order, from 1 on.  Whichever thread's store wins, NAME_check names a node at fault. */
-AOTC_DEVICE int64_t aotc_checked(int32_t *fault, int32_t kernel, int64_t i, int64_t n)
+/* Report a broken rule by its number, from 1 on; the first launch that breaks one is told of. */
+AOTC_DEVICE void aotc_fault(int32_t *fault, int32_t rule)
+{
+    volatile int32_t *const told = reinterpret_cast<volatile int32_t *>(fault);
+    if (*told == 0)
+        *told = rule + 1;
+}
+
+/* An index that comes from data: i where 0 <= i < n, else 0 and a fault. */
+AOTC_DEVICE int64_t aotc_checked(int32_t *fault, int32_t rule, int64_t i, int64_t n)
 {
     if (i >= 0 && i < n)
         return i;
-    *reinterpret_cast<volatile int32_t *>(fault) = kernel + 1;
+    aotc_fault(fault, rule);
     return 0;
+}
+
+/* An extent that comes from data: i, and a fault unless it is n. */
+AOTC_DEVICE int64_t aotc_expected(int32_t *fault, int32_t rule, int64_t i, int64_t n)
+{
+    if (i != n)
+        aotc_fault(fault, rule);
+    return i;
 }
 
 #endif

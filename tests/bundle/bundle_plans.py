@@ -7,7 +7,7 @@ import numpy as np
 from aotc.emit.bundle import render_bundle
 from aotc.emit.cexpr import sym_field
 from aotc.emit.names import prefix
-from aotc.ir.expr import Const, Sym, compare
+from aotc.ir.expr import Const, Sym, Var, checked, compare
 from aotc.ir.plan import Kernel, Place, Plan, Scratch
 from aotc.ir.program import Check
 from aotc.ir.schedule import Schedule
@@ -30,10 +30,7 @@ void {n}_k00(void *frame, int64_t begin, int64_t end, int worker)
     for (int64_t tile = begin; tile < end; tile++) {{
         int64_t id;
         memcpy(&id, (const uint8_t *)f->in[0] + tile * 8, sizeof id);
-        if (id < 0 || id >= 5) {{
-            {n}_fault(f, 0);
-            id = 0;
-        }}
+        id = {n}_checked(f, 0, id, 5);
         memcpy(rows + tile * 8, table + id * 8, 8 * sizeof(float));
     }}
 }}
@@ -67,7 +64,8 @@ def lookup_plan(name="lookup", ids="ids", bias="bias", out="out", node="gather_0
               Place("t0", "f32", (batch, seq, width), "arena", rows * WIDTH),
               Place("table", "f32", (Const(5), width), "weights", Const(40)),
               Place("scale", "f32", (width,), "weights", Const(8), offset=192))
-    kernels = (Kernel("k00", "look up", (node,), rows, (), (), (), (), ()),
+    kernels = (Kernel("k00", "look up", (node,), rows,
+                      ((Var("row"), checked(Var("id"), Const(5))),), (), (), (), ()),
                Kernel("k01", "scale", ("scale_0",), rows, (),
                       (Scratch("s", "f32", 8, 0),), (), (), ()))
     if checks is None:

@@ -8,7 +8,7 @@ import pytest
 from aotc.emit.cexpr import c_index, c_int
 from aotc.errors import AotcError
 from aotc.ir.eval_expr import index_value
-from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, compare,
+from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, checked, compare,
                           maximum, minimum)
 
 S, T = Sym("s", 0, 50), Sym("t t", 1, 9)
@@ -75,7 +75,7 @@ def test_literals():
 
 
 @pytest.mark.parametrize("e", [Load("t", (Const(0),), "i64"), Unary("sqrt", Const(1.0, "f32")),
-                               Binary("checked", S, Const(4)), Cast("f32", S)])
+                               checked(S, Const(4)), Cast("f32", S)])
 def test_other_nodes_are_refused(e):
     with pytest.raises(AotcError, match="no index expression"):
         c_index(e)

@@ -8,7 +8,8 @@ import pytest
 from aotc.errors import FaultError, UnsupportedError
 from aotc.ir import evaluate as ev
 from aotc.ir.evaluate import eval_compute, evaluate
-from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, compare)
+from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, checked,
+                          compare)
 from aotc.ir.program import Buffer, Check, Compute, Fold, LibCall, Program, check_program
 
 RNG = np.random.default_rng(0)
@@ -153,7 +154,7 @@ def test_argmax_fold_with_two_states(chunk, monkeypatch):
 def test_gather_is_checked_only_where_it_counts():
     i = ax("i", 4)
     at = Load("ids", (i,), "i64")
-    safe = Binary("checked", at, Const(3))
+    safe = checked(at, Const(3))
     gather = Compute(("y",), (i,), (), "none", Load("t", (safe,), "f32"), origin=("g",))
     shapes = {"ids": ((4,), "i64"), "t": ((3,), "f32")}
     p, t = one(gather, (Const(4),), shapes), f32(3)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from aotc.ir.eval_expr import Scope
-from aotc.ir.expr import (Axis, Binary, Const, Load, Sym, Var, Where, all_of, axes_of, compare,
-                          loads, show, substitute)
+from aotc.ir.expr import (Axis, Binary, Const, Load, Sym, Var, Where, all_of, axes_of, checked,
+                          compare, loads, show, substitute)
 from aotc.ir.program import Compute
 from aotc.ir.region import interval, reads_once, region, spans
 from aotc.ir.simplify import simplify
@@ -109,7 +109,7 @@ def test_ends_are_clamped_and_exact_at_run_time():
 
 def test_whole_axes_and_data_dependent_indices():
     i, j = ax("i", 8), ax("j", 16)
-    at = Binary("checked", Load("ids", (i,), "i64"), Const(100))
+    at = checked(Load("ids", (i,), "i64"), Const(100))
     gather = Compute(("y",), (i, j), (), "none", Load("table", (at, j), "f32"))
     shapes = {"ids": (Const(8),), "table": (Const(100), Const(16))}
     got = region(gather, {i: (Var("o"), Const(2))}, shapes.__getitem__)
