@@ -135,10 +135,9 @@ def simplify(e):
         return e.a if e.cond.value else e.b
     if isinstance(e, Cast) and e.x.dtype == e.dtype:
         return e.x
-    if isinstance(e, Guarded):
-        lo, hi = lower(e.a), upper(e.a - e.b)
-        inside = e.op == "checked" and None not in (lo, hi) and lo >= 0 and hi < 0
-        return e.a if inside or e.op == "expected" and same(e.a, e.b) else e
+    if isinstance(e, Guarded) and (same(e.a, e.b) if e.op == "expected" else proves(
+            Binary("ge", e.a, Const(0))) and proves(Binary("lt", e.a, e.b))):
+        return e.a
     return e
 
 
