@@ -33,6 +33,21 @@ AOTC_SCALAR int64_t aotc_max(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The integer part of the square root, bit by bit; 0 below 0. */
+AOTC_SCALAR int64_t aotc_isqrt(int64_t n)
+{
+    uint64_t rest = n > 0 ? (uint64_t)n : 0, root = 0;
+    for (uint64_t bit = UINT64_C(1) << 62; bit != 0; bit >>= 2) {
+        if (rest >= root + bit) {
+            rest -= root + bit;
+            root = (root >> 1) + bit;
+        } else {
+            root >>= 1;
+        }
+    }
+    return (int64_t)root;
+}
+
 /* The next multiple of 64. */
 AOTC_SCALAR int64_t aotc_round64(int64_t n)
 {

@@ -60,6 +60,8 @@ def _index(e):
         return f"{c_index(e.cond, 6)} ? {_wide(e.a, 6)} : {c_index(e.b, 6)}", 3
     if isinstance(e, Cast) and e.dtype == "i64":
         return f"(int64_t){c_index(e.x)}", 14
+    if isinstance(e, Unary) and e.op == "sqrt" and e.dtype == "i64":
+        return f"aotc_isqrt({c_index(e.x, 0)})", ATOM
     if isinstance(e, Unary) and e.op in ("neg", "not"):
         return (f"-{_wide(e.x)}" if e.op == "neg" else f"!{c_index(e.x)}"), 14
     if isinstance(e, Binary) and e.op in _TRUNCATING and _not_negative(e):

@@ -34,7 +34,7 @@ def _is_index_node(n):
     if isinstance(n, Binary):
         return n.op in _INDEX_OPS or n.dtype == "bool" and n.op in ("and", "or")
     if isinstance(n, Unary):
-        return (n.op, n.dtype) in (("neg", INDEX), ("not", "bool"))
+        return (n.op, n.dtype) in (("neg", INDEX), ("sqrt", INDEX), ("not", "bool"))
     return not isinstance(n, (Load, Cast)) and n.dtype in (INDEX, "bool")
 
 

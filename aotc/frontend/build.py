@@ -14,6 +14,7 @@ from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend import symbolic
 from aotc.frontend.declared import expected_shape
 from aotc.frontend.graph import shorten
+from aotc.frontend.known import evaluated, expressed, without_loads
 from aotc.frontend.names import Names
 from aotc.frontend.values import SMALL, Affine, Val, const_at, is_one
 from aotc.ir.dtypes import DTYPES, INDEX, dtype_of, is_float
@@ -46,13 +47,15 @@ class Builder:
     target has library kernels."""
 
     def __init__(self, graph, trial=False, library=True):
-        self.graph, self.trial, self.library, self.node = graph, trial, library, None
+        self.graph, self.trial, self._library, self.node = graph, trial, library, None
         self.names, self.affine = Names(), Affine()
         self.buffers, self.consts, self.steps, self.checks = {}, {}, [], {}
         self.env, self.limits, self.equal = {}, [], {}
         self._held, self.preset, self.wrapped, self._bodies = {}, {}, {}, {}
         self.run_node = None  # function (node, builder) that enters the node's Vals
         self._inlined = 0  # nodes of sub-graphs built so far
+        self.maker, self._data = {}, set()  # buffer -> its step; buffers that depend on inputs
+        self._known = {}  # buffer -> (what ``known`` says of it)
         self.inner = ()  # nodes of the sub-graphs that are being built
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
         for s in graph.syms:
@@ -89,18 +92,33 @@ class Builder:
     def arg(self, k):
         """Input ``k`` of the node as a Val, None if it is missing."""
         ins = self.node.inputs
-        return self.env[ins[k]] if k < len(ins) and ins[k] else None
+        return self._given(self.env[ins[k]]) if k < len(ins) and ins[k] else None
 
     def args(self):
-        return [self.env[i] if i else None for i in self.node.inputs]
+        return [self._given(self.env[i]) if i else None for i in self.node.inputs]
+
+    def _given(self, v):
+        """Parameters are small integers and bools: known ones come as such."""
+        small = v.buffer and not is_float(v.dtype) and v.size is not None and v.size <= SMALL
+        return self.known(v) if small else v
+
+    def known(self, v):
+        """``v``; a buffer that is computed from constants and extents alone as a constant or a
+        shape value, if that is worth having."""
+        if not v.buffer or self._is_data(v):
+            return v
+        if v.buffer not in self._known:
+            self._known[v.buffer] = evaluated(self, v) or expressed(self, v)
+        return self._known[v.buffer] or v
 
     def elements(self, v):
         """The elements of a small integer tensor (rank 0 or 1), which may come from data."""
+        v = self.known(v)
         n = v.size
         if n is None or n > 4 * SMALL or v.rank > 1:
             raise self.bad(f"expected a short list of integers, got {v}")
         points = [()] if v.rank == 0 else [(Const(k),) for k in range(n)]
-        return [self.index_at(v, p) for p in points]
+        return [without_loads(self, self.index_at(v, p)) for p in points]
 
     def from_data(self, v):
         """True if elements of a small integer tensor are known at run time only."""
@@ -123,6 +141,9 @@ class Builder:
         if any(isinstance(n, Load) for e in out for n in walk(e)):
             raise self.unsupported("a shape, axis or size that depends on data",
                                    "make it a constant or compute it from input shapes")
+        if any(is_float(n.dtype) for e in out for n in walk(e)):
+            raise self.unsupported("a shape, axis or size whose float arithmetic on extents rounds "
+                                   "where integers do not", "pin the dimensions that it depends on")
         return out
 
     def static_ints(self, v):
@@ -143,6 +164,7 @@ class Builder:
 
     def scalar(self, v):
         """The one element of a constant tensor as a Python number; None if it is not constant."""
+        v = self.known(v) if v is not None and v.size == 1 else v
         if v is not None and v.array is not None and v.array.size == 1:
             return v.array.reshape(-1)[0].item()
         if v is not None and v.fn is not None and v.size == 1:
@@ -155,6 +177,16 @@ class Builder:
         if not -rank <= value < rank:
             raise self.bad(f"axis {value} is out of range for rank {rank}")
         return value % rank
+
+    @property
+    def library(self):
+        """True if the node may call library kernels; on a few known elements none is needed."""
+        vals = [self.env[i] for i in self.node.inputs if i]
+        return self._library and not (vals and all(
+            v.size is not None and v.size <= SMALL and not self._is_data(v) for v in vals))
+
+    def _is_data(self, v):
+        return bool(v.buffer) and (v.buffer in self._data or v.buffer not in self.maker)
 
     # ------------------------------------------------------------ elements
 
@@ -221,7 +253,7 @@ class Builder:
         body = simplify(body)
         fold = fold if raxes else "none"
         name = self._new_buffer(axes, body.dtype, tag, out)
-        self.steps.append(Compute((name,), tuple(axes), tuple(raxes), fold, body, acc, self.origin))
+        self._append(Compute((name,), tuple(axes), tuple(raxes), fold, body, acc, self.origin))
         return Val(self.buffers[name].shape, body.dtype, buffer=name)
 
     def compute_fold(self, axes, raxes, fold, body, tags, outs=None):
@@ -229,8 +261,8 @@ class Builder:
         outs = outs or (0,) * len(tags)
         names = tuple(self._new_buffer(axes, dtype, tag, out)
                       for (_, dtype), tag, out in zip(fold.states, tags, outs, strict=True))
-        self.steps.append(Compute(names, tuple(axes), tuple(raxes), fold, simplify(body), "",
-                                  self.origin))
+        self._append(Compute(names, tuple(axes), tuple(raxes), fold, simplify(body), "",
+                             self.origin))
         return tuple(Val(self.buffers[n].shape, self.buffers[n].dtype, buffer=n) for n in names)
 
     def call(self, kernel, inputs, shapes, tags=(), **attrs):
@@ -242,9 +274,15 @@ class Builder:
         names = tuple(self._new_buffer(self.axes(shape), dtype, tag, 0)
                       for tag, dtype, shape in zip(tags, dtypes, shapes, strict=True))
         attributes = tuple((k, attrs[k]) for k in row.attrs)
-        self.steps.append(LibCall(kernel, attributes, tuple(map(self.buffer, inputs)), names,
-                                  self.origin))
+        self._append(LibCall(kernel, attributes, tuple(map(self.buffer, inputs)), names,
+                             self.origin))
         return tuple(Val(self.buffers[n].shape, self.buffers[n].dtype, buffer=n) for n in names)
+
+    def _append(self, step):
+        self.steps.append(step)
+        self.maker.update(dict.fromkeys(step.outs, step))
+        if any(i in self._data or self.buffers[i].role == "input" for i in step.inputs):
+            self._data.update(step.outs)
 
     def _new_buffer(self, axes, dtype, tag, out):
         tensor = self.node.outputs[out] if out < len(self.node.outputs) else self.node.label

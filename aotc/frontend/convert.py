@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.build import Builder
+from aotc.frontend.counted import counted
 from aotc.frontend.data_axes import choose_axes
 from aotc.frontend.definitions import by_definition
 from aotc.frontend.fold_norm import fold_batch_norm
@@ -74,6 +75,9 @@ def _call(node, b):
         return by_definition(node, b)
     try:
         build = lookup(node.domain, node.op, node.opset)
+        known = counted(node, b)
+        if known is not None:
+            return known
         picked = choose_axes(node, b, lambda n, _: call(n, b, build))
         return call(node, b, build) if picked is None else picked
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as err:

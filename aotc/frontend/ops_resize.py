@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from aotc.frontend.rational import to_int
 from aotc.frontend.registry import op
 from aotc.frontend.resample import Sampling, resample
-from aotc.frontend.symbolic import cast, const, to_int
+from aotc.frontend.symbolic import cast, const
 from aotc.ir.dtypes import DTYPES, is_float
 from aotc.ir.expr import Const, Unary, maximum, minimum
 from aotc.ir.simplify import same, simplify

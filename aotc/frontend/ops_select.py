@@ -6,6 +6,7 @@ What there is to choose may depend on data; then the result has its declared sha
 number of elements is a fault."""
 
 from aotc.frontend import calls
+from aotc.frontend.counted import kept_known
 from aotc.frontend.declared import expect
 from aotc.frontend.ops_control import stack
 from aotc.frontend.ops_pool import lowest
@@ -164,9 +165,15 @@ def kept_places(b, flags, count, tag):
     return calls.checked_place(b, place, total, count, n)
 
 
+def _kept_declared(b, flags, count):
+    """(count, place) as ``kept_known`` gives them, as many as the model declares."""
+    count = count()
+    return count, kept_places(b, flags, count, "kept")
+
+
 @op("Compress", since=9)
 def compress(node, b):
-    x, cond = b.arg(0), b.arg(1)
+    x, cond = b.arg(0), b.known(b.arg(1))
     axis = node.attr("axis")
     if axis is None:
         size = Const(1)
@@ -175,25 +182,22 @@ def compress(node, b):
         x, axis = reshape(b, x, (simplify(size),), "flat"), 0
     axis = b.axis(axis, x.rank)
     n = simplify(minimum(cond.shape[0], x.shape[axis]))
-    if cond.array is not None and isinstance(n, Const):
-        count = Const(int(cond.array[:n.value].sum()))
-    else:
-        count = b.declared(rank=x.rank)[axis]
-    place = kept_places(b, b.move(cond, (n,), lambda i: i, "flags"), count, "kept")
+    flags = b.move(cond, (n,), lambda i: i, "flags")
+    count, place = kept_known(b, flags) or _kept_declared(
+        b, flags, lambda: b.declared(rank=x.rank)[axis])
     return b.map(x.shape[:axis] + (count,) + x.shape[axis + 1:],
                  lambda i: b.at(x, i[:axis] + (place(i[axis]),) + i[axis + 1:]), [x, cond])
 
 
 @op("NonZero", since=9)
 def non_zero(node, b):
-    x = b.arg(0)
+    x = b.known(b.arg(0))
     dims, size = x.shape, Const(1)
     for d in dims:
         size = simplify(size * d)
     flat = reshape(b, x, (size,), "flat")
     flags = b.map(flat.shape, lambda i: cast("bool", b.at(flat, i)), [flat], "flags")
-    place = kept_places(b, flags, b.declared(rank=2)[1], "kept")
-    count = b.declared(rank=2)[1]
+    count, place = kept_known(b, flags) or _kept_declared(b, flags, lambda: b.declared(rank=2)[1])
 
     def coordinate(i):
         at, out, step = place(i[1]), Const(0), Const(1)

@@ -3,7 +3,9 @@
 import numpy as np
 
 from aotc.frontend.declared import bounded, expect, expect_shape
+from aotc.frontend.known import chosen
 from aotc.frontend.ops_math import quotient
+from aotc.frontend.rational import to_int
 from aotc.frontend.read_types import dtype_name
 from aotc.frontend.registry import op
 from aotc.frontend.reshape import source_index
@@ -310,17 +312,7 @@ def shape_op(node, b):
     dims = b.arg(0).shape
     start, end = node.attr("start", 0), node.attr("end", len(dims))
     dims = dims[slice(start, end)]
-    return b.value((len(dims),), lambda index: _choose(dims or (Const(0),), index[0]))
-
-
-def _choose(values, i):
-    """values[i] as an expression."""
-    if isinstance(i, Const):
-        return values[i.value]
-    out = values[-1]
-    for k in range(len(values) - 2, -1, -1):
-        out = Where(compare("le", i, Const(k)), values[k], out)
-    return out
+    return b.value((len(dims),), lambda index: chosen(dims or (Const(0),), index[0]))
 
 
 @op("Size")
@@ -342,19 +334,36 @@ def constant_of_shape(node, b):
 
 @op("Range", since=11)
 def range_op(node, b):
-    start, limit, step = vals = b.args()
+    start, limit, step = vals = [b.known(v) for v in b.args()]
     b.same_dtype(*vals)
+    if not is_float(start.dtype) and not any(b.from_data(v) for v in vals):
+        return _whole_range(b, *vals)
     if is_float(start.dtype) and None not in (b.scalar(v) for v in vals):
         return _float_range(b, *vals)
-    if is_float(start.dtype) or any(b.from_data(v) for v in vals):
-        return _range_from_data(b, *vals)
+    found = _range_of_extents(b, *vals) if is_float(start.dtype) else None
+    return _range_from_data(b, *vals) if found is None else found
+
+
+def _whole_range(b, *vals):
     first, last, by = (b.ints(v)[0] for v in vals)
     if isinstance(by, Const) and by.value == 0:
         raise b.bad("Range with step 0")
     count = (quotient(last - first + by - 1, by) if not isinstance(by, Const) or by.value > 0
              else quotient(first - last - by - 1, simplify(0 - by)))
     count = simplify(maximum(count, Const(0)))
-    return b.map((count,), lambda index: cast(start.dtype, first + index[0] * by), vals)
+    return b.map((count,), lambda index: cast(vals[0].dtype, first + index[0] * by), vals)
+
+
+def _range_of_extents(b, *vals):
+    """A Range whose float bounds are extents; None if its length is no index expression."""
+    if any(v.buffer for v in vals):
+        return None
+    first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
+    count = to_int(Unary("ceil", (last - first) / by))
+    if count is None:
+        return None
+    return b.map((simplify(maximum(count, Const(0))),),
+                 lambda index: first + cast(first.dtype, index[0]) * by, vals)
 
 
 def _range_from_data(b, *vals):

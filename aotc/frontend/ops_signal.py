@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from aotc.frontend.declared import bounded, expect, expect_shape, loaded
 from aotc.frontend.read_types import dtype_name
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
@@ -17,6 +18,7 @@ from aotc.ir.expr import (
     compare,
 )
 from aotc.ir.program import static_shape
+from aotc.ir.simplify import simplify
 
 REAL = "f64"
 LONGEST = 4096  # points of a transform: its matrix has 32 bytes for each pair, 512 MB
@@ -94,31 +96,33 @@ def _half_matrix(n):
 
 @op("STFT", since=17)
 def stft(node, b):
-    x, window = b.arg(0), b.arg(2)
+    """[batch, frame, frequency, re/im] of a signal [batch, time] or [batch, time, 1 or 2]."""
+    x, window, size = b.arg(0), b.arg(2), b.arg(3)
     b.need(x, "f")
-    step = b.elements(b.arg(1))[0]
-    batch, frames, bins, _ = b.declared(rank=4)
-    length = (window.shape[0] if window is not None and b.arg(3) is None
-              else b.elements(b.arg(3))[0])
+    if x.rank == 2:  # not of the standard, but written
+        given = x
+        x = b.move(given, (*given.shape, Const(1)), lambda i: i[:2], "signal")
     parts = static_shape(x.shape[-1:])
-    if parts not in ((1,), (2,)):
-        raise b.bad("the last dimension must hold a real or a complex number")
-    most = 2 * bins.value - 1 if node.attr("onesided", 1) else bins.value
-    top = window.shape[0] if window is not None else Const(most)
-    if isinstance(length, Const):
-        top = length
-        b.require("le", length, x.shape[1], "STFT: a frame is no longer than the signal")
-        if window is not None:
-            b.require("eq", window.shape[0], length, "STFT: the window is as long as a frame")
-    axes = b.axes((batch, frames, bins, Const(2)))
+    if x.rank != 3 or parts not in ((1,), (2,)):
+        raise b.bad("the signal must be [batch, time, 1] of real or [batch, time, 2] of complex "
+                    "numbers")
+    step = b.elements(b.arg(1))[0]
+    if size is not None:
+        length = b.elements(size)[0]
+    elif window is not None:
+        length = window.shape[0]
+    else:
+        raise b.bad("a window or a frame_length must be given")
+    frames, bins, top = _frames(b, x, step, length, window)
+    axes = b.axes((x.shape[0], frames, bins, Const(2)))
     k = Axis("k", top)
     place = axes[1] * step + k
-    at = [b.checked(place, x.shape[1], "frames lie inside the signal")]
+    at = b.checked(place, x.shape[1], "frames lie inside the signal")
     n = cast(REAL, length)
     angle = cast(REAL, (axes[2] * k) % length) * const(2 * np.pi, REAL) / n
     c, s = (cast(x.dtype, Unary(f, angle)) for f in ("cos", "sin"))
-    re = b.load(x, (axes[0], *at, Const(0)))
-    im = b.load(x, (axes[0], *at, Const(1))) if parts == (2,) else None
+    re = b.load(x, (axes[0], at, Const(0)))
+    im = b.load(x, (axes[0], at, Const(1))) if parts == (2,) else None
     first = re * c if im is None else re * c + im * s
     second = Unary("neg", re * s) if im is None else im * c - re * s
     value = Where(compare("eq", axes[3], Const(0)), first, second)
@@ -129,10 +133,36 @@ def stft(node, b):
     return b.compute(axes, value, (k,), "sum")
 
 
+def _frames(b, x, step, length, window):
+    """(frames, frequencies, points that are added up): as many as step and length say; as the model
+    declares, where those are data."""
+    half = b.node.attr("onesided", 1)
+    if loaded(step) or loaded(length):
+        _, frames, bins, _ = b.declared(rank=4)
+        most = Const(2 * bins.value - 1) if half else bins
+        top = window.shape[0] if window is not None else most
+        expect(b, [((x.shape[1] - bounded(length)) // bounded(step) + 1, frames)],
+               f"the data must give the declared {frames} frames, it gives")
+        return frames, bins, top if not isinstance(length, Const) else length
+    b.require("ge", step, 1, "STFT: frame_step is at least 1")
+    b.require("ge", length, 1, "STFT: a frame has a length")
+    b.require("le", length, x.shape[1], "STFT: a frame is no longer than the signal")
+    if window is not None:
+        b.require("eq", window.shape[0], length, "STFT: the window is as long as a frame")
+    frames = simplify((x.shape[1] - length) // step + 1)
+    bins = simplify(length // 2 + 1) if half else length
+    return frames, bins, length
+
+
 @op("MelWeightMatrix", since=17)
 def mel_weight_matrix(node, b):
     mels, length, rate, low, high = (b.at(v, (Const(0),) * v.rank) for v in b.args())
-    shape = b.declared(rank=2)
+    if b.from_data(b.arg(0)) or b.from_data(b.arg(1)):
+        shape = b.declared(rank=2)
+        expect_shape(b, [bounded(b.elements(b.arg(1))[0]) // 2 + 1,
+                         bounded(b.elements(b.arg(0))[0])], shape)
+    else:
+        shape = (simplify(b.ints(b.arg(1))[0] // 2 + 1), b.ints(b.arg(0))[0])
 
     def mel(hertz):
         return const(2595 / np.log(10), REAL) * Unary(

@@ -1,16 +1,14 @@
 """Arithmetic on shape values: what a model computes about its own extents is done here.
 
 A shape value is an index expression over symbols and axes.  Three things go beyond simplify:
-``tidy`` pulls ``Where`` outward so that piecewise values can cancel, ``to_int`` turns float
-detours (Cast, Mul by a scale, Floor, Cast) into exact rational arithmetic, and ``limit_of``
-solves a condition for the one symbol in it.
+``tidy`` pulls ``Where`` outward so that piecewise values can cancel, ``cast`` turns float detours
+(Cast, Mul by a scale, Floor, Cast) into exact arithmetic (rational.py), and ``limit_of`` solves a
+condition for the one symbol in it.
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
 
-import numpy as np
-
+from aotc.frontend.rational import condition, ratio, to_int
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import (
     Axis,
@@ -28,7 +26,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.simplify import linear_in, simplify, to_poly
+from aotc.ir.simplify import linear_in, lower, simplify, to_poly, upper
 
 MAX_PIECES = 12  # Wheres in one expression beyond which pulling them outward does not pay
 
@@ -37,11 +35,21 @@ MAX_PIECES = 12  # Wheres in one expression beyond which pulling them outward do
 
 def tidy(e):
     """simplify, then pull Wheres outward and merge equal branches where that is cheap."""
+    if any(n.dtype == "bool" for n in walk(e)):
+        e = rewrite(e, _float_condition)
     e = simplify(_narrow(e) if e.dtype == "i32" else e)
     pieces = sum(1 for n in walk(e) if isinstance(n, Where))
     if not pieces or pieces > MAX_PIECES or any(isinstance(n, Load) for n in walk(e)):
         return e
     return simplify(rewrite(e, _pull))
+
+
+def _float_condition(n):
+    """A comparison or test of floats that are extents as one of integers, else None."""
+    if isinstance(n, Binary) and n.dtype == "bool" and is_float(n.a.dtype):
+        return condition(n)
+    test = isinstance(n, Unary) and n.op in ("isnan", "isinf")
+    return Const(False, "bool") if test and ratio(n.x) is not None else None
 
 
 def _pull(n):
@@ -97,13 +105,25 @@ def cast(dtype, e):
         return e
     if isinstance(e, Const):
         return _cast_const(dtype, e)
-    if dtype == INDEX and isinstance(e, Cast) and e.dtype == "i32" and e.x.dtype == INDEX:
+    if dtype == INDEX and isinstance(e, Cast) and _keeps(e):
         return e.x
     if DTYPES[dtype].kind == "i" and is_float(e.dtype) and not _has_load(e):
         exact = to_int(e)
         if exact is not None:
             return cast(dtype, exact)
     return Cast(dtype, e)
+
+
+def _keeps(e):
+    """True for an index that a narrower dtype holds; extents fit 32 bits."""
+    if e.x.dtype != INDEX or DTYPES[e.dtype].kind not in "iu":
+        return False
+    if e.dtype in ("i32", "i64"):
+        return True
+    least = 0 if DTYPES[e.dtype].kind == "u" else -(1 << (8 * DTYPES[e.dtype].size - 1))
+    lo, hi = lower(e.x), upper(e.x)
+    return lo is not None and lo >= least and (e.dtype == "u64" or hi is not None and (
+        hi < least + (1 << 8 * DTYPES[e.dtype].size)))
 
 
 def _cast_const(dtype, e):
@@ -150,44 +170,6 @@ def _widen(e):
         a, b = _widen(e.a), _widen(e.b)
         return None if a is None or b is None else Where(e.cond, a, b)
     return None
-
-
-def to_int(e):
-    """The integer a float shape expression truncates to, as an index expression; None if it is
-    no rational arithmetic on non-negative shape values."""
-    ratio = _ratio(e)
-    return None if ratio is None else simplify(binary("floordiv", *ratio))
-
-
-def _ratio(e):
-    """(numerator, denominator) as index expressions, or None."""
-    if isinstance(e, Const):
-        if not np.isfinite(e.value):
-            return None
-        f = Fraction(e.value).limit_denominator(1 << 16)
-        close = np.float32(float(f)) == np.float32(e.value)
-        return (Const(f.numerator), Const(f.denominator)) if close else None
-    if isinstance(e, Cast):
-        return (e.x, Const(1)) if e.x.dtype == INDEX else _ratio(e.x)
-    if isinstance(e, Unary) and e.op in ("floor", "ceil"):
-        r = _ratio(e.x)
-        if r is None:
-            return None
-        n, d = r
-        whole = n // d if e.op == "floor" else (n + d - 1) // d
-        return simplify(whole), Const(1)
-    if isinstance(e, Binary) and e.op in ("add", "sub", "mul", "div"):
-        a, b = _ratio(e.a), _ratio(e.b)
-        return None if a is None or b is None else _combine(e.op, *a, *b)
-    return None
-
-
-def _combine(op, an, ad, bn, bd):
-    if op == "mul":
-        return an * bn, ad * bd
-    if op == "div":
-        return an * bd, ad * bn
-    return simplify(binary(op, an * bd, bn * ad)), simplify(ad * bd)
 
 
 # ---------------------------------------------------------------- limits

@@ -143,9 +143,15 @@ def _unary(scope, e, guard):
     if e.op in ("bits", "float"):
         seen = np.ascontiguousarray(x.astype(DTYPES[e.x.dtype].numpy)).view(DTYPES[e.dtype].numpy)
         return seen.reshape(x.shape).astype(scope.dtype(e.dtype))
-    if e.op in ("floor", "ceil", "round") and x.dtype.kind in "iu":
-        return x
+    if x.dtype.kind in "iu" and e.op in ("floor", "ceil", "round", "sqrt"):
+        return x if e.op != "sqrt" else _isqrt(x)
     return np.asarray(_UNARY[e.op](x))
+
+
+def _isqrt(x):
+    """The integer part of the square root, 0 below 0."""
+    flat = [math.isqrt(max(v, 0)) for v in np.ravel(x).tolist()]
+    return np.array(flat, x.dtype).reshape(np.shape(x))
 
 
 def _div(a, b):

@@ -7,7 +7,7 @@ the ranges of its axes and symbols: the basis of region analysis and of every pr
 """
 
 from functools import lru_cache
-from math import gcd
+from math import gcd, isqrt
 
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
@@ -87,6 +87,8 @@ def _to_poly(e):
             return (_div if e.op == "floordiv" else _mod)(to_poly(e.a), to_poly(e.b))
         if e.op in ("min", "max"):
             return _minmax(e.op, simplify(e.a), simplify(e.b))
+    if isinstance(e, Unary) and e.op == "sqrt" and isinstance(simplify(e.x), Const):
+        return to_poly(Const(isqrt(max(simplify(e.x).value, 0))))
     if isinstance(e, Where):
         cond = simplify(e.cond)
         if isinstance(cond, Const):
@@ -437,6 +439,8 @@ def _atom_range(a):
         return 0, None if upper(a.extent) is None else upper(a.extent) - 1
     if isinstance(a, Sym):
         return a.lo, a.hi
+    if isinstance(a, Unary) and a.op == "sqrt":
+        return tuple(None if end is None else isqrt(max(end, 0)) for end in _pair(a.x))
     if isinstance(a, Load) or not isinstance(a, (Binary, Where, Cast)):
         return None, None
     if isinstance(a, Cast):

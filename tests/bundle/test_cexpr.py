@@ -19,15 +19,16 @@ def _random(rng, depth):
     if depth == 0:
         return rng.choice([S, T, Const(rng.choice([0, 1, 2, -3, 7, 1 << 20, (1 << 33) + 1]))])
     a, b = _random(rng, depth - 1), _random(rng, rng.randrange(depth))
-    op = rng.choice(["add", "sub", "mul", "floordiv", "mod", "min", "max", "where", "neg", "bool"])
+    op = rng.choice(["add", "sub", "mul", "floordiv", "mod", "min", "max", "where", "neg", "bool",
+                     "sqrt"])
     if op in ("floordiv", "mod"):
         return Binary(op, a, rng.choice([T, Const(rng.choice([1, 2, 5, -4]))]))
     if op == "where":
         cond = Binary(rng.choice(["and", "or"]), compare("lt", a, b),
                       Unary("not", compare("eq", a, T)))
         return Where(cond, a, b)
-    if op == "neg":
-        return Unary("neg", a)
+    if op in ("neg", "sqrt"):
+        return Unary(op, a)
     if op == "bool":
         return Cast("i64", compare(rng.choice(["le", "gt", "ge", "ne"]), a, b))
     return Binary(op, a, b)
