@@ -14,7 +14,7 @@ from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend import symbolic
 from aotc.frontend.declared import expected_shape
 from aotc.frontend.graph import shorten
-from aotc.frontend.known import evaluated, expressed, without_loads
+from aotc.frontend.known import Known, without_loads
 from aotc.frontend.names import Names
 from aotc.frontend.values import SMALL, Affine, Val, const_at, is_one
 from aotc.ir.dtypes import DTYPES, INDEX, dtype_of, is_float
@@ -54,8 +54,7 @@ class Builder:
         self._held, self.preset, self.wrapped, self._bodies = {}, {}, {}, {}
         self.run_node = None  # function (node, builder) that enters the node's Vals
         self._inlined = 0  # nodes of sub-graphs built so far
-        self.maker, self._data = {}, set()  # buffer -> its step; buffers that depend on inputs
-        self._known = {}  # buffer -> (what ``known`` says of it)
+        self.known = Known(self)  # what can be had of a Val while building
         self.inner = ()  # nodes of the sub-graphs that are being built
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
         for s in graph.syms:
@@ -101,15 +100,6 @@ class Builder:
         """Parameters are small integers and bools: known ones come as such."""
         small = v.buffer and not is_float(v.dtype) and v.size is not None and v.size <= SMALL
         return self.known(v) if small else v
-
-    def known(self, v):
-        """``v``; a buffer that is computed from constants and extents alone as a constant or a
-        shape value, if that is worth having."""
-        if not v.buffer or self._is_data(v):
-            return v
-        if v.buffer not in self._known:
-            self._known[v.buffer] = evaluated(self, v) or expressed(self, v)
-        return self._known[v.buffer] or v
 
     def elements(self, v):
         """The elements of a small integer tensor (rank 0 or 1), which may come from data."""
@@ -183,10 +173,7 @@ class Builder:
         """True if the node may call library kernels; on a few known elements none is needed."""
         vals = [self.env[i] for i in self.node.inputs if i]
         return self._library and not (vals and all(
-            v.size is not None and v.size <= SMALL and not self._is_data(v) for v in vals))
-
-    def _is_data(self, v):
-        return bool(v.buffer) and (v.buffer in self._data or v.buffer not in self.maker)
+            v.size is not None and v.size <= SMALL and not self.known.is_data(v) for v in vals))
 
     # ------------------------------------------------------------ elements
 
@@ -280,9 +267,7 @@ class Builder:
 
     def _append(self, step):
         self.steps.append(step)
-        self.maker.update(dict.fromkeys(step.outs, step))
-        if any(i in self._data or self.buffers[i].role == "input" for i in step.inputs):
-            self._data.update(step.outs)
+        self.known.enter(step)
 
     def _new_buffer(self, axes, dtype, tag, out):
         tensor = self.node.outputs[out] if out < len(self.node.outputs) else self.node.label

@@ -46,6 +46,32 @@ class TooInvolved(Exception):
     """An element is no expression worth having."""
 
 
+class Known:
+    """``known(v)`` is ``v``; for a buffer that is computed from constants and extents alone, a
+    constant or a shape value, if that is worth having.  ``maker``: the step of every buffer that
+    has one."""
+
+    def __init__(self, b):
+        self.b, self.maker = b, {}
+        self._data, self._vals = set(), {}  # buffers that depend on inputs; Vals found
+
+    def enter(self, step):
+        """A step that has been appended."""
+        self.maker.update(dict.fromkeys(step.outs, step))
+        if any(i in self._data or self.b.buffers[i].role == "input" for i in step.inputs):
+            self._data.update(step.outs)
+
+    def is_data(self, v):
+        return bool(v.buffer) and (v.buffer in self._data or v.buffer not in self.maker)
+
+    def __call__(self, v):
+        if not v.buffer or self.is_data(v):
+            return v
+        if v.buffer not in self._vals:
+            self._vals[v.buffer] = evaluated(self.b, v) or expressed(self.b, v)
+        return self._vals[v.buffer] or v
+
+
 def evaluated(b, v):
     """A constant Val for a buffer that is computed from constants alone; None if it is not, or if
     that is more than MOST_POINTS.  ModelError for an index out of range."""
@@ -81,7 +107,7 @@ def expressed(b, v):
 def without_loads(b, e):
     """A shape value's element without loads of what is known, if they can be had."""
     buffers = [n.buffer for n in walk(e) if isinstance(n, Load)]
-    if not buffers or any(i not in b.consts and i not in b.maker for i in buffers):
+    if not buffers or any(i not in b.consts and i not in b.known.maker for i in buffers):
         return e
     try:
         return symbolic.cast(e.dtype, _Elements(b).resolved(e))
@@ -112,7 +138,7 @@ def _cone(b, buffer):
     """The steps that a buffer depends on, in order."""
     needed, todo = set(), [buffer]
     while todo:
-        step = b.maker.get(todo.pop())
+        step = b.known.maker.get(todo.pop())
         if step is not None and id(step) not in needed:
             needed.add(id(step))
             todo.extend(step.inputs)
@@ -142,7 +168,7 @@ class _Elements:
     def element(self, buffer, index):
         if buffer in self.b.consts:
             return self.looked_up(self.b.consts[buffer], self.b.buffers[buffer].dtype, index)
-        step = self.b.maker.get(buffer)
+        step = self.b.known.maker.get(buffer)
         if not isinstance(step, Compute) or self.depth > MOST_DEPTH:
             raise TooInvolved
         key = (buffer, index)

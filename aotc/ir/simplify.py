@@ -16,7 +16,6 @@ from aotc.ir.expr import (
     Cast,
     Const,
     Guarded,
-    Load,
     Sym,
     Unary,
     Where,
@@ -441,10 +440,8 @@ def _atom_range(a):
         return a.lo, a.hi
     if isinstance(a, Unary) and a.op == "sqrt":
         return tuple(None if end is None else isqrt(max(end, 0)) for end in _pair(a.x))
-    if isinstance(a, Load) or not isinstance(a, (Binary, Where, Cast)):
-        return None, None
-    if isinstance(a, Cast):
-        return (0, 1) if a.x.dtype == "bool" else (None, None)
+    if not isinstance(a, (Binary, Where)):
+        return (0, 1) if isinstance(a, Cast) and a.x.dtype == "bool" else (None, None)
     if isinstance(a, Where):
         return _join(_pair(a.a), _pair(a.b), min, max)
     (alo, ahi), (blo, bhi) = _pair(a.a), _pair(a.b)
@@ -498,6 +495,3 @@ def linear_in(e, axis):
         else:
             rest[m] = c
     return from_poly(coeff), from_poly(rest)
-
-
-__all__ = ["simplify", "lower", "upper", "proves", "same", "linear_in", "to_poly", "from_poly"]
