@@ -12,7 +12,7 @@ import numpy as np
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend import symbolic
-from aotc.frontend.declared import expected_shape
+from aotc.frontend.declared import expected_shape, loaded
 from aotc.frontend.graph import shorten
 from aotc.frontend.known import Known, without_loads
 from aotc.frontend.names import Names
@@ -108,11 +108,15 @@ class Builder:
         if n is None or n > 4 * SMALL or v.rank > 1:
             raise self.bad(f"expected a short list of integers, got {v}")
         points = [()] if v.rank == 0 else [(Const(k),) for k in range(n)]
-        return [without_loads(self, self.index_at(v, p)) for p in points]
+        out = [without_loads(self, self.index_at(v, p)) for p in points]
+        if any(is_float(n.dtype) for e in out if not loaded(e) for n in walk(e)):
+            raise self.unsupported("a shape, axis or size whose float arithmetic on extents rounds "
+                                   "where integers do not", "pin the dimensions that it depends on")
+        return out
 
     def from_data(self, v):
         """True if elements of a small integer tensor are known at run time only."""
-        return any(isinstance(n, Load) for e in self.elements(v) for n in walk(e))
+        return any(map(loaded, self.elements(v)))
 
     def declared(self, out=0, rank=None):
         """The extents that the model declares for output ``out`` (of ``rank`` dimensions, if that
@@ -128,12 +132,9 @@ class Builder:
     def ints(self, v):
         """``elements`` as index expressions: UnsupportedError for data."""
         out = self.elements(v)
-        if any(isinstance(n, Load) for e in out for n in walk(e)):
+        if any(map(loaded, out)):
             raise self.unsupported("a shape, axis or size that depends on data",
                                    "make it a constant or compute it from input shapes")
-        if any(is_float(n.dtype) for e in out for n in walk(e)):
-            raise self.unsupported("a shape, axis or size whose float arithmetic on extents rounds "
-                                   "where integers do not", "pin the dimensions that it depends on")
         return out
 
     def static_ints(self, v):

@@ -105,7 +105,7 @@ def _cast(scope, e, guard):
 def _truncated(x, dtype, unsigned):
     """Floats toward zero; the least number of ``dtype`` for NaN and where it does not fit.
     ``unsigned``: above it, the numbers up to 2**64 fit too."""
-    x = np.trunc(x)
+    x = np.trunc(x.astype(np.float64))
     info = np.iinfo(DTYPES[dtype].numpy)
     fits = (x >= info.min) & (x < float(info.max + 1))
     out = np.where(fits, x, 0).astype(info.dtype)
