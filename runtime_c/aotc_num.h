@@ -207,20 +207,33 @@ AOTC_SCALAR double aotc_float_u64(uint64_t bits)
     return u.value;
 }
 
-/* ------------------------------------------------------------------ half precision, as bits */
+/* ------------------------------------------------------------------ half precision, as bits
+ *
+ * By an instruction where there is one, else by arithmetic with the same results: to nearest, ties
+ * to even; a NaN becomes the quiet NaN of the same sign with the upper bits of its payload. */
+
+#if defined(__F16C__) && !defined(__CUDACC__)
+#include <immintrin.h>
+#define AOTC_HALF_TO_FLOAT(h) _cvtsh_ss(h)
+#define AOTC_FLOAT_TO_HALF(x) _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)
+#endif
 
 AOTC_SCALAR float aotc_f16_to_f32(uint16_t h)
 {
+#if defined(AOTC_HALF_TO_FLOAT)
+    return AOTC_HALF_TO_FLOAT(h);
+#else
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u;
-    const uint32_t mantissa = h & 0x3ffu;
+    const uint32_t mantissa = h & 0x3ffu, quiet = exponent == 31 && mantissa != 0 ? 0x400000u : 0u;
     if (exponent == 0) { /* zero or subnormal: units of 2^-24 */
         const float x = (float)mantissa * 0x1p-24f;
         return sign != 0 ? -x : x;
     }
-    return aotc_float_u32(sign | (exponent == 31 ? 255u : exponent + 112) << 23 | mantissa << 13);
+    return aotc_float_u32(sign | (exponent == 31 ? 255u : exponent + 112) << 23 | mantissa << 13
+                          | quiet);
+#endif
 }
 
-/* To nearest, ties to even; NaN becomes the quiet NaN of the same sign. */
 AOTC_SCALAR uint16_t aotc_f64_to_f16(double x)
 {
     const uint64_t bits = aotc_bits_f64(x);
@@ -229,7 +242,7 @@ AOTC_SCALAR uint16_t aotc_f64_to_f16(double x)
     uint64_t mantissa = bits & (UINT64_MAX >> 12);
     int drop = 42; /* low bits that do not fit */
     if (exponent >= 31)
-        return (uint16_t)(sign | (x != x ? 0x7e00u : 0x7c00u));
+        return (uint16_t)(sign | (x != x ? 0x7e00u | (uint32_t)(mantissa >> 42) : 0x7c00u));
     if (exponent >= 1) {
         mantissa |= (uint64_t)(uint32_t)exponent << 52;
     } else { /* subnormal: units of 2^-24 */
@@ -245,7 +258,16 @@ AOTC_SCALAR uint16_t aotc_f64_to_f16(double x)
 
 AOTC_SCALAR uint16_t aotc_f32_to_f16(float x)
 {
-    return aotc_f64_to_f16((double)x);
+#if defined(AOTC_FLOAT_TO_HALF)
+    return AOTC_FLOAT_TO_HALF(x);
+#else
+    const uint32_t bits = aotc_bits_f32(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
+    if (rest >= 0x47800000u) /* 2^16 and above */
+        return (uint16_t)(sign | (rest > 0x7f800000u ? 0x7e00u | (rest >> 13 & 0x3ffu) : 0x7c00u));
+    if (rest < 0x38800000u) /* below 2^-14: the sum's last bit is worth 2^-24 */
+        return (uint16_t)(sign | (aotc_bits_f32(aotc_float_u32(rest) + 0.5f) - 0x3f000000u));
+    return (uint16_t)(sign | (rest - (112u << 23) + 0xfffu + (rest >> 13 & 1u)) >> 13);
+#endif
 }
 
 #endif

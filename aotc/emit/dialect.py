@@ -18,7 +18,7 @@ Python decides what is computed, a macro says how it is written.  Beside macros 
     prefetches    micro-kernels fetch what they read next; else their sums start from given values
     registers     of vectors, where a multiply-add can read a factor from memory itself (else 0)
     argument      what a micro-kernel takes for that, before its last argument
-    header        of the runtime, with ``defines`` before it
+    header        of the runtime, with ``defines`` before it; half_header: of half precision
 """
 
 from dataclasses import dataclass

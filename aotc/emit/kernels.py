@@ -5,6 +5,7 @@ import re
 from aotc.emit.cexpr import c_index
 from aotc.emit.contracts import ukernel_name
 from aotc.emit.dialect import Dialect, environment
+from aotc.emit.halves import uses_halves
 from aotc.emit.dots import HEADER, SIGNATURE, is_dots, product_lines, uses_narrow
 from aotc.emit.library import call_lines, library_files, library_header
 from aotc.emit.locals import with_safe_names
@@ -64,6 +65,8 @@ def _preamble(name, target, dialect, ukernels, plan, body):
              "#define AOTC_EXACT_MATH\n" if plan.math == "exact" else "",
              f"{dialect.defines}#include \"{name}_internal.h\"\n",
              "#include \"aotc_num.h\"\n", f"#include \"{dialect.header}\"\n"]
+    if uses_halves(body):
+        lines.append(f"#include \"{dialect.half_header}\"\n")
     if uses_narrow(body):
         lines.append(f"#include \"{HEADER}\"\n")
     if ukernels:

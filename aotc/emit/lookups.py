@@ -25,6 +25,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.simplify import simplify
 
 ROWS_AHEAD = 8  # 4 and 16 take dlrm 1.00 to 1.01 of its time
@@ -51,7 +52,8 @@ def looked_up(nest, lane, outer, env, names):
     if nest.fold != "none":
         new = replace(new, body=substitute(nest.body, at))
     tables = [x for x in dict.fromkeys(n for e in roots for n in walk(e))
-              if isinstance(x, Load) and x.dtype == "f32" and set(found) & set(walk(x.index[0]))
+              if isinstance(x, Load) and x.dtype in FLOAT_LANES
+              and set(found) & set(walk(x.index[0]))
               and stride(substitute(x.index[0], at), lane.axis) == Const(1)]
     return new, lines + ([] if nest.lanes == 1 else _ahead(tables, lane, outer, env, names))
 

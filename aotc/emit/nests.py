@@ -6,6 +6,7 @@ from math import prod
 from aotc.emit.ahead import ahead_lines
 from aotc.emit.aligned import by_vectors
 from aotc.emit.cexpr import ATOM, c_index
+from aotc.emit import halves
 from aotc.emit.digits import by_digits, is_run
 from aotc.emit.lookups import looked_up
 from aotc.emit.narrow import store, stored
@@ -13,7 +14,7 @@ from aotc.emit.values import Scalars, literal
 from aotc.emit.vectors import Vectors
 from aotc.ir.access import stride
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Const, Load, Var, axes_of, substitute
+from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Var, axes_of, substitute
 from aotc.ir.plan import Put
 from aotc.ir.simplify import simplify, upper
 
@@ -243,7 +244,9 @@ def _beside(e, lane):
     in memory or are all the same."""
     if isinstance(e, Binary):
         return e.op in ("add", "sub", "mul") and all(_beside(x, lane) for x in (e.a, e.b))
-    return isinstance(e, Const) or isinstance(e, Load) and e.dtype == "f32" and (
+    if isinstance(e, Cast) and e.x.dtype == halves.HALF:
+        e = e.x
+    return isinstance(e, Const) or isinstance(e, Load) and e.dtype in ("f32", halves.HALF) and (
         stride(e.index[0], lane) in (Const(0), Const(1)))
 
 
@@ -342,14 +345,15 @@ def store_lines(puts, lane, say, count, env, names, acc, known=None, summed=Fals
     block = Vectors(env, names, lane, say, count, [p.value for p in puts], acc)
     block.known.update(known or {})
     block.summed = summed
-    values = [(p, block.text(p.value) if p.value.dtype == "f32" else stored(block, p.value))
-              for p in puts]
+    values = [(p, _value(block, p.value)) for p in puts]
     lines, block.lines = block.lines, []
     for p, v in values:
         step = stride(p.offset, lane)
         out = env["buffer"](p.buffer)
         at = f"{out} + {c_index(p.offset, 13)}"
-        if step == Const(1) and p.value.dtype != "f32":
+        if p.value.dtype == halves.HALF:
+            lines += _half_stores(p, v, lane, step, say, count, names, at)
+        elif step == Const(1) and p.value.dtype != "f32":
             lines.append(store(p, v, count, at))
         elif step == Const(1):
             lines.append(say.store_n(at, v, count) if count else say.store(at, v))
@@ -360,13 +364,32 @@ def store_lines(puts, lane, say, count, env, names, acc, known=None, summed=Fals
     return lines
 
 
+def _value(block, e):
+    """What a put of ``e`` stores, in lanes: floats, i32, or a pair of ``halves.put``."""
+    if e.dtype == halves.HALF:
+        return halves.put(block, e)
+    return block.text(e) if e.dtype == "f32" else stored(block, e)
+
+
+def _half_stores(put, value, lane, step, say, count, names, at):
+    """Store half precision: contiguous, with a stride, or lane by lane."""
+    if step == Const(1):
+        return [halves.store(say, at, value, count)]
+    value = halves.as_bits(say, value)
+    if step is not None and say.strided:
+        return [say.half_put_apart(at, c_index(step, 13), value)]
+    return _scattered(put, value, lane, say, count, at.partition(" + ")[0], names)
+
+
 def _scattered(put, value, lane, say, count, out, names):
     """Store a vector lane by lane."""
     spill = names.fresh("g")
     one = Axis(f"{lane.name}_l", lane.extent)
     at = simplify(substitute(put.offset, {lane: one}))
     kept = f"{spill}[l]"
-    if put.value.dtype == "f32":
+    if put.value.dtype == halves.HALF:
+        lines = [say.array("uint16_t", spill), say.half_put(spill, value), say.each(count)]
+    elif put.value.dtype == "f32":
         lines = [say.array("float", spill), say.spill_result(spill, value), say.each(count)]
     else:
         lines = [say.array("int32_t", spill), f"aotc_store_i32({spill}, {value});",

@@ -25,6 +25,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.simplify import same, simplify, upper
 
 MOST_NODES = 24  # of an epilogue that is written out for every accumulator
@@ -45,7 +46,7 @@ def in_registers(c, say):
     nodes = [n for p in c.puts for n in walk(p.value)]
     return (say.tiles and terms(c) <= LONGEST_SUM and c.acc.dtype == "f32" and sum(
         n.dtype == "f32" for n in nodes) <= MOST_NODES
-            and all(p.guard is None and p.value.dtype == "f32"
+            and all(p.guard is None and p.value.dtype in FLOAT_LANES
                     and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
 
@@ -63,7 +64,8 @@ def _light(e, lane):
         step = stride(e.index[0], lane)
         return e.dtype == "f32" and step in (Const(0), Const(1)) and not any(
             isinstance(n, Load) for n in walk(e.index[0]))
-    if isinstance(e, (Where, Cast)) and e.dtype == "f32":
+    if isinstance(e, Where) and e.dtype in FLOAT_LANES or isinstance(e, Cast) and (
+            e.dtype == "f32" or e.dtype == "f16" and e.x.dtype != "f32"):
         return False
     if e.dtype == "f32" and isinstance(e, (Unary, Binary)):
         return e.op in _LIGHT or e.op in ("neg", "abs")

@@ -8,6 +8,7 @@ lane; so any expression can stand in a vector nest.
 from aotc.emit.cexpr import c_index
 from aotc.emit.dialect import Operand
 from aotc.emit.forms import scaled_argument, sigmoid_argument
+from aotc.emit.halves import HALF, bits, widened
 from aotc.emit.narrow import as_float
 from aotc.emit.spans import lanes_between
 from aotc.emit.values import Scalars, literal, shared
@@ -38,7 +39,7 @@ class Vectors:
         self.spans, self.span = {}, None
 
     def text(self, e):
-        """C expression of a vector for an f32 expression."""
+        """C expression of a vector for an f32 expression, or of lanes of bits for one of f16."""
         return self._vector(self.operand(e))
 
     def operand(self, e):
@@ -65,6 +66,8 @@ class Vectors:
     def _node(self, e):
         if isinstance(e, Var) and e in self.acc:
             return self.acc[e]
+        if e.dtype == HALF:
+            return bits(self, e) or self._where(e)
         if self.fixed(e) and (self.guard is None or not any(
                 isinstance(n, Load) for n in walk(e))):
             return self._broadcast(e)
@@ -73,6 +76,8 @@ class Vectors:
         if isinstance(e, Where):
             return self._where(e)
         say = self.say
+        if isinstance(e, Cast) and e.x.dtype == HALF:
+            return widened(self, e)
         if isinstance(e, Cast) and e.dtype == "f32" and not say.strip_mined:
             text = as_float(self, e)
             if text is not None:
@@ -213,7 +218,7 @@ class Vectors:
     def _where(self, e):
         if self.fixed(e.cond):
             return self._branches(e)
-        if self.say.parts and self.guard is None and isinstance(e.b, Const):
+        if self.say.parts and self.guard is None and isinstance(e.b, Const) and e.dtype != HALF:
             span = self._span_of(e.cond)
             if span is not None:
                 return self._between(e, span)

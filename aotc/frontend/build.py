@@ -57,6 +57,8 @@ class Builder:
         self.known = Known(self)  # what can be had of a Val while building
         self.inner = ()  # nodes of the sub-graphs that are being built
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
+        # f16 Val -> the f32 Val that it was rounded from; -> the same numbers as f32
+        self.wide, self.exact = {}, {}
         for s in graph.syms:
             self.names.claim(s.name, keep_case=True, extent=True)
         for t in graph.inputs:

@@ -1,7 +1,9 @@
-"""Dtypes of storage (f16): values are converted to f32 before an operator computes with them and
-rounded once after it, so that no operator's function knows them.  Sums, differences, products,
-quotients and square roots are therefore the correctly rounded ones; longer operators round once
-where an implementation in half precision would round at every step."""
+"""Dtypes of storage (f16): operators compute on f32, and what they make is rounded where it is
+stored as f16.  Only tensors that the caller sees, and those that an operator looks at as numbers of
+few digits, are: between operators values stay f32 and round no more.  No operator's function knows
+of it.  Of a single operator, sums, differences, products, quotients and square roots are therefore
+the correctly rounded ones; longer operators round once where an implementation in half precision
+would round at every step."""
 
 from dataclasses import replace
 
@@ -13,26 +15,33 @@ from aotc.frontend.values import Val
 
 STORED, WIDE = "f16", "f32"
 
-# operators that only place elements: they take the stored dtype as it is
+# operators that only place elements: they take the stored dtype as it is, unless their input is
+# there as f32 already
 _PLACES = frozenset("""
     Cast CastLike BitCast Identity Shape Size Reshape Flatten Squeeze Unsqueeze Transpose Expand
     Tile DepthToSpace SpaceToDepth Slice Split Concat Trilu Where Gather GatherElements GatherND
     ReverseSequence ConstantOfShape EyeLike OneHot Dropout Pad Compress If Loop Scan
+""".split())
+# operators that a rounding of their input may turn over: they see the tensor as it is stored
+_STEPS = frozenset("""
+    Cast CastLike BitCast Equal Less LessOrEqual Greater GreaterOrEqual Floor Ceil Round Sign Mod
+    ArgMax ArgMin TopK Unique NonZero NonMaxSuppression QuantizeLinear DynamicQuantizeLinear Not
+    And Or Xor IsNaN IsInf OneHot Range If Loop Scan Hardmax
 """.split())
 
 
 def call(node, b, build):
     """The node's Val or Vals, made by ``build(node, builder)``; f16 inputs are given to it as
     f32, and outputs that the operator's schema makes f16 come back as f16."""
-    if node.op in _PLACES and not node.domain:
-        return build(node, b)
+    places = node.op in _PLACES and not node.domain
     stored = {i: b.env[i] for i in node.inputs if i and b.env[i].dtype == STORED}
+    if places and (node.op in _STEPS or not any(v in b.wide for v in stored.values())):
+        return build(node, b)
     types = {k for k, i in enumerate(node.inputs) if i in stored}
     outs = {k for k, o in enumerate(node.outputs) if o and _is_stored(node, k, types)}
     names = {i: f"{i} as {WIDE}" for i in stored}
     for i, v in stored.items():
-        if names[i] not in b.env:
-            b.env[names[i]] = _widened(b, v, node)
+        b.env[names[i]] = _widened(b, v, node)
     if not stored and not outs:
         return build(node, b)
     b.node = replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
@@ -46,6 +55,15 @@ def call(node, b, build):
 
 
 def _widened(b, v, node):
+    """The f16 Val as f32: what it was rounded from, where the node does not mind."""
+    if v in b.wide and node.op not in _STEPS:
+        return b.wide[v]
+    if v not in b.exact:
+        b.exact[v] = _converted(b, v, node)
+    return b.exact[v]
+
+
+def _converted(b, v, node):
     if v.array is not None:
         return b.const(v.array.astype(np.float32), v.name)
     if v.fn is not None:
@@ -55,9 +73,12 @@ def _widened(b, v, node):
 
 
 def _rounded(b, v, k):
+    """The Val as f16; ``b.wide`` remembers what it comes from."""
     if v.array is not None:
         return b.const(v.array.astype(np.float16), v.name)
-    return b.map(v.shape, lambda index: cast(STORED, b.at(v, index)), [v], out=k)
+    stored = b.map(v.shape, lambda index: cast(STORED, b.at(v, index)), [v], out=k)
+    b.wide[stored] = v
+    return stored
 
 
 def _is_stored(node, k, types):

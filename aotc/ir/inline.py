@@ -6,6 +6,7 @@ So do integer and boolean expressions of axes and symbols only (position ids, ca
 
 from dataclasses import replace
 
+from aotc.ir.category import category
 from aotc.ir.expr import Cast, Load, rewrite, substitute, walk
 from aotc.ir.program import Compute, update
 from aotc.ir.simplify import simplify
@@ -25,6 +26,19 @@ def is_free(compute):
         compute.body.dtype[0] != "f" or not any(isinstance(n, Cast) for n in walk(compute.body)))
 
 
+def is_widening(compute):
+    """A move that converts from f16: part of a load for lanes of floats, where that happens once
+    per element or so."""
+    return compute.fold == "none" and len(compute.outs) == 1 and isinstance(
+        compute.body, Cast) and compute.body.dtype == "f32" and (
+        compute.body.x.dtype == "f16" and is_move(replace(compute, body=compute.body.x)))
+
+
+def _reads_once(step):
+    """True for what reads no element again and again, as products and sliding windows do."""
+    return category(step.axes, step.raxes, step.fold, step.body) in ("map", "move", "reduction")
+
+
 def inline_all(expr, producers):
     """Replace every Load of a buffer in ``producers`` ({buffer: the Compute that writes it}) in
     ``expr`` by that Compute's body at those indices.  One pass: bodies of ``producers`` read
@@ -37,15 +51,19 @@ def inline_all(expr, producers):
 
 
 def inline_moves(program):
-    """Program with moves and free expressions inlined everywhere; outputs keep their Computes.
-    Bodies come out simplified."""
-    ready, steps = {}, []
+    """Program with moves and free expressions inlined everywhere, conversions from f16 where they
+    happen once; outputs keep their Computes.  Bodies come out simplified."""
+    ready, widening, steps = {}, {}, []
     for step in program.steps:
         if not isinstance(step, Compute):
             steps.append(step)
             continue
         step = replace(step, body=simplify(inline_all(step.body, ready)))
+        if any(b in widening for b in step.inputs) and _reads_once(step):
+            step = replace(step, body=simplify(inline_all(step.body, widening)))
         steps.append(step)
+        if step.out not in program.results and is_widening(step):
+            widening[step.out] = step
         if step.out not in program.results and (is_move(step) or is_free(step)):
             ready[step.out] = step
     return update(program, steps=tuple(steps))

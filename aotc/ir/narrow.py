@@ -1,8 +1,9 @@
-"""Which expressions of integer tensors have a form over f32-wide lanes."""
+"""Which expressions of other types than f32 have a form over f32-wide lanes."""
 
-from aotc.ir.expr import Binary, Cast, Const, Load, Sym, Var
+from aotc.ir.expr import Binary, Cast, Const, Load, Sym, Var, Where
 
 NARROW = ("u8", "i8", "i32")
+FLOAT_LANES = ("f32", "f16")  # what sums of floats in lanes are stored as
 _RING = ("add", "sub", "mul")
 
 
@@ -20,14 +21,24 @@ def is_lane_int(e):
     return isinstance(e, (Load, Var, Const))
 
 
+def is_lane_half(e):
+    """True for an f16 that is an f32 converted, or loaded, or chosen from such."""
+    if isinstance(e, Where):
+        return is_lane_half(e.a) and is_lane_half(e.b)
+    return e.dtype == "f16" and (isinstance(e, (Load, Const)) or (
+        isinstance(e, Cast) and e.x.dtype == "f32"))
+
+
 def is_lane_value(e):
-    """True for what vector lanes can store: an f32, an f32 converted to 8 bits, an i32 of
-    ``is_lane_int``."""
+    """True for what vector lanes can store: an f32, an f16 of ``is_lane_half``, an f32 converted
+    to 8 bits, an i32 of ``is_lane_int``."""
     if e.dtype == "f32":
         return True
+    if e.dtype == "f16":
+        return is_lane_half(e)
     if e.dtype in NARROW[:2]:
         return isinstance(e, Cast) and e.x.dtype == "f32"
     return is_lane_int(e)
 
 
-__all__ = ["NARROW", "is_lane_int", "is_lane_value"]
+__all__ = ["FLOAT_LANES", "NARROW", "is_lane_half", "is_lane_int", "is_lane_value"]

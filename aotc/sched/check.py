@@ -5,6 +5,7 @@ from collections import Counter
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
 from aotc.ir.expr import Const, axes_of
+from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import LEVELS, REUSE
@@ -307,9 +308,9 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
     if f is None:
         return [f"{where}: lanes {loops.get('lanes')!r} belongs to one factor only in no "
                 "orientation; choose another axis or the row loops"]
-    if any(o.value.dtype != "f32" for o in s.outputs):
-        return [f"{where}: {row.name} stores f32; end the group before "
-                + ", ".join(o.buffer for o in s.outputs if o.value.dtype != "f32")]
+    if any(o.value.dtype not in FLOAT_LANES for o in s.outputs):
+        return [f"{where}: {row.name} stores f32 and f16; end the group before "
+                + ", ".join(o.buffer for o in s.outputs if o.value.dtype not in FLOAT_LANES)]
     lane = next(a for a in f.n if a.name == loops["lanes"])
     faults = []
     k = next((r for r in f.k if r.name == loops.get("k")), None)

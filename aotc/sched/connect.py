@@ -8,6 +8,7 @@ import heapq
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
+from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall
 from aotc.ir.region import reads_once
 from aotc.ir.remap import invert_map
@@ -135,8 +136,8 @@ def _joins_at_register(program, host, step):
         return _elementwise_pair(program, host, step)
     if not isinstance(head.fold, str):
         return False
-    if step.body.dtype != "f32" and head.body.dtype == "f32":
-        return False  # the micro-kernels of folds store f32
+    if step.body.dtype not in FLOAT_LANES and head.body.dtype == "f32":
+        return False  # the micro-kernels of folds store those
     body = simplify(expand(step.body, _inside(program, host)))
     uses = {n.index for n in loads(body) if n.buffer == head.out}
     if len(uses) != 1:

@@ -199,12 +199,13 @@ def _lane_score(c, s, axis):
         return 0.0
     score = 0.5 + min(n, 64) / 640
     for load in s.loads():
-        if load.dtype not in ("f32", "u8", "i8") or _relayoutable(c, load, axis):
+        if load.dtype not in ("f32", "f16", "u8", "i8") or _relayoutable(c, load, axis):
             continue
         step = stride(c.offset(load), axis)
         moving = axis in {x for i in load.index for x in axes_of(i)}
         weight = 2.0 if s.raxes and axes_of(load) & set(s.raxes) else 1.0
-        if step != Const(1) and isinstance(step, Const) and step.value in c.target.lane_steps:
+        if step != Const(1) and isinstance(step, Const) and step.value in c.target.lane_steps and (
+                load.dtype != "f16"):
             score += 0.25 * weight
         elif step is None or (step != Const(1) and moving):
             score -= 1.5 * weight

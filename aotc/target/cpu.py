@@ -33,7 +33,7 @@ _LOADS = {"lane_steps": (1, 2), "part_loads": True}
 
 def _nests(suffix):
     """Rows of loop nests, small constant matrices written out (Winograd forms), transposes."""
-    return nests(suffix, ("f32", "u8", "i8", "i32")) + (
+    return nests(suffix, ("f32", "f16", "u8", "i8", "i32")) + (
         Ukernel(f"transform_f32__{suffix}", "transform", ("f32",), "nest"), exchange(suffix))
 
 

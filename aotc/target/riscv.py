@@ -27,5 +27,5 @@ RISCV64 = Target(
     "riscv64", "64-bit RISC-V with the vector extension 1.0, vectors of any length", _LANES,
     ("-march=rv64gcv",), "riscv64", _MACHINE,
     tuple(contraction("rvv", _LANES, m, n) for m, n in ((6, 2), (5, 2), (1, 4)))
-    + (*nests("rvv"), Ukernel("transform_f32__rvv", "transform", ("f32",), "nest")),
+    + (*nests("rvv", ("f32", "f16")), Ukernel("transform_f32__rvv", "transform", ("f32",), "nest")),
     "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS)
