@@ -4,6 +4,8 @@ so the choice is the same on every machine."""
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import Compute, static_shape
 from aotc.ir.rewrites import apply_rewrites
@@ -17,6 +19,7 @@ from aotc.sched.winograd_errors import ERRORS
 WINOGRAD = ("auto", "off", *TILES)
 SLIDING = 2  # axes transformed at once: with three, the transforms outgrow the registers
 ERROR_FACTOR, ERROR_SHARE = 4, 2e-5  # of a direct convolution's error; of the output's range
+SPAN = 1e3  # of channels' magnitudes in constants: the largest by the one in the middle
 GAIN = 0.9  # a form must take less than this share of the next simpler one's time
 GROWTH, GROWTH_BYTES = 1.0, 4 << 20  # what transformed weights may add to the model's
 # flops one element of a transform is worth, by outputs per tile
@@ -74,6 +77,42 @@ def choose_winograd(program, target, winograd="auto"):
         if conv.data.buffer == b)) + forms
 
 
+def _is_tame(program, conv):
+    """True for a convolution whose data may be taken for finite and of one order of magnitude: the
+    model has computed it by sums over several elements, and no constant on the way from those shows
+    that magnitudes differ much between channels.  A form mixes all elements of a tile: an infinity
+    that the caller gives spoils it, and small outputs beside large ones lose their digits."""
+    seen, todo, consts = set(), [conv.data.buffer], {conv.weights.buffer}
+    while todo:
+        b = todo.pop()
+        if b in seen:
+            continue
+        seen.add(b)
+        if program.buffers[b].role == "input":
+            return False
+        step = program.producer.get(b)
+        if not isinstance(step, Compute):
+            continue
+        consts |= {n.buffer for n in step.loads if n.buffer in program.consts}
+        if step.fold in ("none", "max", "min"):
+            todo += [n.buffer for n in step.loads if n.dtype == "f32"]
+    return not any(_spread(program.consts[c]) > SPAN for c in consts)
+
+
+def _spread(array):
+    """The largest of an f32 constant's magnitudes along any one of its dimensions, by the one in
+    the middle; zeros do not count."""
+    if array.dtype != np.float32 or not array.ndim:
+        return 0.0
+    size, most = np.abs(array), 0.0
+    for d in range(array.ndim):
+        along = size.max(axis=tuple(k for k in range(array.ndim) if k != d), initial=0.0)
+        along = np.sort(along[along > 0])
+        if along.size:
+            most = max(most, float(along[-1]) / float(along[(along.size - 1) // 2]))
+    return most
+
+
 def _convolutions(program):
     found = (find_convolution(program, s) for s in program.steps if isinstance(s, Compute))
     return [conv for conv in found if conv is not None]
@@ -100,7 +139,7 @@ def _forms(program, target, winograd):
     weights = sum(a.nbytes for a in program.consts.values())
     options = []
     for conv in _convolutions(program):
-        if _channels_inside(program, conv):
+        if _channels_inside(program, conv) and (winograd != "auto" or _is_tame(program, conv)):
             options.append(_candidates(program, target, conv, most, winograd == "auto", weights))
     taken = _within(options, GROWTH * weights + GROWTH_BYTES)
     return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps

@@ -134,3 +134,25 @@ def test_places_are_those_of_onnxruntime(op, last):
     session = onnxruntime.InferenceSession(model.SerializeToString(),
                                            providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(session.run(None, {"x": rows})[0], best_places(rows, op, last))
+
+
+def test_a_convolution_keeps_infinities_in_place_and_digits_of_small_outputs(tmp_path):
+    """A Winograd form of what the caller gives would spread both over a tile."""
+    rng = np.random.default_rng(11)
+    w = (rng.standard_normal((32, 32, 3, 3)) / 17).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    model = model_of([node], {"x": ("f4", (1, 32, 24, 24))}, ["y"], {"w": w})
+    bundle = aotc.compile(model, out=tmp_path / "b").load()
+
+    def direct(x):
+        x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+        return sum(np.einsum("nchw,oc->nohw", x[:, :, p:p + 24, q:q + 24], w[:, :, p, q])
+                   for p in range(3) for q in range(3))
+    x = rng.standard_normal((1, 32, 24, 24)).astype(np.float32)
+    x[0, 5, 9, 10], x[0, 5, 20, 3] = INF, NAN
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(bundle.run({"x": x})["y"], direct(x), rtol=1e-3, atol=1e-5)
+    x = (rng.standard_normal((1, 32, 24, 24)) * np.logspace(4.5, -4.5, 24)).astype(np.float32)
+    got, want = bundle.run({"x": x})["y"], direct(x)
+    assert np.abs(got - want).max(axis=(0, 1, 2)).max() > 0
+    assert (np.abs(got - want) <= 1e-3 * np.abs(want).max(axis=(0, 1, 2))).all()

@@ -3,7 +3,7 @@ down where they must not drift."""
 
 import numpy as np
 import pytest
-from te_programs import Maker, conv2d
+from te_programs import Maker, ax, conv2d
 
 from aotc.ir.evaluate import evaluate
 from aotc.ir.rewrites import apply_rewrites
@@ -28,12 +28,14 @@ TARGET = get_target("x86-64-v4")
 
 
 def net(size, channels, columns=None, layers=1, kernel=3, stride=1, role="temp"):
-    """``layers`` convolutions "c0", "c1", ... behind one another; their input is a temp unless
+    """``layers`` convolutions "c0", "c1", ... behind one another; their input is a sum unless
     ``role`` is "input"."""
     m, last = Maker(), "x"
-    m.input("x", 1, channels, size, size)
-    if role == "temp":
-        last = m.pointwise("t", "x", lambda e, _: e + e)
+    m.input("x", 1 if role == "input" else 2, channels, size, size)
+    if role != "input":
+        axes = [ax(n, e) for n, e in zip("nchw", (1, channels, size, size))]
+        r = ax("r", 2)
+        last = m.step("t", axes, m.ref("x", r, *axes[1:]), (r,), "sum")
     for i in range(layers):
         w = np.zeros((columns or channels, channels, kernel, kernel), np.float32)
         w[0, 0, 0, 0] = i + 1  # equal weights would be stored once
@@ -61,11 +63,48 @@ def test_layers_that_stay_direct(program):
     assert forms_of(program) == {}
 
 
+def test_what_the_caller_gives_enters_no_form_unless_asked_for():
+    """An infinity in it would spoil a tile: through maps and maxima, not behind a sum."""
+    assert forms_of(net(28, 64, role="input")) == {}
+    assert forms_of(net(28, 64, role="input"), 4) == {"c0": {4}}
+    assert forms_of(net(28, 64, layers=2, role="input")) == {"c1": {4}}
+    m = Maker()
+    m.input("x", 1, 64, 28, 28)
+    last = m.pointwise("t", "x", lambda e, _: e + e)
+    axes = [ax(n, e) for n, e in zip("nchw", (1, 64, 28, 28))]
+    r = ax("r", 1)
+    last = m.step("top", axes, m.ref(last, r, *axes[1:]), (r,), "max")
+    w = m.const("w", np.ones((64, 64, 3, 3), np.float32))
+    assert forms_of(m.done(conv2d(m, "c0", last, w, 1, 1))) == {}
+
+
+@pytest.mark.parametrize("where", ["weights", "scale", "before"])
+def test_channels_of_very_different_size_enter_no_form(where):
+    """A dead channel is none: what counts is the largest beside the one in the middle."""
+    def forms(sizes):
+        m = Maker()
+        m.input("x", 1, 64, 28, 28)
+        w, one = np.ones((64, 64, 3, 3), np.float32), np.ones((64, 64, 1, 1), np.float32)
+        sizes = np.asarray(sizes, np.float32)
+        if where == "before":
+            one *= sizes[:, None, None, None]
+        last = conv2d(m, "sum", "x", m.const("one", one), 1, 0)
+        if where == "scale":
+            m.const("s", sizes)
+            last = m.pointwise("t", last, lambda e, a: e * m.ref("s", a[1]))
+        w *= sizes[None, :, None, None] if where == "weights" else 1
+        return forms_of(m.done(conv2d(m, "c0", last, m.const("w", w), 1, 1)))
+
+    assert forms(np.linspace(1, 9, 64)) == {"c0": {4}}
+    assert forms(np.where(np.arange(64) < 20, 1e-9, 1)) == {"c0": {4}}
+    assert forms(np.logspace(-4.5, 4.5, 64)) == {}
+
+
 def test_an_input_with_many_channels_apart_is_copied_for_its_form():
     program = net(28, 64, role="input")
-    copy, form = choose_winograd(program, TARGET)
+    copy, form = choose_winograd(program, TARGET, 4)
     assert copy[:2] == ("layout", "x") and form[:2] == ("winograd", "c0")
-    schedule = decide(program, TARGET, winograd="auto", unfold=True)
+    schedule = decide(program, TARGET, winograd=4, unfold=True)
     assert schedule.rewrites == (copy, form) and not check_schedule(program, schedule, TARGET)
     x = {"x": np.random.default_rng(1).standard_normal((1, 64, 28, 28)).astype(np.float32)}
     want, got = evaluate(program, x), evaluate(apply_rewrites(program, schedule.rewrites), x)
