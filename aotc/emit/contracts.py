@@ -52,14 +52,17 @@ def ukernel_name(c, say):
     unit = c.a.mode == "packed" or c.a.stride == Const(1)
     masked = c.b.mode == "direct" and "columns" not in c.whole and not say.strip_mined
     base = c.row.replace("__", "_")
-    name = base + ("" if unit else "_strided") + ("_masked" if masked else "")
+    name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
+        "_parts" if c.part else "")
     params = {"mr": c.mr, "nr": c.nv * c.lanes, "unit": unit, "masked": masked}
     if c.dtypes[0] == "u8":
         tile, step = dot_tile(c.mr, c.nv, c.lanes), DOT_STEP * c.nv * c.lanes
         return name, params | {"tile": tile, "step": step}
+    first = "k_lo" if unit else "k_lo * ak"
     return name, params | {
-        "tile": register_tile(c.mr, c.nv, c.lanes, step="" if unit else "ak",
-                              registers=say.registers)}
+        "part": c.part, "tile": register_tile(
+            c.mr, c.nv, c.lanes, tuple(f"a[{i}] + {first}" for i in range(c.mr)) if c.part else
+            None, "" if unit else "ak", say.registers)}
 
 
 def contract_lines(c, env, names):

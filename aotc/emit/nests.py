@@ -82,6 +82,18 @@ def nest_lines(nest, env, names):
     return loops(nest.ranges, _across_point(nest, env, names))
 
 
+def fold_loops(nest, accs, define, add, step, names, around=loops):
+    """Loops over a Nest's reduction around ``step(accumulators)``, behind ``define(accumulator)``.
+    Each part of a sum has accumulators of its own, which ``add(accumulator, part)`` joins to the
+    whole.  around: makes the loops of one part."""
+    lines = [define(a) for a in accs]
+    if not nest.parts:
+        return lines + around(nest.reduce, step(accs))
+    own = [names.fresh("part") for _ in accs]
+    part = [define(p) for p in own] + around(nest.reduce[nest.parts:], step(own))
+    return lines + loops(nest.reduce[:nest.parts], part + [add(a, p) for a, p in zip(accs, own)])
+
+
 # ---------------------------------------------------------------- scalar
 
 def _scalar_point(nest, env, names):
@@ -107,17 +119,26 @@ def _run_copy(nest, env, names):
 def _scalar_fold(nest, env, names):
     if not isinstance(nest.fold, str):
         return _stateful_fold(nest, env, names)
+    return scalar_fold_loops(nest, env, names)
+
+
+def scalar_fold_loops(nest, env, names, around=loops):
+    """The fold of scalars; ``around`` as in ``fold_loops``."""
     acc = nest.acc[0]
-    c = DTYPES[acc.dtype].c
+    start = f"{DTYPES[acc.dtype].c} {{}} = {neutral(nest.fold, acc.dtype)};"
+    return fold_loops(nest, [acc.name], start.format, "{} += {};".format,
+                      lambda accs: fold_step(nest, env, names, *accs), names, around)
+
+
+def fold_step(nest, env, names, into):
+    """Lines that fold one element into the C variable ``into``."""
+    acc, element = nest.acc[0], Var("x", nest.acc[0].dtype)
     block = Scalars(env, names, (nest.body,))
-    body = nest.body if nest.body.dtype == acc.dtype else None
     x = block.text(nest.body, ATOM)
-    if body is None:
-        x = f"(({c}){x})"
-    step = Scalars({**env, "vars": {**env["vars"], Var("x", acc.dtype): x}}, names)
-    update = step.text(Binary(_SCALAR_STEP[nest.fold], acc, Var("x", acc.dtype)))
-    inner = block.lines + [f"{acc.name} = {update};"]
-    return [f"{c} {acc.name} = {neutral(nest.fold, acc.dtype)};"] + loops(nest.reduce, inner)
+    if nest.body.dtype != acc.dtype:
+        x = f"(({DTYPES[acc.dtype].c}){x})"
+    step = Scalars({**env, "vars": {**env["vars"], element: x, acc: into}}, names)
+    return block.lines + [f"{into} = {step.text(Binary(_SCALAR_STEP[nest.fold], acc, element))};"]
 
 
 def _stateful_fold(nest, env, names):
@@ -209,10 +230,8 @@ def _vector_point(nest, lane, say, count, env, names):
     if nest.fold != "none":
         name = names.fresh("acc")
         acc = {nest.acc[0]: name}
-        lines.append(say.define(name, say.splat(neutral(nest.fold, "f32"))))
-        block = Vectors(env, names, lane, say, count, (nest.body,))
-        step = _fold_step(nest, block, name)
-        lines += loops(nest.reduce, block.lines + [step])
+        lines += _vector_fold(nest, [name], say, names, lambda accs: _vector_step(
+            nest, Vectors(env, names, lane, say, count, (nest.body,)), *accs))
     return lines + store_lines(nest.puts, lane, say, count, env, names, acc,
                                summed=nest.fold == "sum")
 
@@ -254,14 +273,11 @@ def _column_loop(nest, lane, wide, say, env, names):
     """The vectors of lanes that stand side by side, ``wide`` at a time."""
     step = wide * say.lanes
     accs = [names.fresh("acc") for _ in range(wide)]
-    lines = [say.define(a, say.splat(neutral(nest.fold, "f32"))) for a in accs]
-    inner, at = [], [simplify(lane.axis + u * say.lanes) for u in range(wide)]
-    for a, e in zip(accs, at):
-        body = simplify(substitute(nest.body, {lane.axis: e}))
-        block = Vectors(env, names, lane.axis, say, "", (body,))
-        text = _fold_step(nest, block, a, body)
-        inner += block.lines + [text]
-    lines += loops(nest.reduce, inner)
+    at = [simplify(lane.axis + u * say.lanes) for u in range(wide)]
+    bodies = [simplify(substitute(nest.body, {lane.axis: e})) for e in at]
+    lines = _vector_fold(nest, accs, say, names, lambda accs: [
+        x for a, body in zip(accs, bodies) for x in _vector_step(
+            nest, Vectors(env, names, lane.axis, say, "", (body,)), a, body)])
     for a, e in zip(accs, at):
         puts = tuple(Put(p.buffer, *(simplify(substitute(x, {lane.axis: e}))
                                      for x in (p.offset, p.value))) for p in nest.puts)
@@ -295,18 +311,13 @@ def _blocked_loops(nest, lane, env, names):
 def _blocked_point(nest, lane, say, axis, count, live, env, names):
     """``count`` neighbouring outputs: taps written out, equal loads shared."""
     taps = next(r for r in nest.reduce if r.axis.name == nest.taps)
-    outer = [r for r in nest.reduce if r is not taps]
+    outer = tuple(r for r in nest.reduce if r is not taps)
     accs = [names.fresh("acc") for _ in range(count)]
-    lines = [say.define(a, say.splat(neutral(nest.fold, "f32"))) for a in accs]
-    bodies = [(a, simplify(substitute(nest.body, {axis: axis + u, taps.axis: Const(t)})))
-              for t in range(taps.axis.extent.value) for u, a in enumerate(accs)]
+    bodies = [(u, simplify(substitute(nest.body, {axis: axis + u, taps.axis: Const(t)})))
+              for t in range(taps.axis.extent.value) for u in range(count)]
     block = Vectors(env, names, lane, say, live, [b for _, b in bodies])
-    inner = []
-    for a, b in bodies:
-        step = _fold_step(nest, block, a, b)
-        inner += block.lines + [step]
-        block.lines = []
-    lines += loops(outer, inner)
+    lines = _vector_fold(replace(nest, reduce=outer), accs, say, names, lambda accs: [
+        x for u, b in bodies for x in _vector_step(nest, block, accs[u], b)])
     if count == nest.block:
         lines += ahead_lines(nest, lane, axis, env)
     for u, a in enumerate(accs):
@@ -329,6 +340,19 @@ def _exchange_loops(nest, lane, env, names):
     counts = [c_index(simplify(r.hi - r.lo), 0) for r in (block, lane)]
     outer = [r for r in nest.ranges if r not in (lane, block)]
     return loops(outer, env["dialect"].lines("transposed", *ends, *counts))
+
+
+def _vector_fold(nest, accs, say, names, step):
+    """``fold_loops`` of vectors: ``step(accumulators)``."""
+    return fold_loops(nest, accs, lambda a: say.define(a, say.splat(neutral(nest.fold, "f32"))),
+                      lambda a, part: say.step("sum", a, part), step, names)
+
+
+def _vector_step(nest, block, acc, body=None):
+    """Lines that fold ``body`` into the vector ``acc``."""
+    step = _fold_step(nest, block, acc, body)
+    lines, block.lines = block.lines + [step], []
+    return lines
 
 
 def _fold_step(nest, block, acc, body=None):
@@ -404,9 +428,8 @@ def _scattered(put, value, lane, say, count, out, names):
 
 def _across_point(nest, env, names):
     lane = nest.reduce[-1]
-    name, fill = names.fresh("acc"), neutral(nest.fold, "f32")
+    name, fill, acc = names.fresh("acc"), neutral(nest.fold, "f32"), nest.acc[0].name
     say = of_width(env["dialect"], lane.hi - lane.lo)
-    lines = [say.define_across(name, fill)]
 
     def step(count):
         block = Vectors(env, names, lane.axis, say, count, (nest.body,))
@@ -417,9 +440,13 @@ def _across_point(nest, env, names):
             text = say.step_across(nest.fold, name, block.text(body), count, fill)
         return block.lines + [text]
 
-    lines += loops(nest.reduce[:-1], lane_loop(lane, say, step))
-    acc = nest.acc[0].name
-    lines.append(f"const float {acc} = {say.across(nest.fold, name)};")
+    lines = [say.define_across(name, fill)] + loops(nest.reduce[nest.parts:-1],
+                                                    lane_loop(lane, say, step))
+    if nest.parts:
+        part = lines + [f"{acc} += {say.across(nest.fold, name)};"]
+        lines = [f"float {acc} = {fill};"] + loops(nest.reduce[:nest.parts], part)
+    else:
+        lines.append(f"const float {acc} = {say.across(nest.fold, name)};")
     block = Scalars(env, names, [x for p in nest.puts for x in (p.offset, p.value)])
     stores = [f"{env['buffer'](p.buffer)}[{block.text(p.offset)}] = {block.text(p.value)};"
               for p in nest.puts]

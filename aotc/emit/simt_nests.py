@@ -7,7 +7,7 @@ written together.  A reduction whose lanes lie along the reduced axis gives each
 import re
 
 from aotc.emit.cexpr import ATOM, c_index, c_int
-from aotc.emit.nests import indent, loops, neutral
+from aotc.emit.nests import indent, loops, scalar_fold_loops
 from aotc.emit.values import Scalars
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Const, Var, maximum
@@ -99,22 +99,14 @@ def fold_lines(nest, env, names):
     """The fold in loops of one thread."""
     if not isinstance(nest.fold, str):
         return _stateful_fold(nest, env, names)
-    acc = nest.acc[0]
-    return [f"{DTYPES[acc.dtype].c} {acc.name} = {neutral(nest.fold, acc.dtype)};"] + loops(
-        nest.reduce, fold_step(nest, env, names))
+    return scalar_fold_loops(nest, env, names)
 
 
-def fold_step(nest, env, names):
-    """Lines that fold one element into the accumulator."""
-    acc = nest.acc[0]
-    block = Scalars(env, names, (nest.body,))
-    x = block.text(nest.body, ATOM)
-    if nest.body.dtype != acc.dtype:
-        x = f"(({DTYPES[acc.dtype].c}){x})"
-    element = Var("x", acc.dtype)
-    step = Scalars({**env, "vars": {**env["vars"], element: x}}, names)
-    return block.lines + [
-        f"{acc.name} = {step.text(Binary(_STEP[nest.fold], acc, element))};"]
+def _shared_fold(nest, env, names, threads):
+    """The share that one of ``threads`` threads side by side has of a row's fold; the first line
+    declares the accumulator."""
+    return scalar_fold_loops(nest, env, names, lambda ranges, body: spread(
+        ranges, body, names, f"threadIdx.x % {threads}", threads))
 
 
 def _stateful_fold(nest, env, names):
@@ -140,14 +132,14 @@ def _team_rows(nest, env, names, threads, warps, base):
     acc, team = nest.acc[0].name, warps * WARP
     before, rows, kind, extents = flat_count(nest.ranges, names)
     row, parts, part = names.fresh("row"), names.fresh("parts"), names.fresh("part")
-    fold = spread(nest.reduce, fold_step(nest, env, names), names, f"threadIdx.x % {team}", team)
+    start, *fold = _shared_fold(nest, env, names, team)
     step = Scalars({**env, "vars": {**env["vars"], Var("x", "f32"): f"{parts}[{part}]"}}, names)
     update = step.text(Binary(_STEP[nest.fold], nest.acc[0], Var("x", "f32")))
     store = put_lines(nest.puts, env, names)
     return ["{", *indent([
         f"const aotc_shared<float> {parts} = aotc_slice<float>(shared, {base}, {threads // WARP});",
         *before, f"const {kind} {row} = threadIdx.x / {team};",
-        f"float {acc} = {neutral(nest.fold, 'f32')};", f"if ({row} < {rows}) {{",
+        start, f"if ({row} < {rows}) {{",
         *indent(unflatten(nest.ranges, extents, row, kind, names, fold) + fold), "}",
         f"{acc} = {_WARP_FOLD[nest.fold]}({acc});", f"if (threadIdx.x % {WARP} == 0)",
         f"    {parts}[threadIdx.x / {WARP}] = {acc};", "aotc_syncthreads();",
@@ -160,8 +152,7 @@ def _team_rows(nest, env, names, threads, warps, base):
 def _warp_rows(nest, env, names, threads):
     """Each warp folds a row, its lanes side by side along it; the first lane stores."""
     acc = nest.acc[0].name
-    fold = spread(nest.reduce, fold_step(nest, env, names), names, f"threadIdx.x % {WARP}", WARP)
-    body = [f"float {acc} = {neutral(nest.fold, 'f32')};"] + fold + [
+    body = _shared_fold(nest, env, names, WARP) + [
         f"{acc} = {_WARP_FOLD[nest.fold]}({acc});", f"if (threadIdx.x % {WARP} == 0) {{"]
     body += indent(put_lines(nest.puts, env, names)) + ["}"]
     return spread(nest.ranges, body, names, f"threadIdx.x / {WARP}", threads // WARP)

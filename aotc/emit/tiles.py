@@ -124,8 +124,8 @@ def tile_lines(c, env, names, sums, fallback, known):
 
 
 def _sliced(c, env, lines):
-    """(lines of the sums, lines that keep them for the next slice): sums of a slice start from
-    those of the slices before."""
+    """(lines of the sums, lines that keep them for the next slice): those of the slices before are
+    added to a slice's own."""
     if not c.slices:
         return lines, []
     size, nr = c.mr * c.nv * c.lanes, c.nv * c.lanes
@@ -133,11 +133,9 @@ def _sliced(c, env, lines):
     at = (f"float *const sums_at = {env['buffer'](c.slices)} + ({c_index(panel, ATOM)} / {nr}"
           f" * ((rows + {c.mr - 1}) / {c.mr}) + m0 / {c.mr}) * {size};")
     sums = [s for row in register_tile(c.mr, c.nv, c.lanes) for s in row.sums]
-    first = [f"{s.name} = aotc_load(sums_at + {s.at});" for s in sums]
+    join = [f"{s.name} += aotc_load(sums_at + {s.at});" for s in sums]
     keep = [f"aotc_store(sums_at + {s.at}, {s.name});" for s in sums]
-    split = len(sums)  # declarations come first
-    return ([at] + lines[:split] + [f"if ({before(c)}) {{"] + indent(first) + ["}"] + lines[split:],
-            keep)
+    return [at, *lines, f"if ({before(c)}) {{", *indent(join), "}"], keep
 
 
 def _ended(c, env, stores, keep):

@@ -109,7 +109,8 @@ class Nest:
     ("" = scalar, the ``loops`` row): an axis of ``ranges`` or of ``reduce``.
     ``lanes`` is the vector length in elements.  ``block`` > 1 computes that many neighbouring
     steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.  ``team``: warps
-    that fold a row together, where threads share a work item.
+    that fold a row together, where threads share a work item.  ``parts``: so many of ``reduce``,
+    the first, run over parts of the sum, which are summed each by itself (0: the sum runs whole).
     """
 
     row: str
@@ -125,6 +126,7 @@ class Nest:
     block_axis: str = ""
     taps: str = ""
     team: int = 1
+    parts: int = 0
 
     @property
     def folds_lanes(self):
@@ -139,6 +141,7 @@ class Nest:
         mark = f" vector {self.vector}:{self.lanes}" if self.vector else ""
         mark += f" block {self.block_axis}:{self.block}" if self.block > 1 else ""
         mark += f" teams of {self.team} warps" if self.team > 1 else ""
+        mark += f" parts by {self.reduce[self.parts - 1].axis}" if self.parts else ""
         return [f"nest {self.row}{mark}"] + out + [str(p) for p in self.puts]
 
 
@@ -197,7 +200,8 @@ class Contract:
     across the lanes in memory: they are stored from there by transposed blocks ("" = stored as
     they come).  slices: scratch for sums that run ``slice`` steps of k at a time ("" = whole), in
     one tap of ``slice_taps``, which ``taps`` has no more.  whole: which of "rows" and "columns"
-    fill every register tile; tiles of the others may be cut at their end.
+    fill every register tile; tiles of the others may be cut at their end.  part: steps of the sum,
+    over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
     """
 
     row: str
@@ -222,6 +226,7 @@ class Contract:
     slice: int = 0
     slice_taps: tuple = ()
     whole: tuple = ()
+    part: int = 0
 
     @property
     def row_count(self):
@@ -236,7 +241,8 @@ class Contract:
             f" turned by {self.turned_rows} rows" if self.turned else "") + (
             f" in slices of {self.slice}" if self.slices else "") + "".join(
                 f", {r}" for r in self.slice_taps) + (
-            f", whole {' and '.join(self.whole)}" if self.whole else "")]
+            f", whole {' and '.join(self.whole)}" if self.whole else "") + (
+            f", sums in parts of {self.part}" if self.part else "")]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

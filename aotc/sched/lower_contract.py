@@ -10,6 +10,7 @@ from aotc.ir.plan import Contract, Operand, Put, Range
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.sched.loops import row_operand
 from aotc.sched.lower_nest import collapse, one_value
+from aotc.sched.parts import part_of
 from aotc.sched.turned import turned
 
 
@@ -39,7 +40,7 @@ def lower_contract(ctx, stage, row, box):
     return turned(ctx, _sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts)))))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k))))))
 
 
 def with_whole(ctx, c):
@@ -82,7 +83,7 @@ def _sliced(ctx, stage, k, contract):
     columns = upper(simplify(contract.n.hi - contract.n.lo))
     tiles = -(-rows // contract.mr) * -(-columns // nr)
     name = ctx.add_scratch("sums", "f32", tiles * contract.mr * nr)
-    return replace(contract, slices=name, slice=min(split[k.name], upper(k.extent)),
+    return replace(contract, slices=name, slice=min(split[k.name], upper(k.extent)), part=0,
                    taps=(), slice_taps=contract.taps)
 
 

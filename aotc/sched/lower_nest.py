@@ -22,6 +22,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.plan import Nest, Put, Range
 from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.sched.parts import in_parts
 
 NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
 MAX_PIECES = 64
@@ -64,7 +65,7 @@ def lower_nest(ctx, stage, row, box):
                                   ctx.program.dtype(o.buffer))) for o in stage.outputs)
         body_here = linearise(here(body), ctx.place)
         nest = _nest(ctx, stage, row, sub, red, body_here, puts, lanes)
-        nests.append(_blocked(ctx, stage, row, nest, taps))
+        nests.append(in_parts(_blocked(ctx, stage, row, nest, taps)))
     return nests
 
 

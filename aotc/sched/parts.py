@@ -1,0 +1,78 @@
+"""Long sums in parts: so many terms one after another, then the parts' sums.
+
+Every addition rounds what has been summed so far.  One after another, n terms of about the same
+size are off by up to n/2 roundings of the result; in parts of p terms by p/2 and by half as many as
+there are parts.  Lanes sum side by side: where they lie along the reduction, a part is so many
+vectors.
+"""
+
+from dataclasses import replace
+
+from aotc.ir.expr import Axis, Const, minimum
+from aotc.ir.plan import Range, points
+from aotc.ir.simplify import simplify, upper
+
+TERMS = 128  # of a nest's: a part costs a few instructions
+STEPS = 512  # of a product's: a part costs the way of a register tile through memory
+MOST_PARTS = 2  # times as many as there must be, where they are then all of one length
+
+
+def in_parts(nest):
+    """The Nest with ``parts``; the same Nest where no lane adds more than ``TERMS`` numbers."""
+    if nest.fold != "sum" or nest.acc[0].dtype != "f32":
+        return nest
+    written_out = tuple(r for r in nest.reduce if r.axis.name == nest.taps)
+    reduce = tuple(r for r in nest.reduce if r not in written_out) + written_out
+    inner, at = 1, len(reduce)
+    while at:
+        steps = _steps(nest, reduce[at - 1])
+        if steps is None or inner * steps > TERMS:
+            break
+        inner, at = inner * steps, at - 1
+    if not at:
+        return nest
+    each = TERMS // inner  # steps of the loop that is too long
+    if each == 1:
+        return replace(nest, reduce=reduce, parts=at)
+    r, lanes = reduce[at - 1], nest.lanes if reduce[at - 1].axis.name == nest.vector else 1
+    return replace(nest, reduce=reduce[:at - 1] + _cut(r, each, lanes) + reduce[at:], parts=at)
+
+
+def part_of(row, axes):
+    """``Contract.part`` of a product's sum over ``axes``, in a row's tile: each part's sums are
+    added to a tile in memory.  A block of threads has no such tile; it sums whole."""
+    terms = 1
+    for a in axes:
+        terms *= upper(a.extent) or STEPS + 1
+    return STEPS if terms > STEPS and "bk" not in row.tile else 0
+
+
+def _steps(nest, r):
+    """Upper bound of the additions that a loop of a Nest makes one after another."""
+    n = points((r,))
+    return n if n is None or r.axis.name != nest.vector else -(-n // nest.lanes)
+
+
+def _cut(r, each, lanes):
+    """The Range in two: over parts of at most ``each`` vectors of ``lanes``, and over one part."""
+    n = simplify(r.hi - r.lo)
+    size = each * lanes
+    if isinstance(n, Const) and n.value % lanes == 0:
+        size = _even(n.value // lanes, each) * lanes
+    part = Axis(f"{r.axis.name}_part", simplify((r.axis.extent + (size - 1)) // size))
+    first = simplify(r.lo + part * size)
+    whole = simplify(n % size) == Const(0)
+    end = simplify(first + size)
+    return (Range(part, Const(0), simplify((n + (size - 1)) // size)),
+            Range(r.axis, first, end if whole else simplify(minimum(end, r.hi))))
+
+
+def _even(n, most):
+    """The length of parts of ``n`` things, at most ``most``: all of one length where that makes not
+    many more of them."""
+    fewest = -(-n // most)
+    count = next((c for c in range(fewest, MOST_PARTS * fewest + 1) if n % c == 0), fewest)
+    return -(-n // count)
+
+
+__all__ = ["STEPS", "TERMS", "in_parts", "part_of"]
