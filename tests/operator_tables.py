@@ -59,6 +59,12 @@ CASES = {
                          dilations=[2, 3]), (), 18, BOTH),
     "average_ceil": ("AveragePool", [rand(1, 2, 10, 9)], dict(kernel_shape=[3, 3], strides=[2, 2],
                      pads=[1, 1, 1, 1], ceil_mode=1), (), 19, RUNTIME),
+    **{f"{op}_ceil_beyond": (op, [rand(1, 2, 2, 2)], dict(kernel_shape=[4, 3], strides=[3, 2],
+                             pads=[0, 0, 0, 0], ceil_mode=1), (), 19, RUNTIME)
+       for op in ("MaxPool", "AveragePool", "LpPool")},
+    "average_ceil_beyond_include": ("AveragePool", [rand(1, 2, 3, 2)], dict(
+        kernel_shape=[5, 4], strides=[3, 2], pads=[0, 1, 1, 0], ceil_mode=1,
+        count_include_pad=1), (), 19, RUNTIME),
     "average_include": ("AveragePool", [rand(1, 2, 10, 9)], dict(kernel_shape=[3, 3],
                         strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1), (), 18, BOTH),
     "average_3d": ("AveragePool", [rand(1, 2, 6, 6, 6)], dict(kernel_shape=[2, 2, 2],

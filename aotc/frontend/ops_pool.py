@@ -1,5 +1,7 @@
 """Pooling."""
 
+import numpy as np
+
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast, const
 from aotc.frontend.window import counts, guards, kernel_of, spatial_names, window
@@ -92,8 +94,8 @@ def average_pool(node, b):
 
     def body(index):
         n = counts(win, index[2:], include)
-        if isinstance(n, Const):
-            return b.at(total, index) * const(1 / n.value, x.dtype)
+        if isinstance(n, Const):  # the mean of nothing is none
+            return b.at(total, index) * const(1 / n.value if n.value else np.nan, x.dtype)
         return b.at(total, index) / cast(x.dtype, n)
     return b.map(total.shape, body, [total], names=names)
 

@@ -77,7 +77,10 @@ def window(b, size, kernel, ceil_mode=False):
             out.append(simplify((size[k] + (stride[k] - 1)) // stride[k]))
             continue
         room = simplify(size[k] + before[k] + after[k] - reach)
-        b.require("ge", room, 0, f"the window must fit the padded input in dimension {k}")
+        # rounded up, a window may reach less than a stride beyond the padding, and less than two
+        # strides beyond leave none
+        b.require("ge", room + (2 * stride[k] - 1 if ceil_mode else 0), 0,
+                  f"the window must fit the padded input in dimension {k}")
         n = room // stride[k] + 1
         if ceil_mode:  # a last window must start inside the input or the leading padding
             n = minimum((room + (stride[k] - 1)) // stride[k] + 1,

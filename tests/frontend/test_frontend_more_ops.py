@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from operator_tables import DIRECTIONS, GATES, GRIDS, QUANTISED, REDUCTIONS, RUNTIME, grid_case
 from operator_tables import quantised_case, recurrent_case, scatter_cases
 
-from aotc.errors import AotcError, UnsupportedError
+from aotc.errors import AotcError, ModelError, UnsupportedError
 from aotc.frontend import load_model, read_graph, to_program
 
 QUIET = settings(max_examples=40, deadline=None, derandomize=True,
@@ -200,3 +200,18 @@ def test_model_functions_are_inlined():
     model.functions.append(inner)
     assert isinstance(model, onnx.ModelProto)
     compare(model, {"x": rand(3)}, ("reference",))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_beyond_the_padded_input(op):
+    """Rounded up there is a window, or none; of windows that hold nothing there is no mean."""
+    for kernel, stride in ((5, 4), (5, 3), (5, 2)):  # one window, none, none
+        model, feeds = one_node(op, [rand(1, 1, 2)], dict(
+            kernel_shape=[kernel], strides=[stride], ceil_mode=1), opset=19)
+        compare(model, feeds, ("onnxruntime",))
+    model, _ = one_node(op, [rand(1, 1, 2)], dict(kernel_shape=[8], strides=[2], ceil_mode=1))
+    with pytest.raises(ModelError, match="must fit the padded input"):
+        program_of(model)
+    model, feeds = one_node("AveragePool", [rand(1, 1, 1)], dict(
+        kernel_shape=[4], pads=[3, 4], dilations=[2], strides=[3]), opset=19)
+    assert np.isnan(run(program_of(model), feeds)[0]).any()
