@@ -10,12 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from aotc.errors import ModelError, UnsupportedError
+from aotc.errors import ModelError
 from aotc.frontend import symbolic
 from aotc.frontend.declared import expected_shape, loaded
 from aotc.frontend.graph import shorten
 from aotc.frontend.known import Known, without_loads
 from aotc.frontend.names import Names
+from aotc.frontend.refusals import Refusal
 from aotc.frontend.values import SMALL, Affine, Val, const_at, is_one
 from aotc.ir.dtypes import DTYPES, INDEX, dtype_of, is_float
 from aotc.ir.expr import (
@@ -72,13 +73,15 @@ class Builder:
     def where(self):
         """The node being built, for messages: label, operator, opset, input types."""
         n = self.node
-        types = ", ".join("none" if not i else str(self.env[i]) for i in n.inputs)
         return f"node {shorten(n.label)!r} ({n.domain + '.' if n.domain else ''}{n.op}, " \
-               f"opset {n.opset}, inputs {types or 'none'})"
+               f"opset {n.opset}, inputs {self._types() or 'none'})"
+
+    def _types(self):
+        return ", ".join("none" if not i else str(self.env[i]) for i in self.node.inputs)
 
     def unsupported(self, what, instead):
         """UnsupportedError for the current node: what, and what to do instead."""
-        return UnsupportedError(f"{self.where()}: {what}; {instead}")
+        return Refusal(self.node, self._types(), what, instead)
 
     def bad(self, what):
         """ModelError for the current node."""

@@ -9,10 +9,11 @@ from aotc.frontend.counted import counted
 from aotc.frontend.data_axes import choose_axes
 from aotc.frontend.definitions import by_definition
 from aotc.frontend.fold_norm import fold_batch_norm
-from aotc.frontend.graph import Node, all_nodes, listed, shorten, show_type
+from aotc.frontend.graph import Node, shorten, show_type
 from aotc.frontend.half import call
 from aotc.frontend.names import Names
-from aotc.frontend.registry import OPS, lookup
+from aotc.frontend.refusals import is_unknown, parts_of, raise_refused, unknown
+from aotc.frontend.registry import lookup
 from aotc.frontend.validate import LARGEST
 from aotc.frontend.values import Val
 from aotc.ir.dtypes import DTYPES
@@ -25,10 +26,8 @@ def to_program(graph, library=True):
     without, all is tensor expressions.
 
     Every Program output is written by a step of its own.  Raises UnsupportedError, listing every
-    operator aotc does not know, before anything is built; UnsupportedError or ModelError with the
-    node for what only shows while building.
+    node that is refused, ModelError for the first that contradicts the model.
     """
-    check_supported(graph)
     graph = fold_batch_norm(graph)
     b = build(graph, library=library)
     outputs = _bind_outputs(graph, b)
@@ -50,10 +49,29 @@ def build(graph, trial=False, library=True):
         b.env[t.name] = Val(t.shape, t.dtype, buffer=name, name=t.name)
     for name, array in graph.initializers.items():
         b.env[name] = b.const(array, name)
-    for node in graph.nodes:
-        _run_node(node, b)
+    _run_nodes(graph, b)
     b.node = None
     return b
+
+
+def _run_nodes(graph, b):
+    """Build all nodes; UnsupportedError for those that are refused, all of them but what only
+    depends on them."""
+    refusals, lost = unknown(graph, graph.nodes), set()
+    for node in graph.nodes:
+        outer = b.env, b.inner
+        if is_unknown(node) or lost.intersection((*node.inputs, *node.captures)):
+            lost.update(o for o in node.outputs if o)
+            continue
+        try:
+            _run_node(node, b)
+        except UnsupportedError as err:
+            new = [r for r in parts_of(err) if str(r) not in {str(k) for k in refusals}]
+            refusals += new
+            lost.update(o for o in node.outputs if o)
+            b.env, b.inner = outer
+            b.unrounded = frozenset()
+    raise_refused(graph, refusals)
 
 
 def _run_node(node, b):
@@ -132,29 +150,3 @@ def _check_sizes(b):
 
 def _output_node(tensor):
     return Node("Identity", "", (), (tensor,), {}, name=f"output_{tensor}")
-
-
-def check_supported(graph, nodes=None):
-    """UnsupportedError that lists every node of a graph (or of ``nodes``) without an
-    implementation, each with its types.  Where all of them are in branches, the If says later
-    which of its branches can run."""
-    nodes = graph.nodes if nodes is None else nodes
-    faults = [n for n in all_nodes(nodes) if n.proto is None and lookup(
-        n.domain, n.op, n.opset) is None]
-    sure = {id(n) for n in all_nodes(nodes, branches=False)}
-    if any(id(n) in sure for n in faults):
-        faults = [f"node {shorten(n.label)!r}: operator "
-                  f"{shorten(n.domain or 'ai.onnx')}.{shorten(n.op)} (opset {n.opset})"
-                  f"{_types(graph, n)}" for n in faults]
-        known = len(OPS)
-        raise UnsupportedError(
-            f"{len(faults)} node(s) of model {shorten(graph.name)!r} use operators that aotc does "
-            f"not compile:\n" + listed(faults) + f"\nexport the model without them, simplify it "
-            f"first so that constants are folded, or write the operator as one of the {known} "
-            "supported ones")
-
-
-def _types(graph, node):
-    known = [show_type(graph.types[i]) for i in node.inputs if i in graph.types]
-    return f" on {', '.join(known)}" if known else ""
-

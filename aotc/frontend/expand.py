@@ -8,7 +8,7 @@ import itertools
 import onnx
 
 from aotc.errors import ModelError
-from aotc.frontend.graph import shorten
+from aotc.frontend.graph import label_of, shorten
 from aotc.frontend.registry import lookup
 
 
@@ -85,7 +85,7 @@ def body_of(function, call, fresh):
     ``types``: what the function declares of its tensors, renamed.  ModelError for more inputs or
     outputs than the function has.
     """
-    label = call.name or f"{call.op_type}_{next((o for o in call.output if o), '')}"
+    label = label_of(call)
     if len(call.input) > len(function.input) or len(call.output) > len(function.output):
         raise ModelError(f"node {shorten(label)!r} ({shorten(call.op_type)}): {len(call.input)} "
                          f"inputs and {len(call.output)} outputs, its function has "

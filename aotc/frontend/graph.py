@@ -41,8 +41,12 @@ class Node:
     @property
     def label(self):
         """The node's name, or what stands for it in messages and comments."""
-        first = next((o for o in self.outputs if o), "")
-        return self.name or f"{self.op}_{first}"
+        return self.name or f"{self.op}_{next((o for o in self.outputs if o), '')}"
+
+
+def label_of(message):
+    """``Node.label`` of a node's message."""
+    return message.name or f"{message.op_type}_{next((o for o in message.output if o), '')}"
 
 
 @dataclass(frozen=True, eq=False)

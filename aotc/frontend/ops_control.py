@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aotc.frontend.convert import check_supported
 from aotc.frontend.declared import expect, some
 from aotc.frontend.graph import shorten
 from aotc.frontend.ops_shape import concat
+from aotc.frontend.refusals import check_supported
 from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast
 from aotc.frontend.values import Val

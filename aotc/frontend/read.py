@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from aotc.errors import ModelError, UnsupportedError
-from aotc.frontend.convert import build, check_supported
+from aotc.frontend.convert import build
 from aotc.frontend.dims import Dims
 from aotc.frontend.graph import Graph, TensorType, listed, shorten
 from aotc.frontend.old_opsets import modernised
@@ -45,7 +45,6 @@ def _bounded(raw, given):
     table = Dims(inputs, given)
     for _ in range(_ROUNDS):
         graph = _typed_inputs(raw.graph, inputs, table)
-        check_supported(graph)
         trial = build(graph, trial=True)
         narrowed = table.narrow(trial.limits, trial.equal)
         if narrowed == table:

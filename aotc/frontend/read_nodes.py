@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from aotc.errors import ModelError
 from aotc.frontend.expand import Fresh, body_of, has_definition, key_of, opsets_of
-from aotc.frontend.graph import Body, Node, shorten
+from aotc.frontend.graph import Body, Node, label_of, shorten
 from aotc.frontend.read_types import dtype_name, elem_name
 from aotc.ir.dtypes import DTYPES
 
@@ -72,7 +72,7 @@ def _read_node(proto, reader, depth, nodes, constants):
             _read_node(part, inner, depth, nodes, constants)
     elif proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
         if len(proto.output) != 1:
-            raise ModelError(f"node {shorten(proto.name)!r} (Constant): {len(proto.output)} "
+            raise ModelError(f"node {shorten(label_of(proto))!r} (Constant): {len(proto.output)} "
                              "outputs, it must have one")
         constants[proto.output[0]] = _constant(proto, reader.faults)
     else:
@@ -109,7 +109,7 @@ def _output_type(info):
 
 def _node(proto, reader, depth=0):
     domain = "" if proto.domain == "ai.onnx" else proto.domain
-    label = proto.name or f"{proto.op_type}_{next((o for o in proto.output if o), '')}"
+    label = label_of(proto)
     if domain not in reader.opset:
         op = shorten(proto.op_type)
         reader.faults.append(f"node {shorten(label)!r} ({op}): the model imports no opset for "
@@ -173,7 +173,7 @@ def _constant(proto, faults):
     a = proto.attribute[0] if len(proto.attribute) == 1 else None
     kinds = {"value_int": np.int64, "value_ints": np.int64,
              "value_float": np.float32, "value_floats": np.float32}
-    label = proto.name or f"Constant_{next(iter(proto.output), '')}"
+    label = label_of(proto)
     if a is not None and a.name == "value":
         return _array(a.t, f"node {shorten(label)!r} (Constant)", faults)
     if a is not None and a.name in kinds:

@@ -4,7 +4,7 @@ formed but says nothing, or the impossible."""
 import onnx
 
 from aotc.errors import ModelError, UnsupportedError
-from aotc.frontend.graph import shorten
+from aotc.frontend.graph import label_of, shorten
 
 LARGEST = 1 << 40  # bytes of one declared tensor
 NEWEST = onnx.defs.onnx_opset_version()
@@ -85,7 +85,7 @@ def _check_graph(graph, depth):
 
 
 def _check_node(node, depth):
-    what = f"node {shorten(node.name or node.op_type)!r} ({shorten(node.op_type)})"
+    what = f"node {shorten(label_of(node))!r} ({shorten(node.op_type)})"
     for a in node.attribute:
         _check_attribute(a, f"{what}: attribute {shorten(a.name)!r}", depth)
 

@@ -96,6 +96,37 @@ def test_every_unknown_operator_is_named_at_once():
     assert "export the model without them" in text
 
 
+def test_equal_refusals_are_one_line_with_the_names_of_all():
+    nodes = [node("FusedMatMul", ["x", "x"], [f"a{k}"], name=f"m{k}", domain="made.up")
+             for k in range(8)] + [node("Sum", [f"a{k}" for k in range(8)], ["y"])]
+    model = model_of(nodes, {"x": (F, (2, 2))}, ["y"], domains=("made.up",))
+    with pytest.raises(UnsupportedError) as caught:
+        read_graph(load_model(model))
+    lines = str(caught.value).splitlines()
+    assert "8 node(s)" in lines[0] and len(lines) == 3
+    assert "FusedMatMul x8 (opset 1) on f32[2, 2]" in lines[1]
+    assert all(f"'m{k}'" in lines[1] for k in range(8))
+
+
+def test_all_refused_nodes_are_listed_not_the_first():
+    """Unknown operators, two reasons to refuse known ones, and a node that depends on one."""
+    nodes = [node("Relu", ["u"], ["a"], name="one"), node("Relu", ["u"], ["b"], name="two"),
+             node("Pad", ["x", "pads"], ["c"], name="three", mode="mirror"),
+             node("Neg", ["c"], ["d"], name="four"), node("Frobnicate", ["x"], ["e"], name="five",
+                                                           domain="made.up"),
+             node("Relu", ["x"], ["f"], name="six")]
+    model = model_of(nodes, {"x": (F, (2,)), "u": (np.uint8, (2,))}, list("abdef"),
+                     {"pads": np.array([1, 1])}, domains=("made.up",))
+    with pytest.raises(UnsupportedError) as caught:
+        program_of(model)
+    text = str(caught.value)
+    assert "4 node(s) of model 'small' are refused:" in text
+    assert "nodes 'one', 'two' (Relu x2, opset 18, inputs u8[2]): dtype u8; cast to" in text
+    assert "node 'three' (Pad, opset 18, inputs f32[2], i64[2]): Pad mode 'mirror'; use" in text
+    assert "node 'five': operator made.up.Frobnicate (opset 1) on f32[2]" in text
+    assert "four" not in text and "six" not in text
+
+
 def test_subgraphs_are_searched_for_unknown_operators():
     branch = helper.make_graph([node("ImageDecoder", ["x"], ["t"])], "b", [],
                                [helper.make_empty_tensor_value_info("t")])
