@@ -22,6 +22,7 @@ from aotc.verify import compare as compare_arrays
 
 ROUNDS = 5  # every system runs once per round, so a change of the machine's load meets all
 WARM_UP = 3
+PLAIN = 0.05  # of a model's time, from which plain loops are worth a warning
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,17 @@ def profile_lines(p):
     lines.append(f"{whole * 1e3:9.4f} 100.0% {total * 1e-9:8.1f} "
                  f"{total / (p.peak.flops * p.threads):5.0%} "
                  f"{sum(c.bytes for c in p.costs) / whole * 1e-9:6.1f}  all kernels")
-    return lines
+    return lines + plain_warnings(p)
+
+
+def plain_warnings(p):
+    """A line for every kernel whose plain loops, which no lanes compute, take more than ``PLAIN``
+    of a Profile's time."""
+    whole = sum(c.seconds for c in p.costs) or 1e-9
+    return [f"warning: plain loops take about {c.seconds * c.plain / whole:.0%} of the time in "
+            f"{c.kernel} ({_node_list(c.nodes)}): no row of the target computes them in lanes"
+            for c in sorted(p.costs, key=lambda c: -c.seconds * c.plain)
+            if c.seconds * c.plain > PLAIN * whole]
 
 
 def _node_list(nodes):

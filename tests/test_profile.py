@@ -6,11 +6,15 @@ import numpy as np
 import onnx
 import pytest
 from small_models import dense, embedding
+from te_programs import Maker, ax, relu
 
 import aotc
 from aotc.bench import Peak, Profile, profile, profile_lines
+from aotc.ir.expr import Const, Var, Where, compare
+from aotc.ir.program import Fold
 from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.model import KernelCost
+from aotc.sched import decide, lower
 from aotc.sched.explain import explain
 from aotc.target import TARGETS
 
@@ -85,6 +89,33 @@ def test_report_divides_by_time_threads_and_peak():
     lines = profile_lines(Profile((cost,), 10, 2, Peak(2e9, 5e9)))
     assert re.search(r"200\.0000 100\.0%\s+2\.0\s+50%\s+0\.5  m_k000: row: a, b, c, d and 1 more",
                      lines[2])
+
+
+def test_plain_loops_that_take_time_are_named():
+    costs = (KernelCost("m_k000", ("row",), ("a",), 1, 0.5, 4e8, 1e8),
+             KernelCost("m_k001", ("loops", "row"), ("b", "c"), 1, 0.4, 4e8, 1e8, 0.3),
+             KernelCost("m_k002", ("loops",), ("d",), 1, 0.04, 4e8, 1e8, 1.0))
+    lines = profile_lines(Profile(costs, 10, 1, Peak(2e9, 5e9)))
+    found = [x for x in lines if x.startswith("warning")]
+    assert len(found) == 1 and re.search("about 13% of the time in m_k001 .b, c.", found[0])
+
+
+def test_part_of_plain_loops_is_estimated():
+    """A fold of several states has no row of lanes; what is before it has one."""
+    m = Maker()
+    m.input("x", 64, 100)
+    m.pointwise("r", "x", lambda e, _: relu(e))
+    i, k = ax("i", 64), ax("k", 100)
+    x, best, at = Var("x", "f32"), Var("best", "f32"), Var("at", "i64")
+    better = compare("gt", x, best)
+    fold = Fold((("best", "f32"), ("at", "i64")), (Const(float("-inf"), "f32"), Const(0)),
+                (Where(better, x, best), Where(better, k, at)))
+    m.step(("top", "arg"), (i,), m.ref("r", i, k), (k,), fold)
+    p = m.done("r", "top", "arg")
+    for name, most in (("x86-64-v3", 1.0), ("c", 0.0)):
+        target = TARGETS[name]
+        parts = [k.plain for k in lower(p, decide(p, target), target).kernels]
+        assert max(parts) <= most and (max(parts) > 0.8) == (most > 0)
 
 
 @pytest.mark.parametrize("target", ["c", "x86-64-v4"])

@@ -216,7 +216,8 @@ def _manifest(name, m, info, files):
                         for s in m["syms"]],
             "profile": m["profile"],
             "kernels": [{"c": f"{v['prefix']}_{k['name']}", "onnx": k["origin"],
-                         "rows": k["rows"], "target": v["target"]}
+                         "rows": k["rows"], "plain": k["plain"],
+                         "target": v["target"]}
                         for v in m["variants"] for k in v["kernels"]],
             **_settings(info.get("settings")),
             "inputs": [tensor_json(t) for t in m["inputs"]],

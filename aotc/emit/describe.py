@@ -166,7 +166,7 @@ def arena_max(plan):
 def kernels(plan):
     """Template rows of the kernels in call order."""
     return [{"name": k.name, "title": k.title, "origin": list(k.origin),
-             "tiles": c_index(simplify(k.tiles)),
+             "plain": round(k.plain, 3), "tiles": c_index(simplify(k.tiles)),
              "rows": list(dict.fromkeys(s.row for s in k.stages)),
              "flops": c_index(k.flops), "bytes": c_index(k.bytes)}
             for k in plan.kernels]

@@ -17,13 +17,14 @@ spread over the dimension once:
 """
 
 from dataclasses import replace
+from math import gcd
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.digits import axis_digits, split_reductions
 from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads, rewrite, substitute
 from aotc.ir.program import Buffer, Compute, update
 from aotc.ir.remap import invert_map
-from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
 
 PART = 32  # terms of a group's sum within one index from which they are summed by themselves
 
@@ -163,9 +164,24 @@ def _moved(state, s, axes, digits, load):
             parts = digits.get(a)
             at |= {a: i} if parts is None else {
                 x: (i // w) % x.extent if k else i // w for k, (x, w) in enumerate(parts)}
-        return tuple(simplify(substitute(i, at)) for i in load.index)
+        return tuple(simplify(rewrite(substitute(i, at), _whole_quotient)) for i in load.index)
     state.moved[s.out] = place
     return s
+
+
+def _whole_quotient(e):
+    """``(g*a + b) // (g*d)`` as ``a // d`` where 0 <= b < g; None for others.  No general rule of
+    ``simplify``: what is put in place of ``a`` later may need ``b`` to become whole again."""
+    if not isinstance(e, Binary) or e.op != "floordiv" or not isinstance(e.b, Const):
+        return None
+    whole = to_poly(simplify(rewrite(e.a, _whole_quotient)))
+    for g in sorted({gcd(c, e.b.value) for c in whole.values()}, reverse=True):
+        rest = simplify(from_poly({m: c for m, c in whole.items() if c % g}))
+        low, high = lower(rest), upper(rest)
+        if g > 1 and None not in (low, high) and 0 <= low and high < g:
+            a = from_poly({m: c // g for m, c in whole.items() if not c % g})
+            return simplify(a // (e.b.value // g))
+    return None
 
 
 def _is_called(program, buffer):

@@ -287,7 +287,8 @@ class Kernel:
     """One C function: ``for tile in begin..end``: bind ``let`` (tile origins, box ends), then run
     the stages in order.  ``tiles`` is the number of independent work items, ``threads`` those that
     share each of them (0: one does).  ``flops`` and ``bytes``: what one call computes and must at
-    least move (for profiles only).  With ``steps``, a work item runs its stages so many times,
+    least move, ``plain``: the part of its time that plain loops take, an estimate (for profiles
+    only).  With ``steps``, a work item runs its stages so many times,
     ``step_let`` bound anew from the number of the step each time; ``carried`` are (Axis, value in
     the next step), 0 in the first step of the first item that a worker takes, of an item for which
     ``start`` is 0, and of every item without ``start``: what an item keeps serves the next one.
@@ -312,6 +313,7 @@ class Kernel:
     start: object = None
     barriers: tuple = ()
     staged: int = 0
+    plain: float = 0.0
 
     def rule(self, guarded):
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""

@@ -260,14 +260,13 @@ def _div(p, d):
 
 
 def _reduce_gcd(r, dc):
-    g = dc  # (g*a + b) // (g*d) = a // d where 0 <= b < g
-    for c in sorted((abs(c) for m, c in r.items() if m != ONE), reverse=True):
-        g = gcd(g, c)
-        rest = {m: c % g if m == ONE else c for m, c in r.items() if c % g}
-        if g > 1 and (not rest or _within(rest, {ONE: g})):
-            kept = {m: c // g for m, c in r.items() if c // g and (m == ONE or m not in rest)}
-            return kept, dc // g
-    return r, dc
+    g = dc
+    for m, c in r.items():
+        if m != ONE:
+            g = gcd(g, c)
+    if g <= 1:
+        return r, dc
+    return {m: c // g for m, c in r.items() if c // g}, dc // g
 
 
 def _nested_div(atom, dc):

@@ -59,7 +59,8 @@ def _variant_index(manifest, variant):
 @dataclass(frozen=True)
 class KernelCost:
     """Sums over ``calls`` of one kernel: seconds, floating-point operations, bytes it must move.
-    ``kernel``: its C function; ``rows``: micro-kernel rows of its stages; ``nodes``: ONNX names."""
+    ``kernel``: its C function; ``rows``: micro-kernel rows of its stages; ``nodes``: ONNX names;
+    ``plain``: the part of its time (0 to 1) that stages on plain loops are estimated to take."""
 
     kernel: str
     rows: tuple
@@ -68,6 +69,7 @@ class KernelCost:
     seconds: float
     flops: float
     bytes: float
+    plain: float = 0.0
 
 
 class Model:
@@ -163,7 +165,8 @@ class Model:
             costs = self._library.function("profile")(self._context, count)
             rows = [k for k in self.manifest["kernels"] if k["target"] == self.variant]
             out = [KernelCost(k["c"], tuple(k["rows"]), tuple(k["onnx"]), costs[i].calls,
-                              costs[i].nanoseconds * 1e-9, costs[i].flops, costs[i].bytes)
+                              costs[i].nanoseconds * 1e-9, costs[i].flops, costs[i].bytes,
+                              k.get("plain", 0.0))
                    for i, k in enumerate(rows[:count[0]])]
             if reset:
                 self._library.function("profile_reset")(self._context)

@@ -14,7 +14,7 @@ from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import static_shape
 from aotc.ir.rows import row_source
-from aotc.sched.size import estimate
+from aotc.sched.size import estimate, row_waste
 from aotc.target.base import DOT_STEP
 
 MAX_TAPS = 64  # row pointers per row of a register tile
@@ -62,12 +62,12 @@ def dot_choice(c, s):
     rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)]
     if not rows or not _whole(f, weights.shape):
         return plain
-    row = min(rows, key=lambda u: -(-m // u.tile["mr"]) * u.tile["mr"])
     k, mode = _row_mode(c, f)
-    layout = dot_layout(f, k, row.tile["nr"], weights.shape)
-    if layout is None or c.layouts.setdefault(f.b.buffer, layout) != layout:
-        return plain  # another stage packs it differently
-    return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
+    for row in sorted(rows, key=lambda u: row_waste(u, m, estimate(f.n[0].extent))):
+        layout = dot_layout(f, k, row.tile["nr"], weights.shape)
+        if layout is not None and c.layouts.setdefault(f.b.buffer, layout) == layout:
+            return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
+    return plain  # another stage packs it differently
 
 
 def _whole(f, shape):

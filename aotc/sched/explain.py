@@ -8,9 +8,9 @@ from aotc.ir.narrow import is_lane_value
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
 from aotc.sched.boxes import tile_anchor
-from aotc.sched.loops import row_operand, row_waste, stage_category
+from aotc.sched.loops import row_operand, stage_category
 from aotc.sched.lower_contract import factors_for
-from aotc.sched.size import estimate, estimate_volume
+from aotc.sched.size import estimate, estimate_volume, row_waste
 from aotc.sched.stages import group_stages
 from aotc.sched.work import group_flops
 from aotc.target.base import DOT_STEP

@@ -76,12 +76,26 @@ def _wishes(program, target, buffer):
     step = program.producer.get(buffer)
     if step is not None and not elementwise_inputs(program, step):
         yield from _made(program, target, step)
+    elif isinstance(step, Compute):
+        yield from _turned(program, target, step)
     for s in program.consumers.get(buffer, ()):
         if buffer in elementwise_inputs(program, s):
             continue
         for n in s.loads if isinstance(s, Compute) else ():
             if n.buffer == buffer:
                 yield _read(program, target, s, n)
+
+
+def _turned(program, target, step):
+    """Wishes of what an elementwise step reads at its own points in another order, a tensor whose
+    maker then stores this one: those of the maker."""
+    for n in step.loads:
+        source = program.producer.get(n.buffer)
+        if source is None or len(set(n.index)) < len(n.index) or set(n.index) != set(step.axes) or (
+                n.index == step.axes):
+            continue
+        for kind, d in _made(program, target, source):
+            yield kind, step.axes.index(n.index[d])
 
 
 def _made(program, target, step):

@@ -12,7 +12,7 @@ from aotc.ir.program import LibCall, static_shape
 from aotc.ir.simplify import same
 from aotc.sched.dots import dot_choice
 from aotc.sched.exchange import exchange_choice
-from aotc.sched.size import estimate
+from aotc.sched.size import estimate, row_waste
 from aotc.sched.stages import group_stages
 from aotc.sched.winograd import transform_inputs, transform_lanes
 
@@ -332,17 +332,6 @@ def pick_row(target, m, n):
 
 def _f32_rows(target):
     return [u for u in target.rows("contraction") if u.dtypes[0] == "f32"]
-
-
-def row_waste(row, m, n, workers=1):
-    """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
-    ``workers``: how many take one tile each at a time; the last round may leave some idle."""
-    mr, nr = row.tile["mr"], row.tile["nr"]
-    tiles = -(-m // mr) * -(-n // nr)
-    padded = -(-tiles // workers) * workers * mr * nr
-    m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
-    loads = (m + n) / (m * n)  # per multiply-add
-    return padded * (1.0 + row.tile.get("load_cost", 0.3) * loads)
 
 
 def row_operand(a):

@@ -24,7 +24,7 @@ from aotc.sched.stages import find_call, group_stages
 from aotc.sched.threads import barriers, shared_by_threads
 from aotc.sched.tilegraph import best_fit, best_fit_places
 from aotc.sched.unroll import data_loads, lower_unrolled
-from aotc.sched.work import group_bytes, group_flops
+from aotc.sched.work import group_bytes, group_flops, plain_part
 
 ALIGN = 64
 WORTH_SHARING = 4096  # bytes of scratch: less is not worth a slab that is harder to read
@@ -155,7 +155,8 @@ def lower_group(program, schedule, target, group, number):
         f"k{number:03d}", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
         tuple(lowered), reads, writes, group_flops(stages),
         group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
-        step.carried, tile.start if step.carried else None), target)
+        step.carried, tile.start if step.carried else None,
+        plain=plain_part(stages, group.ukernel, target)), target)
     _check_scratch(target, group, kernel, end)
     return kernel
 

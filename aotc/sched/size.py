@@ -28,3 +28,14 @@ def estimate_volume(extents):
     for e in extents:
         n *= estimate(e)
     return n
+
+
+def row_waste(row, m, n, workers=1):
+    """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
+    ``workers``: how many take one tile each at a time; the last round may leave some idle."""
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    tiles = -(-m // mr) * -(-n // nr)
+    padded = -(-tiles // workers) * workers * mr * nr
+    m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
+    loads = (m + n) / (m * n)  # per multiply-add
+    return padded * (1.0 + row.tile.get("load_cost", 0.3) * loads)

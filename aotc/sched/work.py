@@ -5,6 +5,7 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Const, Unary, axes_of, minimum, walk
 from aotc.ir.simplify import simplify
 from aotc.sched.allocate import physical_elements
+from aotc.sched.size import estimate_volume
 
 
 def group_flops(stages):
@@ -38,6 +39,23 @@ def group_bytes(program, schedule, stages, reads, writes):
             elements = minimum(elements, touched)
         total = total + elements * DTYPES[program.dtype(b)].size
     return simplify(total)
+
+
+def plain_part(stages, rows, target):
+    """Part (0 to 1) of a group's time that stages on plain loops are estimated to take: they do one
+    element at a time, every other row a vector of them.  rows: {stage name: row}.  0 where the
+    target has no vectors."""
+    if target.lanes < 2:
+        return 0.0
+    work, pace = {True: 0.0, False: 0.0}, {"contraction": 4.0, "dot": 4.0}
+    for s in stages:
+        row = target.row(rows[s.name])
+        steps = estimate_volume(r.extent for r in s.raxes) * (
+            1 + _operations(s.body)) if s.fold != "none" else 0
+        steps += sum(1 + _operations(o.value) for o in s.outputs)
+        points = float(estimate_volume(a.extent for a in s.axes))
+        work[row.category == "loops"] += points * steps / pace.get(row.category, 1.0)
+    return work[True] / (work[True] + work[False] / target.lanes) if work[True] else 0.0
 
 
 def _volume(axes):

@@ -38,7 +38,7 @@ def _nests(suffix):
 
 
 def _dots(suffix, lanes, *tiles, template="dot.c.j2"):
-    """Rows of 8-bit products.  All have the same columns: weights are packed once for all."""
+    """Rows of 8-bit products."""
     return tuple(dot(suffix, lanes, m, n, template) for m, n in tiles)
 
 
@@ -101,7 +101,8 @@ X86_V4 = Target(
 # one instruction for four products of u8 and s8: CPUs from 2019 (Ice Lake) and 2022 (Zen 4) on
 X86_V4_VNNI = _with_dots(
     replace(X86_V4, description="x86-64 with AVX-512"), "x86-64-v4-vnni",
-    "and VNNI (8-bit dot products)", _dots("vnni", 16, (7, 4), (6, 4), (1, 4)),
+    "and VNNI (8-bit dot products)", _dots("vnni", 16, (7, 4), (6, 4), (13, 2),
+                                                          (12, 2), (1, 4)),
     ("-march=x86-64-v4", "-mavx512vnni"), "__AVX512VNNI__", ("avx512vnni",))
 
 # every CPU runs the widest it can; decisions that are not taken per variant are those of the widest

@@ -19,9 +19,9 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
 from aotc.sched.check import check_group
 from aotc.sched.gensor import ladder
-from aotc.sched.loops import panel_layout, row_waste, window_block
+from aotc.sched.loops import panel_layout, window_block
 from aotc.sched.lower_contract import factors_for
-from aotc.sched.size import estimate, estimate_volume
+from aotc.sched.size import estimate, estimate_volume, row_waste
 from aotc.sched.stages import group_stages
 from aotc.sched.unroll import find_transform
 from aotc.tuner.trial import Candidate

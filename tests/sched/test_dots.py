@@ -14,15 +14,15 @@ from aotc.target import TARGETS
 TARGET = TARGETS["x86-64-v4-vnni"]
 
 
-def product(depth=16, constant=True):
-    """y i32[9, 70] = x u8[9, depth] * w i8[depth, 70]."""
+def product(depth=16, constant=True, columns=70, rows=9):
+    """y i32[rows, columns] = x u8[rows, depth] * w i8[depth, columns]."""
     m = Maker()
-    m.input("x", 9, depth, dtype="u8")
+    m.input("x", rows, depth, dtype="u8")
     if constant:
-        m.const("w", np.ones((depth, 70), np.int8))
+        m.const("w", np.ones((depth, columns), np.int8))
     else:
-        m.input("w", depth, 70, dtype="i8")
-    i, j, k = ax("i", 9), ax("j", 70), ax("k", depth)
+        m.input("w", depth, columns, dtype="i8")
+    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
     body = Cast("i32", m.ref("x", i, k)) * Cast("i32", m.ref("w", k, j))
     m.step("y", (i, j), body, (k,), "sum")
     return m.done("y")
@@ -50,14 +50,33 @@ def test_targets_without_a_row_run_plain_loops(name):
     assert chosen(product(), TARGETS[name]) == ("loops", {})
 
 
-def test_all_rows_of_a_target_share_their_panels():
-    for target in TARGETS.values():
-        assert len({u.tile["nr"] for u in target.rows("dot")}) <= 1, target.name
+@pytest.mark.parametrize("columns, row", [(32, "13x32"), (20, "13x32"), (64, "7x64"), (96, "13x32"),
+                                          (128, "7x64")])
+def test_rows_as_wide_as_the_columns_are(columns, row):
+    assert f"dot_u8s8_{row}__vnni" == chosen(product(columns=columns, rows=91))[0]
+
+
+def test_products_that_share_weights_share_their_panels():
+    """Also where each by itself would have a row of its own: 91 rows of columns, or one."""
+    m = Maker()
+    m.const("w", np.ones((16, 32), np.int8))
+    outs = []
+    for rows in (91, 12):
+        m.input(f"x{rows}", rows, 16, dtype="u8")
+        i, j, k = ax("i", rows), ax("j", 32), ax("k", 16)
+        body = Cast("i32", m.ref(f"x{rows}", i, k)) * Cast("i32", m.ref("w", k, j))
+        outs.append(m.step(f"y{rows}", (i, j), body, (k,), "sum"))
+    p = m.done(*outs)
+    s = decide(p, TARGET)
+    assert not check_schedule(p, s, TARGET)
+    used = [next(u for u in TARGET.rows("dot") if u.name == n)
+            for g in s.groups for n in g.ukernel.values()]
+    assert len(used) == 2 and len({u.tile["nr"] for u in used}) == 1
 
 
 @pytest.mark.parametrize("edit, words", [
     ({"lanes": "i"}, "lanes 'i'"), ({"k": "j"}, "k 'j'; choose from k"),
-    ({"a": "direct"}, "choose rows or packed"), ({"b": "direct"}, "panels of 64 x 4")])
+    ({"a": "direct"}, "choose rows or packed"), ({"b": "direct"}, "panels of 32 x 4")])
 def test_a_wrong_edit_is_named(edit, words):
     program = product()
     schedule = decide(program, TARGET)
@@ -83,7 +102,7 @@ def test_a_tile_that_cuts_a_panel_is_named():
     group, = schedule.groups
     group = replace(group, tile={"j": 10}, parallel=("j",))
     text = "\n".join(check_schedule(program, replace(schedule, groups=(group,)), TARGET))
-    assert "must be a multiple of 64" in text
+    assert "must be a multiple of 32" in text
 
 
 def test_a_schedule_survives_json():

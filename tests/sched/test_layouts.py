@@ -207,3 +207,22 @@ def test_windows_settle_on_blocks_unless_a_contraction_is_near():
     assert settle_layouts(alone.done("b"), TARGET)["a"] == BLOCKED
     convolve(m, "c", "a", 16)
     assert "a" not in settle_layouts(m.done("b", "c"), TARGET)
+
+
+def test_windows_do_not_settle_what_a_product_stores():
+    """A block with its product in channels last and its skip with channels first: the sum of both
+    is stored by the product, whole vectors of channels at a time."""
+    m = Maker("t")
+    m.input("x", 1, 32, 12, 12)
+    m.input("z", 1, 12, 12, 20)
+    n, c, y, v, k, o = (ax(a, e) for a, e in zip("ncyvko", (1, 32, 12, 12, 20, 32)))
+    m.const("w", np.ones((20, 32), np.float32))
+    m.step("t", (n, y, v, o), m.ref("z", n, y, v, k) * m.ref("w", k, o), (k,), "sum")
+    m.step("a", (n, c, y, v), m.ref("x", n, c, y, v) + m.ref("t", n, y, v, c))
+    p, q, y, v = ax("p", 3), ax("q", 3), ax("y", 10), ax("v", 10)
+    m.const("f", np.ones((32, 3, 3), np.float32))
+    m.step("b", (n, c, y, v), m.ref("a", n, c, y + p, v + q) * m.ref("f", c, p, q), (p, q), "sum")
+    program = m.done("b")
+    assert "a" not in settle_layouts(program, TARGET)
+    rows = {s: row for g in decide(program, TARGET).groups for s, row in g.ukernel.items()}
+    assert rows["b"].startswith("window_")
