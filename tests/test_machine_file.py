@@ -2,11 +2,13 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from threading import Barrier
 
+import numpy as np
 import onnx
 import pytest
+from frontend_cases import helper, model_of
 from small_models import dense
 
 from aotc.cli import main
@@ -24,6 +26,32 @@ def edited(**changes):
     data = json.loads(machine_json(V3))
     data["machine"] |= changes
     return json.dumps(data)
+
+
+def levels(*names, keep=None):
+    """V3's file with other names of its levels, those at ``keep`` only; scratch in the middle."""
+    rows = [asdict(x) | {"name": n} for x, n in zip(V3.machine.levels, names)]
+    rows = [rows[i] for i in keep or range(5)]
+    return edited(levels=rows, scratch=rows[len(rows) // 2]["name"])
+
+
+@pytest.mark.parametrize("keep", [None, (0, 2, 4), (0, 1, 4), (0, 3, 4), (0, 1, 3, 4)])
+@pytest.mark.parametrize("names", [("memory", "shared", "own", "near", "file"),
+                                   ("L1", "L2", "L3", "DRAM", "top")], ids="-".join)
+def test_levels_may_have_any_names_and_number(names, keep, tmp_path):
+    """Of products, sums and convolutions with and without a Winograd form."""
+    w = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "one"], ["a"]),
+             helper.make_node("Conv", ["a", "w"], ["b"], pads=[1] * 4),
+             helper.make_node("GlobalAveragePool", ["b"], ["c"]),
+             helper.make_node("Reshape", ["c", "flat"], ["d"]),
+             helper.make_node("MatMul", ["d", "m"], ["y"])]
+    model = model_of(nodes, {"x": ("f4", (1, 64, 28, 28))}, ["y"], {
+        "w": w, "one": w[:, :, :1, :1], "m": w.reshape(64, -1), "flat": np.array([1, 64])})
+    path = tmp_path / "machine.json"
+    path.write_text(levels(*names, keep=keep))
+    plan = run_pipeline(Options(model, target=V3.name, machine=path, stop_after="plan")).plan
+    assert plan.kernels
 
 
 def test_round_trip():
@@ -45,9 +73,11 @@ def test_of_a_target_with_variants_one_takes_it():
     (edited(workers=0), "must be positive"), (edited(flops="fast"), "Machine.flops: 'fast'"),
     (edited(colour=1), "Machine.colour"), (edited(workers=True), "Machine.workers: True"),
     (edited(levels=[]), "at least memory"), (edited(scratch="L9"), "is none of the levels"),
+    (edited(scratch="DRAM"), "between memory and registers: L3, L2, L1"),
+    (levels("a", "b", "c", "b", "e"), "levels: 'b' is there twice"),
     (edited(levels=[{"name": "x", "capacity": "1"}]), "Level.capacity: '1'"),
     (machine_json(get_target("c")), "is for target c, compiling for x86-64-v3")],
-    ids=range(11))
+    ids=range(13))
 def test_a_wrong_file_is_named(text, why):
     """Every fault of a file is a ScheduleError that says what is wrong."""
     with pytest.raises(ScheduleError, match=why):

@@ -59,7 +59,7 @@ class Cones:
         self.units = _units(program, groups)
         self.judge = Judge(program, target)
         self.found, self.parts, self.refused = {}, {}, set()
-        scratch = target.machine.level(target.machine.scratch)
+        scratch = target.machine.near
         # of one work item: where threads share it, micro-kernels stage operands in it, too
         self.room = scratch.capacity // 2 if target.machine.threads else 1 << 62
 

@@ -199,7 +199,7 @@ def _read(target, group, stage):
 def _check_scratch(target, group, kernel, slab):
     """ScheduleError where threads share scratch (``slab`` bytes) and it does not fit into its
     memory, which is no cache there, with what micro-kernels take."""
-    level = target.machine.level(target.machine.scratch)
+    level = target.machine.near
     if target.machine.threads and slab + kernel.staged > level.capacity:
         sizes = ", ".join(f"{s.name} {s.elements} elements" for s in kernel.scratch)
         raise ScheduleError([

@@ -38,6 +38,6 @@ def _fetched(model, machine, tile, cut, first):
     steps = max(1, cut[first] / machine.workers)
     inner = {a: n for a, n in tile.items() if a not in cut}
     step = model.moved(model.variables({**inner, first: tile[first]}))
-    if step > machine.level(machine.scratch).capacity:
+    if step > machine.near.capacity:
         return steps * step
     return model.moved(model.variables({**inner, first: int(steps * tile[first])}))

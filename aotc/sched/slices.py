@@ -31,7 +31,7 @@ def choose_slices(target, row, loops, f, lane):
     """(rows, columns, {axis: steps of the sum}) of a work item and its slices; None if the sum runs
     whole: it is short, the rows fit into the cache at once, the weights do, or a window's panel
     does or serves too few rows to be read from there."""
-    level = target.machine.level(target.machine.scratch)
+    level = target.machine.near
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     mr, nr = row.tile["mr"], row.tile["nr"]

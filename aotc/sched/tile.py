@@ -125,7 +125,7 @@ def _contraction_tile(program, target, g, s):
     unique = next(estimate(a.extent) for a in f.k if a.name == loops["k"]) \
         if loops["a"] == "rows" else k
     least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size
-    rows = max(least, machine.level(machine.scratch).capacity // 2 // (size * unique))
+    rows = max(least, machine.near.capacity // 2 // (size * unique))
     pages = STREAMED_PAGES if k <= SHORT_SUM else STORED_PAGES
     rows = min(rows, max(least, pages * max(1, PAGE // (4 * n))))
     panels = -(-n // nr)

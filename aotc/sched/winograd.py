@@ -126,7 +126,7 @@ class _Item:
         are padded, weights stream past every item, as does scratch that does not fit its level, an
         input is transformed in every item that reads it, workers wait for the longest."""
         machine = target.machine
-        level = machine.level(machine.scratch)
+        level = machine.near
         weights = next(n for n in stage.loads() if n.buffer in program.consts)
         points = estimate_volume(a.extent for a in stage.axes if a in axes_of(weights)
                                  and a != stage.axes[-1])
@@ -135,7 +135,7 @@ class _Item:
         depth = estimate_volume(a.extent for a in stage.raxes)
         flops = 2 * points * -(-rows // mr) * mr * self.panels * nr * depth
         flops += (self.inputs + self.products) * TRANSFORM_FLOPS
-        scratch, last = 4 * (self.inputs + self.products), machine.level("L3")
+        scratch, last = 4 * (self.inputs + self.products), machine.last_cache
         moved = 4 * points * depth * self.panels * nr
         moved += 4 * scratch if scratch > level.capacity * level.usable else 0
         seconds = flops / machine.flops + moved / last.bandwidth

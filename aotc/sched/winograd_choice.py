@@ -244,15 +244,15 @@ def _contraction_cost(target, batch, rows, depth, columns):
     calls = batch * -(-rows // tile["mr"]) * -(-columns // tile["nr"])
     flops = 2 * calls * tile["mr"] * tile["nr"] * depth
     seconds, panel = (flops + calls * _CALL) / machine.flops, 4 * depth * tile["nr"]
-    if panel > machine.level("L2").capacity:
-        seconds += calls * panel / machine.level("L3").bandwidth
+    if panel > machine.near.capacity:
+        seconds += calls * panel / machine.last_cache.bandwidth
     return seconds
 
 
 def _stream(target, size, weights):
     """Seconds to read weights: they stay in the last cache only if all of the model's do."""
-    last = target.machine.level("L3")
-    level = last if weights <= last.capacity * last.usable else target.machine.level("DRAM")
+    last = target.machine.last_cache
+    level = last if weights <= last.capacity * last.usable else target.machine.memory
     return size / level.bandwidth
 
 

@@ -52,8 +52,20 @@ class Machine:
     threads: int = 0
     threads_max: int = 0
 
-    def level(self, name):
-        return next(x for x in self.levels if x.name == name)
+    @property
+    def memory(self):
+        """The level that holds everything."""
+        return self.levels[0]
+
+    @property
+    def last_cache(self):
+        """The level that memory fills."""
+        return self.levels[1]
+
+    @property
+    def near(self):
+        """The level that holds a work item's scratch."""
+        return next(x for x in self.levels if x.name == self.scratch)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,13 @@ def _machine(data):
     machine = Machine(levels=levels, **rest)
     if machine.workers < 1 or machine.flops <= 0:
         raise ValueError("workers and flops must be positive")
-    if machine.scratch not in [x.name for x in levels]:
-        raise ValueError(f"scratch {machine.scratch!r} is none of the levels")
+    names = [x.name for x in levels]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise ValueError(f"levels: {twice!r} is there twice")
+    if machine.scratch not in names[1:-1]:
+        raise ValueError(f"scratch {machine.scratch!r} is none of the levels between memory and "
+                         f"registers: {', '.join(names[1:-1])}")
     return machine
 
 

@@ -27,7 +27,7 @@ def rows(count, columns):
 
 
 def room(target):
-    level = target.machine.level(target.machine.scratch)
+    level = target.machine.near
     return level.capacity * level.usable
 
 
