@@ -6,6 +6,7 @@ compile.  Each import happens when its peer is asked for.
 """
 
 import importlib.util
+import math
 
 from aotc.errors import AotcError
 from aotc.peer_ncnn import open_ncnn
@@ -59,12 +60,29 @@ def _openvino(path, threads, feeds):
 
 
 def _reference(path, threads, feeds=None):
+    import numpy as np
     import onnx
     from onnx.reference import ReferenceEvaluator
     model = onnx.load(str(path))
-    evaluator = ReferenceEvaluator(model)
+    evaluator = ReferenceEvaluator(model, new_ops=[_erf()])
     names = [o.name for o in model.graph.output]
-    return lambda feeds: dict(zip(names, evaluator.run(None, feeds)))
+
+    def run(feeds):
+        with np.errstate(all="ignore"):  # NaN and infinities are results
+            return dict(zip(names, evaluator.run(None, feeds)))
+    return run
+
+
+def _erf():
+    """The reference evaluator's Erf rounds f64 to f32: one that does not."""
+    import numpy as np
+    from onnx.reference.op_run import OpRun
+
+    class Erf(OpRun):
+        def _run(self, x):
+            made = np.fromiter(map(math.erf, np.ravel(x).tolist()), np.float64, np.size(x))
+            return (made.reshape(np.shape(x)).astype(x.dtype),)
+    return Erf
 
 
 def _ncnn(path, threads, feeds):
@@ -101,7 +119,7 @@ def _opened(name, system, *args):
     try:
         return system(*args)
     except Exception as err:  # peers raise exceptions of their own making
-        raise AotcError(f"{name} cannot run this model: {err}") from err
+        raise AotcError(f"{name} cannot run this model: {first_line(err)}") from err
 
 
 def open_literal(name, path, threads=1):
@@ -110,14 +128,22 @@ def open_literal(name, path, threads=1):
     return _exact_onnxruntime(path, threads, literal=True) if name == "onnxruntime" else None
 
 
-def open_reference(path, threads=1):
+def open_reference(path, threads=1, told=lambda why: None, skip=()):
     """(name, run) of the first reference that is importable and takes the model: ONNX Runtime
-    (which refuses opsets newer than itself), else the ONNX reference evaluator."""
+    (which refuses opsets newer than itself), else the ONNX reference evaluator.  ``told`` is called
+    with why one before it does not, ``skip`` names those that are not asked.  AotcError if there is
+    none."""
     refused = []
     for name, system in REFERENCES.items():
-        if importlib.util.find_spec(name) is not None:
+        if name not in skip and importlib.util.find_spec(name) is not None:
             try:
                 return name, _opened(name, system, path, threads)
             except AotcError as err:
                 refused.append(str(err))
-    raise AotcError("no reference for this model: " + "; ".join(refused))
+                told(refused[-1])
+    raise AotcError("no reference for this model: " + ("; ".join(refused) or "none is left"))
+
+
+def first_line(err):
+    """What an exception says, on one line."""
+    return (str(err).strip().splitlines() or [type(err).__name__])[0][:300]

@@ -295,9 +295,11 @@ def run_pipeline(options):
 
 def _bounded(work, name, run):
     """``_timed``; UnsupportedError for what needs more memory or deeper recursion than there is:
-    a model of nested expressions or absurd sizes must not end the caller."""
+    a model of nested expressions or absurd sizes must not end the caller.  What overflows or is no
+    number in a model's constants is its result, nothing to warn of."""
     try:
-        return _timed(work, name, run)
+        with np.errstate(all="ignore"):
+            return _timed(work, name, run)
     except RecursionError:
         raise UnsupportedError(
             f"stage {name}: the model nests more deeply than the compiler can follow; split "

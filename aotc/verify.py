@@ -9,7 +9,7 @@ import numpy as np
 from aotc.errors import AotcError
 from aotc.ir.dtypes import dtype_of
 from aotc.ir.quanta import quanta
-from aotc.peers import open_literal, open_reference
+from aotc.peers import first_line, open_literal, open_reference
 from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.build import build
 from aotc.runtime.cuda import require_device
@@ -68,6 +68,12 @@ def compare(name, got, want, quantum=0.0):
                      f"is {got.dtype}{list(got.shape)}, reference {want.dtype}{list(want.shape)}")
     if not want.size:
         return Match(name, 0.0, 0.0, limit)
+    with np.errstate(all="ignore"):
+        return _compared(name, got, want, limit, quantum)
+
+
+def _compared(name, got, want, limit, quantum):
+    """``compare`` of arrays of one shape and dtype that hold elements."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(
@@ -89,9 +95,27 @@ class _Judge:
     """Compares the outputs of one model with its reference.  quanta: of the outputs behind
     roundings to 8 bits, by ONNX name."""
 
-    def __init__(self, path, threads, quanta):
-        self.name, self.run = open_reference(path, threads)
+    def __init__(self, path, threads, quanta, told):
+        self.name, self._run = open_reference(path, threads, told)
         self.quanta, self.source, self.literal = quanta, (path, threads), None
+        self._told, self._refused = told, ()
+
+    def run(self, feeds):
+        """{output: array} of the reference.  One that refuses the inputs gives way to the next:
+        that is told; AotcError where there is none."""
+        while True:
+            try:
+                return self._run(feeds)
+            except Exception as err:  # references raise exceptions of their own making
+                why = f"{self.name} refuses {_shapes(feeds)}: {first_line(err)}"
+                self._told(why)
+                self._refused += (self.name,)
+                try:
+                    self.name, self._run = open_reference(*self.source, self._told,
+                                                          self._refused)
+                except AotcError as none:
+                    raise AotcError(f"{why}; {none}") from err
+                self.literal = None
 
     def matches(self, feeds, got, want):
         """A Match per output of one run."""
@@ -108,6 +132,10 @@ class _Judge:
             return 0.0
         match = compare(name, self.literal(feeds)[name], want[name], self.quanta[name])
         return 0.0 if match.fault else match.share
+
+
+def _shapes(feeds):
+    return ", ".join(f"{n} {list(np.shape(a))}" for n, a in feeds.items()) or "no inputs"
 
 
 @dataclass(frozen=True)
@@ -186,7 +214,8 @@ def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out
     is compared.  A CUDA target runs on this machine's GPU, or with ``simulate`` its sources run on
     the CPU, in two orders of their threads, with memory accesses and barriers checked.
     decisions: as ``aotc.compile``'s (``aotc.pipeline.DECISIONS``).
-    Raises what ``aotc.compile`` and ``aotc.load`` raise.
+    A reference that refuses the model or its inputs gives way to the other, which the report says.
+    Raises what ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left.
     """
     _check_place(get_target(target), vlen, simulate)
     with tempfile.TemporaryDirectory(prefix="aotc-verify-") as scratch:
@@ -197,7 +226,7 @@ def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out
         steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
                  if n in outputs}
         models = _open(work, get_target(target), threads, build_progress, vlen, simulate)
-        judge = _Judge(path, threads, steps)
+        judge = _Judge(path, threads, steps, lambda why: report(f"  {why}"))
         report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
         cases = [read_inputs(inputs, fixed)] if inputs else make_cases(work.program, runs)
         results = []
