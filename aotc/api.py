@@ -43,8 +43,9 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
     target: c, x86-64-v1, x86-64-v3, x86-64-v4, x86-64 (those three in one bundle, chosen at run
         time), aarch64 or native (this machine).
     name: prefix of everything the bundle exports; the model file's stem if None.
-    dims: {"seq": (1, 512)} gives a dynamic dimension its range, {"batch": 4} pins it.  Ranges
-        that are not given come from the tables they index, else from defaults, and are printed.
+    dims: {"seq": (1, 512)} gives a dynamic dimension its range, {"batch": 4} pins it, {"x:3": 48}
+        means the axis 3 of input x alone.  Ranges that are not given come from the tables they
+        index, else they have no upper bound, and are printed.
     schedule: a Schedule or the path of its JSON, instead of the scheduler's own decisions.
     schedule_out: path to write the Schedule used to.
     dump: folder for the text form of every stage.
@@ -117,7 +118,8 @@ def print_ranges(ranges, stream=None):
     for r in ranges:
         if r.source != "given":
             name, why = r.onnx or r.sym.name, f": {r.why}" if r.why else ""
-            print(f"aotc: dimension {name!r} in {r.sym.lo}..{r.sym.hi} ({r.source}{why}); change "
+            extent = f"of any extent from {r.sym.lo}" if r.sym.hi is None else f"in {r.sym.range}"
+            print(f"aotc: dimension {name!r} {extent} ({r.source}{why}); change "
                   f"it with dims={{{name!r}: (lo, hi)}} or --dim {name}=lo..hi",
                   file=stream or sys.stderr)
 

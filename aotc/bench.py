@@ -127,8 +127,8 @@ def folder_inputs(model):
             if not isinstance(d, int) and not d.symbol:
                 raise AotcError(f"bench: extent {d.text} of input {info.name} depends on others; "
                                 "give the .onnx file instead of the bundle's folder")
-            shape.append(d if isinstance(d, int) else (d.lo + max(d.lo, min(d.hi, EXTENT_CAP)))
-                         // 2)
+            shape.append(d if isinstance(d, int) else (
+                d.lo + max(d.lo, min(d.hi or EXTENT_CAP, EXTENT_CAP))) // 2)
         values = rng.standard_normal(shape) if info.dtype.kind == "f" else np.zeros(shape)
         feeds[info.name] = values.astype(info.dtype)
     return feeds

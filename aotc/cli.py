@@ -318,7 +318,8 @@ def _model_arguments(sub, metavar="MODEL"):
     sub.add_argument("model", metavar=metavar)
     sub.add_argument("--target", default="native", help="see `aotc targets`")
     sub.add_argument("--dim", action=_Pairs, type=_dim, metavar="NAME=LO..HI",
-                     help="range (seq=1..512) or value (batch=4) of a dynamic dimension")
+                     help="range (seq=1..512) or value (batch=4) of a dynamic dimension, by name "
+                     "or by input and axis (x:3=48..320)")
     return sub
 
 

@@ -140,7 +140,7 @@ def extents(program, cap=EXTENT_CAP):
     choice is {}."""
     if not program.syms:
         return [{}]
-    tops = {s.name: max(s.lo, min(s.hi, cap)) for s in program.syms}
+    tops = {s.name: max(s.lo, min(s.reach, cap)) for s in program.syms}
     lows = {s.name: s.lo for s in program.syms}
     mids = {n: (lows[n] + tops[n]) // 2 for n in tops}
     odd = {n: min(tops[n], max(lows[n], 13 + 6 * k)) for k, n in enumerate(tops)}

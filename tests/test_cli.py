@@ -131,7 +131,7 @@ def test_bench_of_a_model_beside_a_peer_and_of_a_bundle(model, bundle):
 def test_ranges_not_given_are_printed_and_pipes_see_no_progress(model, tmp_path):
     done = aotc("compile", model, "-o", tmp_path / "b", "--target", "c")
     assert done.returncode == 0
-    assert re.search(r"dimension 'n' in 1\.\.\d+ .*default", done.stderr), done.stderr
+    assert re.search("dimension 'n' of any extent from 1 .*default", done.stderr), done.stderr
     assert "\r" not in done.stderr and "[1/" not in done.stderr
     assert len(done.stdout.splitlines()) == 1
 

@@ -13,6 +13,7 @@ import numpy as np
 from aotc.emit.cexpr import c_index
 from aotc.emit.describe import about_lines, arena_max, parameters, symbols_and_tensors, tensor_json
 from aotc.emit.kits import KITS
+from aotc.emit.magnitude import checked_sizes
 from aotc.emit.names import c_comment, c_string, prefix
 from aotc.emit.sources import runtime_c
 from aotc.emit.variants import variants
@@ -21,6 +22,7 @@ from aotc.emit.write import write_bundle
 from aotc.errors import AotcError, UnsupportedError
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle, emulators
 from aotc.ir.dtypes import DTYPES, dtype_of
+from aotc.ir.expr import as_expr
 from aotc.ir.simplify import simplify
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -107,8 +109,9 @@ def _context(parts, info, name, weights_hash, weights, profile):
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
             "params": parameters(syms, inputs, outputs),
             "slot_count": max(1, *(len(p.plan.slots) for p in parts)),
-            "slab_bytes": max(p.plan.slab_bytes for p in parts),
+            "slab_bytes": _slab_bytes(parts),
             "arena_max": None if None in arenas else max(arenas) + kit.reserved,
+            "magnitudes": checked_sizes(_sizes(parts)),
             "payload_bytes": payload, "untouched": untouched([p.plan for p in parts]),
             "weights_bytes": payload + HEADER_BYTES, "weights_hash": weights_hash.hex(),
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in plan.checks],
@@ -118,6 +121,21 @@ def _context(parts, info, name, weights_hash, weights, profile):
             "compiler": kit.compiler,
             "other_files": [f.format(name) for f in (kit.host, *kit.copied.values())]
             + ([f"{name}_image.c"] if weights == "embed" else [])}
+
+
+def _sizes(parts):
+    """Bytes of everything that a call of the parts' plans touches, as index expressions."""
+    for plan in (p.plan for p in parts):
+        yield from plan.slots
+        yield as_expr(plan.slab_bytes)
+        for place in plan.places:
+            yield place.elements * DTYPES[place.dtype].size
+
+
+def _slab_bytes(parts):
+    """Bytes of scratch of one worker at most; -1 where that depends on the dimensions."""
+    sizes = [p.plan.slab_bytes for p in parts]
+    return max(sizes) if all(isinstance(n, int) for n in sizes) else -1
 
 
 def _weights_hash(parts, info):
@@ -182,7 +200,7 @@ def _raw(tensor, arrays):
     array = np.asarray(arrays[tensor.onnx])
     want = DTYPES[tensor.dtype].numpy
     fits = array.ndim == len(tensor.dims) and all(
-        d.lo <= n <= d.hi for d, n in zip(tensor.dims, array.shape))
+        d.lo <= n and (d.hi is None or n <= d.hi) for d, n in zip(tensor.dims, array.shape))
     if array.dtype != want or not fits:
         raise AotcError(f"sample: {tensor.onnx} is {array.dtype}{list(array.shape)}, "
                         f"expected {tensor.type_text}")

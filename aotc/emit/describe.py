@@ -33,14 +33,25 @@ _PER_VARIANT = ("lay_out", "compute", "runs_here", "data_rules")
 
 @dataclass(frozen=True)
 class Dim:
-    """``size`` is -1 for a symbolic extent; ``c`` computes it from the frame."""
+    """``size`` is -1 for a symbolic extent; ``c`` computes it from the frame; hi is None without a
+    bound."""
 
     size: int
     lo: int
-    hi: int
+    hi: object
     text: str
     c: str
     symbol: str
+
+    @property
+    def most(self):
+        """The largest value as a C constant."""
+        return c_most(self.hi)
+
+
+def c_most(hi):
+    """An upper bound as a C constant; None: there is none."""
+    return "INT64_MAX" if hi is None else str(hi)
 
 
 @dataclass(frozen=True)
@@ -90,11 +101,17 @@ class Symbol:
     c_name: str
     field: str
     lo: int
-    hi: int
+    hi: object
+
+    @property
+    def most(self):
+        """The largest value as a C constant."""
+        return c_most(self.hi)
 
     @property
     def about(self):
-        return f"{self.name} must be {self.lo}..{self.hi}"
+        most = f"at least {self.lo}" if self.hi is None else f"{self.lo}..{self.hi}"
+        return f"{self.name} must be {most}"
 
 
 def symbols_and_tensors(plan, prefix, plans=None):
@@ -131,8 +148,8 @@ def _dim(extent):
     if isinstance(e, Const):
         return Dim(e.value, e.value, e.value, str(e.value), c_index(e), "")
     lo, hi = lower(e), upper(e)
-    if lo is None or hi is None:
-        raise AotcError(f"extent {show(e)}: no bounds can be proved")
+    if lo is None:
+        raise AotcError(f"extent {show(e)}: no bound can be proved")
     return Dim(-1, max(lo, 0), hi, show(e), c_index(e), e.name if isinstance(e, Sym) else "")
 
 
@@ -152,15 +169,18 @@ def about_lines(syms, inputs, outputs):
     """What the head of the header says about arguments, ready for a comment."""
     rows = [("in ", t.c_name, t.type_text, t.onnx) for t in inputs]
     rows += [("out", t.c_name, t.type_text, t.onnx) for t in outputs]
-    rows += [("dim", s.c_name, f"{s.lo}..{s.hi}", s.name) for s in syms]
+    rows += [("dim", s.c_name, f"{s.lo}..{'' if s.hi is None else s.hi}", s.name) for s in syms]
     return [c_comment(f"{kind} {c}: {text}" + (f"  ({onnx})" if onnx != c else ""))
             for kind, c, text, onnx in rows]
 
 
 def arena_max(plan):
-    """Bytes of arena slots that are enough for every choice of symbols; None if not provable."""
+    """Bytes of arena slots that are enough for every choice of symbols; None if there is no such
+    number, of slots or of scratch."""
     tops = [upper(s) for s in plan.slots]
-    return None if None in tops else sum((t + 63) // 64 * 64 for t in tops)
+    if None in tops or not isinstance(plan.slab_bytes, int):
+        return None
+    return sum((t + 63) // 64 * 64 for t in tops)
 
 
 def kernels(plan):

@@ -15,8 +15,9 @@ from aotc.emit.tiles import written_out
 from aotc.emit.unrolled import unrolled_lines
 from aotc.emit.values import Names, rule_call
 from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import as_expr
 from aotc.ir.plan import Call, Contract, Nest, Unrolled
-from aotc.ir.simplify import upper
+from aotc.ir.simplify import simplify, upper
 
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
@@ -246,7 +247,8 @@ def _tensors(plan, kernel):
     for s in kernel.scratch:
         c = DTYPES[s.dtype].c
         found[f"s_{s.name}"] = f"{c} *const s_{s.name}", \
-            f"({c} *)(void *)(f->slab + worker * f->slab_stride + {s.offset})"
+            f"({c} *)(void *)(f->slab + worker * f->slab_stride + " \
+            f"{c_index(simplify(as_expr(s.offset)), 13)})"
     return found
 
 

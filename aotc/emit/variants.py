@@ -10,6 +10,7 @@ from aotc.emit.describe import kernel_order, kernels, rules
 from aotc.emit import kernels as c_kernels
 from aotc.emit import simt
 from aotc.emit.kits import KITS
+from aotc.ir.expr import as_expr
 from aotc.ir.simplify import simplify
 from aotc.target import get_target
 
@@ -41,7 +42,7 @@ class Variant:
                 "schedule_hash": self.schedule.hash, "kernels": kernels(plan),
                 "rules": rules(plan),
                 "slots": [c_index(simplify(s)) for s in plan.slots],
-                "slab_bytes": plan.slab_bytes,
+                "slab_bytes": c_index(simplify(as_expr(plan.slab_bytes)), 12),
                 "kernel_files": sorted((f for f in self.files if f.endswith((".c", ".cu"))),
                                        key=kernel_order)}
 

@@ -14,10 +14,12 @@ from aotc.errors import ModelError
 from aotc.frontend import symbolic
 from aotc.frontend.declared import expected_shape, loaded
 from aotc.frontend.graph import shorten
+from aotc.frontend.joins import WHY as BROADCAST
+from aotc.frontend.joins import Joins
 from aotc.frontend.known import Known, without_loads
 from aotc.frontend.names import Names
 from aotc.frontend.refusals import Refusal
-from aotc.frontend.values import SMALL, Affine, Val, const_at, is_one
+from aotc.frontend.values import SMALL, Affine, Val, const_at
 from aotc.ir.dtypes import DTYPES, INDEX, dtype_of, is_float
 from aotc.ir.expr import (
     Axis,
@@ -34,12 +36,11 @@ from aotc.ir.expr import (
 )
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import Buffer, Compute, LibCall, make_const, static_shape
-from aotc.ir.simplify import proves, same, simplify
+from aotc.ir.simplify import proves, simplify
 
 MOST_INLINED = 1 << 13  # nodes of sub-graphs: nested loops and branches multiply
 LAZY_NODES = 96  # size of a shape value's expression beyond which it gets a buffer of its own
 INSIDE = "index must lie inside the table"
-BROADCAST = "shapes must broadcast"
 LAZY_FLOATS = 16  # float shape values (scales, sizes): only small ones stay expressions
 
 
@@ -57,6 +58,8 @@ class Builder:
         self._inlined = 0  # nodes of sub-graphs built so far
         self.known = Known(self)  # what can be had of a Val while building
         self.inner = ()  # nodes of the sub-graphs that are being built
+        self.joins = Joins(self, graph.learnt)
+        self.may_be_empty = set()  # names of extents of inputs that something is appended to
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
         # f16 Val -> the f32 Val that it was rounded from; -> the same numbers as f32
         self.wide, self.exact = {}, {}
@@ -197,18 +200,6 @@ class Builder:
     def index_at(self, v, index):
         """``at`` as an index expression (64-bit)."""
         return symbolic.cast(INDEX, self.at(v, index))
-
-    def sources(self, v):
-        """ONNX names of the model's inputs whose elements a Val depends on, in their order."""
-        at = self.at(v, (Const(0),) * v.rank)
-        todo, seen = [n.buffer for n in walk(at) if isinstance(n, Load)], set()
-        made = {o: s for s in self.steps for o in s.outs}
-        while todo:
-            name = todo.pop()
-            if name not in seen:
-                seen.add(name)
-                todo += made[name].inputs if name in made else ()
-        return [t.name for t in self.graph.inputs if self.preset[t.name] in seen]
 
     def load(self, v, index):
         """A Load of element ``index``, whatever the Val is; a shape value gets a buffer."""
@@ -384,8 +375,18 @@ class Builder:
                 self.note(cond, why)
             if op == "eq":
                 self.equal.setdefault((as_expr(a), as_expr(b)), self.node.label)
-        self.checks.setdefault(cond, self.rule(why))
+        if op == "eq" and why != BROADCAST:
+            self.joins.note_equal(simplify(as_expr(a)), simplify(as_expr(b)))
+        self.check(cond, why)
         return True
+
+    def check(self, cond, why):
+        """Demand a condition on symbols at entry."""
+        cond = simplify(cond)
+        if cond == Const(False, "bool"):
+            raise self.bad(f"{why}: they do for no extents")
+        if cond != Const(True, "bool"):
+            self.checks.setdefault(cond, f"{self.rule(why)}: {symbolic.readable(cond)}")
 
     def inside(self, i, n, why=INSIDE):
         """Index ``i`` into an extent ``n``, negative counting from the end: the plain index if
@@ -421,10 +422,8 @@ class Builder:
             if size.value:
                 self.require("ge", extent, 1, why)
             return
-        cond = simplify(Binary("or", compare("le", size, Const(0)),
-                               compare("ge", as_expr(extent), Const(1))))
-        if cond != Const(True, "bool"):
-            self.checks.setdefault(cond, self.rule(why))
+        self.check(Binary("or", compare("le", size, Const(0)),
+                          compare("ge", as_expr(extent), Const(1))), why)
 
     def rule(self, why):
         """What a fault says that breaks a rule of the current node."""
@@ -438,27 +437,22 @@ class Builder:
             self.limits.append(replace(solved, why=why))
 
     def broadcast(self, *shapes):
-        """The broadcast shape; extents that cannot be proved equal become Checks."""
+        """The broadcast shape; what cannot be proved to broadcast becomes Checks."""
         rank = max(map(len, shapes))
-        out = []
-        for k in range(rank):
-            dims = [s[k - rank + len(s)] for s in shapes if k - rank + len(s) >= 0]
-            out.append(self._broadcast_dim([d for d in dims if not is_one(d)]))
-        return tuple(out)
+        return tuple(self.joins.extent([s[k - rank + len(s)] for s in shapes
+                                        if k - rank + len(s) >= 0]) for k in range(rank))
 
-    def _broadcast_dim(self, dims):
-        if not dims:
-            return Const(1)
-        best = next((d for d in dims if isinstance(d, Const)), dims[0])
-        for d in dims:
-            if not same(d, best):
-                self.require("eq", d, best, BROADCAST)
-        return best
+    def broadcast_to(self, shape, target):
+        """Demand that a shape broadcasts to ``target`` and leaves it as it is."""
+        if len(shape) > len(target):
+            raise self.bad(f"{BROADCAST}: rank {len(shape)} does not go into rank {len(target)}")
+        for d, n in zip(shape, target[len(target) - len(shape):]):
+            self.joins.fits(d, n)
 
     def pick(self, v, index, shape):
         """Indices into ``v`` for element ``index`` of the broadcast ``shape``."""
         skip = len(shape) - v.rank
-        return tuple(Const(0) if is_one(d) and not is_one(shape[skip + k]) else index[skip + k]
+        return tuple(self.joins.at(d, shape[skip + k], index[skip + k])
                      for k, d in enumerate(v.shape))
 
     def elementwise(self, fn, *vals, tag="", out=0):
@@ -488,7 +482,7 @@ def _numpy(dtype):
 
 def _ranges(e):
     """The ranges of the symbols in ``e``, for a message that a wider one might not need."""
-    syms = sorted({f"{s.name} in {s.lo}..{s.hi}" for s in walk(e) if isinstance(s, Sym)})
+    syms = sorted({f"{s.name} in {s.range}" for s in walk(e) if isinstance(s, Sym)})
     return f" for any {', '.join(syms)}: state other extents if the model allows" if syms else ""
 
 

@@ -12,7 +12,7 @@ from aotc.frontend.names import Names
 from aotc.ir.expr import Const, Sym, rewrite
 from aotc.ir.simplify import simplify
 
-BATCH, OTHER = (1, 64), (1, 2048)
+BATCH, OTHER = 64, 2048  # the largest extents that decisions reckon with where no range is given
 _BATCH = re.compile(r"batch|^(n|b|bs|bsz)$|num_?(samples|images)", re.IGNORECASE)
 _ARITH = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__", ast.FloorDiv: "__floordiv__"}
 
@@ -32,7 +32,14 @@ class Dims:
         shapes = []
         for tensor, _, dims in inputs:
             shape = []
-            for d in dims:
+            for axis, d in enumerate(dims):
+                own = f"{tensor}:{axis}"  # an axis that the user tells apart from its namesakes
+                if own in given and own not in named:
+                    if isinstance(d, int) and _given(own, given[own]) != (d, d):
+                        raise ModelError(f"dimension {shorten(own)!r} is {d} in the model, it "
+                                         f"cannot be {given[own]!r}")
+                    d = own
+                    plain.discard(own)
                 if isinstance(d, int):
                     shape.append(Const(d))
                     continue
@@ -57,10 +64,11 @@ class Dims:
     def shape(self, tensor):
         return self._shape_of[tensor]
 
-    def narrow(self, limits, equal):
+    def narrow(self, limits, equal, empty=()):
         """Dims with the symbols' ranges cut to ``limits``, and nameless symbols that ``equal``
-        ({(a, b): node}) forces to be the same made one."""
-        table = {r.sym.name: r for r in self.ranges}
+        ({(a, b): node}) forces to be the same made one.  empty: names of symbols that may be 0
+        where no range is given."""
+        table = {r.sym.name: _from_zero(r) if r.sym.name in empty else r for r in self.ranges}
         for limit in limits:
             name = limit.sym.name
             table[name] = _cut(table[name], limit)
@@ -88,15 +96,27 @@ class Dims:
 def _cut(r, limit):
     """A DimRange within a Limit; ModelError if a range the user gave is not."""
     lo, hi = limit.lo, limit.hi
-    new = (max(r.sym.lo, lo or 0), r.sym.hi if hi is None else min(r.sym.hi, hi))
-    if new == (r.sym.lo, r.sym.hi) or not limit.firm and (r.source == "given" or new[0] > new[1]):
+    ends = [end for end in (r.sym.hi, hi) if end is not None]
+    new = (max(r.sym.lo, lo or 0), min(ends, default=None))
+    if new == (r.sym.lo, r.sym.hi) or not limit.firm and (r.source == "given" or _empty(new)):
         return r
-    if new[0] > new[1] or r.source == "given":
+    if _empty(new) or r.source == "given":
         allowed = (f"at least {lo}" if hi is None else f"at most {hi}" if lo is None
                    else f"only {lo}")
         raise ModelError(f"dimension {shorten(r.onnx or r.sym.name)!r} is given as "
-                         f"{r.sym.lo}..{r.sym.hi}, but the model allows {allowed}: {limit.why}")
-    return DimRange(Sym(r.sym.name, *new), r.onnx, "derived", limit.why)
+                         f"{r.sym.range}, but the model allows {allowed}: {limit.why}")
+    return DimRange(Sym(r.sym.name, *new, r.sym.likely), r.onnx, "derived", limit.why)
+
+
+def _from_zero(r):
+    if r.source != "default" or not r.sym.lo:
+        return r
+    sym = Sym(r.sym.name, 0, r.sym.hi, r.sym.likely)
+    return DimRange(sym, r.onnx, r.source, f"{r.why}; concatenated, so it may be empty")
+
+
+def _empty(ends):
+    return ends[1] is not None and ends[0] > ends[1]
 
 
 def _plain_names(inputs):
@@ -110,14 +130,14 @@ def _symbol(key, onnx, given, names, symbols, ranges):
         return
     if key in given:
         lo, hi = _given(key, given[key])
-        source, why = "given", ""
+        if lo == hi:
+            symbols[key], ranges[key] = Const(lo), None
+            return
+        sym, source, why = Sym(names.claim(key, keep_case=True, extent=True), lo, hi), "given", ""
     else:
-        lo, hi = BATCH if _BATCH.search(key) else OTHER
-        source, why = "default", "a batch" if (lo, hi) == BATCH else "no range given"
-    if lo == hi and source == "given":
-        symbols[key], ranges[key] = Const(lo), None
-        return
-    sym = Sym(names.claim(key, keep_case=True, extent=True), lo, hi)
+        batch = _BATCH.search(key)
+        sym = Sym(names.claim(key, keep_case=True, extent=True), 1, None, BATCH if batch else OTHER)
+        source, why = "default", "a batch" if batch else "no range given"
     symbols[key], ranges[key] = sym, DimRange(sym, onnx, source, why)
 
 

@@ -97,7 +97,7 @@ class DimRange:
 
     def __str__(self):
         label = repr(self.onnx) if self.onnx and self.onnx != self.sym.name else ""
-        return f"{self.sym.name} in {self.sym.lo}..{self.sym.hi} {label} " \
+        return f"{self.sym.name} in {self.sym.range} {label} " \
                f"({self.source}{': ' + self.why if self.why else ''})".replace("  ", " ")
 
 
@@ -105,7 +105,8 @@ class DimRange:
 class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
     those whose shape the model states in numbers to the extents, ``elements`` outputs to the dtype
-    that the model states; ``settings``: a ``frontend.settings.Settings``."""
+    that the model states; ``settings``: a ``frontend.settings.Settings``; ``learnt``: what
+    trial builds have learnt about extents, a ``frontend.joins.Learnt``."""
 
     name: str
     nodes: tuple
@@ -118,6 +119,7 @@ class Graph:
     declared: dict = field(default_factory=dict, hash=False, repr=False)
     elements: dict = field(default_factory=dict, hash=False, repr=False)
     settings: object = field(default=None, hash=False, repr=False)
+    learnt: object = field(default=None, hash=False, repr=False)
 
     @property
     def syms(self):

@@ -16,7 +16,7 @@ from aotc.frontend.registry import op
 from aotc.frontend.symbolic import cast
 from aotc.frontend.values import Val
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Binary, Const, Unary, Where, compare
+from aotc.ir.expr import Binary, Const, Load, Unary, Where, compare, walk
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
 
@@ -63,13 +63,25 @@ def if_op(node, b):
 
 def _settled(b, cond):
     """What to do about a condition that is data: which inputs would settle it as constants."""
-    inputs = b.sources(cond)
+    inputs = _sources(b, cond)
     if not inputs:
         return "make the condition constant"
     fixes = " ".join(f"--fix {shorten(i)}=VALUE" for i in inputs)
     keys = ", ".join(f"{i!r}: VALUE" for i in map(shorten, inputs))
     return (f"it depends on input {' and '.join(map(shorten, inputs))}: if that is a setting, make "
             f"it a constant with {fixes} (fix={{{keys}}})")
+
+
+def _sources(b, v):
+    """ONNX names of the model's inputs whose elements a Val depends on, in their order."""
+    todo, seen = [n.buffer for n in walk(_element(b, v)) if isinstance(n, Load)], set()
+    made = {o: s for s in b.steps for o in s.outs}
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += made[name].inputs if name in made else ()
+    return [t.name for t in b.graph.inputs if b.preset[t.name] in seen]
 
 
 def _results(vals):

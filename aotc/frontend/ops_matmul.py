@@ -27,16 +27,15 @@ def matmul(b, x, y, acc="", tag=""):
     batch = b.axes(b.broadcast(xs[:-2], ys[:-2]), prefix="b") if max(len(xs), len(ys)) > 2 else ()
     m, n = Axis("m", xs[-2]), Axis("n", ys[-1])
     k = Axis("k", ys[-2] if isinstance(ys[-2], Const) else xs[-1])
-    left = b.load(x, (_batch_index(xs, batch) + (m, k))[-x.rank:] if x.rank > 1 else (k,))
-    right = b.load(y, _batch_index(ys, batch) + (k, n) if y.rank > 1 else (k,))
+    left = b.load(x, (_batch_index(b, xs, batch) + (m, k))[-x.rank:] if x.rank > 1 else (k,))
+    right = b.load(y, _batch_index(b, ys, batch) + (k, n) if y.rank > 1 else (k,))
     axes = batch + ((m,) if x.rank > 1 else ()) + ((n,) if y.rank > 1 else ())
     return b.compute(axes, left * right, (k,), "sum", tag, acc=acc)
 
 
-def _batch_index(shape, batch):
+def _batch_index(b, shape, batch):
     dims = shape[:-2]
-    return tuple(Const(0) if same(d, Const(1)) and not same(a.extent, d) else a
-                 for d, a in zip(dims, batch[len(batch) - len(dims):]))
+    return tuple(b.joins.at(d, a.extent, a) for d, a in zip(dims, batch[len(batch) - len(dims):]))
 
 
 @op("Gemm")
@@ -68,7 +67,7 @@ def gemm(node, b):
         c = b.elementwise(lambda e: e * const(beta, c.dtype), c, tag="beta")
     if c.rank == 1 and same(c.shape[0], n.extent):
         return add_bias(b, out, c, axis=1, names=["m", "n"])
-    b.broadcast(out.shape, c.shape)
+    b.broadcast_to(c.shape, out.shape)
     return b.map(out.shape, lambda i: b.at(out, i) + b.load(c, b.pick(c, i, out.shape)), [out],
                  names=["m", "n"])
 
@@ -79,19 +78,15 @@ def einsum(node, b):
     vals = b.args()
     b.same_dtype(*vals)
     terms, result = parse(b, node.attr("equation", ""), [v.rank for v in vals])
-    extents = {}
+    found = {}
     for v, labels in zip(vals, terms):
         for label, d in zip(labels, v.shape):
-            known = extents.setdefault(label, d)
-            if same(known, Const(1)):
-                extents[label] = d
-            elif not same(d, Const(1)):
-                b.require("eq", known, d, f"Einsum: extents of {label!r}")
+            found.setdefault(label, []).append(d)
+    extents = {label: b.joins.extent(dims) for label, dims in found.items()}
     axes = {label: Axis(f"i{k}", d) for k, (label, d) in enumerate(extents.items())}
     body = None
     for v, labels in zip(vals, terms):
-        element = b.load(v, [Const(0) if same(d, Const(1)) and not same(extents[c], d) else axes[c]
-                             for c, d in zip(labels, v.shape)])
+        element = b.load(v, [b.joins.at(d, extents[c], axes[c]) for c, d in zip(labels, v.shape)])
         body = element if body is None else body * element
     out = tuple(axes[c] for c in result)
     return b.compute(out, body, tuple(a for c, a in axes.items() if c not in result), "sum")

@@ -114,7 +114,7 @@ def _layer_norm(b, x, scale, bias, centre):
     axes = list(range(axis, x.rank))
     for v in (scale, bias):
         if v is not None:
-            b.broadcast(x.shape, v.shape)
+            b.broadcast_to(v.shape, x.shape)
     finish = _affine(b, scale, bias, lambda v, index: b.pick(v, index, x.shape))
     y, mean, rstd = normalised(b, x, axes, node.attr("epsilon", 1e-5), finish, centre)
     if len([o for o in node.outputs if o]) < 2:

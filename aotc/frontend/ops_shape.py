@@ -11,7 +11,7 @@ from aotc.frontend.registry import op
 from aotc.frontend.reshape import source_index
 from aotc.frontend.symbolic import cast, const
 from aotc.ir.dtypes import INDEX, is_float
-from aotc.ir.expr import Binary, Const, Unary, Where, as_expr, compare, maximum
+from aotc.ir.expr import Binary, Const, Load, Sym, Unary, Where, as_expr, compare, maximum
 from aotc.ir.simplify import same, simplify
 
 
@@ -254,6 +254,8 @@ def split(node, b):
 def concat(b, vals, axis, tag="", out=0):
     """``vals`` one after the other along ``axis``."""
     vals = [v for v in vals if not same(v.shape[axis], Const(0))] or vals[:1]
+    for v in vals if len(vals) > 1 else ():
+        _note_appended(b, v, axis)
     ends, total = [], Const(0)
     for v in vals:
         total = simplify(total + v.shape[axis])
@@ -284,6 +286,17 @@ def concat(b, vals, axis, tag="", out=0):
             return b.at(vals[k], inner) if cond.value else body(index, k + 1, last)
         return Where(cond, b.at(vals[k], inner), body(index, k + 1, last))
     return b.map(shape, lambda index: part(index, 0, len(vals)), vals, tag, out)
+
+
+def _note_appended(b, v, axis):
+    """In the trial build: something is put behind or before ``v``, which may be an empty cache if
+    it is an input as it came or moved."""
+    made = {o: s for s in b.steps for o in s.outs} if b.trial else {}
+    d, name = v.shape[axis], v.buffer
+    while name in made and isinstance(getattr(made[name], "body", None), Load):
+        name = made[name].body.buffer
+    if b.trial and isinstance(d, Sym) and name in b.buffers and b.buffers[name].role == "input":
+        b.may_be_empty.add(d.name)
 
 
 @op("Concat")

@@ -6,6 +6,7 @@ from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.convert import build
 from aotc.frontend.dims import Dims
 from aotc.frontend.graph import Graph, TensorType, listed, shorten
+from aotc.frontend.joins import Learnt
 from aotc.frontend.old_opsets import modernised
 from aotc.frontend.read_nodes import contents, ordered, reader_of, used_names
 from aotc.frontend.read_types import dtype_name, elem_name
@@ -13,24 +14,24 @@ from aotc.frontend.settings import choices, pins
 from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.expr import Const
 
-_ROUNDS = 4  # trial builds until the ranges of symbols stand still
+_ROUNDS = 6  # trial builds until the ranges of symbols stand still
 
 
 def read_graph(model, dims=None, name=None, fix=None, input_default=()):
     """The Graph of an ``onnx.ModelProto``.
 
-    dims: {dimension name: extent | (lo, hi)}; an extent makes the dimension static.  Ranges that
-    are not given are 1..64 for a batch, else 1..2048, narrowed by what the model does with them;
-    ``Graph.dims`` says which is which.  fix: {input: value} held as constants; input_default:
-    initializers that become inputs with a default (``settings.choices``).  Raises ModelError for a
-    model that contradicts itself or ``dims``, UnsupportedError for operators and dtypes aotc does
-    not compile.
+    dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
+    static.  Ranges that are not given start at 1 (what is concatenated: at 0) and have no end,
+    narrowed by what the model does with them; ``Graph.dims`` says which is which.  fix: {input:
+    value} held as constants; input_default: initializers that become inputs with a default
+    (``settings.choices``).  Raises ModelError for a model that contradicts itself or ``dims``,
+    UnsupportedError for operators and dtypes aotc does not compile.
     """
-    model = modernised(model)
+    given, model = model, modernised(model)
     reader = reader_of(model)
     nodes, constants = contents(model.graph, reader)
     used = {k: a for k, a in constants.items() if k in used_names(nodes, model.graph)}
-    for chosen in choices(model, used, fix or {}, input_default):
+    for chosen in choices(given, used, fix or {}, input_default):
         raw = _read(model, name, nodes, constants, chosen, reader)
         try:
             return _bounded(raw, pins(raw.inputs, chosen, dims or {}))
@@ -42,14 +43,14 @@ def read_graph(model, dims=None, name=None, fix=None, input_default=()):
 def _bounded(raw, given):
     """The Graph with every symbol's range, found by trial builds."""
     inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
-    table = Dims(inputs, given)
+    table, known = Dims(inputs, given), Learnt()
     for _ in range(_ROUNDS):
-        graph = _typed_inputs(raw.graph, inputs, table)
+        graph = replace(_typed_inputs(raw.graph, inputs, table), learnt=known)
         trial = build(graph, trial=True)
-        narrowed = table.narrow(trial.limits, trial.equal)
-        if narrowed == table:
+        narrowed = table.narrow(trial.limits, trial.equal, trial.may_be_empty)
+        if narrowed == table and known == trial.joins.learnt():
             break
-        table = narrowed
+        table, known = narrowed, trial.joins.learnt()
     types = {k: (v.dtype, v.shape) for k, v in trial.env.items()}
     return replace(graph, types=types)
 

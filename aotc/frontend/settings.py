@@ -10,7 +10,8 @@ from aotc.frontend.graph import shorten
 from aotc.frontend.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES
 
-OVERRIDABLE_IR = 4  # from this IR version on an initializer that is an input is a default
+# from these versions on an initializer that is an input is a default; before, all were listed
+OVERRIDABLE_IR, OVERRIDABLE_OPSET = 4, 9
 SMALL = 4096  # elements: a larger initializer is a weight, which kernels want to know
 HABIT = 4  # a model that lists every one of more initializers follows old exporters' habit
 
@@ -28,9 +29,10 @@ class Settings:
 def choices(model, constants, fix, wanted):
     """The Settings to try, the first that compiles counts.
 
-    constants: {initializer that is read: array}; fix: {input: value, None: the initializer's own};
-    wanted: initializers that must become inputs with a default.  Without a wish, small ones are
-    inputs in models that list only some of theirs (or few), where they compile as inputs.
+    model: as it was given; constants: {initializer that is read: array}; fix: {input: value, None:
+    the initializer's own}; wanted: initializers that must become inputs with a default.  Without a
+    wish, small ones are inputs in models that list only some of theirs (or few), where they compile
+    as inputs.
     ModelError for names that are no inputs and for values that do not fit them.
     """
     infos = {i.name: i for i in model.graph.input}
@@ -54,7 +56,8 @@ def choices(model, constants, fix, wanted):
             infos[name], value)
     asked = [n for n in free if n in wanted]
     likely = [n for n in free if n in wanted or constants[n].size <= SMALL]
-    if model.ir_version < OVERRIDABLE_IR or (
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+    if model.ir_version < OVERRIDABLE_IR or opset < OVERRIDABLE_OPSET or (
             len(listed) == len(model.graph.initializer) > HABIT):
         likely = asked
     return [Settings(fixed, {n: constants[n] for n in names},

@@ -23,11 +23,13 @@ from aotc.ir.expr import (
     binary,
     compare,
     rewrite,
+    show,
     substitute,
     walk,
 )
 from aotc.ir.simplify import linear_in, lower, simplify, to_poly, upper
 
+FAR = 1 << 40  # stands for the largest value of a symbol without a bound
 MAX_PIECES = 12  # Wheres in one expression beyond which pulling them outward does not pay
 
 
@@ -172,6 +174,13 @@ def _widen(e):
     return None
 
 
+def readable(cond):
+    """A condition for a message."""
+    if isinstance(cond, Binary) and cond.op in ("and", "or") and cond.dtype == "bool":
+        return f"{readable(cond.a)} {cond.op} {readable(cond.b)}"
+    return show(cond)
+
+
 # ---------------------------------------------------------------- limits
 
 def worst_case(e):
@@ -231,7 +240,8 @@ def _bisected(cond, sym):
     """Where a condition that holds at one end of the symbol's range stops holding."""
     def holds(value):
         return simplify(substitute(cond, {sym: Const(value)})) == Const(True, "bool")
-    good, bad = (sym.hi, sym.lo) if holds(sym.hi) else (sym.lo, sym.hi)
+    most = FAR if sym.hi is None else sym.hi
+    good, bad = (most, sym.lo) if holds(most) else (sym.lo, most)
     if not holds(good) or holds(bad):
         return None
     while abs(good - bad) > 1:

@@ -79,8 +79,8 @@ def infer_syms(program, arrays, sym_values=None):
     for s in program.syms:
         if s.name not in syms:
             raise ValueError(f"symbol {s.name} is in no input's shape; pass sym_values")
-        if not s.lo <= syms[s.name] <= s.hi:
-            raise ValueError(f"{s.name} is {syms[s.name]}, must be in {s.lo}..{s.hi}")
+        if syms[s.name] < s.lo or s.hi is not None and syms[s.name] > s.hi:
+            raise ValueError(f"{s.name} is {syms[s.name]}, must be in {s.range}")
     for buf, d, extent in dims:
         if index_value(d, syms) != extent:
             raise ValueError(f"input {buf}: extent {show(d)} is {index_value(d, syms)} but the "

@@ -1,6 +1,6 @@
 """The one expression language, for values and for indices (grammar: docs/ir.md).
 
-    expr = Const(value, dtype) | Axis(name, extent) | Sym(name, lo, hi) | Var(name, dtype)
+    expr = Const(value, dtype) | Axis(name, extent) | Sym(name, lo, hi, likely) | Var(name, dtype)
          | Load(buffer, index, dtype) | Cast(dtype, x)
          | Unary(op, x) | Binary(op, a, b) | Guarded(op, a, b, why) | Where(cond, a, b)
 
@@ -131,15 +131,27 @@ class Axis(Expr):
 
 @_node
 class Sym(Expr):
-    """A symbolic extent, known at run time, lo <= value <= hi (both inclusive, lo >= 0)."""
+    """A symbolic extent, known at run time, lo <= value <= hi (both inclusive, lo >= 0).  hi None:
+    any extent; decisions then reckon with ``likely`` as the largest."""
 
     name: str
     lo: int = 1
-    hi: int = 2048
+    hi: object = 2048
+    likely: int = 0
 
     @property
     def dtype(self):
         return INDEX
+
+    @property
+    def reach(self):
+        """The largest value that decisions reckon with; never a bound where hi is None."""
+        return max(self.lo, self.likely) if self.hi is None else self.hi
+
+    @property
+    def range(self):
+        """``1..2048``, or ``1..`` without an end."""
+        return f"{self.lo}..{'' if self.hi is None else self.hi}"
 
 
 @_node

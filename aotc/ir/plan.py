@@ -274,12 +274,24 @@ class Call:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A per-worker buffer in the slab: ``elements`` of ``dtype`` at byte ``offset``."""
+    """A per-worker buffer in the slab: ``elements`` of ``dtype`` at byte ``offset``, both ints, or
+    expressions over symbols where an extent has no bound."""
 
     name: str
     dtype: str
-    elements: int
-    offset: int
+    elements: object
+    offset: object
+
+
+def most(sizes):
+    """The largest of sizes (ints or expressions), 0 of none: an int if all are."""
+    sizes = list(sizes)
+    known = max((n for n in sizes if isinstance(n, int)), default=0)
+    out = Const(known)
+    for n in dict.fromkeys(n for n in sizes if not isinstance(n, int)):
+        out = maximum(out, n)
+    out = simplify(out)
+    return out.value if isinstance(out, Const) else out
 
 
 @dataclass(frozen=True)
@@ -321,10 +333,11 @@ class Kernel:
 
     @property
     def slab_bytes(self):
-        """Bytes of scratch one worker needs, rounded up to 64."""
+        """Bytes of scratch one worker needs, rounded up to 64; an expression where they depend on
+        an extent without a bound."""
         from aotc.ir.dtypes import DTYPES
-        end = max((s.offset + s.elements * DTYPES[s.dtype].size for s in self.scratch), default=0)
-        return (end + 63) // 64 * 64
+        end = most(s.offset + s.elements * DTYPES[s.dtype].size for s in self.scratch)
+        return most([(end + 63) // 64 * 64])
 
     def __str__(self):
         out = [f"{self.name}: {self.title}", f"  for tile in 0..{show(self.tiles)} parallel {{"]
@@ -377,7 +390,8 @@ class Plan:
 
     @property
     def slab_bytes(self):
-        return max((k.slab_bytes for k in self.kernels), default=0)
+        """Bytes of scratch that every worker needs for the largest kernel, as a kernel's."""
+        return most(k.slab_bytes for k in self.kernels)
 
     @property
     def weights_bytes(self):

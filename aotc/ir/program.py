@@ -187,7 +187,7 @@ class Program:
 
     def __str__(self):
         lines = [f"program {self.name}"]
-        lines += [f"  sym {s.name} in {s.lo}..{s.hi}" for s in self.syms]
+        lines += [f"  sym {s.name} in {s.range}" for s in self.syms]
         lines += [f"  require {show(c.cond)}  # {c.why}" for c in self.checks]
         for role, names in (("in", self.inputs), ("out", self.outputs)):
             lines += [f"  {role} {self.buffers[n]}" for n in names]

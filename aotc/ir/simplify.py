@@ -407,7 +407,7 @@ def _shift_syms(p):
         term = {ONE: c}
         for a in m:
             if isinstance(a, Sym) and a.lo:
-                shifted = Sym(a.name, 0, a.hi - a.lo)
+                shifted = Sym(a.name, 0, None if a.hi is None else a.hi - a.lo)
                 term = p_mul(term, {(shifted,): 1, ONE: a.lo})
             else:
                 term = p_mul(term, {(a,): 1})

@@ -10,15 +10,16 @@ from aotc.ir.dtypes import DTYPES
 
 @dataclass(frozen=True)
 class Extent:
-    """A symbolic extent: ``text`` as the compiler wrote it, ``symbol`` if it is one itself."""
+    """A symbolic extent: ``text`` as the compiler wrote it, ``symbol`` if it is one itself; hi is
+    None without an upper bound."""
 
     text: str
     symbol: str
     lo: int
-    hi: int
+    hi: object
 
     def __repr__(self):
-        return f"{self.text}={self.lo}..{self.hi}"
+        return f"{self.text}={self.lo}..{'' if self.hi is None else self.hi}"
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,10 @@ def _info(entry):
 
 def _check_extent(where, shape, i, want, got):
     lo, hi = (want.lo, want.hi) if isinstance(want, Extent) else (want, want)
-    if not lo <= got <= hi:
-        must = f"{lo}..{hi} ({want.text})" if isinstance(want, Extent) else f"{want}"
+    if got < lo or hi is not None and got > hi:
+        must = f"{want}"
+        if isinstance(want, Extent):
+            must = f"at least {lo} ({want.text})" if hi is None else f"{lo}..{hi} ({want.text})"
         raise ValueError(f"{where}: dimension {i} of shape {list(shape)} is {got}, "
                          f"must be {must}")
 
@@ -114,7 +117,9 @@ def symbol_values(name, inputs, arrays):
             _check_extent(where, array.shape, i, want, got)
             symbol = getattr(want, "symbol", "")
             if symbol and values.setdefault(symbol, got) != got:
-                raise ValueError(f"{where}: dimension {i} ({symbol}) is {got}, but it is "
-                                 f"{values[symbol]} in input {origin[symbol]}")
+                raise ValueError(
+                    f"{where}: dimension {i} ({symbol}) is {got}, but it is {values[symbol]} in "
+                    f"input {origin[symbol]}; if the two may differ, compile with --dim "
+                    f"{info.name}:{i}=LO..HI (dims={{'{info.name}:{i}': (lo, hi)}})")
             origin.setdefault(symbol, info.name)
     return values

@@ -14,6 +14,7 @@ from aotc.runtime.feeds import Extent, feeds_in_order, machine, symbol_values, t
 from aotc.runtime.library import Library
 
 _ALIGNMENT = 64
+ABOUT_EXTENTS = ("AOTC_BAD_DIMENSION", "AOTC_BAD_SHAPE")
 
 
 def load(folder, threads=1, jobs=2, progress=None, variant=None, simulate=False):
@@ -202,6 +203,13 @@ class Model:
         return [np.empty(self._shape("output_shape", i, info, syms), info.dtype)
                 for i, info in enumerate(self.outputs)]
 
+    def _extents(self, status, syms):
+        """The dimensions of a call, for the message of a status about them."""
+        names = [s["name"] for s in self._symbols]
+        if self._library.statuses.get(status) not in ABOUT_EXTENTS or not names:
+            return ""
+        return f" (here {', '.join(f'{n}={v}' for n, v in zip(names, syms))})"
+
     def _grow(self, need):
         if self._arena.nbytes >= need + _ALIGNMENT:
             return
@@ -235,7 +243,8 @@ class Bound:
             status = self._run(self._context, self._syms, self._ins, self._outs)
             if status:
                 library = self._model._library
-                raise library.error(status, library.detail(self._context))
+                detail = library.detail(self._context)
+                raise library.error(status, detail + self._model._extents(status, self._syms))
         return self.outputs
 
 

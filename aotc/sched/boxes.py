@@ -82,11 +82,12 @@ def _walked(axis, at, part, tile, let, innermost):
 
 
 def stage_boxes(program, group, stages, tile):
-    """({stage name: {axis: (lo, last)}}, {scratch buffer: ((lo, size int) per dim)}).
+    """({stage name: {axis: (lo, last)}}, {scratch buffer: ((lo, size) per dim)}): the size an int,
+    or an expression over symbols where an extent has no bound.
 
     A buffer that is connected and also an output has no scratch: later stages read it in place.
 
-    ScheduleError if a stage is asked for nothing, or for a region without a constant bound.
+    ScheduleError if a stage is asked for nothing.
     """
     scratch = scratch_of(group)
     real, asked = propagate(program, group, stages, tile)
@@ -95,14 +96,16 @@ def stage_boxes(program, group, stages, tile):
     for b in sorted((scratch - set(group.outputs)) & set(wanted)):
         dims = []
         for (lo, last), (real_lo, _), extent in zip(wanted[b], asked[b], program.shape(b)):
-            n, whole = extent_bound(lo, last), upper(extent)
-            n = whole if n is None else n if whole is None else min(n, whole)
-            if n is None:
-                raise ScheduleError(f"group {group.name}: scratch {b} has no constant bound; "
-                                    "tile the axis or store the tensor")
-            dims.append((real_lo, n))
+            known = [n for n in (extent_bound(lo, last), upper(extent)) if n is not None]
+            dims.append((real_lo, min(known) if known else _open_size(lo, last, extent)))
         places[b] = tuple(dims)
     return real, places
+
+
+def _open_size(lo, last, extent):
+    """Room for lo..last inside an extent without a bound, as an expression over symbols."""
+    width = simplify(minimum(last - lo + 1, extent))
+    return width if not axes_of(width) else simplify(extent)
 
 
 def scratch_of(group):

@@ -16,6 +16,7 @@ from aotc.sched.dots import dot_faults
 from aotc.sched.loops import lane_nest, called_buffers, row_operand, stage_category
 from aotc.sched.lower_contract import factors_for, panel_base
 from aotc.sched.slices import slice_faults
+from aotc.sched.size import reach
 from aotc.sched.slide import step_boxes
 from aotc.sched.stages import group_stages
 from aotc.sched.unroll import find_transform
@@ -114,7 +115,7 @@ def _layouts(program, schedule):
             continue
         if tile and dim_order(layout, len(program.shape(name))) is None:
             faults.append(f"layouts: {name} is a tile in scratch, which can only be reordered")
-        size, plain = (upper(volume(d)) for d in (shape, program.shape(name)))
+        size, plain = (reach(volume(d)) for d in (shape, program.shape(name)))
         if size > MAX_GROWTH * max(plain, 64):
             faults.append(f"layouts: {name}: {size} elements for {plain} logical ones; at most "
                           f"{MAX_GROWTH} times as many")
@@ -361,7 +362,7 @@ def _buffers(program, schedule):
         for out, src in in_place(program, schedule, g, live, i).items():
             shared[out] = (src, i)
     names = sorted(live, key=lambda b: live[b])
-    sizes = {b: upper(buffer_bytes(program, schedule, b)) for b in names}
+    sizes = {b: upper(buffer_bytes(program, schedule, b)) or MAX_ARENA for b in names}
     most = sum(max(1, schedule.buffers[b].span) for b in names)
     for i, a in enumerate(names):
         pa = schedule.buffers[a]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field, replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major, volume
+from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, depends_on_data, maximum, minimum
-from aotc.ir.plan import Kernel, Place, Plan, Scratch
+from aotc.ir.expr import Const, as_expr, depends_on_data, maximum, minimum
+from aotc.ir.plan import Kernel, Place, Plan, Scratch, most
 from aotc.ir.program import static_shape
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
@@ -19,6 +19,7 @@ from aotc.sched.lower_contract import lower_contract
 from aotc.sched.lower_dot import lower_dot
 from aotc.sched.lookups import sparse_constants
 from aotc.sched.lower_nest import lower_nest
+from aotc.sched.scratch import elements
 from aotc.sched.slide import lower_kept, step_boxes
 from aotc.sched.stages import find_call, group_stages
 from aotc.sched.threads import barriers, shared_by_threads
@@ -40,7 +41,7 @@ class Context:
     group: object
     local: dict  # scratch buffer -> ((lo, size) per dim)
     scratch: list
-    slab: int = 0
+    slab: object = 0  # bytes, an int or an expression over symbols
     values: dict = field(default_factory=dict)  # Axis bound by the kernel -> its value
 
     def place(self, buffer):
@@ -62,7 +63,11 @@ class Context:
         return lambda index: offset_of(index, self.program.shape(buffer), layout)
 
     def add_scratch(self, name, dtype, elements):
-        """Reserve ``elements`` in the worker's slab; the name is made unique."""
+        """Reserve ``elements`` (an int, or an expression over symbols) in the worker's slab; the
+        name is made unique.  ScheduleError where threads share scratch and it has no bound."""
+        if not isinstance(elements, int) and self.target.machine.threads:
+            raise ScheduleError([f"group {self.group.name}: scratch {name} has no constant bound; "
+                                 "tile the axis or store the tensor"])
         while any(s.name == name for s in self.scratch):
             name += "_"
         self.scratch.append(Scratch(name, dtype, elements, self.slab))
@@ -74,7 +79,7 @@ class Context:
 def _scratch_strides(dims, layout):
     """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says."""
     order = dim_order(layout_from_json(layout), len(dims))
-    strides = row_major([Const(dims[d][1]) for d in order])
+    strides = row_major([as_expr(dims[d][1]) for d in order])
     return [strides[order.index(d)] for d in range(len(dims))]
 
 
@@ -143,7 +148,7 @@ def lower_group(program, schedule, target, group, number):
             lowered.append(lower_unrolled(ctx, s, row, box))
         else:
             lowered += lower_nest(ctx, s, row, box)
-        end = max(end, ctx.slab)
+        end = most([end, ctx.slab])
     reads = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in local)
     writes = dict.fromkeys(o.buffer for s in stages for o in s.outputs if o.buffer not in local)
     origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
@@ -176,7 +181,9 @@ def _place_scratch(ctx, stages, kept):
     """Scratch buffers one behind the other; in places that are free by then, if that saves enough
     to matter.  kept: buffers that hold something from one step to the next."""
     for b, dims in ctx.local.items():
-        ctx.add_scratch(b, ctx.program.dtype(b), volume([Const(n) for _, n in dims]).value)
+        ctx.add_scratch(b, ctx.program.dtype(b), elements(dims))
+    if not isinstance(ctx.slab, int):
+        return  # which of them share a place would depend on the extents
     ends = [s.offset for s in ctx.scratch[1:]] + [ctx.slab]
     made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
     read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}

@@ -6,7 +6,7 @@ from aotc.ir.access import linearise, stride
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Axis, Binary, Const, Where, substitute
 from aotc.ir.multiples import is_multiple
-from aotc.ir.plan import Contract, Operand, Put, Range
+from aotc.ir.plan import Contract, Operand, Put, Range, most
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.sched.loops import row_operand
 from aotc.sched.lower_nest import collapse, one_value
@@ -75,16 +75,25 @@ def without_single(c):
 def _sliced(ctx, stage, k, contract):
     """The Contract with scratch for the sums so far, one register tile behind the other."""
     split = ctx.group.split.get(stage.name, {})
-    if not split or not contract.taps and split[k.name] >= upper(k.extent):
+    depth = upper(k.extent) or split.get(k.name, 0) + 1  # without a bound deeper than any slice
+    if not split or not contract.taps and split[k.name] >= depth:
         return contract
     nr, rows = contract.nv * contract.lanes, 1
     for r in contract.m:
-        rows *= upper(simplify(r.hi - r.lo))
-    columns = upper(simplify(contract.n.hi - contract.n.lo))
-    tiles = -(-rows // contract.mr) * -(-columns // nr)
-    name = ctx.add_scratch("sums", "f32", tiles * contract.mr * nr)
-    return replace(contract, slices=name, slice=min(split[k.name], upper(k.extent)), part=0,
+        rows = rows * _longest(ctx, stage, r)
+    tiles = ((rows + (contract.mr - 1)) // contract.mr
+             * ((_longest(ctx, stage, contract.n) + (nr - 1)) // nr))
+    name = ctx.add_scratch("sums", "f32", most([tiles * contract.mr * nr]))
+    return replace(contract, slices=name, slice=min(split[k.name], depth), part=0,
                    taps=(), slice_taps=contract.taps)
+
+
+def _longest(ctx, stage, r):
+    """The most values of a range of a stage: an int, or an expression over symbols."""
+    n = upper(simplify(r.hi - r.lo))
+    if n is None and ctx.group.anchor in stage.computes:
+        n = ctx.group.tile.get(r.axis.name)
+    return simplify(r.axis.extent) if n is None else n
 
 
 def collapse_rows(m, a, puts):
@@ -107,7 +116,8 @@ def _packed(ctx, name, row, rows, value, stride, total):
     step by step, in memory of its own."""
     if "bk" in row.tile:
         return Operand("packed", "", Const(0), stride, None, linearise(value, ctx.place))
-    name = ctx.add_scratch(name, "f32", rows * upper(total))
+    depth = upper(total)
+    name = ctx.add_scratch(name, "f32", rows * (total if depth is None else depth))
     return Operand("packed", name, Const(0), stride, None, linearise(value, ctx.place))
 
 

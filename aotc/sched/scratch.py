@@ -1,7 +1,8 @@
 """Scratch of a group's work items for the largest extents, and tiles that keep it in bounds.
 
 The cost model takes a typical value for every dynamic dimension.  Scratch is reserved for the
-largest one, so a tile that is small by the model may not be.
+largest one, so a tile that is small by the model may not be.  Where there is no largest one,
+scratch grows with the extent, and tiles are bounded for the largest that is likely.
 """
 
 from dataclasses import replace
@@ -9,11 +10,11 @@ from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const
-from aotc.ir.simplify import upper
+from aotc.ir.expr import Const, as_expr
+from aotc.ir.simplify import simplify, upper
 from aotc.sched.allocate import ALIGN
 from aotc.sched.boxes import stage_boxes, tile_anchor
-from aotc.sched.size import estimate
+from aotc.sched.size import estimate, reach
 from aotc.sched.stages import group_stages
 from aotc.sched.tilegraph import best_fit
 
@@ -23,16 +24,30 @@ def rounded(size):
     return -(-size // ALIGN) * ALIGN
 
 
-def scratch_bytes(program, group):
+def elements(dims):
+    """Elements of a scratch buffer with ((lo, size) per dim): an int, or an expression over symbols
+    where a size is one."""
+    count = simplify(prod((as_expr(n) for _, n in dims), start=Const(1)))
+    return count.value if isinstance(count, Const) else count
+
+
+def scratch_bytes(program, group, likely=False):
     """Bytes of scratch that the tiles of a group take at most, wherever its work items lie.
-    ScheduleError if its boxes cannot be formed or have no bound."""
+    likely: where extents have no bound, for the largest that decisions reckon with.
+    ScheduleError if its boxes cannot be formed or, else, have no bound."""
     stages = group_stages(program, group)
     anchor = next(s for s in stages if group.anchor in s.computes)
     _, local = stage_boxes(program, group, stages, tile_anchor(anchor, group))
     made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
     read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
-    return best_fit([(rounded(prod(n for _, n in dims) * DTYPES[program.dtype(b)].size),
-                      made[b], read[b]) for b, dims in local.items()])
+    sizes = {b: reach(as_expr(elements(dims))) if likely else elements(dims)
+             for b, dims in local.items()}
+    for b, n in sizes.items():
+        if not isinstance(n, int):
+            raise ScheduleError(f"group {group.name}: scratch {b} has no constant bound; tile the "
+                                "axis or store the tensor")
+    return best_fit([(rounded(n * DTYPES[program.dtype(b)].size), made[b], read[b])
+                     for b, n in sizes.items()])
 
 
 def bounded_tile(program, target, group, room, units, whole):
@@ -44,13 +59,14 @@ def bounded_tile(program, target, group, room, units, whole):
     """
     def fits(tile):
         try:
-            return scratch_bytes(program, replace(group, tile=tile, parallel=tuple(tile))) <= room
+            cut = replace(group, tile=tile, parallel=tuple(tile))
+            return scratch_bytes(program, cut, likely=not threads) <= room
         except ScheduleError:
             return False
 
     tile, threads = dict(group.tile), target.machine.threads
     anchor = next(s for s in group_stages(program, group) if group.anchor in s.computes)
-    extents = {a.name: upper(a.extent) or 1 << 62 for a in anchor.axes}
+    extents = {a.name: reach(a.extent) or 1 << 62 for a in anchor.axes}
     top = extents | tile
     last = next(reversed(tile), None)
     if (_dynamic(program, group) or threads) and not fits(tile):
@@ -83,4 +99,4 @@ def _points(machine, anchor, tile):
                 or estimate(a.extent) for a in anchor.axes)
 
 
-__all__ = ["bounded_tile", "rounded", "scratch_bytes"]
+__all__ = ["bounded_tile", "elements", "rounded", "scratch_bytes"]

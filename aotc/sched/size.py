@@ -10,7 +10,15 @@ TYPICAL = 128  # assumed value of a symbol when its range allows it
 
 def typical(sym):
     """The assumed value of a symbol."""
-    return min(max(TYPICAL if sym.hi > 64 else 2, sym.lo), sym.hi)
+    return min(max(TYPICAL if sym.reach > 64 else 2, sym.lo), sym.reach)
+
+
+@lru_cache(maxsize=1 << 14)
+def reach(expr):
+    """``upper`` for decisions: extents without an end take their likely largest value.  None where
+    data decide.  Never to reserve memory by."""
+    return upper(substitute(expr, {s: Sym(s.name, s.lo, s.reach) for s in walk(expr)
+                                   if isinstance(s, Sym) and s.hi is None}))
 
 
 @lru_cache(maxsize=1 << 14)

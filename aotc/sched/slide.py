@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json
-from aotc.ir.expr import Axis, Const, Load, axes_of, maximum, substitute
+from aotc.ir.expr import Axis, Const, Load, as_expr, axes_of, maximum, substitute
 from aotc.ir.simplify import simplify
 from aotc.sched.boxes import propagate, stage_boxes, whole_tiles
 from aotc.sched.lower_nest import lower_nest
@@ -121,7 +121,7 @@ def lower_kept(ctx, kept):
     nests = []
     for k in kept:
         dims = ctx.local[k.buffer]
-        axes = tuple(Axis(f"r{d}", Const(n)) for d, (_, n) in enumerate(dims))
+        axes = tuple(Axis(f"r{d}", as_expr(n)) for d, (_, n) in enumerate(dims))
         here = tuple(simplify(lo + a) for a, (lo, _) in zip(axes, dims))
         there = here[:k.dim] + (simplify(here[k.dim] + k.shift),) + here[k.dim + 1:]
         value = Load(k.buffer, there, ctx.program.dtype(k.buffer))

@@ -35,10 +35,10 @@ def _samples(size):
     syms = sorted({n for e in set(size.values()) for n in walk(e) if isinstance(n, Sym)},
                   key=lambda s: s.name)
     usual = {s: typical(s) for s in syms}
-    points = [usual, {s: s.lo for s in syms}, {s: s.hi for s in syms},
+    points = [usual, {s: s.lo for s in syms}, {s: s.reach for s in syms},
               {s: max(s.lo, isqrt(s.lo * usual[s])) for s in syms},
-              {s: isqrt(usual[s] * s.hi) for s in syms}]
-    points += [usual | {s: end} for s in syms for end in (s.lo, s.hi)]
+              {s: isqrt(usual[s] * s.reach) for s in syms}]
+    points += [usual | {s: end} for s in syms for end in (s.lo, s.reach)]
     return [dict(p) for p in dict.fromkeys(tuple(p.items()) for p in points)]
 
 

@@ -6,10 +6,11 @@ from itertools import product
 from math import lcm, prod
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Const, axes_of
+from aotc.ir.expr import Const, as_expr, axes_of
 from aotc.ir.winograd import stages_of
 from aotc.sched.boxes import stage_boxes, tile_anchor
-from aotc.sched.size import estimate, estimate_volume
+from aotc.sched.scratch import elements
+from aotc.sched.size import estimate, estimate_volume, reach
 from aotc.sched.stages import group_stages
 from aotc.sched.tilegraph import merged, ordered
 from aotc.sched.unroll import find_transform
@@ -148,7 +149,8 @@ def _scratch_elements(program, group, stages, anchor, tile):
     """Elements of the transformed input and of the products that one work item holds."""
     g = replace(group, tile=tile, parallel=tuple(tile))
     _, places = stage_boxes(program, g, stages, tile_anchor(anchor, g))
-    return [prod(n for _, n in places[s.outputs[0].buffer]) for s in stages if s is not anchor]
+    return [reach(as_expr(elements(places[s.outputs[0].buffer]))) for s in stages
+            if s is not anchor]
 
 
 def has_transform(program, group):
