@@ -19,6 +19,7 @@ from aotc.frontend import (
                            ops_sample,
                            ops_scatter,
                            ops_select,
+                           ops_sequence,
                            ops_shape,
                            ops_signal,
                            ops_slice,
@@ -32,7 +33,7 @@ from aotc.frontend.read import read_graph
 
 OPERATOR_MODULES = (ops_boxes, ops_control, ops_conv, ops_gather, ops_grid, ops_math, ops_matmul,
                     ops_nn, ops_norm, ops_pool, ops_quant, ops_quant_extra, ops_recurrent,
-                    ops_reduce, ops_resize, ops_sample, ops_scatter, ops_select, ops_shape,
-                    ops_signal, ops_slice, ops_train, ops_trees)
+                    ops_reduce, ops_resize, ops_sample, ops_scatter, ops_select, ops_sequence,
+                    ops_shape, ops_signal, ops_slice, ops_train, ops_trees)
 
 __all__ = ["load_model", "model_digest", "read_graph", "to_program", "Graph", "Node", "DimRange"]

@@ -19,7 +19,7 @@ from aotc.frontend.joins import Joins
 from aotc.frontend.known import Known, without_loads
 from aotc.frontend.names import Names
 from aotc.frontend.refusals import Refusal
-from aotc.frontend.values import SMALL, Affine, Val, const_at
+from aotc.frontend.values import SMALL, Affine, Sequence, Val, const_at
 from aotc.ir.dtypes import DTYPES, INDEX, dtype_of, is_float
 from aotc.ir.expr import (
     Axis,
@@ -106,6 +106,8 @@ class Builder:
 
     def _given(self, v):
         """Parameters are small integers and bools: known ones come as such."""
+        if isinstance(v, Sequence):
+            self.buffer(v)
         small = v.buffer and not is_float(v.dtype) and v.size is not None and v.size <= SMALL
         return self.known(v) if small else v
 
@@ -206,7 +208,10 @@ class Builder:
         return Load(self.buffer(v), tuple(as_expr(i) for i in index), v.dtype)
 
     def buffer(self, v):
-        """Name of a buffer that holds the Val."""
+        """Name of a buffer that holds the Val; UnsupportedError for a sequence, which has none."""
+        if isinstance(v, Sequence):
+            raise self.unsupported("a sequence", "take its tensors out first (SequenceAt, "
+                                   "ConcatFromSequence)")
         if v.buffer:
             return v.buffer
         if id(v) not in self._held:

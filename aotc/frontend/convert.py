@@ -15,7 +15,7 @@ from aotc.frontend.names import Names
 from aotc.frontend.refusals import is_unknown, parts_of, raise_refused, unknown
 from aotc.frontend.registry import lookup
 from aotc.frontend.validate import LARGEST
-from aotc.frontend.values import Val
+from aotc.frontend.values import Sequence, Val
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, upper
@@ -112,6 +112,9 @@ def _bind_outputs(graph, b):
         if tensor not in b.env:
             raise ModelError(f"output {shorten(tensor)!r} is produced by no node")
         v = b.env[tensor]
+        if isinstance(v, Sequence):
+            raise UnsupportedError(f"output {shorten(tensor)!r} is a {v} tensors: make its tensors "
+                                   "outputs of their own, or join them (ConcatFromSequence)")
         stated = graph.elements.get(tensor, v.dtype)
         if stated != v.dtype:
             raise ModelError(f"output {shorten(tensor)!r} is declared as {stated}, its node makes "

@@ -16,8 +16,8 @@ _INSTEAD = "write it as the operators that it stands for"
 def by_definition(node, b):
     """The node's Vals; the nodes of its definition are built in its place, and messages about them
     begin with its name.  UnsupportedError where there is no definition for its inputs."""
-    kinds = [type_proto(b.env[i].dtype, b.env[i].shape).SerializeToString() if i else b""
-             for i in node.inputs]
+    kinds = [b"" if v is None else type_proto(v.dtype, v.shape).SerializeToString()
+             for v in b.args()]
     try:
         function = definition_of(node.proto, node.domain, node.opset, kinds)
     except (RuntimeError, ValueError, TypeError, IndexError) as err:

@@ -41,6 +41,20 @@ class Val:
         return show_type((self.dtype, self.shape))
 
 
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """A list of Vals in the place of a Val; only operators on sequences take it."""
+
+    vals: tuple
+    shape = ()
+    dtype = "sequence"
+    array = fn = size = None
+    rank, buffer, name = 0, "", ""
+
+    def __str__(self):
+        return f"sequence of {len(self.vals)}"
+
+
 def is_one(dim):
     """True if an extent is the constant 1."""
     return isinstance(dim, Const) and dim.value == 1
