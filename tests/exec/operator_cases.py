@@ -206,6 +206,30 @@ def cast_cases():
         yield operator_case(f"cast_{source}_{to}", "Cast", program_of(model), feeds)
 
 
+def sequence_cases():
+    """What goes through a list of tensors: each operator on sequences between two others."""
+    split = helper.make_node("SplitToSequence", ["x"], ["s"], axis=1, keepdims=0)
+    make = helper.make_node("SequenceConstruct", ["x", "x"], ["s"])
+    empty = helper.make_node("SequenceEmpty", [], ["e"])
+    join = helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0, new_axis=1)
+    chains = {
+        "SplitToSequence": [split, helper.make_node("SequenceAt", ["s", "one"], ["y"])],
+        "SequenceAt": [make, helper.make_node("SequenceAt", ["s", "one"], ["y"])],
+        "SequenceConstruct": [helper.make_node("SequenceConstruct", ["x", "x"], ["t"]), join],
+        "SequenceEmpty": [empty, helper.make_node("SequenceInsert", ["e", "x"], ["t"]), join],
+        "SequenceInsert": [make, helper.make_node("SequenceInsert", ["s", "x", "one"], ["t"]),
+                           join],
+        "SequenceErase": [split, helper.make_node("SequenceErase", ["s", "one"], ["t"]), join],
+        "SequenceLength": [split, helper.make_node("SequenceLength", ["s"], ["y"])],
+        "ConcatFromSequence": [helper.make_node("Identity", ["x"], ["z"]), helper.make_node(
+            "SplitToSequence", ["z"], ["t"]), join]}
+    x = np.random.default_rng(13).standard_normal((3, 5)).astype(np.float32)
+    for op, nodes in chains.items():
+        model = model_of(nodes, {"x": (np.float32, x.shape)}, ["y"], {"one": np.array(1)})
+        yield operator_case(op, op, program_of(model), {"x": x},
+                            EXECUTORS["onnxruntime"](model, {"x": x}))
+
+
 # ---------------------------------------------------------------- dtypes that change inside a group
 
 _PRODUCERS = {
@@ -241,4 +265,5 @@ def mixed_cases():
 
 def all_cases():
     """Every case, with names that differ."""
-    return [*standard_cases(), *table_cases(), *elementwise_cases(), *cast_cases(), *mixed_cases()]
+    return [*standard_cases(), *table_cases(), *elementwise_cases(), *cast_cases(), *mixed_cases(),
+            *sequence_cases()]
