@@ -1,5 +1,5 @@
 /* aotc_index.h: int64 arithmetic of shapes and offsets.  Division rounds toward minus infinity,
- * so the remainder has the divisor's sign. */
+ * so the remainder has the divisor's sign; by zero, which an extent may be, both are 0. */
 #ifndef AOTC_INDEX_H
 #define AOTC_INDEX_H
 
@@ -13,12 +13,16 @@
 
 AOTC_SCALAR int64_t aotc_floordiv(int64_t a, int64_t b)
 {
+    if (b == 0)
+        return 0;
     const int64_t q = a / b;
     return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
 AOTC_SCALAR int64_t aotc_floormod(int64_t a, int64_t b)
 {
+    if (b == 0)
+        return 0;
     const int64_t r = a % b;
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }

@@ -87,6 +87,7 @@ def _wide(e, least=ATOM):
 
 
 def _not_negative(e):
-    """True where C's truncating division gives floor division: both operands proved >= 0."""
+    """True where C's truncating division gives floor division: proved not negative, by what is
+    proved positive."""
     low = lower(e.a), lower(e.b)
-    return None not in low and min(low) >= 0
+    return None not in low and low[0] >= 0 and low[1] > 0

@@ -8,6 +8,7 @@ from aotc.frontend.build import Builder
 from aotc.frontend.counted import counted
 from aotc.frontend.data_axes import choose_axes
 from aotc.frontend.definitions import by_definition
+from aotc.frontend.extents import check_extents
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Node, shorten, show_type
 from aotc.frontend.half import call
@@ -17,8 +18,9 @@ from aotc.frontend.registry import lookup
 from aotc.frontend.validate import LARGEST
 from aotc.frontend.values import Sequence, Val
 from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const, compare
 from aotc.ir.program import Buffer, Check, Program, update
-from aotc.ir.simplify import lower, upper
+from aotc.ir.simplify import lower, proves, simplify, upper
 
 
 def to_program(graph, library=True):
@@ -32,6 +34,7 @@ def to_program(graph, library=True):
     b = build(graph, library=library)
     outputs = _bind_outputs(graph, b)
     _check_sizes(b)
+    check_extents(b.steps, b.buffers, b.checks)
     program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.env[t.name])
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
@@ -132,10 +135,14 @@ def _bind_outputs(graph, b):
 
 def _check_sizes(b):
     """ModelError for a tensor of a negative extent, or one that no machine holds even at the
-    smallest extents."""
+    smallest extents.  An extent that some dimensions make negative becomes a Check."""
     for step in b.steps:
         for out in step.outs:
             kind = (b.buffers[out].dtype, b.buffers[out].shape)
+            for cond in (compare("ge", d, Const(0)) for d in kind[1]):
+                if not proves(cond):
+                    b.checks.setdefault(simplify(cond), ", ".join(map(shorten, step.origin))
+                                        + ": no extent is negative")
             size = DTYPES[kind[0]].size
             for d in kind[1]:
                 size *= max(1, lower(d) or 0)

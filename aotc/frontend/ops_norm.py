@@ -148,6 +148,8 @@ def _group_norm(node, b, per_group):
     b.need(x, "f")
     groups = node.attr("num_groups")
     b.require("eq", x.shape[1] % groups, 0, "num_groups must divide the channels")
+    for v in (scale, bias):
+        b.require("eq", v.shape[0], groups if per_group else x.shape[1], "scale and bias must fit")
     width = simplify(x.shape[1] // groups)
     grouped = reshape(b, x, (x.shape[0], Const(groups), width) + x.shape[2:], "grouped")
 

@@ -125,10 +125,13 @@ _CELLS = {"RNN": (_rnn_step, ("Tanh",), (5,)),
           "GRU": (_gru_step, ("Sigmoid", "Tanh"), (5,)),
           "LSTM": (_lstm_step, ("Sigmoid", "Tanh", "Tanh"), (5, 6))}
 
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
 
 def _recurrent(node, b):
     step, default, states = _CELLS[node.op]
     x = _input(b)
+    _check_weights(b, x)
     way = node.attr("direction", "forward")
     ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[way]
     names = node.attr("activations") or default * len(ways)
@@ -145,6 +148,14 @@ def _recurrent(node, b):
         start = [_initial(b, layer, k) for k in states]
         results.append(_unroll(b, layer, step, backward, start))
     return _joined(b, results, len(states))
+
+
+def _check_weights(b, x):
+    """Demand the extents that weights and biases of the standard have."""
+    w, r, bias, rows = b.arg(1), b.arg(2), b.arg(3), _GATES[b.node.op] * b.arg(2).shape[2]
+    for extent, wanted in ((w.shape[1], rows), (r.shape[1], rows), (w.shape[2], x.shape[2]), *(
+            [(bias.shape[1], rows * 2)] if bias is not None else [])):
+        b.require("eq", extent, wanted, "weights and biases must fit the input and hidden_size")
 
 
 def _state_weights(b):

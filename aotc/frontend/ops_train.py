@@ -152,6 +152,10 @@ def tensor_scatter(node, b):
     b.same_dtype(cache, update)
     axis = b.axis(node.attr("axis", -2), cache.rank)
     n, size = cache.shape[axis], update.shape[axis]
+    for k, (d, e) in enumerate(zip(cache.shape, update.shape, strict=True)):
+        b.require("ge" if k == axis else "eq", d, e, "an update must fit its cache")
+    if write is not None:
+        b.require("eq", write.shape[0], cache.shape[0], "every batch entry has one place")
     circular = node.attr("mode", "linear") == "circular"
 
     def body(index):

@@ -60,6 +60,7 @@ def tree_ensemble(node, b):
 def _step(b, x, forest, tables, at):
     """Where every tree stands one level further down."""
     nodes = len(forest.mode)
+    b.nonempty(x.shape[1], at.shape, "a feature to look at")
 
     def body(index):
         here = b.checked(b.at(at, index), nodes, "a branch leads to a node")

@@ -186,6 +186,10 @@ def readable(cond):
 def worst_case(e):
     """The largest value of ``e`` over its axes, as an expression over symbols; None if unknown."""
     e = simplify(e)
+    if _grows(e):
+        return simplify(substitute(e, {a: a.extent - 1 for a in axes_of(e)}))
+    if _grows(simplify(0 - e)):
+        return simplify(substitute(e, {a: Const(0) for a in axes_of(e)}))
     for axis in sorted(axes_of(e), key=lambda a: a.name):
         parts = linear_in(e, axis)
         if parts is None or not isinstance(parts[0], Const):
@@ -193,6 +197,22 @@ def worst_case(e):
         c, rest = parts
         e = simplify(rest + c * (axis.extent - 1) if c.value > 0 else rest)
     return e
+
+
+def _grows(e):
+    """True if ``e`` never falls where one of its axes grows: sums and quotients of axes."""
+    return all(c > 0 and all(_grows_atom(a) for a in m)
+               for m, c in to_poly(e).items() if any(map(axes_of, m)))
+
+
+def _grows_atom(a):
+    if not axes_of(a):
+        low = lower(a)
+        return low is not None and low >= 0
+    if isinstance(a, Binary) and a.op in ("min", "max"):
+        return _grows(a.a) and _grows(a.b)
+    return isinstance(a, Axis) or isinstance(a, Binary) and a.op == "floordiv" and _grows(a.a) and (
+        not axes_of(a.b)) and (lower(a.b) or 0) >= 1
 
 
 def over_axes(cond):

@@ -199,9 +199,12 @@ class Model:
 
     def _outputs_of(self, syms):
         """Empty arrays of the outputs for these dimensions, in the model's order: a tensor that
-        is listed twice has two."""
-        return [np.empty(self._shape("output_shape", i, info, syms), info.dtype)
-                for i, info in enumerate(self.outputs)]
+        is listed twice has two.  Dimensions that break a rule may ask for a negative extent: the
+        call says so."""
+        shapes = [self._shape("output_shape", i, info, syms)
+                  for i, info in enumerate(self.outputs)]
+        return [np.empty(tuple(max(d, 0) for d in shape), info.dtype)
+                for shape, info in zip(shapes, self.outputs)]
 
     def _extents(self, status, syms):
         """The dimensions of a call, for the message of a status about them."""
