@@ -62,9 +62,12 @@ class Grower:
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
-        self.special = self.rng.random() < 0.25
+        self.special = self.rng.random() < 0.35
+        self.run_time = self.rng.random() < 0.3  # shapes, axes, pads, indices are inputs
+        self.empty = 0.15 if self.rng.random() < 0.15 else 0.02
         self.opset = self.rng.choice(OPSETS)
         self.values, self.nodes, self.feeds, self.consts = [], [], {}, []
+        self.parameters = set()  # inputs that are such a thing
         self.declared = set()  # tensors whose shape comes from data: the model says it
         self.count = 0
         for _ in range(self.rng.randint(1, 3)):
@@ -78,7 +81,7 @@ class Grower:
         rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 5, 6)) if rank is None else rank
         choices = (1, 2, 3, 4, 5, 7, 8, 16, 17) if rank < 4 else (1, 2, 3, 4, 5)
         shape = [self.rng.choice(choices) for _ in range(rank)]
-        if shape and self.rng.random() < 0.02:
+        if shape and self.rng.random() < self.empty:
             shape[self.rng.randrange(rank)] = 0
         return tuple(shape)
 
@@ -114,8 +117,15 @@ class Grower:
         return value
 
     def const(self, array):
-        """A constant; now and then a Constant node instead of an initializer."""
+        """A constant; now and then a Constant node instead of an initializer.  In some graphs a
+        few integers may be an input instead."""
         array = np.asarray(array)
+        if self.run_time and array.dtype == np.int64 and array.ndim <= 1 and array.size <= 8 and (
+                self.rng.random() < 0.6):
+            value = Value(self.name("p"), array)
+            self.feeds[value.name] = array
+            self.parameters.add(value.name)
+            return value
         name = self.name("c")
         tensor = numpy_helper.from_array(array, name)
         if self.rng.random() < 0.2:
@@ -153,6 +163,8 @@ class Grower:
         if rounding or not exact:
             rounding = max(rounding, *(ROUNDING.get(a.dtype, 0.0)
                                        for a in arrays + [v.array for v in read]))
+        if any(v.name in self.parameters for v in read):
+            self.declared.update(names)
         made = [Value(n, a, rounding) for n, a in zip(names, arrays)]
         self.nodes.append(node)
         self.values += made
@@ -172,6 +184,7 @@ class Grower:
         read = {n for node in self.nodes for n in node.input}
         read |= {n for node in self.nodes for a in node.attribute if a.HasField("g")
                  for inner in a.g.node for n in inner.input}
+        self.feeds = {n: a for n, a in self.feeds.items() if n in read or n not in self.parameters}
         made = [v for v in self.values if v.name not in self.feeds]
         outputs = [v for v in made if v.name not in read or self.rng.random() < 0.1]
         outputs = outputs[-wish - 4:] or self.values[:1]
