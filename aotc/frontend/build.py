@@ -134,17 +134,14 @@ class Builder:
         must be declared."""
         dims = expected_shape(self, self.node.outputs[out], rank)
         if dims is None:
-            raise self.unsupported("a shape, axis or size that depends on data",
-                                   "make it a constant, compute it from input shapes, or declare "
-                                   "the shape of the result")
+            raise self.unsupported(*self.known.reason(self.args()[1:] or self.args(), True))
         return tuple(map(Const, dims))
 
     def ints(self, v):
         """``elements`` as index expressions: UnsupportedError for data."""
         out = self.elements(v)
         if any(map(loaded, out)):
-            raise self.unsupported("a shape, axis or size that depends on data",
-                                   "make it a constant or compute it from input shapes")
+            raise self.unsupported(*self.known.reason([v]))
         return out
 
     def static_ints(self, v):
@@ -152,7 +149,7 @@ class Builder:
         out = self.ints(v)
         if not all(isinstance(e, Const) for e in out):
             raise self.unsupported("a parameter that depends on an input's shape",
-                                   "make it constant")
+                                   "make it constant, or pin the dimensions that it depends on")
         return [e.value for e in out]
 
     def param(self, attr, k, default=None):

@@ -64,6 +64,17 @@ class Known:
     def is_data(self, v):
         return bool(v.buffer) and (v.buffer in self._data or v.buffer not in self.maker)
 
+    def reason(self, vals, declare=False):
+        """(what, instead) for a message about parameters ``vals`` that are needed and not known.
+        ``declare``: a declared shape of the result would do."""
+        what = "a shape, axis or size that "
+        if any(v is not None and self.is_data(v) for v in vals):
+            return what + "depends on data", (
+                "make it a constant, compute it from input shapes, or declare the shape of the "
+                "result" if declare else "make it a constant or compute it from input shapes")
+        return (what + "extents decide in a way that is not followed",
+                "pin the dimensions that it depends on")
+
     def __call__(self, v):
         if not v.buffer or self.is_data(v):
             return v

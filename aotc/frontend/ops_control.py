@@ -53,7 +53,8 @@ def if_op(node, b):
         if x.dtype != y.dtype or x.rank != y.rank or any(
                 isinstance(simplify(d - e), Const) and not same(d, e)
                 for d, e in zip(x.shape, y.shape)):
-            raise b.unsupported(f"branches that give {x} and {y} for a condition that is data",
+            kind = "is data" if b.known.is_data(cond) else "depends on extents"
+            raise b.unsupported(f"branches that give {x} and {y} for a condition that {kind}",
                                 _settled(b, cond))
         for d, e in zip(x.shape, y.shape):
             b.require("eq", d, e, "both branches of an If give the same shape")
@@ -63,6 +64,8 @@ def if_op(node, b):
 
 def _settled(b, cond):
     """What to do about a condition that is data: which inputs would settle it as constants."""
+    if not b.known.is_data(cond):
+        return "pin the dimensions that decide it"
     inputs = _sources(b, cond)
     if not inputs:
         return "make the condition constant"
@@ -140,8 +143,10 @@ def _rounds(b, count, alive, states):
     if count is None:
         return Rounds(MAX_STEPS + 1, True)
     if len(b.node.outputs) <= states:
-        raise b.unsupported("a loop whose number of rounds is data and that gathers nothing",
-                            "make the number constant")
+        whose = "is data" if b.known.is_data(count) else "depends on extents"
+        raise b.unsupported(f"a loop whose number of rounds {whose} and that gathers nothing",
+                            "make the number constant" + (
+                                "" if whose == "is data" else ": pin the dimensions"))
     first = next(k for k, o in enumerate(b.node.outputs) if k >= states and o)
     steps = b.declared(first)[0].value
     if steps > MAX_STEPS:

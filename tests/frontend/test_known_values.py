@@ -207,6 +207,18 @@ def test_no_warning_of_numpy():
     assert y.shape == (2, 3, 3)
 
 
+def test_extents_are_not_called_data():
+    """What is refused although nothing depends on data says so."""
+    log = [cast("n1", "f", F), node("Log", ["f"], ["l"]), node("Ceil", ["l"], ["r"]), *SIZED]
+    count = [const("far", 1 << 40), node("Mod", ["n", "far"], ["k"]), node("Range", [
+        "zero", "k", "one"], ["q"]), node("TopK", ["q", "n1"], ["v", "at"]),
+             node("ReduceSum", ["at"], ["r"], keepdims=1), *SIZED]
+    for nodes in (log, count):
+        with pytest.raises(UnsupportedError, match="pin the dimensions that it") as caught:
+            check(nodes)
+        assert "data" not in str(caught.value)
+
+
 N, M = Sym("n", 1, 3000), Sym("m", 1, 300)
 
 
