@@ -2,8 +2,8 @@
 exact rational numbers: its integer parts and comparisons are index expressions.
 
 What comes out is compared with the arithmetic that the model asks for, in its own dtype with its
-own roundings, over the ranges of its symbols: where that differs, the few extents that do so get
-their own value, and with more of them there is no index expression."""
+own roundings, over the ranges of its symbols: where one symbol's values differ in a few runs, they
+are corrected there, and otherwise there is no index expression."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -22,6 +22,8 @@ from aotc.ir.expr import (
     Unary,
     Var,
     Where,
+    all_of,
+    any_of,
     binary,
     compare,
     rewrite,
@@ -29,9 +31,9 @@ from aotc.ir.expr import (
 )
 from aotc.ir.simplify import lower, simplify, to_poly, upper
 
-_POINTS = 4096  # values of symbols that are compared
-_FARTHEST = 1 << 20  # the largest of them
-_EXCEPTIONS = 16  # values of one symbol that are treated one by one
+_POINTS = 4096  # values of several symbols that are compared
+_FARTHEST = 1 << 15  # values of one symbol
+_RUNS = 48  # runs of values that are treated apart
 _LARGE = 1 << 40  # of a numerator or a denominator
 
 
@@ -74,11 +76,11 @@ def _meant(e):
 # ---------------------------------------------------------------- roundings
 
 def _agreeing(e, exact):
-    """``exact`` where it is what ``e`` computes: at all points, but for a few that are listed."""
+    """``exact``, corrected where it is not what ``e`` computes; None if that is in many places."""
     leaves = sorted({n for n in walk(e) if isinstance(n, (Axis, Sym))}, key=lambda n: n.name)
     if any(isinstance(n, (Load, Var)) for n in walk(e)):
         return None
-    points, all_there = _points(leaves)
+    points = _points(leaves)
     scope = Scope({}, None, {n.name: p for n, p in zip(leaves, points) if isinstance(n, Sym)})
     scope.grid.update((n, p) for n, p in zip(leaves, points) if isinstance(n, Axis))
     with np.errstate(all="ignore"):
@@ -86,26 +88,41 @@ def _agreeing(e, exact):
     if not leaves:
         return Const(wanted.item(), e.dtype)
     wrong = np.flatnonzero(wanted != made)
-    if wrong.size and (len(leaves) > 1 or not all_there or wrong.size > _EXCEPTIONS):
+    if not wrong.size:
+        return exact
+    return _corrected(leaves[0], points[0][wrong], wanted[wrong], made[wrong],
+                      exact) if len(leaves) == 1 else None
+
+
+def _corrected(leaf, at, wanted, made, exact):
+    """``exact`` with another value at the points ``at`` of its one symbol, which lie at equal
+    distances in a few runs: the mantissas at which a product rounds to the other side."""
+    if exact.dtype == "bool":
         return None
-    for k in wrong:
-        here = compare("eq", leaves[0], Const(points[0][k]))
-        exact = Where(here, Const(wanted[k].item(), e.dtype), exact)
-    return exact
+    for off in np.unique(wanted - made).tolist():
+        these = at[wanted - made == off]
+        gaps = np.diff(these)
+        step = int(np.gcd.reduce(gaps)) if gaps.size else 1
+        cuts = np.flatnonzero(gaps != step) + 1
+        if len(cuts) >= _RUNS:
+            return None
+        runs = any_of([all_of([compare("ge", leaf, Const(r[0])), compare("le", leaf, Const(r[-1]))])
+                       for r in np.split(these, cuts)])
+        aligned = compare("eq", (leaf - int(these[0])) % step, Const(0))
+        exact = exact + Where(all_of([aligned, runs]), Const(off), Const(0))
+    return simplify(exact)
 
 
 def _points(leaves):
-    """(an array of values per leaf, whether those are all there are)."""
+    """An array of values per leaf: of one leaf all there are, up to _FARTHEST of them."""
     ends = [(0, upper(n.extent - 1)) if isinstance(n, Axis) else (n.lo, n.hi) for n in leaves]
-    ends = [(lo, _FARTHEST if hi is None else max(lo, min(hi, max(lo, _FARTHEST))))
+    ends = [(lo, lo + _FARTHEST if hi is None else max(lo, min(hi, lo + _FARTHEST)))
             for lo, hi in ends]
-    if len(leaves) == 1 and ends[0][1] - ends[0][0] < _POINTS:
-        return [np.arange(ends[0][0], ends[0][1] + 1)], True
+    if len(leaves) == 1:
+        return [np.arange(ends[0][0], ends[0][1] + 1)]
     rng, half = np.random.default_rng(0), _POINTS // 2
-    near = [np.minimum(lo + rng.permutation(half) % 64 if len(leaves) > 1 else lo + np.arange(half),
-                       hi) for lo, hi in ends]
-    return [np.concatenate([n, rng.integers(lo, hi + 1, half)])
-            for n, (lo, hi) in zip(near, ends)], False
+    return [np.concatenate([np.minimum(lo + rng.permutation(half) % 64, hi),
+                            rng.integers(lo, hi + 1, half)]) for lo, hi in ends]
 
 
 # ---------------------------------------------------------------- integer parts

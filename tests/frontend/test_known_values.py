@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.errors import UnsupportedError
 from aotc.frontend.rational import condition, to_int
-from aotc.ir.eval_expr import index_value
+from aotc.ir.eval_expr import Scope, index_value
 from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, compare
 
 F, I = np.float32, np.int64
@@ -242,9 +242,18 @@ def test_integer_parts_are_those_of_the_floats(e):
             assert index_value(exact, values) == index_value(Cast("i64", e), values)
 
 
+@pytest.mark.parametrize("scale", [0.3, 0.6, 1 / 7, 2.4])
+@pytest.mark.parametrize("op", ["mul", "div"])
+@pytest.mark.parametrize("whole", ["floor", "ceil", "round"])
+def test_products_that_round_to_the_other_side(whole, op, scale):
+    """5 * 0.6 is 3 in f32 but 25 * 0.6 is above 15: the nearest number to 0.6 is above it."""
+    e = Unary(whole, Binary(op, f32(N), Const(float(F(scale)), "f32")))
+    every = Scope({}, None, {"n": np.arange(1, 3001)})
+    assert np.array_equal(every.value(to_int(e)), every.value(Cast("i64", e)))
+
+
 def test_comparisons_of_floats_and_what_has_no_integer():
     assert condition(compare("lt", f32(N) / Const(2, "f32"), Const(1500.5, "f32"))) == Const(
         True, "bool")
     assert to_int(Unary("log", f32(N))) is None
-    assert to_int(Unary("ceil", f32(N) * Const(0.6, "f32"))) is None  # f32 rounds 3.0000002 down
     assert to_int(Unary("ceil", Const(0.6, "f32") * Const(10, "f32"))) == Const(6)
