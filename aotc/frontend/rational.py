@@ -34,6 +34,7 @@ from aotc.ir.simplify import lower, simplify, to_poly, upper
 _POINTS = 4096  # values of several symbols that are compared
 _FARTHEST = 1 << 15  # values of one symbol
 _RUNS = 48  # runs of values that are treated apart
+_WHOLE = ("add", "sub", "mul", "min", "max")  # of narrow integers, where they do not wrap
 _LARGE = 1 << 40  # of a numerator or a denominator
 
 
@@ -41,6 +42,8 @@ _LARGE = 1 << 40  # of a numerator or a denominator
 def to_int(e):
     """The integer that a float expression of extents truncates to, as an index expression; None if
     it is no rational arithmetic on them, or one that rounds in too many places."""
+    if not any(isinstance(n, (Axis, Load, Sym, Var)) for n in walk(e)):
+        return _agreeing(Cast(INDEX, e), Const(0))
     for form in (e, _meant(e)):
         whole = _whole("trunc", form)
         exact = whole and _agreeing(Cast(INDEX, e), simplify(whole))
@@ -203,7 +206,7 @@ def _ratio(e):
         if a is None or b is None:
             return None
         return Where(e.cond, a[0] * b[1], b[0] * a[1]), a[1] * b[1]
-    if not is_float(e.dtype):
+    if not is_float(e.dtype) and not (isinstance(e, Binary) and e.op in _WHOLE):
         return None
     return _of_unary(e) if isinstance(e, Unary) else _of_binary(e) if isinstance(
         e, Binary) else None

@@ -219,6 +219,15 @@ def test_extents_are_not_called_data():
         assert "data" not in str(caught.value)
 
 
+def test_parameters_that_were_quantised():
+    """8-bit constants, and an extent with arithmetic in 32 bits on the way to floats."""
+    check([const("t", [1.4, 2.2], F), const("s", 0.5, F), const("z", 3, np.uint8),
+           node("QuantizeLinear", ["t", "s", "z"], ["q"]),
+           node("DequantizeLinear", ["q", "s", "z"], ["r"]), *SIZED])
+    check([cast("n1", "i", np.int32), const("k", [3], np.int32), node("Add", ["i", "k"], ["j"]),
+           cast("j", "f", F), const("s", 0.5, F), node("Mul", ["f", "s"], ["r"]), *SIZED])
+
+
 N, M = Sym("n", 1, 3000), Sym("m", 1, 300)
 
 
