@@ -23,7 +23,8 @@ from pathlib import Path
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout
 from aotc.pipeline import Options, run_pipeline
-from aotc.sched.connect_cost import Judge, Partition, register_groups
+from aotc.sched.connect_cost import Judge, register_groups
+from aotc.sched.partition import Partition
 from aotc.sched.decide import decide
 from aotc.sched.tilegraph import merged
 from aotc.tuner.executor import LocalExecutor

@@ -7,6 +7,7 @@ not a category of programs but the row that runs anything.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 
@@ -36,6 +37,7 @@ def is_dot(body):
     return body.dtype == "i32" and kinds == ["i8", "u8"]
 
 
+@lru_cache(maxsize=1 << 14)
 def factor_pairs(axes, raxes, fold, body):
     """Both orientations of a sum of products in which the lane operand has axes of its own and
     every reduction axis occurs in both factors.  Empty if it is none.  Of 8-bit integers (``DOT``)
@@ -74,6 +76,7 @@ def is_zero(e):
     return isinstance(e, Const) and e.value == 0
 
 
+@lru_cache(maxsize=1 << 14)
 def category(axes, raxes, fold, body, values=()):
     """Category name of a stage; ``values`` are its outputs' expressions."""
     if fold == "none":

@@ -10,6 +10,7 @@ indices is int64 with floor division and floor modulo.  ``a + b`` on expressions
 """
 
 from dataclasses import dataclass, fields
+from functools import wraps
 from operator import attrgetter
 
 from aotc.ir.dtypes import INDEX, is_float
@@ -88,11 +89,27 @@ def _node(cls):
                 and key(self) == key(other))
 
     def state(self):
-        # hashes of texts differ from process to process: a pickle must not carry them
-        return {k: v for k, v in self.__dict__.items() if k != "_hash"}
+        # hashes of texts differ from process to process: a pickle must not carry them, nor what
+        # else was computed once
+        return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
 
     cls.__hash__, cls.__eq__, cls.__getstate__ = hashed, equal, state
     return cls
+
+
+def kept(fn):
+    """``fn(node)`` computed once per object and kept with it: what is asked of the same node again
+    and again, and small beside it."""
+    name = f"_{fn.__name__}"
+
+    @wraps(fn)
+    def once(e):
+        found = e.__dict__.get(name)
+        if found is None:
+            found = e.__dict__[name] = fn(e)
+        return found
+
+    return once
 
 
 @_node
@@ -354,9 +371,10 @@ def walk(e):
             todo.extend(reversed(children(n)))
 
 
+@kept
 def loads(e):
-    """Distinct Load nodes in a stable order."""
-    return [n for n in walk(e) if isinstance(n, Load)]
+    """Tuple of the distinct Load nodes in a stable order."""
+    return tuple(n for n in walk(e) if isinstance(n, Load))
 
 
 def uses(e, nodes):
@@ -370,9 +388,10 @@ def depends_on_data(e):
     return any(isinstance(n, (Load, Var)) for n in walk(e))
 
 
+@kept
 def axes_of(e):
-    """Set of Axis nodes that occur in ``e``."""
-    return {n for n in walk(e) if isinstance(n, Axis)}
+    """Frozen set of the Axis nodes that occur in ``e``."""
+    return frozenset(n for n in walk(e) if isinstance(n, Axis))
 
 
 _PREC = {"or": 1, "xor": 1, "and": 2, "lt": 3, "le": 3, "gt": 3, "ge": 3, "eq": 3, "ne": 3,

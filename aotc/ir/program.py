@@ -179,6 +179,13 @@ class Program:
         """Results of pure functions of this Program, kept by those functions."""
         return {}
 
+    def known(self, *key):
+        """A dict of what has been found under that key, empty at first; part of ``memo``."""
+        return self.memo.setdefault(key, {})
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k != "memo"}
+
     def shape(self, name):
         return self.buffers[name].shape
 

@@ -10,26 +10,16 @@ from functools import lru_cache
 from math import gcd, isqrt
 
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import (
-    Axis,
-    Binary,
-    Cast,
-    Const,
-    Guarded,
-    Sym,
-    Unary,
-    Where,
-    binary,
-    children,
-    show,
-    with_children,
-)
+from aotc.ir.expr import (Axis, Binary, Cast, Const, Guarded, Sym, Unary, Where, binary, children,
+                          kept, show, with_children)
 
 ONE = ()  # the empty monomial
 
 
+@kept
 def _key(atom):
-    return (type(atom).__name__, show(atom))
+    """What monomials are sorted by."""
+    return type(atom).__name__, show(atom)
 
 
 def _mono(atoms):

@@ -116,7 +116,7 @@ def _grouped(c, dim, index):
     own, sums = axes_of(index) & set(c.axes), axes_of(index) & set(c.raxes)
     if len(own) != 1 or len(sums) != 1 or any(isinstance(n, Load) for n in walk(index)):
         return None
-    group, channel = own.pop(), sums.pop()
+    (group,), (channel,) = own, sums
     size = channel.extent
     whole = isinstance(size, Const) and size.value > 1 and simplify(
         group * size + channel) == simplify(index)

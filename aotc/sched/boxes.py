@@ -147,30 +147,45 @@ def starts_at_multiple(group, origin, n):
 def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp, cut=None):
     """({stage name: box}, {scratch buffer: what is read of it}).  cut: function from a Stage and
     the box it is asked for to the part of it that it computes."""
-    boxes, demand = {}, {}
+    boxes, demand, known = {}, {}, program.known("boxes")
     for s in reversed(stages):
-        box = _box_of(group, s, anchor, anchor_box, demand)
+        key = s, s is anchor or tuple([demand.get(o.buffer) for o in s.outputs])
+        box = anchor_box if s is anchor else known.get(key)
+        if box is None:
+            box = known[key] = _box_of(group, s, demand)
         boxes[s.name] = box = cut(s, box) if cut else box
-        ranges = dict(box)
-        for o in s.outputs:
-            if o.buffer in demand and (o.index != s.axes or len(s.outputs) > 1):
-                # whole points of the loops: at the edges, or because another output of theirs is
-                # read further, more than anybody asked for
-                demand[o.buffer] = tuple(interval(i, ranges) for i in o.index)
-        for n in s.loads():
-            if n.buffer not in scratch:
-                continue
-            need = []
-            for i, extent in zip(n.index, program.shape(n.buffer)):
-                lo, last = interval(i, ranges)
-                end = simplify(extent - 1)
-                if lo is None:
-                    lo, last = Const(0), end
-                if clamp:
-                    lo, last = simplify(maximum(lo, Const(0))), simplify(minimum(last, end))
-                need.append((lo, last))
-            demand[n.buffer] = _union(demand.get(n.buffer), need)
+        inner = s.reads & scratch
+        key = s, tuple(box.items()), inner, clamp
+        if key not in known:
+            known[key] = _asked(program, s, box, inner, clamp)
+        own, needs = known[key]
+        demand |= {b: part for b, part in own.items() if b in demand}
+        for b, need in needs:
+            demand[b] = _union(demand.get(b), need)
     return boxes, demand
+
+
+def _asked(program, s, box, inner, clamp):
+    """({output: what a box of the stage makes of it, where that may be more than anybody asked for:
+    whole points of the loops at the edges, or because another output of theirs is read further},
+    what the box reads of the buffers ``inner``: [(buffer, part)])."""
+    own = {o.buffer: tuple(interval(i, box) for i in o.index)
+           for o in s.outputs if o.index != s.axes or len(s.outputs) > 1}
+    needs = []
+    for n in s.loads():
+        if n.buffer not in inner:
+            continue
+        need = []
+        for i, extent in zip(n.index, program.shape(n.buffer)):
+            lo, last = interval(i, box)
+            end = simplify(extent - 1)
+            if lo is None:
+                lo, last = Const(0), end
+            if clamp:
+                lo, last = simplify(maximum(lo, Const(0))), simplify(minimum(last, end))
+            need.append((lo, last))
+        needs.append((n.buffer, need))
+    return own, needs
 
 
 def _union(have, need):
@@ -180,10 +195,8 @@ def _union(have, need):
                  for (a, b), (c, d) in zip(have, need))
 
 
-def _box_of(group, s, anchor, anchor_box, demand):
-    """The box of a stage: given for the anchor, else the preimage of what is asked of it."""
-    if s is anchor:
-        return anchor_box
+def _box_of(group, s, demand):
+    """The box of a stage before the anchor: the preimage of what is asked of it."""
     box = {}
     for o in s.outputs:
         if o.buffer not in demand:

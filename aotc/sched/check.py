@@ -13,12 +13,12 @@ from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.allocate import buffer_bytes, in_place, liveness
 from aotc.sched.boxes import starts_at_multiple, tile_anchor
 from aotc.sched.dots import dot_faults
-from aotc.sched.loops import lane_nest, called_buffers, row_operand, stage_category
+from aotc.sched.loops import called_buffers, lane_nest, row_operand, stage_category
 from aotc.sched.lower_contract import factors_for, panel_base
 from aotc.sched.slices import slice_faults
 from aotc.sched.size import reach
 from aotc.sched.slide import step_boxes
-from aotc.sched.stages import group_stages
+from aotc.sched.stages import group_stages, target_memo
 from aotc.sched.unroll import find_transform
 
 MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
@@ -162,8 +162,22 @@ def check_group(program, schedule, target, g):
     for s in stages:
         if s is not anchor and any(o.buffer in g.outputs for o in s.outputs):
             faults += _stored(g, s, boxes[s.name], tile)
-        faults += _stage(program, schedule, target, g, s, boxes[s.name])
+        faults += _checked(program, schedule, target, g, s, boxes[s.name])
     return faults
+
+
+def _checked(program, schedule, target, g, s, box):
+    """``_stage``, done once for stages without faults that are computed alike."""
+    known = target_memo(program, target)
+    key = "legal", s, g.ukernel.get(s.name), str([
+        g.loops.get(s.name), g.split.get(s.name), g.tile, [
+            schedule.layouts.get(b) for b in s.buffers]]), tuple(box.items())
+    if key not in known:
+        faults = _stage(program, schedule, target, g, s, box)
+        if faults:
+            return faults
+        known[key] = ()
+    return []
 
 
 def _call(program, g):

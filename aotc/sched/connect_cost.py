@@ -27,11 +27,12 @@ from aotc.sched.cost import Aligned, group_cost, resident
 from aotc.sched.gensor import Policy, Space, State, construct, grown
 from aotc.sched.loops import choose_loops, contraction_factors, pick_row
 from aotc.sched.lower import kernel_faults
+from aotc.sched.partition import Partition
 from aotc.sched.runs import best_run, run_cost, with_run
 from aotc.sched.scratch import bounded_tile
 from aotc.sched.size import estimate, estimate_volume
 from aotc.sched.slices import streamed_fold
-from aotc.sched.stages import find_call, group_stages
+from aotc.sched.stages import find_call, group_stages, merge_stages
 from aotc.sched.tile import choose_threads
 from aotc.sched.tilegraph import merged, ordered
 from aotc.sched.widths import group_model
@@ -44,7 +45,6 @@ GAIN = 0.003  # a merge must be predicted to save at least this part of both par
 # that take the same time by themselves
 PRESSURE, SLACK = 1.0, 0.02
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time
-MAX_COMPUTES = 128
 PASSES = 3  # over all edges
 SLICE = 16  # steps of a reduction that a contraction streams at a time: what sizes are taken with
 PAGE, ALIKE = 4096, 0.005  # bytes; part of the time by which tiles that are alike differ
@@ -100,77 +100,19 @@ def connect_by_cost(program, target, beam=BEAM):
             states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
         if states[0] is best:
             break
-    groups = ordered(program, list(states[0].groups.values()))
+    groups = ordered(program, states[0].all_groups())
     return tuple(replace(judge.finished(g), name=f"g{i:03d}") for i, g in enumerate(groups))
 
 
 def _edges(program, start):
     """(producer, consumer) pairs of the first compute's names, in order of production."""
     seen = {}
-    for g in ordered(program, list(start.groups.values())):
+    for g in ordered(program, start.all_groups()):
         for o in g.outputs:
             for s in program.consumers.get(o, ()):
-                sink = start.owner.get(s.outs[0])
-                if sink is not None and sink != start.owner[g.computes[0]]:
+                if start.owner[s.outs[0]] != g.name:
                     seen[g.computes[0], s.outs[0]] = None
     return tuple(seen)
-
-
-# ---------------------------------------------------------------- partitions
-
-@dataclass(frozen=True)
-class Partition:
-    """A state of the beam.  groups: {name: Group}; owner: {compute: group name}."""
-
-    program: object
-    groups: dict
-    owner: dict
-    seconds: float
-    key: frozenset
-
-    @staticmethod
-    def of(program, groups, judge):
-        owner = {c: g.name for g in groups for c in g.computes}
-        return Partition(program, {g.name: g for g in groups}, owner,
-                         sum(judge.verdict(g).seconds for g in groups), frozenset())
-
-    def joined(self, source, sink, judge):
-        """The partition with the groups of two computes merged; None if they are one already or
-        may not be."""
-        a, b = self.groups[self.owner[source]], self.groups[self.owner[sink]]
-        if a is b or len(a.computes) + len(b.computes) > MAX_COMPUTES or not (
-                judge.own.isdisjoint(a.computes + b.computes)) or self._cycle(a, b):
-            return None
-        found = judge.merge(a, b)
-        if found is None:
-            return None
-        group, gain = found
-        groups = {n: g for n, g in self.groups.items() if n not in (a.name, b.name)}
-        groups[group.name] = group
-        owner = self.owner | dict.fromkeys(group.computes, group.name)
-        return Partition(self.program, groups, owner, self.seconds - gain,
-                         self.key - {a.computes, b.computes} | {group.computes})
-
-    def _cycle(self, a, b):
-        """True if a group outside lies on a path from ``a`` to ``b``."""
-        made = {o for c in a.computes for o in self.program.producer[c].outs}
-        todo, seen = [b.name], {a.name}
-        while todo:
-            name = todo.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            for buffer in _read(self.program, self.groups[name]):
-                if name != b.name and buffer in made:
-                    return True
-                todo.append(self.owner[self.program.producer[buffer].outs[0]])
-        return False
-
-
-def _read(program, group):
-    inside = set(group.computes)
-    return dict.fromkeys(b for c in group.computes for b in program.producer[c].inputs
-                         if b in program.producer and program.producer[b].outs[0] not in inside)
 
 
 # ---------------------------------------------------------------- what a group costs
@@ -191,7 +133,8 @@ class Judge:
         self.own = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
                     for s in stages_of(program, c)} | {
                         s.outs[0] for s in program.steps if isinstance(s, LibCall)}
-        self.texts, self.known, self.merges = {}, {}, {}
+        self.known, self.merges, self.pairs = {}, {}, {}
+        self.numbers, self.signatures, self.kinds, self.texts = {}, {}, {}, {}
 
     def verdict(self, group):
         """Verdict of a group; its tile and level are found here.  A library call takes the same
@@ -203,12 +146,23 @@ class Judge:
             self.known[key] = self._judged(group)
         return self.known[key]
 
+    def number(self, value):
+        """A number for a value that can be hashed: equal values have the same."""
+        return self.numbers.setdefault(value, len(self.numbers))
+
     def merge(self, a, b):
         """(Group, seconds gained) of two groups in one kernel, tiled; None if it is not legal."""
+        pair = id(a), id(b)
+        if pair not in self.pairs:  # holding the groups keeps their ids their own
+            self.pairs[pair] = a, b, self._merge(a, b)
+        return self.pairs[pair][2]
+
+    def _merge(self, a, b):
         key = self.signature(a), self.signature(b), self._between(a, b)
         if self.merges.get(key, True) is None:
             return None
         group = merged(self.program, a, b, "L1")
+        merge_stages(self.program, a, b, group)
         found = self.verdict(group)
         if not found.legal:
             self.merges[key] = None
@@ -261,9 +215,15 @@ class Judge:
                                               parallel=tuple(tile), why=v.why), v.run)
 
     def signature(self, group):
-        """What decides a verdict, without names of buffers: equal layers have equal ones."""
+        """The number of what decides a verdict, without names of buffers: equal layers have equal
+        ones."""
+        if id(group) not in self.signatures:  # holding the group keeps its id its own
+            self.signatures[id(group)] = group, self.number(self._signed(group))
+        return self.signatures[id(group)][1]
+
+    def _signed(self, group):
         number, out = {}, []
-        inside = set(group.computes)
+        inside, outputs = set(group.computes), set(group.outputs)
         for c in group.computes:
             step = self.program.producer[c]
             places = []
@@ -272,28 +232,34 @@ class Judge:
                     places.append(number[b])
                     continue
                 maker = self.program.producer.get(b)
-                buffer = self.program.buffers[b]
                 number[b] = len(number)
-                places.append((number[b], buffer.dtype, tuple(map(show, buffer.shape)),
-                               buffer.role, tuple(b in f for f in self.free), self.orders.get(b),
+                places.append((number[b], self._kind(b),
                                maker is not None and maker.outs[0] in inside))
             for o in step.outs:
                 number.setdefault(o, len(number))
             out.append((self._text(step), tuple(places), tuple(
-                (number[o], o in group.outputs, group.connect.get(o), self.orders.get(o))
-                for o in step.outs),
-                c == group.anchor))
+                (number[o], o in outputs, group.connect.get(o), self.orders.get(o))
+                for o in step.outs), c == group.anchor))
         return tuple(out)
 
+    def _kind(self, buffer):
+        """The number of what matters of a buffer by itself."""
+        if buffer not in self.kinds:
+            b = self.program.buffers[buffer]
+            self.kinds[buffer] = self.number((
+                b.dtype, tuple(map(show, b.shape)), b.role,
+                tuple(buffer in f for f in self.free), self.orders.get(buffer)))
+        return self.kinds[buffer]
+
     def _text(self, step):
-        """A compute's text with its buffers numbered."""
-        if step not in self.texts:
+        """The number of a compute's text with its buffers numbered."""
+        if step.outs not in self.texts:
             number = {b: f"${i}" for i, b in enumerate(step.inputs)}
-            self.texts[step] = (
+            self.texts[step.outs] = self.number((
                 _numbered(step.body, number), str(step.fold), step.acc,
                 tuple((a.name, show(a.extent)) for a in step.axes),
-                tuple((a.name, show(a.extent)) for a in step.raxes))
-        return self.texts[step]
+                tuple((a.name, show(a.extent)) for a in step.raxes)))
+        return self.texts[step.outs]
 
     def _judged(self, group):
         try:
@@ -493,5 +459,5 @@ def _numbered(expr, number):
                         if isinstance(n, Load) else None))
 
 
-__all__ = ["Judge", "Partition", "Verdict", "connect_by_cost", "register_groups",
+__all__ = ["Judge", "Verdict", "connect_by_cost", "register_groups",
            "separate_groups"]

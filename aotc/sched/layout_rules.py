@@ -107,7 +107,7 @@ def _made(program, target, step):
         source = program.producer.get(step.body.buffer)
         for kind, d in (_made(program, target, source) if source is not None else ()):
             found = axes_of(step.body.index[d]) & set(step.axes)
-            yield (kind, step.axes.index(found.pop())) if len(found) == 1 else ("other", 0)
+            yield (kind, step.axes.index(*found)) if len(found) == 1 else ("other", 0)
         return
     kind, channel = _wish(program, target, step)
     yield (kind, step.axes.index(channel)) if channel in step.axes else ("other", 0)

@@ -13,7 +13,7 @@ from aotc.ir.simplify import same
 from aotc.sched.dots import dot_choice
 from aotc.sched.exchange import exchange_choice
 from aotc.sched.size import estimate, row_waste
-from aotc.sched.stages import group_stages
+from aotc.sched.stages import group_stages, target_memo
 from aotc.sched.winograd import transform_inputs, transform_lanes
 
 PRODUCTS = ("contraction", "dot")
@@ -30,14 +30,31 @@ class Choices:
         # stored as a rewrite says, or as the schedule does: nothing is left to choose
         self.given = {b: Layout(()) for b in laid_out(program.rewrites)} | given
         self.layouts = dict(self.given)
-        self.lanes = transform_lanes(program)  # of the stages of Winograd forms
-        self.plain = called_buffers(program)
+        about = program.known("loops")
+        if not about:
+            about |= {"lanes": transform_lanes(program), "plain": called_buffers(program)}
+        self.lanes = about["lanes"]  # of the stages of Winograd forms
+        self.plain = about["plain"]
+        self.known = target_memo(program, target)
         self.wanted = {}  # how contractions read their rows, as ``_contraction_inputs`` says
 
     def offset(self, load):
         """Element offset of a Load under the layouts chosen so far."""
         layout = self.layouts.get(load.buffer)
         return offset_of(load.index, self.program.shape(load.buffer), layout)
+
+
+    def once(self, what, s, find):
+        """``find()``, which decides something of a stage from what is known of its buffers, and
+        whose layouts it may settle: done once for equal stages in equal surroundings."""
+        key = what, s, tuple([(self.layouts.get(b), b in self.given, self.wanted.get(b))
+                              for b in s.buffers])
+        if key not in self.known:
+            found = find()
+            self.known[key] = found, {b: self.layouts[b] for b in s.buffers if b in self.layouts}
+        found, settled = self.known[key]
+        self.layouts |= settled
+        return found
 
 
 def called_buffers(program):
@@ -52,20 +69,26 @@ def choose_loops(program, target, groups, given=None):
     c.wanted |= _contraction_inputs(c)
     for g in groups:
         for s in c.stages[g.name]:
-            lane = _lane_axis(c, s)
-            _const_layouts(c, s, lane)
-            for o in s.outputs:
-                if program.buffers[o.buffer].role == "temp" and not (
-                        o.buffer in c.plain or o.buffer in c.given):
-                    c.layouts[o.buffer] = _layout(c, o, lane, c.wanted.get(o.buffer))
+            c.once("stored", s, lambda s=s: _stored(c, s))
     done = []
     for g in groups:
         rows, loops = {}, {}
         for s in c.stages[g.name]:
-            rows[s.name], loops[s.name] = _stage_choice(c, g, s)
+            rows[s.name], found = c.once("choice", s, lambda s=s: _stage_choice(c, s))
+            loops[s.name] = dict(found)
         done.append(replace(g, ukernel=rows, loops=loops))
     layouts = {b: lay for b, lay in c.layouts.items() if not lay.is_identity}
     return tuple(done), layouts
+
+
+def _stored(c, s):
+    """Layouts of the constants that a stage reads along its lanes, and of what it makes."""
+    lane = _lane_axis(c, s)
+    _const_layouts(c, s, lane)
+    for o in s.outputs:
+        if c.program.buffers[o.buffer].role == "temp" and not (
+                o.buffer in c.plain or o.buffer in c.given):
+            c.layouts[o.buffer] = _layout(c, o, lane, c.wanted.get(o.buffer))
 
 
 def stage_category(stage):
@@ -89,18 +112,28 @@ def _contraction_inputs(c):
     """Buffer -> (load, dims, rows): the dims that a contraction's row operand indexes by reduction
     axes only, and those it indexes by a row axis, if it may step along the reduction with any
     stride."""
-    out = {b: (n, (dim,), set()) for b, (n, dim) in transform_inputs(c.program).items()}
+    known = c.program.known("contraction inputs")
+    if None not in known:
+        known[None] = {b: (n, (dim,), frozenset())
+                       for b, (n, dim) in transform_inputs(c.program).items()}
+    out = dict(known[None])
     for g in c.groups:
         for s in c.stages[g.name]:
-            f = contraction_factors(c.program, s)
-            if f is None or s.name in c.lanes:
-                continue
-            for n in loads(f.a):
-                dims = tuple(d for d, i in enumerate(n.index)
-                             if axes_of(i) and axes_of(i) <= set(f.k))
-                rows = {d for d, i in enumerate(n.index) if i in f.m} if _may_step(f) else set()
-                if dims:
-                    out.setdefault(n.buffer, (n, dims, rows))
+            if s not in known:
+                known[s] = () if s.name in c.lanes else _row_inputs(c, s)
+            for buffer, how in known[s]:
+                out.setdefault(buffer, how)
+    return out
+
+
+def _row_inputs(c, s):
+    """[(buffer, as in ``_contraction_inputs``)] of one stage."""
+    f, out = contraction_factors(c.program, s), []
+    for n in loads(f.a) if f is not None else ():
+        dims = tuple(d for d, i in enumerate(n.index) if axes_of(i) and axes_of(i) <= set(f.k))
+        rows = {d for d, i in enumerate(n.index) if i in f.m} if _may_step(f) else ()
+        if dims:
+            out.append((n.buffer, (n, dims, frozenset(rows))))
     return out
 
 
@@ -252,7 +285,7 @@ def _flat_extent(c, s, axis):
     return n
 
 
-def _stage_choice(c, group, s):
+def _stage_choice(c, s):
     kind = stage_category(s)
     lane = _lane_axis(c, s)
     if s.name in c.lanes:

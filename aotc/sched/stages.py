@@ -6,6 +6,7 @@ main's axes by inverting their index maps.  Group -> tuple of Stage, in executio
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import (Cast, Const, Expr, Load, Var, children, loads, rewrite, show,
@@ -44,11 +45,32 @@ class Stage:
             o.value for o in self.outputs)
 
     def loads(self):
-        seen = {}
-        for e in self.exprs():
-            for n in loads(e):
-                seen[n] = None
-        return tuple(seen)
+        return self._loads
+
+    @cached_property
+    def _loads(self):
+        return tuple(dict.fromkeys(n for e in self.exprs() for n in loads(e)))
+
+    @cached_property
+    def reads(self):
+        """Names of the buffers it loads."""
+        return frozenset(n.buffer for n in self._loads)
+
+    @cached_property
+    def buffers(self):
+        """Names of the buffers it loads or stores, sorted."""
+        return tuple(sorted(self.reads | {o.buffer for o in self.outputs}))
+
+    @cached_property
+    def _hash(self):
+        return hash((self.name, self.axes, self.raxes, self.fold, self.body, self.outputs))
+
+    def __hash__(self):
+        return self._hash
+
+    def __getstate__(self):
+        # hashes of texts differ from process to process: a pickle must not carry them
+        return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
 
     def __str__(self):
         lines = [f"stage {self.name}[{', '.join(a.name for a in self.axes)}]"]
@@ -123,6 +145,13 @@ def tree_size(expr):
     return TreeSize(sum(times.values()), depth[expr], reads)
 
 
+def target_memo(program, target):
+    """A dict of what has been found for stages of a Program on a target."""
+    known = program.known("target", id(target))
+    known.setdefault("target", target)  # holding it keeps its id its own
+    return known
+
+
 def find_call(program, group):
     """The library call that ``group`` is, None if it is made of computes.  ScheduleError if a call
     shares a kernel with something else."""
@@ -173,11 +202,7 @@ def _group_stages(program, group):
     stages = [_fold_stage(group, folds[f], outs, inline, stored, faults)
               for f, outs in mains.items()]
     stages += _map_stages(maps, inline)
-    stages = [_without_own_loads(s, group, faults) for s in stages]
-    needed = {n.buffer for s in stages for n in s.loads()} | set(group.outputs)
-    stages = [replace(s, outputs=tuple(o for o in s.outputs if o.buffer in needed))
-              for s in stages]
-    stages = [s for s in stages if s.outputs]
+    stages = _needed([_without_own_loads(s, group, faults) for s in stages], group)
     made = {o for c in computes for o in c.outs} - stored
     faults += [f"group {group.name}: {s.name} reads {b}, which another stage computes; connect {b} "
                "at L1 or store it" for s in stages
@@ -185,6 +210,31 @@ def _group_stages(program, group):
     if faults:
         raise ScheduleError(faults)
     return _ordered(stages, group)
+
+
+def _needed(stages, group):
+    """The stages without outputs that nobody reads, and without those that then have none."""
+    needed = set(group.outputs).union(*(s.reads for s in stages))
+    kept = [s if all(o.buffer in needed for o in s.outputs) else
+            replace(s, outputs=tuple(o for o in s.outputs if o.buffer in needed)) for s in stages]
+    if kept == stages:
+        return kept
+    return _needed([s for s in kept if s.outputs], group)
+
+
+def merge_stages(program, a, b, group):
+    """Makes the stages of ``group``, which has all of the Groups ``a`` and ``b`` with what ``a``
+    hands ``b`` in scratch, known to ``group_stages``: they are those of both, which need not be
+    formed anew.  Where a reader inside ``a`` has had such a buffer inlined they are not."""
+    key = ("stages", group.computes, group.outputs, tuple(group.connect.items()))
+    inlined = any(level == "register" and group.connect[x] != level
+                  for x, level in a.connect.items())
+    if key in program.memo or inlined:
+        return
+    parts = _needed([*group_stages(program, a), *group_stages(program, b)], group)
+    # in the order in which ``_group_stages`` forms them: folds, then maps
+    parts.sort(key=lambda s: (s.fold == "none", program.position[s.name]))
+    program.memo[key] = _ordered(parts, group)
 
 
 def _without_own_loads(stage, group, faults):
@@ -336,12 +386,11 @@ def _ordered(stages, group):
     """Stages sorted so that each runs after those whose buffers it reads; ties keep order."""
     out, done = [], set()
     writers = {o.buffer for s in stages for o in s.outputs}
+    waits = {s.name: (s.reads & writers) - {o.buffer for o in s.outputs} for s in stages}
     left = list(stages)
     while left:
         for s in left:
-            own = {o.buffer for o in s.outputs}
-            if all(n.buffer in done or n.buffer in own or n.buffer not in writers
-                   for n in s.loads()):
+            if waits[s.name] <= done:
                 break
         else:
             raise ScheduleError(f"group {group.name}: its stages depend on each other in a cycle")

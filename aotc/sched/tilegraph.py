@@ -56,8 +56,7 @@ def set_connect(program, schedule, edge, level):
 def merged(program, source, sink, level):
     """One group of two, ``source`` before ``sink``, every buffer between them at ``level``.  The
     sink's anchor and tile stay."""
-    steps = {s.outs[0]: i for i, s in enumerate(program.steps)}
-    computes = tuple(sorted(source.computes + sink.computes, key=steps.get))
+    computes = tuple(sorted(source.computes + sink.computes, key=program.position.get))
     made = {o for c in source.computes for o in program.producer[c].outs}
     between = {b for c in sink.computes for b in program.producer[c].inputs if b in made}
     connect = source.connect | sink.connect | dict.fromkeys(sorted(between), level)
@@ -110,11 +109,10 @@ def _parted(program, group, buffer):
 def ordered(program, groups):
     """Groups in an order in which each runs after those it reads from, ties by first compute.
     ScheduleError names the groups that wait for each other."""
-    steps = {s.outs[0]: i for i, s in enumerate(program.steps)}
     owner = {o: g.name for g in groups for c in g.computes for o in program.producer[c].outs}
     waits = {g.name: {owner[b] for c in g.computes for b in program.producer[c].inputs
                       if b in owner} - {g.name} for g in groups}
-    left = sorted(groups, key=lambda g: min(steps[c] for c in g.computes))
+    left = sorted(groups, key=lambda g: min(map(program.position.get, g.computes)))
     out, done = [], set()
     while left:
         ready = next((g for g in left if waits[g.name] <= done), None)

@@ -1,0 +1,113 @@
+"""States of the search for groups: which computes share a kernel, and what all kernels take.
+
+Thousands of states differ in a few groups each, so a state is a few changes to what it came from,
+and what a merge asks is found near the two groups: time and memory of a search grow with the edges
+it tries, not with the program times those.
+"""
+
+from dataclasses import dataclass
+
+FEW = 64  # changes to a mapping that are kept beside it
+MAX_COMPUTES = 128  # of one group
+
+
+class Changed:
+    """A mapping: ``base`` with ``changes``, which must not be written to."""
+
+    def __init__(self, base, changes=()):
+        self.base, self.changes = base, dict(changes)
+
+    def __getitem__(self, key):
+        return self.changes[key] if key in self.changes else self.base[key]
+
+    def changed(self, new):
+        """The mapping with other values for the keys of ``new``."""
+        changes = self.changes | new
+        return Changed(self.base, changes) if len(changes) <= FEW else Changed(
+            self.base | changes)
+
+    def items(self):
+        return (self.base | self.changes).items()
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A state of the beam.  groups: {name: Group}, None for one that has joined another; owner:
+    {compute: group name}; key: the numbers of its merged groups, as bits: equal states have equal
+    ones."""
+
+    program: object
+    groups: Changed
+    owner: Changed
+    seconds: float
+    key: int
+
+    @staticmethod
+    def of(program, groups, judge):
+        owner = {c: g.name for g in groups for c in g.computes}
+        return Partition(program, Changed({g.name: g for g in groups}), Changed(owner),
+                         sum(judge.verdict(g).seconds for g in groups), 0)
+
+    def all_groups(self):
+        """The Groups, in no particular order."""
+        return [g for _, g in self.groups.items() if g is not None]
+
+    def joined(self, source, sink, judge):
+        """The partition with the groups of two computes merged; None if they are one already or
+        may not be."""
+        a, b = self._group(source), self._group(sink)
+        if a is b or len(a.computes) + len(b.computes) > MAX_COMPUTES or not (
+                judge.own.isdisjoint(a.computes) and judge.own.isdisjoint(b.computes)):
+            return None
+        found = None if self._cycle(a, b) else judge.merge(a, b)
+        if found is None:
+            return None
+        group, gain = found
+        groups = self.groups.changed({a.name: None, b.name: None, group.name: group})
+        owner = self.owner.changed(dict.fromkeys(group.computes, group.name))
+        parts = [judge.number(g.computes) for g in (a, b)]
+        key = (self.key | 1 << judge.number(group.computes)) & ~(1 << parts[0] | 1 << parts[1])
+        return Partition(self.program, groups, owner, self.seconds - gain, key)
+
+    def _group(self, compute):
+        return self.groups[self.owner[compute]]
+
+    def _cycle(self, a, b):
+        """True if a group outside lies on a path from ``a`` to ``b``: looked for from both ends at
+        once, for often one of them has no other neighbour."""
+        first, last = (self.program.position[c] for c in (a.computes[0], b.computes[-1]))
+        up = self._paths(b, a, self._sources, lambda g: self._at(g, -1) > first)
+        down = self._paths(a, b, self._sinks, lambda g: self._at(g, 0) < last)
+        return any(x or y for x, y in zip(up, down))
+
+    def _paths(self, start, end, step, near):
+        """For every edge from ``start`` on: True if it reaches ``end`` after another group."""
+        todo, seen = [start], {start.name}
+        while todo:
+            group = todo.pop()
+            for other in step(group):
+                yield other is end and group is not start
+                if other is not end and other.name not in seen and near(other):
+                    seen.add(other.name)
+                    todo.append(other)
+
+    def _at(self, group, end):
+        return self.program.position[group.computes[end]]
+
+    def _sources(self, group):
+        """The groups that a group reads, once per edge."""
+        for c in group.computes:
+            for b in self.program.producer[c].inputs:
+                maker = self.program.producer.get(b)
+                if maker is not None and self.owner[maker.outs[0]] != group.name:
+                    yield self._group(maker.outs[0])
+
+    def _sinks(self, group):
+        """The groups that read a group, once per edge."""
+        for o in group.outputs:
+            for s in self.program.consumers.get(o, ()):
+                if self.owner[s.outs[0]] != group.name:
+                    yield self._group(s.outs[0])
+
+
+__all__ = ["Changed", "Partition"]
