@@ -1,6 +1,7 @@
 """Second decider: layouts of stored tensors, lane axes, micro-kernel rows and operand modes."""
 
 from dataclasses import replace
+from itertools import islice
 
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import category, factor_pairs, is_zero
@@ -50,8 +51,11 @@ class Choices:
         key = what, s, tuple([(self.layouts.get(b), b in self.given, self.wanted.get(b))
                               for b in s.buffers])
         if key not in self.known:
+            had = len(self.layouts)
             found = find()
-            self.known[key] = found, {b: self.layouts[b] for b in s.buffers if b in self.layouts}
+            new = dict(islice(self.layouts.items(), had, None))  # in the order they were settled
+            self.known[key] = found, new | {b: self.layouts[b] for b in s.buffers
+                                            if b in self.layouts}
         found, settled = self.known[key]
         self.layouts |= settled
         return found
