@@ -17,6 +17,7 @@ from aotc.emit.write import write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.ir.fold import fold_constants
+from aotc.ir.halves import keep_halves
 from aotc.ir.inline import inline_moves
 from aotc.ir.own_digits import on_own_digits
 from aotc.ir.own_points import on_own_points
@@ -148,6 +149,8 @@ def _inline(work):
     program = inline_moves(on_own_points(inline_moves(work.program)))
     program = fold_constants(inline_dequantised(program))
     program = fold_constants(on_own_digits(fold_constants(requantise(program))))
+    if program.halves and work.target.halves:
+        program = keep_halves(program)
     variants = serving(work.variants, program)
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)

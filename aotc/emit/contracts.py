@@ -15,7 +15,7 @@ from aotc.emit.fetches import (
     unguarded_loads,
 )
 from aotc.emit.nests import fitted_loop, indent, lane_loop, loop, loops, of_width, store_lines
-from aotc.emit.register_tile import dot_tile, register_tile
+from aotc.emit.register_tile import Elements, dot_tile, register_tile
 from aotc.emit.slices import slice_offset, slice_taps
 from aotc.emit.tiles import (
     plain_rows,
@@ -52,17 +52,18 @@ def ukernel_name(c, say):
     unit = c.a.mode == "packed" or c.a.stride == Const(1)
     masked = c.b.mode == "direct" and "columns" not in c.whole and not say.strip_mined
     base = c.row.replace("__", "_")
+    column = Elements.of(c.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
-        "_parts" if c.part else "")
+        "_parts" if c.part else "") + column.suffix
     params = {"mr": c.mr, "nr": c.nv * c.lanes, "unit": unit, "masked": masked}
     if c.dtypes[0] == "u8":
         tile, step = dot_tile(c.mr, c.nv, c.lanes), DOT_STEP * c.nv * c.lanes
         return name, params | {"tile": tile, "step": step}
     first = "k_lo" if unit else "k_lo * ak"
     return name, params | {
-        "part": c.part, "tile": register_tile(
+        "part": c.part, "column": column, "tile": register_tile(
             c.mr, c.nv, c.lanes, tuple(f"a[{i}] + {first}" for i in range(c.mr)) if c.part else
-            None, "" if unit else "ak", say.registers)}
+            None, "" if unit else "ak", say.registers if column.as_stored else 0)}
 
 
 def contract_lines(c, env, names):
@@ -192,8 +193,8 @@ def _lane_operand(c, env, names, nr):
         # n0, not the lane variable: the epilogue's loops declare that one
         at = block.text(simplify(substitute(offset, {lane: Axis("n0", lane.extent)})), 13)
         lines = block.lines + [
-            f"const float *const b_col = {env['buffer'](c.b.buffer)} + {at}"
-            + slice_offset(c, nr) + ";"]
+            f"const {Elements.of(c.dtypes[1]).ctype} *const b_col = "
+            f"{env['buffer'](c.b.buffer)} + {at}" + slice_offset(c, nr) + ";"]
         if follows(c, env, c.row_count):
             lines += next_lines(c, nr)
         return lines
@@ -264,8 +265,9 @@ def _tile(c, env, names, nr, start):
     step = "" if params["unit"] else c_index(c.a.stride, 13)
     one = taps == Const(1)
     sums = {
-        "tile": register_tile(c.mr, c.nv, c.lanes, rows, step,
-                              env["dialect"].registers), "masked": params["masked"],
+        "tile": register_tile(c.mr, c.nv, c.lanes, rows, step, env["dialect"].registers
+                              if params["column"].as_stored else 0),
+        "masked": params["masked"], "column": params["column"],
         "taps": "" if one else c_index(taps, 11),
         "kc": f"aotc_min({c.slice}, {c_index(kc, 12)} - k_lo)" if c.slices else c_index(kc, 11),
         "ldb": c_index(ldb, 0),

@@ -11,6 +11,7 @@ ahead: 4 groups of 16 channels over 8x56x56 pixels took 10.7 ms on AVX2 and 6.5 
 from aotc.emit.ahead import LINE
 from aotc.emit.cexpr import c_index
 from aotc.emit.nests import indent
+from aotc.emit.register_tile import Elements
 from aotc.emit.slices import more, slice_offset
 from aotc.emit.tiles import terms
 from aotc.emit.values import Scalars
@@ -159,7 +160,7 @@ def next_lines(c, nr):
     else:
         last = f"n0 + {nr} < {c_index(c.n.axis.extent, 11)}", f"b_col + {size}{back}"
         ways = [*ways, last] if c.slices else [last]
-    head = "const float *const b_next ="
+    head = f"const {Elements.of(c.dtypes[1]).ctype} *const b_next ="
     if len(ways) == 1:
         return [f"{head} {ways[0][0]} ? {ways[0][1]} : b_col;"]
     return [f"{'    :' if i else head} {cond} ? {place}"

@@ -110,20 +110,29 @@ def _ukernel_header(name, dialect, ukernels):
     lines = [_banner(name, "micro-kernels."), f"#ifndef {guard}\n#define {guard}\n\n"
              "#include <stdint.h>\n\n"]
     signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
-    lines += [f"void {name}_{u}{SIGNATURE if dots else signature}"
-              for u, (_, _, dots) in ukernels.items()]
+    lines += [f"void {name}_{u}{SIGNATURE if dots else _of_columns(signature, params)}"
+              for u, (_, params, dots) in ukernels.items()]
     return "".join(lines) + "\n#endif\n"
+
+
+def _of_columns(signature, params):
+    """The signature for the type of a micro-kernel's columns, and of what comes after them."""
+    for name in ("b", "next"):
+        signature = signature.replace(f"float *{name},", f"{params['column'].ctype} *{name},")
+    return signature
 
 
 def _ukernel_file(name, target, dialect, ukernels):
     env = environment(target.folder)
+    bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
+              for u, (template, params, _) in ukernels.items()]
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.defines}#include \"{dialect.header}\"\n"
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n"
                if any(dots for _, _, dots in ukernels.values()) else "")
+            + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
+               if any(uses_halves(b) for b in bodies) else "")
             + f"#include \"{name}_ukernels.h\"\n\n")
-    bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
-              for u, (template, params, _) in ukernels.items()]
     return head + "\n".join(bodies)
 
 

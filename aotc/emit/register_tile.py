@@ -18,6 +18,23 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Elements:
+    """How the columns of a product are stored: their C type, the function that loads a vector, what
+    the name of a micro-kernel ends in.  as_stored: they are multiplied as they are."""
+
+    ctype: str
+    load: str
+    suffix: str = ""
+    as_stored: bool = True
+
+    @classmethod
+    def of(cls, dtype):
+        """The Elements of a dtype, f32 or f16."""
+        return cls("uint16_t", "aotc_half_load", "_half", False) if dtype == "f16" else cls(
+            "float", "aotc_load")
+
+
+@dataclass(frozen=True)
 class Sum:
     """One accumulator: the C variable, its vector of columns, its place in a tile in memory."""
 

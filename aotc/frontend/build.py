@@ -62,7 +62,7 @@ class Builder:
         self.may_be_empty = set()  # names of extents of inputs that something is appended to
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
         # f16 Val -> the f32 Val that it was rounded from; -> the same numbers as f32
-        self.wide, self.exact = {}, {}
+        self.wide, self.exact, self.halves = {}, {}, False
         for s in graph.syms:
             self.names.claim(s.name, keep_case=True, extent=True)
         for t in graph.inputs:

@@ -38,7 +38,7 @@ def to_program(graph, library=True):
     program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.env[t.name])
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
-                      tuple(Check(c, why) for c, why in b.checks.items()))
+                      tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves)
     return update(program)
 
 

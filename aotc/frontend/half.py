@@ -65,6 +65,7 @@ def _widened(b, v, node):
 
 def _converted(b, v, node):
     if v.array is not None:
+        b.halves = True
         return b.const(v.array.astype(np.float32), v.name)
     if v.fn is not None:
         return Val(v.shape, WIDE, fn=lambda index: cast(WIDE, v.fn(index)))

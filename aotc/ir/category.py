@@ -41,7 +41,8 @@ def is_dot(body):
 def factor_pairs(axes, raxes, fold, body):
     """Both orientations of a sum of products in which the lane operand has axes of its own and
     every reduction axis occurs in both factors.  Empty if it is none.  Of 8-bit integers (``DOT``)
-    the factors are given without their conversion, and the lane operand is the i8."""
+    the factors are given without their conversion, and the lane operand is the i8; so is a lane
+    operand that is loaded as f16."""
     if fold != "sum" or not (isinstance(body, Binary) and body.op == "mul"):
         return ()
     narrow = body.dtype == "i32" and is_dot(body)
@@ -57,14 +58,20 @@ def factor_pairs(axes, raxes, fold, body):
         if not all(r in in_a and r in in_b or r.extent == Const(1) for r in raxes):
             continue
         n = tuple(x for x in axes if x in in_b and x not in in_a)
-        if not n or not isinstance(_core(b), Load):
+        if not n or not isinstance(_core(_stored(b)), Load):
             continue
         m = tuple(x for x in axes if x in in_a and x not in in_b)
         batch = tuple(x for x in axes if x not in n and x not in m)
         if not m and any(x.extent != Const(1) for x in batch):
             continue  # no reuse of the lane operand: depthwise is a window, a dot a reduction
-        out.append(Factors(a, b, batch, m, n, tuple(raxes)))
+        out.append(Factors(a, _stored(b), batch, m, n, tuple(raxes)))
     return tuple(out)
+
+
+def _stored(e):
+    """The f16 element behind its conversion, which products do themselves."""
+    half = isinstance(e, Cast) and isinstance(e.x, Load) and e.x.dtype == "f16"
+    return e.x if half else e
 
 
 def _core(e):

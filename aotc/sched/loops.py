@@ -408,7 +408,7 @@ def _lane_mode(c, f, lane, k, row, a_mode):
     name = _panel_weight(c, f, lane, k, row, a_mode)
     if name is not None:
         return "panel"
-    if isinstance(f.b, Load) and a_mode == "rows":
+    if isinstance(f.b, Load) and f.b.dtype == "f32" and a_mode == "rows":
         offset = c.offset(f.b)
         if is_unit(offset, lane) and stride(offset, k) is not None and len(f.k) == 1:
             return "direct"

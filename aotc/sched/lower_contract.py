@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from aotc.ir.access import linearise, stride
 from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Axis, Binary, Const, Where, substitute
+from aotc.ir.expr import Axis, Binary, Cast, Const, Where, substitute
 from aotc.ir.multiples import is_multiple
 from aotc.ir.plan import Contract, Operand, Put, Range, most
 from aotc.ir.simplify import linear_in, same, simplify, upper
@@ -40,7 +40,8 @@ def lower_contract(ctx, stage, row, box):
     return turned(ctx, _sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k))))))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
+        dtypes=("f32", f.b.dtype if b.mode == "panel" else "f32", "f32"))))))
 
 
 def with_whole(ctx, c):
@@ -142,7 +143,8 @@ def _count(axes):
 def _lane_operand(ctx, f, lane, k, taps, row, mode):
     nr = row.tile["nr"]
     if mode == "packed":
-        return _packed(ctx, "b_packed", row, nr, f.b, Const(nr), _count(f.k))
+        value = f.b if f.b.dtype == "f32" else Cast("f32", f.b)
+        return _packed(ctx, "b_packed", row, nr, value, Const(nr), _count(f.k))
     load = f.b
     offset = ctx.place(load.buffer)
     zero = {r: Const(0) for r in taps + (k,)}

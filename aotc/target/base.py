@@ -112,7 +112,8 @@ class Target:
     ``variants``: a target that stands for several, the widest first.  ``emitter``: which of the
     emitters writes its kernels and bundle: "c", or "simt" (threads in blocks).  ``lane_steps``:
     strides between lanes at which a load costs little more than one of neighbours.  ``part_loads``:
-    a load may take any run of lanes: a window over lanes stays in vectors at the padding."""
+    a load may take any run of lanes: a window over lanes stays in vectors at the padding.
+    ``halves``: instructions convert f16, so that products can read it."""
 
     name: str
     description: str
@@ -129,6 +130,7 @@ class Target:
     emitter: str = "c"
     lane_steps: tuple = (1,)
     part_loads: bool = False
+    halves: bool = False
 
     @property
     def library(self):

@@ -29,6 +29,7 @@ _AARCH64_CROSS = Cross(("aarch64-linux-gnu-gcc", "aarch64-none-linux-gnu-gcc"), 
 
 # loads of aotc_vec.h that take every second element, or any run of lanes
 _LOADS = {"lane_steps": (1, 2), "part_loads": True}
+_HALVES = {**_LOADS, "halves": True}
 
 
 def _nests(suffix):
@@ -86,7 +87,7 @@ X86_V3 = Target(
     + (contraction("avx2", 8, 12, 1, load_cost=0.6),)  # 62 GFLOP/s where 4x24 reaches 87
     + _dots("avx2", 8, (4, 2), (1, 2)) + _nests("avx2"),
     "defined(__AVX2__) && defined(__FMA__)", _V3_FLAGS, "x86_64", cross=_X86_CROSS,
-    **_LOADS)
+    **_HALVES)
 
 X86_V4 = Target(
     "x86-64-v4", "x86-64 with AVX-512 (F, BW, CD, DQ, VL)", 16, ("-march=x86-64-v4",), "c",
@@ -96,7 +97,7 @@ X86_V4 = Target(
                        (1, 4), (1, 1)))
     + _dots("avx512", 16, (4, 4), (1, 4)) + _nests("avx512"),
     "defined(__AVX512F__) && defined(__AVX512DQ__)", _V4_FLAGS, "x86_64",
-    cross=replace(_X86_CROSS, emulator=()), **_LOADS)
+    cross=replace(_X86_CROSS, emulator=()), **_HALVES)
 
 # one instruction for four products of u8 and s8: CPUs from 2019 (Ice Lake) and 2022 (Zen 4) on
 X86_V4_VNNI = _with_dots(
@@ -114,7 +115,7 @@ AARCH64 = Target(
     "aarch64", "64-bit Arm with NEON", 4, (), "c", _machine(32e9),
     tuple(contraction("neon", 4, m, n) for m, n in ((8, 2), (5, 4), (4, 4), (1, 4), (1, 1)))
     + _dots("neon", 4, (6, 2), (1, 2)) + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
-    cross=_AARCH64_CROSS, **_LOADS)
+    cross=_AARCH64_CROSS, **_HALVES)
 
 # one instruction for four products of s8: Armv8.2 and later, as Cortex-A55 and -A76, Apple A11.
 # 16 registers of sums, 4 of the columns' own sums, 4 of columns.

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import aotc
 from aotc.emit.bundle import runtime_c
+from aotc.ir import halves
 from aotc.ir.bundle import emulators
 from aotc.ir.evaluate import evaluate
 from aotc.pipeline import Options, run_pipeline
@@ -306,3 +307,31 @@ def test_only_stored_tensors_round(tmp_path):
     got = aotc.compile(integers, tmp_path / "c", name="net").load().run({"x": x})["y"]
     np.testing.assert_array_equal(got, (x * HALF(0.37)).astype(np.int32))
 
+
+
+@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+def test_weights_of_few_rows_stay_half(target, tmp_path, monkeypatch):
+    """Reading weights is what such products do: half of the bytes, converted as they are
+    multiplied, where an instruction does that.  Others become f32 when the model is compiled."""
+    monkeypatch.setattr(halves, "LEAST_BYTES", 1 << 12)
+    monkeypatch.setenv("CFLAGS", f"-O1 {STRICT}")
+    rng = np.random.default_rng(3)
+    shapes = {"a": (1, 70), "b": (5, 70), "c": (40, 70)}
+    weights = {k: _weight(rng, 70, 83) for k in shapes} | {"d": _weight(rng, 83, 70)}
+    nodes = [_node("MatMul", f"x{k} {k}", f"y{k}") for k in shapes]
+    nodes.append(_node("Gemm", "xb d", "yd", transB=1))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(f"x{k}", F16, s) for k, s in shapes.items()],
+        [helper.make_tensor_value_info(f"y{k}", F16, None) for k in "abcd"],
+        [numpy_helper.from_array(w, k) for k, w in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    work = run_pipeline(Options(model, target=target.name, name="net", stop_after="inline"))
+    kept = sorted(a.dtype.name for a in work.program.consts.values())
+    assert kept == (["float16"] * 3 if target.halves else ["float32"] * 3) + ["float32"]
+    feeds = {f"x{k}": rng.normal(size=s).astype(HALF) for k, s in shapes.items()}
+    got = aotc.compile(model, tmp_path / "b", target=target.name, name="net").load(threads=2).run(
+        feeds)
+    wide = {k: a.astype("f8") for k, a in (feeds | weights).items()}
+    for k in "abcd":
+        want = wide["xb"] @ wide["d"].T if k == "d" else wide[f"x{k}"] @ wide[k]
+        np.testing.assert_allclose(got[f"y{k}"], want, rtol=2**-11 + 1e-5, atol=1e-5)

@@ -1,0 +1,55 @@
+"""Weights that stay f16, Program -> Program: those of products with so few rows that reading them
+is what takes the time.  Columns are converted where they are multiplied."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
+from aotc.ir.program import Compute, update
+from aotc.ir.simplify import upper
+
+MOST_ROWS = 16  # of a product: with more, arithmetic decides
+LEAST_BYTES = 1 << 20  # of weights in f32: fewer are in a core's cache after the first call
+
+
+def keep_halves(program):
+    """Program in which constants of f32 that f16 holds exactly are f16, where a product of few rows
+    is all that reads them.  For models that store them so (``program.halves``)."""
+    buffers, consts, steps = dict(program.buffers), dict(program.consts), []
+    for step in program.steps:
+        load = _weights(program, step) if isinstance(step, Compute) else None
+        if load is not None:
+            stored = Load(load.buffer, load.index, "f16")
+            step = replace(step, body=substitute(step.body, {load: Cast("f32", stored)}))
+            buffers[load.buffer] = replace(buffers[load.buffer], dtype="f16")
+            consts[load.buffer] = consts[load.buffer].astype(np.float16)
+        steps.append(step)
+    return update(program, steps=tuple(steps), buffers=buffers, consts=consts)
+
+
+def _weights(program, step):
+    """The Load of weights that ``step`` may read as f16; None if there is none."""
+    for f in factor_pairs(step.axes, step.raxes, step.fold, step.body):
+        array = program.consts.get(f.b.buffer) if isinstance(f.b, Load) else None
+        rows = [upper(a.extent) for a in f.m]
+        if array is None or array.dtype != np.float32 or array.nbytes < LEAST_BYTES:
+            continue
+        plain = [i for i in f.b.index if isinstance(i, Axis)]
+        if None not in rows and prod(rows) <= MOST_ROWS and len(set(plain)) == len(plain) and all(
+                isinstance(i, (Axis, Const)) for i in f.b.index) and (
+                program.consumers[f.b.buffer] == (step,)) and len(
+                [n for n in loads(step.body) if n.buffer == f.b.buffer]) == 1 and (
+                _is_exact(array)):
+            return f.b
+    return None
+
+
+def _is_exact(array):
+    with np.errstate(over="ignore"):
+        return np.array_equal(array.astype(np.float16).astype(np.float32), array, equal_nan=True)
+
+
+__all__ = ["keep_halves"]
