@@ -158,16 +158,24 @@ def _holds(cond, values):
 
 
 def _agreeing(program, cond, values):
-    """Symbol values under which an equation holds: the first symbol that can make it so is moved,
-    within its range.  Other conditions, and what no symbol alone can mend, stay as they are."""
-    if _holds(cond, values) or not (isinstance(cond, Binary) and cond.op == "eq"):
+    """Symbol values under which an equation holds, or one of several: the first symbol that can
+    make it so is moved, within its range.  Other conditions, and what no symbol alone can mend,
+    stay as they are."""
+    if _holds(cond, values) or not isinstance(cond, Binary) or cond.op not in ("eq", "and", "or"):
+        return values
+    if cond.op != "eq":
+        for part in (cond.a, cond.b):
+            moved = _agreeing(program, part, values)
+            if cond.op == "and" or _holds(cond, moved):
+                values = moved
         return values
     for s in program.syms:
         gap, after = (Scope({}, None, v).value(cond.a - cond.b)
                       for v in (values, values | {s.name: values[s.name] + 1}))
         step = after - gap
         moved = values | {s.name: int(values[s.name] - gap // step)} if step else values
-        if s.lo <= moved[s.name] <= s.hi and _holds(cond, moved):
+        if moved[s.name] >= s.lo and (s.hi is None or moved[s.name] <= s.hi) and _holds(
+                cond, moved):
             return moved
     return values
 

@@ -27,6 +27,7 @@ from aotc.ir.simplify import simplify
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 WEIGHTS = ("file", "embed")
+MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
 SHOWN = 64  # elements of a fixed input that the manifest states
 
 
@@ -111,7 +112,8 @@ def _context(parts, info, name, weights_hash, weights, profile):
             "slot_count": max(1, *(len(p.plan.slots) for p in parts)),
             "slab_bytes": _slab_bytes(parts),
             "arena_max": None if None in arenas else max(arenas) + kit.reserved,
-            "magnitudes": checked_sizes(_sizes(parts)),
+            "magnitudes": checked_sizes(_sizes(parts, kit.most_elements)),
+            "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
             "payload_bytes": payload, "untouched": untouched([p.plan for p in parts]),
             "weights_bytes": payload + HEADER_BYTES, "weights_hash": weights_hash.hex(),
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in plan.checks],
@@ -123,9 +125,13 @@ def _context(parts, info, name, weights_hash, weights, profile):
             + ([f"{name}_image.c"] if weights == "embed" else [])}
 
 
-def _sizes(parts):
-    """Bytes of everything that a call of the parts' plans touches, as index expressions."""
+def _sizes(parts, elements):
+    """Bytes of everything that a call of the parts' plans touches, as index expressions; or, if
+    ``elements``, elements of every tensor."""
     for plan in (p.plan for p in parts):
+        if elements:
+            yield from (place.elements for place in plan.places)
+            continue
         yield from plan.slots
         yield as_expr(plan.slab_bytes)
         for place in plan.places:

@@ -11,7 +11,8 @@ class Kit:
     compiler: of the kernels.  reserved: bytes at the start of the arena that are no slot.
     longest_string: bytes of the longest string literal.  profile: it can count costs.
     test: what the test program is told about the bundle (a macro).  small: the compiler's flags for
-    kernels where size counts; they follow and override the level of the other files."""
+    kernels where size counts; they follow and override the level of the other files.
+    most_elements: of a tensor, where kernels count them in 32 bits (0: as many as there are)."""
 
     folders: tuple
     templates: dict
@@ -24,6 +25,7 @@ class Kit:
     longest_string: int = 4000
     profile: bool = True
     small: tuple = ("-Os",)
+    most_elements: int = 0
 
 
 _COMMON = {"model.h.j2": "{}.h", "internal.h.j2": "{}_internal.h", "Makefile.j2": "Makefile",
@@ -36,5 +38,5 @@ KITS = {
     "simt": Kit(("cuda/bundle", "bundle"), {**_COMMON, "model.cu.j2": "{}.cu"},
                 {"aotc_weights.c": "{}_weights.c"},
                 ("aotc_rt.h", "aotc_index.h", "aotc_num.h", "cuda/*.h"), "{}.cu", "nvcc",
-                "ON_DEVICE", 64, 1 << 16, False, ()),
+                "ON_DEVICE", 64, 1 << 16, False, (), 1 << 31),
 }

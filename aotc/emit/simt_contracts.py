@@ -59,7 +59,7 @@ def contract_lines(c, env, names, template, tile, threads, base):
     flat = c.a.mode == "packed"  # taps and k in one: the sum's steps are counted through
     if flat:
         kc, taps = simplify(taps * kc), Const(1)
-    if (upper(kc) or _INT32) >= _INT32:
+    if (upper(kc) or 0) >= _INT32:
         raise UnsupportedError(f"{c.row}: a sum over {kc} terms; at most 2^31 fit")
     row_before, rows, _, row_extents = flat_count(c.m, names)
     text = template.render(
@@ -96,7 +96,7 @@ def _table(c, env, names, row_extents):
     """(lines, guard, offset): where row ``row`` starts at tap ``tap``."""
     block = Scalars(env, names, (c.a.offset,))
     offset = block.text(c.a.offset)
-    if (env["elements"](c.a.buffer) or _INT32) >= _INT32:
+    if (env["elements"](c.a.buffer) or 0) >= _INT32:  # without a bound each call is checked
         raise UnsupportedError(f"{c.row}: {c.a.buffer} may have 2^31 elements or more; use a "
                                "packed")
     guard = "" if c.a.guard is None else Scalars(env, names).text(c.a.guard, 4)

@@ -8,6 +8,7 @@ do not meet lie in the same place.  ``barriers`` decides, ``barrier_faults`` pro
 
 from dataclasses import dataclass, replace
 
+from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr, Load, substitute, walk
 from aotc.ir.plan import Contract, Nest, points
@@ -81,7 +82,11 @@ def staged_bytes(stage, target, threads):
         return tile["shared"]
     taps = 1
     for t in stage.taps:
-        taps *= upper(t.axis.extent)
+        most = upper(t.axis.extent)
+        if most is None:
+            raise ScheduleError([f"{stage.row}: taps over {t.axis.name}, which has no bound; give "
+                                 "the dimension a range (--dim NAME=LO..HI)"])
+        taps *= most
     return tile["shared"] + (tile["tap_bytes"] * taps if stage.a.mode == "rows" else 0)
 
 
