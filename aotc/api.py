@@ -76,7 +76,7 @@ def compile(model, out, target="native", name=None, dims=None, schedule=None,
                                 winograd=winograd, connect=connect, math=math,
                                 optimize=optimize, machine=machine, arena=arena, fix=fix,
                                 input_default=input_default))
-    print_ranges(work.ranges)
+    print_notes(work)
     return CompiledBundle(Path(out), work.seconds)
 
 
@@ -113,9 +113,16 @@ def tune(model, out=None, budget=120.0, target="native", dims=None, records=None
     return found
 
 
-def print_ranges(ranges, stream=None):
-    """One line for every dynamic dimension whose range the user did not give."""
-    for r in ranges:
+def print_notes(work, stream=None):
+    """One line for every dynamic dimension whose range the user did not give, and one for an arena
+    that may become large: of a finished ``pipeline.Work``."""
+    names = {r.sym.name: r.onnx or r.sym.name for r in work.ranges}
+    if work.large is not None:
+        name = names[work.large.symbol]
+        print(f"aotc: the largest extents need {work.large.bytes / 1e9:.1f} GB of arena; bound "
+              f"dimension {name!r} (at its least {work.large.least / 1e9:.1f} GB are left) with "
+              f"dims={{{name!r}: (lo, hi)}} or --dim {name}=lo..hi", file=stream or sys.stderr)
+    for r in work.ranges:
         if r.source != "given":
             name, why = r.onnx or r.sym.name, f": {r.why}" if r.why else ""
             extent = f"of any extent from {r.sym.lo}" if r.sym.hi is None else f"in {r.sym.range}"

@@ -69,7 +69,7 @@ def _file_progress(done, of, name):
 # ---------------------------------------------------------------- commands
 
 def _compile(args):
-    from aotc.api import print_ranges
+    from aotc.api import print_notes
     from aotc.pipeline import Options, run_pipeline
     if args.out is None and args.stop_after == "write":
         args.usage("give the bundle's folder with -o DIR (or --stop-after STAGE)")
@@ -78,7 +78,7 @@ def _compile(args):
                                 args.stop_after, _stage_progress, args.weights, args.profile,
                                 **_decisions(args)))
     progress_done()
-    print_ranges(work.ranges)
+    print_notes(work)
     took = sum(work.seconds.values())
     if work.path is None:
         print(f"stopped after {args.stop_after} ({took:.1f} s)")

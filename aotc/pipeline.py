@@ -29,7 +29,7 @@ from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import MATH, OPTIMIZE, Schedule
 from aotc.samples import record_samples
 from aotc.sched import (CONNECT, WINOGRAD, check_arena, check_schedule, complete, decide,
-                        decide_within, lower, parse_limit)
+                        decide_within, large_arena, lower, parse_limit)
 from aotc.sched.serving import serving
 from aotc.sched.threads import barrier_faults
 from aotc.stages import STAGE_NAMES
@@ -92,6 +92,7 @@ class Work:
     file_hash: str = ""  # SHA-256 of the model file
     graph: object = None
     ranges: tuple = ()  # the DimRange of every dynamic dimension
+    large: object = None  # the LargeArena of the plan, if it is one
     settings: object = None  # inputs held as constants or with a default (frontend.settings)
     program: object = None
     schedule: object = None
@@ -199,7 +200,8 @@ def _schedule_faults(work):
 def _plan(work):
     plan = lower(work.rewritten, work.schedule, work.target)
     check_arena(plan, parse_limit(work.options.arena), work.target)
-    return replace(work, plan=with_defaults(plan, work.settings.defaults), rewritten=None)
+    return replace(work, plan=with_defaults(plan, work.settings.defaults), rewritten=None,
+                   large=large_arena(plan, work.target))
 
 
 def _record(work):

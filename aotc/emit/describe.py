@@ -148,9 +148,7 @@ def _dim(extent):
     if isinstance(e, Const):
         return Dim(e.value, e.value, e.value, str(e.value), c_index(e), "")
     lo, hi = lower(e), upper(e)
-    if lo is None:
-        raise AotcError(f"extent {show(e)}: no bound can be proved")
-    return Dim(-1, max(lo, 0), hi, show(e), c_index(e), e.name if isinstance(e, Sym) else "")
+    return Dim(-1, max(lo or 0, 0), hi, show(e), c_index(e), e.name if isinstance(e, Sym) else "")
 
 
 def parameters(syms, inputs, outputs):

@@ -12,6 +12,7 @@ from math import gcd, isqrt
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (Axis, Binary, Cast, Const, Guarded, Sym, Unary, Where, binary, children,
                           kept, show, with_children)
+from aotc.ir.relax import relaxed_upper
 
 ONE = ()  # the empty monomial
 
@@ -332,16 +333,18 @@ def p_lower(p):
 
 def p_upper(p):
     """Largest value of p: axes go to an end of their range, then symbols are shifted to >= 0."""
-    p = _eliminate_axes(p)
-    if p is None:
-        return None
+    top = _interval_upper(p)
+    return top if top is not None else relaxed_upper(_eliminate_axes(p), _interval_upper, to_poly,
+                                                     p_add)
+
+
+def _interval_upper(p):
     total = 0
-    for m, c in _shift_syms(p).items():
+    for m, c in _shift_syms(_eliminate_axes(p)).items():
         if m == ONE:
             total += c
             continue
-        lo, hi = _mono_range(m)
-        end = hi if c > 0 else lo
+        end = _mono_range(m)[c > 0]
         if end is None:
             return None
         total += c * end

@@ -8,10 +8,12 @@ import re
 from dataclasses import dataclass
 
 from aotc.errors import AotcError, ScheduleError
+from aotc.ir.expr import Const, as_expr, substitute
 from aotc.ir.simplify import upper
 from aotc.sched.allocate import ALIGN, slot_sizes
 from aotc.sched.lower import lower_group
 
+LARGE = 1 << 30  # bytes of arena that a user should know of
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -52,7 +54,39 @@ def arena_need(program, schedule, target):
                              "dynamic dimension a range (--dim NAME=LO..HI)"])
     slabs = tuple(lower_group(program, schedule, target, g, i).slab_bytes
                   for i, g in enumerate(schedule.groups))
+    if not all(isinstance(n, int) for n in slabs):
+        raise ScheduleError(["arena limit: scratch has no bound; give every dynamic dimension a "
+                             "range (--dim NAME=LO..HI)"])
     return sum(-(-s // ALIGN) * ALIGN for s in sizes), slabs
+
+
+@dataclass(frozen=True)
+class LargeArena:
+    """A call at the largest extents needs ``bytes`` of arena with one worker; a bound of the
+    dimension ``symbol`` (named as in the Program) would lower that most, to ``least``."""
+
+    bytes: int
+    symbol: str
+    least: int
+
+
+def large_arena(plan, target, limit=LARGE):
+    """The LargeArena of a Plan that may need more than ``limit`` bytes; None if it does not, or if
+    no extent has a bound: then only a call's own extents say what it needs."""
+    slabs = 0 if target.machine.threads else plan.slab_bytes
+    syms = [s for s in plan.syms if s.hi is not None and s.hi > s.lo]
+    sizes = [*plan.slots, as_expr(slabs)]
+    need = _bytes(sizes, {})
+    if not syms or need is None or need <= limit:
+        return None
+    left = {s: _bytes(sizes, {s: Const(s.lo)}) for s in syms}
+    best = min(syms, key=lambda s: (left[s], s.name))
+    return LargeArena(need, best.name, left[best])
+
+
+def _bytes(sizes, values):
+    tops = [upper(substitute(e, values)) for e in sizes]
+    return None if None in tops else sum(-(-t // ALIGN) * ALIGN for t in tops)
 
 
 def check_arena(plan, limit, target):
@@ -61,7 +95,8 @@ def check_arena(plan, limit, target):
         return
     slots = [upper(s) for s in plan.slots]
     stored = None if None in slots else sum(-(-s // ALIGN) * ALIGN for s in slots)
-    slabs = 0 if target.machine.threads else limit.workers * plan.slab_bytes
+    slabs = 0 if target.machine.threads else upper(as_expr(limit.workers * plan.slab_bytes))
+    stored, slabs = (None, "unbounded bytes") if slabs is None else (stored, slabs)
     if stored is None or stored + slabs > limit.bytes:
         raise ScheduleError([
             f"arena limit: this schedule needs {'unbounded' if stored is None else stored} bytes "
@@ -69,4 +104,4 @@ def check_arena(plan, limit, target):
             "out to have one decided that keeps it"])
 
 
-__all__ = ["ArenaLimit", "arena_need", "check_arena", "parse_limit"]
+__all__ = ["ArenaLimit", "LargeArena", "arena_need", "check_arena", "large_arena", "parse_limit"]

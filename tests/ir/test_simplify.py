@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from aotc.ir.eval_expr import Scope
-from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Where, compare, show,
-                          walk)
+from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Where, compare, maximum,
+                          minimum, show, walk)
 from aotc.ir.simplify import linear_in, lower, same, simplify, upper
 
 SYMS = (Sym("s", 1, 5), Sym("r", 2, 3))
@@ -146,3 +146,14 @@ def test_nothing_unsigned_is_below_zero():
     assert simplify(compare("ge", x, zero)) == Const(True, "bool")
     assert simplify(compare("gt", zero, x)) == Const(False, "bool")
     assert simplify(compare("gt", x, zero)) == compare("gt", x, zero)
+
+
+def test_bounds_hold_without_a_largest_extent():
+    """n - (n + 1) // 2 >= 0 for any n, though neither term has a bound."""
+    n, m = Sym("n", 0, None, 2048), Sym("m", 1, None, 64)
+    i = Axis("i", (n + 1) // 2)
+    assert lower(n - (n + 1) // 2) == 0 and upper(n // 2 * 2 - n) == 0 and upper(n) is None
+    assert (lower((n + 3) // 4 * 4 - n), upper((n + 3) // 4 * 4 - n)) == (0, 3)
+    assert upper(minimum(n, m) - m) == 0 and lower(minimum(n, m) - m) is None
+    assert lower(maximum(n, m) - n) == 0 and upper(maximum(n, m) - n) is None
+    assert upper(i * 2 - n) == -1 and upper(minimum(n, Const(7)) + 1) == 8

@@ -1,6 +1,7 @@
 """Extents as users have them: 0, without a bound, broadcast against each other, told apart."""
 
 import itertools
+import re
 import subprocess
 
 import numpy as np
@@ -232,3 +233,15 @@ def test_axes_that_a_model_names_alike_can_be_told_apart(tmp_path):
         np.testing.assert_allclose(bundle.load().run([a, b])["y"], a @ b.T, rtol=1e-5, atol=1e-6)
     with pytest.raises(aotc.ModelError, match="no dimension 'b:2'"):
         aotc.compile(m, tmp_path / "b", target="c", dims={"b:2": 4})
+
+
+def test_a_large_arena_is_said_with_the_dimension_to_bound(tmp_path, capsys):
+    m = model("""(float[n, k] a, float[m, k] b) => (float[?] y) {
+        t = Transpose <perm = [1, 0]> (b) s = MatMul (a, t) p = Softmax <axis = 0> (s)
+        y = MatMul (p, b) }""")
+    dims = {"n": (1, 4096), "m": (1, 1 << 20), "k": (1, 8)}
+    aotc.compile(m, tmp_path / "b", target="c", dims=dims)
+    said = capsys.readouterr().err
+    assert re.search(r"need [\d.]+ GB of arena; bound dimension 'm' .*--dim m=", said)
+    aotc.compile(m, tmp_path / "b", target="c", dims=dims | {"m": (1, 64)})
+    assert "GB" not in capsys.readouterr().err
