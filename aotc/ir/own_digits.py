@@ -225,7 +225,7 @@ def _group(s):
             part, axis = inside & set(s.raxes), inside & set(s.axes)
             if len(part) != 1 or len(axis) != 1:
                 continue
-            part, axis = part.pop(), axis.pop()
+            (part,), (axis,) = part, axis
             terms = linear_in(i, axis)
             if terms is not None and terms[1] == part and same(terms[0], part.extent) and (
                     isinstance(part.extent, Const)) and _terms(s.raxes, part) >= PART:
