@@ -389,9 +389,13 @@ def depends_on_data(e):
 
 
 @kept
-def axes_of(e):
-    """Frozen set of the Axis nodes that occur in ``e``."""
+def _axes(e):
     return frozenset(n for n in walk(e) if isinstance(n, Axis))
+
+
+def axes_of(e):
+    """Set of Axis nodes that occur in ``e``; the caller's own."""
+    return set(_axes(e))
 
 
 _PREC = {"or": 1, "xor": 1, "and": 2, "lt": 3, "le": 3, "gt": 3, "ge": 3, "eq": 3, "ne": 3,
