@@ -116,8 +116,9 @@ def stft(node, b):
     frames, bins, top = _frames(b, x, step, length, window)
     axes = b.axes((x.shape[0], frames, bins, Const(2)))
     k = Axis("k", top)
-    place = axes[1] * step + k
-    at = b.checked(place, x.shape[1], "frames lie inside the signal")
+    at = b.checked(axes[1] * step + k, x.shape[1], "frames lie inside the signal")
+    if isinstance(length, Const) and isinstance(bins, Const) and length.value <= LONGEST:
+        return _by_matrix(b, x, window, axes, k, at)
     n = cast(REAL, length)
     angle = cast(REAL, (axes[2] * k) % length) * const(2 * np.pi, REAL) / n
     c, s = (cast(x.dtype, Unary(f, angle)) for f in ("cos", "sin"))
@@ -131,6 +132,23 @@ def stft(node, b):
     if not isinstance(length, Const):
         value = Where(compare("lt", k, length), value, const(0, x.dtype))
     return b.compute(axes, value, (k,), "sum")
+
+
+def _by_matrix(b, x, window, axes, k, at):
+    """Frames times a constant matrix, a known window in it."""
+    bins, length, parts = axes[2].extent.value, k.extent.value, x.shape[-1].value
+    matrix = _matrix(length, False)[:bins, :, :, :parts]
+    window = None if window is None else b.known(window)
+    held = window is not None and window.array is not None
+    if held:
+        matrix = matrix * window.array.astype(np.float64)[:, None]
+    table = b.const(np.ascontiguousarray(matrix.astype(DTYPES[x.dtype].numpy)),
+                    f"{b.node.label}_matrix")
+    p = Axis("p", Const(parts))
+    value = b.load(x, (axes[0], at, p)) * b.load(table, (axes[2], axes[3], k, p))
+    if window is not None and not held:
+        value = value * b.load(window, (k,))
+    return b.compute(axes, value, (k, p), "sum")
 
 
 def _frames(b, x, step, length, window):
