@@ -18,6 +18,9 @@ from aotc.peers import open_peer, open_reference
 from aotc.runtime.build import build, read_manifest
 from aotc.target import get_target
 from benchmarks import connect, decisions, kernels, memory, models, quantised, threads, zoo
+from benchmarks.exported import __main__ as exported
+from benchmarks.exported import images, sequences
+from benchmarks.exported.build import Writer
 
 
 @pytest.fixture
@@ -240,3 +243,18 @@ def test_one_thread_and_two_take_turns(no_zoo, monkeypatch, capsys):
     name, one, two, ratio = line.split()
     assert name == "mlp" and abs(float(one) / float(two) - float(ratio)) < 0.05
     assert "mlp_k" in kernel
+
+
+def test_exported_networks_are_measured_and_plain_loops_named(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("onnxruntime")
+    g = Writer("plain")
+    model = g.model(g.op("ArgMax", g.input("x", [64, 300]), axis=1, keepdims=0))
+    monkeypatch.setattr(exported, "MODELS", {"plain": lambda: model})
+    file = tmp_path / "r.json"
+    assert exported.main(["plain", "absent", "--seconds", "0.02", "--target", "x86-64-v3",
+                          "--json", str(file)]) == 1
+    data = json.loads(file.read_text())
+    row = data["results"]["plain"]
+    assert data["failed"] == ["absent"] and row["ratio"] > 0 and row["plain"] > 0.05
+    assert "plain loops take about" in capsys.readouterr().out
+    assert len(images.MODELS | sequences.MODELS) >= 20

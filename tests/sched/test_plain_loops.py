@@ -1,0 +1,20 @@
+"""Networks as exporters write them leave little to plain loops, by the estimate profiles use."""
+
+import pytest
+
+from aotc.pipeline import Options, run_pipeline
+from aotc.sched.size import estimate
+from benchmarks.exported import images, sequences
+
+SMALL = {"convnext": lambda: images.convnext(14, 32), "conv3d": lambda: images.conv3d(4, 8),
+         "regnet": lambda: images.regnet(8, 48), "style_transfer": lambda: images.style_transfer(
+             16, 16), "gru_forecaster": lambda: sequences.gru_forecaster(4, 16),
+         "recommender": sequences.recommender}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_plain_loops_take_little(name):
+    plan = run_pipeline(Options(SMALL[name](), target="x86-64-v3", stop_after="plan")).plan
+    work = [float(estimate(k.flops)) for k in plan.kernels]
+    worst = max(w * k.plain for w, k in zip(work, plan.kernels))
+    assert worst <= 0.05 * sum(work)
