@@ -18,7 +18,7 @@ MOST_LINES = 8  # at one vector of lanes
 def ahead_lines(nest, lane, axis, env):
     """C lines of one vector of lanes of a blocked window: its share of the lines that lie a page
     behind this block in the lowest row it reads.  lane, axis: of the lanes and of the block.
-    Nothing where the source lies in scratch, or does not advance by whole lines."""
+    Nothing where the kernel itself stores the source, or it does not advance by whole lines."""
     if not env["dialect"].prefetches or nest.lanes == 1 or not isinstance(lane.extent, Const):
         return []
     found = [x for x in dict.fromkeys(walk(nest.body)) if _streams(x, lane, axis, env)]
@@ -41,7 +41,7 @@ def ahead_lines(nest, lane, axis, env):
 def _streams(e, lane, axis, env):
     """True for a load that other kernels wrote, of lanes side by side, at a known step from block
     to block."""
-    if not isinstance(e, Load) or e.dtype != "f32" or e.buffer in env["scratch"] or any(
+    if not isinstance(e, Load) or e.dtype != "f32" or e.buffer in env["own"] or any(
             isinstance(n, Load) for n in walk(e.index[0])) or axis not in axes_of(e.index[0]):
         return False
     return stride(e.index[0], lane) == Const(1) and isinstance(stride(e.index[0], axis), Const)

@@ -25,7 +25,7 @@ from aotc.emit.tiles import (
     written_out,
 )
 from aotc.emit.turns import turn_lines
-from aotc.emit.values import Scalars
+from aotc.emit.values import Names, Scalars
 from aotc.emit.vectors import Vectors
 from aotc.ir.access import stride
 from aotc.ir.expr import (
@@ -51,17 +51,19 @@ def ukernel_name(c, say):
     any length never touch columns that do not exist: no instance of its own for those."""
     unit = c.a.mode == "packed" or c.a.stride == Const(1)
     masked = c.b.mode == "direct" and "columns" not in c.whole and not say.strip_mined
+    fetches = follows(c, {"dialect": say}, c.row_count)
     base = c.row.replace("__", "_")
     column = Elements.of(c.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
-        "_parts" if c.part else "") + column.suffix
+        "_parts" if c.part else "") + column.suffix + (
+        "_alone" if say.prefetches and not fetches else "")
     params = {"mr": c.mr, "nr": c.nv * c.lanes, "unit": unit, "masked": masked}
     if c.dtypes[0] == "u8":
         tile, step = dot_tile(c.mr, c.nv, c.lanes), DOT_STEP * c.nv * c.lanes
         return name, params | {"tile": tile, "step": step}
     first = "k_lo" if unit else "k_lo * ak"
     return name, params | {
-        "part": c.part, "column": column, "tile": register_tile(
+        "part": c.part, "column": column, "fetches": fetches, "tile": register_tile(
             c.mr, c.nv, c.lanes, tuple(f"a[{i}] + {first}" for i in range(c.mr)) if c.part else
             None, "" if unit else "ak", say.registers if column.as_stored else 0)}
 
@@ -196,7 +198,7 @@ def _lane_operand(c, env, names, nr):
             f"const {Elements.of(c.dtypes[1]).ctype} *const b_col = "
             f"{env['buffer'](c.b.buffer)} + {at}" + slice_offset(c, nr) + ";"]
         if follows(c, env, c.row_count):
-            lines += next_lines(c, nr)
+            lines += next_lines(c, nr, _first_panel(c, env))
         return lines
     columns = _pack_columns(c, env, names, nr)
     if columns:
@@ -218,6 +220,13 @@ def _lane_operand(c, env, names, nr):
         body = loop(part, loops(inner, block.lines + [
             f"{env['buffer'](c.b.buffer)}[{c_index(put.offset, 0)}] = {value};"]))
     return body + [f"const float *const b_col = {env['buffer'](c.b.buffer)};"]
+
+
+def _first_panel(c, env):
+    """C text of the address of the first panel of all."""
+    zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
+    at = Scalars(env, Names()).text(simplify(substitute(c.b.offset, zero)), 13)
+    return f"{env['buffer'](c.b.buffer)} + {at}"
 
 
 def _pack_columns(c, env, names, nr):
@@ -281,12 +290,12 @@ def _tile(c, env, names, nr, start):
 def _tile_call(c, env, names, nr, start):
     name, params = ukernel_name(c, env["dialect"])
     taps, kc, ldb, tap_b = _sizes(c, nr)
+    argument = [x or none for x, none in zip(_argument(c, env, taps, kc, start), ("NULL", "0"))]
     lines = [f"float acc_tile[{c.mr * nr}]" + (" __attribute__((aligned(64)));"
                                                if c.lanes > 1 else ";")]
     lines += [f"{env['prefix']}_{name}({c_index(taps, 0)}, {c_index(kc, 0)}, a_row, "
               f"{c_index(c.a.stride, 0)}, b_col, {c_index(ldb, 0)}, {c_index(tap_b, 0)}, "
-              f"{c_index(c.n.hi, 12)} - n0, {', '.join(_argument(c, env, taps, kc, start))}, "
-              "acc_tile);"]
+              f"{c_index(c.n.hi, 12)} - n0, {', '.join(argument)}, acc_tile);"]
     return lines + epilogue_lines(c, env, names, nr)
 
 
@@ -327,7 +336,7 @@ def _argument(c, env, taps, kc, start):
         return [start]
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
     rows = c.row_count
-    return next_panel(c, rows, depth) if follows(c, env, rows) else ["b_col", "0"]
+    return next_panel(c, rows, depth) if follows(c, env, rows) else ["", ""]
 
 
 def epilogue_lines(c, env, names, nr):

@@ -115,17 +115,18 @@ def _streams(c, env):
     return (env["dialect"].prefetches and c.lanes > 1 and c.dtypes[0] == "f32"
             and c.a.mode == "rows" and c.m and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
-            and c.a.buffer not in env["scratch"] and isinstance(c.k.axis.extent, Const)
+            and c.a.buffer not in env["own"] and isinstance(c.k.axis.extent, Const)
             and c.k.axis.extent.value <= LONGEST_ROW)
 
 
 def follows(c, env, rows):
-    """True if the next panel of columns lies behind this one, so that row tiles can fetch it.  A
-    single row tile streams through the panels: hardware sees that (with fetches 1x512x24576 takes
+    """True if there is a next panel of columns, which row tiles can fetch.  A single row tile streams through the panels: hardware sees that (with fetches 1x512x24576 takes
     1.13 of its time on AVX2, 4x512x24576 1.22)."""
     most = upper(rows)
+    alone = not c.slices and not _around(c)[0] and (
+        upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes
     return (env["dialect"].prefetches and c.b.mode == "panel" and c.a.mode == "rows"
-            and (most is None or most > c.mr))
+            and (most is None or most > c.mr) and not alone)
 
 
 def share_lines(c, env, rows):
@@ -138,10 +139,11 @@ def share_lines(c, env, rows):
     return [f"const int64_t ahead = rows > {c.mr} ? {share} : 0;"]
 
 
-def next_lines(c, nr):
+def next_lines(c, nr, start):
     """C lines that bind ``b_next``, the panel that comes after ``b_col``: the next one of these
     columns, of the next slice, of the next step of the loop around, else of the next columns, which
-    may be another work item's.  While only the first was known, 16x256x256 products in items of
+    may be another work item's; behind the last one ``start`` (C text), the first of all, with which
+    other rows begin.  While only the first was known, 16x256x256 products in items of
     three panels, 36 behind one another, took 1.07 of their time on AVX2."""
     depth = Const(1)
     for r in c.slice_taps + c.taps + (c.k,):
@@ -162,9 +164,9 @@ def next_lines(c, nr):
         ways = [*ways, last] if c.slices else [last]
     head = f"const {Elements.of(c.dtypes[1]).ctype} *const b_next ="
     if len(ways) == 1:
-        return [f"{head} {ways[0][0]} ? {ways[0][1]} : b_col;"]
+        return [f"{head} {ways[0][0]} ? {ways[0][1]} : {start};"]
     return [f"{'    :' if i else head} {cond} ? {place}"
-            for i, (cond, place) in enumerate(ways)] + ["    : b_col;"]
+            for i, (cond, place) in enumerate(ways)] + [f"    : {start};"]
 
 
 def _around(c):
@@ -200,7 +202,7 @@ def _in_pieces(c, env):
     if not env["dialect"].prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
         return False
     if c.a.mode != "rows" or not c.taps or c.slices or c.a.stride != Const(1) or (
-            c.a.buffer in env["scratch"]):
+            c.a.buffer in env["own"]):
         return False
     piece, step = c.k.axis.extent, stride(c.a.offset, c.m[-1].axis)
     return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value
@@ -217,13 +219,14 @@ def _row(r, plain):
 
 def _places(c, env):
     """(buffer, offset) of the f32 elements that the epilogue reads and stores, of those that differ
-    from row to row and run along the columns.  In scratch too: resnet18, whose Winograd products
+    from row to row and run along the columns; none that an earlier stage of the kernel has just
+    stored.  Stores in scratch too: resnet18, whose Winograd products
     store there, takes 0.95 of its time on AVX2 (1.03 in an hour when others used the machine)."""
     if not env["dialect"].prefetches or c.lanes == 1 or c.turned or terms(c) < SHORTEST_SUM:
         return []
     rows = {r.axis for r in c.m}
-    found = dict.fromkeys((x.buffer, x.index[0])
-                          for p in c.puts for x in unguarded_loads(p.value))
+    found = dict.fromkeys((x.buffer, x.index[0]) for p in c.puts
+                          for x in unguarded_loads(p.value) if x.buffer not in env["own"])
     found |= dict.fromkeys((p.buffer, p.offset) for p in c.puts
                            if p.guard is None and p.value.dtype == "f32")
     return [(buffer, at) for buffer, at in found

@@ -141,7 +141,8 @@ def _ukernel_file(name, target, dialect, ukernels):
 def _kernel(plan, kernel, name, dialect):
     kernel = with_safe_names(kernel)
     local = {s.name for s in kernel.scratch}
-    env = {"buffer": lambda b: f"s_{b}" if b in local else f"t_{b}", "scratch": local, "vars": {},
+    own = local | {p.buffer for s in kernel.stages for p in s.puts}
+    env = {"buffer": lambda b: f"s_{b}" if b in local else f"t_{b}", "own": own, "vars": {},
            "prefix": name, "rule": rule_call(plan, kernel, name, "f"), "dialect": dialect,
            "math": plan.math}
     names, body, apart = Names(), [], []

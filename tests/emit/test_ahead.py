@@ -123,7 +123,7 @@ def test_row_tiles_share_the_next_panel(rows, target):
     text = text_of(product(rows, 512, depth), target)
     mr, nr = (int(x) for x in re.search(r"contraction_f32_(\d+)x(\d+)", text).groups())
     if rows <= mr:
-        assert "b_next" not in text and " - n0, b_col, 0, acc_tile" in text
+        assert "b_next" not in text and "_alone(" in text and " - n0, NULL, 0, acc_tile" in text
         return
     names = {"rows": rows, "b_next": 0, "aotc_min": min, "aotc_max": max}
     whole = re.search(rf"int64_t ahead = rows > {mr} \? (.*) : 0;", text)
@@ -169,7 +169,7 @@ def panels_in_turn(c, nr, ends):
         text = re.sub(r"\bINT64_C\b", "", text.replace("||", "or").replace("/", "//"))
         return eval(text, {"aotc_min": min, "aotc_max": max, **ends, **at})
 
-    text = "".join(next_lines(c, nr)).split(" = ", 1)[1].rstrip(";")
+    text = "".join(next_lines(c, nr, "0")).split(" = ", 1)[1].rstrip(";")
     ways = [way.split(" ? ") for way in re.split(r"\s*: ", text)]
     size = c.k.axis.extent.value
     steps = [[(name, i) for i in range(value(c_index(lo), {}), value(c_index(hi), {}), step)]
@@ -210,9 +210,10 @@ def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
     turns = panels_in_turn(c, nr, ends)
     assert len(turns) > 3
     assert [then for _, then in turns[:-1]] == [col for col, _ in turns[1:]]
-    last, then = turns[-1]  # another work item's first panel, or nothing new
+    then = turns[-1][1]  # another work item's first panel, or the first of all for other rows
     depth = math.prod(r.axis.extent.value for r in (*c.slice_taps, *c.taps, c.k))
-    assert then == (192 // nr * nr * depth if ends else last)
+    assert then == (192 // nr * nr * depth if ends else 0)
+    assert all(col != then for col, then in turns)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64"])
@@ -243,3 +244,29 @@ def test_long_rows_and_rows_in_scratch_are_not_fetched():
         m.step(name, (i, j), m.ref(source, i, r) * m.ref(f"w_{name}", r, j), (r,), "sum")
     text = text_of(m.done("y"), get_target("x86-64-v4"))
     assert "float *const s_h" in text and "AOTC_PREFETCH_AT" not in text
+
+
+@pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v4", "aarch64"])
+def test_a_single_panel_has_no_next_one(target):
+    """Nothing is fetched in its sums: it would be the panel itself."""
+    text = text_of(product(200, 4, 300), get_target(target))
+    assert "b_next" not in text and "_alone(" in text
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_what_the_kernel_has_just_stored_is_not_fetched(target):
+    """Neither rows of a product nor what its epilogue reads, if an output of the model also."""
+    m = Maker("layers")
+    m.input("x", 997, 512)
+    i = ax("m", 997)
+    for name, source, k, n in (("h", "x", 512, 96), ("z", "h", 96, 96)):
+        m.const(f"w_{name}", np.ones((k, n), np.float32))
+        j, r = ax("n", n), ax("k", k)
+        m.step(name, (i, j), m.ref(source, i, r) * m.ref(f"w_{name}", r, j), (r,), "sum")
+    m.pointwise("y", "z", lambda e, a: e + m.ref("h", *a))
+    program, target = m.done("h", "y"), get_target(target)
+    kernel, = lower(program, decide(program, target), target).kernels
+    text = text_of(program, target)
+    assert kernel.writes == ("h", "y") and "AOTC_PREFETCH_AT(t_h" not in text
+    stored = re.findall(r"AOTC_PREFETCH\(t_h.*", text)  # before the sums of h itself
+    assert stored and len(stored) == len(set(stored))
