@@ -120,8 +120,9 @@ def _streams(c, env):
 
 
 def follows(c, env, rows):
-    """True if there is a next panel of columns, which row tiles can fetch.  A single row tile streams through the panels: hardware sees that (with fetches 1x512x24576 takes
-    1.13 of its time on AVX2, 4x512x24576 1.22)."""
+    """True if there is a next panel of columns, which row tiles can fetch.  A single row tile
+    streams through the panels: hardware sees that (with fetches 1x512x24576 takes 1.13 of its time
+    on AVX2, 4x512x24576 1.22)."""
     most = upper(rows)
     alone = not c.slices and not _around(c)[0] and (
         upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes

@@ -63,7 +63,8 @@ def contract_lines(c, env, names, template, tile, threads, base):
         raise UnsupportedError(f"{c.row}: a sum over {kc} terms; at most 2^31 fit")
     row_before, rows, _, row_extents = flat_count(c.m, names)
     text = template.render(
-        **{**tile, "threads": threads}, base=base, rows=rows, row_before=row_before,
+        **{**tile, "threads": threads}, part=c.part // tile["bk"], base=base, rows=rows,
+        row_before=row_before,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
         tap_rows=_times(str(upper(simplify(taps)))),

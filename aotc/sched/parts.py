@@ -14,6 +14,8 @@ from aotc.ir.simplify import simplify, upper
 
 TERMS = 128  # of a nest's: a part costs a few instructions
 STEPS = 512  # of a product's: a part costs the way of a register tile through memory
+# where a block of threads has the tile, twice the registers: only sums longer than this have parts
+BLOCK_STEPS = 4096
 MOST_PARTS = 2  # times as many as there must be, where they are then all of one length
 
 
@@ -39,12 +41,14 @@ def in_parts(nest):
 
 
 def part_of(row, axes):
-    """``Contract.part`` of a product's sum over ``axes``, in a row's tile: each part's sums are
-    added to a tile in memory.  A block of threads has no such tile; it sums whole."""
-    terms = 1
+    """``Contract.part`` of a product's sum over ``axes``, in a row's tile."""
+    blocks, terms = "bk" in row.tile, 1
+    if blocks and row.tile["mr"] == 1:  # threads share the sum of a column
+        return 0
+    longest = BLOCK_STEPS if blocks else STEPS
     for a in axes:
-        terms *= upper(a.extent) or STEPS + 1
-    return STEPS if terms > STEPS and "bk" not in row.tile else 0
+        terms *= upper(a.extent) or longest + 1
+    return STEPS if terms > longest else 0
 
 
 def _steps(nest, r):

@@ -11,12 +11,13 @@ from harness import RUNNABLE
 from te_programs import Maker, ax
 
 import aotc
+from aotc.emit.variants import EMITTERS
 from aotc.ir.expr import Const, Sym, substitute
 from aotc.ir.plan import Contract, Nest, Range
 from aotc.ir.simplify import simplify
 from aotc.sched import decide, lower
-from aotc.sched.parts import STEPS, TERMS, in_parts
-from aotc.target import TARGETS
+from aotc.sched.parts import BLOCK_STEPS, STEPS, TERMS, in_parts
+from aotc.target import TARGETS, get_target
 
 
 def data(positive, *shape, seed=0):
@@ -148,3 +149,30 @@ def test_products_say_their_parts():
         parts = [s.part for k in plan.kernels for s in k.stages if isinstance(s, Contract)]
         assert parts == [0, STEPS], target.name
         assert "sums in parts of 512" in str(plan)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
+def test_products_of_blocks_of_threads_have_totals_where_sums_are_very_long(target):
+    m = Maker()
+    i, j = ax("i", 64), ax("j", 64)
+    for name, k in (("short", BLOCK_STEPS), ("long", BLOCK_STEPS + 1)):
+        m.input(f"x{name}", 64, k)
+        m.const(f"w{name}", np.ones((k, 64), np.float32))
+        r = ax("k", k)
+        m.step(name, (i, j), m.ref(f"x{name}", i, r) * m.ref(f"w{name}", r, j), (r,), "sum")
+    program, target = m.done("short", "long"), get_target(target)
+    plan = lower(program, decide(program, target), target)
+    assert [s.part for k in plan.kernels for s in k.stages] == [0, STEPS]
+    text = "".join(EMITTERS[target.emitter](plan, target).values())
+    assert text.count("float total[") == 1 and "+= acc[" in text
+
+
+def test_very_long_sums_in_the_simulator(tmp_path):
+    pytest.importorskip("aotc.runtime.simulate").find_cxx()
+    x, w = data(True, 24, 5000), data(True, 5000, 40, seed=1)
+    model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ("f4", x.shape)},
+                     ["y"], {"w": w})
+    got = aotc.compile(model, out=tmp_path / "b", target="cuda:sm_90").load(simulate=True).run(
+        {"x": x})["y"]
+    want = x.astype(np.float64) @ w
+    assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
