@@ -191,10 +191,13 @@ CASES = {
     "gru 64 steps of 256": lambda: recurrent("GRU", 3, 64, 256),
 }
 
-# layers that a decision computes in another way than the default
+# layers that a decision computes in another way than the default; a layer that reads the caller's
+# tensor gets the form that it has inside a model only if it is asked for
 DECISIONS = {name: {"winograd": form} for name, form in (
     ("conv 3x3 128 28 direct", "off"), ("conv 3x3 128 28 F(2)", 2), ("conv 3x3 128 28 F(4)", 4),
-    ("conv 3x3 128 28 F(6)", 6), ("conv 3x3x3 32 16 direct", "off"))}
+    ("conv 3x3 128 28 F(6)", 6), ("conv 3x3x3 32 16 direct", "off"), ("conv 3x3 64 56", 4),
+    ("conv 3x3 128 28", 4), ("conv 3x3 256 14", 4), ("conv 3x3 512 7", 4),
+    ("conv 1-D 5 256 400", 4), ("conv 3x3x3 32 16", 4))}
 
 
 def measure_case(name, args, folder):
