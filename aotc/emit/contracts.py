@@ -55,12 +55,12 @@ def ukernel_name(c, say):
     base = c.row.replace("__", "_")
     column = Elements.of(c.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
-        "_parts" if c.part else "") + column.suffix + (
-        "_alone" if say.prefetches and not fetches else "")
+        "_parts" if c.part else "") + column.suffix
     params = {"mr": c.mr, "nr": c.nv * c.lanes, "unit": unit, "masked": masked}
     if c.dtypes[0] == "u8":
         tile, step = dot_tile(c.mr, c.nv, c.lanes), DOT_STEP * c.nv * c.lanes
         return name, params | {"tile": tile, "step": step}
+    name += "_alone" if say.prefetches and not fetches else ""
     first = "k_lo" if unit else "k_lo * ak"
     return name, params | {
         "part": c.part, "column": column, "fetches": fetches, "tile": register_tile(
