@@ -4,9 +4,10 @@ vector whose lanes hold the 16 bits.  The functions are those of ``aotc_half.h``
 import re
 
 from aotc.emit.cexpr import c_index
+from aotc.emit.forms import sigmoid_argument
 from aotc.emit.values import Scalars
 from aotc.ir.access import stride
-from aotc.ir.expr import Cast, Const, Load, Where, walk
+from aotc.ir.expr import Cast, Const, Load, Unary, Where, walk
 
 HALF = "f16"
 _CALLS = re.compile(r"\baotc_half_\w+\(")
@@ -71,8 +72,20 @@ def put(block, value):
     """(C vector, True if it is of floats that the store converts) of what a store of half precision
     gets."""
     if isinstance(value, Cast) and value.x.dtype == "f32" and value not in block.many:
-        return block.text(value.x), True
+        return _result(block, value.x), True
     return block.text(value), False
+
+
+def _result(block, e):
+    """C vector of floats that are rounded next: some functions need fewer digits for that."""
+    if block.say.forms and block.env["math"] == "fast" and not (
+            e in block.many or e in block.known or block.fixed(e)):
+        x = sigmoid_argument(e, block.many)
+        if x is not None:
+            return block.say.half_call("sigmoid", block.text(x))
+        if isinstance(e, Unary) and e.op == "exp":
+            return block.say.half_call("exp", block.text(e.x))
+    return block.text(e)
 
 
 def store(say, at, value, count):

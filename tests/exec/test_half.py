@@ -284,6 +284,26 @@ def test_moves_keep_every_bit(tmp_path):
                                           np.ascontiguousarray(array).view(np.uint16))
 
 
+@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+def test_functions_of_every_half(target, tmp_path):
+    x = np.arange(1 << 16, dtype=np.uint16).view(HALF)
+    graph = helper.make_graph(
+        [_node("Exp", "x", "e"), _node("Sigmoid", "x", "s")], "g",
+        [helper.make_tensor_value_info("x", F16, x.shape)],
+        [helper.make_tensor_value_info(n, F16, x.shape) for n in "es"])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    got = aotc.compile(model, tmp_path / "b", target=target.name, name="net").load().run({"x": x})
+    with np.errstate(all="ignore"):
+        wide = x.astype("f8")
+        exact = {"e": np.exp(wide), "s": 1 / (1 + np.exp(-wide))}
+        for key, want in exact.items():
+            near = want.astype(HALF)
+            np.testing.assert_array_equal(np.isnan(got[key]), np.isnan(near))
+            number = ~np.isnan(near)
+            steps = np.abs(got[key].view(np.int16).astype(int) - near.view(np.int16))[number]
+            assert steps.max() <= 1 and np.mean(steps) < 0.01, key
+
+
 def _chain(nodes, out=F16):
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", F16, (64,))],
                               [helper.make_tensor_value_info("y", out, (64,))],
