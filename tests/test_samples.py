@@ -97,6 +97,17 @@ def test_extents_that_depend_on_each_other_agree():
     assert len(found) >= 3 and all(e["total"] == e["past"] + e["n"] for e in found)
 
 
+def test_an_extent_without_a_bound_may_have_to_agree():
+    a, b = Sym("a", 1, None), Sym("b", 2, None)
+    i = Axis("i", b)
+    step = Compute(("y",), (i,), (), "none", Load("x", (i,), "f32"))
+    p = Program("p", ("x",), ("y",), {n: Buffer(n, (b,), "f32", r) for n, r in (
+        ("x", "input"), ("y", "output"))}, {}, (step,), (a, b),
+        (Check(compare("eq", a * 2, b), "a half"),))
+    found = extents(p)
+    assert found and all(v["a"] * 2 == v["b"] for v in found)
+
+
 def test_recorded_samples_hold_what_the_program_computes():
     i = Axis("i", N)
     step = Compute(("y",), (i,), (), "none", Load("x", (i,), "f32") * 2.0)
