@@ -29,7 +29,7 @@ from aotc.runtime.build import build  # noqa: E402
 from aotc.sched import lower  # noqa: E402
 from aotc.target import get_target  # noqa: E402
 
-TARGET = "c"
+TARGET = "c"  # the frontend's Programs are those of any CPU
 MOST = 3000  # elements of a case's inputs: what is larger takes time and shows nothing more
 EACH = 40  # cases of one bundle
 # what no case here can show: their inputs are no tensors, or they are the whole of a model
@@ -129,9 +129,9 @@ def _random_parts(seeds):
                    shapes or {n: a.shape for n, a in graph.feeds.items()})
 
 
-def _write(parts, folder):
+def _write(parts, folder, target):
     """A bundle of all parts and what ``hostile.main`` needs to know of it."""
-    target = get_target(TARGET)
+    target = get_target(target)
     program, schedule = merged([Case(n, p) for n, p, _, _ in parts], target)
     write_bundle(render_bundle(lower(program, schedule, target), schedule, INFO), folder / "b")
     kept = []
@@ -143,9 +143,9 @@ def _write(parts, folder):
     (folder / "parts.pickle").write_bytes(pickle.dumps(kept))
 
 
-def _holds(parts, folder, monkeypatch):
+def _holds(parts, folder, monkeypatch, target=TARGET):
     monkeypatch.setenv("CFLAGS", FLAGS)
-    _write(parts, folder)
+    _write(parts, folder, target)
     build(folder / "b")
     monkeypatch.delenv("CFLAGS")
     status, text = run(folder)
@@ -157,15 +157,16 @@ def _batches(parts):
     return [parts[k:k + EACH] for k in range(0, len(parts), EACH)]
 
 
-@pytest.mark.parametrize("step, seeds", [
-    (24, 6), pytest.param(1, 120, marks=pytest.mark.product)])
-def test_hostile_values_and_extents(step, seeds, tmp_path, monkeypatch):
+@pytest.mark.parametrize("step, seeds, target", [
+    (24, 6, TARGET), pytest.param(1, 120, TARGET, marks=pytest.mark.product),
+    pytest.param(1, 60, "native", marks=pytest.mark.product)])
+def test_hostile_values_and_extents(step, seeds, target, tmp_path, monkeypatch):
     """A few operators and random graphs, or all and many."""
     if not _supported("address,undefined", tmp_path):
         pytest.skip("the C compiler has no sanitizers")
     for k, parts in enumerate(_batches([*_parts(step), *_random_parts(range(seeds))])):
         (tmp_path / str(k)).mkdir()
-        _holds(parts, tmp_path / str(k), monkeypatch)
+        _holds(parts, tmp_path / str(k), monkeypatch, target)
 
 
 def test_what_is_read_outside_is_found(tmp_path, monkeypatch):
