@@ -90,15 +90,17 @@ def _read(model, name, nodes, constants, settings, reader):
 
 
 def _declared(infos):
-    """{tensor: extents} where the model states all of them in numbers; some exporters write
-    negative ones for "any"."""
-    out = {}
+    """{tensor: extents} where the model states all of them in numbers, and only once (branches may
+    give their tensors the same names); some exporters write negative ones for "any"."""
+    out, twice = {}, set()
     for info in infos:
         kind = info.type.tensor_type
         if kind.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0
                                           for d in kind.shape.dim):
-            out[info.name] = tuple(d.dim_value for d in kind.shape.dim)
-    return out
+            dims = tuple(d.dim_value for d in kind.shape.dim)
+            if out.setdefault(info.name, dims) != dims:
+                twice.add(info.name)
+    return {name: dims for name, dims in out.items() if name not in twice}
 
 
 def _elements(g):

@@ -20,7 +20,7 @@ _NESTING = 32  # sub-graphs within sub-graphs
 class Reader:
     """What reading nodes goes by: ``opset`` {domain: version} where they stand, ``functions`` of
     the model {key_of: message}, ``fresh`` names for what functions make; and what it leaves behind:
-    ``faults``, and ``infos``, declared types inside functions."""
+    ``faults``, and ``infos``, declared types inside functions and sub-graphs."""
 
     opset: dict
     functions: dict = field(default_factory=dict)
@@ -88,6 +88,7 @@ def _body(g, reader, depth):
     if depth > _NESTING:
         raise ModelError(f"sub-graphs are nested more than {_NESTING} deep")
     nodes, constants = contents(g, reader, depth)
+    reader.infos.extend((*g.value_info, *g.output))
     inputs, outputs = tuple(i.name for i in g.input), tuple(o.name for o in g.output)
     made = {o for n in nodes for o in n.outputs} | set(inputs) | set(constants)
     read = dict.fromkeys(i for n in nodes for i in (*n.inputs, *n.captures))

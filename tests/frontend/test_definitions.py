@@ -183,3 +183,20 @@ def test_subgraphs_of_a_definition_may_have_any_names():
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     np.testing.assert_allclose(got, weights / weights.sum(-1, keepdims=True) @ QKV[2], rtol=1e-4,
                                atol=1e-5)
+
+
+def test_types_that_a_branch_declares():
+    """What depends on data there has the shape that is declared there, unless two differ."""
+    def model(extents):
+        branches = {f"{kind}_branch": helper.make_graph(
+            [helper.make_node("NonZero", ["x"], ["n"])], kind, [],
+            [helper.make_tensor_value_info("n", TensorProto.INT64, [1, extent])])
+            for kind, extent in zip(("then", "else"), extents)}
+        made = model_of([helper.make_node("If", ["c"], ["y"], **branches)],
+                        {"x": (F, (3,)), "c": (np.bool_, ())}, ["y"])
+        return typed(made, TensorProto.INT64)
+    feeds = {"x": np.array([3, 0, 1], F), "c": np.array(True)}
+    got, = run(program_of(model((2, 2))), feeds)
+    assert got.tolist() == [[0, 2]]
+    with pytest.raises(UnsupportedError, match="depends on data"):
+        program_of(model((2, 1)))
