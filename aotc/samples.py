@@ -14,7 +14,7 @@ from aotc.errors import FaultError
 from aotc.ir.dtypes import DTYPES, is_float
 from aotc.ir.eval_expr import Scope, index_value
 from aotc.ir.evaluate import evaluate
-from aotc.ir.expr import COMPARE, Binary, Cast, Const, Load, Where, children
+from aotc.ir.expr import COMPARE, Binary, Cast, Const, Load, Sym, Where, children, walk
 from aotc.ir.program import Compute, flops
 
 # Recorded outputs come from the numpy evaluator, which is exact and slow (a few GFLOP/s).
@@ -135,9 +135,9 @@ def _draw(rng, kind, shape):
 
 def extents(program, cap=EXTENT_CAP):
     """Symbol values to try, as dicts without repeats: all lowest, all highest (at most ``cap``),
-    all in the middle, odd and unequal.  Of choices that break an entry check one dimension is moved
-    to where it holds (``total`` to ``past + seq``), or they are left out; without symbols the one
-    choice is {}."""
+    all in the middle, odd and unequal, one that broadcasts 1 beside others.  Of choices that break
+    an entry check one dimension is moved to where it holds (``total`` to ``past + seq``), or they
+    are left out; without symbols the one choice is {}."""
     if not program.syms:
         return [{}]
     tops = {s.name: max(s.lo, min(s.reach, cap)) for s in program.syms}
@@ -145,12 +145,19 @@ def extents(program, cap=EXTENT_CAP):
     mids = {n: (lows[n] + tops[n]) // 2 for n in tops}
     odd = {n: min(tops[n], max(lows[n], 13 + 6 * k)) for k, n in enumerate(tops)}
     out = []
-    for values in (mids, lows, odd, tops):
+    for values in (mids, lows, odd, tops, *(mids | {n: 1} for n in _broadcast(program))):
         for c in program.checks:
             values = _agreeing(program, c.cond, values)
         if values not in out and all(_holds(c.cond, values) for c in program.checks):
             out.append(values)
     return out
+
+
+def _broadcast(program):
+    """The first symbol of a condition with alternatives: an extent equal to another, or 1."""
+    found = (n.name for c in program.checks if isinstance(c.cond, Binary) and c.cond.op == "or"
+             for n in walk(c.cond) if isinstance(n, Sym) and n.lo <= 1)
+    return list(found)[:1]
 
 
 def _holds(cond, values):
@@ -166,8 +173,9 @@ def _agreeing(program, cond, values):
     if cond.op != "eq":
         for part in (cond.a, cond.b):
             moved = _agreeing(program, part, values)
-            if cond.op == "and" or _holds(cond, moved):
-                values = moved
+            if cond.op == "or" and _holds(cond, moved):
+                return moved
+            values = moved if cond.op == "and" else values
         return values
     for s in program.syms:
         gap, after = (Scope({}, None, v).value(cond.a - cond.b)

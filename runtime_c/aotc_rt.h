@@ -79,7 +79,7 @@ typedef struct aotc_tensor_info {
     const aotc_dim *dims;
 } aotc_tensor_info;
 
-/* A dimension that is an argument of run, and its range. */
+/* A dimension that is an argument of run, and its range; hi is INT64_MAX without an upper bound. */
 typedef struct aotc_symbol_info {
     const char *name;
     const char *c_name;
@@ -94,7 +94,8 @@ typedef struct aotc_variant_info {
 } aotc_variant_info;
 
 /* What the manifest says, for programs.  Hashes are SHA-256 in hexadecimal; graph is the model's
- * own name.  arena_bytes_max is -1 if no bound is known; variants stand widest first. */
+ * own name.  arena_bytes_max and slab_bytes_per_worker are -1 where a dimension without a bound
+ * decides; variants stand widest first. */
 typedef struct aotc_model_info {
     const char *name;
     const char *graph;

@@ -15,6 +15,7 @@ from aotc.bench import folder_inputs
 from aotc.ir.evaluate import evaluate
 from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.status import ShapeError
+from aotc.samples import extents
 
 
 def model(text):
@@ -67,6 +68,13 @@ BROADCASTS = {
         kt = Transpose <perm = [0, 2, 1]> (k) a = MatMul (q, kt) z = Add (a, mask)
         p = Softmax <axis = -1> (z) y = MatMul (p, k) }""", "bstcu"),
 }
+
+
+def test_samples_find_extents_that_broadcast():
+    m = model(BROADCASTS["chain"][0])
+    program = run_pipeline(Options(m, target="c", stop_after="inline")).program
+    found = extents(program)
+    assert {1, 25, 80} <= {e["n"] for e in found} and {"n": 1, "m": 80, "k": 80} in found
 
 
 COMPILED = ("lanes", "chain", "attention")  # all others on the evaluator
