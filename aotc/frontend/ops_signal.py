@@ -159,8 +159,10 @@ def _frames(b, x, step, length, window):
         _, frames, bins, _ = b.declared(rank=4)
         most = Const(2 * bins.value - 1) if half else bins
         top = window.shape[0] if window is not None else most
-        expect(b, [((x.shape[1] - bounded(length)) // bounded(step) + 1, frames)],
-               f"the data must give the declared {frames} frames, it gives")
+        given = bounded(length)
+        expect(b, [((x.shape[1] - given) // bounded(step) + 1, frames),
+                   (given // 2 + 1 if half else given, bins)], "the data must give the declared "
+               f"{frames} frames of {bins} frequencies, it gives")
         return frames, bins, top if not isinstance(length, Const) else length
     b.require("ge", step, 1, "STFT: frame_step is at least 1")
     b.require("ge", length, 1, "STFT: a frame has a length")
