@@ -16,6 +16,7 @@ from aotc.emit.bundle import render_bundle, write_bundle
 from aotc.emit.write import write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
+from aotc.ir.check_plan import plan_faults
 from aotc.ir.fold import fold_constants
 from aotc.ir.halves import keep_halves
 from aotc.ir.inline import inline_moves
@@ -238,13 +239,19 @@ def _other_variants(work):
         same = {"math": work.schedule.math, "optimize": work.schedule.optimize}
         schedule = replace(_decided(work, target, replace(work.options, **same)), **same)
         program = apply_rewrites(work.program, schedule.rewrites)
-        faults = check_schedule(program, schedule, target)
-        if faults:
-            raise AotcError("\n".join([f"the schedule for {target.name} is malformed (a defect of "
-                                       "aotc, please report it with the model):", *faults]))
+        _refuse(f"the schedule for {target.name} is malformed",
+                check_schedule(program, schedule, target))
         plan = with_defaults(lower(program, schedule, target), work.settings.defaults)
+        _refuse(f"the plan for {target.name} is malformed", plan_faults(plan))
         out.append((plan, schedule))
     return tuple(out)
+
+
+def _refuse(what, faults):
+    """AotcError if there are faults."""
+    if faults:
+        raise AotcError("\n".join([f"{what} (a defect of aotc, please report it with the model):",
+                                   *faults]))
 
 
 def _write(work):
@@ -264,7 +271,7 @@ _ROWS = (
     Stage("fold", _fold, "program", _program_faults),
     Stage("inline", _inline, "program", _program_faults),
     Stage("schedule", _schedule, "schedule", _schedule_faults),
-    Stage("plan", _plan, "plan", lambda w: barrier_faults(w.plan)),
+    Stage("plan", _plan, "plan", lambda w: barrier_faults(w.plan) + plan_faults(w.plan)),
     Stage("bundle", _bundle, "bundle", first=_record),
     Stage("write", _write, "path"),
 )
@@ -327,9 +334,7 @@ def _run_stage(work, stage, number):
     faults = list(stage.faults(done)) if stage.faults else []
     if faults and stage.name == "schedule" and work.options.schedule is not None:
         raise ScheduleError(faults)  # the user's own edit
-    if faults:
-        raise AotcError("\n".join([f"stage {stage.name} made a malformed value (a defect of "
-                                   "aotc, please report it with the model):", *faults]))
+    _refuse(f"stage {stage.name} made a malformed value", faults)
     if work.options.dump is not None:
         folder = Path(work.options.dump)
         folder.mkdir(parents=True, exist_ok=True)

@@ -383,9 +383,23 @@ def uses(e, nodes):
     return any(n in nodes for n in walk(e))
 
 
+@kept
+def leaves(e):
+    """Frozen set of the names and loads in ``e``: what loops, symbols and memory decide."""
+    return frozenset((e,) if isinstance(e, (Axis, Sym, Var, Load)) else ()).union(
+        *map(leaves, children(e)))
+
+
+def contains(e, node):
+    """True if ``node`` is or occurs in ``e``."""
+    if isinstance(node, (Axis, Sym, Var, Load)):
+        return node in leaves(e)
+    return e == node or any(contains(k, node) for k in children(e))
+
+
 def depends_on_data(e):
     """True if an index expression looks at a tensor or at what a stage has folded."""
-    return any(isinstance(n, (Load, Var)) for n in walk(e))
+    return any(isinstance(n, (Load, Var)) for n in leaves(e))
 
 
 @kept

@@ -1,5 +1,7 @@
 """Multiples of a constant: what says that no register tile is cut at its end."""
 
+from math import gcd
+
 from aotc.ir.expr import Axis, Binary, Const
 from aotc.ir.simplify import simplify, to_poly
 
@@ -8,10 +10,10 @@ def is_multiple(e, d, values=()):
     """True if an index expression is provably a multiple of the positive integer ``d`` for all
     values of its axes and symbols.  values: {Axis: expression} of axes that stand for others, such
     as the ends of a tile."""
-    if d == 1 or simplify(e % d) == Const(0):
+    if simplify(e % d) == Const(0):
         return True
-    return all(c % d == 0 or any(_atom(a, d, values) for a in mono)
-               for mono, c in to_poly(e).items())
+    return all(any(_atom(a, d // gcd(c, d), values) for a in mono)
+               for mono, c in to_poly(e).items() if c % d)
 
 
 def _atom(a, d, values):

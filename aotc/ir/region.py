@@ -69,7 +69,7 @@ def reads_once(compute, buffer):
     """True if no element of ``buffer`` is read at two points of a map: one Load, every index an
     axis of its own (plus a constant) or a constant, all other axes held at one value by the
     conditions it happens under.  So a concatenation reads its pieces."""
-    found = [(n, known) for n, known in _guarded(compute.body, ())
+    found = [(n, known) for n, known in guarded_loads(compute.body, ())
              if isinstance(n, Load) and n.buffer == buffer]
     if compute.fold != "none" or len(found) != 1:
         return False
@@ -92,7 +92,7 @@ def _read(compute, ranges, shape):
     """{buffer: [(first, last, width, raw)]}: clamped ends, width >= last - first without tile
     origins."""
     found = {}
-    for load, known in _guarded(compute.body, ()):
+    for load, known in guarded_loads(compute.body, ()):
         dims = [_tightened(i, known, ranges, simplify(extent))
                 for i, extent in zip(load.index, shape(load.buffer))]
         old = found.get(load.buffer)
@@ -101,7 +101,7 @@ def _read(compute, ranges, shape):
     return found
 
 
-def _guarded(e, known, seen=None):
+def guarded_loads(e, known, seen=None):
     """(Load, conditions under which it happens) for every Load of ``e``, also inside indices.
     A condition is an index expression that is >= 0."""
     seen = set() if seen is None else seen
@@ -111,23 +111,23 @@ def _guarded(e, known, seen=None):
     if isinstance(e, Load):
         yield e, known
     if isinstance(e, Where):
-        yield from _guarded(e.cond, known, seen)
-        yield from _guarded(e.a, known + _facts(e.cond, True), seen)
-        yield from _guarded(e.b, known + _facts(e.cond, False), seen)
+        yield from guarded_loads(e.cond, known, seen)
+        yield from guarded_loads(e.a, known + conditions(e.cond, True), seen)
+        yield from guarded_loads(e.b, known + conditions(e.cond, False), seen)
         return
     for k in children(e):
-        yield from _guarded(k, known, seen)
+        yield from guarded_loads(k, known, seen)
 
 
-def _facts(cond, holds):
+def conditions(cond, holds):
     """Index expressions that are >= 0 if ``cond`` is ``holds``; conditions that are no
     conjunction of index comparisons give none."""
     if isinstance(cond, Unary) and cond.op == "not":
-        return _facts(cond.x, not holds)
+        return conditions(cond.x, not holds)
     if not isinstance(cond, Binary):
         return ()
     if cond.op == ("and" if holds else "or") and cond.dtype == "bool":
-        return _facts(cond.a, holds) + _facts(cond.b, holds)
+        return conditions(cond.a, holds) + conditions(cond.b, holds)
     if cond.op not in _FLIP or cond.a.dtype != "i64":
         return ()
     op, a, b = cond.op if holds else _FLIP[cond.op], cond.a, cond.b

@@ -11,7 +11,7 @@ from math import gcd, isqrt
 
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (Axis, Binary, Cast, Const, Guarded, Sym, Unary, Where, binary, children,
-                          kept, show, with_children)
+                          contains, kept, show, with_children)
 from aotc.ir.relax import relaxed_upper
 
 ONE = ()  # the empty monomial
@@ -190,7 +190,7 @@ def _split(p, d):
     (dm, dc), = d.items()
     q, r = {}, {}
     for m, c in p.items():
-        rest = _without(m, dm)
+        rest = without(m, dm)
         if rest is None or c % dc:
             r[m] = c
         else:
@@ -198,7 +198,8 @@ def _split(p, d):
     return q, r
 
 
-def _without(m, sub):
+def without(m, sub):
+    """The monomial divided by another one; None if it does not divide it."""
     left = list(m)
     for a in sub:
         if a not in left:
@@ -361,7 +362,7 @@ def _eliminate_axes(p):
             for m, c in p.items():
                 n = m.count(axis)
                 if n == 1:
-                    coeff[_without(m, (axis,))] = c
+                    coeff[without(m, (axis,))] = c
                 elif n == 0:
                     rest[m] = c
             if len(coeff) + len(rest) < len(p) or any(_inside(axis, m) for m in p):
@@ -379,13 +380,8 @@ def _eliminate_axes(p):
 
 def _inside(axis, mono):
     """axis occurs below a floor-div, mod, min or other atom of the monomial."""
-    return any(a is not axis and not isinstance(a, (Axis, Sym)) and _contains(a, axis)
+    return any(a is not axis and not isinstance(a, (Axis, Sym)) and contains(a, axis)
                for a in mono)
-
-
-@lru_cache(maxsize=1 << 16)
-def _contains(e, node):
-    return e == node or any(_contains(k, node) for k in children(e))
 
 
 def _nonneg(mono):
@@ -479,11 +475,11 @@ def linear_in(e, axis):
     coeff, rest = {}, {}
     for m, c in to_poly(e).items():
         n = m.count(axis)
-        inside = any(a != axis and _contains(a, axis) for a in m)
+        inside = any(a != axis and contains(a, axis) for a in m)
         if n > 1 or inside:
             return None
         if n:
-            coeff[_without(m, (axis,))] = c
+            coeff[without(m, (axis,))] = c
         else:
             rest[m] = c
     return from_poly(coeff), from_poly(rest)

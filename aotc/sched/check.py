@@ -10,7 +10,7 @@ from aotc.ir.program import LibCall
 from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import LEVELS, REUSE
 from aotc.ir.simplify import same, simplify, upper
-from aotc.sched.allocate import buffer_bytes, in_place, liveness
+from aotc.sched.allocate import buffer_bytes, in_place, liveness, physical_elements
 from aotc.sched.boxes import starts_at_multiple, tile_anchor
 from aotc.sched.dots import dot_faults
 from aotc.sched.loops import called_buffers, lane_nest, row_operand, stage_category
@@ -318,6 +318,14 @@ def _whole_panels(g, box, lane, row, where):
             f"(or whole) for the panels of {row.name}"]
 
 
+def _whole_weights(program, schedule, f, base, nr):
+    """True if the last panel that begins at ``base`` (see ``panel_base``) is stored whole: an axis
+    of one column looks like a panel of any width."""
+    end = upper(base + volume([r.extent for r in f.k]) * nr)
+    size = simplify(physical_elements(program, schedule, f.b.buffer))
+    return end is not None and isinstance(size, Const) and end <= size.value
+
+
 def _contraction(program, schedule, g, s, box, row, loops, where):
     f = factors_for(s, loops.get("lanes"))
     if f is None:
@@ -338,17 +346,17 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
 
     if loops.get("a") == "rows":
         load, guard = row_operand(f.a)
-        if load is None or guard is not None and k in axes_of(guard) or stride(
-                place(load.buffer)(load.index), k) is None:
-            faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}; "
-                          "use 'packed'")
+        step = None if load is None else stride(place(load.buffer)(load.index), k)
+        if step is None or guard is not None and (k in axes_of(guard) or step != Const(1)):
+            faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}, "
+                          "of one element where there is padding; use 'packed'")
     elif loops.get("a") != "packed":
         faults.append(f"{where}: a {loops.get('a')!r}; choose rows or packed")
     nr, taps = row.tile["nr"], tuple(r for r in f.k if r != k)
     if loops.get("b") == "panel":
         base = panel_base(place(f.b.buffer), f.b.index, lane, k, taps, nr) \
             if hasattr(f.b, "buffer") and f.b.buffer in program.consts else None
-        if base is None:
+        if base is None or not _whole_weights(program, schedule, f, base, nr):
             faults.append(f"{where}: b 'panel' needs a constant laid out in panels of {nr}; "
                           "use direct or packed")
         faults += _whole_panels(g, box, lane, row, where)

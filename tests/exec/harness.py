@@ -14,6 +14,7 @@ from te_programs import random_feeds
 
 from aotc.emit.bundle import render_bundle
 from aotc.emit.write import write_bundle
+from aotc.ir.check_plan import plan_faults
 from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Axis, Load, Sym, rewrite
 from aotc.ir.program import Buffer, LibCall, Program
@@ -132,6 +133,7 @@ def merged(cases, target, name="cases"):
 def compile_program(program, schedule, target, folder, cflags=STRICT, threads=1):
     """The Model of one Program, built with extra compiler flags; GPUs are simulated."""
     plan = lower(program, schedule, target)
+    assert plan_faults(plan) == []
     write_bundle(render_bundle(plan, schedule, INFO), folder)
     old = os.environ.get("CFLAGS")
     os.environ["CFLAGS"] = cflags
