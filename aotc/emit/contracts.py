@@ -225,8 +225,9 @@ def _lane_operand(c, env, names, nr):
 def _first_panel(c, env):
     """C text of the address of the first panel of all."""
     zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
-    at = Scalars(env, Names()).text(simplify(substitute(c.b.offset, zero)), 13)
-    return f"{env['buffer'](c.b.buffer)} + {at}"
+    at = simplify(substitute(c.b.offset, zero))
+    text = "" if at == Const(0) else f" + {Scalars(env, Names()).text(at, 13)}"
+    return env["buffer"](c.b.buffer) + text
 
 
 def _pack_columns(c, env, names, nr):

@@ -87,7 +87,7 @@ def test_decisions_differ_from_those_given():
 
 def test_a_copy_of_an_input_belongs_to_its_reader():
     work = scheduled(convolutions(size=20, channels=32), "x86-64-v4-vnni")
-    some = [decide(work.program, work.target, how, "auto", True)
+    some = [decide(work.program, work.target, how, 4, True)
             for how in ("register", "none", "all")]
     copies = [r for s in some for r in s.rewrites if r[0] not in LOCAL]
     assert copies and not {c for _, c, _ in copies} & {s.outs[0] for s in work.program.steps}
