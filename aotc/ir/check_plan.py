@@ -9,7 +9,7 @@ Vectors are as their ranges: a last one that is cut stores what there is.
 from aotc.ir.access import volume
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Var, as_expr, maximum, substitute
-from aotc.ir.library import LIBRARY
+from aotc.ir.library import LIBRARY, item
 from aotc.ir.multiples import is_multiple
 from aotc.ir.plan import Call, Contract, Let, Nest, Unrolled
 from aotc.ir.prove import Scope, in_doubt, never_negative
@@ -170,10 +170,10 @@ class _Kernel:
         for (buffer, at), inner in zip(call.operands, row.inner):
             size, shape = self.size(buffer), self.shapes[buffer]
             shapes.append(shape)
-            last = at + volume(shape[len(shape) - inner:])
+            last = at + volume(item(shape, inner)[1])
             if in_doubt(at, self.scope) or in_doubt(size - last, self.scope):
                 self.fault(f"{call.lines()[0]}: an item of {buffer} may lie outside of it")
-        told = [shapes[k][-d] for k, d in row.sizes]
+        told = row.extents(shapes)
         if not all(same(a, b) for a, b in zip(call.numbers, told)):
             self.fault(f"{call.lines()[0]}: other extents than its tensors have")
 
