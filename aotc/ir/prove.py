@@ -299,7 +299,7 @@ class _Proof:
         return False
 
     def in_digits(self, p, leaf, ends, facts, by):
-        """Proved with ``leaf`` as the number of two digits, of whose lower one a fact knows."""
+        """Proved with ``leaf`` as the number of two digits, of one of which a fact knows."""
         upper_digit = Axis(f"{leaf.name}_quotient", simplify(leaf.extent // by + 1))
         digit = Axis(f"{leaf.name}_rest", Const(by))
         scope = self.scope.inside({
@@ -397,9 +397,9 @@ def _primitive(p):
 
 
 def _divisor(leaf, facts):
-    """The number by which a fact divides ``leaf`` itself, for the remainder; None without one."""
+    """The number by which a fact divides ``leaf`` itself; None without one."""
     return next((n.b.value for f in facts for n in walk(f) if isinstance(n, Binary)
-                 and n.op == "mod" and n.a == leaf and isinstance(n.b, Const)
+                 and n.op in ("floordiv", "mod") and n.a == leaf and isinstance(n.b, Const)
                  and n.b.value > 1), None)
 
 

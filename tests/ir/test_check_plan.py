@@ -219,6 +219,8 @@ def test_quotients_and_remainders():
     assert never_negative(Const(3) - I % 4, scope()) and not never_negative(2 - I % 4, scope())
     # i lies in the first columns of a row of 8 by what is known: so does i + 5 in the row
     assert never_negative(LO + 7 - I - 5, scope(24), (2 - I % 8,))
+    assert never_negative(9 - I, scope(), (4 - I // 2,))
+    assert not never_negative(8 - I, scope(), (4 - I // 2,))
 
 
 def test_facts_and_symbols():
