@@ -115,7 +115,7 @@ class Builder:
         """The elements of a small integer tensor (rank 0 or 1), which may come from data."""
         v = self.known(v)
         n = v.size
-        if n is None or n > 4 * SMALL or v.rank > 1:
+        if n is None or n > 4 * SMALL and v.array is None or v.rank > 1:
             raise self.bad(f"expected a short list of integers, got {v}")
         points = [()] if v.rank == 0 else [(Const(k),) for k in range(n)]
         out = [without_loads(self, self.index_at(v, p)) for p in points]

@@ -19,6 +19,7 @@ from aotc.ir.expr import (
     Var,
     Where,
     children,
+    kept,
     maximum,
     minimum,
     walk,
@@ -69,8 +70,7 @@ def reads_once(compute, buffer):
     """True if no element of ``buffer`` is read at two points of a map: one Load, every index an
     axis of its own (plus a constant) or a constant, all other axes held at one value by the
     conditions it happens under.  So a concatenation reads its pieces."""
-    found = [(n, known) for n, known in guarded_loads(compute.body, ())
-             if isinstance(n, Load) and n.buffer == buffer]
+    found = _loads_of(compute.body).get(buffer, ())
     if compute.fold != "none" or len(found) != 1:
         return False
     (load, known), = found
@@ -101,19 +101,32 @@ def _read(compute, ranges, shape):
     return found
 
 
+@kept
+def _loads_of(e):
+    """{buffer: [(Load, conditions under which it happens)]} of an expression."""
+    found = {}
+    for load, known in dict.fromkeys(guarded_loads(e, ())):
+        found.setdefault(load.buffer, []).append((load, known))
+    return found
+
+
 def guarded_loads(e, known, seen=None):
     """(Load, conditions under which it happens) for every Load of ``e``, also inside indices.
-    A condition is an index expression that is >= 0."""
-    seen = set() if seen is None else seen
-    if (e, known) in seen:
+    A condition is an index expression that is >= 0.  seen: nodes with the conditions they were met
+    under, by identity, and the tuples of conditions themselves: a concatenation of hundreds has
+    hundreds of them, each longer by one than that before."""
+    seen = {} if seen is None else seen
+    if (e, id(known)) in seen:
         return
-    seen.add((e, known))
+    seen[e, id(known)] = known  # holding it keeps its id its own
     if isinstance(e, Load):
         yield e, known
     if isinstance(e, Where):
         yield from guarded_loads(e.cond, known, seen)
-        yield from guarded_loads(e.a, known + conditions(e.cond, True), seen)
-        yield from guarded_loads(e.b, known + conditions(e.cond, False), seen)
+        for branch, holds in ((e.a, True), (e.b, False)):
+            facts = conditions(e.cond, holds)
+            inner = seen.setdefault((id(known), facts), known + facts)
+            yield from guarded_loads(branch, inner, seen)
         return
     for k in children(e):
         yield from guarded_loads(k, known, seen)

@@ -28,6 +28,7 @@ class _Cluster:
 
     def __init__(self, compute, number=0):
         self.members, self.number, self.sizes = [], number, {}
+        self.readers, self.large = {}, False  # buffer -> members that read it; one is too large
         self.add(compute, None if isinstance(compute, LibCall) else tree_size(compute.body))
 
     @property
@@ -42,7 +43,15 @@ class _Cluster:
 
     def add(self, compute, size):
         self.members.append(compute)
-        self.sizes[compute] = size
+        self.grow({compute: size})
+
+    def grow(self, sizes):
+        """Members' sizes as they are now."""
+        self.sizes |= sizes
+        for c, size in sizes.items():
+            self.large = self.large or size is not None and not _is_small(size)
+            for b in size.reads if size is not None else ():
+                self.readers.setdefault(b, {})[c] = None
 
     def maps(self):
         """{buffer: TreeSize} of the members that can be inlined."""
@@ -118,15 +127,12 @@ def _is_small(size):
 
 
 def _grown(host, cluster):
-    """The ``sizes`` of a cluster with the maps of another inlined; None if one is too large."""
-    maps, sizes = cluster.maps(), {}
-    for c, size in host.sizes.items():
-        if not _is_small(size):
-            return None
-        sizes[c] = size.inlined(maps) if any(b in size.reads for b in maps) else size
-        if not _is_small(sizes[c]):
-            return None
-    return sizes
+    """{member: TreeSize} of those of a cluster that change with the maps of another inlined; None
+    if one is too large."""
+    maps = cluster.maps()
+    changed = dict.fromkeys(c for b in maps for c in host.readers.get(b, ()))
+    sizes = {c: host.sizes[c].inlined(maps) for c in changed}
+    return None if host.large or not all(map(_is_small, sizes.values())) else sizes
 
 
 def _joins_at_register(program, host, step):
@@ -162,7 +168,7 @@ def _absorb_maps(program, clusters, owner):
     for c in clusters:
         if c.is_call or any(m.fold != "none" for m in c.members):
             continue
-        outs = [m for m in c.members if any(s not in c.members
+        outs = [m for m in c.members if any(owner[s.outs[0]] is not c
                                             for s in program.consumers.get(m.out, ()))
                 or m.out in program.results]
         users = {id(owner[s.outs[0]]): owner[s.outs[0]] for m in outs
@@ -173,7 +179,7 @@ def _absorb_maps(program, clusters, owner):
         sizes = None if host.is_call else _grown(host, c)
         if sizes is None or not _prologue_fits(program, c, host, outs):
             continue
-        host.sizes = {**sizes, **c.sizes}
+        host.grow(sizes | c.sizes)
         for m in c.members:
             owner[m.out] = host
         host.members = sorted(host.members + c.members,
@@ -187,7 +193,7 @@ def _prologue_fits(program, cluster, host, outs):
     does."""
     for m in outs:
         for s in program.consumers[m.out]:
-            if s in cluster.members:
+            if s in cluster.sizes:
                 continue
             if s.fold != "none":
                 return False

@@ -10,16 +10,24 @@ from aotc.ir.simplify import same
 
 
 def elementwise_inputs(program, step):
-    """Buffers of the output's shape that a map reads at exactly the point it writes."""
+    """Buffers of the output's shape that a map reads at exactly the point it writes, as keys in
+    order."""
+    known = program.known("elementwise inputs")
+    if step.outs not in known:
+        known[step.outs] = _elementwise_inputs(program, step)
+    return known[step.outs]
+
+
+def _elementwise_inputs(program, step):
     if not isinstance(step, Compute) or step.fold != "none" or len(step.outs) > 1:
-        return ()
+        return {}
     at = {}
     for n in step.loads:
         plain = len(n.index) == len(step.axes) and all(
             i == a or same(a.extent, i * 0 + 1) for i, a in zip(n.index, step.axes)) and all(
             same(d, e) for d, e in zip(program.shape(n.buffer), program.shape(step.out)))
         at[n.buffer] = at.get(n.buffer, True) and plain
-    return tuple(b for b, plain in at.items() if plain)
+    return {b: None for b, plain in at.items() if plain}
 
 
 def elementwise_class(program, buffer):

@@ -1,0 +1,93 @@
+"""Compiling takes work in proportion to the model: twice the structure, at most 2.3 times the
+calls.  Counted, not timed: the same on every machine."""
+
+import sys
+from collections import Counter
+
+import pytest
+
+from aotc.ir import simplify
+from aotc.pipeline import Options, run_pipeline
+from aotc.sched import partition
+from aotc.sched.connect_cost import Judge
+from benchmarks.repeated import FAMILIES
+
+MOST = 2.3
+
+
+def compiled(family, size, how):
+    work = Options(FAMILIES[family].model(size), None, "x86-64-v3", family, connect=how,
+                   stop_after="plan")
+    return lambda: run_pipeline(work)
+
+
+def calls(run):
+    """How many functions of Python are called."""
+    count = Counter()
+
+    def seen(frame, event, arg):
+        count[event] += 1
+
+    sys.setprofile(seen)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count["call"]
+
+
+def verdicts(monkeypatch, run):
+    """How many groups are judged."""
+    count, judged = Counter(), Judge._judged
+
+    def counted(self, group):
+        count["judged"] += 1
+        return judged(self, group)
+
+    monkeypatch.setattr(Judge, "_judged", counted)
+    run()
+    monkeypatch.undo()
+    return count["judged"]
+
+
+@pytest.mark.parametrize("family, size, how", [
+    ("split_concat", 64, "all"), ("heads", 6, "all"), ("residual", 6, "all"),
+    ("elementwise", 100, "all")])
+def test_twice_the_structure_takes_twice_the_calls(family, size, how):
+    compiled(family, 2, how)()  # what is done once per process
+    once, twice = (calls(compiled(family, n, how)) for n in (size, 2 * size))
+    assert twice <= MOST * once, f"{twice} calls for {once}"
+
+
+@pytest.mark.parametrize("family, size", [("products", 8), ("residual", 8)])
+def test_twice_the_structure_takes_twice_the_verdicts(monkeypatch, family, size):
+    once, twice = (verdicts(monkeypatch, compiled(family, n, "all")) for n in (size, 2 * size))
+    assert 0 < once and twice <= MOST * once, f"{twice} verdicts for {once}"
+
+
+def test_monomials_keys_are_found_once_per_node(monkeypatch):
+    """Sorting terms asks for the text of an atom at every comparison."""
+    count, show = Counter(), simplify.show
+    monkeypatch.setattr(simplify, "show", lambda e: count.update(shown=1) or show(e))
+    a, b = (simplify.Axis(n, simplify.Const(7)) for n in "ab")
+    atoms = a, b, a // 3, b % 5
+    for _ in range(9):
+        simplify._mono(atoms)
+    assert count["shown"] == len(atoms)
+
+
+def test_a_state_of_the_beam_is_a_few_changes_to_the_one_before():
+    base = {i: i for i in range(1000)}
+    state = partition.Changed(base)
+    for i in range(500):
+        state = state.changed({i: -i})
+        assert len(state.changes) <= partition.FEW
+    assert [state[i] for i in (0, 499, 500)] == [0, -499, 500]
+    assert dict(state.items()) == {i: -i if i < 500 else i for i in range(1000)}
+
+
+def test_a_constant_list_of_sizes_may_be_long():
+    model = FAMILIES["split_concat"].model(300)
+    program = run_pipeline(Options(model, None, "x86-64-v3", "long", stop_after="program")).program
+    shape, = (program.shape(o) for o in program.outputs)
+    assert [n.value for n in shape] == [4, 1200]
