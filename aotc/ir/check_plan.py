@@ -109,7 +109,7 @@ class _Kernel:
             return
         self.done.add(key)
         for gap, text in ((e, "below 0"), (size - 1 - e, f"past its {size} elements")):
-            if in_doubt(gap, scope, facts):
+            if in_doubt(gap, scope, facts, what.startswith("load")):
                 self.fault(f"{what}: may be {text}")
 
     def size(self, buffer):

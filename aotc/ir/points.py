@@ -45,14 +45,15 @@ class Points:
         return self.scope.value(e)
 
     def refute(self, p, facts):
-        """True if a polynomial is below zero at one of the points at which ``facts`` hold."""
+        """True if a polynomial is below zero at one of the points at which ``facts`` hold;
+        None where data decides."""
         try:
             with np.errstate(all="ignore"):
                 low = self.live & (self.value(from_poly(p)) < 0)
                 for f in facts if low.any() else ():
                     low = low & (self.value(f) >= 0)
         except UnknownValue:
-            return False
+            return None
         return bool(low.any())
 
 

@@ -89,7 +89,7 @@ class Scope:
                 self.points = Points(self.names, self.checks)
             except UnknownValue:
                 self.points = False
-        return self.points and self.points.refute(p, facts)
+        return self.points.refute(p, facts) if self.points else None
 
     def unknown(self, e, also=()):
         """Names in an expression that neither this nor ``also`` binds."""
@@ -104,13 +104,14 @@ def never_negative(e, scope, facts=()):
     return not facts and _Proof(scope, False).holds(p, facts) or _Proof(scope, True).holds(p, facts)
 
 
-def in_doubt(e, scope, facts=()):
+def in_doubt(e, scope, facts=(), read=False):
     """True if ``e`` may be below 0: it is not proved to be ``never_negative``, and it holds no
     symbol.  Of what symbols decide not all that is true is proved: there, True only if it is below
-    0 at a point that the loops come to."""
+    0 at a point that the loops come to; so of what is only ``read``, unless data decides it."""
     if never_negative(e, scope, facts):
         return False
-    return not scope.symbolic(e) or scope.refutes(to_poly(e), _known(*scope.facts, *facts))
+    below = scope.refutes(to_poly(e), _known(*scope.facts, *facts))
+    return bool(below) if scope.symbolic(e) else not read or below is not False
 
 
 def _known(*facts):
