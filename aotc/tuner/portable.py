@@ -30,12 +30,34 @@ typedef struct zzframe {
 FIELDS    uint8_t *slot[SLOTS];
     uint8_t *slab;
     int64_t slab_stride;
-    int32_t fault;
+    int32_t fault; /* 1 + the number among the kernel's own rules */
+    int64_t fault_value;
+    int64_t fault_bound;
 } zzframe;
 
-static inline void zzfault(zzframe *f, int32_t node)
+static inline void zzfault(zzframe *f, int32_t rule, int64_t value, int64_t bound)
 {
-    __atomic_store_n(&f->fault, node + 1, __ATOMIC_RELAXED);
+    int32_t none = 0;
+    if (__atomic_compare_exchange_n(&f->fault, &none, rule + 1, 0, __ATOMIC_RELAXED,
+            __ATOMIC_RELAXED)) {
+        f->fault_value = value;
+        f->fault_bound = bound;
+    }
+}
+
+static inline int64_t zzchecked(zzframe *f, int32_t rule, int64_t i, int64_t n)
+{
+    if (i >= 0 && i < n)
+        return i;
+    zzfault(f, rule, i, n);
+    return 0;
+}
+
+static inline int64_t zzexpected(zzframe *f, int32_t rule, int64_t i, int64_t n)
+{
+    if (i != n)
+        zzfault(f, rule, i, n);
+    return i;
 }
 
 #endif
@@ -50,12 +72,13 @@ def portable_files(plan, target):
     count = max((len(k.reads + k.writes) for k in plan.kernels), default=0)
     slots = -(-max(count, 1) // _SLOTS) * _SLOTS
     calls, protos = [], {}
-    for number, k in enumerate(plan.kernels):
+    for k in plan.kernels:
         used = k.reads + k.writes
         found, own = _kernel_files(plan, k, [places[b] for b in used], target)
         files |= found
         protos[own] = f"void {own}_run(void *frame, int64_t begin, int64_t end, int worker);"
-        calls.append(_call(name, k.name, number, own, fields, [places[b] for b in used]))
+        rules = [plan.rules.index(r) for r in replace(plan, kernels=(k,)).rules]
+        calls.append(_call(name, k.name, rules, own, fields, [places[b] for b in used]))
     files[_HEADER] = _FRAME.replace("FIELDS", "".join(
         f"    int64_t {f};\n" for f in fields)).replace("SLOTS", str(slots))
     files = {f: f"#include \"{HEAD}\"\n" + text if f.endswith(".c") else text
@@ -83,8 +106,8 @@ def _kernel_files(plan, kernel, used, target):
     numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}
     texts = {f: re.sub(r"\b[ts]_\w+\b", lambda m: numbers.get(m[0], m[0]), text)
              for f, text in render_kernels(alone, target).items()}
-    texts = {f: text.replace(f"{_PIECE}_frame", "zzframe").replace(f"{_PIECE}_fault", "zzfault")
-             .replace(f"{_PIECE}_internal.h", _HEADER) for f, text in texts.items()}
+    texts = {f: re.sub(rf"\b{_PIECE}_(frame|checked|expected)\b", r"zz\1", text).replace(
+        f"{_PIECE}_internal.h", _HEADER) for f, text in texts.items()}
     return _named(texts)
 
 
@@ -113,8 +136,9 @@ def _hash(texts):
     return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
 
 
-def _call(name, kernel, number, own, fields, used):
-    """The function that the bundle calls: it tells the kernel where its tensors are."""
+def _call(name, kernel, rules, own, fields, used):
+    """The function that the bundle calls: it tells the kernel where its tensors are, and the bundle
+    which of its rules (``rules``: their numbers there) data have broken."""
     lines = [f"void {name}_{kernel}(void *frame, int64_t begin, int64_t end, int worker)", "{",
              f"    {name}_frame *const f = frame;", "    zzframe p;"]
     lines += [f"    p.{x} = f->{x};" for x in fields]
@@ -124,8 +148,13 @@ def _call(name, kernel, number, own, fields, used):
                  "arena": f"f->slot[{p.slot}] + {p.offset}"}[p.storage]
         lines.append(f"    p.slot[{i}] = (uint8_t *)(uintptr_t)({where});")
     lines += ["    p.slab = f->slab;", "    p.slab_stride = f->slab_stride;", "    p.fault = 0;",
-              f"    {own}_run(&p, begin, end, worker);", "    if (p.fault != 0) {",
-              f"        {name}_fault(f, {number});", "    }", "}"]
+              f"    {own}_run(&p, begin, end, worker);"]
+    if rules:
+        lines += [f"    static const int32_t rules[] = {{{', '.join(map(str, rules))}}};",
+                  "    if (p.fault != 0) {",
+                  f"        {name}_fault(f, rules[p.fault - 1], p.fault_value, p.fault_bound);",
+                  "    }"]
+    lines.append("}")
     return "\n".join(lines)
 
 

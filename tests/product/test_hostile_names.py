@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import aotc
 from aotc.errors import FaultError, ModelError
+from aotc.frontend.graph import shorten
 
 HOSTILE = ["quo\"te", "new\nline", "*/ int x; /*", "#include <no_such_header.h>",
            "$(touch pwned)", "`touch pwned`", "../../etc/passwd", "int", "class", "{{ 7*7 }}",
@@ -139,6 +140,7 @@ def _lookups():
 
 
 def test_a_fault_names_the_node_whatever_its_name(tmp_path):
+    """As errors of the compiler name it: on one line, a long name by its beginning and end."""
     names, model = _lookups()
     bundle = aotc.compile(model, tmp_path / "b", target="c", name="lookups")
     for k, name in enumerate(names):
@@ -146,7 +148,8 @@ def test_a_fault_names_the_node_whatever_its_name(tmp_path):
         feeds[f"i{k}"][2] = 99
         with pytest.raises(FaultError) as found:
             bundle.load().run(feeds)
-        assert name in str(found.value)
+        assert f"{shorten(name)} (Gather): " in str(found.value)
+        assert "99 is not in 0..2" in str(found.value)
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40) | st.text(

@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from small_models import embedding
 from tuner_models import convolutions, scheduled
 
 from aotc.emit.bundle import render_bundle, write_bundle
 from aotc.pipeline import model_info
 from aotc.runtime.build import build
 from aotc.runtime.model import load
+from aotc.runtime.status import IndexFault
 from aotc.samples import random_inputs
 from aotc.sched.lower import lower
 from aotc.tuner.portable import HEAD, portable_files
@@ -59,3 +62,16 @@ def test_a_bundle_of_them_computes_the_same(tmp_path):
     assert len(sorted((tmp_path / "objects").iterdir())) - len(made) <= 4  # none is a kernel's
     for a, b in zip(*(o.values() for o in outputs)):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_fault_is_told_as_in_other_bundles(tmp_path):
+    work = scheduled(embedding(), "native", dims={"batch": (1, 4), "seq": (1, 8)})
+    plan, info = _plan(work), {**model_info(work.program), "onnx_sha256": ""}
+    feeds, said = {"ids": np.full((2, 3), 30), "mask": np.ones((2, 3), np.int64)}, []
+    for name, files in (("plain", None), ("portable", portable_files(plan, work.target))):
+        write_bundle(render_bundle(plan, work.schedule, info, kernel_files=files),
+                     tmp_path / name)
+        with pytest.raises(IndexFault, match="lookup .*: 30 is not in 0..29") as fault:
+            load(tmp_path / name).run(feeds)
+        said.append(str(fault.value))
+    assert said[0] == said[1]
