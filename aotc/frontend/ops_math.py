@@ -61,15 +61,23 @@ def _binary_op(fn, kinds):
     return build
 
 
-def _folded(fn, elements, run=32):
-    """``fn`` over all elements from the left; of many, over runs of them first, so that hundreds
-    do not nest as deep."""
-    while len(elements) > run:
-        elements = [_folded(fn, elements[i:i + run]) for i in range(0, len(elements), run)]
-    out = elements[0]
-    for e in elements[1:]:
-        out = fn(out, e)
-    return out
+RUN = 32  # operands of one expression: hundreds would nest too deep, and be one kernel's to inline
+
+
+def _over_all(b, fn, vals):
+    """``fn`` over all ``vals`` from the left; of many, over runs of them first, each a tensor."""
+    def folded(*elements):
+        out = elements[0]
+        for e in elements[1:]:
+            out = fn(out, e)
+        return out
+    depth = 0
+    while len(vals) > RUN:
+        runs = [vals[i:i + RUN] for i in range(0, len(vals), RUN)]
+        vals = [run[0] if len(run) == 1 else b.elementwise(folded, *run, tag=f"run_{depth}_{k}")
+                for k, run in enumerate(runs)]
+        depth += 1
+    return folded, vals
 
 
 def _variadic_op(name, kinds):
@@ -79,8 +87,8 @@ def _variadic_op(name, kinds):
         b.need(vals[0], kinds)
         if len(vals) == 1:
             return vals[0]
-
-        return b.elementwise(lambda *e: _folded(lambda x, y: binary(name, x, y), e), *vals)
+        folded, vals = _over_all(b, lambda x, y: binary(name, x, y), vals)
+        return b.elementwise(folded, *vals)
     return build
 
 
@@ -100,10 +108,9 @@ def mean(node, b):
     b.same_dtype(*vals)
     b.need(vals[0], F)
 
-    def average(*elements):
-        total = _folded(lambda x, y: x + y, elements)
-        return total * const(1 / len(elements), total.dtype)
-    return b.elementwise(average, *vals)
+    part = const(1 / len(vals), vals[0].dtype)
+    folded, vals = _over_all(b, lambda x, y: x + y, vals)
+    return b.elementwise(lambda *elements: folded(*elements) * part, *vals)
 
 
 def quotient(x, y):

@@ -251,9 +251,15 @@ def split(node, b):
     return tuple(out)
 
 
+PARTS = 64  # of one concatenation: kernels take as many pieces apart, and hundreds are no kernel's
+
+
 def concat(b, vals, axis, tag="", out=0):
-    """``vals`` one after the other along ``axis``."""
+    """``vals`` one after the other along ``axis``; of many, runs of them first."""
     vals = [v for v in vals if not same(v.shape[axis], Const(0))] or vals[:1]
+    if len(vals) > PARTS and not all(map(b.symbolic, vals)):
+        vals = [concat(b, vals[i:i + PARTS], axis, f"{tag}run_{i // PARTS}")
+                for i in range(0, len(vals), PARTS)]
     for v in vals if len(vals) > 1 else ():
         _note_appended(b, v, axis)
     ends, total = [], Const(0)

@@ -52,7 +52,7 @@ def verdicts(monkeypatch, run):
 
 @pytest.mark.parametrize("family, size, how", [
     ("split_concat", 64, "all"), ("heads", 6, "all"), ("residual", 6, "all"),
-    ("elementwise", 100, "all")])
+    ("elementwise", 100, "all"), ("fanout", 100, "all"), ("tables", 70, "all")])
 def test_twice_the_structure_takes_twice_the_calls(family, size, how):
     compiled(family, 2, how)()  # what is done once per process
     once, twice = (calls(compiled(family, n, how)) for n in (size, 2 * size))
