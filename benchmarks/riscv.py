@@ -38,6 +38,7 @@ SOURCES = ROOT / "tests" / "qemu"
 FLAGS = "-O3 -march=rv64gcv"
 MODELS = ("digits", "bert_tiny", "squeezenet1_1", "mobilenet_v2", "bsrn")
 DLEN = 128
+UNBOUNDED = 64  # extent of a dimension that has no largest one
 # what marks a function as a micro-kernel of contractions
 CONTRACTION = "_contraction_"
 
@@ -114,12 +115,12 @@ def build_program(bundle):
 def count(program, plugin, vlen, symbols=None):
     """Costs by function of one call of the model of ``build_program``, the largest score first.
 
-    ``symbols``: the extents of dynamic dimensions, in order; the largest there are if None.
-    AotcError if the program fails."""
+    ``symbols``: the extents of dynamic dimensions, in order; the largest there are if None,
+    ``UNBOUNDED`` where there is none.  AotcError if the program fails."""
     manifest = read_manifest(program.parent)
     weights = program.parent / f"{manifest['name']}_weights.bin"
     if symbols is None:
-        symbols = [s["hi"] for s in manifest["symbols"]]
+        symbols = [s["hi"] or max(s["lo"], UNBOUNDED) for s in manifest["symbols"]]
     with tempfile.TemporaryDirectory(prefix="aotc-riscv-") as scratch:
         out = Path(scratch) / "counts.json"
         command = emulators(asdict(get_target("riscv64").cross))[vlen]

@@ -107,11 +107,15 @@ def never_negative(e, scope, facts=()):
 def in_doubt(e, scope, facts=(), read=False):
     """True if ``e`` may be below 0: it is not proved to be ``never_negative``, and it holds no
     symbol.  Of what symbols decide not all that is true is proved: there, True only if it is below
-    0 at a point that the loops come to; so of what is only ``read``, unless data decides it."""
+    0 at a point that the loops come to; so of what is only ``read``, unless data decides it and
+    nothing guards it (a Pad by amounts from data is guarded dimension by dimension)."""
     if never_negative(e, scope, facts):
         return False
-    below = scope.refutes(to_poly(e), _known(*scope.facts, *facts))
-    return bool(below) if scope.symbolic(e) else not read or below is not False
+    known = _known(*scope.facts, *facts)
+    below = scope.refutes(to_poly(e), known)
+    if scope.symbolic(e) or read and known:
+        return bool(below)
+    return not read or below is not False
 
 
 def _known(*facts):
