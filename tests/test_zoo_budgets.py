@@ -34,7 +34,7 @@ def arena_and_bound(program, schedule, share):
         spans[root] = (min(first, live[b][0]), max(last, live[b][1]))
 
     def bytes_of(size):
-        syms = {n: Const(n.lo + int(share * (n.hi - n.lo))) for n in walk(size)
+        syms = {n: Const(n.lo + int(share * (n.reach - n.lo))) for n in walk(size)
                 if isinstance(n, Sym)}
         return simplify(substitute(size, syms)).value
 

@@ -68,7 +68,7 @@ def renamed(program, prefix):
         if isinstance(n, Load):
             return Load(prefix + n.buffer, n.index, n.dtype)
         if isinstance(n, Sym):
-            return Sym(prefix + n.name, n.lo, n.hi)
+            return Sym(prefix + n.name, n.lo, n.hi, n.likely)
         return Axis(n.name, rewrite(n.extent, visit)) if isinstance(n, Axis) else None
 
     def all_of(exprs):

@@ -37,7 +37,10 @@ int main(void)
     const int threads = 3;
     int64_t syms[8] = {0}, shape[8];
     const aotc_model_info *info = NAME_info();
-    for (int i = 0; i < info->symbol_count; i++) syms[i] = info->symbols[i].hi;
+    for (int i = 0; i < info->symbol_count; i++) {
+        const aotc_symbol_info *s = &info->symbols[i];
+        syms[i] = s->hi < INT64_MAX ? s->hi : s->lo + 40;
+    }
     if (NAME_weights_open(&w, "NAME_weights.bin") || NAME_pool_create(&pool, threads)) return 1;
     const void *ins[8];
     void *outs[8];
