@@ -254,7 +254,8 @@ class _Proof:
         if kind == "before":
             return all(self.holds(*_replaced(p, facts, mapping)) for mapping in (
                 dict.fromkeys(how[0], Const(0)), how[0]))
-        by = _divisor(leaf, facts) if kind == "range" else None
+        counts = kind == "range" and (isinstance(leaf, Axis) or _at_least(how[0], 0))
+        by = _divisor(leaf, facts) if counts else None
         if by is not None:
             return self.in_digits(p, leaf, how, facts, by)
         return self.bounded(p, leaf, facts) or (
@@ -305,8 +306,9 @@ class _Proof:
 
     def in_digits(self, p, leaf, ends, facts, by):
         """Proved with ``leaf`` as the number of two digits, of one of which a fact knows."""
-        upper_digit = Axis(f"{leaf.name}_quotient", simplify(leaf.extent // by + 1))
-        digit = Axis(f"{leaf.name}_rest", Const(by))
+        extent = leaf.extent if isinstance(leaf, Axis) else ends[1] + 1
+        upper_digit = Axis(f"{leaf}_quotient", simplify(extent // by + 1))
+        digit = Axis(f"{leaf}_rest", Const(by))
         scope = self.scope.inside({
             upper_digit: ("range", *(simplify(e // by) for e in ends)),
             digit: ("range", Const(0), Const(by - 1))})

@@ -36,6 +36,15 @@ AOTC_RVV int aotc_fits(int64_t n, int64_t registers)
     return n <= registers * ((int64_t)__riscv_vlenb() / (int64_t)sizeof(float));
 }
 
+/* 0, told anew wherever it stands: a vector of it is made there, not before a loop and kept in
+ * registers that the loop has not. */
+AOTC_RVV float aotc_zero_here(void)
+{
+    float zero = 0.0f;
+    __asm__ volatile("" : "+f"(zero));
+    return zero;
+}
+
 #define AOTC_GROUP 1
 #define AOTC_MASK vbool32_t
 #include "aotc_rvv_math.h"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from frontend_cases import model_of
 from harness import INFO, Case, merged
 from hostile import FLAGS, Part, run
 from operator_tables import node_cases
@@ -45,6 +46,27 @@ def _all_cases():
     for case in node_cases():
         model, feeds = case.model()
         yield case.name, case.op, model, list(feeds.values())
+    yield "sequences", "SequenceAt", _sequences(), [np.ones((5, 4), np.float32)]
+
+
+def _sequences():
+    """A model that cuts a tensor into a sequence, changes that, and joins it again."""
+    node = onnx.helper.make_node
+    return model_of([
+        node("SplitToSequence", ["x"], ["pieces"], axis=0),
+        node("SequenceAt", ["pieces", "two"], ["piece"]),
+        node("SequenceConstruct", ["x", "piece"], ["pair"]),
+        node("SequenceErase", ["pair", "one"], ["alone"]),
+        node("SequenceEmpty", [], ["none"]),
+        node("SequenceInsert", ["none", "x"], ["single"]),
+        node("SequenceAt", ["single", "zero"], ["first"]),
+        node("SequenceInsert", ["alone", "first"], ["both"]),
+        node("SequenceLength", ["both"], ["count"]),
+        node("ConcatFromSequence", ["both"], ["joined"], axis=0),
+        node("Cast", ["count"], ["number"], to=onnx.TensorProto.FLOAT),
+        node("Mul", ["joined", "number"], ["y"])],
+        {"x": (np.float32, (5, 4))}, ["y"],
+        {n: np.array(k, np.int64) for k, n in enumerate(("zero", "one", "two"))})
 
 
 def _program(model, shapes=None):
