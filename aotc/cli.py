@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from aotc.errors import AotcError
-from aotc.stages import SHOWN, STAGE_NAMES
+from aotc.stage_names import SHOWN, STAGE_NAMES
 
 
 def main(argv=None):
@@ -89,7 +89,7 @@ def _compile(args):
 
 
 def _build(args):
-    from aotc.runtime.build import build
+    from aotc.runtime.compile_bundle import build
     library = build(args.bundle, jobs=args.jobs, progress=_file_progress)
     progress_done()
     print(library)
@@ -99,7 +99,7 @@ def _run(args):
     import numpy as np
 
     from aotc.api import load
-    from aotc.runtime.build import build
+    from aotc.runtime.compile_bundle import build
     feeds = {}
     for name, path in args.input.items():
         try:
@@ -122,9 +122,9 @@ def _run(args):
 
 def _verify(args):
     from aotc.runtime.status import DeviceError
-    from aotc.verify import verify
+    from aotc.tools.verify import verify
     if args.per_node:
-        from aotc.nodes import verify_nodes
+        from aotc.tools.nodes import verify_nodes
         for option in ("out", "vlen", "simulate"):
             if getattr(args, option):
                 args.usage(f"--per-node runs on this machine and keeps nothing; leave out "
@@ -147,7 +147,7 @@ def _report(line):
 
 
 def _bench(args):
-    from aotc.bench import bench, profile, profile_lines
+    from aotc.tools.bench import bench, profile, profile_lines
     if args.profile:
         if args.compare:
             args.usage("--profile looks into aotc's own kernels; leave out --compare")
@@ -169,7 +169,7 @@ def _bench(args):
 
 
 def _show(args):
-    from aotc.show import show_stage
+    from aotc.tools.show import show_stage
     text = show_stage(args.model, args.stage, args.target, args.dim, args.json,
                       _stage_progress, **_decisions(args))
     progress_done()
@@ -193,8 +193,8 @@ def _tune(args):
 def _targets(args):
     from aotc.target import TARGETS, get_target
     if args.probe is not None:
-        from aotc.probe import probe
         from aotc.target.machine_file import machine_json
+        from aotc.tools.probe import probe
         target = probe(get_target("native"))
         Path(args.probe).write_text(machine_json(target))
         rates = ", ".join(f"{x.name} {x.bandwidth / 1e9:.0f}" for x in target.machine.levels[:-1])

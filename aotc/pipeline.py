@@ -12,31 +12,40 @@ from pathlib import Path
 
 import numpy as np
 
-from aotc.emit.bundle import render_bundle, write_bundle
-from aotc.emit.write import write_text
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
-from aotc.ir.check_plan import plan_faults
-from aotc.ir.fold import fold_constants
-from aotc.ir.halves import keep_halves
-from aotc.ir.inline import inline_moves
-from aotc.ir.own_digits import on_own_digits
-from aotc.ir.own_points import on_own_points
 from aotc.ir.plan import with_defaults
 from aotc.ir.program import check_program
-from aotc.ir.quantise import inline_dequantised, integer_products
-from aotc.ir.requantise import requantise
-from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import MATH, OPTIMIZE, Schedule
+from aotc.oracle.check_plan import plan_faults
+from aotc.passes.fold import fold_constants
+from aotc.passes.half_weights import keep_halves
+from aotc.passes.inline import inline_moves
+from aotc.passes.own_digits import on_own_digits
+from aotc.passes.own_points import on_own_points
+from aotc.passes.quantise import inline_dequantised, integer_products
+from aotc.passes.requantise import requantise
+from aotc.passes.rewrites import apply_rewrites
 from aotc.samples import record_samples
-from aotc.sched import (CONNECT, WINOGRAD, check_arena, check_schedule, complete, decide,
-                        decide_within, large_arena, lower, parse_limit)
-from aotc.sched.serving import serving
-from aotc.sched.threads import barrier_faults
-from aotc.stages import STAGE_NAMES
+from aotc.sched import (
+    CONNECT,
+    WINOGRAD,
+    check_arena,
+    check_schedule,
+    complete,
+    decide,
+    decide_within,
+    large_arena,
+    lower,
+    parse_limit,
+)
+from aotc.sched.choose.serving import serving
+from aotc.sched.lowering.threads import barrier_faults
+from aotc.stage_names import STAGE_NAMES
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
-
 
 # what of the Options decides how a model runs: name -> the values it may have (None: any)
 DECISIONS = {"connect": tuple(CONNECT), "winograd": WINOGRAD, "math": (None, *MATH),
@@ -55,7 +64,7 @@ class Options:
     ``connect``: which edges stay inside a kernel, a name of ``aotc.sched.CONNECT``;
     ``winograd``: which convolutions get such a form, one of ``aotc.sched.WINOGRAD``;
     ``math``, ``optimize``: of ``aotc.ir.schedule.MATH`` and ``OPTIMIZE``, None: the Schedule's;
-    ``arena``: the limit that the arena must keep, as ``aotc.sched.arena.parse_limit`` reads it;
+    ``arena``: the limit that the arena must keep, as ``aotc.sched.parse_limit`` reads it;
     ``fix``: {input: value held as a constant}; ``input_default``: names of initializers that are
     inputs with a default."""
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from aotc.errors import FaultError
 from aotc.ir.dtypes import DTYPES, is_float
-from aotc.ir.eval_expr import Scope, index_value
-from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import COMPARE, Binary, Cast, Const, Load, Sym, Where, children, walk
 from aotc.ir.program import Compute, flops
+from aotc.oracle.eval_expr import Scope, index_value
+from aotc.oracle.evaluate import evaluate
 
 # Recorded outputs come from the numpy evaluator, which is exact and slow (a few GFLOP/s).
 # Beyond this many operations a bundle records none; `aotc verify` covers such models.

@@ -16,15 +16,15 @@ import tempfile
 from pathlib import Path
 
 from aotc.api import load
-from aotc.bench import WARM_UP, interleave, pin
 from aotc.errors import AotcError
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build
-from aotc.sched.allocate import buffer_bytes
-from aotc.sched.connect_cost import Judge
+from aotc.runtime.compile_bundle import build
+from aotc.sched.choose.connect_cost import Judge
 from aotc.sched.decide import CONNECT
-from aotc.sched.size import estimate
-from aotc.tuner.model import rank_correlation
+from aotc.sched.memory.allocate import buffer_bytes
+from aotc.sched.model.size import estimate
+from aotc.tools.bench import WARM_UP, interleave, pin
+from aotc.tuner.search.learned_cost import rank_correlation
 from benchmarks import models
 
 

@@ -23,15 +23,15 @@ from pathlib import Path
 
 import numpy as np
 
-from aotc.bench import interleave
 from aotc.errors import AotcError
-from aotc.peers import open_reference
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build
-from aotc.runtime.cuda import devices
+from aotc.runtime.compile_bundle import build
+from aotc.runtime.cuda_model import devices
 from aotc.runtime.model import load
 from aotc.target import TARGETS
-from aotc.verify import compare
+from aotc.tools.bench import interleave
+from aotc.tools.peers import open_reference
+from aotc.tools.verify import compare
 from benchmarks import models, torch_models
 
 NAMES = ("digits", "bert_tiny", "squeezenet1_1", "mobilenet_v2")

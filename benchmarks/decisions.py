@@ -23,14 +23,14 @@ from pathlib import Path
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout
 from aotc.pipeline import Options, run_pipeline
-from aotc.sched.connect_cost import Judge, register_groups
-from aotc.sched.partition import Partition
+from aotc.sched.choose.connect_cost import Judge, register_groups
+from aotc.sched.cost.partition import Partition
 from aotc.sched.decide import decide
-from aotc.sched.tilegraph import merged
-from aotc.tuner.executor import LocalExecutor
-from aotc.tuner.model import rank_correlation
-from aotc.tuner.sites import piece
-from aotc.tuner.trial import Candidate
+from aotc.sched.model.tilegraph import merged
+from aotc.tuner.measure.executor import LocalExecutor
+from aotc.tuner.search.learned_cost import rank_correlation
+from aotc.tuner.space.sites import piece
+from aotc.tuner.space.trial import Candidate
 from benchmarks import models
 
 SLACK = 1.05  # of the better alternative's time: what a right decision may take

@@ -20,8 +20,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.bench import measure
 from aotc.errors import AotcError
+from aotc.tools.bench import measure
 from benchmarks.zoo import installed_peers
 
 

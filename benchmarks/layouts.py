@@ -26,23 +26,24 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from aotc.bench import pin
-from aotc.emit.bundle import render_bundle, write_bundle
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
 from aotc.ir.expr import Load, rewrite
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
 from aotc.ir.program import Buffer, Compute, Program, static_shape
-from aotc.ir.relayout import relayout
-from aotc.ir.rewrites import apply_rewrites
-from aotc.ir.unfold import CHANNELS, match_unfold
+from aotc.passes.relayout import relayout
+from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.unfold import CHANNELS, match_unfold
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build
+from aotc.runtime.compile_bundle import build
 from aotc.runtime.model import load
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.elementwise import elementwise_class
-from aotc.sched.layout_choices import channels_last
-from aotc.sched.layout_rules import settle_layouts
+from aotc.sched.choose.layout_choices import channels_last
+from aotc.sched.choose.layout_rules import settle_layouts
+from aotc.sched.model.elementwise import elementwise_class
 from aotc.target import get_target
+from aotc.tools.bench import pin
 from benchmarks.alt_operators import KINDS, RANK
 from benchmarks.kernels import _model, _random
 

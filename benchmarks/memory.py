@@ -27,10 +27,10 @@ from pathlib import Path
 import numpy as np
 
 from aotc.errors import AotcError
-from aotc.peers import PEERS, open_peer
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build, read_manifest
+from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.feeds import symbol_values, tensor_infos
+from aotc.tools.peers import PEERS, open_peer
 from benchmarks import models
 
 RUNS = 5  # after the first

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 import aotc
-from aotc.bench import interleave, pin
-from aotc.peers import open_peer
 from aotc.pipeline import Options, run_pipeline
 from aotc.samples import extents, random_inputs
+from aotc.tools.bench import interleave, pin
+from aotc.tools.peers import open_peer
 
 FORMS = ("qdq", "qoperator", "dynamic")
 CALIBRATION = 2  # sets of random inputs

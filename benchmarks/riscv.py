@@ -29,7 +29,7 @@ from pathlib import Path
 import aotc
 from aotc.errors import AotcError
 from aotc.ir.bundle import emulators
-from aotc.runtime.build import find_compiler, read_manifest
+from aotc.runtime.compile_bundle import find_compiler, read_manifest
 from aotc.target import get_target
 from benchmarks import models
 

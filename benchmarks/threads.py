@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 from aotc.api import load
-from aotc.bench import WARM_UP, interleave, pin
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build
+from aotc.runtime.compile_bundle import build
+from aotc.tools.bench import WARM_UP, interleave, pin
 from benchmarks import models
 
 NAMED = ("resnet50", "bert_base", "vit_base_16")

@@ -20,14 +20,15 @@ from pathlib import Path
 
 import onnx
 
-from aotc.bench import interleave
-from aotc.emit.bundle import render_bundle, write_bundle
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
-from aotc.ir.rewrites import apply_rewrites
+from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build
+from aotc.runtime.compile_bundle import build
 from aotc.runtime.model import load
 from aotc.sched import check_schedule, decide, lower
+from aotc.tools.bench import interleave
 from aotc.tuner.session import tune_work
 from benchmarks.alt_operators import KINDS
 from benchmarks.layouts import FILE, FIXED, first_layers, laid_out, operator, pinned, variants

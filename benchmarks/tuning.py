@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from aotc.api import load
-from aotc.bench import interleave, pin
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build
+from aotc.runtime.compile_bundle import build
+from aotc.tools.bench import interleave, pin
 from aotc.tuner.session import tune
 from benchmarks import models
 

@@ -1,4 +1,4 @@
-"""Rounding errors of Winograd forms: makes ``aotc/sched/winograd_errors.py``.
+"""Rounding errors of Winograd forms: makes ``aotc/sched/cost/winograd_errors.py``.
 
     python -m benchmarks.winograd_errors          print the table
     python -m benchmarks.winograd_errors --write  and put it in place
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aotc.ir.winograd import forms
+from aotc.passes.winograd import forms
 
 TABLE = Path(__file__).resolve().parents[1] / "aotc" / "sched" / "winograd_errors.py"
 CHANNELS = (8, 32, 128, 512, 2048)

@@ -19,9 +19,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aotc.bench import measure
 from aotc.errors import AotcError
-from aotc.peers import PEERS
+from aotc.tools.bench import measure
+from aotc.tools.peers import PEERS
 from benchmarks import models
 
 

@@ -3,10 +3,15 @@
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+from bundle_plans import lookup_bundle
 from zoo_files import ROOT, zoo_folder, zoo_module
+
+from aotc.emit.bundle.write import write_bundle
+from aotc.runtime.model import load
 
 # `make test` runs this: the makes of bundles under test must not believe they are its children
 for _variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
@@ -85,3 +90,21 @@ def digits_model(tmp_path_factory):
     spec.loader.exec_module(train)
     path = tmp_path_factory.mktemp("digits") / "digits.onnx"
     return (path, *train.write_model(path))
+
+
+@pytest.fixture(scope="session")
+def lookup_folder(tmp_path_factory):
+    """Folder of the lookup bundle; tests that change files take ``lookup_copy``."""
+    return write_bundle(lookup_bundle(), tmp_path_factory.mktemp("bundles") / "lookup")
+
+
+@pytest.fixture
+def lookup_copy(lookup_folder, tmp_path):
+    """A folder of one's own with the lookup bundle, built if the shared one is."""
+    return shutil.copytree(lookup_folder, tmp_path / "lookup")
+
+
+@pytest.fixture(scope="session")
+def lookup(lookup_folder):
+    """The lookup bundle, loaded for one thread."""
+    return load(lookup_folder)

@@ -13,8 +13,8 @@ from small_models import dense, embedding, make_model
 import aotc
 from aotc.pipeline import STAGES, Options, run_pipeline
 from aotc.samples import input_kinds
-from aotc.show import plain
-from aotc.verify import verify
+from aotc.tools.show import plain
+from aotc.tools.verify import verify
 
 
 def expected(model, x):
@@ -114,7 +114,7 @@ def test_verify_finds_what_inputs_are_for(tmp_path):
 def test_verify_notices_a_wrong_bundle(tmp_path, monkeypatch):
     onnx.save(dense(), tmp_path / "d.onnx")
     wrong = ("wrong", lambda feeds: {"y": np.full((feeds["x"].shape[0], 4), 7, np.float32)})
-    monkeypatch.setattr("aotc.verify.open_reference", lambda path, threads, told: wrong)
+    monkeypatch.setattr("aotc.tools.verify.open_reference", lambda path, threads, told: wrong)
     lines = []
     results = verify(tmp_path / "d.onnx", target="c", report=lines.append)
     assert not any(m.ok for _, m in results)

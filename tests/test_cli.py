@@ -99,7 +99,7 @@ def test_schedule_round_trip_and_every_fault_of_a_wrong_edit(model, bundle, tmp_
     assert one == {p.name: p.read_bytes() for p in again.iterdir()}
     data = json.loads(path.read_text())
     group = data["groups"][0]
-    group["ukernel"] = {c: "no_such_row" for c in group["computes"]}
+    group["ukernel"] = dict.fromkeys(group["computes"], "no_such_row")
     group["outputs"] = ["no_such_buffer"]
     path.write_text(json.dumps(data))
     text = refused("compile", model, "-o", again, "--target", "c", "--schedule", path)

@@ -2,8 +2,8 @@
 that are refused for the same reason in one line."""
 
 from aotc.errors import UnsupportedError
+from aotc.frontend.building.registry import OPS, lookup
 from aotc.frontend.graph import all_nodes, listed, shorten, show_type
-from aotc.frontend.registry import OPS, lookup
 
 _NAMES = 40  # nodes named in one line
 _UNKNOWN = "no implementation"

@@ -138,8 +138,8 @@ class Check:
 class Program:
     """``inputs`` and ``outputs`` name buffers in the model's order; ``consts`` maps a const
     buffer to its numpy array; ``syms`` are the symbolic extents in order of first appearance;
-    ``rewrites``: those of a Schedule that have been applied (ir/rewrites.py); ``halves``: the model
-    stores weights as f16."""
+    ``rewrites``: those of a Schedule that have been applied (passes/rewrites.py); ``halves``: the
+    model stores weights as f16."""
 
     name: str
     inputs: tuple

@@ -10,8 +10,22 @@ from functools import lru_cache
 from math import gcd, isqrt
 
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import (Axis, Binary, Cast, Const, Guarded, Sym, Unary, Where, binary, children,
-                          contains, kept, show, with_children)
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Guarded,
+    Sym,
+    Unary,
+    Where,
+    binary,
+    children,
+    contains,
+    kept,
+    show,
+    with_children,
+)
 from aotc.ir.relax import relaxed_upper
 
 ONE = ()  # the empty monomial

@@ -11,7 +11,7 @@ import numpy as np
 
 from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import emulators
-from aotc.runtime.build import cross_compiler, missing_tool, read_manifest
+from aotc.runtime.compile_bundle import cross_compiler, missing_tool, read_manifest
 from aotc.runtime.feeds import feeds_in_order, symbol_values, tensor_infos
 
 

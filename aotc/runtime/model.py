@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from aotc.errors import AotcError
-from aotc.runtime.build import build, is_cuda, read_manifest
+from aotc.runtime.compile_bundle import build, is_cuda, read_manifest
 from aotc.runtime.feeds import Extent, feeds_in_order, machine, symbol_values, tensor_infos
-from aotc.runtime.library import Library
+from aotc.runtime.shared_library import Library
 
 _ALIGNMENT = 64
 ABOUT_EXTENTS = ("AOTC_BAD_DIMENSION", "AOTC_BAD_SHAPE")
@@ -32,7 +32,7 @@ def load(folder, threads=1, jobs=2, progress=None, variant=None, simulate=False)
     manifest = read_manifest(folder)
     if is_cuda(manifest):
         # here, because it is a kind of Model: its module imports this one
-        from aotc.runtime.cuda import CudaModel, require_device
+        from aotc.runtime.cuda_model import CudaModel, require_device
         if not simulate:
             require_device(manifest["name"])
         library = Library(folder, manifest, build(folder, jobs, progress, bool(simulate)))

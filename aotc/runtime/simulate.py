@@ -5,11 +5,10 @@ The sources (``runtime_c/cuda/sim``) are installed with the package and never tr
 import os
 import shlex
 import shutil
-from pathlib import Path
 
-from aotc.errors import AotcError, ToolchainError
+from aotc.errors import ToolchainError
+from aotc.installed import runtime_c
 
-_PACKAGE = Path(__file__).resolve().parent.parent
 SOURCES = ("aotc_cusim.cpp", "aotc_cusim_fiber.cpp", "aotc_cusim_memory.cpp",
            "aotc_cusim_shared.cpp")
 # bytes of shared memory a block can have, by architecture
@@ -20,10 +19,7 @@ _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=fast")
 
 def cuda_folder():
     """Folder of aotc_cuda.h, with the simulator in ``sim``.  AotcError if it is not installed."""
-    for folder in (_PACKAGE / "_runtime_c" / "cuda", _PACKAGE.parent / "runtime_c" / "cuda"):
-        if (folder / "aotc_cuda.h").is_file():
-            return folder
-    raise AotcError("aotc is installed without its CUDA runtime (runtime_c/cuda); install it again")
+    return runtime_c() / "cuda"
 
 
 def find_cxx():

@@ -7,26 +7,26 @@ from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stri
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall
-from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import LEVELS, REUSE
 from aotc.ir.simplify import same, simplify, upper
-from aotc.sched.allocate import buffer_bytes, in_place, liveness, physical_elements
-from aotc.sched.boxes import starts_at_multiple, tile_anchor
-from aotc.sched.dots import dot_faults
-from aotc.sched.loops import called_buffers, lane_nest, row_operand, stage_category
-from aotc.sched.lower_contract import factors_for, panel_base
-from aotc.sched.slices import slice_faults
-from aotc.sched.size import reach
-from aotc.sched.slide import step_boxes
-from aotc.sched.stages import group_stages, target_memo
-from aotc.sched.unroll import find_transform
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.choose.loops import called_buffers, lane_nest, row_operand, stage_category
+from aotc.sched.choose.slices import slice_faults
+from aotc.sched.lowering.lower_contract import factors_for, panel_base
+from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, physical_elements
+from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
+from aotc.sched.model.dots import dot_faults
+from aotc.sched.model.size import reach
+from aotc.sched.model.slide import step_boxes
+from aotc.sched.model.stages import group_stages, target_memo
+from aotc.sched.model.unroll import find_transform
 
 MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
 MAX_ARENA = 1 << 40  # bytes
 # what ``loops`` may say of a stage, by its row's category
 _CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b"),
-            "dot": ("lanes", "k", "a", "b")} | {
-    c: ("lanes",) for c in ("map", "move", "reduction", "window", "transform")}
+            "dot": ("lanes", "k", "a", "b"),
+            **dict.fromkeys(("map", "move", "reduction", "window", "transform"), ("lanes",))}
 
 
 def check_schedule(program, schedule, target):

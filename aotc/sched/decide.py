@@ -4,20 +4,23 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
-from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
-from aotc.ir.unfold import unfold_candidates
-from aotc.sched.allocate import allocate
-from aotc.sched.connect_cost import (connect_by_cost, part_groups, register_groups,
-                                     separate_groups)
-from aotc.sched.layout_rules import runs_over_columns, settle_layouts, split_settled
-from aotc.sched.loops import choose_loops
-from aotc.sched.lower import kernel_faults
-from aotc.sched.stages import group_stages
-from aotc.sched.tile import choose_threads, choose_tiles
-from aotc.sched.winograd import join_transforms
-from aotc.sched.winograd_choice import choose_winograd
-
+from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.unfold import unfold_candidates
+from aotc.sched.choose.connect_cost import (
+    connect_by_cost,
+    part_groups,
+    register_groups,
+    separate_groups,
+)
+from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, split_settled
+from aotc.sched.choose.loops import choose_loops
+from aotc.sched.choose.tile import choose_threads, choose_tiles
+from aotc.sched.choose.winograd_choice import choose_winograd
+from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.lowering.lower import kernel_faults
+from aotc.sched.memory.allocate import allocate
+from aotc.sched.model.stages import group_stages
 
 # which edges stay inside a kernel: none, those at register level, all that pay
 CONNECT = {"none": lambda program, target: separate_groups(program),

@@ -18,21 +18,21 @@ from random import Random
 from threading import Lock
 
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
-from aotc.ir.rewrites import apply_rewrites
+from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Options, options_target, run_pipeline
-from aotc.sched.cost import resident
+from aotc.sched.cost.group_cost import resident
 from aotc.target import runs_here
-from aotc.tuner.assemble import assembled
-from aotc.tuner.check import Checker
-from aotc.tuner.copies import Copies
-from aotc.tuner.executor import LocalExecutor
-from aotc.tuner.inside import ModelExecutor
-from aotc.tuner.layout_stage import LayoutStage
-from aotc.tuner.model import Correction, Estimator, held_back
-from aotc.tuner.records import Record, Records
-from aotc.tuner.seeds import seeded
-from aotc.tuner.site_search import SiteSearch
-from aotc.tuner.sites import sites
+from aotc.tuner.measure.executor import LocalExecutor
+from aotc.tuner.measure.inside import ModelExecutor
+from aotc.tuner.measure.records import Record, Records
+from aotc.tuner.measure.whole_model import Checker
+from aotc.tuner.search.layout_stage import LayoutStage
+from aotc.tuner.search.learned_cost import Correction, Estimator, held_back
+from aotc.tuner.search.site_search import SiteSearch
+from aotc.tuner.space.assemble import assembled
+from aotc.tuner.space.copies import Copies
+from aotc.tuner.space.seeds import seeded
+from aotc.tuner.space.sites import sites
 
 SEEDS_COST = 0.06  # of the budget that deciding may have taken, for other deciders to be asked
 SEEDS_SHARE = 0.25  # of the budget: after that, no further decider is asked
@@ -226,7 +226,7 @@ class Session:
         """Learn from the results (or the future of them) of a round begun at a time."""
         results = iter(results.result() if isinstance(results, Future) else results)
         done = []
-        for search, found in asked:
+        for _, found in asked:
             base = next(results).seconds
             done.append([self._record(c, next(results), base) for c in found])
         new = [r for rows in done for r in rows]

@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 
 from aotc.api import load
-from aotc.bench import PLAIN, interleave, pin, plain_warnings, profile
 from aotc.errors import AotcError
-from aotc.peers import open_peer
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import build
+from aotc.runtime.compile_bundle import build
 from aotc.samples import extents, random_inputs
+from aotc.tools.bench import PLAIN, interleave, pin, plain_warnings, profile
+from aotc.tools.peers import open_peer
 from benchmarks.exported import MODELS
 
 # how far outputs may lie apart, as a part of their range: a sum rounded to 8 bits near a tie moves

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from train import write_model
 
 import aotc
-from train import write_model
 
 HERE = Path(__file__).resolve().parent
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 import suite
 
-from aotc.frontend.read import dtype_name
-from aotc.frontend.registry import OPS
+from aotc.frontend.building.registry import OPS
+from aotc.frontend.read.reader import dtype_name
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 ORDER = ("f32", "f64", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")

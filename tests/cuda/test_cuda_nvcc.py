@@ -10,8 +10,8 @@ from harness import INFO, Case, merged
 from row_cases import CASES
 from test_kernel_text import dense, pool, rows
 
-from aotc.emit.bundle import render_bundle
-from aotc.emit.write import write_bundle
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
 from aotc.sched import decide, lower
 from aotc.target import TARGETS
 

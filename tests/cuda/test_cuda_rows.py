@@ -11,7 +11,7 @@ from row_cases import CASES
 from te_programs import Maker, ax, softmax
 from test_groups import _cases as group_cases
 
-from aotc.emit.bundle import render_bundle
+from aotc.emit.bundle.render import render_bundle
 from aotc.errors import FaultError, ScheduleError, ToolchainError
 from aotc.ir.expr import Const, Sym, checked
 from aotc.runtime.simulate import find_cxx

@@ -8,8 +8,8 @@ from onnx import TensorProto, helper
 from small_models import make_model
 
 import aotc
-from aotc.peers import open_reference
-from aotc.verify import compare
+from aotc.tools.peers import open_reference
+from aotc.tools.verify import compare
 
 pytestmark = needs_cxx
 F32 = np.float32

@@ -13,15 +13,15 @@ from small_models import dense, embedding, make_model
 
 import aotc
 from aotc.cli import main
-from aotc.peers import open_reference
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime import cuda
-from aotc.runtime.build import build, read_manifest
-from aotc.runtime.library import Library
+from aotc.runtime import cuda_model as cuda
+from aotc.runtime.compile_bundle import build, read_manifest
+from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError, IndexFault, RunError, WeightsError
 from aotc.sched import complete
-from aotc.sched.tilegraph import set_connect
-from aotc.verify import compare, verify
+from aotc.sched.model.tilegraph import set_connect
+from aotc.tools.peers import open_reference
+from aotc.tools.verify import compare, verify
 
 F32 = np.float32
 pytestmark = needs_cxx

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from te_programs import Maker, ax
 
-from aotc.emit.cexpr import c_index
-from aotc.emit.fetches import next_lines
-from aotc.emit.slices import slice_offset, slice_taps
-from aotc.emit.variants import EMITTERS
+from aotc.emit.bundle.variants import EMITTERS
+from aotc.emit.c.fetches import next_lines
+from aotc.emit.c.slice_loops import slice_offset, slice_taps
+from aotc.emit.text.cexpr import c_index
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Range
 from aotc.sched import decide, lower

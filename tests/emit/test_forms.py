@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from te_programs import Maker, ax
 
-from aotc.emit.variants import EMITTERS
+from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const, Unary
 from aotc.sched import decide, lower
 from aotc.target import get_target

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from te_programs import Maker, ax, matmul, padded, relu, softmax
 
-from aotc.emit.variants import EMITTERS
+from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const, Sym, Var, Where, compare, minimum
 from aotc.ir.plan import Range
 from aotc.sched import decide, lower
-from aotc.sched.lower_contract import without_single
+from aotc.sched.lowering.lower_contract import without_single
 from aotc.target import get_target
 
 GOLDEN = Path(__file__).parent / "golden"

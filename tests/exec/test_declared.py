@@ -126,7 +126,7 @@ def test_what_is_not_declared_is_a_fault(compiled, row):
 
 def test_an_index_fault_names_its_own_node(tmp_path):
     """Not all nodes of the kernel that they are computed in."""
-    ids, nodes, last = ("a", "b"), [], None
+    ids, nodes = ("a", "b"), []
     for k, i in enumerate(ids):
         nodes.append(helper.make_node("Gather", ["x", i], [f"g{k}"], name=f"look_{i}"))
         nodes.append(helper.make_node("Exp", [f"g{k}"], [f"e{k}"], name=f"exp_{i}"))

@@ -3,17 +3,24 @@ and to the interpreter, on the micro-kernel rows and on the plain nest."""
 
 import numpy as np
 import pytest
-from group_cases import (GROUPS, attention, mlp, schedule, storing_convolutions, two_convolutions,
-                         with_loops)
+from group_cases import (
+    GROUPS,
+    attention,
+    mlp,
+    schedule,
+    storing_convolutions,
+    two_convolutions,
+    with_loops,
+)
 from harness import DISTINCT, Case, at_length, build_cases, differences
 from te_programs import Maker, ax, random_feeds
 
 from aotc.errors import ScheduleError
-from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Binary, Const
-from aotc.ir.interpret import interpret
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.tilegraph import set_connect
+from aotc.sched.model.tilegraph import set_connect
 from aotc.target import get_target
 
 SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUPS.items()

@@ -10,14 +10,13 @@ import pytest
 from harness import DISTINCT
 from onnx import TensorProto, helper, numpy_helper
 
-
 import aotc
-from aotc.emit.bundle import runtime_c
-from aotc.ir import halves
+from aotc.installed import runtime_c
 from aotc.ir.bundle import emulators
-from aotc.ir.evaluate import evaluate
+from aotc.oracle.evaluate import evaluate
+from aotc.passes import half_weights as halves
 from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.build import find_compiler
+from aotc.runtime.compile_bundle import find_compiler
 from aotc.runtime.emulate import emulated_models
 from aotc.target import get_target
 

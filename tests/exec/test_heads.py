@@ -8,7 +8,7 @@ from harness import DISTINCT, at_length
 from onnx import TensorProto, helper, numpy_helper
 
 import aotc
-from aotc.emit.variants import EMITTERS
+from aotc.emit.bundle.variants import EMITTERS
 from aotc.pipeline import Options, run_pipeline
 
 DEPTH = 40

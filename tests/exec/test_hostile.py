@@ -2,8 +2,6 @@
 infinities, with empty axes and extents at both ends of their range: it computes or says a fault."""
 
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,24 +9,21 @@ import pytest
 from frontend_cases import model_of
 from harness import INFO, Case, merged
 from hostile import FLAGS, Part, run
+from onnx_graphs import random_graph
 from operator_tables import node_cases
 from standard_cases import array_of, cases
 from te_programs import Maker, ax
 from test_sanitizers import _supported
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "fuzz"))
-
-from onnx_graphs import random_graph  # noqa: E402
-
-from aotc.emit.bundle import render_bundle  # noqa: E402
-from aotc.emit.write import write_bundle  # noqa: E402
-from aotc.errors import AotcError  # noqa: E402
-from aotc.frontend.registry import OPS  # noqa: E402
-from aotc.ir.eval_expr import Scope  # noqa: E402
-from aotc.pipeline import Options, run_pipeline  # noqa: E402
-from aotc.runtime.build import build  # noqa: E402
-from aotc.sched import lower  # noqa: E402
-from aotc.target import get_target  # noqa: E402
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.errors import AotcError
+from aotc.frontend.building.registry import OPS
+from aotc.oracle.eval_expr import Scope
+from aotc.pipeline import Options, run_pipeline
+from aotc.runtime.compile_bundle import build
+from aotc.sched import lower
+from aotc.target import get_target
 
 TARGET = "c"  # the frontend's Programs are those of any CPU
 MOST = 3000  # elements of a case's inputs: what is larger takes time and shows nothing more

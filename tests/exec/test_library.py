@@ -8,13 +8,13 @@ from onnx.reference import ReferenceEvaluator
 
 import aotc
 from aotc.errors import AotcError, FaultError, ModelError, ScheduleError, UnsupportedError
-from aotc.frontend import calls
-from aotc.ir.evaluate import evaluate
+from aotc.frontend.building import calls
 from aotc.ir.expr import Sym, walk
-from aotc.ir.interpret import interpret
 from aotc.ir.library import JOINS
 from aotc.ir.program import LibCall
 from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
 from aotc.pipeline import Options, run_pipeline
 from aotc.sched import check_schedule
 from aotc.target import get_target

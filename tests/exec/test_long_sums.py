@@ -11,12 +11,12 @@ from harness import RUNNABLE
 from te_programs import Maker, ax
 
 import aotc
-from aotc.emit.variants import EMITTERS
+from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const, Sym, substitute
 from aotc.ir.plan import Contract, Nest, Range
 from aotc.ir.simplify import simplify
 from aotc.sched import decide, lower
-from aotc.sched.parts import BLOCK_STEPS, STEPS, TERMS, in_parts
+from aotc.sched.lowering.parts import BLOCK_STEPS, STEPS, TERMS, in_parts
 from aotc.target import TARGETS, get_target
 
 

@@ -12,12 +12,12 @@ import pytest
 from harness import INFO, RUNNABLE, Case, build_cases, differences, merged
 from operator_cases import all_cases, cast_cases, elementwise_cases
 
-from aotc.emit.bundle import render_bundle
-from aotc.emit.write import write_bundle
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
-from aotc.frontend.registry import OPS
-from aotc.ir.evaluate import evaluate
-from aotc.runtime.build import build
+from aotc.frontend.building.registry import OPS
+from aotc.oracle.evaluate import evaluate
+from aotc.runtime.compile_bundle import build
 from aotc.sched import lower
 
 BATCH = 150  # cases that share a bundle

@@ -5,7 +5,7 @@ import pytest
 from harness import DISTINCT, Case, at_length, build_cases
 from te_programs import Maker, ax
 
-from aotc.emit.variants import EMITTERS
+from aotc.emit.bundle.variants import EMITTERS
 from aotc.sched import decide, lower
 from aotc.target import get_target
 

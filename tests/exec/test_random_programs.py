@@ -2,17 +2,17 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from harness import RUNNABLE, Case, at_length, build_cases, differences
 from te_programs import random_feeds
 from te_random import random_program, random_schedule
+from zoo_files import ROOT
 
-from aotc.ir.evaluate import evaluate
-from aotc.ir.inline import inline_moves
-from aotc.ir.interpret import interpret
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
+from aotc.passes.inline import inline_moves
 from aotc.sched import check_schedule, decide
 
 MANY = 26  # Programs per target and kind; every target gets others
@@ -71,7 +71,6 @@ def test_interpreter_agrees():
 
 
 def test_decisions_do_not_depend_on_hash_seeds():
-    tests = Path(__file__).resolve().parents[1]
     code = ("import sys; sys.path[:0] = sys.argv[1:]\n"
             "from te_random import random_program\n"
             "from aotc.sched import decide, lower\n"
@@ -80,7 +79,8 @@ def test_decisions_do_not_depend_on_hash_seeds():
             "    p, t = random_program(seed), get_target('x86-64-v4')\n"
             "    s = decide(p, t)\n"
             "    print(p, s.to_json(), lower(p, s, t))\n")
-    texts = {subprocess.run([sys.executable, "-c", code, str(tests.parent), str(tests)],
+    paths = [str(ROOT), str(ROOT / "tests" / "helpers")]
+    texts = {subprocess.run([sys.executable, "-c", code, *paths],
                             check=True, capture_output=True,
                             env={"PYTHONHASHSEED": seed}).stdout for seed in ("1", "2")}
     assert len(texts) == 1

@@ -7,10 +7,10 @@ from harness import RUNNABLE, Case, build_cases
 from te_programs import Maker, ax, padded, relu
 
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
-from aotc.ir.layout_rule import layout_rewrite
-from aotc.ir.rewrites import apply_rewrites
+from aotc.passes.layout_rule import layout_rewrite
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide
-from aotc.sched.layout_choices import layout_choices, layout_rewrites
+from aotc.sched.choose.layout_choices import layout_choices, layout_rewrites
 
 TARGETS = {t.name: t for t in (RUNNABLE[0], RUNNABLE[-1])}
 

@@ -11,9 +11,9 @@ from row_cases import CASES
 from te_programs import random_feeds
 from te_random import random_program, random_schedule
 
-from aotc.emit.bundle import render_bundle
-from aotc.emit.write import write_bundle
-from aotc.ir.evaluate import evaluate
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.oracle.evaluate import evaluate
 from aotc.sched import lower
 
 SANITIZERS = ("address,undefined", "thread")

@@ -11,13 +11,13 @@ from small_models import make_model
 from te_programs import Maker, conv2d, padded, random_feeds, relu
 
 import aotc
-from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Axis, Const, Sym
-from aotc.ir.interpret import interpret
-from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.stages import group_stages
+from aotc.sched.model.stages import group_stages
 
 TRANSFORMS = [t for t in DISTINCT if t.rows("transform")]
 

@@ -8,7 +8,7 @@ from frontend_cases import by_reference, compare, model_of, one_node, program_of
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.errors import ModelError, UnsupportedError
-from aotc.frontend import definitions
+from aotc.frontend.read import definitions
 
 F = np.float32
 QKV = [rand(1, 2, 4, 8, seed=s) for s in range(3)]
@@ -176,7 +176,7 @@ def test_subgraphs_of_a_definition_may_have_any_names():
                               [numpy_helper.from_array(np.array(2, F), "by 2")])
     node = helper.make_node("FlexAttention", ["q", "k", "v"], ["y"], domain="ai.onnx.preview",
                             score_mod=score)
-    model = typed(model_of([node], {n: (F, (1, 2, 4, 8)) for n in "qkv"}, ["y"], opset=26,
+    model = typed(model_of([node], dict.fromkeys("qkv", (F, (1, 2, 4, 8))), ["y"], opset=26,
                            domains=("ai.onnx.preview",)))
     got, = run(program_of(model), dict(zip("qkv", QKV)))
     logits = 2 * QKV[0].astype(np.float64) @ QKV[1].swapaxes(2, 3) / np.sqrt(8)

@@ -6,7 +6,7 @@ import pytest
 from frontend_cases import helper, one_node, program_of, rand, run
 
 from aotc.errors import AotcError, FaultError
-from aotc.ir.evaluate import evaluate
+from aotc.oracle.evaluate import evaluate
 
 AMOUNTS = ([0, 0], [1, 2], [3, 3], [6, 7], [40, 0], [-1, 6], [9, -2], [2, -1], [-1, -2], [-3, 9])
 

@@ -8,7 +8,7 @@ from frontend_cases import run
 from standard_cases import LIMITS, WRONG, array_of, cases, convert
 
 from aotc.errors import UnsupportedError
-from aotc.frontend.registry import OPS
+from aotc.frontend.building.registry import OPS
 from aotc.ir.program import check_program
 
 

@@ -3,7 +3,7 @@ can be, and the data picks among what is left open."""
 
 import numpy as np
 import pytest
-from frontend_cases import helper, onnx, one_node, program_of, rand, run, same
+from frontend_cases import helper, one_node, onnx, program_of, rand, run, same
 from onnx.reference import ReferenceEvaluator
 
 from aotc.errors import FaultError, UnsupportedError

@@ -6,8 +6,18 @@ import pytest
 from frontend_cases import compare, helper, model_of, one_node, program_of, rand, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from operator_tables import DIRECTIONS, GATES, GRIDS, QUANTISED, REDUCTIONS, RUNTIME, grid_case
-from operator_tables import quantised_case, recurrent_case, scatter_cases
+from operator_tables import (
+    DIRECTIONS,
+    GATES,
+    GRIDS,
+    QUANTISED,
+    REDUCTIONS,
+    RUNTIME,
+    grid_case,
+    quantised_case,
+    recurrent_case,
+    scatter_cases,
+)
 
 from aotc.errors import AotcError, ModelError, UnsupportedError
 from aotc.frontend import load_model, read_graph, to_program

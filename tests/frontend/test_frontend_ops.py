@@ -4,8 +4,16 @@
 import numpy as np
 import pytest
 from frontend_cases import compare, one_node
-from operator_tables import CASES, NUMBERS, REFERENCE, RESIZES, RUNTIME, UNARY, case_of_table
-from operator_tables import resize_case
+from operator_tables import (
+    CASES,
+    NUMBERS,
+    REFERENCE,
+    RESIZES,
+    RUNTIME,
+    UNARY,
+    case_of_table,
+    resize_case,
+)
 
 
 @pytest.mark.parametrize("case", CASES)

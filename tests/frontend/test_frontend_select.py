@@ -8,7 +8,7 @@ from frontend_cases import by_onnxruntime, helper, one_node, program_of, rand, r
 from onnx.reference import ReferenceEvaluator
 
 from aotc.errors import FaultError, UnsupportedError
-from aotc.frontend import calls
+from aotc.frontend.building import calls
 
 I64, F = np.int64, np.float32
 

@@ -9,9 +9,9 @@ from frontend_cases import by_onnxruntime, by_reference, model_of, program_of, r
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.errors import UnsupportedError
-from aotc.frontend.rational import condition, to_int
-from aotc.ir.eval_expr import Scope, index_value
+from aotc.frontend.building.rational import condition, to_int
 from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, compare
+from aotc.oracle.eval_expr import Scope, index_value
 
 F, I = np.float32, np.int64
 node = helper.make_node

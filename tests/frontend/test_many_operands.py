@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from frontend_cases import compare, one_node, program_of, rand
 
-from aotc.frontend.ops_math import RUN
-from aotc.frontend.ops_shape import PARTS
+from aotc.frontend.ops.numeric.ops_math import RUN
+from aotc.frontend.ops.tensors.ops_shape import PARTS
 
 
 def many(op, arrays, attrs=None, shapes=None):

@@ -29,7 +29,7 @@ from aotc.errors import AotcError
 from aotc.pipeline import Options, run_pipeline
 
 SECONDS, GIGABYTES = 20, 4  # of CPU time and memory that one model may take
-GUIDES = ("aotc.frontend", "aotc.ir.inline")  # modules whose coverage guides libFuzzer
+GUIDES = ("aotc.frontend", "aotc.passes.inline")  # modules whose coverage guides libFuzzer
 HUGE = (0, 1, -1, 2, 7, 1 << 31, (1 << 62), -(1 << 62), (1 << 63) - 1)
 WORDS = ("", "x", "a\0b", "../../x", "\" ; rm -rf /", "*/ int x;", "\n#include", "é" * 300)
 

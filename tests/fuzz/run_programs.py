@@ -17,12 +17,12 @@ import warnings
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "exec")]
+sys.path.insert(0, str(TESTS / "helpers"))
 
 from harness import RUNNABLE, Case, build_cases  # noqa: E402
 from te_random import random_program, random_schedule  # noqa: E402
 
-from aotc.ir.inline import inline_moves  # noqa: E402
+from aotc.passes.inline import inline_moves  # noqa: E402
 from aotc.sched import CONNECT, decide  # noqa: E402
 
 TARGETS = tuple(t for t in RUNNABLE if t.emitter != "simt")

@@ -1,19 +1,14 @@
 """What the random graphs found: one small model per class."""
 
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx_graphs import random_graph
+from run_bytes import edited
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from onnx_graphs import random_graph  # noqa: E402
-from run_bytes import edited  # noqa: E402
-
-import aotc  # noqa: E402
+import aotc
 
 
 def run(text, feeds, folder, constants=(), also=(), shapes=None, **options):
@@ -25,7 +20,7 @@ def run(text, feeds, folder, constants=(), also=(), shapes=None, **options):
         outs, call = line.strip().split(" = ")
         op, rest = call[:-1].split("(")
         parts = [p.strip() for p in rest.split(";")]
-        attributes = dict((k, eval(v)) for k, v in (p.split("=") for p in parts if "=" in p))
+        attributes = {k: eval(v) for k, v in (p.split("=") for p in parts if "=" in p)}
         nodes.append(helper.make_node(op, [p for p in parts if "=" not in p], outs.split(),
                                       **attributes))
     read = {n for node in nodes for n in node.input}

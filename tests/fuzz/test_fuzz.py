@@ -1,22 +1,17 @@
 """The fuzzers in small, by default; in earnest they run by hand (docs/fuzzing.md)."""
 
 import random
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx_graphs import random_graph
+from run_bytes import corpus, edited, flipped, offend
+from run_graphs import drawn, dynamic, faults, main, part
+from run_programs import main as run_programs
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from onnx_graphs import random_graph  # noqa: E402
-from run_bytes import corpus, edited, flipped, offend  # noqa: E402
-from run_graphs import drawn, dynamic, faults, main, part  # noqa: E402
-from run_programs import main as run_programs  # noqa: E402
-
-from aotc.errors import AotcError  # noqa: E402
-from aotc.pipeline import Options, run_pipeline  # noqa: E402
+from aotc.errors import AotcError
+from aotc.pipeline import Options, run_pipeline
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -9,10 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotc.errors import ScheduleError
-from aotc.ir.eval_expr import Scope
 from aotc.ir.expr import Axis, Const, Sym, show
-from aotc.ir.layout import (Fuse, Layout, Pad, Reorder, Split, StoreAt, Unfold, compose,
-                            unfold_for_tile)
+from aotc.ir.layout import (
+    Fuse,
+    Layout,
+    Pad,
+    Reorder,
+    Split,
+    StoreAt,
+    Unfold,
+    compose,
+    unfold_for_tile,
+)
+from aotc.oracle.eval_expr import Scope
 
 BLOCKED = Layout((Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))
 
@@ -78,7 +87,7 @@ def test_every_stored_place_names_its_element_or_padding(case):
     cond = layout.inside(axes, shape)
     inside = np.bool_(True) if cond is None else values((cond,), axes)[0]
     for i, d in zip(logical, shape):
-        assert np.all((0 <= i) & (i < d) | ~inside)
+        assert np.all((i >= 0) & (i < d) | ~inside)
     want = np.where(inside, x[tuple(np.clip(i, 0, d - 1) for i, d in zip(logical, shape))], 0)
     np.testing.assert_array_equal(stored, want)
 

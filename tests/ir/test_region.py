@@ -5,12 +5,26 @@ import random
 import numpy as np
 import pytest
 
-from aotc.ir.eval_expr import Scope
-from aotc.ir.expr import (Axis, Binary, Const, Load, Sym, Var, Where, all_of, axes_of, checked,
-                          compare, loads, show, substitute)
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Load,
+    Sym,
+    Var,
+    Where,
+    all_of,
+    axes_of,
+    checked,
+    compare,
+    loads,
+    show,
+    substitute,
+)
 from aotc.ir.program import Compute
 from aotc.ir.region import interval, reads_once, region, spans
 from aotc.ir.simplify import simplify
+from aotc.oracle.eval_expr import Scope
 
 
 def ax(name, n):

@@ -5,10 +5,23 @@ import random
 import numpy as np
 import pytest
 
-from aotc.ir.eval_expr import Scope
-from aotc.ir.expr import (Axis, Binary, Cast, Const, Load, Sym, Unary, Where, compare, maximum,
-                          minimum, show, walk)
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Load,
+    Sym,
+    Unary,
+    Where,
+    compare,
+    maximum,
+    minimum,
+    show,
+    walk,
+)
 from aotc.ir.simplify import linear_in, lower, same, simplify, upper
+from aotc.oracle.eval_expr import Scope
 
 SYMS = (Sym("s", 1, 5), Sym("r", 2, 3))
 

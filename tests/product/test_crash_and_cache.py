@@ -18,7 +18,7 @@ from onnx import save
 from small_models import dense
 
 import aotc
-from aotc.emit import write
+from aotc.emit.bundle import write
 from aotc.pipeline import Options, run_pipeline
 
 COMPILE = [sys.executable, "-m", "aotc", "compile"]

@@ -30,7 +30,7 @@ def test_hostile_names(tmp_path):
     path = tmp_path / "model.onnx"
     save(_model(), path)
     bundle = aotc.compile(path, tmp_path / "out", target=TARGET,
-                          dims={t: (1, 4) for t in HOSTILE[:6]})
+                          dims=dict.fromkeys(HOSTILE[:6], (1, 4)))
     model = load(bundle.path, simulate=True)
     assert [t.name for t in model.inputs] == HOSTILE
     feeds = _feeds(3)

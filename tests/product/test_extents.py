@@ -11,11 +11,11 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 import aotc
-from aotc.bench import folder_inputs
-from aotc.ir.evaluate import evaluate
+from aotc.oracle.evaluate import evaluate
 from aotc.pipeline import Options, run_pipeline
 from aotc.runtime.status import ShapeError
 from aotc.samples import extents
+from aotc.tools.bench import folder_inputs
 
 
 def model(text):
@@ -83,7 +83,7 @@ COMPILED = ("lanes", "chain", "attention")  # all others on the evaluator
 @pytest.mark.parametrize("name", BROADCASTS)
 def test_extents_broadcast_as_a_call_has_them(tmp_path, name):
     text, names = BROADCASTS[name]
-    m, dims = model(text), {n: (0, 50) for n in names}
+    m, dims = model(text), dict.fromkeys(names, (0, 50))
     program = run_pipeline(Options(m, target="c", dims=dims, stop_after="inline")).program
     ways = [(lambda feeds: next(iter(evaluate(program, feeds).values())), aotc.FaultError)]
     if name in COMPILED:

@@ -9,9 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from aotc.runtime.build import build, read_manifest
-from aotc.runtime.library import Library
+from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.model import load
+from aotc.runtime.shared_library import Library
 
 
 class Caller:
@@ -134,7 +134,7 @@ FAULTS = {
     "NULL_POINTER": lambda c, t: _both(c.run(), c.init(), c.ready().run(skip="ids"),
                                        c.run(skip="y")),
     "BAD_DIMENSION": lambda c, t: _both(c.ready().run(syms=[0, 1]), c.run(syms=[1, 21])),
-    "BAD_SHAPE": None,  # no rule between dimensions here: tests/bundle/test_run.py has one
+    "BAD_SHAPE": None,  # no rule between dimensions here: tests/runtime/test_run.py has one
     "ARENA_TOO_SMALL": lambda c, t: c.ready(size=c.function("arena_size_of")(c.syms, 1) - 1).run(),
     "ARENA_MISALIGNED": lambda c, t: _both(c.open(), "OK") and c.init(offset=8),
     "WEIGHTS_MISSING": lambda c, t: _both(c.open(t / "none"), c.open(t)),

@@ -53,7 +53,7 @@ def hostile(tmp_path_factory):
     path = root / "mo del*;'\"$(touch pwned)`x` #{{y}}.onnx"
     save(_model(), path)
     out = root / "out 'dir' \"q\" $HOME;&"
-    return aotc.compile(path, out, target="c", dims={t: (1, 4) for t in HOSTILE[:6]}), root
+    return aotc.compile(path, out, target="c", dims=dict.fromkeys(HOSTILE[:6], (1, 4))), root
 
 
 def _feeds(rows=2):

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import aotc
 from aotc.cli import main
-from aotc.verify import verify
+from aotc.tools.verify import verify
 
 # the branches differ in rank, and the one for 8 kHz has an operator that nobody knows
 BY_RATE = """<ir_version: 8, opset_import: ["" : 17, "of.mine" : 1]>

@@ -13,10 +13,10 @@ from te_programs import random_feeds
 from te_random import random_program, random_schedule
 
 import aotc
-from aotc.emit.bundle import render_bundle
-from aotc.emit.write import write_bundle
-from aotc.ir.evaluate import evaluate
-from aotc.runtime.build import read_manifest
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.oracle.evaluate import evaluate
+from aotc.runtime.compile_bundle import read_manifest
 from aotc.samples import Sample
 from aotc.sched import lower
 

@@ -9,13 +9,13 @@ from te_programs import Maker, ax, conv2d, matmul, relu
 from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
-from aotc.sched.accesses import ACROSS, APART, FOLD_LOAD, PACKED, STORE, Extra, access_costs
-from aotc.sched.connect_cost import _blocked_axes
-from aotc.sched.cost import Aligned, done_work, needed_work, scattered_seconds
-from aotc.sched.loops import _stored_as_wanted, choose_loops
-from aotc.sched.stages import Output
-from aotc.sched.tilegraph import propagate
-from aotc.sched.widths import group_model
+from aotc.sched.choose.connect_cost import _blocked_axes
+from aotc.sched.choose.loops import _stored_as_wanted, choose_loops
+from aotc.sched.cost.accesses import ACROSS, APART, FOLD_LOAD, PACKED, STORE, Extra, access_costs
+from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
+from aotc.sched.model.stages import Output
+from aotc.sched.model.tilegraph import propagate
+from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 
 V3 = get_target("x86-64-v3")

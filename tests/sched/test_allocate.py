@@ -9,15 +9,15 @@ from te_programs import Maker, ax
 from te_random import random_program, random_schedule
 
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.eval_expr import index_value
-from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Const, Sym, Unary
-from aotc.ir.interpret import interpret
 from aotc.ir.layout import Layout
 from aotc.ir.schedule import Group, Schedule, Slot
+from aotc.oracle.eval_expr import index_value
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.allocate import in_place, liveness, slot_sizes
-from aotc.sched.slots import colour
+from aotc.sched.memory.allocate import in_place, liveness, slot_sizes
+from aotc.sched.memory.slots import colour
 from aotc.target import get_target
 
 TARGET = get_target("x86-64-v3")

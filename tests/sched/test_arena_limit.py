@@ -14,26 +14,26 @@ from te_programs import Maker
 from aotc import compile as aotc_compile
 from aotc.cli import main
 from aotc.errors import AotcError, ScheduleError
-from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Axis, Const, substitute
-from aotc.ir.interpret import interpret
-from aotc.ir.recompute import rewrite_readers
 from aotc.ir.region import interval
-from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.simplify import simplify
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
+from aotc.passes.recompute import rewrite_readers
+from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Options, run_pipeline
 from aotc.sched import check_schedule, decide, decide_within, parse_limit
-from aotc.sched.arena import ArenaLimit, arena_need
-from aotc.sched.arena_cones import Cones
-from aotc.sched.arena_limit import Planner, Search, _source
-from aotc.sched.boxes import stage_boxes, tile_anchor
-from aotc.sched.connect_cost import register_groups
-from aotc.sched.lower import lower_group
-from aotc.sched.scratch import scratch_bytes
-from aotc.sched.stages import group_stages
-from aotc.sched.tilegraph import merged, ordered
+from aotc.sched.choose.connect_cost import register_groups
+from aotc.sched.lowering.lower import lower_group
+from aotc.sched.memory.arena import ArenaLimit, arena_need
+from aotc.sched.memory.arena_cones import Cones
+from aotc.sched.memory.arena_limit import Planner, Search, _source
+from aotc.sched.memory.scratch import scratch_bytes
+from aotc.sched.model.boxes import stage_boxes, tile_anchor
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.tilegraph import merged, ordered
 from aotc.target import get_target
-from aotc.verify import verify
+from aotc.tools.verify import verify
 
 MODELS = {"u_net": u_net(), "conv_stack": conv_stack()}
 
@@ -177,7 +177,7 @@ def test_scratch_holds_whatever_a_stage_writes(programs):
         for axis, e in tile.let:
             values[axis] = simplify(substitute(e, values))
 
-        def at(e):
+        def at(e, values=values):
             return simplify(substitute(e, values)).value
         for s in stages:
             box = {a: tuple(Const(at(x)) for x in ends) for a, ends in boxes[s.name].items()}

@@ -8,11 +8,11 @@ from te_programs import Maker, ax, conv2d, matmul, softmax
 from te_random import random_program, random_schedule
 
 from aotc.ir.expr import Unary
-from aotc.ir.inline import inline_moves
 from aotc.ir.plan import Contract, Nest
 from aotc.ir.program import LibCall
+from aotc.passes.inline import inline_moves
 from aotc.sched import decide, lower
-from aotc.sched.threads import barrier_faults
+from aotc.sched.lowering.threads import barrier_faults
 from aotc.target import get_target
 
 TARGET = get_target("cuda:sm_90")

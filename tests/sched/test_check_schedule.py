@@ -14,8 +14,8 @@ from aotc.ir.expr import Const, Sym
 from aotc.ir.layout import Layout, Split
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.connect_cost import register_groups
-from aotc.sched.tilegraph import merged, ordered
+from aotc.sched.choose.connect_cost import register_groups
+from aotc.sched.model.tilegraph import merged, ordered
 from aotc.target import get_target
 
 TARGET = get_target("x86-64-v3")

@@ -7,9 +7,16 @@ from published import GPU, gemm, one_group
 from te_programs import Maker, ax, matmul, relu
 
 from aotc.ir.schedule import Group
-from aotc.sched.cost import (Aligned, bank_passes, group_cost, level_fits, resident, utilisation,
-                             work_item)
-from aotc.sched.widths import group_model
+from aotc.sched.cost.group_cost import (
+    Aligned,
+    bank_passes,
+    group_cost,
+    level_fits,
+    resident,
+    utilisation,
+    work_item,
+)
+from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 from aotc.target.base import Level, Machine
 

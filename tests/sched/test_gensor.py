@@ -12,10 +12,24 @@ from te_programs import Maker, softmax
 from aotc.errors import ScheduleError
 from aotc.ir.program import flops, static_shape
 from aotc.ir.schedule import Group
-from aotc.sched.gensor import (Policy, Space, State, cache_benefit, cache_multiplier, construct,
-                               descend, greedy, keep_probability, ladder, moves, pick,
-                               tile_benefit, vthread_benefit, walk)
-from aotc.sched.widths import group_model
+from aotc.sched.choose.gensor import (
+    Policy,
+    Space,
+    State,
+    cache_benefit,
+    cache_multiplier,
+    construct,
+    descend,
+    greedy,
+    keep_probability,
+    ladder,
+    moves,
+    pick,
+    tile_benefit,
+    vthread_benefit,
+    walk,
+)
+from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 from aotc.target.base import Level
 

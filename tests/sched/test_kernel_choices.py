@@ -10,7 +10,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.expr import Const, Where, all_of, compare
 from aotc.ir.plan import Contract
 from aotc.sched.decide import decide
-from aotc.sched.lower import lower
+from aotc.sched.lowering.lower import lower
 from aotc.target import get_target
 
 X86 = [get_target("x86-64-v4"), get_target("x86-64-v3")]

@@ -7,16 +7,16 @@ import pytest
 from te_programs import Maker, ax, relu
 
 from aotc.errors import ScheduleError
-from aotc.ir.evaluate import evaluate
-from aotc.ir.interpret import interpret
 from aotc.ir.layout import Layout, Reorder, Split, Unfold
-from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, complete, decide
-from aotc.sched.elementwise import elementwise_class, expands
-from aotc.sched.layout_choices import channels_last, layout_choices, layout_rewrites
-from aotc.sched.layout_rules import settle_layouts
-from aotc.sched.layouts import layout_report, report_lines
+from aotc.sched.choose.layout_choices import channels_last, layout_choices, layout_rewrites
+from aotc.sched.choose.layout_rules import settle_layouts
+from aotc.sched.model.elementwise import elementwise_class, expands
+from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.target import TARGETS
 
 TARGET = TARGETS["x86-64-v3"]
@@ -156,7 +156,7 @@ def test_a_layout_rewrite_prints_as_it_was_meant():
 
 
 def test_report_is_plain_data():
-    from aotc.show import plain
+    from aotc.tools.show import plain
     p = network()
     assert json.dumps(plain(layout_report(p, decide(p, TARGET), TARGET)))
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from te_programs import Maker, ax
 
+from aotc.sched.choose.order import order_items
 from aotc.sched.decide import decide
-from aotc.sched.order import order_items
 from aotc.target import get_target
 
 CPU = get_target("x86-64-v4")

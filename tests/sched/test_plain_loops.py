@@ -3,7 +3,7 @@
 import pytest
 
 from aotc.pipeline import Options, run_pipeline
-from aotc.sched.size import estimate
+from aotc.sched.model.size import estimate
 from benchmarks.exported import images, sequences
 
 SMALL = {"convnext": lambda: images.convnext(14, 32), "conv3d": lambda: images.conv3d(4, 8),

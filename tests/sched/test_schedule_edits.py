@@ -11,12 +11,13 @@ import pytest
 from te_programs import random_feeds
 from test_check_schedule import GOOD, PROGRAM, TARGET, decided, named
 
-from aotc.emit.kernels import render_kernels
-from aotc.ir.evaluate import evaluate
-from aotc.ir.interpret import interpret
+from aotc.emit.c.kernels import render_kernels
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, complete, lower
+
 
 def kernels(schedule):
     return "".join(render_kernels(lower(PROGRAM, schedule, TARGET), TARGET).values())
@@ -113,11 +114,11 @@ def test_the_same_schedule_for_every_hash_seed():
     root = Path(__file__).resolve().parents[2]
     code = ("import sys; sys.path[:0] = sys.argv[1:]\n"
             "from test_check_schedule import PROGRAM, TARGET, GOOD\n"
-            "from aotc.emit.kernels import render_kernels\n"
+            "from aotc.emit.c.kernels import render_kernels\n"
             "from aotc.sched import lower\n"
             "plan = lower(PROGRAM, GOOD, TARGET)\n"
             "print(GOOD.to_json(), plan, sorted(render_kernels(plan, TARGET).items()))\n")
-    paths = [str(root), str(root / "tests"), str(root / "tests" / "sched")]
+    paths = [str(root), str(root / "tests" / "helpers"), str(root / "tests" / "sched")]
     texts = {subprocess.run([sys.executable, "-c", code, *paths], check=True, text=True,
                             capture_output=True, env={"PYTHONHASHSEED": seed}).stdout
              for seed in ("0", "1", "77")}

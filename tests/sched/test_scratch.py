@@ -10,10 +10,10 @@ from te_programs import Maker, ax, softmax
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Sym
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.connect_cost import Judge, register_groups
-from aotc.sched.scratch import bounded_tile, scratch_bytes
-from aotc.sched.stages import group_stages
-from aotc.sched.tilegraph import merged
+from aotc.sched.choose.connect_cost import Judge, register_groups
+from aotc.sched.memory.scratch import bounded_tile, scratch_bytes
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.tilegraph import merged
 from aotc.target import get_target
 
 V3, CUDA = get_target("x86-64-v3"), get_target("cuda:sm_90")

@@ -4,25 +4,32 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from group_cases import (chain, schedule, slides, storing_convolutions, three_convolutions,
-                         two_convolutions, with_loops)
+from group_cases import (
+    chain,
+    schedule,
+    slides,
+    storing_convolutions,
+    three_convolutions,
+    two_convolutions,
+    with_loops,
+)
 from te_programs import Maker, ax, random_feeds
 
-import aotc.ir.interpret as interpreter
-from aotc.emit.kernels import render_kernels
-from aotc.emit.names import prefix
+import aotc.oracle.interpret as interpreter
+from aotc.emit.c.kernels import render_kernels
+from aotc.emit.text.c_names import prefix
 from aotc.ir.expr import Const
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched import check_schedule, complete, lower
-from aotc.sched.connect_cost import Judge
-from aotc.sched.cost import group_cost
-from aotc.sched.explain import explain
-from aotc.sched.runs import best_run, fresh_boxes, run_cost
-from aotc.sched.tilegraph import merged, set_connect
-from aotc.sched.widths import group_model
+from aotc.sched.choose.connect_cost import Judge
+from aotc.sched.choose.runs import best_run, fresh_boxes, run_cost
+from aotc.sched.cost.group_cost import group_cost
+from aotc.sched.model.tilegraph import merged, set_connect
+from aotc.sched.model.widths import group_model
+from aotc.sched.report.explain import explain
 from aotc.target import get_target
-from aotc.tuner.model import Estimator
-from aotc.tuner.trial import Candidate
+from aotc.tuner.search.learned_cost import Estimator
+from aotc.tuner.space.trial import Candidate
 
 C = get_target("c")
 

@@ -10,18 +10,26 @@ from group_cases import GROUPS, schedule
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
 from aotc.errors import ScheduleError
-from aotc.ir.evaluate import evaluate
 from aotc.ir.expr import Axis, Const
-from aotc.ir.interpret import interpret
 from aotc.ir.schedule import Group, Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule, complete, decide
-from aotc.sched.accesses import Extra
-from aotc.sched.boxes import stage_boxes, tile_anchor
-from aotc.sched.size import estimate
-from aotc.sched.stages import group_stages
-from aotc.sched.tilegraph import (best_fit, best_fit_places, block_size, mem_footprint,
-                                  mem_traffic, propagate, set_connect, transactions)
-from aotc.sched.widths import group_model
+from aotc.sched.cost.accesses import Extra
+from aotc.sched.model.boxes import stage_boxes, tile_anchor
+from aotc.sched.model.size import estimate
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.tilegraph import (
+    best_fit,
+    best_fit_places,
+    block_size,
+    mem_footprint,
+    mem_traffic,
+    propagate,
+    set_connect,
+    transactions,
+)
+from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 
 KIB, MIB = 1 << 10, 1 << 20

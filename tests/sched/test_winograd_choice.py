@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from te_programs import Maker, ax, conv2d
 
-from aotc.ir.evaluate import evaluate
-from aotc.ir.rewrites import apply_rewrites
-from aotc.ir.winograd import find_convolution
+from aotc.oracle.evaluate import evaluate
+from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.winograd import find_convolution
 from aotc.sched import WINOGRAD, check_schedule, decide
-from aotc.sched.winograd_choice import (
+from aotc.sched.choose.winograd_choice import (
     ERROR_FACTOR,
     ERROR_SHARE,
     GROWTH,
@@ -20,7 +20,7 @@ from aotc.sched.winograd_choice import (
     choose_winograd,
     exact_enough,
 )
-from aotc.sched.winograd_errors import ERRORS
+from aotc.sched.cost.winograd_errors import ERRORS
 from aotc.target import TARGETS, get_target
 from benchmarks.winograd_errors import rows
 
@@ -123,7 +123,7 @@ def test_weights_may_grow_so_much():
     taken = choose_winograd(program, TARGET)
     growth = sum(program.consts[f"w{c[1:]}"].nbytes * (
         (next(iter(tile.values())) + 2) ** 2 / 9 - 1) for _, c, tile in taken)
-    assert 0 < len(taken) and growth <= GROWTH * before + GROWTH_BYTES
+    assert len(taken) > 0 and growth <= GROWTH * before + GROWTH_BYTES
     assert len(taken) < 8 or growth == pytest.approx(8 * program.consts["w0"].nbytes * 7 / 9)
 
 

@@ -6,10 +6,10 @@ import pytest
 from tuner_models import convolutions, scheduled
 
 from aotc.errors import AotcError
-from aotc.tuner.assemble import Choice
-from aotc.tuner.check import Checker, busy, pair_ratio
-from aotc.tuner.sites import sites
-from aotc.tuner.space import Space, untuned_form
+from aotc.tuner.measure.whole_model import Checker, busy, pair_ratio
+from aotc.tuner.space.assemble import Choice
+from aotc.tuner.space.knobs import Space, untuned_form
+from aotc.tuner.space.sites import sites
 
 
 @pytest.fixture(scope="module")

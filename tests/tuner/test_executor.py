@@ -12,10 +12,10 @@ import pytest
 from tuner_models import convolutions, scheduled, untuned_candidates
 
 from aotc.ir.expr import Axis, Const, Load
-from aotc.tuner import executor as module
-from aotc.tuner import measure_worker
-from aotc.tuner.executor import LocalExecutor, Result, in_turns
-from aotc.tuner.measure_worker import against_first, median_interval, typical
+from aotc.tuner.measure import executor as module
+from aotc.tuner.measure import measure_worker
+from aotc.tuner.measure.executor import LocalExecutor, Result, in_turns
+from aotc.tuner.measure.measure_worker import against_first, median_interval, typical
 
 WORKER = """
 import json, os, pickle, sys, time
@@ -114,9 +114,9 @@ def test_the_interval_of_a_median():
 PRINTS = """
 import pickle, sys
 from aotc.ir.expr import Axis, Const, Load
-from aotc.sched.lower import lower
+from aotc.sched.lowering.lower import lower
 from aotc.target import get_target
-from aotc.tuner.trial import trial_program
+from aotc.tuner.space.trial import trial_program
 some, expr = pickle.loads(sys.stdin.buffer.read())
 assert expr in {Load("x", (Axis("i", Const(4)),), "f32")}
 program, schedule, _ = trial_program(some, get_target("x86-64-v4"))

@@ -6,12 +6,12 @@ import pytest
 from tuner_models import Ticks, convolutions, scheduled
 
 from aotc.errors import AotcError
-from aotc.tuner.assemble import assembled
-from aotc.tuner.check import Built
-from aotc.tuner.executor import Result
-from aotc.tuner.inside import ModelExecutor
-from aotc.tuner.records import Records
+from aotc.tuner.measure.executor import Result
+from aotc.tuner.measure.inside import ModelExecutor
+from aotc.tuner.measure.records import Records
+from aotc.tuner.measure.whole_model import Built
 from aotc.tuner.session import Session
+from aotc.tuner.space.assemble import assembled
 
 
 class Machine:

@@ -7,17 +7,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tuner_models import convolutions, scheduled
 
-from aotc.ir.evaluate import evaluate
-from aotc.ir.interpret import interpret
-from aotc.ir.rewrites import apply_rewrites
 from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule
-from aotc.sched.allocate import allocate
 from aotc.sched.decide import decide
-from aotc.tuner.forms import CUT, forms
-from aotc.tuner.partings import cut_groups, cuts
-from aotc.tuner.sites import sites
-from aotc.tuner.space import Space, untuned_form
+from aotc.sched.memory.allocate import allocate
+from aotc.tuner.space.knobs import Space, untuned_form
+from aotc.tuner.space.partings import cut_groups, cuts
+from aotc.tuner.space.site_forms import CUT, forms
+from aotc.tuner.space.sites import sites
 
 
 def _layers(count=3, rows=40, columns=24):

@@ -7,14 +7,15 @@ import pytest
 from small_models import embedding
 from tuner_models import convolutions, scheduled
 
-from aotc.emit.bundle import render_bundle, write_bundle
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
 from aotc.pipeline import model_info
-from aotc.runtime.build import build
+from aotc.runtime.compile_bundle import build
 from aotc.runtime.model import load
 from aotc.runtime.status import IndexFault
 from aotc.samples import random_inputs
-from aotc.sched.lower import lower
-from aotc.tuner.portable import HEAD, portable_files
+from aotc.sched.lowering.lower import lower
+from aotc.tuner.measure.portable import HEAD, portable_files
 
 
 def _plan(work, schedule=None):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from aotc.errors import AotcError
-from aotc.tuner.records import Record, Records
+from aotc.tuner.measure.records import Record, Records
 
 ONE = Record("s1", "c", "here", ("", (("0.tile.n", 4), ("0.0.lanes", "n"))), 1e-3, 2e-3, 1e-4,
              (1.0, -2.5))
@@ -53,7 +53,7 @@ def test_another_file_is_refused_with_the_line(tmp_path, line):
 
 WRITER = """
 import sys
-from aotc.tuner.records import Record, Records
+from aotc.tuner.measure.records import Record, Records
 kept = Records(sys.argv[1])
 print("ready", flush=True)
 while True:

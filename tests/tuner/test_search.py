@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from aotc.tuner.model import Correction, held_back, rank_correlation
-from aotc.tuner.records import Record
-from aotc.tuner.search import CrossEntropy, neighbours
-from aotc.tuner.space import Knob
+from aotc.tuner.measure.records import Record
+from aotc.tuner.search.cross_entropy import CrossEntropy, neighbours
+from aotc.tuner.search.learned_cost import Correction, held_back, rank_correlation
+from aotc.tuner.space.knobs import Knob
 
 KNOBS = (Knob("a", (1, 2, 4, 8, 16, 32), 4), Knob("b", (1, 3, 9, 27, 81), 1),
          Knob("c", ("x", "y", "z"), "x"), Knob("d", ("", "on"), ""),

@@ -17,9 +17,9 @@ import aotc
 from aotc.errors import UnsupportedError
 from aotc.ir.schedule import Schedule
 from aotc.sched import check_schedule
-from aotc.tuner.executor import Result
+from aotc.tuner.measure.executor import Result
+from aotc.tuner.measure.records import Records
 from aotc.tuner.plot import plot
-from aotc.tuner.records import Records
 from aotc.tuner.session import Session, Tuned, tune
 
 
@@ -55,7 +55,7 @@ def test_both_stages_ask_and_every_kind_is_asked():
     layouts = [sum(form.startswith("layout:") for form, _ in asked) for asked in executor.asked]
     assert layouts[0] and not layouts[0] > len(executor.asked[0])
     assert any(values for asked in executor.asked[1:] for _, values in asked)
-    assert {k for k in made.searches} == {r.site for r in made.records.all}
+    assert set(made.searches) == {r.site for r in made.records.all}
 
 
 class LikesLayouts(PretendedExecutor):
@@ -133,7 +133,7 @@ def test_the_fastest_of_what_was_tried_is_kept(work):
 def test_failures_are_recorded_and_never_chosen(work):
     made, _, _ = session(work)
     sites = list({s.key for s in made.sites})
-    made, _, _ = session(work, executor=PretendedExecutor({k: "crash" for k in sites}))
+    made, _, _ = session(work, executor=PretendedExecutor(dict.fromkeys(sites, "crash")))
     found = made.run()
     failed = [r for r in made.records.all if r.error]
     assert failed and all(r.seconds is None for r in failed)

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from tuner_models import convolutions, scheduled, untuned_candidates
 
-from aotc.ir.evaluate import evaluate
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import check_program
-from aotc.ir.rewrites import apply_rewrites
+from aotc.oracle.evaluate import evaluate
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide, lower
-from aotc.sched.layout_choices import layout_rewrites
-from aotc.tuner import trial
-from aotc.tuner.assemble import assembled
-from aotc.tuner.sites import LOCAL, canonical, piece, renamed, sites
-from aotc.tuner.trial import trial_feeds, trial_program
+from aotc.sched.choose.layout_choices import layout_rewrites
+from aotc.tuner.space import trial
+from aotc.tuner.space.assemble import assembled
+from aotc.tuner.space.sites import LOCAL, canonical, piece, renamed, sites
+from aotc.tuner.space.trial import trial_feeds, trial_program
 
 
 @pytest.fixture(scope="module", params=["c", "x86-64-v4"])

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from tuner_models import convolutions, scheduled
 
-from aotc.ir.evaluate import evaluate
-from aotc.ir.interpret import interpret
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.interpret import interpret
 from aotc.sched import check_schedule
-from aotc.sched.allocate import allocate
-from aotc.tuner.forms import LAYOUT, forms, layout_form, layout_name
-from aotc.tuner.sites import canonical, sites
-from aotc.tuner.space import Space, untuned_form
+from aotc.sched.memory.allocate import allocate
+from aotc.tuner.space.knobs import Space, untuned_form
+from aotc.tuner.space.site_forms import LAYOUT, forms, layout_form, layout_name
+from aotc.tuner.space.sites import canonical, sites
 
 
 def _sites(work):

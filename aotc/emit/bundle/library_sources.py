@@ -1,0 +1,67 @@
+"""Library kernels in a bundle: calls of them, and copies of the sources that are called, one per
+kernel and dtype (``runtime_c/library``)."""
+
+from aotc.emit.text.cexpr import c_index
+from aotc.installed import runtime_c
+from aotc.ir.dtypes import DTYPES, is_float
+from aotc.ir.expr import Const
+from aotc.ir.library import LIBRARY
+from aotc.ir.plan import Call
+
+_HEAP = "aotc_heap.h"
+
+
+def call_lines(call, env, names):
+    """The C statement of a Call stage."""
+    pointers = [env["buffer"](b) + ("" if o == Const(0) else f" + {c_index(o, 12)}")
+                for b, o in call.operands]
+    numbers = [c_index(e, 0) for e in call.numbers]
+    return [f"{env['prefix']}_{call.kernel}_{call.dtype}({', '.join(pointers + numbers)});"]
+
+
+def library_files(plan, name, banner):
+    """{file: text} of the library kernels that a plan calls, {} if there are none.  ``banner``: the
+    comment that a generated file starts with."""
+    calls = {(s.kernel, s.dtype): (plan, s) for k in plan.kernels for s in k.stages
+             if isinstance(s, Call)}
+    if not calls:
+        return {}
+    folder = runtime_c() / "library"
+    prototypes = [_prototype(name, plan, calls[key][1]) for key in sorted(calls)]
+    guard = f"{name.upper()}_LIBRARY_H"
+    files = {library_header(name): banner + f"#ifndef {guard}\n#define {guard}\n\n"
+             "#include <stdbool.h>\n#include <stdint.h>\n\n" + "\n".join(prototypes)
+             + "\n\n#endif\n"}
+    for kernel, dtype in sorted(calls):
+        nan = "((x) != (x))" if is_float(dtype) else "0"
+        text = (folder / f"aotc_{kernel}.c").read_text()
+        files[f"{name}_{kernel}_{dtype}.c"] = (
+            f"#define AOTC_LIBRARY(x) {name}_##x##_{dtype}\n"
+            f"#define AOTC_ELEMENT {DTYPES[dtype].c}\n#define AOTC_ISNAN(x) {nan}\n"
+            f"#define AOTC_WRAPPING {DTYPES[dtype].c if is_float(dtype) else 'uint64_t'}\n"
+            f"#include \"{library_header(name)}\"\n\n{text}")
+        if f'"{_HEAP}"' in text:
+            files[_HEAP] = (folder / _HEAP).read_text()
+    return files
+
+
+def library_header(name):
+    """The header of a plan's library kernels."""
+    return f"{name}_library.h"
+
+
+def _prototype(name, plan, call):
+    row = LIBRARY[call.kernel]
+    inputs = len(row.inner) - len(row.outs)
+    types = []
+    for i, (b, _) in enumerate(call.operands):
+        c = DTYPES[plan.place(b).dtype].c
+        types.append(f"const {c} *" if i < inputs else f"{c} *")
+    types += ["int64_t"] * len(call.numbers)
+    lines, width = [f"void {name}_{call.kernel}_{call.dtype}("], 96
+    for i, t in enumerate(types):
+        part = t + (", " if i + 1 < len(types) else ");")
+        if len(lines[-1]) + len(part) > width:
+            lines.append("    ")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,261 @@
+"""Plan -> Bundle: everything a user receives, as bytes.  The same Plan gives the same bytes."""
+
+import hashlib
+import json
+import struct
+from dataclasses import asdict
+from functools import partial
+
+import jinja2
+import numpy as np
+
+from aotc.emit.bundle.describe import (
+    about_lines,
+    arena_max,
+    parameters,
+    symbols_and_tensors,
+    tensor_json,
+)
+from aotc.emit.bundle.kits import KITS
+from aotc.emit.bundle.magnitude import checked_sizes
+from aotc.emit.bundle.variants import variants
+from aotc.emit.bundle.weights import HEADER_BYTES, as_words, image, needs_file, untouched
+from aotc.emit.text.c_names import c_comment, c_string, prefix
+from aotc.emit.text.cexpr import c_index
+from aotc.errors import AotcError, UnsupportedError
+from aotc.installed import TEMPLATES, runtime_c
+from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle, emulators
+from aotc.ir.dtypes import DTYPES, dtype_of
+from aotc.ir.expr import as_expr
+from aotc.ir.simplify import simplify
+
+WEIGHTS = ("file", "embed")
+MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
+SHOWN = 64  # elements of a fixed input that the manifest states
+
+
+def render_bundle(plan, schedule, info, samples=(), kernel_files=None, weights="file", others=(),
+                  profile=False):
+    """The Bundle of a plan.
+
+    ``info``: {"model_hash": hex SHA-256 of the model, "graph": its name}, and "settings", the
+    inputs held as constants or with a default.  ``samples``: recorded
+    runs with ``syms``, ``inputs`` and ``outputs`` by ONNX name, for the bundle's own test.
+    ``kernel_files``: {file name: C text}, default: ``render_kernels`` for the plan's target.
+    ``weights``: "file" (mapped at run time) or "embed" (linked into the library).  ``others``:
+    (plan, schedule) of further variants, for narrower CPUs, in order of preference.
+    ``profile``: the bundle counts what every kernel costs, in its arena.
+    AotcError if the plan or a sample contradicts itself.
+    """
+    if weights not in WEIGHTS:
+        raise AotcError(f"weights {weights!r}: unknown; choose one of {', '.join(WEIGHTS)}")
+    name = prefix(plan.name)
+    parts = variants(name, ((plan, schedule), *others), kernel_files)
+    if profile and not KITS[parts[0].target.emitter].profile:
+        raise UnsupportedError(f"profile: bundles for {plan.target} count nothing; compile without "
+                               "it and use a GPU profiler (kernels have the names of the Plan's)")
+    weights_hash = _weights_hash(parts, info)
+    m = _context(parts, info, name, weights_hash, weights, profile)
+    files = {f: text.encode() for part in parts for f, text in part.files.items()}
+    weights_image = image([p.plan for p in parts], weights_hash)
+    if m["weights_file"]:
+        files[f"{name}_weights.bin"] = weights_image
+    files[f"test_{name}.bin"] = _recording(m, samples)
+    for part in parts:
+        files[f"schedule{part.suffix}.json"] = part.schedule.to_json().encode()
+    files.update(_runtime(name, m))
+    files.update(_rendered(name, m, weights_image))
+    files[MANIFEST] = _manifest(name, m, info, files)
+    return Bundle(name, dict(sorted(files.items())))
+
+
+def _rendered(name, m, weights_image):
+    """The files made from templates."""
+    kit = KITS[m["emitter"]]
+    env, common = _environment(kit), {"name": name, "upper": name.upper(), "m": m}
+    files = {file.format(name): env.get_template(template).render(**common).encode()
+             for template, file in kit.templates.items()}
+    if m["cross"] and m["emitter"] == "c":
+        text = env.get_template("toolchain.cmake.j2").render(**common)
+        files["toolchain.cmake"] = text.encode()
+    if m["embedded"]:
+        words = "" if m["weights_file"] else as_words(weights_image)
+        text = env.get_template("image.c.j2").render(words=words, **common)
+        files[f"{name}_image.c"] = text.encode()
+    for v in m["variants"] if len(m["variants"]) > 1 else ():
+        text = env.get_template("variant.h.j2").render(v=v, **common)
+        files[f"{v['prefix']}_internal.h"] = text.encode()
+    return files
+
+
+def _context(parts, info, name, weights_hash, weights, profile):
+    plan = parts[0].plan
+    syms, inputs, outputs = symbols_and_tensors(plan, name, [p.plan for p in parts])
+    payload = -(-max(p.plan.weights_bytes for p in parts) // 64) * 64
+    hexes = [f"0x{b:02x}" for b in weights_hash]
+    rows = [p.row() for p in parts]
+    arenas = [arena_max(p.plan) for p in parts]
+    target = ", ".join(p.target.name for p in parts)
+    cross = asdict(parts[0].target.cross) if parts[0].target.cross else None
+    emitter = parts[0].target.emitter
+    kit = KITS[emitter]
+    return {"about": f"{info.get('graph') or plan.name}, compiled by aotc for {target}",
+            "target": target, "variants": rows, "any_rules": any(r["rules"] for r in rows),
+            "embedded": weights == "embed",
+            "profile": profile, "cost_rows": max(1, *(len(r["kernels"]) for r in rows), 1),
+            "weights": weights, "weights_file": needs_file(weights, payload),
+            "graph": info.get("graph") or "", "model_hash": info["model_hash"],
+            "format_version": FORMAT_VERSION, "arch": parts[0].target.arch,
+            "cross": cross, "runner": next(iter(emulators(cross).values()), []),
+            "syms": syms, "inputs": inputs, "outputs": outputs,
+            "about_lines": about_lines(syms, inputs, outputs),
+            # one more than the largest rank: C has no arrays of no elements
+            "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
+            "params": parameters(syms, inputs, outputs),
+            "slot_count": max(1, *(len(p.plan.slots) for p in parts)),
+            "slab_bytes": _slab_bytes(parts),
+            "arena_max": None if None in arenas else max(arenas) + kit.reserved,
+            "magnitudes": checked_sizes(_sizes(parts, kit.most_elements)),
+            "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
+            "payload_bytes": payload, "untouched": untouched([p.plan for p in parts]),
+            "weights_bytes": payload + HEADER_BYTES, "weights_hash": weights_hash.hex(),
+            "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in plan.checks],
+            "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
+            "kernel_files": [f for row in rows for f in row["kernel_files"]],
+            "folders": sorted({p.target.folder for p in parts}), "emitter": emitter,
+            "compiler": kit.compiler,
+            "other_files": [f.format(name) for f in (kit.host, *kit.copied.values())]
+            + ([f"{name}_image.c"] if weights == "embed" else [])}
+
+
+def _sizes(parts, elements):
+    """Bytes of everything that a call of the parts' plans touches, as index expressions; or, if
+    ``elements``, elements of every tensor."""
+    for plan in (p.plan for p in parts):
+        if elements:
+            yield from (place.elements for place in plan.places)
+            continue
+        yield from plan.slots
+        yield as_expr(plan.slab_bytes)
+        for place in plan.places:
+            yield place.elements * DTYPES[place.dtype].size
+
+
+def _slab_bytes(parts):
+    """Bytes of scratch of one worker at most; -1 where that depends on the dimensions."""
+    sizes = [p.plan.slab_bytes for p in parts]
+    return max(sizes) if all(isinstance(n, int) for n in sizes) else -1
+
+
+def _weights_hash(parts, info):
+    """Ties an image to its code: the model, every decision, and where each constant lies."""
+    layout = [str(p.plan.place(n)) for p in parts for n, _ in p.plan.weights]
+    text = json.dumps([info["model_hash"], [p.schedule.hash for p in parts], layout])
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _environment(kit):
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([TEMPLATES / f for f in kit.folders]),
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined)
+    cstring = partial(c_string, longest=kit.longest_string)
+    env.filters.update(comment=c_comment, cstring=cstring, wrapped=_wrapped,
+                       uint=lambda n: f"UINT64_C({n})", markdown=_markdown)
+    return env
+
+
+def _wrapped(words):
+    """Words on lines of a Makefile."""
+    return words.replace(" ", " \\\n    ")
+
+
+def _markdown(text):
+    """Plain text inside Markdown: one line, no markup."""
+    return "".join(c if c.isalnum() or c in " ,.-_/:" else f"&#{ord(c)};" for c in text)
+
+
+def _runtime(name, m):
+    """Copies of the runtime; the C files are given the bundle's prefix in their first lines."""
+    folder, kit = runtime_c(), KITS[m["emitter"]]
+    patterns = kit.headers + tuple(f"{f}/*.h" for f in m["folders"])
+    files = {h.name: h.read_bytes() for p in patterns for h in sorted(folder.glob(p))}
+    head = f'#define AOTC_NAME(x) {name}_##x\n#define AOTC_HEADER "{name}.h"\n'
+    head += "#define AOTC_EMBEDDED\n" if m["embedded"] else ""
+    for source, file in kit.copied.items():
+        files[file.format(name)] = head.encode() + (folder / source).read_bytes()
+    smallest = ", ".join(str(s.lo) for s in m["syms"]) or "0"
+    head += "".join(f"#define AOTC_{k} {v}\n" for k, v in (
+        ("INPUTS", len(m["inputs"])), ("OUTPUTS", len(m["outputs"])),
+        ("SYMBOLS", len(m["syms"])), ("SMALLEST", smallest)))
+    head += f"#define AOTC_{kit.test}\n" if kit.test else ""
+    files[f"test_{name}.c"] = head.encode() + (folder / "aotc_test.c").read_bytes()
+    return files
+
+
+def _recording(m, samples):
+    """The recorded runs as aotc_test.c reads them."""
+    out = [b"AOTCTST1", struct.pack("<Q", len(samples))]
+    for sample in samples:
+        out += [struct.pack("<q", sample.syms[s.name]) for s in m["syms"]]
+        for tensors, arrays in ((m["inputs"], sample.inputs), (m["outputs"], sample.outputs)):
+            out += [_raw(t, arrays) for t in tensors]
+    return b"".join(out)
+
+
+def _raw(tensor, arrays):
+    if tensor.onnx not in arrays:
+        raise AotcError(f"sample: {tensor.onnx} is missing; it has {', '.join(arrays)}")
+    array = np.asarray(arrays[tensor.onnx])
+    want = DTYPES[tensor.dtype].numpy
+    fits = array.ndim == len(tensor.dims) and all(
+        d.lo <= n and (d.hi is None or n <= d.hi) for d, n in zip(tensor.dims, array.shape))
+    if array.dtype != want or not fits:
+        raise AotcError(f"sample: {tensor.onnx} is {array.dtype}{list(array.shape)}, "
+                        f"expected {tensor.type_text}")
+    return np.ascontiguousarray(array, want.newbyteorder("<")).tobytes()
+
+
+def _settings(settings):
+    """What the manifest says about inputs that are none: values of the small ones."""
+    if settings is None:
+        return {}
+    return {"fixed": {name: {"dtype": dtype_of(a), "shape": list(a.shape),
+                             **({"value": _plain(a)} if a.size <= SHOWN else {})}
+                      for name, a in settings.fixed.items()},
+            "held": list(settings.held)}
+
+
+def _plain(array):
+    """An array as JSON lists; what JSON has no number for as text."""
+    return array.tolist() if array.dtype.kind != "f" or np.isfinite(array).all() else str(
+        array.tolist())
+
+
+def _manifest(name, m, info, files):
+    data = {"aotc_bundle": FORMAT_VERSION, "name": name, "graph": m["graph"],
+            "onnx_sha256": info.get("onnx_sha256", ""),
+            "model_hash": info["model_hash"], "weights_hash": m["weights_hash"],
+            "target": m["target"],
+            "variants": [{"target": v["target"], "schedule": f"schedule{v['suffix']}.json",
+                          "schedule_hash": v["schedule_hash"]} for v in m["variants"]],
+            "symbols": [{"onnx": s.name, "name": s.name, "c": s.c_name, "lo": s.lo, "hi": s.hi}
+                        for s in m["syms"]],
+            "profile": m["profile"],
+            "kernels": [{"c": f"{v['prefix']}_{k['name']}", "onnx": k["origin"],
+                         "rows": k["rows"], "plain": k["plain"],
+                         "target": v["target"]}
+                        for v in m["variants"] for k in v["kernels"]],
+            **_settings(info.get("settings")),
+            "inputs": [tensor_json(t) for t in m["inputs"]],
+            "outputs": [tensor_json(t) for t in m["outputs"]],
+            "weights": m["weights"], "weights_bytes": m["weights_bytes"],
+            "arena_bytes_max": m["arena_max"], "slab_bytes_per_worker": m["slab_bytes"],
+            "build": {"arch": m["arch"], "compiler": m["compiler"], "cross": m["cross"],
+                      "others": m["other_files"],
+                      "kernels": [{"cflags": list(v["cflags"]), "files": v["kernel_files"]}
+                                  for v in m["variants"]]},
+            "files": {f: hashlib.sha256(b).hexdigest() for f, b in sorted(files.items())}}
+    return (json.dumps(data, indent=1, ensure_ascii=True) + "\n").encode()
+
+

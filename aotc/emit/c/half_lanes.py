@@ -1,0 +1,104 @@
+"""C text of half precision over vector lanes: converted at loads and stores; what only moves is a
+vector whose lanes hold the 16 bits.  The functions are those of ``aotc_half.h``."""
+
+import re
+
+from aotc.emit.c.scalars import Scalars
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.math_forms import sigmoid_argument
+from aotc.ir.access import stride
+from aotc.ir.expr import Cast, Const, Load, Unary, Where, walk
+
+HALF = "f16"
+_CALLS = re.compile(r"\baotc_half_\w+\(")
+
+
+def uses_halves(text):
+    """True if C text calls functions of the header of half precision."""
+    return _CALLS.search(text) is not None
+
+
+def widened(block, e):
+    """C vector of f32 lanes of ``e``, a Cast of half precision, in a Vectors block."""
+    x = e.x
+    if isinstance(x, Where):  # a choice of conversions: loads convert at no cost
+        return block.text(Where(x.cond, *(_as_float(b) for b in (x.a, x.b))))
+    if isinstance(x, Cast) and x.x.dtype == "f32":
+        return block.say.half_round(block.text(x.x))
+    at = None if x in block.known or x in block.many else _place(block, x)
+    if at is None:
+        return block.say.half_widen(block.text(x))
+    if block.count:
+        return block.say.half_load_n(at, block.count, block.fill)
+    return block.say.half_load(at)
+
+
+def _as_float(e):
+    return Const(float(e.value), "f32") if isinstance(e, Const) else Cast("f32", e)
+
+
+def bits(block, e):
+    """C vector of lanes that hold the bits of ``e``, an expression of half precision; None for a
+    choice, which is one of vectors like any other."""
+    if block.fixed(e) and (block.guard is None or not any(isinstance(n, Load) for n in walk(e))):
+        inner = Scalars(block.env, block.names, (e,))
+        text = inner.text(e)
+        block.lines += inner.lines
+        return block.say.half_splat(text)
+    if isinstance(e, Cast) and e.x.dtype == "f32":
+        return block.say.half_narrow(block.text(e.x))
+    if isinstance(e, Where):
+        return None
+    at = _place(block, e)
+    if at is not None:
+        return block.say.half_bits_n(at, block.count) if block.count else block.say.half_bits(at)
+    step = stride(e.index[0], block.lane) if isinstance(e, Load) else None
+    if step is not None and block.say.strided and block.guard is None and not any(
+            isinstance(n, Load) for n in walk(e.index[0])):
+        return block.say.half_bits_apart(block.pointer(e.buffer, e.index[0]), c_index(step, 13))
+    return block.say.half_of(block.gathered(e, "uint32_t"))
+
+
+def _place(block, e):
+    """C text of the address of a Load whose lanes lie side by side; None for others."""
+    if not isinstance(e, Load) or block.guard is not None or (
+            stride(e.index[0], block.lane) != Const(1)) or any(
+            isinstance(n, Load) and not block.fixed(n) for n in walk(e.index[0])):
+        return None
+    return block.pointer(e.buffer, e.index[0])
+
+
+def put(block, value):
+    """(C vector, True if it is of floats that the store converts) of what a store of half precision
+    gets."""
+    if isinstance(value, Cast) and value.x.dtype == "f32" and value not in block.many:
+        return _result(block, value.x), True
+    return block.text(value), False
+
+
+def _result(block, e):
+    """C vector of floats that are rounded next: some functions need fewer digits for that."""
+    if block.say.forms and block.env["math"] == "fast" and not (
+            e in block.many or e in block.known or block.fixed(e)):
+        x = sigmoid_argument(e, block.many)
+        if x is not None:
+            return block.say.half_call("sigmoid", block.text(x))
+        if isinstance(e, Unary) and e.op == "exp":
+            return block.say.half_call("exp", block.text(e.x))
+    return block.text(e)
+
+
+def store(say, at, value, count):
+    """C line that stores what ``put`` gave, lanes side by side."""
+    text, converts = value
+    if converts:
+        return say.half_store_n(at, text, count) if count else say.half_store(at, text)
+    return say.half_put_n(at, text, count) if count else say.half_put(at, text)
+
+
+def as_bits(say, value):
+    """C vector of lanes of bits of what ``put`` gave."""
+    return say.half_narrow(value[0]) if value[1] else value[0]
+
+
+__all__ = ["HALF", "as_bits", "bits", "put", "store", "uses_halves", "widened"]

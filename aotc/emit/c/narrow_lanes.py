@@ -1,0 +1,61 @@
+"""C text of integer lanes: loads and stores of 8 bits and i32, conversions from and to f32 lanes.
+
+The functions are those of ``aotc_narrow.h``; a vector of i32 has as many lanes as one of f32.
+"""
+
+from aotc.emit.c.scalars import Scalars
+from aotc.ir.access import stride
+from aotc.ir.expr import Binary, Cast, Const, Load, Var, walk
+from aotc.ir.narrow import NARROW, is_lane_int
+
+_CALLS = {"add": "aotc_iadd", "sub": "aotc_isub", "mul": "aotc_imul"}
+
+
+def as_float(block, e):
+    """C vector of ``e``, a Cast to f32, in a Vectors block; None if its lanes have no integer
+    form (it is gathered then)."""
+    x = e.x
+    if is_lane_int(x) or x.dtype in NARROW[:2] and is_lane_int(Cast("i32", x)):
+        return f"aotc_from_i32({integers(block, x)})"
+    return None
+
+
+def integers(block, e):
+    """C text of the i32 lanes of an ``is_lane_int`` expression or an 8-bit Load."""
+    if isinstance(e, Var) and e in block.acc:
+        return block.acc[e]
+    if block.fixed(e) and (block.guard is None or not any(isinstance(n, Load) for n in walk(e))):
+        inner = Scalars(block.env, block.names, (e,))
+        text = inner.text(e)
+        block.lines += inner.lines
+        return f"aotc_isplat({text})"
+    if isinstance(e, Cast) and e.x.dtype == "f32":
+        name = "aotc_to_i32" if e.dtype == "i32" else f"aotc_as_{e.dtype}"
+        return f"{name}({block.text(e.x)})"
+    if isinstance(e, Cast):
+        return integers(block, e.x)
+    if isinstance(e, Binary):
+        return f"{_CALLS[e.op]}({integers(block, e.a)}, {integers(block, e.b)})"
+    data = block.guard is not None or any(isinstance(n, Load) for n in walk(e.index[0]))
+    if data or stride(e.index[0], block.lane) != Const(1):
+        return f"aotc_load_i32({block.gathered(e, 'int32_t')})"
+    p = block.pointer(e.buffer, e.index[0])
+    if block.count:
+        return f"aotc_load_{e.dtype}_n({p}, {block.count})"
+    return f"aotc_load_{e.dtype}({p})"
+
+
+def stored(block, e):
+    """C text of the i32 lanes whose low bits a put of ``e`` (``is_lane_value``) keeps."""
+    if isinstance(e, Cast) and e.x.dtype == "f32":
+        return f"aotc_to_i32({block.text(e.x)})"
+    return integers(block, e)
+
+
+def store(p, value, count, at):
+    """C line that stores i32 lanes side by side in the put's dtype."""
+    name = "aotc_store_i32" if p.value.dtype == "i32" else "aotc_store_8"
+    return f"{name}_n({at}, {value}, {count});" if count else f"{name}({at}, {value});"
+
+
+__all__ = ["as_float", "integers", "store", "stored"]

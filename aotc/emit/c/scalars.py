@@ -1,0 +1,221 @@
+"""C text of value expressions: scalar code, with shared sub-expressions in named constants."""
+
+from collections import Counter
+
+from aotc.emit.c.integers import (
+    CAST,
+    cast,
+    from_data,
+    integer_call,
+    integer_unary,
+    is_index,
+    wrapping,
+    wraps,
+)
+from aotc.emit.text.cexpr import ATOM, _index, bracket, c_index
+from aotc.errors import UnsupportedError
+from aotc.ir.dtypes import DTYPES, INDEX
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Guarded,
+    Load,
+    Sym,
+    Unary,
+    Var,
+    Where,
+    children,
+    show,
+)
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">",
+          "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
+_LEVEL = {"or": 6, "xor": 7, "and": 8, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
+          "add": 12, "sub": 12, "mul": 13, "div": 13}
+_LIBM = {"sqrt", "exp", "log", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+         "cosh", "asinh", "acosh", "atanh", "floor", "ceil"}
+_LIBM_NAME = {"round": "nearbyint", "abs": "fabs"}
+_FLOAT_CALLS = {"mod": "fmod", "pow": "pow"}
+
+
+def literal(value, dtype):
+    """C literal of a constant; hexadecimal floats are exact."""
+    if dtype == "bool":
+        return "1" if value else "0"
+    if dtype in ("f32", "f64"):
+        suffix = "f" if dtype == "f32" else ""
+        if value != value:
+            return "NAN" if dtype == "f32" else "(double)NAN"
+        if value in (float("inf"), float("-inf")):
+            return ("-" if value < 0 else "") + ("INFINITY" if dtype == "f32" else "HUGE_VAL")
+        text = _decimal(value, dtype)
+        return f"({text}{suffix})" if value < 0 else text + suffix
+    if dtype == "f16":  # the bits
+        return f"(uint16_t)0x{DTYPES[dtype].numpy.type(value).view('uint16'):04x}"
+    if dtype == INDEX:
+        return c_index(Const(value), 0)
+    if dtype == "u64":
+        return f"UINT64_C({value})"
+    return f"({DTYPES[dtype].c})({value})"
+
+
+def _decimal(value, dtype):
+    """Shortest decimal that reads back as the same value of the dtype."""
+    exact = DTYPES[dtype].numpy.type(value)
+    text = repr(exact.item()) if dtype == "f64" else str(exact)
+    if DTYPES[dtype].numpy.type(float(text)) != exact:
+        text = repr(float(exact))
+    return text if any(c in text for c in ".en") else text + ".0"
+
+
+def shared(roots):
+    """Non-trivial nodes used more than once below the roots."""
+    count = Counter()
+    seen = set()
+    todo = list(roots)
+    for r in roots:
+        count[r] += 1
+    while todo:
+        n = todo.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        for k in children(n):
+            count[k] += 1
+            todo.append(k)
+    return {n for n, c in count.items() if c > 1 and not isinstance(n, (Const, Axis, Sym, Var))}
+
+
+def rule_call(plan, kernel, prefix, first):
+    """Function from a Guarded of the kernel to the start of the C call that keeps its rule: of the
+    function ``prefix_checked`` or ``prefix_expected``, whose first argument is ``first``."""
+    number = {rule: i for i, rule in enumerate(plan.rules)}
+    return lambda e: f"{prefix}_{e.op}({first}, {number[kernel.rule(e)]}, "
+
+
+class Names:
+    """Fresh names of local constants inside one kernel."""
+
+    def __init__(self):
+        self.count = 0
+
+    def fresh(self, stem):
+        self.count += 1
+        return f"{stem}{self.count}"
+
+
+class Scalars:
+    """Straight-line scalar C.  ``lines`` collects the declarations that ``text`` needs.
+
+    env: {"buffer": name -> C pointer, "rule": Guarded -> C text of its call's first arguments}.
+    """
+
+    def __init__(self, env, names, roots=()):
+        self.env, self.names = env, names
+        self.lines, self.known = [], {}
+        self.many = shared(roots)
+
+    def text(self, e, least=0):
+        """C expression of ``e`` (in brackets unless it binds at least as tight as ``least``);
+        shared parts become constants declared in ``lines``."""
+        if e in self.known:
+            return self.known[e]
+        out, level = self._node(e)
+        if e in self.many and not isinstance(e, (Const, Axis, Sym, Var)):
+            name = self.names.fresh("s")
+            self.lines.append(f"const {DTYPES[e.dtype].c} {name} = {out};")
+            out, level = name, ATOM
+            self.known[e] = out
+        return bracket(out, level, least)
+
+    def _node(self, e):
+        """(text, precedence)."""
+        if isinstance(e, Const):
+            return literal(e.value, e.dtype), ATOM
+        if isinstance(e, Var):
+            return self.env["vars"].get(e, e.name), ATOM
+        if isinstance(e, Load):
+            return f"{self.env['buffer'](e.buffer)}[{self.text(e.index[0])}]", ATOM
+        if isinstance(e, Cast):
+            return cast(e, self.text(e.x, ATOM)), ATOM
+        if isinstance(e, Where):
+            return (f"{self.text(e.cond, 11)} ? {self._branch(e.a, e.cond)} : "
+                    f"{self._branch(e.b)}", 3)
+        if e.dtype == INDEX and is_index(e, self.env["vars"]):
+            return c_index(e, 0), _index(e)[1]
+        if isinstance(e, Unary):
+            return self._unary(e), ATOM
+        return self._binary(e)
+
+    def _binary(self, e):
+        t = DTYPES[e.a.dtype]
+        if isinstance(e, Guarded):
+            return f"{self.env['rule'](e)}{self.text(e.a)}, {self.text(e.b)})", ATOM
+        if t.kind == "f" and e.op not in _INFIX:
+            return self._float_call(e), ATOM
+        if wraps(e, self.env["vars"]):
+            return wrapping(self, e)
+        if e.op not in _INFIX or e.op == "div" and t.kind != "f":
+            return integer_call(self, e)
+        if t.size >= 4:
+            return self._infix(e)
+        text = f"({self.text(e.a, ATOM)} {_INFIX[e.op]} {self.text(e.b, ATOM)})"
+        return (text, ATOM) if e.dtype == "bool" else (f"({t.c}){text}", CAST)
+
+    def _infix(self, e):
+        level = _LEVEL[e.op]
+        # compilers ask for brackets around what is no plain operand of & | ^, and around shifts
+        # and comparisons in comparisons
+        left, right = (level, level + 1) if level >= 12 else (14, 14) if level <= 8 else (11, 11)
+        if level < 12 and isinstance(e.a, Binary) and e.a.op == e.op and e.op in ("and", "or"):
+            left = level
+        return f"{self.text(e.a, left)} {_INFIX[e.op]} {self.text(e.b, right)}", level
+
+    def _branch(self, e, cond=None):
+        """A branch's own sub-expressions are written in place: never evaluated if not taken.
+        ``x + n`` where x is negative cannot overflow, n being an extent."""
+        inner = Scalars(self.env, self.names)
+        inner.known = self.known
+        if _counts_from_end(e, cond):
+            return f"{inner.text(e.a, 12)} + {inner.text(e.b, 13)}"
+        return inner.text(e, 11)
+
+    def _unary(self, e):
+        t, op = DTYPES[e.x.dtype], e.op
+        x = self.text(e.x, 0 if op in _LIBM or op in _LIBM_NAME else ATOM)
+        if op == "not":
+            return f"(!{x})"
+        if op in ("bits", "float"):
+            return x if "f16" in (e.dtype, e.x.dtype) else f"aotc_{op}_{t.name}({x})"
+        if op in ("isnan", "isinf"):
+            return f"({op}({x}) != 0)"
+        if t.kind != "f":
+            text = integer_unary(e, self.text(e.x, ATOM))
+            if text is None:
+                raise UnsupportedError(f"{show(e)}: {op} of {t.name} has no C form")
+            return text
+        if op == "neg":
+            return f"(-{x})"
+        if op == "sign":
+            return f"aotc_{'f' if t.name == 'f32' else 'd'}sign({x})"
+        if op not in _LIBM and op not in _LIBM_NAME:
+            raise UnsupportedError(f"{show(e)}: no C function for {op}")
+        return f"{_LIBM_NAME.get(op, op)}{'f' if t.name == 'f32' else ''}({x})"
+
+    def _float_call(self, e):
+        t = e.a.dtype
+        a, b, f = self.text(e.a), self.text(e.b), "f" if t == "f32" else ""
+        if e.op in ("min", "max"):
+            return f"aotc_{'f' if t == 'f32' else 'd'}{e.op}({a}, {b})"
+        if e.op == "floordiv":
+            return f"floor{f}({self.text(e.a, 13)} / {self.text(e.b, 14)})"
+        if e.op not in _FLOAT_CALLS:
+            raise UnsupportedError(f"{show(e)}: no C form of {e.op} for {t}")
+        return f"{_FLOAT_CALLS[e.op]}{f}({a}, {b})"
+
+
+def _counts_from_end(e, cond):
+    return (isinstance(e, Binary) and e.op == "add" and e.dtype == INDEX
+            and cond == Binary("lt", e.a, Const(0)) and not from_data(e.b))

@@ -1,0 +1,324 @@
+"""C text of f32 value expressions over vector lanes, in a target's dialect.
+
+The lane axis's C variable holds the first lane's index.  A load with unit stride is a vector
+load, one that does not move along the lanes is a broadcast, everything else is gathered lane by
+lane; so any expression can stand in a vector nest.
+"""
+
+from aotc.emit.c.half_lanes import HALF, bits, widened
+from aotc.emit.c.narrow_lanes import as_float
+from aotc.emit.c.scalars import Scalars, literal, shared
+from aotc.emit.c.spans import lanes_between
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.dialect import Operand
+from aotc.emit.text.math_forms import scaled_argument, sigmoid_argument
+from aotc.ir.access import stride
+from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, Var, Where, substitute, walk
+from aotc.ir.simplify import simplify
+
+_INFIX = ("add", "sub", "mul", "div")
+_COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+_UNARY = ("exp", "log", "erf", "tanh", "sqrt", "abs", "sin", "cos", "floor", "ceil", "round")
+_BINARY = ("min", "max", "pow")
+
+
+class Vectors:
+    """Straight-line vector C for one step of the lane axis.
+
+    say: the Dialect.  count: C text of the number of live lanes, or "" if all are.  fill: value of
+    dead lanes.  acc: {Var: C vector}.  guard: a condition (Expr) under which loads may happen, or
+    None.
+    """
+
+    def __init__(self, env, names, lane, say, count, roots, acc=None, fill="0.0f"):
+        self.env, self.names, self.lane, self.say = env, names, lane, say
+        self.count, self.fill, self.acc = count, fill, acc or {}
+        self.lines, self.known = [], {}
+        self.many = shared(roots)
+        self.guard, self.summed = None, False
+        self.spans, self.span = {}, None
+
+    def text(self, e):
+        """C expression of a vector for an f32 expression, or of lanes of bits for one of f16."""
+        return self._vector(self.operand(e))
+
+    def operand(self, e):
+        """Operand of an f32 expression: a scalar where every lane is the same and the dialect
+        takes scalars."""
+        if e in self.known:
+            return self.known[e]
+        out = self._node(e)
+        out = out if isinstance(out, Operand) else Operand(out)
+        if e in self.many or isinstance(e, Where):
+            name = self.names.fresh("v")
+            self.lines.append(f"const float {name} = {out};" if out.fixed
+                              else self.say.constant(name, out))
+            self.known[e] = out = Operand(name, out.fixed)
+        return out
+
+    def _vector(self, x):
+        return self.say.splat(x) if x.fixed else x.text
+
+    def fixed(self, e):
+        """The value is the same in every lane."""
+        return not any(n == self.lane or n in self.acc for n in walk(e))
+
+    def _node(self, e):
+        if isinstance(e, Var) and e in self.acc:
+            return self.acc[e]
+        if e.dtype == HALF:
+            return bits(self, e) or self._where(e)
+        if self.fixed(e) and (self.guard is None or not any(
+                isinstance(n, Load) for n in walk(e))):
+            return self._broadcast(e)
+        if isinstance(e, Load):
+            return self._load(e)
+        if isinstance(e, Where):
+            return self._where(e)
+        say = self.say
+        if isinstance(e, Cast) and e.x.dtype == HALF:
+            return widened(self, e)
+        if isinstance(e, Cast) and e.dtype == "f32" and not say.strip_mined:
+            text = as_float(self, e)
+            if text is not None:
+                return text
+        if isinstance(e, Unary) and e.op == "neg":
+            return say.negative(self.operand(e.x))
+        if say.forms and self.env["math"] == "fast":
+            text = self._form(e)
+            if text is not None:
+                return text
+        if isinstance(e, Unary) and e.op in _UNARY:
+            return say.call(e.op, self.text(e.x))
+        if say.quotients and self._has_one_divisor(e):
+            return say.over(self.text(e.a), self._scalar(e.b))
+        if isinstance(e, Binary) and e.op in _INFIX:
+            return say.arithmetic(e.op, self.operand(e.a), self.operand(e.b))
+        if isinstance(e, Binary) and e.op in ("min", "max"):
+            for c, x in ((e.a, e.b), (e.b, e.a)):
+                if isinstance(c, Const):
+                    computed = isinstance(x, Binary) and x.op in _INFIX or (
+                        self.summed and x in self.acc)
+                    return say.bound(e.op, self.operand(c), self.text(x), computed)
+        if isinstance(e, Binary) and e.op in _BINARY:
+            return say.call2(e.op, self.text(e.a), self.text(e.b))
+        return self._gather(e)
+
+    def _form(self, e):
+        """C text of an expression that the vector math computes as a whole; None for others."""
+        x = sigmoid_argument(e, self.many)
+        if x is not None:
+            return self.say.sigmoid(self.text(x))
+        scaled = scaled_argument(e, self.many)
+        return scaled and self.say.scaled(e.op, self.text(scaled[0]), repr(scaled[1]))
+
+    def _broadcast(self, e):
+        return self._same(literal(e.value, "f32") if isinstance(e, Const) else self._scalar(e))
+
+    def _scalar(self, e):
+        """C text of a value that is the same in every lane."""
+        inner = Scalars(self.env, self.names, (e,))
+        text = inner.text(e)
+        self.lines += inner.lines
+        return text
+
+    def _has_one_divisor(self, e):
+        """True for a division whose divisor is the same in every lane, computed here only."""
+        return isinstance(e, Binary) and e.op == "div" and not isinstance(e.b, Const) and (
+            self.fixed(e.b) and self.guard is None and e.b not in self.many)
+
+    def _same(self, text):
+        """Operand of a C scalar."""
+        return Operand(text, True) if self.say.scalars else Operand(self.say.splat(text))
+
+    def _load(self, e):
+        step = stride(e.index[0], self.lane)
+        data = any(isinstance(n, Load) for n in walk(e.index[0]))
+        part = self._part_step(e)
+        if part and (self.span is not None or part == 2 and self.guard is None):
+            return self._load_part(e, part)
+        if self.guard is not None or e.dtype != "f32" or (
+                data and self._moves_data(e.index[0])):
+            return self._gather(e)
+        if step != Const(1):
+            return self._load_strided(e, step)
+        p = self.pointer(e.buffer, e.index[0])
+        if self.count:
+            return self.say.load_n(p, self.count, self.fill)
+        return self.say.load(p)
+
+    def _load_strided(self, e, step):
+        data = step is None or any(isinstance(n, Load) for n in walk(step))
+        if not data and self.say.apart and not self.count:
+            return self.say.load_apart(self.pointer(e.buffer, e.index[0]), c_index(step, 0))
+        if data or not self.say.strided:
+            return self._gather(e)
+        return self.say.load_strided(self.pointer(e.buffer, e.index[0]), c_index(step, 13))
+
+    def _part_step(self, e):
+        """Elements between the lanes of a load that may take a part of them; 0 for others."""
+        if not self.say.parts or not isinstance(e, Load) or e.dtype != "f32" or (
+                self._moves_data(e.index[0])):
+            return 0
+        step = stride(e.index[0], self.lane)
+        return step.value if step in (Const(1), Const(2)) else 0
+
+    def _load_part(self, e, step):
+        """The lanes that are live, of neighbouring elements or of every second one."""
+        p = self.pointer(e.buffer, e.index[0])
+        span = self.span or self.count and ("0", self.count)
+        if not span:
+            return self.say.load_second(p)
+        name = "load_between" if step == 1 else "load_second_between"
+        return getattr(self.say, name)(p, *span, self.fill)
+
+    def pointer(self, buffer, index):
+        """C text of the address of an element, an additive expression."""
+        inner = Scalars(self.env, self.names, (index,))
+        at = inner.text(index, 13)
+        self.lines += inner.lines
+        return f"{self.env['buffer'](buffer)} + {at}"
+
+    def _moves_data(self, index):
+        return any(isinstance(n, Load) and not self.fixed(n) for n in walk(index))
+
+    def _per_lane(self, e):
+        """The expression for lane ``l``: the lane axis becomes its own variable."""
+        return simplify(substitute(e, {self.lane: Axis(f"{self.lane.name}_l", self.lane.extent)}))
+
+    def _lane_loop(self, ctype, array, value, extra=()):
+        name = self.lane.name
+        self.lines += [self.say.array(ctype, array), self.say.each(""),
+                       f"    const int64_t {name}_l = {name} + l;", f"    (void){name}_l;"]
+        self.lines += [f"    {x}" for x in extra]
+        self.lines += [f"    {array}[l] = {self.say.live(value, self.count)};", "}"]
+
+    def _gather(self, e):
+        """Evaluate lane by lane into an array; dead lanes and guarded-off lanes are zero."""
+        return self.say.load(self.gathered(e, "float"))
+
+    def gathered(self, e, ctype):
+        """C name of an array with the values of all lanes; dead and guarded-off ones are zero."""
+        array = self.names.fresh("g")
+        acc = {}
+        for n in walk(e):
+            if isinstance(n, Var) and n in self.acc:
+                spill = self.names.fresh("g")
+                self.lines += [self.say.array("float", spill),
+                               self.say.spill(spill, self.acc[n])] if n.dtype == "f32" else [
+                    self.say.array("int32_t", spill), f"aotc_store_i32({spill}, {self.acc[n]});"]
+                acc[n] = f"{spill}[l]"
+        whole = e if self.guard is None else Where(self.guard, e, Const(0, e.dtype))
+        env = dict(self.env, vars={**self.env["vars"], **acc})
+        inner = Scalars(env, self.names)
+        value = inner.text(self._per_lane(whole), 4)
+        self._lane_loop(ctype, array, value, inner.lines)
+        return array
+
+    def _where(self, e):
+        if self.fixed(e.cond):
+            return self._branches(e)
+        if self.say.parts and self.guard is None and isinstance(e.b, Const) and e.dtype != HALF:
+            span = self._span_of(e.cond)
+            if span is not None:
+                return self._between(e, span)
+        mask = self._mask(e.cond)
+        unsafe = any(isinstance(n, Load) for b in (e.a, e.b) for n in walk(b))
+        indexed = unsafe and not _is_value_test(e.cond)
+        a = self._under(e.cond, e.a) if indexed else self.operand(e.a)
+        b = self._under(Unary("not", e.cond), e.b) if indexed else self.operand(e.b)
+        return self.say.select(mask, a, b)
+
+    def _span_of(self, cond):
+        """C names (first, end) of the lanes for which integer comparisons hold; None if they are
+        others."""
+        if cond not in self.spans:
+            ends = lanes_between(cond, self.lane)
+            if ends is not None:
+                inner = Scalars(self.env, self.names)
+                most = self.count or str(self.say.lanes)
+                texts = [inner.text(simplify(ends[0] - self.lane)), most]
+                if ends[1] is not None:
+                    texts[1] = f"aotc_min({inner.text(simplify(ends[1] - self.lane))}, {most})"
+                ends = tuple(self.names.fresh("at") for _ in texts)
+                self.lines += inner.lines + [f"const int64_t {n} = {t};"
+                                             for n, t in zip(ends, texts)]
+            self.spans[cond] = ends
+        return self.spans[cond]
+
+    def _between(self, e, span):
+        """``e.a`` in a run of lanes, a constant in the others."""
+        fill = literal(e.b.value, "f32")
+        outer = self.guard, self.span, self.fill, self.known
+        self.guard, self.span, self.fill, self.known = e.cond, span, fill, dict(self.known)
+        value = self.text(e.a)
+        self.guard, self.span, self.fill, self.known = outer
+        return value if self._part_step(e.a) else self.say.keep_between(value, *span, fill)
+
+    def _under(self, cond, e):
+        """Operand of a branch whose loads happen only in lanes where ``cond`` holds."""
+        outer = self.guard, self.span, self.known
+        self.guard = cond if self.guard is None else Binary("and", self.guard, cond)
+        self.span, self.known = None, dict(self.known)
+        out = self.operand(e)
+        self.guard, self.span, self.known = outer
+        return out
+
+    def _branches(self, e):
+        """A condition that is the same in all lanes: a real branch."""
+        inner = Scalars(self.env, self.names)
+        cond = inner.text(e.cond, 4)
+        self.lines += inner.lines
+        if all(isinstance(b, Const) for b in (e.a, e.b)):
+            a, b = self.operand(e.a), self.operand(e.b)
+            return Operand(f"({cond} ? {a} : {b})", a.fixed and b.fixed)
+        name = self.names.fresh("v")
+        self.lines.append(self.say.declare(name))
+        for head, branch in ((f"if ({cond}) {{", e.a), ("} else {", e.b)):
+            self.lines.append(head)
+            outer = self.lines, self.known, self.many, self.spans
+            self.lines, self.known, self.many, self.spans = (
+                [], dict(self.known), set(), dict(self.spans))
+            text = self.text(branch)
+            inner = [f"    {x}" for x in self.lines] + [f"    {name} = {text};"]
+            self.lines, self.known, self.many, self.spans = outer
+            self.lines += inner
+        self.lines.append("}")
+        return name
+
+    def _mask(self, cond):
+        """C text of a mask for a condition that differs between lanes."""
+        if isinstance(cond, Binary) and cond.op in _COMPARE and cond.a.dtype == "f32":
+            return self.say.compare(cond.op, self.operand(cond.a), self.operand(cond.b))
+        if isinstance(cond, Unary) and cond.op == "not":
+            return self.say.invert(self._mask(cond.x))
+        if self.say.masks and self._as_mask(cond):
+            if isinstance(cond, Load):
+                return self.say.load_bool(self.pointer(cond.buffer, cond.index[0]))
+            return self.say.combine(cond.op, self._mask(cond.a), self._mask(cond.b))
+        array = self.names.fresh("m")
+        acc = any(n in self.acc for n in walk(cond))
+        if acc:
+            spilled = Operand(self._gather(Cast("f32", cond)))
+            return self.say.compare("ne", spilled, self._same("0.0f"))
+        whole = cond if self.guard is None else Binary("and", self.guard, cond)
+        inner = Scalars(self.env, self.names)
+        value = inner.text(self._per_lane(whole), 4)
+        self._lane_loop("int32_t", array, f"({value} ? -1 : 0)", inner.lines)
+        return self.say.load_mask(array)
+
+
+    def _as_mask(self, cond):
+        """True for a byte per lane side by side, and for tests of values joined by and, or."""
+        if isinstance(cond, Load):
+            return (self.guard is None and stride(cond.index[0], self.lane) == Const(1)
+                    and not any(isinstance(n, Load) for n in walk(cond.index[0])))
+        if isinstance(cond, Binary) and cond.op in ("and", "or"):
+            return self._as_mask(cond.a) and self._as_mask(cond.b)
+        return _is_value_test(cond)
+
+
+def _is_value_test(cond):
+    """A comparison of values only: it says nothing about which indices are legal."""
+    return isinstance(cond, Binary) and cond.a.dtype == "f32"
+

@@ -1,0 +1,231 @@
+"""CUDA text of Contract stages: what the templates of the rows are filled with.
+
+A template is the whole loop of one block: operands to shared memory step by step, multiply-adds in
+registers, the epilogue from there.  Here is said where each operand's elements come from.
+"""
+
+import re
+from dataclasses import dataclass
+
+from aotc.emit.c.nests import indent, loops
+from aotc.emit.c.scalars import Scalars
+from aotc.emit.simt.simt_nests import flat_count, put_lines, unflatten
+from aotc.emit.text.cexpr import c_index
+from aotc.errors import UnsupportedError
+from aotc.ir.access import stride
+from aotc.ir.category import is_zero
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Const, Load, Where, substitute, walk
+from aotc.ir.plan import Range
+from aotc.ir.simplify import simplify, upper
+
+_INT32 = 1 << 31
+
+
+@dataclass(frozen=True)
+class Source:
+    """How one element (or ``vector`` = 4 neighbours) of an operand's tile is made.
+
+    rule: C condition for it to exist (else zero).  binds: lines before it is used.  guard: further
+    condition ("" = none) after them.  value: the element; copy: it is ``pointer`` + ``at`` in
+    global memory, so that cp.async can fetch it.  along_k: neighbouring threads take neighbouring
+    steps of the sum (else neighbouring rows or columns).
+    """
+
+    rule: str
+    binds: tuple
+    guard: str
+    copy: bool
+    pointer: str
+    at: str
+    value: str
+    vector: int
+    along_k: bool
+
+    @property
+    def bytes(self):
+        """Of what is fetched at once."""
+        return DTYPES["f32"].size * self.vector
+
+
+def contract_lines(c, env, names, template, tile, threads, base):
+    """CUDA lines of a Contract: ``template`` (a Jinja template) rendered for it.
+
+    tile: the row's parameters; base: byte offset of the block's memory for steps of sums.
+    """
+    kc, taps = c.k.axis.extent, Const(1)
+    for t in c.taps:
+        taps = taps * t.axis.extent
+    flat = c.a.mode == "packed"  # taps and k in one: the sum's steps are counted through
+    if flat:
+        kc, taps = simplify(taps * kc), Const(1)
+    if (upper(kc) or 0) >= _INT32:
+        raise UnsupportedError(f"{c.row}: a sum over {kc} terms; at most 2^31 fit")
+    row_before, rows, _, row_extents = flat_count(c.m, names)
+    text = template.render(
+        **{**tile, "threads": threads}, part=c.part // tile["bk"], base=base, rows=rows,
+        row_before=row_before,
+        n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
+        lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
+        tap_rows=_times(str(upper(simplify(taps)))),
+        a=_row_source(c, env, names, row_extents, tile), b=_lane_source(c, env, names, tile, kc),
+        single=_single(c, env, names, row_extents) if tile["mr"] == 1 else None,
+        epilogue=lambda acc, row: _epilogue(c, env, names, row_extents, acc, row))
+    return loops(c.outer, text.splitlines())
+
+
+def _int(e):
+    """An extent as C text of type int32_t."""
+    return str(e.value) if isinstance(e, Const) else f"(int32_t){c_index(e)}"
+
+
+def _times(taps):
+    """C text of the row starts of so many taps."""
+    return "MR" if taps == "1" else f"{taps} * MR"
+
+
+def _bind(ranges, at, names, body, extents=None):
+    """Lines that bind the axes of ``ranges`` that ``body`` uses at the flat position ``at``."""
+    before, _, kind, texts = flat_count(ranges, names)
+    if extents is not None:
+        before, texts = [], extents
+    at = at if at.isidentifier() else f"({at})"
+    return before + unflatten(ranges, texts, f"({kind}){at}", kind, names, body)
+
+
+def _table(c, env, names, row_extents):
+    """(lines, guard, offset): where row ``row`` starts at tap ``tap``."""
+    block = Scalars(env, names, (c.a.offset,))
+    offset = block.text(c.a.offset)
+    if (env["elements"](c.a.buffer) or 0) >= _INT32:  # without a bound each call is checked
+        raise UnsupportedError(f"{c.row}: {c.a.buffer} may have 2^31 elements or more; use a "
+                               "packed")
+    guard = "" if c.a.guard is None else Scalars(env, names).text(c.a.guard, 4)
+    body = [*block.lines, offset, guard]
+    binds = _bind(c.m, "row", names, body, row_extents) + _bind(c.taps, "tap", names, body)
+    count = Const(1)
+    for t in c.taps:
+        count = count * t.axis.extent
+    taps = any(re.search(r"\btap\b", line) for line in binds)
+    return {"taps": taps, "rows": _times(_int(simplify(count))), "binds": tuple(binds),
+            "guard": guard, "lines": tuple(block.lines), "offset": offset}
+
+
+def _row_source(c, env, names, row_extents, tile):
+    """A's element (row m0 + m, step k0 + k)."""
+    if c.a.mode == "rows":
+        pointer, step = env["buffer"](c.a.buffer), c_index(c.a.stride, 13)
+        copy = not env["shared"](c.a.buffer)
+        unit = c.a.stride == Const(1)
+        aligned = copy and unit and env["aligned"](c.a.buffer) and _fours(c.a.offset) and _fours(
+            c.k.axis.extent)
+        at = "start + k0 + k" if unit else f"start + (int64_t)(k0 + k) * {step}"
+        start = "const int32_t start = a_at[tap * MR + m];"
+        return Source("k0 + k < kc", (start,), "start >= 0", copy, pointer, at, f"{pointer}[{at}]",
+                      4 if aligned else 1, True)
+    along = _along(c.a.value, c.k.axis, c.m[-1].axis if c.m else None)
+    return _expression(c.a.value, "m0 + m < rows && k0 + k < kc",
+                       (("m0 + m", c.m, row_extents), ("k0 + k", (*c.taps, c.k), None)), env, names,
+                       along)
+
+
+def _lane_source(c, env, names, tile, kc):
+    """B's element (step k0 + k, column n0 + n)."""
+    lane = c.n.axis
+    if c.b.mode == "packed":
+        steps = (("tap", c.taps, None), ("k0 + k", (c.k,), None)) if c.a.mode == "rows" else (
+            ("k0 + k", (*c.taps, c.k), None),)
+        column = Range(lane, Axis("n0", lane.extent), lane.extent)
+        return _expression(c.b.value, f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}",
+                           (*steps, ("n", (column,), ("n_left",))), env, names,
+                           _along(c.b.value, c.k.axis, lane))
+    pointer, copy = env["buffer"](c.b.buffer), not env["shared"](c.b.buffer)
+    first = substitute(c.b.offset, {lane: Axis("n0", lane.extent)})
+    block = Scalars(env, names)
+    start = block.text(simplify(first), 12)
+    if c.b.mode == "panel":
+        tap = "(int64_t)tap * kc + k0 + k" if c.a.mode == "rows" and c.taps else "k0 + k"
+        at = f"{start} + (int64_t)({tap}) * NR + n"
+        return Source("k0 + k < kc", tuple(block.lines), "", copy, pointer, at, f"{pointer}[{at}]",
+                      4, False)
+    at = f"{start} + (int64_t)(k0 + k) * {c_index(c.b.stride, 13)} + n0 + n"
+    aligned = env["aligned"](c.b.buffer) and all(map(_fours, (
+        c.b.offset, c.b.stride, c.n.hi, c.n.lo)))
+    return Source(f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}", tuple(block.lines), "", copy,
+                  pointer, at, f"{pointer}[{at}]", 4 if aligned else 1, False)
+
+
+def _expression(value, rule, digits, env, names, along_k):
+    """A Source that evaluates an expression: a plain or zero-filled load is copied.  digits: (flat
+    position, ranges it counts through, C texts of their extents) of the axes it uses."""
+    guard, load = (value.cond, value.a) if isinstance(value, Where) and is_zero(value.b) else (
+        None, value)
+    copy = isinstance(load, Load) and load.dtype == "f32" and not env["shared"](load.buffer)
+    block = Scalars(env, names, (load.index[0] if copy else value,))
+    at = test = pointer = ""
+    if copy:
+        pointer, at = env["buffer"](load.buffer), block.text(load.index[0])
+        test = "" if guard is None else Scalars(env, names).text(guard, 4)
+        if block.lines and test:  # what the offset shares may be evaluated under the guard only
+            block, copy = Scalars(env, names, (value,)), False
+    text = f"{pointer}[{at}]" if copy else block.text(value)
+    test = test if copy else ""
+    body, binds = [*block.lines, at, text, test], []
+    for name, ranges, extents in digits:
+        binds += _bind(ranges, name, names, body, extents)
+    return Source(rule, (*binds, *block.lines), test, copy, pointer, at, text, 1, along_k)
+
+
+def _along(value, k, other):
+    """True where neighbours along ``k`` lie side by side in memory, or ``other`` do not either."""
+    steps = [(stride(n.index[0], k), None if other is None else stride(n.index[0], other))
+             for n in walk(value) if isinstance(n, Load)]
+    return not any(o == Const(1) and s != Const(1) for s, o in steps)
+
+
+def _fours(e):
+    """True if an index expression is provably a multiple of four."""
+    return simplify(e % 4) == Const(0)
+
+
+def _single(c, env, names, row_extents):
+    """A row of its own: lines that bind it, that sum every SLICES-th term, and that store."""
+    values, lines = [], []
+    for o in (c.a, c.b):
+        if o.mode == "packed":
+            value = o.value
+        else:
+            value = Load(o.buffer, (simplify(_offset(c, o)),), "f32")
+            if o.guard is not None:
+                value = Where(o.guard, value, Const(0, "f32"))
+        block = Scalars(env, names, (value,))
+        values.append(block.text(value, 13))
+        lines += block.lines
+    k = c.k.axis.name
+    inner = [f"for (int64_t {k} = slice; {k} < {c_index(c.k.axis.extent, 11)}; {k} += SLICES) {{"]
+    inner += indent(lines + [f"sum += {values[0]} * {values[1]};"]) + ["}"]
+    total = loops(c.taps, inner)
+    store = _epilogue(c, env, names, row_extents, "total", "row")["lines"]
+    return {"row": _bind(c.m, "row", names, total + store, row_extents), "sum": total,
+            "store": store}
+
+
+def _offset(c, o):
+    """Element offset of a row operand, a panel or direct columns at the loops' axes."""
+    if o.mode == "rows":
+        return o.offset + c.k.axis * o.stride
+    if o.mode == "direct":
+        return o.offset + c.k.axis * o.stride + c.n.axis
+    flat = Const(0)
+    for r in (*c.taps, c.k):
+        flat = flat * r.axis.extent + r.axis
+    nr = c.nv * c.lanes
+    return o.offset + flat * nr + c.n.axis % nr
+
+
+def _epilogue(c, env, names, row_extents, acc, row):
+    """(row's lines, lines) that store one element: ``acc`` is its sum, ``row`` its row."""
+    value = names.fresh("acc")
+    inner = put_lines(c.puts, {**env, "vars": {**env["vars"], c.acc: value}}, names)
+    inner = [f"const float {value} = {acc};"] + inner
+    return {"row": _bind(c.m, row, names, inner, row_extents), "lines": inner}

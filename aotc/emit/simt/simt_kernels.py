@@ -1,0 +1,143 @@
+"""Plan -> CUDA text of its kernels: one kernel and the function that launches it per Kernel.
+
+A work item is a thread block: the stages run one after another in it, with a barrier where one
+reads what another wrote; scratch is shared memory, behind it the memory of the contractions' steps.
+"""
+
+import re
+
+import jinja2
+
+from aotc.emit.c.nests import indent
+from aotc.emit.c.scalars import Names, rule_call
+from aotc.emit.simt.simt_contracts import contract_lines
+from aotc.emit.simt.simt_nests import nest_lines
+from aotc.emit.text.c_names import c_comment, prefix
+from aotc.emit.text.cexpr import c_index, sym_field
+from aotc.emit.text.locals import LOCALS, with_safe_names
+from aotc.errors import UnsupportedError
+from aotc.installed import TEMPLATES
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.plan import Contract, Nest
+from aotc.ir.simplify import lower, simplify, upper
+
+FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
+_SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
+# locals of the templates and what they call
+_LOCALS = LOCALS | frozenset("""
+    MR NR TM TN BK AK BN A_STEP B_STEP SLICES a_steps b_steps a_at a_next b_next a_now b_now tx ty
+    kc k_steps steps step now k0 tap row m n k e a b j start from valid parts column slice sum
+    total s warp lane wm wn shared fault threadIdx blockIdx blockDim gridDim warpSize half float4
+    dim3 min max abs at left stream tiles error
+""".split())
+
+
+def render_kernels(plan, target):
+    """{file name: CUDA text} of all kernels of ``plan``, each with its launcher.
+
+    UnsupportedError if a kernel asks for more than its target can express.
+    """
+    name = prefix(plan.name)
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES / target.folder), trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    files, chunk = {}, []
+    for number, kernel in enumerate(plan.kernels):
+        chunk.append(_kernel(plan, target, kernel, name, env))
+        if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(plan.kernels):
+            head = env.get_template("kernels.cu.j2").render(name=name, target=target.name)
+            files[f"{name}_kernels_{len(files) + 1}.cu"] = head + "\n".join(chunk)
+            chunk = []
+    return files
+
+
+def _kernel(plan, target, kernel, name, env):
+    kernel = with_safe_names(kernel, _LOCALS)
+    scratch = {s.name: s for s in kernel.scratch}
+    base = kernel.slab_bytes
+    values = {"buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
+              "rule": rule_call(plan, kernel, "aotc", "fault"), "shared": lambda b: b in scratch,
+              "aligned": lambda b: b not in scratch and plan.place(b).storage in (
+                  "arena", "weights"),
+              "elements": lambda b: scratch[b].elements if b in scratch else upper(
+                  plan.place(b).elements)}
+    body = _body(target, kernel, values, env, base)
+    bytes_ = base + kernel.staged
+    head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
+    head += [_scratch_pointer(s) for s in kernel.scratch]
+    text = "\n".join(body)
+    if re.search(r"\btile\b", text):
+        head.append("const int64_t tile = (int64_t)blockIdx.x;")
+    text = "\n".join(indent(head + body))
+    syms = [s for s in plan.syms if re.search(rf"f->{sym_field(s.name)}\b", text)]
+    arguments = _arguments(plan, kernel, syms, bool(re.search(r"\bfault\b", text)))
+    tiles = upper(kernel.tiles)
+    if tiles is not None and tiles >= 1 << 31:
+        raise UnsupportedError(f"kernel {kernel.name} ({kernel.title}): {tiles} work items, a grid "
+                               "has at most 2^31 - 1 blocks; choose larger tiles")
+    origin = ", ".join(kernel.origin[:8]) + (", ..." if len(kernel.origin) > 8 else "")
+    return env.get_template("kernel.cu.j2").render(
+        name=name, kernel=kernel.name, title=c_comment(kernel.title), origin=c_comment(origin),
+        threads=kernel.threads, parameters=[p for p, _ in arguments], tiles=c_index(
+            simplify(kernel.tiles), 0), values=[v for _, v in arguments],
+        body=_without_frame(text), shared_bytes=bytes_, maybe_none=(lower(simplify(
+            kernel.tiles)) or 0) < 1, permit=bytes_ > _SHARED_DEFAULT)
+
+
+def _without_frame(text):
+    """Symbols are parameters of a kernel, not fields of a frame."""
+    return text.replace("f->sym_", "sym_")
+
+
+def _body(target, kernel, env, templates, base):
+    """The work of one block: tile origins, then the stages."""
+    lines, names = [], Names()
+    for number, stage in enumerate(kernel.stages):
+        if number in kernel.barriers:
+            lines.append("aotc_syncthreads();")
+        lines.append(f"/* {c_comment(_note(stage))} */")
+        if isinstance(stage, Nest):
+            lines += nest_lines(stage, env, names, kernel.threads, base)
+            continue
+        row = target.row(stage.row)
+        lines += ["{"] + indent(contract_lines(stage, env, names, templates.get_template(
+            row.template), row.tile, kernel.threads, base)) + ["}"]
+    for v, e in reversed(kernel.let):
+        if any(re.search(rf"\b{re.escape(v.name)}\b", x) for x in lines):
+            lines.insert(0, f"const int64_t {v.name} = {c_index(e, 0)};")
+    return lines
+
+
+def _note(stage):
+    if isinstance(stage, Contract):
+        rows = ", ".join(r.axis.name for r in stage.m) or "one row"
+        return f"{stage.row}: rows {rows}, columns {stage.n.axis.name}, sum over " + ", ".join(
+            r.axis.name for r in stage.taps + (stage.k,))
+    return f"{stage.row}" + (": lanes along each row" if stage.folds_lanes else "")
+
+
+def _scratch_pointer(s):
+    c = DTYPES[s.dtype].c
+    return (f"const aotc_shared<{c}> s_{s.name} = aotc_slice<{c}>(shared, {s.offset}, "
+            f"{s.elements});")
+
+
+def _arguments(plan, kernel, syms, faults):
+    """(parameter of the kernel, what its launcher passes) pairs."""
+    out = []
+    written = {(p.storage, p.slot, p.offset) for p in map(plan.place, kernel.writes)
+               if p.storage == "arena"}
+    for b in kernel.reads + kernel.writes:
+        p = plan.place(b)
+        const = "" if b in kernel.writes else "const "
+        ctype = const + DTYPES[p.dtype].c
+        # an input that dies here may lie where the output goes
+        alone = b not in kernel.writes and (p.storage, p.slot, p.offset) not in written
+        value = {"input": f"f->in[{p.index}]", "output": f"f->out[{p.index}]",
+                 "weights": f"(f->weights + {p.offset})",
+                 "arena": f"(f->slot[{p.slot}] + {p.offset})"}[p.storage]
+        cast = f"({ctype} *)" + ("" if p.storage in ("input", "output") else
+                                 f"({const}void *)")
+        out.append((f"{ctype} *{'__restrict__ ' if alone else ''}t_{b}", cast + value))
+    out += [(f"int64_t {sym_field(s.name)}", f"f->{sym_field(s.name)}") for s in syms]
+    return out + ([("int32_t *fault", "f->fault")] if faults else [])

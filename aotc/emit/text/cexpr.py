@@ -1,0 +1,93 @@
+"""C text of index expressions (extents, offsets, tile counts, conditions on them).
+
+Every operand is int64_t; a symbol is read from the frame ``f``, axes and variables are C
+variables of the same name.
+"""
+
+from aotc.emit.text.c_names import identifier
+from aotc.errors import AotcError
+from aotc.ir.expr import Axis, Binary, Cast, Const, Sym, Unary, Var, Where, show
+from aotc.ir.simplify import lower
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+          "eq": "==", "ne": "!=", "and": "&&", "or": "||"}
+_CALL = {"min": "aotc_min", "max": "aotc_max", "floordiv": "aotc_floordiv",
+         "mod": "aotc_floormod"}
+_TRUNCATING = {"floordiv": "/", "mod": "%"}
+
+
+def sym_field(name):
+    """The frame's field that holds a symbol's value."""
+    return f"sym_{identifier(name)}"
+
+
+def c_int(value):
+    """An integer literal whose type holds the value; ``-`` needs no parentheses around it."""
+    if value == -(1 << 63):
+        return "INT64_MIN"
+    text = str(value) if abs(value) < 1 << 31 else f"INT64_C({abs(value)})"
+    return f"(-{text.lstrip('-')})" if value < 0 else text
+
+
+ATOM = 20  # C precedence: a name, a call, anything in brackets
+_LEVEL = {"or": 4, "and": 5, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
+          "add": 12, "sub": 12, "mul": 13, "floordiv": 13, "mod": 13}
+
+
+def bracket(text, level, least):
+    """``text`` of an operator at ``level``, in brackets where the context binds tighter."""
+    return f"({text})" if level < least else text
+
+
+def c_index(e, least=ATOM):
+    """C text of an index expression or a condition on indices; in brackets unless its precedence
+    is at least ``least``.
+
+    AotcError for a node that is no index arithmetic (a load, a float, a checked index).
+    """
+    text, level = _index(e)
+    return bracket(text, level, least)
+
+
+def _index(e):
+    if isinstance(e, Const):
+        return c_int(int(e.value)), ATOM
+    if isinstance(e, Sym):
+        return f"f->{sym_field(e.name)}", ATOM
+    if isinstance(e, (Axis, Var)):
+        return e.name, ATOM
+    if isinstance(e, Where):
+        return f"{c_index(e.cond, 6)} ? {_wide(e.a, 6)} : {c_index(e.b, 6)}", 3
+    if isinstance(e, Cast) and e.dtype == "i64":
+        return f"(int64_t){c_index(e.x)}", 14
+    if isinstance(e, Unary) and e.op == "sqrt" and e.dtype == "i64":
+        return f"aotc_isqrt({c_index(e.x, 0)})", ATOM
+    if isinstance(e, Unary) and e.op in ("neg", "not"):
+        return (f"-{_wide(e.x)}" if e.op == "neg" else f"!{c_index(e.x)}"), 14
+    if isinstance(e, Binary) and e.op in _TRUNCATING and _not_negative(e):
+        return f"{_wide(e.a, 13)} {_TRUNCATING[e.op]} {c_index(e.b, 14)}", 13
+    if isinstance(e, Binary) and e.op in _CALL:
+        return f"{_CALL[e.op]}({c_index(e.a, 0)}, {c_index(e.b, 0)})", ATOM
+    if isinstance(e, Binary) and e.op in _INFIX:
+        level = _LEVEL[e.op]
+        # compilers ask for brackets where comparisons or && and || mix
+        left, right = (level, level + 1) if level >= 12 else (11, 11)
+        if e.op == "and" and isinstance(e.a, Binary) and e.a.op == "and":
+            left = level
+        return f"{_wide(e.a, left)} {_INFIX[e.op]} {c_index(e.b, right)}", level
+    raise AotcError(f"{show(e)}: no index expression, cannot be written as C index arithmetic")
+
+
+def _wide(e, least=ATOM):
+    """The left operand: a constant there gets 64 bits, so that no sum or product of constants is
+    computed in int."""
+    if isinstance(e, Const) and e.dtype == "i64" and 0 <= e.value < 1 << 31:
+        return f"INT64_C({e.value})"
+    return c_index(e, least)
+
+
+def _not_negative(e):
+    """True where C's truncating division gives floor division: proved not negative, by what is
+    proved positive."""
+    low = lower(e.a), lower(e.b)
+    return None not in low and low[0] >= 0 and low[1] > 0

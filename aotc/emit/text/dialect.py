@@ -1,0 +1,79 @@
+"""How a target spells vector C: the macros of ``vector.j2`` in its folder of templates.
+
+Python decides what is computed, a macro says how it is written.  Beside macros the file sets facts:
+
+    strip_mined   the vector length is known at run time only: one loop in which every step takes
+                  as many lanes as there are, instead of full vectors and a counted remainder
+    scalars       arithmetic takes a scalar operand as it is (else it becomes a vector first)
+    strided       there are loads and stores with a stride between lanes
+    apart         there are loads of whole vectors with a stride between lanes
+    groups        widths a vector value may have, in registers, widest first ((1,): no choice)
+    usual         (strip-mined) lanes of one register at a usual vector length
+    cap           C text of the most lanes of one step where lanes go through arrays
+    masks         masks can be combined, and loaded from bytes
+    parts         there are loads of any run of lanes, and of every second element
+    tiles         sums of a contraction may be written in place, in named vectors
+    quotients     there is a division of all lanes by one scalar
+    forms         there are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x
+    prefetches    micro-kernels fetch what they read next; else their sums start from given values
+    registers     of vectors, where a multiply-add can read a factor from memory itself (else 0)
+    argument      what a micro-kernel takes for that, before its last argument
+    header        of the runtime, with ``defines`` before it; half_header: of half precision
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import jinja2
+
+from aotc.installed import TEMPLATES
+
+
+@cache
+def environment(folder):
+    """The jinja2 environment of a target's folder of templates."""
+    return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES / folder),
+                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+                              undefined=jinja2.StrictUndefined)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """C text of an f32 value.  ``fixed``: a scalar that is the same in every lane."""
+
+    text: str
+    fixed: bool = False
+
+    def __str__(self):
+        return self.text
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The spelling of vectors of ``lanes`` f32 values, or of ``group`` registers each where the
+    target's vectors have no fixed length."""
+
+    folder: str
+    lanes: int
+    group: int = 1
+
+    def __getattr__(self, name):
+        """The macro or fact of that name.  Macros give text without line ends around it."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = getattr(_macros(self.folder, self.lanes, self.group), name)
+        return (lambda *args: found(*args).strip("\n")) if callable(found) else found
+
+    def lines(self, macro, *args):
+        """The macro's text as a list of lines."""
+        return getattr(self, macro)(*args).split("\n")
+
+    def of_width(self, group):
+        """The same for values of ``group`` registers each."""
+        return Dialect(self.folder, self.lanes, group)
+
+
+@cache
+def _macros(folder, lanes, group):
+    template = environment(folder).get_template("vector.j2")
+    return template.make_module({"lanes": lanes, "group": group})

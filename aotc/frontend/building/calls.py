@@ -1,0 +1,82 @@
+"""Library kernels as operators use them (``ir/library.py``): for targets that have them, where
+rows are longer than what expressions compare pair by pair."""
+
+from aotc.frontend.building.declared import expect
+from aotc.frontend.building.symbolic import cast, const
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Const, Where, compare, maximum, minimum
+from aotc.ir.library import JOINS
+from aotc.ir.program import static_shape
+
+SMALL_ROW = 32  # elements: up to here every pair is compared, in kernels that fuse with others
+
+
+def calls(b, extent):
+    """True if rows of ``extent`` elements are given to a library kernel."""
+    n = static_shape((extent,))
+    return b.library and (n is None or n[0] > SMALL_ROW)
+
+
+def top_k(b, x, axis, k, largest):
+    """Places i64 of the first ``k`` elements along the axis, of x's shape but for that axis."""
+    rows = x
+    if axis != x.rank - 1:
+        def source(i):
+            return i[:axis] + (i[-1],) + i[axis:-1]
+        rows = b.move(x, x.shape[:axis] + x.shape[axis + 1:] + (x.shape[axis],), source, "rows")
+    order, = b.call("topk", (rows,), (rows.shape[:-1] + (k,),), largest=int(largest))
+    return b.move(order, x.shape[:axis] + (k,) + x.shape[axis + 1:],
+                  lambda i: i[:axis] + i[axis + 1:] + (i[axis],), out=1)
+
+
+def kept(b, flags, count):
+    """Function from a number below ``count`` to the place of that element among the bool Val
+    ``flags`` [n] that hold; another count of them is a fault."""
+    place, total = b.call("kept", (flags,), ((count,), ()))
+    return checked_place(b, place, total, count, flags.shape[0])
+
+
+def checked_place(b, place, total, count, n):
+    """Function from an index below ``count`` to ``place[index]``, an index below ``n``; a fault
+    where ``total`` is another number than ``count``."""
+    b.nonempty(n, (count,), "elements to choose from")
+    expect_count(b, total, count)
+    # places that another count leaves over are none: that is told of, here they only stay inside
+    return lambda at: minimum(maximum(b.load(place, (at,)), Const(0)), n - 1)
+
+
+def expect_count(b, total, count):
+    """The rule that the data gives ``count`` elements, ``total`` [] being their number."""
+    expect(b, [(b.load(total, ()), count)],
+           f"the data must give the declared {count} elements, their number is")
+
+
+def unique(b, rows, count, ordered):
+    """(place, inverse, counts, total) of the rows [n, m], see ``ir/library.py``."""
+    n = rows.shape[0]
+    return b.call("unique", (rows,), ((count,), (n,), (count,), (), (n,)),
+                  sorted=int(ordered))[:4]
+
+
+def suppressed(b, boxes, scores, most, limit, least, count):
+    """The selected boxes [count, 3]; most, limit, least: Vals of one element or None."""
+    def number(v, other, dtype):
+        return const(other, dtype) if v is None else cast(dtype, b.at(v, (Const(0),) * v.rank))
+    dtype = boxes.dtype
+    given = [v for v in (limit, least) if v is not None] or [b.scalar_val(0, dtype)]
+    numbers = b.map((Const(2),), lambda i: Where(
+        compare("eq", i[0], Const(0)), number(limit, 0, dtype), number(least, 0, dtype)), given,
+        "numbers")
+    bound = b.map((), lambda i: number(most, 0, INDEX),
+                  [b.scalar_val(0, INDEX) if most is None else most], "most")
+    picked, total, _ = b.call(
+        "nms", (boxes, scores, bound, numbers), ((count, Const(3)), (), (boxes.shape[1],)),
+        threshold=int(least is not None), centred=int(bool(b.node.attr("center_point_box", 0))))
+    expect_count(b, total, count)
+    return b.map((count, Const(3)), lambda i: b.at(picked, i), [picked])
+
+
+def scattered(b, x, places, updates, join, tag=""):
+    """``x`` with rows of ``updates`` put in, one for every element of ``places``: where in x its
+    first element belongs.  ``join``: what becomes of an element that is there (``JOINS``)."""
+    return b.call("scatter", (x, places, updates), (x.shape,), (tag,), join=JOINS.index(join))[0]

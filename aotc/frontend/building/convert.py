@@ -1,0 +1,162 @@
+"""Graph -> Program: every node's function is called with a Builder, then outputs are bound."""
+
+import math
+from dataclasses import replace
+
+from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.counted import counted
+from aotc.frontend.building.data_axes import choose_axes
+from aotc.frontend.building.extents import check_extents
+from aotc.frontend.building.fold_norm import fold_batch_norm
+from aotc.frontend.building.half import call
+from aotc.frontend.building.registry import lookup
+from aotc.frontend.building.values import Sequence, Val
+from aotc.frontend.graph import Node, shorten, show_type
+from aotc.frontend.read.definitions import by_definition
+from aotc.frontend.read.identifiers import Names
+from aotc.frontend.read.validate import LARGEST
+from aotc.frontend.refusals import is_unknown, parts_of, raise_refused, unknown
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const, compare
+from aotc.ir.program import Buffer, Check, Program, update
+from aotc.ir.simplify import lower, proves, simplify, upper
+
+
+def to_program(graph, library=True):
+    """The Program of a Graph.  ``library``: the target has library kernels (``ir/library.py``);
+    without, all is tensor expressions.
+
+    Every Program output is written by a step of its own.  Raises UnsupportedError, listing every
+    node that is refused, ModelError for the first that contradicts the model.
+    """
+    graph = fold_batch_norm(graph)
+    b = build(graph, library=library)
+    outputs = _bind_outputs(graph, b)
+    _check_sizes(b)
+    check_extents(b.steps, b.buffers, b.checks)
+    program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.env[t.name])
+                                                       for t in graph.inputs), outputs,
+                      b.buffers, b.consts, tuple(b.steps), graph.syms,
+                      tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves)
+    return update(program)
+
+
+def build(graph, trial=False, library=True):
+    """A Builder that has run over every node; ``env`` holds the Val of every tensor."""
+    b = Builder(graph, trial, library)
+    b.run_node = _run_node
+    for t in graph.inputs:
+        name = b.preset[t.name]
+        b.buffers[name] = Buffer(name, t.shape, t.dtype, "input", t.name)
+        b.env[t.name] = Val(t.shape, t.dtype, buffer=name, name=t.name)
+    for name, array in graph.initializers.items():
+        b.env[name] = b.const(array, name)
+    _run_nodes(graph, b)
+    b.node = None
+    return b
+
+
+def _run_nodes(graph, b):
+    """Build all nodes; UnsupportedError for those that are refused, all of them but what only
+    depends on them."""
+    refusals, lost = unknown(graph, graph.nodes), set()
+    for node in graph.nodes:
+        outer = b.env, b.inner
+        if is_unknown(node) or lost.intersection((*node.inputs, *node.captures)):
+            lost.update(o for o in node.outputs if o)
+            continue
+        try:
+            _run_node(node, b)
+        except UnsupportedError as err:
+            new = [r for r in parts_of(err) if str(r) not in {str(k) for k in refusals}]
+            refusals += new
+            lost.update(o for o in node.outputs if o)
+            b.env, b.inner = outer
+            b.unrounded = frozenset()
+    raise_refused(graph, refusals)
+
+
+def _run_node(node, b):
+    """Build one node and enter the Vals of its outputs."""
+    b.node = node
+    out = _call(node, b)
+    vals = out if isinstance(out, tuple) else (out,)
+    made = {name: v for name, v in zip(node.outputs, vals) if name}
+    if any(made.get(name) is None for name in node.outputs if name):
+        raise b.unsupported(f"{len(node.outputs)} outputs, of which {len(vals)} can be made",
+                            "remove the use of the others")
+    b.env.update(made)
+
+
+def _call(node, b):
+    """The node's Vals.  Ranks and dtypes that an operator's function does not expect surface as
+    Python errors; a user needs to know the node."""
+    if node.proto is not None:
+        return by_definition(node, b)
+    try:
+        build = lookup(node.domain, node.op, node.opset)
+        known = counted(node, b)
+        if known is not None:
+            return known
+        picked = choose_axes(node, b, lambda n, _: call(n, b, build))
+        return call(node, b, build) if picked is None else picked
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as err:
+        raise ModelError(f"{b.where()}: its inputs or attributes do not fit the operator "
+                         f"({type(err).__name__}: {err}); if onnx.checker accepts the model with "
+                         "full_check, this is a fault of aotc") from err
+
+
+def _bind_outputs(graph, b):
+    """Output buffer names.  An output that is an input, a constant, a shape value, an alias or a
+    tensor that is an output already gets a move of its own."""
+    names = []
+    for tensor in graph.outputs:
+        if tensor not in b.env:
+            raise ModelError(f"output {shorten(tensor)!r} is produced by no node")
+        v = b.env[tensor]
+        if isinstance(v, Sequence):
+            raise UnsupportedError(f"output {shorten(tensor)!r} is a {v} tensors: make its tensors "
+                                   "outputs of their own, or join them (ConcatFromSequence)")
+        stated = graph.elements.get(tensor, v.dtype)
+        if stated != v.dtype:
+            raise ModelError(f"output {shorten(tensor)!r} is declared as {stated}, its node makes "
+                             f"{show_type((v.dtype, v.shape))}: change one of them")
+        buf = b.buffers.get(v.buffer)
+        if buf is None or buf.role != "temp" or buf.onnx != tensor:
+            axes = b.axes(v.shape)
+            b.node = _output_node(tensor)
+            v = b.compute(axes, b.at(v, axes))
+            b.node = None
+        b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor)
+        names.append(v.buffer)
+    return tuple(names)
+
+
+def _check_sizes(b):
+    """ModelError for a tensor of a negative extent, or one that no machine holds even at the
+    smallest extents.  An extent that some dimensions make negative becomes a Check."""
+    for step in b.steps:
+        for out in step.outs:
+            kind = (b.buffers[out].dtype, b.buffers[out].shape)
+            for cond in (compare("ge", d, Const(0)) for d in kind[1]):
+                if not proves(cond):
+                    b.checks.setdefault(simplify(cond), ", ".join(map(shorten, step.origin))
+                                        + ": no extent is negative")
+            size = DTYPES[kind[0]].size
+            for d in kind[1]:
+                size *= max(1, lower(d) or 0)
+            negative = any((upper(d) or 0) < 0 for d in kind[1])
+            if negative or size > LARGEST:
+                raise ModelError(f"node {', '.join(map(shorten, step.origin)) or out!r} makes a "
+                                 f"tensor {show_type(kind)}: " + (
+                                     "a negative extent" if negative else
+                                     f"more than {LARGEST >> 40} TB, no machine holds it"))
+        rounds = math.prod(max(1, lower(a.extent) or 0) for a in getattr(step, "raxes", ()))
+        if rounds > LARGEST:
+            raise ModelError(f"node {', '.join(map(shorten, step.origin)) or step.outs[0]!r} adds "
+                             f"up {rounds} elements for each result: no machine does")
+
+
+def _output_node(tensor):
+    return Node("Identity", "", (), (tensor,), {}, name=f"output_{tensor}")

@@ -1,0 +1,73 @@
+"""Operators whose number of results depends on values, where those are known while compiling."""
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from aotc.frontend.building.symbolic import cast
+from aotc.frontend.building.values import SMALL
+from aotc.frontend.read.read_types import type_proto
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Binary, Const, Where, compare
+from aotc.ir.program import static_shape
+from aotc.ir.simplify import simplify
+
+_COUNTED = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+
+
+def counted(node, b):
+    """The node's Vals as constants, computed by the standard's own evaluator, if it is such an
+    operator and all its inputs are constants; else None."""
+    if node.domain or node.op not in _COUNTED:
+        return None
+    vals = [b.known(b.env[i]) if i else None for i in node.inputs]
+    if any(v is not None and v.array is None for v in vals):
+        return None
+    made = onnx.helper.make_node(node.op, [v and f"in{k}" for k, v in enumerate(vals)],
+                                 [o and f"out{k}" for k, o in enumerate(node.outputs)],
+                                 **node.attrs)
+    made.input[:] = [i or "" for i in made.input]
+    inputs = [onnx.helper.make_value_info(f"in{k}", type_proto(v.dtype, v.shape))
+              for k, v in enumerate(vals) if v is not None]
+    outputs = [onnx.helper.make_empty_tensor_value_info(o) for o in made.output if o]
+    model = onnx.helper.make_model(onnx.helper.make_graph([made], "one", inputs, outputs),
+                                   opset_imports=[onnx.helper.make_opsetid("", node.opset)])
+    arrays = {f"in{k}": v.array.reshape(_lists(node, k, v)) for k, v in enumerate(vals)
+              if v is not None}
+    with np.errstate(all="ignore"):
+        arrays = ReferenceEvaluator(model).run(None, arrays)
+    arrays = iter(arrays)
+    return tuple(b.const(next(arrays), o) if o else None for o in node.outputs)
+
+
+def _lists(node, k, v):
+    """The shape that the evaluator wants: numbers of a suppression in lists of one."""
+    return (1,) if node.op == "NonMaxSuppression" and k > 1 else v.array.shape
+
+
+def kept_known(b, flags):
+    """(count, place) of the elements of the bool Val ``flags`` [n] that hold, place a function from
+    a number below count; None if they depend on data.  All of an extent or none of it hold, or
+    each of a few depends on extents."""
+    flags = b.known(flags)
+    if flags.buffer:
+        return None
+    n = flags.shape[0]
+    everywhere = b.at(flags, b.axes((n,)))
+    if isinstance(everywhere, Const):
+        return (n if everywhere.value else Const(0)), lambda at: at
+    size = static_shape((n,))
+    if size is None or size[0] > SMALL:
+        return None
+    ones = [simplify(cast(INDEX, b.at(flags, (Const(k),)))) for k in range(size[0])]
+    before = [Const(0)]
+    for one in ones:
+        before.append(simplify(before[-1] + one))
+
+    def place(at):
+        out = Const(0)
+        for k, one in reversed(list(enumerate(ones))):
+            here = Binary("and", compare("eq", before[k], at), compare("eq", one, Const(1)))
+            out = Where(here, Const(k), out)
+        return simplify(out)
+    return before[-1], place

@@ -1,0 +1,120 @@
+"""Rules between extents that no operator states: whatever is read of a tensor must lie inside it.
+
+Operators ask for what the standard says of their inputs' extents, each in its own words.  Here the
+steps that they made are gone through once more, so that a model whose extents contradict each other
+in a way that nobody thought of is refused, or a call of it, and never reads what is not there."""
+
+from aotc.errors import ModelError
+from aotc.frontend.building.symbolic import over_axes
+from aotc.frontend.graph import shorten
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Guarded,
+    Load,
+    Where,
+    axes_of,
+    children,
+    compare,
+    show,
+    walk,
+)
+from aotc.ir.program import Compute
+from aotc.ir.simplify import simplify, to_poly, upper
+
+
+def check_extents(steps, buffers, checks):
+    """Enter in ``checks`` ({condition: why}) what extents must be for all reads of the steps to lie
+    inside their buffers, as far as no condition or data decides it.  ModelError where they are not,
+    whatever the extents."""
+    for step in steps:
+        if not isinstance(step, Compute) or any(a.extent == Const(0) for a in step.axes):
+            continue
+        for load, guarded in _reads(step.body, None):
+            for i, extent in zip(load.index, buffers[load.buffer].shape):
+                if not _plainly_inside(i, extent) and _free_of(i, guarded) and not any(
+                        isinstance(n, (Load, Guarded)) for n in walk(i)):
+                    _demand(compare("ge", i, Const(0)), step, load, checks)
+                    _demand(compare("lt", i, extent), step, load, checks)
+
+
+def _plainly_inside(i, extent):
+    if isinstance(i, Const) and isinstance(extent, Const):
+        return 0 <= i.value < extent.value
+    return isinstance(i, Axis) and i.extent == extent
+
+
+def _reads(e, guarded):
+    """(Load, the axes that conditions around it look at; None: there are no conditions) pairs."""
+    seen, todo = set(), [(e, guarded)]
+    while todo:
+        n, guarded = todo.pop()
+        if (n, guarded) in seen:
+            continue
+        seen.add((n, guarded))
+        if isinstance(n, Load):
+            yield n, guarded
+        if isinstance(n, Where):
+            inner = (guarded or frozenset()) | axes_of(n.cond)
+            todo += [(n.cond, guarded), (n.a, inner), (n.b, inner)]
+        else:
+            todo += [(k, guarded) for k in children(n)]
+
+
+def _free_of(i, guarded):
+    """True for an index that no condition keeps inside: it moves along other axes."""
+    axes = axes_of(i)
+    return guarded is None or bool(axes) and not axes & guarded
+
+
+def _demand(cond, step, load, checks):
+    cond = simplify(cond)
+    if not isinstance(cond, Const) and axes_of(cond):
+        cond = over_axes(cond)
+    if cond is None or cond == Const(True, "bool") or any(
+            isinstance(n, (Where, Cast)) for n in walk(cond)):
+        return  # also where extents are compared while running: broadcasting has its own rules
+    nodes = ", ".join(map(shorten, step.origin)) or step.out
+    if isinstance(cond, Const):
+        raise ModelError(f"node {nodes!r}: the shapes of its inputs do not fit together, "
+                         f"it reads {show(load)} outside of that tensor")
+    if not _implied(cond, checks):
+        checks.setdefault(cond, f"{nodes}: the shapes of its inputs must fit together, "
+                          f"{show(cond)}")
+
+
+def _implied(cond, checks):
+    """True if the equalities among ``checks`` imply the inequality ``cond``, or it always holds."""
+    over = _excess(cond)
+    most = upper(_with_rests(over))
+    if most is not None and most <= 0:
+        return True
+    for known in checks:
+        if isinstance(known, Binary) and known.op == "eq":
+            same = known.a - known.b
+            for rest in (simplify(over - same), simplify(over + same)):
+                if isinstance(rest, Const) and rest.value <= 0:
+                    return True
+    return False
+
+
+def _excess(cond):
+    """What must not be above 0 for an inequality of extents to hold."""
+    a, b = (cond.a, cond.b) if cond.op in ("lt", "le") else (cond.b, cond.a)
+    return simplify(a - b + (1 if cond.op in ("lt", "gt") else 0))
+
+
+def _with_rests(e):
+    """``e`` with x // n * n as x - x % n."""
+    out = Const(0)
+    for atoms, factor in to_poly(e).items():
+        found = next((a for a in atoms if isinstance(a, Binary) and a.op == "floordiv"
+                      and isinstance(a.b, Const) and a.b.value and factor % a.b.value == 0), None)
+        term = Const(factor) if found is None else (
+            found.a - found.a % found.b) * (factor // found.b.value)
+        for a in atoms:
+            term, found = (term, None) if a is found else (term * a, found)
+        out = out + term
+    return simplify(out)

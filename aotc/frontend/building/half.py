@@ -1,0 +1,100 @@
+"""Dtypes of storage (f16): operators compute on f32, and what they make is rounded where it is
+stored as f16.  Only tensors that the caller sees, and those that an operator looks at as numbers of
+few digits, are: between operators values stay f32 and round no more.  No operator's function knows
+of it.  Of a single operator, sums, differences, products, quotients and square roots are therefore
+the correctly rounded ones; longer operators round once where an implementation in half precision
+would round at every step."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from aotc.frontend.building.symbolic import cast
+from aotc.frontend.building.values import Val
+
+STORED, WIDE = "f16", "f32"
+
+# operators that only place elements: they take the stored dtype as it is, unless their input is
+# there as f32 already
+_PLACES = frozenset("""
+    Cast CastLike BitCast Identity Shape Size Reshape Flatten Squeeze Unsqueeze Transpose Expand
+    Tile DepthToSpace SpaceToDepth Slice Split Concat Trilu Where Gather GatherElements GatherND
+    ReverseSequence ConstantOfShape EyeLike OneHot Dropout Pad Compress If Loop Scan
+""".split())
+# operators that a rounding of their input may turn over: they see the tensor as it is stored
+_STEPS = frozenset("""
+    Cast CastLike BitCast Equal Less LessOrEqual Greater GreaterOrEqual Floor Ceil Round Sign Mod
+    ArgMax ArgMin TopK Unique NonZero NonMaxSuppression QuantizeLinear DynamicQuantizeLinear Not
+    And Or Xor IsNaN IsInf OneHot Range If Loop Scan Hardmax
+""".split())
+
+
+def call(node, b, build):
+    """The node's Val or Vals, made by ``build(node, builder)``; f16 inputs are given to it as
+    f32, and outputs that the operator's schema makes f16 come back as f16."""
+    places = node.op in _PLACES and not node.domain
+    stored = {i: b.env[i] for i in node.inputs if i and b.env[i].dtype == STORED}
+    if places and (node.op in _STEPS or not any(v in b.wide for v in stored.values())):
+        return build(node, b)
+    types = {k for k, i in enumerate(node.inputs) if i in stored}
+    outs = {k for k, o in enumerate(node.outputs) if o and _is_stored(node, k, types)}
+    names = {i: f"{i} as {WIDE}" for i in stored}
+    for i, v in stored.items():
+        b.env[names[i]] = _widened(b, v, node)
+    if not stored and not outs:
+        return build(node, b)
+    b.node = replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
+    b.unrounded = outs
+    result = build(b.node, b)
+    b.unrounded = frozenset()
+    vals = result if isinstance(result, tuple) else (result,)
+    vals = tuple(_rounded(b, v, k) if k in outs and v is not None and v.dtype == WIDE else v
+                 for k, v in enumerate(vals))
+    return vals if isinstance(result, tuple) else vals[0]
+
+
+def _widened(b, v, node):
+    """The f16 Val as f32: what it was rounded from, where the node does not mind."""
+    if v in b.wide and node.op not in _STEPS:
+        return b.wide[v]
+    if v not in b.exact:
+        b.exact[v] = _converted(b, v, node)
+    return b.exact[v]
+
+
+def _converted(b, v, node):
+    if v.array is not None:
+        b.halves = True
+        return b.const(v.array.astype(np.float32), v.name)
+    if v.fn is not None:
+        return Val(v.shape, WIDE, fn=lambda index: cast(WIDE, v.fn(index)))
+    tag = f"in{list(node.inputs).index(v.name)}" if v.name in node.inputs else "wide"
+    return b.map(v.shape, lambda index: cast(WIDE, b.at(v, index)), [v], tag)
+
+
+def _rounded(b, v, k):
+    """The Val as f16; ``b.wide`` remembers what it comes from."""
+    if v.array is not None:
+        return b.const(v.array.astype(np.float16), v.name)
+    stored = b.map(v.shape, lambda index: cast(STORED, b.at(v, index)), [v], out=k)
+    b.wide[stored] = v
+    return stored
+
+
+def _is_stored(node, k, types):
+    """True if output ``k`` is f16: its type is that of an f16 input, or an attribute says so.
+    types: the numbers of the f16 inputs."""
+    for name in ("dtype", "to", "output_dtype"):
+        if name in node.attrs and node.attrs[name]:
+            return node.attrs[name] == onnx.TensorProto.FLOAT16
+    if not types or not onnx.defs.has(node.op, node.opset, node.domain):
+        return False
+    schema = onnx.defs.get_schema(node.op, node.opset, node.domain)
+    formal = schema.outputs[min(k, len(schema.outputs) - 1)]
+    alike = [j for j in range(len(node.inputs)) if node.inputs[j]
+             and schema.inputs[min(j, len(schema.inputs) - 1)].type_str == formal.type_str]
+    if alike:
+        return alike[0] in types
+    return any("tensor(float16)" in c.allowed_type_strs for c in schema.type_constraints
+               if c.type_param_str == formal.type_str)

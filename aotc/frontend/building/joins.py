@@ -1,0 +1,121 @@
+"""Broadcasting: extents that are equal, or 1.  Where only a call can tell which, it decides.
+
+An extent that may be 1 or equal to others is read at ``index * (extent != 1)``: a stride of 0 or
+1.  The joint extent of several is the first of them that is not 1.  What the model demands
+elsewhere may rule that out: extents that some operator requires to be equal are equal, and a joint
+extent that must be one of its members is that member (``Learnt``, learnt in the trial builds).
+"""
+
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from aotc.frontend.building.values import is_one
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Binary, Cast, Const, Where, as_expr, compare, show
+from aotc.ir.simplify import proves, same, simplify
+
+WHY = "shapes must broadcast"
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a build has learnt: ``equal``: {pair of extents that are the same}, ``settled``:
+    {members of a joint extent: which of them it is}, all as texts, which outlive a change of
+    ranges."""
+
+    equal: frozenset = frozenset()
+    settled: dict = field(default_factory=dict, hash=False)
+
+
+class Joins:
+    """Joint extents of one build, the Builder ``b``.  ``known``: what earlier ones have learnt."""
+
+    def __init__(self, b, known):
+        self.b, self.known = b, known or Learnt()
+        self.members, self.equal, self.settled = {}, set(), {}
+
+    def learnt(self):
+        """The Learnt after a build."""
+        return Learnt(self.known.equal | self.equal, {**self.known.settled, **self.settled})
+
+    def note_equal(self, a, b):
+        """Some operator demands that two extents are equal."""
+        self.equal.add(frozenset((show(a), show(b))))
+        for joint, other in ((a, b), (b, a)):
+            members = self.members.get(joint)
+            if members is not None:
+                self.settled.setdefault(_names(members), show(other))
+
+    def extent(self, dims):
+        """The joint extent of dims that broadcast together."""
+        dims = [simplify(as_expr(d)) for d in dims]
+        members = []
+        for d in (m for e in dims for m in self.members.get(e, (e,))):
+            if not is_one(d) and not any(self._equal(d, m) for m in members):
+                members.append(d)
+        fixed = next((m for m in members if isinstance(m, Const)), None) or next(
+            (m for m in members if _never_one(m)), None)
+        if len(members) < 2:
+            return members[0] if members else Const(1)
+        out = fixed or self._settled(members, dims) or _first_of(members)
+        if fixed is None and out not in members and not any(same(out, d) for d in dims):
+            self.members.setdefault(out, tuple(members))
+            for a, b in combinations(members, 2):
+                self.b.check(_any_of(a, b), WHY)
+            return out
+        for d in members:
+            self.fits(d, out)
+        return out
+
+    def fits(self, d, out):
+        """Demand that an extent broadcasts to ``out``: equal, or 1."""
+        if same(d, out) or is_one(d) or self._equal(d, out):
+            return
+        if _never_one(d):
+            self.b.require("eq", d, out, WHY)
+            return
+        self.b.check(_either(compare("eq", d, out), compare("eq", d, Const(1))), WHY)
+
+    def at(self, d, out, i):
+        """Index into an extent for index ``i`` of the joint extent ``out``."""
+        if is_one(d):
+            return i if is_one(out) else Const(0)
+        if same(d, out) or _never_one(d) or self._equal(d, out):
+            return i
+        return i * Cast(INDEX, compare("ne", d, Const(1)))
+
+    def _equal(self, a, b):
+        return same(a, b) or frozenset((show(a), show(b))) in self.known.equal
+
+    def _settled(self, members, dims):
+        text = self.known.settled.get(_names(members))
+        return next((d for d in (*members, *dims) if show(d) == text), None)
+
+
+def _names(members):
+    return frozenset(map(show, members))
+
+
+def _never_one(d):
+    return not is_one(d) and proves(compare("ne", d, Const(1)))
+
+
+def _first_of(members):
+    """The first of them that is not 1, else the last."""
+    out = members[-1]
+    for m in reversed(members[:-1]):
+        out = Where(compare("eq", m, Const(1)), out, m)
+    return simplify(out)
+
+
+def _any_of(a, b):
+    """Two extents are equal, or one of them is 1."""
+    return _either(compare("eq", a, b), _either(compare("eq", a, Const(1)),
+                                                compare("eq", b, Const(1))))
+
+
+def _either(a, b):
+    return Binary("or", a, b)
+
+
+__all__ = ["Joins", "Learnt", "WHY"]

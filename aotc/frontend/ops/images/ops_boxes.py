@@ -1,0 +1,127 @@
+"""Non-maximum suppression: round by round the best box that is left, for all batches and classes
+at once; the boxes that overlap it too much are struck out."""
+
+from aotc.frontend.building import calls
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.ops.tensors.ops_control import MAX_STEPS, stack
+from aotc.frontend.ops.tensors.ops_select import kept_places
+from aotc.frontend.ops.tensors.reshape import source_index
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Var,
+    Where,
+    compare,
+    maximum,
+    minimum,
+)
+from aotc.ir.program import Fold, static_shape
+
+
+def _area(box):
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _corners(b, boxes, batch, at, centred):
+    """(low, low, high, high) of a box as expressions."""
+    p = [b.at(boxes, (batch, at, Const(k))) for k in range(4)]
+    if centred:
+        half = const(0.5, boxes.dtype)
+        return (p[0] - p[2] * half, p[1] - p[3] * half, p[0] + p[2] * half, p[1] + p[3] * half)
+    return (minimum(p[0], p[2]), minimum(p[1], p[3]), maximum(p[0], p[2]), maximum(p[1], p[3]))
+
+
+def _overlap(one, two, dtype):
+    """Intersection over union; 0 where either has no area."""
+    zero = const(0, dtype)
+    sides = [maximum(minimum(one[k + 2], two[k + 2]) - maximum(one[k], two[k]), zero)
+             for k in (0, 1)]
+    common = sides[0] * sides[1]
+    ratio = common / (_area(one) + _area(two) - common)
+    empty = Binary("or", compare("le", _area(one), zero), compare("le", _area(two), zero))
+    return Where(empty, zero, ratio)
+
+
+@op("NonMaxSuppression", since=10)
+def non_max_suppression(node, b):
+    """The boxes that are declared to be selected; another number of them is a fault.  Without
+    library kernels: in as many rounds."""
+    boxes, scores = b.arg(0), b.arg(1)
+    b.need(boxes, "f")
+    b.same_dtype(boxes, scores)
+    if boxes.rank != 3 or scores.rank != 3:
+        raise b.bad("boxes must be [batch, box, 4] and scores [batch, class, box]")
+    for mine, other, why in ((boxes.shape[0], scores.shape[0], "as many batches of scores as of "
+                              "boxes"), (boxes.shape[1], scores.shape[2], "a score for every box"),
+                             (boxes.shape[2], 4, "four numbers a box")):
+        b.require("eq", mine, other, why)
+    if b.library:
+        return calls.suppressed(b, boxes, scores, *(b.arg(k) for k in (2, 3, 4)),
+                                b.declared(rank=2)[0])
+    dims = static_shape(scores.shape)
+    if dims is None:
+        raise b.unsupported("symbolic batches, classes or boxes", "pin the dimensions")
+    count = b.declared(rank=2)[0]
+    rounds = min(count.value + 1, dims[2])
+    if rounds > MAX_STEPS:
+        raise b.unsupported(f"{rounds} selected boxes", f"at most {MAX_STEPS} rounds are unrolled")
+    most, limit, least = (_one(b, b.arg(k)) for k in (2, 3, 4))
+    most = Const(0) if most is None else cast(INDEX, most)
+    limit = const(0, boxes.dtype) if limit is None else limit
+    alive = b.map(scores.shape, lambda i: Const(True, "bool") if least is None else compare(
+        "gt", b.at(scores, i), least), [scores], "alive")
+    chosen = []
+    for r in range(rounds):
+        best = _best(b, scores, alive, r)
+        chosen.append(best)
+        alive = _left(b, boxes, alive, best, limit, r)
+    table = stack(b, chosen, 2)  # [batch, class, round]
+
+    def flag(index):
+        i = source_index(table.shape, flat)(index)
+        return Binary("and", compare("ge", b.at(table, i), Const(0)), compare("lt", i[2], most))
+    flat = (Const(dims[0] * dims[1] * rounds),)
+    flags = b.map(flat, flag, [table], "flags")
+    place = kept_places(b, flags, count, "kept")
+
+    def row(i):
+        at = source_index(table.shape, flat)((place(i[0]),))
+        return Where(compare("eq", i[1], Const(0)), at[0], Where(
+            compare("eq", i[1], Const(1)), at[1], b.at(table, tuple(at))))
+    return b.map((count, Const(3)), row, [table])
+
+
+def _one(b, v):
+    return None if v is None else b.at(v, (Const(0),) * v.rank)
+
+
+def _best(b, scores, alive, r):
+    """[batch, class]: the box with the highest score among those alive, -1 if there is none."""
+    outer, j = b.axes(scores.shape[:2]), Axis("j", scores.shape[2])
+    at = outer + (j,)
+    low = const(float("-inf"), scores.dtype)
+    element, best, arg = Var("x", scores.dtype), Var("best", scores.dtype), Var("arg", INDEX)
+    wins = compare("gt", element, best)
+    fold = Fold((("best", scores.dtype), ("arg", INDEX)), (low, Const(-1)),
+                (Where(wins, element, best), Where(wins, j, arg)))
+    body = Where(b.load(alive, at), b.load(scores, at), low)
+    return b.compute_fold(outer, (j,), fold, body, (f"score{r}", f"best{r}"))[1]
+
+
+def _left(b, boxes, alive, best, limit, r):
+    """The boxes alive after a round: not the chosen one, nor what overlaps it beyond the limit."""
+    centred = bool(b.node.attr("center_point_box", 0))
+    n = alive.shape[2]
+
+    def body(i):
+        first = b.at(best, i[:2])
+        at = b.checked(maximum(first, Const(0)), n)
+        apart = compare("le", _overlap(_corners(b, boxes, i[0], at, centred),
+                                       _corners(b, boxes, i[0], i[2], centred), boxes.dtype), limit)
+        stays = Binary("and", apart, compare("ne", i[2], first))
+        gone = Binary("or", compare("lt", first, Const(0)), stays)
+        return Binary("and", b.at(alive, i), gone)
+    return b.map(alive.shape, body, [alive, best, boxes], f"left{r}")

@@ -1,0 +1,110 @@
+"""GridSample: reading an image at positions that are data."""
+
+from itertools import product
+
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.ir.expr import Const, Unary, Where, all_of, as_expr, compare, maximum, minimum
+
+
+def _border(x, last, n, align):
+    return minimum(maximum(x, const(0, x.dtype)), cast(x.dtype, last))
+
+
+def _reflection(x, last, n, align):
+    """Coordinates outside bounce off the edges: pixel centres if aligned, else pixel borders."""
+    half = const(0 if align else 0.5, x.dtype)
+    low, span = Unary("neg", half), cast(x.dtype, last) + half + half
+    far = Unary("abs", x - low)
+    turns = Unary("floor", far / span)
+    rest = far - turns * span
+    even = compare("eq", turns, const(2, x.dtype) * Unary("floor", turns * const(0.5, x.dtype)))
+    x = Where(even, rest + low, span - rest + low)
+    return _border(x, last, n, align)
+
+
+_PADDING = {"zeros": lambda x, last, n, align: x, "border": _border, "reflection": _reflection}
+
+
+def _nearest(x):
+    return [(Unary("round", x), None)]
+
+
+def _linear(x):
+    low = Unary("floor", x)
+    one = const(1, x.dtype)
+    return [(low, one - (x - low)), (low + one, x - low)]
+
+
+def _cubic(x):
+    low, a = Unary("floor", x), -0.75
+    t = x - low
+
+    def c(value):
+        return const(value, x.dtype)
+
+    def near(d):
+        return ((c(a + 2) * d - c(a + 3)) * d) * d + c(1)
+
+    def far(d):
+        return ((c(a) * d - c(5 * a)) * d + c(8 * a)) * d - c(4 * a)
+    one = c(1)
+    weights = far(t + one), near(t), near(one - t), far(c(2) - t)
+    return [(low + c(k - 1), w) for k, w in enumerate(weights)]
+
+
+_MODES = {"nearest": _nearest, "linear": _linear, "bilinear": _linear, "cubic": _cubic,
+          "bicubic": _cubic}
+
+
+@op("GridSample", since=16)
+def grid_sample(node, b):
+    x, grid = b.arg(0), b.arg(1)
+    b.need(x, "f")
+    b.same_dtype(x, grid)
+    mode, padding = node.attr("mode", "linear"), node.attr("padding_mode", "zeros")
+    align, rank = bool(node.attr("align_corners", 0)), x.rank - 2
+    if mode not in _MODES or padding not in _PADDING:
+        raise b.unsupported(f"GridSample mode {mode!r} with padding {padding!r}",
+                            f"use {', '.join(_MODES)} and {', '.join(_PADDING)}")
+    if grid.rank != x.rank:
+        raise b.bad("the grid must have the input's rank")
+    b.require("eq", grid.shape[-1], rank, "a grid holds one coordinate per spatial dimension")
+    shape = x.shape[:2] + grid.shape[1:-1]
+    for d in x.shape[2:]:
+        b.nonempty(d, shape, "pixels to sample")
+
+    def taps(index, k):
+        """Taps along spatial dimension k; the grid's coordinates come innermost first."""
+        n = x.shape[2 + k]
+        g = b.at(grid, (index[0], *index[2:], Const(rank - 1 - k)))
+        one, half = const(1, x.dtype), const(0.5, x.dtype)
+        size = cast(x.dtype, n)
+        place = ((g + one) * half * (size - one) if align
+                 else ((g + one) * size - one) * half)
+        if _MODES[mode] is _cubic:  # each tap is padded by itself
+            return [(_PADDING[padding](p, n - 1, n, align), w) for p, w in _cubic(place)]
+        return _MODES[mode](_PADDING[padding](place, n - 1, n, align))
+
+    def body(index):
+        total = None
+        for corner in product(*(taps(index, k) for k in range(rank))):
+            e = element(b, x, index[:2], [cast("i64", p) for p, _ in corner],
+                         padding == "zeros")
+            for _, w in corner:
+                e = e if w is None else e * w
+            total = e if total is None else total + e
+        return total
+    return b.map(shape, body, [x, grid])
+
+
+def element(b, x, lead, place, zeros):
+    """x at integer positions: clamped, and zero outside where asked."""
+    dims = x.shape[2:]
+    inner = tuple(minimum(maximum(i, Const(0)), d - 1) for i, d in zip(place, dims))
+    value = b.at(x, lead + inner)
+    if not zeros:
+        return value
+    conds = [c for i, d in zip(place, dims)
+             for c in (compare("ge", i, Const(0)), compare("lt", i, as_expr(d)))]
+    return Where(all_of(conds), value, const(0, x.dtype))

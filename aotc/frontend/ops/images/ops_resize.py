@@ -1,0 +1,209 @@
+"""Resize: each resized axis is a short weighted sum of source elements."""
+
+import numpy as np
+
+from aotc.frontend.building.rational import to_int
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.ops.images.resample import Sampling, resample
+from aotc.ir.dtypes import DTYPES, is_float
+from aotc.ir.expr import Const, Unary, maximum, minimum
+from aotc.ir.simplify import same, simplify
+
+_ROUND = {"round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor, "ceil": np.ceil,
+          "round_prefer_ceil": lambda x: np.floor(x + 0.5)}
+
+
+@op("Upsample")
+def upsample(node, b):
+    """Opsets 7 to 9: scales only, asymmetric, rounding down."""
+    x = b.arg(0)
+    if "scales" in node.attrs:
+        scales = b.const(np.array(node.attrs["scales"], np.float32))
+    else:
+        scales = b.arg(1)
+    return _asymmetric(b, x, scales)
+
+
+@op("Resize", since=10)
+def resize_10(node, b):
+    return _asymmetric(b, b.arg(0), b.arg(1))
+
+
+def _asymmetric(b, x, scales):
+    axes = list(range(x.rank))
+    if b.from_data(scales):
+        return resample(b, x, axes, scales, None, "stretch", Sampling("asymmetric", "floor"))
+    return _resize(b, x, axes, scales, None, dict(coord="asymmetric", nearest="floor"))
+
+
+@op("Resize", since=11)
+def resize(node, b):
+    x, scales, sizes = b.arg(0), b.arg(2), b.arg(3)
+    axes = [b.axis(a, x.rank) for a in node.attr("axes", range(x.rank))]
+    coord = node.attr("coordinate_transformation_mode", "half_pixel")
+    scales = None if scales is None or scales.size == 0 else scales
+    how = Sampling(coord, node.attr("nearest_mode", "round_prefer_floor"),
+                   node.attr("cubic_coeff_a", -0.75), bool(node.attr("antialias", 0)),
+                   bool(node.attr("exclude_outside", 0)), node.attr("extrapolation_value", 0.0))
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if how.special or policy != "stretch" or b.from_data(sizes if scales is None else scales):
+        return resample(b, x, axes, scales, sizes, policy, how)
+    if coord not in _COORDINATES:
+        raise b.unsupported(f"coordinate_transformation_mode {coord!r}",
+                            f"use one of {', '.join(_COORDINATES)}")
+    return _resize(b, x, axes, scales, sizes, dict(coord=coord, nearest=how.nearest))
+
+
+def _resize(b, x, axes, scales, sizes, how):
+    mode = b.node.attr("mode", "nearest")
+    if mode not in _TAPS:
+        raise b.unsupported(f"mode {mode!r}", f"use one of {', '.join(_TAPS)}")
+    b.need(x, "fiub" if mode == "nearest" else "fiu")
+    factors = _scales(b, scales, len(axes)) if scales is not None else [None] * len(axes)
+    wanted = b.ints(sizes) if scales is None else [
+        _scaled(b, x.shape[a], f) for a, f in zip(axes, factors)]
+    if len(wanted) != len(axes):
+        raise b.bad(f"{len(wanted)} sizes for {len(axes)} axes")
+    work = [(a, n, f) for a, n, f in zip(axes, wanted, factors)
+            if not same(x.shape[a], n) or f not in (None, 1)]
+    given, whole = x, mode != "nearest" and not is_float(x.dtype) and work
+    if whole:  # weights are fractions: rounded once, at the end
+        x = b.map(x.shape, lambda i: cast("f32", b.at(given, i)), [given], "real")
+    for place, (axis, n, factor) in enumerate(work):
+        tag = "" if place == len(work) - 1 and not whole else f"axis{axis}"
+        x = _one_axis(b, x, axis, n, factor, mode, how, tag)
+    return b.map(x.shape, lambda i: _rounded(b.at(x, i), given.dtype), [x]) if whole else x
+
+
+def _rounded(e, dtype):
+    """A float as an integer; cubic weights overshoot, so it may lie outside the range."""
+    lo, hi = np.iinfo(DTYPES[dtype].numpy).min, np.iinfo(DTYPES[dtype].numpy).max
+    e = Unary("round", e)
+    if DTYPES[dtype].size < 4:
+        e = minimum(maximum(e, const(lo, e.dtype)), const(hi, e.dtype))
+    return cast(dtype, e)
+
+
+def _scales(b, v, count):
+    """Scale factors as Python floats, or as expressions where they come from shapes."""
+    if v.size != count:
+        raise b.bad(f"{v} scales for {count} axes")
+    out = [b.at(v, (Const(k),)) for k in range(count)]
+    if any(not isinstance(e, Const) and to_int(e) is None for e in out):
+        raise b.unsupported("scales that depend on data", "make them constant")
+    return [e.value if isinstance(e, Const) else e for e in out]
+
+
+def _scaled(b, extent, factor):
+    """floor(extent * factor) as an index expression."""
+    factor = const(factor, "f32") if isinstance(factor, float) else factor
+    whole = to_int(Unary("floor", cast("f32", extent) * factor))
+    if whole is None:
+        raise b.unsupported("this scale of a symbolic extent", "give sizes instead")
+    return whole
+
+
+def _length(s, n, m):
+    """The length that a factor asks for: a fraction of an element counts, rounding does not."""
+    return m if abs(s * n - m) < 1e-6 * m else s * n
+
+
+# source coordinate of output ``o``: (o, scale, input extent, output extent), numpy or Expr-like
+_COORDINATES = {
+    "half_pixel": lambda o, s, n, m: (o + 0.5) / s - 0.5,
+    "pytorch_half_pixel": lambda o, s, n, m: (o + 0.5) / s - 0.5 if m > 1 else o * 0.0,
+    "align_corners": lambda o, s, n, m: o * ((n - 1) / (_length(s, n, m) - 1)) if m > 1
+    else o * 0.0,
+    "asymmetric": lambda o, s, n, m: o / s,
+    "half_pixel_symmetric": lambda o, s, n, m: (
+        n / 2 * (1 - m / (s * n)) + (o + 0.5) / s - 0.5),
+}
+
+
+def _nearest(x, how):
+    rounding = _ROUND[how["nearest"]]
+    return rounding(x)[:, None], np.ones((len(x), 1))
+
+
+def _linear(x, how):
+    low = np.floor(x)
+    return np.stack([low, low + 1], 1), np.stack([1 - (x - low), x - low], 1)
+
+
+def _cubic(x, how):
+    a, low = how["cubic"], np.floor(x)
+    t = np.abs(x[:, None] - (low[:, None] + np.arange(-1, 3)))
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return low[:, None] + np.arange(-1, 3), np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+LONGEST = 1 << 22  # extents whose taps are constants: four places and weights for every element
+_TAPS = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
+
+
+def _one_axis(b, x, axis, n, factor, mode, how, tag):
+    old = x.shape[axis]
+    shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
+    if not isinstance(old, Const) or not isinstance(n, Const):
+        return _symbolic_axis(b, x, axis, n, factor, mode, how, tag)
+    if n.value > LONGEST:
+        raise b.unsupported(f"{n.value} places along axis {axis}", f"resize to at most {LONGEST}")
+    how = dict(how, cubic=b.node.attr("cubic_coeff_a", -0.75))
+    scale = factor if isinstance(factor, float) else n.value / old.value
+    place = _COORDINATES[how["coord"]](np.arange(n.value, dtype=np.float64), scale, old.value,
+                                       n.value)
+    index, weight = _TAPS[mode](np.asarray(place, np.float64), how)
+    index = np.clip(index, 0, old.value - 1).astype(np.int64)
+    label = b.node.label
+    taps = [(_index_reader(b, index[:, t], old.value, f"{label}_index{t}_{axis}"),
+             b.const(weight[:, t].astype(DTYPES[x.dtype].numpy), f"{label}_weight{t}_{axis}"))
+            for t in range(index.shape[1])]
+
+    def body(i):
+        total = None
+        for source, w in taps:
+            e = b.at(x, i[:axis] + (source(i[axis]),) + i[axis + 1:])
+            e = e if mode == "nearest" else e * b.at(w, (i[axis],))
+            total = e if total is None else total + e
+        return total
+    return b.map(shape, body, [x], tag)
+
+
+def _index_reader(b, index, old, name):
+    """Function from an output index to a source index: arithmetic where it fits, else a table."""
+    n = len(index)
+    if np.array_equal(index, np.arange(n) * old // n):
+        return lambda o: simplify(o * old // n)
+    table = b.const(index, name)
+    return lambda o: b.index_at(table, (o,))
+
+
+def _symbolic_axis(b, x, axis, n, factor, mode, how, tag):
+    """An axis of symbolic extent: nearest by integer arithmetic where the ratio is whole."""
+    old = x.shape[axis]
+    shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
+    ratio = int(factor) if isinstance(factor, float) and factor == int(factor) else None
+    if ratio is None and same(n // old * old, n) and isinstance(simplify(n // old), Const):
+        ratio = simplify(n // old).value
+    if not ratio:
+        raise b.unsupported("a ratio that is no whole number on a symbolic axis",
+                            "pin the dimension, or resize by a whole factor")
+    if mode == "nearest":
+        return b.map(shape, lambda i: b.at(x, i[:axis] + (simplify(i[axis] // ratio),)
+                                           + i[axis + 1:]), [x], tag)
+    if mode != "linear" or how["coord"] not in ("half_pixel", "asymmetric"):
+        raise b.unsupported(f"mode {mode} with {how['coord']} on a symbolic axis",
+                            "pin the dimension")
+    shift = ratio - 1 if how["coord"] == "half_pixel" else 0
+
+    def body(i):
+        # (o + 0.5)/r - 0.5 = (2o + 1 - r) / 2r, so the weight is the remainder over 2r
+        line = i[axis] * 2 - shift
+        low, rest = line // (2 * ratio), line % (2 * ratio)
+        w = cast(x.dtype, simplify(rest)) * const(1 / (2 * ratio), x.dtype)
+        ends = [b.at(x, i[:axis] + (simplify(minimum(maximum(p, Const(0)), old - 1)),)
+                     + i[axis + 1:]) for p in (low, low + 1)]
+        return ends[0] * (const(1, x.dtype) - w) + ends[1] * w
+    return b.map(shape, body, [x], tag)

@@ -1,0 +1,273 @@
+"""Resize in general: every axis gets two small tensors, the first source element of each output
+element and the weights of the elements from there on.  Where scales are constant both are folded
+away; where they are data they are computed at run time, for the declared shape of the result."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aotc.frontend.building.declared import expect_shape
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Val
+from aotc.ir.dtypes import DTYPES, INDEX, is_float
+from aotc.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Unary,
+    Where,
+    all_of,
+    binary,
+    compare,
+    maximum,
+    minimum,
+)
+from aotc.ir.simplify import same
+
+REAL = "f64"  # coordinates: their rounding decides which elements are read
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Attributes of a Resize.  ``coord``: coordinate_transformation_mode; ``nearest``: its
+    rounding; ``cubic``: the cubic coefficient; ``outside``: the extrapolation value."""
+
+    coord: str
+    nearest: str = "round_prefer_floor"
+    cubic: float = -0.75
+    antialias: bool = False
+    exclude: bool = False
+    outside: float = 0.0
+
+    @property
+    def special(self):
+        return self.antialias or self.exclude or self.coord == "tf_crop_and_resize"
+
+
+@dataclass(frozen=True)
+class Axis1:
+    """One axis being resized: extents ``n`` to ``m`` by the factor ``scale`` (an f64 expression);
+    ``roi`` is (start, end) as f64 expressions, or None."""
+
+    number: int
+    n: int
+    m: int
+    scale: Expr
+    roi: object = None
+
+
+def real(value):
+    """A number or an expression as an f64 expression."""
+    return cast(REAL, value) if isinstance(value, Expr) else const(value, REAL)
+
+
+def resample(b, x, axes, scales, sizes, policy, how):
+    """``x`` resized along ``axes`` by ``scales`` or to ``sizes`` (one of them None).
+
+    UnsupportedError for symbolic extents and for modes that are none of the standard's."""
+    mode = b.node.attr("mode", "nearest")
+    if mode not in _WEIGHTS or how.coord not in _COORDINATES:
+        raise b.unsupported(f"mode {mode!r} with coordinates {how.coord!r}",
+                            f"use one of {', '.join(_WEIGHTS)} and {', '.join(_COORDINATES)}")
+    old = [x.shape[a] for a in axes]
+    given = scales if scales is not None else sizes
+    if given.size != len(axes) or not all(isinstance(d, Const) for d in old):
+        raise b.unsupported(f"{given} for {len(axes)} axes of {x}", "pin the dimensions")
+    factors, wanted = _factors(b, [d.value for d in old], axes, scales, sizes, policy)
+    roi = b.arg(1) if how.coord == "tf_crop_and_resize" else None
+    out = x
+    whole = mode != "nearest" and not is_float(x.dtype)
+    if whole:  # weights are fractions: rounded once, at the end
+        out = b.map(x.shape, lambda i: cast("f32", b.at(x, i)), [x], "real")
+    work = [Axis1(a, d.value, m, s, _box(b, roi, k, len(axes)))
+            for k, (a, d, m, s) in enumerate(zip(axes, old, wanted, factors))
+            if roi is not None or not same(d, Const(m)) or s != const(1, REAL)]
+    for place, axis in enumerate(work):
+        tag = "" if place == len(work) - 1 and not whole else f"axis{axis.number}"
+        out = _one(b, out, axis, mode, how, tag)
+    if not whole:
+        return out
+    return b.map(out.shape, lambda i: _rounded(b.at(out, i), x.dtype), [out])
+
+
+def _factors(b, old, axes, scales, sizes, policy):
+    """(factor per axis as an f64 expression, new extent per axis as an int)."""
+    if scales is not None:
+        factors = [real(b.at(scales, (Const(k),))) for k in range(len(axes))]
+    else:
+        ends = b.elements(sizes)
+        factors = [_ratio(e, n) for e, n in zip(ends, old)]
+        if policy != "stretch":
+            name = {"not_larger": "min", "not_smaller": "max"}[policy]
+            best = factors[0]
+            for f in factors[1:]:
+                best = _fold(binary(name, best, f))
+            factors = [best] * len(axes)
+    bias = 0.5 if policy != "stretch" else 1e-9 if scales is None else 0.0
+    if all(isinstance(f, Const) for f in factors):
+        return factors, [int(np.floor(f.value * n + bias)) for f, n in zip(factors, old)]
+    declared = b.declared()
+    wanted = {a: _extent(f, n, bias, declared[a]) for a, f, n in zip(axes, factors, old)}
+    expect_shape(b, [wanted.get(k, d) for k, d in enumerate(b.arg(0).shape)], declared)
+    return factors, [declared[a].value for a in axes]
+
+
+def _extent(factor, n, bias, declared):
+    """The extent that a factor from data gives: f32(0.7) * 10 is 6 or, in f32, 7."""
+    exact, rounded = (cast(INDEX, Unary("floor", cast(kind, factor) * float(n) + bias))
+                      for kind in (REAL, "f32"))
+    return Where(compare("eq", rounded, declared), rounded, exact)
+
+
+def _ratio(size, n):
+    return const(size.value / n, REAL) if isinstance(size, Const) else real(size) / float(n)
+
+
+def _fold(e):
+    """min or max of two constants."""
+    if isinstance(e.a, Const) and isinstance(e.b, Const):
+        return const((min if e.op == "min" else max)(e.a.value, e.b.value), REAL)
+    return e
+
+
+def _box(b, roi, k, count):
+    if roi is None:
+        return None
+    return tuple(real(b.at(roi, (Const(j),))) for j in (k, k + count))
+
+
+def _rounded(e, dtype):
+    """A float as an integer; cubic weights overshoot, so it may lie outside the range."""
+    info = np.iinfo(DTYPES[dtype].numpy)
+    e = Unary("round", e)
+    if DTYPES[dtype].size < 4:
+        e = minimum(maximum(e, const(info.min, e.dtype)), const(info.max, e.dtype))
+    return cast(dtype, e)
+
+
+# ---------------------------------------------------------------- coordinates
+
+def _pixel(o, a):
+    return (o + 0.5) / a.scale - 0.5
+
+
+def _unless_one(a, value, single):
+    return Where(compare("eq", a.scale * float(a.n), const(1, REAL)), single, value)
+
+
+def _crop(o, a):
+    start, end = a.roi
+    step = _unless_one(a, o * (end - start) * float(a.n - 1) / (a.scale * float(a.n) - 1.0),
+                       (end - start) * (float(a.n - 1) / 2))
+    return step + start * float(a.n - 1)
+
+
+# source coordinate of the output element ``o`` (an f64 expression)
+_COORDINATES = {
+    "half_pixel": _pixel,
+    "pytorch_half_pixel": lambda o, a: _unless_one(a, _pixel(o, a), const(-0.5, REAL)),
+    "align_corners": lambda o, a: _unless_one(
+        a, o * float(a.n - 1) / (a.scale * float(a.n) - 1.0), const(0, REAL)),
+    "asymmetric": lambda o, a: o / a.scale,
+    "half_pixel_symmetric": lambda o, a: (
+        const(a.n / 2, REAL) * (const(1, REAL) - const(a.m, REAL) / (a.scale * float(a.n)))
+        + _pixel(o, a)),
+    "tf_crop_and_resize": _crop,
+}
+
+
+# ---------------------------------------------------------------- weights
+
+_ROUND = {"floor": lambda x: Unary("floor", x), "ceil": lambda x: Unary("ceil", x),
+          "round_prefer_floor": lambda x: Unary("ceil", x - 0.5),
+          "round_prefer_ceil": lambda x: Unary("floor", x + 0.5)}
+
+
+def _hat(t, how):
+    return maximum(const(1, REAL) - t, const(0, REAL))
+
+
+def _cubic(t, how):
+    a = how.cubic
+    near = ((const(a + 2, REAL) * t - (a + 3)) * t) * t + 1.0
+    far = ((const(a, REAL) * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return Where(compare("le", t, const(1, REAL)), near,
+                 Where(compare("lt", t, const(2, REAL)), far, const(0, REAL)))
+
+
+_WEIGHTS = {"nearest": (0, None), "linear": (1, _hat), "cubic": (2, _cubic)}
+
+
+def _first_and_taps(place, a, mode, how):
+    """(f64 expression of the first element read, number of elements, how much the kernel is
+    stretched)."""
+    reach = _WEIGHTS[mode][0]
+    if mode == "nearest":
+        return _ROUND[how.nearest](place), 1, None
+    low = Unary("ceil", place) - 1.0
+    if not how.antialias or a.m >= a.n:
+        return low - float(reach - 1), 2 * reach, const(1, REAL)
+    # the factor is at least m / n, for m = floor(n * factor): farther elements weigh nothing
+    start = int(np.floor(-reach * a.n / a.m)) + 1
+    return low + float(start), 2 - 2 * start, _fold(binary("min", a.scale, const(1, REAL)))
+
+
+def _one(b, x, a, mode, how, tag):
+    """``x`` with one axis resized."""
+    node, dtype = f"axis{a.number}", x.dtype if is_float(x.dtype) else "f32"
+
+    def place(i):
+        return _COORDINATES[how.coord](cast(REAL, i[0]), a)
+    count = _first_and_taps(real(0), a, mode, how)[1]
+    first = _table(b, (a.m,), lambda i: cast(INDEX, _first_and_taps(
+        place(i), a, mode, how)[0]), f"{node}_first")
+    weights = None if mode == "nearest" else _normalised(b, place, a, mode, how, count, dtype,
+                                                         node)
+    inside = None
+    if a.roi is not None:
+        inside = _table(b, (a.m,), lambda i: all_of([
+            compare("ge", place(i), const(0, REAL)),
+            compare("le", place(i), const(a.n - 1, REAL))]), f"{node}_inside")
+
+    def body(i):
+        at, total = i[a.number], None
+        for t in range(count):
+            source = minimum(maximum(b.load(first, (at,)) + t, Const(0)), Const(a.n - 1))
+            e = b.at(x, i[:a.number] + (source,) + i[a.number + 1:])
+            e = e if weights is None else e * b.load(weights, (at, Const(t)))
+            total = e if total is None else total + e
+        return total if inside is None else Where(
+            b.load(inside, (at,)), total, const(how.outside, x.dtype))
+    return b.map(x.shape[:a.number] + (Const(a.m),) + x.shape[a.number + 1:], body, [x], tag)
+
+
+def _normalised(b, place, a, mode, how, count, dtype, node):
+    """The weights [m, count] of an axis."""
+    def raw(i, t):
+        where = place(i)
+        first, _, stretch = _first_and_taps(where, a, mode, how)
+        weight = _WEIGHTS[mode][1](Unary("abs", first + real(t) - where) * stretch, how)
+        if how.exclude:
+            at = first + real(t)
+            weight = Where(Binary("and", compare("ge", at, const(0, REAL)),
+                                  compare("lt", at, const(a.n, REAL))), weight, const(0, REAL))
+        return weight
+    if not how.exclude and not how.antialias:
+        return _table(b, (a.m, count), lambda i: cast(dtype, raw(i, i[1])), f"{node}_weights")
+    sums = _table(b, (a.m,), lambda i: _total([raw(i, Const(t)) for t in range(count)]),
+                  f"{node}_sum")
+    return _table(b, (a.m, count), lambda i: cast(dtype, raw(i, i[1]) / b.load(sums, i[:1])),
+                  f"{node}_weights")
+
+
+def _total(values):
+    out = values[0]
+    for v in values[1:]:
+        out = out + v
+    return out
+
+
+def _table(b, shape, fn, tag):
+    axes = b.axes(tuple(map(Const, shape)))
+    made = b.compute(axes, fn(axes), tag=tag)
+    return Val(made.shape, made.dtype, buffer=made.buffer)

@@ -1,0 +1,294 @@
+"""Elementwise arithmetic, comparison, logic and conversion."""
+
+import math
+
+from aotc.frontend.building.declared import expect, some
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.read.read_types import dtype_name
+from aotc.ir.dtypes import DTYPES, is_float, is_int
+from aotc.ir.expr import Binary, Const, Unary, Where, binary, compare
+from aotc.ir.simplify import lower, simplify
+
+F, I, U, B = "f", "i", "u", "b"
+
+# ONNX name, expression op, kinds of dtype it is defined on
+_UNARY = (
+    *((n, e, F) for n, e in (
+        ("Sqrt", "sqrt"), ("Exp", "exp"), ("Log", "log"), ("Erf", "erf"), ("Tanh", "tanh"),
+        ("Sin", "sin"), ("Cos", "cos"), ("Tan", "tan"), ("Asin", "asin"), ("Acos", "acos"),
+        ("Atan", "atan"), ("Sinh", "sinh"), ("Cosh", "cosh"), ("Asinh", "asinh"),
+        ("Acosh", "acosh"), ("Atanh", "atanh"), ("Floor", "floor"), ("Ceil", "ceil"),
+        ("Round", "round"), ("IsNaN", "isnan"))),
+    ("Neg", "neg", F + I), ("Abs", "abs", F + I + U), ("Sign", "sign", F + I + U),
+    ("Not", "not", B))
+_COMPARE = (("Equal", "eq", F + I + U + B), ("Less", "lt", F + I + U),
+            ("LessOrEqual", "le", F + I + U), ("Greater", "gt", F + I + U),
+            ("GreaterOrEqual", "ge", F + I + U))
+_BINARY = (("Add", "add", F + I + U), ("Sub", "sub", F + I + U), ("Mul", "mul", F + I + U),
+           ("And", "and", B), ("Or", "or", B), ("Xor", "xor", B), ("BitwiseAnd", "and", I + U),
+           ("BitwiseOr", "or", I + U), ("BitwiseXor", "xor", I + U))
+_VARIADIC = (("Max", "max", F + I + U), ("Min", "min", F + I + U), ("Sum", "add", F))
+
+
+def unary(name, x):
+    """Unary node; on shape values negation is a subtraction and logic folds."""
+    if name == "neg" and x.dtype == "i64":
+        return binary("sub", 0, x)
+    if name == "not" and isinstance(x, Const):
+        return Const(not x.value, "bool")
+    if name in ("floor", "ceil", "round") and is_int(x.dtype):
+        return x
+    if name in ("sign", "abs") and DTYPES[x.dtype].kind == "u":
+        return x if name == "abs" else cast(x.dtype, compare("ne", x, const(0, x.dtype)))
+    return Unary(name, x)
+
+
+def _unary_op(name, kinds):
+    def build(node, b):
+        x = b.arg(0)
+        b.need(x, kinds)
+        return b.elementwise(lambda e: unary(name, e), x)
+    return build
+
+
+def _binary_op(fn, kinds):
+    def build(node, b):
+        x, y = b.arg(0), b.arg(1)
+        b.same_dtype(x, y)
+        b.need(x, kinds)
+        return b.elementwise(fn, x, y)
+    return build
+
+
+RUN = 32  # operands of one expression: hundreds would nest too deep, and be one kernel's to inline
+
+
+def _over_all(b, fn, vals):
+    """``fn`` over all ``vals`` from the left; of many, over runs of them first, each a tensor."""
+    def folded(*elements):
+        out = elements[0]
+        for e in elements[1:]:
+            out = fn(out, e)
+        return out
+    depth = 0
+    while len(vals) > RUN:
+        runs = [vals[i:i + RUN] for i in range(0, len(vals), RUN)]
+        vals = [run[0] if len(run) == 1 else b.elementwise(folded, *run, tag=f"run_{depth}_{k}")
+                for k, run in enumerate(runs)]
+        depth += 1
+    return folded, vals
+
+
+def _variadic_op(name, kinds):
+    def build(node, b):
+        vals = b.args()
+        b.same_dtype(*vals)
+        b.need(vals[0], kinds)
+        if len(vals) == 1:
+            return vals[0]
+        folded, vals = _over_all(b, lambda x, y: binary(name, x, y), vals)
+        return b.elementwise(folded, *vals)
+    return build
+
+
+for _name, _e, _kinds in _UNARY:
+    op(_name)(_unary_op(_e, _kinds))
+for _name, _e, _kinds in _COMPARE:
+    op(_name)(_binary_op(lambda x, y, _e=_e: compare(_e, x, y), _kinds))
+for _name, _e, _kinds in _BINARY:
+    op(_name)(_binary_op(lambda x, y, _e=_e: binary(_e, x, y), _kinds))
+for _name, _e, _kinds in _VARIADIC:
+    op(_name)(_variadic_op(_e, _kinds))
+
+
+@op("Mean")
+def mean(node, b):
+    vals = b.args()
+    b.same_dtype(*vals)
+    b.need(vals[0], F)
+
+    part = const(1 / len(vals), vals[0].dtype)
+    folded, vals = _over_all(b, lambda x, y: x + y, vals)
+    return b.elementwise(lambda *elements: folded(*elements) * part, *vals)
+
+
+def quotient(x, y):
+    """ONNX Div: integers truncate toward zero; on non-negative indices that is floor division."""
+    if x.dtype == "i64":
+        lo, div = lower(x), lower(y)
+        if lo is not None and lo >= 0 and div is not None and div > 0:
+            return simplify(x // y)
+        if isinstance(x, Const) and isinstance(y, Const) and y.value:
+            return Const(int(math.trunc(x.value / y.value)) if abs(x.value) < 1 << 52
+                         else abs(x.value) // abs(y.value) * (1 if x.value * y.value > 0 else -1))
+    return binary("div", x, y)
+
+
+op("Div")(_binary_op(quotient, F + I + U))
+
+
+@op("Mod")
+def mod(node, b):
+    x, y = b.arg(0), b.arg(1)
+    b.same_dtype(x, y)
+    b.need(x, F + I + U)
+    if is_float(x.dtype) and not node.attr("fmod", 0):
+        return b.elementwise(_floor_mod, x, y)
+    if not node.attr("fmod", 0) or is_float(x.dtype):
+        return b.elementwise(lambda p, q: binary("mod", p, q), x, y)
+    return b.elementwise(lambda p, q: p - binary("div", p, q) * q, x, y)
+
+
+def _floor_mod(p, q):
+    """Floats: fmod, moved to the divisor's sign."""
+    r, zero = binary("mod", p, q), const(0, p.dtype)
+    other = Binary("ne", compare("lt", r, zero), compare("lt", q, zero))
+    return Where(Binary("and", compare("ne", r, zero), other), r + q, r)
+
+
+@op("Pow")
+def power(node, b):
+    x, y = b.arg(0), b.arg(1)
+    b.need(x, F + I)
+    exponent = b.scalar(y)
+    one = const(1, x.dtype)
+    known = {1: lambda e: e, 2: lambda e: e * e, 3: lambda e: e * e * e, 0: lambda e: one}
+    if is_float(x.dtype):
+        known |= {0.5: lambda e: Unary("sqrt", e), -1: lambda e: one / e,
+                  -0.5: lambda e: one / Unary("sqrt", e)}
+    if exponent in known:
+        # the exponent still takes part in broadcasting: it may have more dimensions
+        return b.elementwise(lambda e, _: known[exponent](e), x, y)
+    if is_int(x.dtype) and is_float(y.dtype):
+        return b.elementwise(lambda e, p: cast(x.dtype, Binary("pow", cast("f64", e),
+                                                               cast("f64", p))), x, y)
+    return b.elementwise(lambda e, p: Binary("pow", e, cast(x.dtype, p)), x, y)
+
+
+@op("Reciprocal")
+def reciprocal(node, b):
+    x = b.arg(0)
+    b.need(x, F)
+    return b.elementwise(lambda e: const(1, x.dtype) / e, x)
+
+
+@op("BitShift", since=11)
+def bit_shift(node, b):
+    x, y = b.arg(0), b.arg(1)
+    b.same_dtype(x, y)
+    b.need(x, I + U)
+    name = {"LEFT": "shl", "RIGHT": "shr"}[node.attr("direction")]
+    return b.elementwise(lambda p, q: Binary(name, p, q), x, y)
+
+
+@op("BitwiseNot", since=18)
+def bitwise_not(node, b):
+    x = b.arg(0)
+    b.need(x, I + U)
+    ones = const(-1, x.dtype)
+    return b.elementwise(lambda e: binary("xor", e, ones), x)
+
+
+@op("IsInf", since=10)
+def is_inf(node, b):
+    x = b.arg(0)
+    b.need(x, F)
+    up, down = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
+    if up and down:
+        return b.elementwise(lambda e: Unary("isinf", e), x)
+    if not up and not down:
+        return b.elementwise(lambda e: Const(False, "bool"), x)
+    inf = const(math.inf if up else -math.inf, x.dtype)
+    return b.elementwise(lambda e: compare("eq", e, inf), x)
+
+
+@op("Where", since=9)
+def where(node, b):
+    cond, x, y = b.args()
+    b.same_dtype(x, y)
+    if cond.dtype != "bool":
+        raise b.bad("the condition must be bool")
+    return b.elementwise(Where, cond, x, y)
+
+
+@op("Cast")
+def cast_op(node, b):
+    to = dtype_name(node.attr("to"))
+    return _convert(b, b.arg(0), to)
+
+
+@op("CastLike", since=15)
+def cast_like(node, b):
+    return _convert(b, b.arg(0), b.arg(1).dtype)
+
+
+def _convert(b, x, to):
+    if to is None:
+        raise b.unsupported("conversion to this dtype", f"use one of {', '.join(DTYPES)}")
+    if to == x.dtype:
+        return x
+    return b.elementwise(lambda e: cast(to, e), x)
+
+
+def clamp(b, x, lo, hi, tag=""):
+    """min(max(x, lo), hi) with either bound None; bounds are Vals of one element."""
+    bounds = [v for v in (lo, hi) if v is not None]
+    if not bounds:
+        return x
+    b.same_dtype(x, *bounds)
+
+    def body(index):
+        e = b.at(x, index)
+        for v, name in ((lo, "max"), (hi, "min")):
+            if v is not None:
+                e = binary(name, e, b.at(v, (Const(0),) * v.rank))
+        return e
+    return b.map(x.shape, body, [x] + bounds, tag)
+
+
+@op("Clip")
+def clip_by_attributes(node, b):
+    x = b.arg(0)
+    bounds = (b.scalar_val(node.attrs[k], x.dtype) if k in node.attrs else None
+              for k in ("min", "max"))
+    return clamp(b, x, *bounds)
+
+
+@op("Clip", since=11)
+def clip(node, b):
+    x = b.arg(0)
+    b.need(x, F + I + U)
+    return clamp(b, x, b.arg(1), b.arg(2))
+
+
+@op("Identity")
+def identity(node, b):
+    return b.arg(0)
+
+
+@op("Dropout")
+def dropout(node, b):
+    """Inference: the input; the mask, where wanted, is all true.  So it is in training at a ratio
+    of 0; where both come from data, data that asks for more is a fault."""
+    x, ratio, mode = b.arg(0), b.arg(1), b.arg(2)
+    share = 0.5 if ratio is None else b.scalar(ratio)
+    training = False if mode is None else b.scalar(mode)
+    if training and share:
+        raise b.unsupported("training mode", "export the model for inference")
+    masked = len(node.outputs) > 1 and node.outputs[1]
+    if training not in (0, False) and share != 0:
+        _expect_no_dropping(b, ratio, mode)
+    return (x, b.map(x.shape, lambda index: Const(True, "bool"),
+                     [b.scalar_val(True, "bool")], out=1)) if masked else x
+
+
+def _expect_no_dropping(b, ratio, mode):
+    """The rule that training mode is off or the ratio 0."""
+    drops = Const(True, "bool")
+    if mode is not None and b.scalar(mode) is None:
+        drops = b.at(mode, (Const(0),) * mode.rank)
+    if ratio is not None and b.scalar(ratio) is None:
+        r = b.at(ratio, (Const(0),) * ratio.rank)
+        drops = Binary("and", drops, compare("ne", r, const(0, r.dtype)))
+    expect(b, [(some([drops]), Const(0))], "training is not compiled: what it drops is")

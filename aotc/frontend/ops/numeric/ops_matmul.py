@@ -1,0 +1,92 @@
+"""Matrix products."""
+
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import const
+from aotc.frontend.ops.images.ops_conv import add_bias
+from aotc.frontend.ops.numeric.einsum import parse
+from aotc.ir.dtypes import is_float
+from aotc.ir.expr import Axis, Const
+from aotc.ir.simplify import same
+
+
+@op("MatMul")
+def matmul_op(node, b):
+    x, y = b.arg(0), b.arg(1)
+    b.same_dtype(x, y)
+    b.need(x, "fiu")
+    return matmul(b, x, y)
+
+
+def matmul(b, x, y, acc="", tag=""):
+    """Product of Vals with broadcast batch dimensions; rank 1 is a vector on its side."""
+    if not x.rank or not y.rank:
+        raise b.bad("matrix product of a scalar")
+    xs = x.shape if x.rank > 1 else (Const(1),) + x.shape
+    ys = y.shape if y.rank > 1 else y.shape + (Const(1),)
+    b.require("eq", xs[-1], ys[-2], "inner dimensions must be equal")
+    batch = b.axes(b.broadcast(xs[:-2], ys[:-2]), prefix="b") if max(len(xs), len(ys)) > 2 else ()
+    m, n = Axis("m", xs[-2]), Axis("n", ys[-1])
+    k = Axis("k", ys[-2] if isinstance(ys[-2], Const) else xs[-1])
+    left = b.load(x, (_batch_index(b, xs, batch) + (m, k))[-x.rank:] if x.rank > 1 else (k,))
+    right = b.load(y, _batch_index(b, ys, batch) + (k, n) if y.rank > 1 else (k,))
+    axes = batch + ((m,) if x.rank > 1 else ()) + ((n,) if y.rank > 1 else ())
+    return b.compute(axes, left * right, (k,), "sum", tag, acc=acc)
+
+
+def _batch_index(b, shape, batch):
+    dims = shape[:-2]
+    return tuple(b.joins.at(d, a.extent, a) for d, a in zip(dims, batch[len(batch) - len(dims):]))
+
+
+@op("Gemm")
+def gemm(node, b):
+    x, y, c = b.arg(0), b.arg(1), b.arg(2)
+    b.same_dtype(x, y)
+    b.need(x, "fiu")
+    if x.rank != 2 or y.rank != 2:
+        raise b.bad("Gemm needs matrices")
+    ta, tb = bool(node.attr("transA", 0)), bool(node.attr("transB", 0))
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    if not is_float(x.dtype) and (alpha != int(alpha) or beta != int(beta)):
+        raise b.unsupported(f"alpha {alpha}, beta {beta} on integers", "cast the inputs to a float")
+    b.require("eq", x.shape[0 if ta else 1], y.shape[1 if tb else 0],
+              "inner dimensions must be equal")
+    c = None if beta == 0 else c
+    m, n = Axis("m", x.shape[1 if ta else 0]), Axis("n", y.shape[0 if tb else 1])
+    k = Axis("k", y.shape[1 if tb else 0])
+    body = b.load(x, (k, m) if ta else (m, k)) * b.load(y, (n, k) if tb else (k, n))
+    last = alpha == 1 and c is None
+    out = b.compute((m, n), body, (k,), "sum", "" if last else "sum")
+    if alpha != 1:
+        raw = out
+        out = b.map(raw.shape, lambda i: b.at(raw, i) * const(alpha, x.dtype), [raw],
+                    "" if c is None else "alpha", names=["m", "n"])
+    if c is None:
+        return out
+    if beta != 1:
+        c = b.elementwise(lambda e: e * const(beta, c.dtype), c, tag="beta")
+    if c.rank == 1 and same(c.shape[0], n.extent):
+        return add_bias(b, out, c, axis=1, names=["m", "n"])
+    b.broadcast_to(c.shape, out.shape)
+    return b.map(out.shape, lambda i: b.at(out, i) + b.load(c, b.pick(c, i, out.shape)), [out],
+                 names=["m", "n"])
+
+
+@op("Einsum", since=12)
+def einsum(node, b):
+    """Product of all operands, summed over the labels that the result lacks."""
+    vals = b.args()
+    b.same_dtype(*vals)
+    terms, result = parse(b, node.attr("equation", ""), [v.rank for v in vals])
+    found = {}
+    for v, labels in zip(vals, terms):
+        for label, d in zip(labels, v.shape):
+            found.setdefault(label, []).append(d)
+    extents = {label: b.joins.extent(dims) for label, dims in found.items()}
+    axes = {label: Axis(f"i{k}", d) for k, (label, d) in enumerate(extents.items())}
+    body = None
+    for v, labels in zip(vals, terms):
+        element = b.load(v, [b.joins.at(d, extents[c], axes[c]) for c, d in zip(labels, v.shape)])
+        body = element if body is None else body * element
+    out = tuple(axes[c] for c in result)
+    return b.compute(out, body, tuple(a for c, a in axes.items() if c not in result), "sum")

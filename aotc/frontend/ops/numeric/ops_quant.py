@@ -1,0 +1,155 @@
+"""Quantisation: what the standard says, as elementwise arithmetic and integer contractions."""
+
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.ops.images.ops_conv import convolve
+from aotc.frontend.ops.numeric.ops_matmul import matmul
+from aotc.frontend.ops.numeric.ops_reduce import fold_axes
+from aotc.frontend.read.read_types import dtype_name
+from aotc.ir.expr import Const, Unary, Where, binary, compare
+
+RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767)}
+
+
+def per_axis(b, v, axis, rank):
+    """Reader of a scale or zero point that is one number or one per index of ``axis``."""
+    if v is None:
+        return None
+    if v.rank == 0 or v.rank == 1 and v.size == 1:
+        return lambda index: b.at(v, (Const(0),) * v.rank)
+    k = b.axis(axis, rank)
+    if v.rank == 1:
+        return lambda index: b.at(v, (index[k],))
+    size = b.node.attr("block_size", 0)
+    if v.rank != rank or size < 1:
+        raise b.bad(f"{v} is no scale per tensor, per axis or per block")
+    return lambda index: b.at(v, index[:k] + (index[k] // size,) + index[k + 1:])
+
+
+@op("DequantizeLinear", since=10)
+def dequantize(node, b):
+    x, scale, zero = b.arg(0), b.arg(1), b.arg(2)
+    axis = node.attr("axis", 1)
+    s, z = (per_axis(b, v, axis, x.rank) for v in (scale, zero))
+
+    def body(index):
+        e = b.at(x, index)
+        if z is None:
+            return cast(scale.dtype, e) * s(index)
+        return cast(scale.dtype, cast("i32", e) - cast("i32", z(index))) * s(index)
+    return b.map(x.shape, body, [v for v in (x, scale, zero) if v is not None])
+
+
+@op("QuantizeLinear", since=10)
+def quantize(node, b):
+    x, scale, zero = b.arg(0), b.arg(1), b.arg(2)
+    named = node.attr("output_dtype", 0)
+    to = zero.dtype if zero is not None else dtype_name(named) if named else "u8"
+    if to not in RANGES:
+        raise b.unsupported(f"quantisation to {to}", f"use one of {', '.join(RANGES)}")
+    axis = node.attr("axis", 1)
+    s, z = (per_axis(b, v, axis, x.rank) for v in (scale, zero))
+
+    def body(index):
+        return saturated(cast("f32", b.at(x, index)) / s(index), z and z(index), to)
+    return b.map(x.shape, body, [v for v in (x, scale, zero) if v is not None])
+
+
+@op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(node, b):
+    """Range and quantisation to u8 of the whole input; the range always has 0.  The scale of a
+    range of 0 is 1, as ONNX Runtime has it."""
+    x, to = b.arg(0), "u8"
+    b.need(x, "f")
+    lo, hi = RANGES[to]
+    zero, axes = const(0, x.dtype), list(range(x.rank))
+    ends = [fold_axes(b, x, axes, fold, None, fold, keep=False) for fold in ("min", "max")]
+
+    def width(i):
+        low, high = (binary(fold, b.at(v, i), zero) for fold, v in zip(("min", "max"), ends))
+        return (high - low) / const(hi, x.dtype)
+    scale = b.map((), lambda i: Where(compare("eq", width(i), zero), const(1, x.dtype), width(i)),
+                  ends, out=1)
+
+    def place(i):
+        e = const(lo, x.dtype) - binary("min", b.at(ends[0], i), zero) / b.at(scale, i)
+        e = binary("min", binary("max", e, const(lo, x.dtype)), const(hi, x.dtype))
+        return cast(to, Unary("round", e))
+    at = b.map((), place, [ends[0], scale], out=2)
+    y = b.map(x.shape, lambda i: saturated(b.at(x, i) / b.at(scale, ()), b.at(at, ()), to),
+              [x, scale, at])
+    return y, scale, at
+
+
+def saturated(e, zero, to):
+    """round(e) + zero in the range of ``to``."""
+    lo, hi = RANGES[to]
+    e = Unary("round", e)
+    if zero is not None:
+        e = e + cast("f32", zero)
+    return cast(to, binary("min", binary("max", e, const(lo, "f32")), const(hi, "f32")))
+
+
+def centred(b, v, zero, axis, tag):
+    """``v`` minus its zero point, as i32."""
+    if zero is None:
+        return b.map(v.shape, lambda i: cast("i32", b.at(v, i)), [v], tag=tag)
+    z = per_axis(b, zero, axis, v.rank)
+    return b.map(v.shape, lambda i: cast("i32", b.at(v, i)) - cast("i32", z(i)), [v, zero], tag=tag)
+
+
+@op("MatMulInteger", since=10)
+def matmul_integer(node, b):
+    x, y = b.arg(0), b.arg(1)
+    left = centred(b, x, b.arg(2), -2, "a")
+    right = centred(b, y, b.arg(3), -1, "b")
+    return matmul(b, left, right, acc="i32")
+
+
+
+
+@op("ConvInteger", since=10)
+def conv_integer(node, b):
+    x, w = b.arg(0), b.arg(1)
+    return convolve(b, centred(b, x, b.arg(2), 1, "x"), centred(b, w, b.arg(3), 0, "w"),
+                    acc="i32")
+
+
+@op("QLinearMatMul", since=10)
+def qlinear_matmul(node, b):
+    x, xs, xz, y, ys, yz, s, z = b.args()
+    total = matmul(b, centred(b, x, xz, -2, "a"), centred(b, y, yz, -1, "b"), acc="i32", tag="sum")
+    return requantised(b, total, (xs, -2), (ys, -1), s, z)
+
+
+@op("QLinearConv", since=10)
+def qlinear_conv(node, b):
+    x, xs, xz, w, ws, wz, s, z = b.args()[:8]
+    total = convolve(b, centred(b, x, xz, 1, "x"), centred(b, w, wz, 0, "w"), acc="i32", tag="sum")
+    bias = b.arg(8)
+    if bias is not None:
+        raw = total
+        total = b.map(raw.shape, lambda i: b.at(raw, i) + b.load(bias, (i[1],)), [raw], "biased")
+    return requantised(b, total, (xs, 1), (ws, 1), s, z)
+
+
+def requantised(b, total, left, right, scale, zero, alpha=None):
+    """An i32 sum times its two scales, divided by the output's, rounded and saturated.  ``left``
+    and ``right`` are (scale, axis of the sum that a scale per channel runs along); ``alpha`` is one
+    more factor."""
+    one, two = (per_axis(b, v, axis, total.rank) for v, axis in (left, right))
+    s, z = (per_axis(b, v, 0, total.rank) for v in (scale, zero))
+    channels, axis = right
+    by_channel = channels.rank == 1 and channels.size != 1 and left[0].size == scale.size == 1
+
+    def factor(i):
+        return (one(i) * two(i) if alpha is None else alpha * one(i) * two(i)) / s(i)
+    if by_channel:  # once per channel, not once per element
+        at = b.axis(axis, total.rank)
+        ratio = b.map(channels.shape, lambda i: factor((None,) * at + i + (None,) * (
+            total.rank - at - 1)), [channels, left[0], scale], "ratio")
+
+    def body(i):
+        e = cast("f32", b.at(total, i)) * (b.load(ratio, (i[at],)) if by_channel else factor(i))
+        return saturated(e, z(i), zero.dtype)
+    return b.map(total.shape, body, [total])

@@ -1,0 +1,290 @@
+"""Signals: Fourier transforms as products with constant matrices, mel filters, n-gram counts."""
+
+import numpy as np
+
+from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Val
+from aotc.frontend.read.read_types import dtype_name
+from aotc.ir.dtypes import DTYPES, INDEX
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Unary,
+    Where,
+    all_of,
+    compare,
+)
+from aotc.ir.program import static_shape
+from aotc.ir.simplify import simplify
+
+REAL = "f64"
+LONGEST = 4096  # points of a transform: its matrix has 32 bytes for each pair, 512 MB
+
+
+@op("DFT", since=17)
+def dft_17(node, b):
+    return _dft(b, b.axis(node.attr("axis", 1), b.arg(0).rank))
+
+
+@op("DFT", since=20)
+def dft_20(node, b):
+    v = b.arg(2)
+    return _dft(b, b.axis(-2 if v is None else b.static_ints(v)[0], b.arg(0).rank))
+
+
+def _dft(b, axis):
+    node, x, given = b.node, b.arg(0), b.arg(1)
+    b.need(x, "f")
+    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+    extent = static_shape(x.shape[axis:axis + 1])
+    parts = static_shape(x.shape[-1:])
+    if extent is None or parts not in ((1,), (2,)) or axis == x.rank - 1:
+        raise b.unsupported(f"a transform of axis {axis} of {x}", "pin the dimensions")
+    half = inverse and onesided
+    length = b.static_ints(given)[0] if given is not None else (
+        2 * (extent[0] - 1) if half else extent[0])
+    if length < 1:
+        raise b.bad(f"dft_length {length}")
+    if length > LONGEST:
+        raise b.unsupported(f"a transform of {length} points, which is a product with a matrix",
+                            f"use at most {LONGEST}")
+    matrix = _half_matrix(length) if half else _matrix(length, inverse)
+    if onesided and not inverse:
+        matrix = matrix[:length // 2 + 1]
+    known = min(extent[0], matrix.shape[2])  # the signal is cut or taken as zero behind its end
+    matrix = np.ascontiguousarray(matrix[:, :, :known, :parts[0]])
+    shape = x.shape[:axis] + (Const(len(matrix)),) + x.shape[axis + 1:-1] + (
+        Const(matrix.shape[1]),)
+    axes = b.axes(shape)
+    k, p = Axis("k", Const(known)), Axis("p", Const(parts[0]))
+    weight = b.const(matrix, f"{node.label}_matrix")
+    # what cancels is as small as its rounding: in f64, rounded once
+    body = cast(REAL, b.load(x, axes[:axis] + (k,) + axes[axis + 1:-1] + (p,))) * b.load(
+        weight, (axes[axis], axes[-1], k, p))
+    total = b.compute(axes, body, (k, p), "sum", "" if x.dtype == REAL else "sum")
+    return total if x.dtype == REAL else b.map(
+        total.shape, lambda i: cast(x.dtype, b.at(total, i)), [total])
+
+
+def _turns(n, rows, columns):
+    """cos and sin of 2 pi row column / n, exact in the number of turns."""
+    angle = np.outer(np.arange(rows), np.arange(columns)) % n * (2 * np.pi / n)
+    return np.cos(angle), np.sin(angle)
+
+
+def _matrix(n, inverse):
+    """[frequency, re/im of the result, time, re/im of the signal]"""
+    c, s = _turns(n, n, n)
+    s = -s if inverse else s
+    out = np.stack([np.stack([c, s], -1), np.stack([-s, c], -1)], 1)
+    return out / n if inverse else out
+
+
+def _half_matrix(n):
+    """[time, re, frequency, re/im]: the other half of the spectrum is the conjugate."""
+    count = n // 2 + 1
+    c, s = _turns(n, n, count)
+    twice = np.full(count, 2.0)
+    twice[0] = 1
+    if n % 2 == 0:
+        twice[-1] = 1
+    return np.stack([c * twice, -s * twice], -1)[:, None] / n
+
+
+@op("STFT", since=17)
+def stft(node, b):
+    """[batch, frame, frequency, re/im] of a signal [batch, time] or [batch, time, 1 or 2]."""
+    x, window, size = b.arg(0), b.arg(2), b.arg(3)
+    b.need(x, "f")
+    if x.rank == 2:  # not of the standard, but written
+        given = x
+        x = b.move(given, (*given.shape, Const(1)), lambda i: i[:2], "signal")
+    parts = static_shape(x.shape[-1:])
+    if x.rank != 3 or parts not in ((1,), (2,)):
+        raise b.bad("the signal must be [batch, time, 1] of real or [batch, time, 2] of complex "
+                    "numbers")
+    step = b.elements(b.arg(1))[0]
+    if size is not None:
+        length = b.elements(size)[0]
+    elif window is not None:
+        length = window.shape[0]
+    else:
+        raise b.bad("a window or a frame_length must be given")
+    frames, bins, top = _frames(b, x, step, length, window)
+    axes = b.axes((x.shape[0], frames, bins, Const(2)))
+    k = Axis("k", top)
+    at = b.checked(axes[1] * step + k, x.shape[1], "frames lie inside the signal")
+    if isinstance(length, Const) and isinstance(bins, Const) and length.value <= LONGEST:
+        return _by_matrix(b, x, window, axes, k, at)
+    n = cast(REAL, length)
+    angle = cast(REAL, (axes[2] * k) % length) * const(2 * np.pi, REAL) / n
+    c, s = (cast(x.dtype, Unary(f, angle)) for f in ("cos", "sin"))
+    re = b.load(x, (axes[0], at, Const(0)))
+    im = b.load(x, (axes[0], at, Const(1))) if parts == (2,) else None
+    first = re * c if im is None else re * c + im * s
+    second = Unary("neg", re * s) if im is None else im * c - re * s
+    value = Where(compare("eq", axes[3], Const(0)), first, second)
+    if window is not None:
+        value = value * b.load(window, (k,))
+    if not isinstance(length, Const):
+        value = Where(compare("lt", k, length), value, const(0, x.dtype))
+    return b.compute(axes, value, (k,), "sum")
+
+
+def _by_matrix(b, x, window, axes, k, at):
+    """Frames times a constant matrix, a known window in it."""
+    bins, length, parts = axes[2].extent.value, k.extent.value, x.shape[-1].value
+    matrix = _matrix(length, False)[:bins, :, :, :parts]
+    window = None if window is None else b.known(window)
+    held = window is not None and window.array is not None
+    if held:
+        matrix = matrix * window.array.astype(np.float64)[:, None]
+    table = b.const(np.ascontiguousarray(matrix.astype(DTYPES[x.dtype].numpy)),
+                    f"{b.node.label}_matrix")
+    p = Axis("p", Const(parts))
+    value = b.load(x, (axes[0], at, p)) * b.load(table, (axes[2], axes[3], k, p))
+    if window is not None and not held:
+        value = value * b.load(window, (k,))
+    return b.compute(axes, value, (k, p), "sum")
+
+
+def _frames(b, x, step, length, window):
+    """(frames, frequencies, points that are added up): as many as step and length say; as the model
+    declares, where those are data."""
+    half = b.node.attr("onesided", 1)
+    if loaded(step) or loaded(length):
+        _, frames, bins, _ = b.declared(rank=4)
+        most = Const(2 * bins.value - 1) if half else bins
+        top = window.shape[0] if window is not None else most
+        given = bounded(length)
+        expect(b, [((x.shape[1] - given) // bounded(step) + 1, frames),
+                   (given // 2 + 1 if half else given, bins)], "the data must give the declared "
+               f"{frames} frames of {bins} frequencies, it gives")
+        return frames, bins, top if not isinstance(length, Const) else length
+    b.require("ge", step, 1, "STFT: frame_step is at least 1")
+    b.require("ge", length, 1, "STFT: a frame has a length")
+    b.require("le", length, x.shape[1], "STFT: a frame is no longer than the signal")
+    if window is not None:
+        b.require("eq", window.shape[0], length, "STFT: the window is as long as a frame")
+    frames = simplify((x.shape[1] - length) // step + 1)
+    bins = simplify(length // 2 + 1) if half else length
+    return frames, bins, length
+
+
+@op("MelWeightMatrix", since=17)
+def mel_weight_matrix(node, b):
+    mels, length, rate, low, high = (b.at(v, (Const(0),) * v.rank) for v in b.args())
+    if b.from_data(b.arg(0)) or b.from_data(b.arg(1)):
+        shape = b.declared(rank=2)
+        expect_shape(b, [bounded(b.elements(b.arg(1))[0]) // 2 + 1,
+                         bounded(b.elements(b.arg(0))[0])], shape)
+    else:
+        shape = (simplify(b.ints(b.arg(1))[0] // 2 + 1), b.ints(b.arg(0))[0])
+
+    def mel(hertz):
+        return const(2595 / np.log(10), REAL) * Unary(
+            "log", const(1, REAL) + cast(REAL, hertz) / 700.0)
+    bottom, top = mel(low), mel(high)
+    step = (top - bottom) / (cast(REAL, mels) + 2.0)
+
+    def bin_of(i):
+        at = Unary("exp", (cast(REAL, i) * step + bottom) * (np.log(10) / 2595))
+        hertz = const(700, REAL) * (at - 1.0)
+        return cast(INDEX, Unary("floor", (cast(REAL, length) + 1.0) * hertz / cast(REAL, rate)))
+    edges = b.compute(b.axes((shape[1] + 2,)), bin_of(b.axes((shape[1] + 2,))[0]), tag="edges")
+    to = dtype_of_output(b)
+
+    def body(i):
+        left, centre, right = (b.load(edges, (i[1] + k,)) for k in range(3))
+        one, zero = const(1, REAL), const(0, REAL)
+
+        def ratio(a, c):
+            return cast(REAL, a) / cast(REAL, c)
+        rise = Where(compare("eq", centre, left),
+                     Where(compare("eq", i[0], centre), one, zero),
+                     Where(_between(i[0], left, centre + 1), ratio(i[0] - left, centre - left),
+                           zero))
+        return cast(to, Where(_between(i[0], centre, right),
+                              ratio(right - i[0], right - centre), rise))
+    return b.map(shape, body, [edges])
+
+
+def _between(i, low, end):
+    return Binary("and", compare("ge", i, low), compare("lt", i, end))
+
+
+def dtype_of_output(b):
+    """The dtype that attribute ``output_datatype`` names; f32 if there is none."""
+    name = dtype_name(b.node.attr("output_datatype", 1))
+    if name is None:
+        raise b.unsupported("this output_datatype", f"use one of {', '.join(DTYPES)}")
+    return name
+
+
+# ---------------------------------------------------------------- n-grams
+
+@op("TfIdfVectorizer", since=9)
+def tf_idf(node, b):
+    x = b.arg(0)
+    if "pool_strings" in node.attrs or x.rank > 2:
+        raise b.unsupported("n-grams of strings, or of a tensor of rank over 2", "use integers")
+    grams = _grams(b)
+    size = max(node.attr("ngram_indexes")) + 1
+    grams.sort(key=lambda g: g[0])
+    lead, n = x.shape[:-1], x.shape[-1]
+    counts = {}
+    for out, gram in grams:
+        counts[out] = _count(b, x, gram, n, counts.get(out), f"gram{out}")
+    weights = node.attr("weights")
+    scale = b.const(np.array(weights or (1,) * size, np.float32), f"{node.label}_weights")
+    mode = node.attr("mode")
+
+    def body(i):
+        total = const(0, "f32")
+        for out, value in counts.items():
+            total = Where(compare("eq", i[-1], Const(out)), cast("f32", b.at(value, i[:-1])),
+                          total)
+        if mode == "TF":
+            return total
+        weight = b.at(scale, i[-1:])
+        return total * weight if mode == "TFIDF" else Where(
+            compare("gt", total, const(0, "f32")), weight, const(0, "f32"))
+    return b.map(lead + (Const(size),), body, [scale, *counts.values()])
+
+
+def _grams(b):
+    """[(output, values of the n-gram)] of every n-gram of a length that counts."""
+    node = b.node
+    pool, starts = node.attr("pool_int64s", ()), node.attr("ngram_counts")
+    outs, made, k = node.attr("ngram_indexes"), [], 0
+    low, high = node.attr("min_gram_length"), node.attr("max_gram_length")
+    for length, begin in enumerate(starts, 1):
+        end = starts[length] if length < len(starts) else len(pool)
+        if (end - begin) % length:
+            raise b.bad(f"{end - begin} pool entries for n-grams of length {length}")
+        for at in range(begin, end, length):
+            if low <= length <= high:
+                made.append((outs[k], pool[at:at + length]))
+            k += 1
+    return made
+
+
+def _count(b, x, gram, n, before, tag):
+    """How often an n-gram occurs along the last axis, with up to max_skip_count gaps."""
+    axes = b.axes(x.shape[:-1])
+    at = Axis("at", n)
+    total = before
+    for skip in range(1, b.node.attr("max_skip_count") + 2 if len(gram) > 1 else 2):
+        far = skip * (len(gram) - 1)
+        hits = all_of([compare("eq", b.load(x, axes + (at + skip * j,)), const(v, x.dtype))
+                       for j, v in enumerate(gram)])
+        body = Where(compare("lt", at, n - far), Where(hits, Const(1), Const(0)), Const(0))
+        found = b.compute(axes, body, (at,), "sum", f"{tag}_{skip}")
+        if total is not None:
+            found = b.map(found.shape, lambda i, f=found, t=total: b.at(f, i) + b.at(t, i),
+                          [found, total], f"{tag}_{skip}_total")
+        total = Val(found.shape, INDEX, buffer=found.buffer)
+    return total

@@ -1,0 +1,204 @@
+"""What training needs of inference's operators: optimiser steps, and small classical ones."""
+
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.ir.expr import Binary, Const, Unary, Where, compare
+from aotc.ir.program import static_shape
+
+TRAINING, ML = "ai.onnx.preview.training", "ai.onnx.ml"
+
+
+def _scalar(b, v):
+    return b.at(v, (Const(0),) * v.rank)
+
+
+def _groups(b, parts):
+    """The tensors behind the learning rate and the step count: ``parts`` lists of equal length."""
+    tensors = b.args()[2:]
+    if len(tensors) % parts:
+        raise b.bad(f"{len(tensors)} tensors are no multiple of {parts}")
+    n = len(tensors) // parts
+    return list(zip(*(tensors[k * n:(k + 1) * n] for k in range(parts)))), n
+
+
+def _stepped(b, n, groups, step):
+    """``step(elements..., k)`` gives the new elements of a group; outputs in the node's order."""
+    results = []
+    for k, group in enumerate(groups):
+        fns = step(group)
+        results.append([b.elementwise(fn, *group, out=j * n + k)
+                        for j, fn in enumerate(fns)])
+    return tuple(r[j] for j in range(len(results[0])) for r in results)
+
+
+@op("Momentum", domain=TRAINING)
+def momentum(node, b):
+    rate, count = _scalar(b, b.arg(0)), _scalar(b, b.arg(1))
+    groups, n = _groups(b, 3)
+    nesterov = node.attr("mode") == "nesterov"
+
+    def step(group):
+        def c(value):
+            return const(value, group[0].dtype)
+        alpha, norm = c(node.attr("alpha")), c(node.attr("norm_coefficient"))
+        beta = Where(compare("gt", count, Const(0)), c(node.attr("beta")), c(1))
+
+        def velocity(x, g, v):
+            return alpha * v + beta * (g + norm * x)
+
+        def moved(x, g, v):
+            push = velocity(x, g, v)
+            if nesterov:
+                push = g + norm * x + alpha * push
+            return x - cast(x.dtype, rate) * push
+        return moved, velocity
+    return _stepped(b, n, groups, step)
+
+
+@op("Adagrad", domain=TRAINING)
+def adagrad(node, b):
+    rate, count = _scalar(b, b.arg(0)), _scalar(b, b.arg(1))
+    groups, n = _groups(b, 3)
+
+    def step(group):
+        dtype = group[0].dtype
+
+        def c(value):
+            return const(value, dtype)
+        slow = cast(dtype, rate) / (c(1) + cast(dtype, count) * c(node.attr("decay_factor", 0.0)))
+
+        def pushed(x, g):
+            return g + c(node.attr("norm_coefficient", 0.0)) * x
+
+        def squares(x, g, h):
+            return h + pushed(x, g) * pushed(x, g)
+
+        def moved(x, g, h):
+            return x - slow * pushed(x, g) / (
+                Unary("sqrt", squares(x, g, h)) + c(node.attr("epsilon", 1e-6)))
+        return moved, squares
+    return _stepped(b, n, groups, step)
+
+
+@op("Adam", domain=TRAINING)
+def adam(node, b):
+    rate, count = _scalar(b, b.arg(0)), _scalar(b, b.arg(1))
+    groups, n = _groups(b, 4)
+
+    def step(group):
+        dtype = group[0].dtype
+
+        def c(value):
+            return const(value, dtype)
+        alpha, beta = c(node.attr("alpha", 0.9)), c(node.attr("beta", 0.999))
+        t = cast(dtype, count)
+        grown = cast(dtype, rate) * Unary("sqrt", c(1) - Binary("pow", beta, t)) / (
+            c(1) - Binary("pow", alpha, t))
+        later = Where(compare("gt", count, Const(0)), grown, cast(dtype, rate))
+
+        def pushed(x, g):
+            return g + c(node.attr("norm_coefficient", 0.0)) * x
+
+        def first(x, g, v, h):
+            return alpha * v + (c(1) - alpha) * pushed(x, g)
+
+        def second(x, g, v, h):
+            return beta * h + (c(1) - beta) * pushed(x, g) * pushed(x, g)
+
+        def moved(x, g, v, h):
+            new = x - later * first(x, g, v, h) / (
+                Unary("sqrt", second(x, g, v, h)) + c(node.attr("epsilon", 1e-6)))
+            return new * c(1 - node.attr("norm_coefficient_post", 0.0))
+        return moved, first, second
+    return _stepped(b, n, groups, step)
+
+
+# ---------------------------------------------------------------- small classical ones
+
+@op("Binarizer", domain=ML)
+def binarizer(node, b):
+    x = b.arg(0)
+    limit = const(node.attr("threshold", 0.0), x.dtype)
+    one, zero = const(1, x.dtype), const(0, x.dtype)
+    return b.elementwise(lambda e: Where(compare("gt", e, limit), one, zero), x)
+
+
+@op("ArrayFeatureExtractor", domain=ML)
+def array_feature_extractor(node, b):
+    """Columns of the last axis, as many as there are indices."""
+    x, columns = b.arg(0), b.arg(1)
+    count = static_shape(columns.shape)
+    if count is None:
+        raise b.unsupported("a symbolic number of indices", "pin the dimension")
+    flat = 1
+    for d in count:
+        flat *= d
+    lead = x.shape[:-1] or (Const(1),)
+
+    def body(index):
+        rest, at = index[-1], []
+        for d in reversed(count):
+            at.insert(0, rest % d)
+            rest = rest // d
+        k = b.inside(b.index_at(columns, tuple(at)), x.shape[-1])
+        return b.at(x, (index[:-1] if x.rank > 1 else ()) + (k,))
+    return b.map(lead + (Const(flat),), body, [x, columns])
+
+
+@op("TensorScatter", since=24)
+def tensor_scatter(node, b):
+    """A cache with an update written at a position of its own for every batch entry."""
+    cache, update, write = b.arg(0), b.arg(1), b.arg(2)
+    b.same_dtype(cache, update)
+    axis = b.axis(node.attr("axis", -2), cache.rank)
+    n, size = cache.shape[axis], update.shape[axis]
+    for k, (d, e) in enumerate(zip(cache.shape, update.shape, strict=True)):
+        b.require("ge" if k == axis else "eq", d, e, "an update must fit its cache")
+    if write is not None:
+        b.require("eq", write.shape[0], cache.shape[0], "every batch entry has one place")
+    circular = node.attr("mode", "linear") == "circular"
+
+    def body(index):
+        first = Const(0) if write is None else b.index_at(write, index[:1])
+        if not circular and write is not None:
+            first = b.checked(first, n - size + 1, "a write stays inside the cache")
+        at = index[axis] - first
+        at = at % n if circular else at
+        inside = Binary("and", compare("ge", at, Const(0)), compare("lt", at, size))
+        return Where(inside, b.at(update, index[:axis] + (at,) + index[axis + 1:]),
+                     b.at(cache, index))
+    return b.map(cache.shape, body, [v for v in (cache, update, write) if v is not None])
+
+
+@op("Det", since=11)
+def det(node, b):
+    """Determinants by expansion along rows, which is exact in structure for small matrices."""
+    x = b.arg(0)
+    b.need(x, "f")
+    n = static_shape(x.shape[-2:])
+    if n is None or n[0] != n[1] or n[0] > 4:
+        raise b.unsupported(f"a determinant of {x}", "matrices of up to 4 x 4 are expanded")
+
+    def minor(index, rows, columns):
+        if not rows:
+            return const(1, x.dtype)
+        total = None
+        for k, c in enumerate(columns):
+            e = b.at(x, index + (Const(rows[0]), Const(c)))
+            if len(rows) > 1:
+                e = e * minor(index, rows[1:], columns[:k] + columns[k + 1:])
+            total = e if total is None else total - e if k % 2 else total + e
+        return total
+    every = list(range(n[0]))
+    return b.map(x.shape[:-2], lambda i: minor(i, every, every), [x])
+
+
+@op("OptionalHasElement", since=15)
+def optional_has_element(node, b):
+    """Tensors are there; what is not there is a missing input."""
+    return b.scalar_val(b.arg(0) is not None, "bool")
+
+
+@op("OptionalGetElement", since=15)
+def optional_get_element(node, b):
+    return b.arg(0)

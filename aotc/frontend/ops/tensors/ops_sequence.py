@@ -1,0 +1,114 @@
+"""Sequences whose length is known while compiling: lists of tensors, which need no memory."""
+
+import numpy as np
+
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.values import Sequence
+from aotc.frontend.ops.tensors.ops_shape import concat
+from aotc.ir.expr import Const
+from aotc.ir.program import static_shape
+from aotc.ir.simplify import simplify
+
+MOST = 4096  # tensors of a sequence
+
+
+def _tensors(b, k=0):
+    """The Vals of input ``k``, a sequence."""
+    v = b.env[b.node.inputs[k]]
+    if not isinstance(v, Sequence):
+        raise b.bad(f"input {k} must be a sequence")
+    return list(v.vals)
+
+
+def _position(b, k, count, extra=0):
+    """Input ``k`` as a place in a sequence of ``count`` tensors; its end if it is missing."""
+    v = b.arg(k)
+    if v is None:
+        return count - 1 + extra
+    at, = b.static_ints(v)
+    if not -count <= at < count + extra:
+        raise b.bad(f"position {at} in a sequence of {count} tensors")
+    return at + count if at < 0 else at
+
+
+@op("SequenceEmpty", since=11)
+def sequence_empty(node, b):
+    return Sequence(())
+
+
+@op("SequenceConstruct", since=11)
+def sequence_construct(node, b):
+    return Sequence(tuple(b.args()))
+
+
+@op("SequenceInsert", since=11)
+def sequence_insert(node, b):
+    vals = _tensors(b)
+    if len(vals) >= MOST:
+        raise b.unsupported(f"a sequence of over {MOST} tensors", "join them as one tensor")
+    vals.insert(_position(b, 2, len(vals), 1), b.arg(1))
+    return Sequence(tuple(vals))
+
+
+@op("SequenceErase", since=11)
+def sequence_erase(node, b):
+    vals = _tensors(b)
+    del vals[_position(b, 1, len(vals))]
+    return Sequence(tuple(vals))
+
+
+@op("SequenceAt", since=11)
+def sequence_at(node, b):
+    vals = _tensors(b)
+    return vals[_position(b, 1, len(vals))]
+
+
+@op("SequenceLength", since=11)
+def sequence_length(node, b):
+    return b.const(np.array(len(_tensors(b)), np.int64))
+
+
+@op("SplitToSequence", since=11)
+def split_to_sequence(node, b):
+    x, split = b.arg(0), b.arg(1)
+    axis = b.axis(node.attr("axis", 0), x.rank)
+    sizes = [Const(1)] if split is None else b.ints(split)
+    if split is None or split.rank == 0:  # pieces of one size, the last one what is left
+        extent, size = static_shape((x.shape[axis],)), sizes[0]
+        if extent is None or not isinstance(size, Const):
+            raise b.unsupported(f"pieces of {size} of an axis of {x.shape[axis]}, whose number is "
+                                "not constant", "pin the dimension")
+        if size.value < 1 or -(-extent[0] // size.value) > MOST:
+            raise b.bad(f"{extent[0]} elements in pieces of {size}")
+        sizes = [Const(min(size.value, extent[0] - k)) for k in range(0, extent[0], size.value)]
+    squeezed = split is None and not node.attr("keepdims", 1)
+    out, begin = [], Const(0)
+    for k, n in enumerate(sizes):
+        out.append(_piece(b, x, axis, begin, None if squeezed else n, f"piece{k}"))
+        begin = simplify(begin + n)
+    b.require("eq", begin, x.shape[axis], "the pieces must add up to the extent")
+    return Sequence(tuple(out))
+
+
+def _piece(b, x, axis, begin, n, tag):
+    """``n`` elements of an axis from ``begin`` on; None: the one there, without the axis."""
+    if n is None:
+        return b.move(x, x.shape[:axis] + x.shape[axis + 1:],
+                      lambda i: i[:axis] + (begin,) + i[axis:], tag)
+    return b.move(x, x.shape[:axis] + (n,) + x.shape[axis + 1:],
+                  lambda i: i[:axis] + (i[axis] + begin,) + i[axis + 1:], tag)
+
+
+@op("ConcatFromSequence", since=11)
+def concat_from_sequence(node, b):
+    vals, fresh = _tensors(b), bool(node.attr("new_axis", 0))
+    if not vals:
+        raise b.unsupported("an empty sequence, whose tensors have no shape", "remove it")
+    b.same_dtype(*vals)
+    if len({v.rank for v in vals}) > 1:
+        raise b.bad("the tensors of the sequence must have one rank")
+    axis = b.axis(node.attr("axis"), vals[0].rank + fresh)
+    if fresh:
+        vals = [b.move(v, v.shape[:axis] + (Const(1),) + v.shape[axis:],
+                       lambda i: i[:axis] + i[axis + 1:], f"row{k}") for k, v in enumerate(vals)]
+    return concat(b, vals, axis)

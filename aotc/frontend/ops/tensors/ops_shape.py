@@ -1,0 +1,446 @@
+"""Operators that move elements, and operators about shapes."""
+
+import numpy as np
+
+from aotc.frontend.building.declared import bounded, expect, expect_shape
+from aotc.frontend.building.known import chosen
+from aotc.frontend.building.rational import to_int
+from aotc.frontend.building.registry import op
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.ops.numeric.ops_math import quotient
+from aotc.frontend.ops.tensors.reshape import source_index
+from aotc.frontend.read.read_types import dtype_name
+from aotc.ir.dtypes import INDEX, is_float
+from aotc.ir.expr import Binary, Const, Load, Sym, Unary, Where, as_expr, compare, maximum
+from aotc.ir.simplify import same, simplify
+
+
+def product(dims):
+    """The product of extents, simplified."""
+    out = Const(1)
+    for d in dims:
+        out = out * d
+    return simplify(out)
+
+
+# ---------------------------------------------------------------- reshape and its kin
+
+def reshape(b, v, shape, tag="", out=0):
+    """``v`` with another shape of the same number of elements."""
+    return b.move(v, shape, source_index(v.shape, shape), tag, out)
+
+
+@op("Reshape")
+def reshape_op(node, b):
+    x = b.arg(0)
+    if b.arg(1) is not None and b.from_data(b.arg(1)):
+        return _reshape_from_data(node, b, x)
+    wanted = b.ints(b.arg(1)) if b.arg(1) is not None else [
+        Const(d) for d in node.attr("shape", ())]
+    shape, free = [], None
+    for k, d in enumerate(wanted):
+        value = getattr(d, "value", None)
+        if value == -1:
+            if free is not None:
+                raise b.bad("a shape may hold -1 once")
+            free, d = k, Const(1)
+        elif value == 0 and not node.attr("allowzero", 0):
+            if k >= x.rank:
+                raise b.bad(f"shape entry {k} is 0 but the input has rank {x.rank}")
+            d = x.shape[k]
+        elif value is not None and value < 0:
+            raise b.bad(f"shape entry {k} is {value}")
+        shape.append(d)
+    if free is not None:
+        shape[free] = _remaining(b, x.shape, shape)
+    else:
+        b.require("eq", product(x.shape), product(shape), "Reshape keeps the number of elements")
+    return reshape(b, x, tuple(shape))
+
+
+def _reshape_from_data(node, b, x):
+    declared, total = b.declared(), product(x.shape)
+    b.require("eq", total, product(declared), "Reshape keeps all elements")
+    given = [bounded(e) for e in b.elements(b.arg(1))]
+    if not node.attr("allowzero", 0):
+        given = [Where(compare("eq", e, Const(0)), x.shape[k] if k < x.rank else Const(-2), e)
+                 for k, e in enumerate(given)]
+    free = [compare("eq", e, Const(-1)) for e in given]
+    known = product([Where(f, Const(1), e) for f, e in zip(free, given)])
+    expect_shape(b, [Where(f, total // known, e) for f, e in zip(free, given)], declared)
+    return reshape(b, x, declared)
+
+
+def _remaining(b, old, new):
+    """The extent that -1 stands for; divisibility is proved or becomes a Check."""
+    old, new = list(old), list(new)
+    for d in list(new):
+        twin = next((o for o in old if same(o, d)), None)
+        if twin is not None:
+            old.remove(twin)
+            new.remove(d)
+    total, rest = product(old), product(new)
+    if not same(rest, Const(1)):
+        b.require("eq", total % rest, 0, "Reshape: the rest of the shape must divide the elements")
+    return simplify(total // rest)
+
+
+@op("Flatten")
+def flatten(node, b):
+    x = b.arg(0)
+    axis = node.attr("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    if not 0 <= axis <= x.rank:
+        raise b.bad(f"axis {axis} is out of range for rank {x.rank}")
+    return reshape(b, x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@op("Squeeze")
+def squeeze(node, b):
+    x = b.arg(0)
+    axes = b.param("axes", 1)
+    if axes is None:
+        axes = [k for k, d in enumerate(x.shape) if same(d, Const(1))]
+    axes = {b.axis(a, x.rank) for a in axes}
+    for a in axes:
+        b.require("eq", x.shape[a], 1, f"Squeeze: dimension {a} must be 1")
+    keep = [k for k in range(x.rank) if k not in axes]
+
+    def source(index):
+        full = [Const(0)] * x.rank
+        for k, i in zip(keep, index):
+            full[k] = i
+        return full
+    return b.move(x, [x.shape[k] for k in keep], source)
+
+
+@op("Unsqueeze")
+def unsqueeze(node, b):
+    x = b.arg(0)
+    axes = b.param("axes", 1, [])
+    rank = x.rank + len(axes)
+    axes = {b.axis(a, rank) for a in axes}
+    if len(axes) != rank - x.rank:
+        raise b.bad("axes repeat")
+    keep = [k for k in range(rank) if k not in axes]
+    shape = [Const(1)] * rank
+    for k, d in zip(keep, x.shape):
+        shape[k] = d
+    return b.move(x, shape, lambda index: [index[k] for k in keep])
+
+
+@op("Transpose")
+def transpose(node, b):
+    x = b.arg(0)
+    perm = node.attr("perm", tuple(reversed(range(x.rank))))
+    perm = [b.axis(p, x.rank) for p in perm]
+    if sorted(perm) != list(range(x.rank)):
+        raise b.bad(f"perm {perm} is no permutation of {x.rank} axes")
+    place = [perm.index(k) for k in range(x.rank)]
+    return b.move(x, [x.shape[p] for p in perm], lambda index: [index[p] for p in place])
+
+
+@op("Expand", since=8)
+def expand(node, b):
+    x = b.arg(0)
+    if b.from_data(b.arg(1)):
+        shape = _expanded_by_data(b, x)
+    else:
+        shape = b.broadcast(x.shape, tuple(b.ints(b.arg(1))))
+    return b.move(x, shape, lambda index: b.pick(x, index, shape))
+
+
+def _expanded_by_data(b, x):
+    """The declared extents, and the rule that x and the data's broadcast to them."""
+    declared, given = b.declared(), b.elements(b.arg(1))
+    rank, one = len(declared), Const(1)
+    if max(x.rank, len(given)) != rank:
+        raise b.bad(f"{len(given)} extents for {x} and a result of {rank} dimensions")
+    own = (one,) * (rank - x.rank) + x.shape
+    given = [one] * (rank - len(given)) + given
+
+    def joined(d, e):
+        fits = Where(compare("eq", d, e), d, Const(-1))
+        return Where(compare("eq", e, one), d, Where(compare("eq", d, one), e, fits))
+    expect_shape(b, [joined(d, e) for d, e in zip(own, given)], declared)
+    return b.broadcast(x.shape, declared)
+
+
+@op("Tile")
+def tile(node, b):
+    x = b.arg(0)
+    data = b.from_data(b.arg(1))
+    repeats = [bounded(e) for e in b.elements(b.arg(1))]
+    if len(repeats) != x.rank:
+        raise b.bad(f"{len(repeats)} repeats for rank {x.rank}")
+    shape = [d * r for d, r in zip(x.shape, repeats)]
+    if data:
+        given, shape = shape, b.declared(rank=x.rank)
+        expect_shape(b, [Where(compare("lt", r, Const(0)), Const(-1), d)
+                         for d, r in zip(given, repeats)], shape)
+        for d in x.shape:
+            b.nonempty(d, shape, "elements to repeat")
+    return b.move(x, shape, lambda index: [i % d for i, d in zip(index, x.shape)])
+
+
+@op("DepthToSpace")
+def depth_to_space(node, b):
+    x, s = b.arg(0), node.attr("blocksize")
+    n, c, h, w = x.shape
+    b.require("eq", c % (s * s), 0, "DepthToSpace: blocksize squared must divide the channels")
+    out = simplify(c // (s * s))
+    dcr = node.attr("mode", "DCR") == "DCR"
+
+    def source(index):
+        i, k, y, z = index
+        block = (y % s) * s + z % s
+        return i, block * out + k if dcr else k * (s * s) + block, y // s, z // s
+    return b.move(x, (n, out, h * s, w * s), source)
+
+
+@op("SpaceToDepth")
+def space_to_depth(node, b):
+    x, s = b.arg(0), node.attr("blocksize")
+    dcr = node.attr("mode", "DCR") == "DCR"
+    n, c, h, w = x.shape
+    for d in (h, w):
+        b.require("eq", d % s, 0, "SpaceToDepth: blocksize must divide height and width")
+
+    def source(index):
+        i, k, y, z = index
+        block, channel = (k // c, k % c) if dcr else (k % (s * s), k // (s * s))
+        return i, channel, y * s + block // s, z * s + block % s
+    return b.move(x, (n, c * (s * s), h // s, w // s), source)
+
+
+# ---------------------------------------------------------------- slices, joins, borders
+
+@op("Split")
+def split(node, b):
+    x = b.arg(0)
+    axis = b.axis(node.attr("axis", 0), x.rank)
+    extent = x.shape[axis]
+    count = len(node.outputs)
+    if "split" in node.attrs:
+        sizes = [Const(s) for s in node.attrs["split"]]
+    elif b.arg(1) is not None:
+        sizes = b.elements(b.arg(1))
+        if len(sizes) != count:
+            raise b.bad(f"{len(sizes)} sizes for {count} outputs")
+        if b.from_data(b.arg(1)):
+            given, sizes = sizes, [b.declared(k, x.rank)[axis] for k in range(count)]
+            expect(b, zip(given, sizes), "the data must give the declared sizes "
+                   f"[{', '.join(map(str, sizes))}], one is")
+    else:
+        part = simplify((extent + (count - 1)) // count)
+        if node.opset < 18:
+            b.require("eq", extent % count, 0, "Split into equal parts")
+        sizes = [part] * (count - 1) + [simplify(extent - part * (count - 1))]
+    total = Const(0)
+    for s in sizes:
+        total = total + s
+    b.require("eq", total, extent, "Split sizes must add up to the extent")
+    out, begin = [], Const(0)
+    for k, s in enumerate(sizes):
+        shape = x.shape[:axis] + (s,) + x.shape[axis + 1:]
+
+        def source(index, begin=begin):
+            return index[:axis] + (index[axis] + begin,) + index[axis + 1:]
+        out.append(b.move(x, shape, source, out=k))
+        begin = simplify(begin + s)
+    return tuple(out)
+
+
+PARTS = 64  # of one concatenation: kernels take as many pieces apart, and hundreds are no kernel's
+
+
+def concat(b, vals, axis, tag="", out=0):
+    """``vals`` one after the other along ``axis``; of many, runs of them first."""
+    vals = [v for v in vals if not same(v.shape[axis], Const(0))] or vals[:1]
+    if len(vals) > PARTS and not all(map(b.symbolic, vals)):
+        vals = [concat(b, vals[i:i + PARTS], axis, f"{tag}run_{i // PARTS}")
+                for i in range(0, len(vals), PARTS)]
+    for v in vals if len(vals) > 1 else ():
+        _note_appended(b, v, axis)
+    ends, total = [], Const(0)
+    for v in vals:
+        total = simplify(total + v.shape[axis])
+        ends.append(total)
+    shape = list(vals[0].shape)
+    for v in vals[1:]:
+        for k, (d, e) in enumerate(zip(shape, v.shape, strict=True)):
+            if k != axis and not same(d, e):
+                b.require("eq", d, e, "Concat: other dimensions must be equal")
+    shape[axis] = total
+
+    def part(index, first, last):
+        """Elements of vals[first:last]: of many, the half that the index lies in."""
+        if last - first <= 16:
+            return body(index, first, last)
+        middle = (first + last) // 2
+        cond = simplify(compare("lt", index[axis], ends[middle - 1]))
+        if isinstance(cond, Const):
+            return part(index, first, middle) if cond.value else part(index, middle, last)
+        return Where(cond, part(index, first, middle), part(index, middle, last))
+
+    def body(index, k, last):
+        begin = ends[k - 1] if k else Const(0)
+        inner = index[:axis] + (simplify(index[axis] - begin),) + index[axis + 1:]
+        cond = Const(True, "bool") if k == last - 1 else simplify(
+            compare("lt", index[axis], ends[k]))
+        if isinstance(cond, Const):
+            return b.at(vals[k], inner) if cond.value else body(index, k + 1, last)
+        return Where(cond, b.at(vals[k], inner), body(index, k + 1, last))
+    return b.map(shape, lambda index: part(index, 0, len(vals)), vals, tag, out)
+
+
+def _note_appended(b, v, axis):
+    """In the trial build: something is put behind or before ``v``, which may be an empty cache if
+    it is an input as it came or moved."""
+    made = {o: s for s in b.steps for o in s.outs} if b.trial else {}
+    d, name = v.shape[axis], v.buffer
+    while name in made and isinstance(getattr(made[name], "body", None), Load):
+        name = made[name].body.buffer
+    if b.trial and isinstance(d, Sym) and name in b.buffers and b.buffers[name].role == "input":
+        b.may_be_empty.add(d.name)
+
+
+@op("Concat")
+def concat_op(node, b):
+    vals = b.args()
+    b.same_dtype(*vals)
+    if len({v.rank for v in vals}) > 1:
+        raise b.bad("inputs must have one rank")
+    return concat(b, vals, b.axis(node.attr("axis"), vals[0].rank))
+
+
+@op("Trilu", since=14)
+def trilu(node, b):
+    x, k = b.arg(0), b.arg(1)
+    shift = b.elements(k)[0] if k is not None else Const(0)
+    name = "ge" if node.attr("upper", 1) else "le"
+    zero = const(0, x.dtype)
+    return b.map(x.shape, lambda i: Where(compare(name, i[-1] - i[-2], shift), b.at(x, i), zero),
+                 [x])
+
+
+# ---------------------------------------------------------------- shape values
+
+@op("Shape")
+def shape_op(node, b):
+    dims = b.arg(0).shape
+    start, end = node.attr("start", 0), node.attr("end", len(dims))
+    dims = dims[slice(start, end)]
+    return b.value((len(dims),), lambda index: chosen(dims or (Const(0),), index[0]))
+
+
+@op("Size")
+def size(node, b):
+    total = product(b.arg(0).shape)
+    return b.value((), lambda index: total)
+
+
+@op("ConstantOfShape", since=9)
+def constant_of_shape(node, b):
+    value = node.attr("value", np.zeros(1, np.float32)).reshape(-1)
+    fill = b.const(value[:1].reshape(()))
+    shape = b.elements(b.arg(0))
+    if b.from_data(b.arg(0)):
+        given, shape = shape, b.declared()
+        expect_shape(b, given, shape)
+    return b.map(shape, lambda index: b.at(fill, ()), [fill])
+
+
+@op("Range", since=11)
+def range_op(node, b):
+    start, limit, step = vals = [b.known(v) for v in b.args()]
+    b.same_dtype(*vals)
+    if not is_float(start.dtype) and not any(b.from_data(v) for v in vals):
+        return _whole_range(b, *vals)
+    if is_float(start.dtype) and None not in (b.scalar(v) for v in vals):
+        return _float_range(b, *vals)
+    found = _range_of_extents(b, *vals) if is_float(start.dtype) else None
+    return _range_from_data(b, *vals) if found is None else found
+
+
+def _whole_range(b, *vals):
+    first, last, by = (b.ints(v)[0] for v in vals)
+    if isinstance(by, Const) and by.value == 0:
+        raise b.bad("Range with step 0")
+    count = (quotient(last - first + by - 1, by) if not isinstance(by, Const) or by.value > 0
+             else quotient(first - last - by - 1, simplify(0 - by)))
+    count = simplify(maximum(count, Const(0)))
+    return b.map((count,), lambda index: cast(vals[0].dtype, first + index[0] * by), vals)
+
+
+def _range_of_extents(b, *vals):
+    """A Range whose float bounds are extents; None if its length is no index expression."""
+    if any(v.buffer for v in vals):
+        return None
+    first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
+    count = to_int(Unary("ceil", (last - first) / by))
+    if count is None:
+        return None
+    return b.map((simplify(maximum(count, Const(0))),),
+                 lambda index: first + cast(first.dtype, index[0]) * by, vals)
+
+
+def _range_from_data(b, *vals):
+    """A Range whose bounds are data: as long as declared, any other length is a fault."""
+    dtype = vals[0].dtype
+    n, = b.declared(rank=1)
+    first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
+    if is_float(dtype):
+        span, step = cast("f64", last) - cast("f64", first), cast("f64", by)
+        steps, none = Unary("ceil", span / step), const(0, "f64")
+        # what is no number fits no extent
+        count = Where(compare("le", steps, none), Const(0), cast(INDEX, steps))
+    else:
+        low, high, step = (bounded(cast(INDEX, e)) for e in (first, last, by))
+        none, count = Const(0), maximum(Const(0) - (low - high) // step, Const(0))
+    count = Where(compare("eq", step, none), Const(-1), count)
+    expect(b, [(count, n)], f"the data must give the declared {n} elements, their number is")
+    return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
+
+
+def _float_range(b, *vals):
+    first, last, by = (b.scalar(v) for v in vals)
+    dtype = vals[0].dtype
+    if not by or not np.isfinite([first, last, by]).all():
+        raise b.bad(f"Range from {first} to {last} by {by}: give finite numbers and a step")
+    count = max(int(np.ceil((last - first) / by)), 0)
+    return b.map((Const(count),), lambda index: const(first, dtype)
+                 + cast(dtype, index[0]) * const(by, dtype), [vals[0]])
+
+
+@op("EyeLike", since=9)
+def eye_like(node, b):
+    x = b.arg(0)
+    to = dtype_name(node.attr("dtype")) if "dtype" in node.attrs else x.dtype
+    if to is None:
+        raise b.unsupported("EyeLike of this dtype", "use a float or integer dtype")
+    shift = node.attr("k", 0)
+    return b.compute(axes := b.axes(x.shape), cast(
+        to, Binary("eq", axes[1] - axes[0], as_expr(shift))))
+
+
+@op("OneHot", since=9)
+def one_hot(node, b):
+    indices, depth, values = b.args()
+    rank = indices.rank + 1
+    axis = b.axis(node.attr("axis", -1), rank)
+    n = b.elements(depth)[0]
+    if b.from_data(depth):
+        given, n = n, b.declared(rank=rank)[axis]
+        expect(b, [(given, n)], f"the data must give the declared depth {n}, it is")
+    shape = list(indices.shape)
+    shape.insert(axis, n)
+
+    def body(index):
+        i = b.index_at(indices, index[:axis] + index[axis + 1:])
+        i = Where(compare("lt", i, Const(0)), i + n, i)
+        return Where(Binary("eq", i, as_expr(index[axis])), b.at(values, (Const(1),)),
+                     b.at(values, (Const(0),)))
+    return b.map(shape, body, [indices, values])
+
+

@@ -1,0 +1,249 @@
+"""Slices and borders: parts of a tensor, and tensors around one."""
+
+from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded, some
+from aotc.frontend.building.registry import op
+from aotc.frontend.ops.images.window import guards
+from aotc.ir.expr import (
+    Binary,
+    Const,
+    Where,
+    compare,
+    maximum,
+    minimum,
+)
+from aotc.ir.simplify import proves, same, simplify
+
+INT_MAX = (1 << 31) - 1  # ends of this size and beyond mean "to the end" (exporters write both)
+
+
+@op("Slice")
+def slice_by_attributes(node, b):
+    starts = [Const(s) for s in node.attr("starts")]
+    ends = [Const(e) for e in node.attr("ends")]
+    return _slice(b, starts, ends, node.attr("axes"), None)
+
+
+@op("Slice", since=10)
+def slice_op(node, b):
+    steps = b.arg(4)
+    if any(v is not None and b.from_data(v) for v in b.args()[1:]):
+        return _slice_from_data(b)
+    return _slice(b, b.ints(b.arg(1)), b.ints(b.arg(2)), b.param("axes", 3),
+                  None if steps is None else b.static_ints(steps))
+
+
+def _slice(b, starts, ends, axes, steps):
+    x = b.arg(0)
+    axes = list(range(len(starts))) if axes is None else [b.axis(a, x.rank) for a in axes]
+    steps = steps or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise b.bad("starts, ends, axes and steps must have one length")
+    shape, begin, stride = list(x.shape), [Const(0)] * x.rank, [1] * x.rank
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        if step == 0:
+            raise b.bad("step 0")
+        begin[axis], stride[axis] = slice_start(b, start, x.shape[axis], step), step
+        last = slice_end(b, end, x.shape[axis], step)
+        length = last - begin[axis] if step > 0 else begin[axis] - last
+        shape[axis] = simplify(maximum((length + (abs(step) - 1)) // abs(step), Const(0)))
+    return b.move(x, shape, lambda index: [s + i * t for s, i, t in zip(begin, index, stride)])
+
+
+def _slice_from_data(b):
+    """A slice whose bounds, axes or steps are data: its length is the declared one, anything else
+    is a fault."""
+    x, rank = b.arg(0), b.arg(0).rank
+    starts, ends = b.elements(b.arg(1)), b.elements(b.arg(2))
+    count = len(starts)
+    axes = list(map(Const, range(count))) if b.arg(3) is None else b.elements(b.arg(3))
+    steps = [Const(1)] * count if b.arg(4) is None else b.elements(b.arg(4))
+    if not count == len(ends) == len(axes) == len(steps):
+        raise b.bad("starts, ends, axes and steps must have one length")
+    shape = b.declared(rank=rank)
+    expect(b, [(some(axis_is(a, k, rank) for k in range(rank)), 1) for a in axes],
+           f"an axis from data must be one of {rank}; found are")
+    places, lengths = [], []
+    for k, extent in enumerate(x.shape):
+        found = [(axis_is(a, k, rank), *map(bounded, rest))
+                 for a, *rest in zip(axes, starts, ends, steps)]
+        place, length = _run_time_place(b, found, extent)
+        places.append(place)
+        lengths.append(length)
+        b.nonempty(extent, shape, "elements to slice")
+    expect_shape(b, lengths, shape)
+    return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
+
+
+def axis_is(axis, k, rank):
+    """The condition that an axis number (maybe counted from the end) is ``k``."""
+    return simplify(Binary("or", compare("eq", axis, Const(k)),
+                           compare("eq", axis, Const(k - rank))))
+
+
+def _run_time_place(b, found, extent):
+    """(function from an index of the result to one of the source, its length; -1 for a step of 0)
+    along one dimension.
+    found: (condition that it is this dimension that is sliced, start, end, step)."""
+    found = [f for f in found if f[0] != Const(False, "bool")]
+    if not found:
+        return lambda i: b.checked(i, extent), extent
+    start, end, step = Const(0), extent, Const(1)
+    for cond, *parts in found:
+        start, end, step = (p if cond == Const(True, "bool") else Where(cond, p, q)
+                            for p, q in zip(parts, (start, end, step)))
+    up = compare("gt", step, Const(0))
+    top = Where(up, extent, extent - 1)
+    first = minimum(maximum(_from_end(start, extent), Const(0)), top)
+    last = minimum(maximum(_from_end(end, extent), Where(up, Const(0), Const(-1))), top)
+    span = Where(up, last - first, first - last)
+    size = Where(up, step, Const(0) - step)
+    length = Where(compare("eq", step, Const(0)), Const(-1),
+                   maximum((span + size - 1) // size, Const(0)))
+    return lambda i: b.checked(first + i * step, extent), length
+
+
+def _from_end(e, extent):
+    """Negative positions count from the end."""
+    return simplify(Where(compare("lt", e, Const(0)), e + extent, e))
+
+
+def slice_start(b, start, extent, step):
+    """First index of a slice, clamped as ONNX says."""
+    if isinstance(start, Const) and start.value >= INT_MAX:
+        return simplify(extent if step > 0 else extent - 1)
+    if isinstance(start, Const) and start.value <= -INT_MAX:
+        return Const(0)
+    top = extent if step > 0 else extent - 1
+    return simplify(minimum(maximum(_from_end(start, extent), Const(0)), top))
+
+
+def slice_end(b, end, extent, step):
+    """End of a slice, clamped; a symbolic end is expected to stay within a fixed extent."""
+    if isinstance(end, Const) and end.value >= INT_MAX:
+        return extent if step > 0 else simplify(extent - 1)
+    if isinstance(end, Const) and end.value <= -INT_MAX:
+        return Const(0 if step > 0 else -1)
+    end = _from_end(end, extent)
+    if isinstance(extent, Const) and not isinstance(end, Const):
+        b.note(simplify(compare("le", end, extent)), f"a slice ends within {extent}")
+    low = Const(0 if step > 0 else -1)
+    return simplify(minimum(maximum(end, low), extent if step > 0 else extent - 1))
+
+
+@op("Pad")
+def pad(node, b):
+    x = b.arg(0)
+    amounts = ([Const(p) for p in node.attrs["pads"]] if "pads" in node.attrs
+               else b.elements(b.arg(1)))
+    before, after = _borders(b, x.rank, list(map(bounded, amounts)))
+    shape = [simplify(p + d + q) for p, d, q in zip(before, x.shape, after)]
+    if any(map(loaded, shape)):
+        given, shape = shape, b.declared(rank=x.rank)
+        expect_shape(b, given, shape)
+    mode = node.attr("mode", "constant")
+    if mode == "constant":
+        fill = b.arg(2) or b.scalar_val(node.attr("value", 0), x.dtype)
+
+        def body(index):
+            inner = [simplify(i - p) for i, p in zip(index, before)]
+            conds = guards(inner, x.shape)
+            value = b.at(x, inner)
+            return value if conds is None else Where(conds, value,
+                                                     b.at(fill, (Const(0),) * fill.rank))
+        return b.map(shape, body, [x, fill])
+    if mode not in _BORDERS:
+        raise b.unsupported(f"Pad mode {mode!r}", f"use constant, {', '.join(_BORDERS)}")
+    places = [_border_place(b, _BORDERS[mode], *line, shape)
+              for line in zip(before, after, x.shape, shape)]
+    return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
+
+
+def _border_place(b, border, before, after, extent, length, shape):
+    """Function from an index of the result to one of the source, along one dimension of a Pad that
+    repeats elements.  Negative amounts cut first: what is left is repeated, and there must be
+    some, unless nothing is read."""
+    if same(before, Const(0)) and same(extent, length):
+        return lambda i: i
+    none = Const(0)
+    first = simplify(maximum(0 - before, none))  # elements cut off in front
+    left = simplify(extent - first - maximum(0 - after, none))
+    start = simplify(maximum(before, none))
+    if loaded(before) or loaded(after):
+        b.nonempty(extent, shape, "elements to repeat")
+
+        def place(i):
+            found = Where(compare("ge", left, Const(1)), border(i - start, left, None) + first,
+                          Const(-1))
+            return b.checked(found, extent, "there must be elements to repeat")
+        return place
+    b.nonempty(left, shape, "elements to repeat")
+    most = simplify(maximum(before, after))
+    return lambda i: simplify(border(simplify(i - start), left, most) + first)
+
+
+def _borders(b, rank, amounts):
+    """(amount before, amount after) per dimension; axes that are data pick their dimension."""
+    v = b.arg(3)
+    axes = list(map(Const, range(rank))) if v is None else b.elements(v)
+    if len(amounts) != 2 * len(axes):
+        raise b.bad(f"{len(amounts)} pads for {len(axes)} axes")
+    before, after = [Const(0)] * rank, [Const(0)] * rank
+    for k, axis in enumerate(axes):
+        if isinstance(axis, Const):
+            a = b.axis(axis.value, rank)
+            before[a], after[a] = amounts[k], amounts[k + len(axes)]
+            continue
+        expect(b, [(some(axis_is(axis, a, rank) for a in range(rank)), 1)],
+               f"an axis from data must be one of {rank}; found are")
+        for a in range(rank):
+            here = axis_is(axis, a, rank)
+            before[a] = Where(here, amounts[k], before[a])
+            after[a] = Where(here, amounts[k + len(axes)], after[a])
+    return before, after
+
+
+def _reflect(i, d, most):
+    """Element ``i`` of ``d`` reflected at the first and the last one, again and again; once where
+    it lies at most ``most`` (None: unknown) outside and that is proved to be enough."""
+    if most is not None and proves(compare("lt", most, d)):
+        i = Where(compare("lt", i, Const(0)), 0 - i, i)
+        return Where(compare("ge", i, d), d * 2 - 2 - i, i)
+    period = maximum(d * 2 - 2, Const(1))
+    i = i % period
+    return Where(compare("ge", i, d), period - i, i)
+
+
+# the place among ``d`` elements of one that lies at most ``most`` outside
+_BORDERS = {"edge": lambda i, d, most: minimum(maximum(i, Const(0)), d - 1),
+            "reflect": _reflect, "wrap": lambda i, d, most: i % d}
+
+
+@op("CenterCropPad", since=18)
+def center_crop_pad(node, b):
+    """Along every axis the middle of a longer input, or a shorter one amid zeros."""
+    x = b.arg(0)
+    axes = [b.axis(a, x.rank) for a in node.attr("axes", range(x.rank))]
+    wanted = b.elements(b.arg(1))
+    if len(wanted) != len(axes):
+        raise b.bad(f"{len(wanted)} extents for {len(axes)} axes")
+    shape = list(x.shape)
+    for a, d in zip(axes, wanted):
+        shape[a] = d
+    if any(map(loaded, wanted)):
+        given, shape = shape, b.declared(rank=x.rank)
+        expect_shape(b, given, shape)
+    zero = b.scalar_val(0, x.dtype)
+
+    def body(index):
+        # before a longer input half of what is cut, rounded down; before a shorter one half of
+        # what is added: both are the difference halved toward zero
+        inner = [i if same(d, n) else simplify(i + _half(d - n))
+                 for i, d, n in zip(index, x.shape, shape)]
+        conds = guards(inner, x.shape)
+        return b.at(x, inner) if conds is None else Where(conds, b.at(x, inner), b.at(zero, ()))
+    return b.map(shape, body, [x])
+
+
+def _half(e):
+    """Halved toward zero."""
+    return simplify(Where(compare("lt", e, Const(0)), Const(0) - (Const(0) - e) // 2, e // 2))

@@ -1,0 +1,64 @@
+"""Index arithmetic of Reshape: which old element each new index means."""
+
+from aotc.frontend.building.values import is_one
+from aotc.ir.expr import Const
+from aotc.ir.simplify import same, simplify
+
+
+def groups(old, new):
+    """Split two shapes of equal size into the smallest runs of equal product, as a list of
+    (old dimensions, new dimensions); what cannot be matched is one last group."""
+    out, i, j = [], 0, 0
+    while i < len(old) and j < len(new):
+        cut = _next_cut(old[i:], new[j:])
+        if cut is None:
+            break
+        out.append((range(i, i + cut[0]), range(j, j + cut[1])))
+        i, j = i + cut[0], j + cut[1]
+    if i < len(old) or j < len(new):
+        out.append((range(i, len(old)), range(j, len(new))))
+    return out
+
+
+def _next_cut(old, new):
+    """Lengths of the shortest non-empty prefixes of equal product, or None."""
+    left = _products(old)
+    right = _products(new)
+    for a, p in enumerate(left):
+        for b, q in enumerate(right):
+            if same(p, q):
+                return a + 1, b + 1
+    return None
+
+
+def _products(dims):
+    out, total = [], Const(1)
+    for d in dims:
+        total = simplify(total * d)
+        out.append(total)
+    return out
+
+
+def source_index(old, new):
+    """Function from an index of shape ``new`` to the index of shape ``old`` of that element."""
+    parts = groups(old, new)
+
+    def source(index):
+        full = [Const(0)] * len(old)
+        for olds, news in parts:
+            line = Const(0)
+            for j in news:
+                line = line * new[j] + index[j] if not is_one(new[j]) else line
+            _unflatten(simplify(line), olds, old, full)
+        return full
+    return source
+
+
+def _unflatten(line, dims, shape, full):
+    """Spread a linear index over dimensions; the first one needs no modulo."""
+    dims = [k for k in dims if not is_one(shape[k])]
+    stride = Const(1)
+    for place, k in enumerate(reversed(dims)):
+        i = line // stride
+        full[k] = simplify(i if place == len(dims) - 1 else i % shape[k])
+        stride = simplify(stride * shape[k])

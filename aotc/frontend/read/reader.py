@@ -1,0 +1,131 @@
+"""ModelProto -> Graph: nodes and constants as plain data, and every extent named and bounded."""
+
+from dataclasses import dataclass, replace
+
+from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.building.convert import build
+from aotc.frontend.building.joins import Learnt
+from aotc.frontend.graph import Graph, TensorType, listed, shorten
+from aotc.frontend.read.dims import Dims
+from aotc.frontend.read.old_opsets import modernised
+from aotc.frontend.read.read_nodes import contents, ordered, reader_of, used_names
+from aotc.frontend.read.read_types import dtype_name, elem_name
+from aotc.frontend.read.settings import choices, pins
+from aotc.ir.dtypes import DTYPES, dtype_of
+from aotc.ir.expr import Const
+
+_ROUNDS = 6  # trial builds until the ranges of symbols stand still
+
+
+def read_graph(model, dims=None, name=None, fix=None, input_default=()):
+    """The Graph of an ``onnx.ModelProto``.
+
+    dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
+    static.  Ranges that are not given start at 1 (what is concatenated: at 0) and have no end,
+    narrowed by what the model does with them; ``Graph.dims`` says which is which.  fix: {input:
+    value} held as constants; input_default: initializers that become inputs with a default
+    (``settings.choices``).  Raises ModelError for a model that contradicts itself or ``dims``,
+    UnsupportedError for operators and dtypes aotc does not compile.
+    """
+    given, model = model, modernised(model)
+    reader = reader_of(model)
+    nodes, constants = contents(model.graph, reader)
+    used = {k: a for k, a in constants.items() if k in used_names(nodes, model.graph)}
+    for chosen in choices(given, used, fix or {}, input_default):
+        raw = _read(model, name, nodes, constants, chosen, reader)
+        try:
+            return _bounded(raw, pins(raw.inputs, chosen, dims or {}))
+        except (ModelError, UnsupportedError) as err:
+            fault = err  # as inputs some of the initializers do not compile
+    raise fault
+
+
+def _bounded(raw, given):
+    """The Graph with every symbol's range, found by trial builds."""
+    inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
+    table, known = Dims(inputs, given), Learnt()
+    for _ in range(_ROUNDS):
+        graph = replace(_typed_inputs(raw.graph, inputs, table), learnt=known)
+        trial = build(graph, trial=True)
+        narrowed = table.narrow(trial.limits, trial.equal, trial.may_be_empty)
+        if narrowed == table and known == trial.joins.learnt():
+            break
+        table, known = narrowed, trial.joins.learnt()
+    types = {k: (v.dtype, v.shape) for k, v in trial.env.items()}
+    return replace(graph, types=types)
+
+
+@dataclass(frozen=True)
+class _Raw:
+    graph: Graph
+    inputs: tuple  # (name, dtype, dims as int | str | None)
+
+
+def _typed_inputs(graph, inputs, table):
+    typed = tuple(TensorType(n, dtype, table.shape(n)) for n, dtype, _ in inputs)
+    return replace(graph, inputs=typed, dims=table.ranges,
+                   types={t.name: (t.dtype, t.shape) for t in typed} | {
+                       k: (dtype_of(a), tuple(map(Const, a.shape)))
+                       for k, a in graph.initializers.items()})
+
+
+def _read(model, name, nodes, constants, settings, reader):
+    g, own = model.graph, {**settings.fixed, **settings.defaults}
+    inputs = tuple(_input(i, reader.faults) for i in g.input
+                   if i.name not in constants or i.name in own)
+    if reader.faults:
+        raise UnsupportedError("this model holds what aotc does not compile:\n"
+                               + listed(reader.faults))
+    inputs = tuple((n, t, settings.defaults[n].shape if n in settings.defaults else dims)
+                   for n, t, dims in inputs)
+    used = used_names(nodes, g)
+    constants = {k: a for k, a in (constants | settings.fixed).items()
+                 if k in used and k not in settings.defaults}
+    outputs = tuple(o.name for o in g.output)
+    nodes = ordered(nodes, {i[0] for i in inputs} | set(constants), outputs)
+    graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
+                  declared=_declared((*reader.infos, *g.value_info, *g.output)),
+                  elements=_elements(g), settings=settings)
+    return _Raw(graph, inputs)
+
+
+def _declared(infos):
+    """{tensor: extents} where the model states all of them in numbers, and only once (branches may
+    give their tensors the same names); some exporters write negative ones for "any"."""
+    out, twice = {}, set()
+    for info in infos:
+        kind = info.type.tensor_type
+        if kind.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0
+                                          for d in kind.shape.dim):
+            dims = tuple(d.dim_value for d in kind.shape.dim)
+            if out.setdefault(info.name, dims) != dims:
+                twice.add(info.name)
+    return {name: dims for name, dims in out.items() if name not in twice}
+
+
+def _elements(g):
+    """{output: dtype} where the model states one that aotc has."""
+    stated = {o.name: dtype_name(o.type.tensor_type.elem_type) for o in g.output}
+    return {name: dtype for name, dtype in stated.items() if dtype}
+
+
+def _input(info, faults):
+    what = f"input {shorten(info.name)!r}"
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        faults.append(f"{what} is a {kind}: only tensors can be inputs")
+        return info.name, "f32", ()
+    t = info.type.tensor_type
+    if not dtype_name(t.elem_type):
+        faults.append(f"{what} has dtype {elem_name(t.elem_type)}: convert "
+                      f"the model to {', '.join(DTYPES)}")
+    if not t.HasField("shape"):
+        faults.append(f"{what} has no shape: declare its rank (dimensions may be names)")
+    dims = []
+    for d in t.shape.dim:
+        kind = d.WhichOneof("value")
+        value = d.dim_value if kind == "dim_value" else d.dim_param or None
+        if isinstance(value, int) and value < 0:
+            value = None  # some exporters write -1 for "any"
+        dims.append(value)
+    return info.name, dtype_name(t.elem_type) or "f32", tuple(dims)

@@ -1,0 +1,276 @@
+"""The last check of a Plan: every element that a kernel stores or loads lies inside its buffer.
+
+Proved from the ranges of loops, the values of a kernel's names, the conditions around an access
+and the sizes of register tiles, whatever data there is: what cannot be proved is a fault.  Where
+symbols decide, what is not proved is one if a point at which it fails is found (``in_doubt``).
+Vectors are as their ranges: a last one that is cut stores what there is.
+"""
+
+from aotc.ir.access import volume
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Const, Var, as_expr, maximum, substitute
+from aotc.ir.library import LIBRARY, item
+from aotc.ir.multiples import is_multiple
+from aotc.ir.plan import Call, Contract, Let, Nest, Unrolled
+from aotc.ir.region import conditions, guarded_loads
+from aotc.ir.simplify import same, simplify, to_poly
+from aotc.oracle.prove import Scope, in_doubt, never_negative
+
+TILE, STEP = Axis("tile", Const(1 << 40)), Axis("step", Const(1 << 40))
+
+
+def plan_faults(plan):
+    """Texts of what is not proved to stay inside its buffer; [] for a Plan that does."""
+    facts = tuple(f for c in plan.checks for f in conditions(c.cond, True))
+    tables = {n: (int(a.min()), int(a.max())) for n, a in plan.weights
+              if a.dtype.kind in "iu" and a.size}
+    faults = [f for p in plan.places for f in _place(plan, p)]
+    for k in plan.kernels:
+        faults += _Kernel(plan, k, facts, tables).faults()
+    return faults
+
+
+def _place(plan, place):
+    """Faults of where a buffer lies: in the arena, from its slot on."""
+    size, room = place.elements * DTYPES[place.dtype].size, Const(0)
+    for slot in plan.slots[place.slot:] if place.storage == "arena" else ():
+        room = room + slot
+        if not in_doubt(room - place.offset - size, Scope()):
+            return []
+    return [] if place.storage != "arena" else [f"{place}: {simplify(size)} bytes end behind it"]
+
+
+class _Kernel:
+    """The check of one Kernel; ``found`` collects its faults."""
+
+    def __init__(self, plan, kernel, facts, tables):
+        self.kernel, self.found, self.done = kernel, [], set()
+        self.shapes = {p.name: p.shape for p in plan.places}
+        self.sizes = {p.name: p.elements for p in plan.places} | {
+            s.name: as_expr(s.elements) for s in kernel.scratch}
+        self.scope = self.bound(Scope({TILE: ("range", Const(0), simplify(kernel.tiles - 1))},
+                                      facts, tables, tuple(c.cond for c in plan.checks)),
+                                kernel.let, "let")
+        if kernel.steps is not None:
+            steps = {STEP: ("range", Const(0), simplify(kernel.steps - 1))}
+            ends, rest = kernel.step_let[:2], kernel.step_let[2:]
+            self.scope = self.bound(self.scope.inside(steps), ends, "let of a step")
+            self.scope = self.scope.inside(_carried(kernel))
+            self.scope = self.bound(self.scope, rest, "let of a step")
+
+    def faults(self):
+        for number, stage in enumerate(self.kernel.stages):
+            self.where = f"kernel {self.kernel.name} ({self.kernel.title}), stage {number}, " \
+                         f"{stage.row}"
+            _STAGES[type(stage)](self, stage)
+        for v, e in self.kernel.carried:
+            self.where = f"kernel {self.kernel.name} ({self.kernel.title})"
+            self.known(self.scope, e, f"next {v}")
+            self.within(self.scope, e, v.extent, f"next {v} = {e}")
+        return self.found
+
+    def fault(self, text):
+        self.found.append(f"{self.where}: {text}")
+
+    def bound(self, scope, lets, what):
+        """The Scope with the names ``lets`` bound; each lies in the extent that it claims."""
+        self.where = f"kernel {self.kernel.name} ({self.kernel.title})"
+        for v, e in lets:
+            self.known(scope, e, f"{what} {v}")
+            if not scope.symbolic(e):  # a box may be empty: its last index is -1 then
+                self.within(scope, e, v.extent, f"{what} {v} = {e}")
+            scope = scope.inside({v: ("value", e)})
+        return scope
+
+    def loops(self, scope, ranges):
+        """The Scope inside loops; each stays in the extent of its axis."""
+        for r in ranges:
+            last, empty = simplify(r.hi - 1), simplify(r.lo - r.hi)
+            self.known(scope, r.lo + r.hi, f"range {r}")
+            runs = (simplify(last - r.lo),)
+            if in_doubt(r.lo, scope, runs) or in_doubt(r.axis.extent - r.hi, scope, runs):
+                if not never_negative(empty, scope):
+                    self.fault(f"{r} leaves 0..{r.axis.extent}")
+            scope = scope.inside({r.axis: ("range", r.lo, last)},
+                                 runs if self.kernel.carried else ())
+        return scope
+
+    def known(self, scope, e, what, also=()):
+        """A fault if an expression uses a name that nothing binds; ``also``: further names."""
+        names = scope.unknown(e, also)
+        if names:
+            self.fault(f"{what} uses {', '.join(names)}, which nothing before it binds")
+
+    def within(self, scope, e, size, what, facts=()):
+        """A fault unless 0 <= e < size."""
+        e = simplify(e)
+        key = e, size, facts, scope
+        if key in self.done:
+            return
+        self.done.add(key)
+        for gap, text in ((e, "below 0"), (size - 1 - e, f"past its {size} elements")):
+            if in_doubt(gap, scope, facts, what.startswith("load")):
+                self.fault(f"{what}: may be {text}")
+
+    def size(self, buffer):
+        """Elements of a buffer or scratch; None and a fault for one that is not there."""
+        if buffer not in self.sizes:
+            self.fault(f"no buffer {buffer}")
+        return self.sizes.get(buffer)
+
+    def access(self, scope, buffer, at, what, facts=()):
+        """Faults of one access to a buffer."""
+        size = self.size(buffer)
+        if size is None:
+            return
+        self.within(scope, at, size, what, facts)
+
+    def loads(self, scope, e, facts=()):
+        """Faults of the loads in an expression."""
+        for load, known in guarded_loads(e, tuple(facts)):
+            self.access(scope, load.buffer, load.index[0], f"load of {load}", known)
+
+    def put(self, scope, p, names=(), flags=None):
+        guard = () if p.guard is None else conditions(substitute(p.guard, flags or {}), True)
+        for e in (p.offset, p.value):
+            self.known(scope, e, f"store {p}", names)
+        self.access(scope, p.buffer, p.offset, f"store {p}", guard)
+        self.loads(scope, p.value, guard)
+        self.loads(scope, p.offset, guard)
+
+    # ------------------------------------------------------------ stages
+
+    def nest(self, nest):
+        scope = self.loops(self.scope, nest.ranges)
+        if nest.fold != "none":
+            inner = self.loops(scope, nest.reduce)
+            parts = () if isinstance(nest.fold, str) else nest.fold.init + nest.fold.update
+            element = Var("x", nest.body.dtype)
+            for e in (nest.body, *parts):
+                self.known(inner, e, f"fold of {e}", () if e is nest.body else (
+                    *nest.acc, element))
+                self.loads(inner, e)
+        for p in nest.puts:
+            self.put(scope, p, nest.acc)
+
+    def unrolled(self, stage):
+        scope, flags = self.loops(self.scope, stage.ranges), dict(stage.flags)
+        names = set(flags)
+        for s in stage.body:
+            if isinstance(s, Let):
+                self.known(scope, s.value, str(s), names)
+                self.loads(scope, substitute(s.value, flags))
+                names.add(s.var)
+            else:
+                self.put(scope, s, names, flags)
+
+    def call(self, call):
+        """Items of a library kernel: the C function stays inside one, whose extents it is told."""
+        row, shapes = LIBRARY.get(call.kernel), []
+        for (buffer, at), inner in zip(call.operands, row.inner):
+            size, shape = self.size(buffer), self.shapes[buffer]
+            shapes.append(shape)
+            last = at + volume(item(shape, inner)[1])
+            if in_doubt(at, self.scope) or in_doubt(size - last, self.scope):
+                self.fault(f"{call.lines()[0]}: an item of {buffer} may lie outside of it")
+        told = row.extents(shapes)
+        if not all(same(a, b) for a, b in zip(call.numbers, told)):
+            self.fault(f"{call.lines()[0]}: other extents than its tensors have")
+
+    def contract(self, c):
+        outer = self.loops(self.scope, c.outer)
+        rows = self.loops(outer, c.m)
+        points = self.loops(rows, (c.n,))
+        sums = c.slice_taps + c.taps + (c.k,)
+        self.tiles(c)
+        for p in c.puts:
+            self.put(points, p, (c.acc,))
+        self.operand(c, c.a, self.loops(rows, sums), "A")
+        self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), sums), "B")
+        self.kept(c, outer)
+
+    def tiles(self, c):
+        """What a Contract says of its register tiles holds."""
+        nr = c.nv * c.lanes
+        values = dict(self.kernel.let + self.kernel.step_let)
+        for what, count, by in (("rows", c.row_count, c.mr), ("columns", c.n.hi - c.n.lo, nr)):
+            if what in c.whole and not is_multiple(count, by, values):
+                self.fault(f"{what} are not whole: {simplify(count)} of them in tiles of {by}")
+        if c.b.mode == "panel" and not is_multiple(c.n.lo, nr, values):
+            self.fault(f"columns {c.n} begin inside a panel of {nr}")
+
+    def operand(self, c, o, scope, name):
+        nr, total = c.nv * c.lanes, volume([r.axis.extent for r in c.slice_taps + c.taps + (c.k,)])
+        guard = () if o.guard is None else conditions(o.guard, True)
+        for e in (o.offset, o.stride, o.guard, o.value):
+            if e is not None:
+                self.known(scope, e, f"operand {name}")
+        if o.guard is not None:
+            self.loads(scope, o.guard)
+        if o.mode == "packed":
+            self.loads(scope, o.value, guard)
+            if o.buffer:
+                depth = total if c.dtypes[0] != "u8" else simplify((total + 3) // 4 * 4)
+                self.room(scope, o.buffer, depth * (c.mr if name == "A" else nr))
+            return
+        k, what = c.k.axis, f"load of {name}"
+        if o.mode == "panel":
+            depth = total if c.dtypes[0] != "u8" else simplify((total + 3) // 4 * 4)
+            self.access(scope, o.buffer, o.offset, f"{what}, {o.buffer}[{o.offset}]")
+            end = o.offset + depth * nr - 1
+            self.access(scope, o.buffer, end, f"{what}, a panel of {o.buffer}")
+            return
+        at = o.offset + k * o.stride + (c.n.axis if o.mode == "direct" else Const(0))
+        self.access(scope, o.buffer, at, f"{what}, {o.buffer}[{simplify(at)}]", guard)
+        if o.guard is not None and o.stride != Const(1):
+            self.fault(f"{what}: zeros instead of {o.buffer} are read with a step")
+        if o.pad:
+            self.room(scope, o.pad, k.extent)
+
+    def kept(self, c, scope):
+        """Scratch for sums in slices, and for results that are turned."""
+        nr = c.nv * c.lanes
+        if c.slices:
+            panels = (c.n.hi - c.n.lo + (nr - 1)) // nr
+            self.room(scope, c.slices, (c.row_count + (c.mr - 1)) // c.mr * panels * (c.mr * nr))
+        if c.turned:
+            self.room(scope, c.turned, Const(c.turned_rows * nr))
+            if c.turned_rows % c.mr:
+                self.fault(f"{c.turned_rows} turned rows are no whole tiles of {c.mr}")
+
+    def room(self, scope, buffer, elements):
+        """A fault unless a buffer holds so many elements."""
+        size = self.size(buffer)
+        if size is not None and in_doubt(size - elements, scope):
+            self.fault(f"{buffer} of {size} elements holds {simplify(elements)}")
+
+
+_STAGES = {Nest: _Kernel.nest, Unrolled: _Kernel.unrolled, Call: _Kernel.call,
+           Contract: _Kernel.contract}
+
+
+def _carried(kernel):
+    """How names that a step leaves to the next one are bound: 0 in a first step; else as the step
+    before left them, which ended where this one begins.  As many steps are followed back as stages
+    slide, since each may begin where the one after it has been before; what is older is
+    anything."""
+    if not kernel.carried:
+        return {}
+    (lo, start), (hi, _) = kernel.step_let[:2]
+    size = to_poly(start).get((STEP,), 0)
+    begins, names, now, end = [], [], {v: v for v, _ in kernel.carried}, lo
+    for back in range(1, len(kernel.carried) // 2 + 1):
+        begin = Axis(f"{lo.name}_{back}_before", lo.extent)
+        older = {v: Axis(f"{v.name}_{back}_before", v.extent) for v in now}
+        values = {lo: begin, hi: end, **older}
+        for v, e in kernel.step_let[2:]:
+            values[v] = simplify(substitute(e, values))
+        left = {now[v]: simplify(substitute(e, values)) for v, e in kernel.carried}
+        begins.append((begin, ("range", maximum(end - size, Const(0)), simplify(end - 1))))
+        names = [(v, ("before", left)) for v in left] + names
+        now, end = older, begin
+    oldest = [(v, ("range", Const(0), simplify(v.extent - 1))) for v in now.values()]
+    return dict(begins + oldest + names)
+
+
+__all__ = ["plan_faults"]

@@ -1,0 +1,196 @@
+"""Constant folding and merging of what is the same, Program -> Program.
+
+In one pass over the steps: constants with equal bytes become one, loads of one-element constants
+become ``Const`` expressions, computes that read only constants are evaluated (f64 inside, fixed
+order, no BLAS: the bytes do not depend on the machine), and computes that say the same become
+one.  Nothing here knows why a tensor is constant: packed weights fold away because packing is an
+ordinary Compute.  A transposed constant whose original is needed too (an embedding that serves a
+product as well) is not evaluated: inlining lets its readers read the original.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from aotc.ir.dtypes import DTYPES, dtype_of
+from aotc.ir.expr import Const, Guarded, Load, Sym, Var, rewrite, walk
+from aotc.ir.library import LIBRARY
+from aotc.ir.program import Compute, Fold, LibCall, make_const, static_shape, update
+from aotc.ir.simplify import simplify
+from aotc.oracle.evaluate import eval_compute, run_step
+
+GROWTH = 1 << 16  # bytes a constant may exceed what it replaces by
+
+
+def fold_constants(program, limit_bytes=GROWTH):
+    """Program with constant computes evaluated, equal constants and computes merged.
+
+    limit_bytes: a compute is left as it is if its result would take that many bytes more than
+    the constants it reads (a small table broadcast to a large tensor stays a small table).
+    Raises FaultError if a constant index is out of range.
+    """
+    state = _Folder(program, limit_bytes)
+    steps = [new for step in program.steps for new in state.step(step)]
+    return update(program, steps=tuple(steps), consts=state.consts,
+                  buffers={**program.buffers, **state.buffers})
+
+
+class _Folder:
+    """The pass in progress.  ``names`` maps a dropped buffer to the one that took its place."""
+
+    def __init__(self, program, limit):
+        self.program, self.limit = program, limit
+        self.outputs = set(program.outputs)
+        self.names, self.consts, self.buffers = {}, {}, {}
+        self.arrays, self.seen = {}, {}
+        for name, array in program.consts.items():
+            self.keep(name, array, program.buffers[name].onnx)
+        # constants that are read beside data, so that they stay whatever becomes of other readers
+        known = _known(program)
+        self.read = {self.names.get(b, b) for s in program.steps for b in s.inputs
+                     if not known.issuperset(s.inputs)}
+
+    def keep(self, name, array, onnx=""):
+        """Record a constant; an equal one already known takes its place unless it is an output."""
+        bucket = self.arrays.setdefault(_fingerprint(array), [])
+        for other in bucket:
+            if name not in self.outputs and _same_bytes(self.consts[other], array):
+                self.names[name] = other
+                return
+        bucket.append(name)
+        self.consts[name] = array
+        self.buffers[name] = make_const(name, array, onnx)
+
+    def step(self, step):
+        """The steps that replace ``step``: none, one, or one that copies a constant out."""
+        if isinstance(step, LibCall):
+            return self.call(replace(step, inputs=tuple(self.names.get(b, b)
+                                                        for b in step.inputs)))
+        step = self.renamed(step)
+        # Shape of a dynamic tensor reads no buffer and is no constant either
+        if not self.foldable(step) or _is_symbolic(step):
+            return self.merged(step)
+        values = eval_compute(step, None, self.consts.__getitem__, {},
+                              wide=not isinstance(step.body, Load))
+        copies = []
+        for out, value in zip(step.outs, values if isinstance(values, tuple) else (values,)):
+            if out in self.outputs:
+                copies += self.copied(step, out, value)
+            else:
+                self.keep(out, value, self.program.buffers[out].onnx)
+        return copies
+
+    def call(self, step):
+        """A library call, or nothing where all it reads is constant."""
+        if step.kernel not in LIBRARY or any(b not in self.consts for b in step.inputs) or (
+                self.outputs.intersection(step.outs)):
+            return [step]
+        if any(static_shape(self.program.shape(o)) is None for o in step.outs):
+            return [step]
+        for out, array in zip(step.outs, run_step(self.program, step, self.consts, {}, {})):
+            self.keep(out, array)
+        return []
+
+    def renamed(self, step):
+        empty = any(a.extent == Const(0) for a in step.axes + step.raxes)
+        # an element that does not exist reads nothing, and its indices may divide by zero
+        body = Const(0, step.body.dtype) if empty else simplify(self.expr(step.body))
+        fold = step.fold
+        if isinstance(fold, Fold):
+            fold = replace(fold, init=tuple(self.expr(e) for e in fold.init),
+                           update=tuple(self.expr(e) for e in fold.update))
+        same = body == step.body and fold == step.fold
+        return step if same else replace(step, body=body, fold=fold)
+
+    def expr(self, e):
+        def visit(node):
+            if not isinstance(node, Load):
+                return None
+            name = self.names.get(node.buffer, node.buffer)
+            if name in self.consts and self.consts[name].size == 1:
+                return Const(self.consts[name].reshape(-1)[0].item(), node.dtype)
+            return None if name == node.buffer else Load(name, node.index, node.dtype)
+        return rewrite(e, visit)
+
+    def foldable(self, step):
+        shape = static_shape(tuple(a.extent for a in step.axes))
+        if shape is None or static_shape(tuple(a.extent for a in step.raxes)) is None or (
+                any(b not in self.consts for b in step.inputs)):
+            return False
+        if isinstance(step.body, (Load, Const)) and step.fold == "none" and (
+                self.outputs.intersection(step.outs)):
+            return False  # already the copy that writes an output
+        if _is_permutation(step) and step.body.buffer in self.read:
+            return False  # its readers can read the original: one constant instead of two
+        points = int(np.prod(shape, dtype=object)) if shape else 1
+        after = sum(points * DTYPES[self.program.buffers[o].dtype].size for o in step.outs)
+        before = sum(self.consts[b].nbytes for b in step.inputs)
+        return after - before <= self.limit
+
+    def copied(self, step, out, value):
+        """An output must be written by a step: the constant gets a name of its own."""
+        if value.size == 1:
+            body = Const(value.reshape(-1)[0].item(), dtype_of(value))
+        else:
+            self.keep(f"{out}_const", value)
+            name = self.names.get(f"{out}_const", f"{out}_const")
+            body = Load(name, step.axes, dtype_of(value))
+        return [Compute((out,), step.axes, (), "none", body, origin=step.origin)]
+
+    def merged(self, step):
+        key = _canonical(step)
+        other = self.seen.setdefault(key, step)
+        if other is step or self.outputs.intersection(step.outs):
+            return [step]
+        self.names.update(zip(step.outs, other.outs))
+        return []
+
+
+def _known(program):
+    """Names of the constants and of what is computed from them alone, without symbols."""
+    known = set(program.consts)
+    for step in program.steps:
+        if known.issuperset(step.inputs) and not _is_symbolic(step):
+            known.update(step.outs)
+    return known
+
+
+def _is_symbolic(step):
+    return isinstance(step, Compute) and any(isinstance(n, Sym) for n in walk(step.body))
+
+
+def _is_permutation(step):
+    """True if a Compute only stores a buffer's elements in another order of dimensions."""
+    return step.fold == "none" and isinstance(step.body, Load) and (
+        len(step.axes) == len(set(step.body.index)) and set(step.axes) == set(step.body.index))
+
+
+def _fingerprint(array):
+    """Cheap key: equal arrays have equal keys, most different ones do not."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    step = max(1, flat.size // 64)
+    return array.shape, array.dtype.str, flat[::step].tobytes()
+
+
+def _same_bytes(a, b):
+    a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return np.array_equal(a, b)
+
+
+def _canonical(step):
+    """What a Compute says, without the names of its axes and outputs and of the nodes that its
+    faults would name."""
+    axes = step.axes + step.raxes
+    to = {a: Var(f"#{k}") for k, a in enumerate(axes)}
+    exprs = (step.body,)
+    states = ()
+    if isinstance(step.fold, Fold):
+        exprs += step.fold.init + step.fold.update
+        states = step.fold.states
+    memo = {}
+
+    def plain(e):
+        return replace(e, why="") if isinstance(e, Guarded) else to.get(e)
+    body = tuple(rewrite(e, plain, memo) for e in exprs)
+    fold = step.fold if isinstance(step.fold, str) else "states"
+    return (tuple(a.extent for a in axes), len(step.axes), fold, states, step.acc, body)

@@ -1,0 +1,249 @@
+"""Loops over the dimensions that tensors have, where a reshape would run them over others.
+
+Exporters write a norm over groups of channels as a reshape to [N, G, rest], a norm of that, and a
+reshape back.  With the reshapes inlined, a mean over a group and the map behind it take a flat
+axis apart, so that nothing lies side by side along any loop:
+
+    s[n, g]    = sum(r) x[n, g*3 + r // 1024, r // 32 % 32, r % 32]
+    y[n, g, k] = x[n, g*3 + k // 1024, k // 32 % 32, k % 32] - m[n, g]
+
+Here sums run over x's own dimensions, first within each index of a dimension that a group is a
+part of, then over the group; maps run over the points of x, and what they look up per group is
+spread over the dimension once:
+
+    p[n, c]       = sum(h, w) x[n, c, h, w]
+    s[n, g]       = sum(r_0) p[n, g*3 + r_0]
+    y[n, c, h, w] = x[n, c, h, w] - m_each[n, c],  m_each[n, c] = m[n, c // 3]
+"""
+
+from dataclasses import replace
+from math import gcd
+
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads, rewrite, substitute
+from aotc.ir.program import Buffer, Compute, update
+from aotc.ir.remap import invert_map
+from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
+from aotc.passes.digits import axis_digits, split_reductions
+
+PART = 32  # terms of a group's sum within one index from which they are summed by themselves
+
+
+def on_own_digits(program):
+    """Program whose sums and maps run over the dimensions of the tensors they read.  The same
+    object if there is nothing to change."""
+    state = _Pass(program)
+    for s in program.steps:
+        state.steps += state.step(s) if isinstance(s, Compute) else [s]
+    if not state.changed:
+        return program
+    return update(program, steps=tuple(state.steps), buffers=state.buffers)
+
+
+class _Pass:
+    """The pass in progress.  ``moved``: {buffer: function from an old index to the new one};
+    ``spread``: {(load's buffer, its index by dimension): the buffer that holds it per index}."""
+
+    def __init__(self, program):
+        self.program, self.buffers = program, dict(program.buffers)
+        self.steps, self.moved, self.spread, self.changed = [], {}, {}, False
+
+    def step(self, s):
+        new = _on_points(self, self._read(s))
+        out = [x for part in _by_parts(self, new) for x in self._spread(part)]
+        self.changed |= len(out) > 1 or out[0] is not s
+        return out
+
+    def name(self, stem):
+        while stem in self.buffers:
+            stem += "_"
+        return stem
+
+    def buffer(self, stem, axes, dtype):
+        name = self.name(stem)
+        self.buffers[name] = Buffer(name, tuple(a.extent for a in axes), dtype)
+        return name
+
+    def _read(self, s):
+        """The compute with loads of buffers that have moved."""
+        if not self.moved.keys() & set(s.inputs):
+            return s
+
+        def visit(node):
+            if not isinstance(node, Load) or node.buffer not in self.moved:
+                return None
+            inner = tuple(rewrite(i, visit) for i in node.index)
+            return Load(node.buffer, self.moved[node.buffer](inner), node.dtype)
+        return replace(s, body=simplify(rewrite(s.body, visit)))
+
+    def _spread(self, s):
+        """[computes]: ``s`` with what it looks up at c // K, beside loads at c, in tensors of
+        their own over c."""
+        found = [n for n in s.loads if _is_per_group(n, s)]
+        if not found or factor_pairs(s.axes, s.raxes, s.fold, s.body):
+            return [s]  # products pack what they look up
+        out, to = [], {}
+        for n in found:
+            one = substitute(n, {a: Const(0) for a in axes_of(n) if a.extent == Const(1)})
+            axes = tuple(sorted(axes_of(one), key=(s.axes + s.raxes).index))
+            key = n.buffer, _by_position(one, axes)
+            if key not in self.spread:
+                name = self.buffer(f"{n.buffer}_each", axes, n.dtype)
+                self.spread[key] = name
+                out.append(Compute((name,), axes, (), "none", one, origin=s.origin))
+            to[n] = Load(self.spread[key], axes, n.dtype)
+        return out + [replace(s, body=substitute(s.body, to))]
+
+
+def _is_plain(load):
+    return all(isinstance(i, (Axis, Const)) for i in load.index)
+
+
+def _by_position(load, axes):
+    return tuple(substitute(i, {a: Axis(f"#{k}", a.extent) for k, a in enumerate(axes)})
+                 for i in load.index)
+
+
+def _is_per_group(load, s):
+    """True for a load at c // K in one dimension and at other axes elsewhere, of a compute that
+    has more axes and reads other tensors at c itself."""
+    parts = [i for i in load.index if not isinstance(i, (Axis, Const))]
+    if len(parts) != 1 or not isinstance(parts[0], Binary):
+        return False
+    group, = parts
+    if group.op != "floordiv" or not isinstance(group.a, Axis) or not isinstance(group.b, Const):
+        return False
+    own = axes_of(load)
+    return len([a for a in s.axes + s.raxes if a not in own and a.extent != Const(1)]) > 0 and any(
+        group.a in n.index and not own >= axes_of(n) for n in s.loads)
+
+
+# ---------------------------------------------------------------- maps
+
+def _on_points(state, s):
+    """A map of a temp that reads a tensor at ``g*K + k``, or at digits that make it so, beside
+    values per ``g``, runs over that tensor's points."""
+    program = state.program
+    if s.fold != "none" or len(s.outs) != 1 or s.out in program.results or isinstance(
+            s.body, Load) or program.buffers[s.out].role != "temp" or _is_called(program, s.out):
+        return s
+    digits = {a: d for a in s.axes if (d := axis_digits(s.body, a, _names(s)))}
+    axes = tuple(x for a in s.axes for x, _ in digits.get(a, ((a, 1),)))
+    value = {a: simplify(sum((x * w for x, w in d), Const(0))) for a, d in digits.items()}
+    body = simplify(substitute(s.body, value))
+    if not _looks_up_groups(body):
+        return s
+    found = [n for n in loads(body) if axes_of(n) == {a for a in axes if a.extent != Const(1)}]
+    for load in found:
+        own = tuple(Axis(f"i{k}", e) for k, e in enumerate(state.buffers[load.buffer].shape))
+        back = invert_map(load.index, axes, own)
+        if back is None:
+            continue
+        new = replace(s, axes=own, body=simplify(substitute(body, back)))
+        if all(_is_plain(n) or _is_per_group(n, new) for n in new.loads):
+            return _moved(state, new, s.axes, digits, load)
+    return s
+
+
+def _looks_up_groups(body):
+    """True if a map reads one tensor at ``g*K + k`` and another at ``g`` without ``k``."""
+    found = loads(body)
+    return any(len(axes_of(i)) == 2 and any(len(axes_of(i) & axes_of(n)) == 1 for n in found)
+               for load in found for i in load.index)
+
+
+def _moved(state, s, axes, digits, load):
+    """The map over the points of what it loads; readers, which know it over ``axes``, find its
+    elements from now on."""
+    shape = tuple(a.extent for a in s.axes)
+    state.buffers[s.out] = replace(state.buffers[s.out], shape=shape)
+
+    def place(index):
+        at = {}
+        for a, i in zip(axes, index):
+            parts = digits.get(a)
+            at |= {a: i} if parts is None else {
+                x: (i // w) % x.extent if k else i // w for k, (x, w) in enumerate(parts)}
+        return tuple(simplify(rewrite(substitute(i, at), _whole_quotient)) for i in load.index)
+    state.moved[s.out] = place
+    return s
+
+
+def _whole_quotient(e):
+    """``(g*a + b) // (g*d)`` as ``a // d`` where 0 <= b < g; None for others.  No general rule of
+    ``simplify``: what is put in place of ``a`` later may need ``b`` to become whole again."""
+    if not isinstance(e, Binary) or e.op != "floordiv" or not isinstance(e.b, Const):
+        return None
+    whole = to_poly(simplify(rewrite(e.a, _whole_quotient)))
+    for g in sorted({gcd(c, e.b.value) for c in whole.values()}, reverse=True):
+        rest = simplify(from_poly({m: c for m, c in whole.items() if c % g}))
+        low, high = lower(rest), upper(rest)
+        if g > 1 and None not in (low, high) and low >= 0 and high < g:
+            a = from_poly({m: c // g for m, c in whole.items() if not c % g})
+            return simplify(a // (e.b.value // g))
+    return None
+
+
+def _is_called(program, buffer):
+    return any(not isinstance(c, Compute) for c in program.consumers.get(buffer, ()))
+
+
+def _names(s):
+    return {a.name for a in s.axes + s.raxes}
+
+
+# ---------------------------------------------------------------- sums
+
+def _by_parts(state, s):
+    """[computes]: a sum over a group of a dimension's indices and over other axes, in two: over
+    the others at each index, then over the group's."""
+    whole, s = s, split_reductions(s)
+    group = _group(s)
+    if group is None or len(s.outs) != 1:
+        return [whole]
+    axis, part, at, width = group
+    rest = tuple(r for r in s.raxes if r != part)
+    c = Axis(_fresh(f"{axis.name}_{part.name}", _names(s)), simplify(axis.extent * width))
+    body = simplify(substitute(substitute(s.body, {at: c}), {axis: c // width}))
+    if part in axes_of(body):
+        return [whole]
+    axes = tuple(c if a == axis else a for a in s.axes)
+    name = state.buffer(f"{s.out}_parts", axes, s.acc_dtype)
+    index = tuple(simplify(axis * width + part) if a == axis else a for a in s.axes)
+    return [Compute((name,), axes, rest, s.fold, body, s.acc, s.origin),
+            replace(s, raxes=(part,), body=Load(name, index, s.acc_dtype))]
+
+
+def _group(s):
+    """(output axis, reduction axis, their index ``axis*width + part``, width) of a fold that meets
+    the two so in a Load and reduces over enough else; None for others."""
+    if s.fold not in ("sum", "max", "min") or len(s.raxes) < 2:
+        return None
+    for load in s.loads:
+        for i in load.index:
+            inside = axes_of(i)
+            part, axis = inside & set(s.raxes), inside & set(s.axes)
+            if len(part) != 1 or len(axis) != 1:
+                continue
+            (part,), (axis,) = part, axis
+            terms = linear_in(i, axis)
+            if terms is not None and terms[1] == part and same(terms[0], part.extent) and (
+                    isinstance(part.extent, Const)) and _terms(s.raxes, part) >= PART:
+                return axis, part, i, part.extent
+    return None
+
+
+def _terms(raxes, part):
+    n = 1
+    for r in raxes:
+        if r != part:
+            most = upper(r.extent)
+            n *= PART if most is None else most
+    return n
+
+
+def _fresh(name, taken):
+    return name if name not in taken else _fresh(name + "_", taken)
+
+
+__all__ = ["on_own_digits"]

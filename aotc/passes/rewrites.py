@@ -1,0 +1,64 @@
+"""Rewrites of a Program that a Schedule names: ``(rule, compute, parameters)``, applied in order.
+
+    ("winograd", "conv_sum", {"oh": 4, "ow": 4})
+
+A rule keeps what the Program computes (up to roundings) and its inputs and outputs; groups, tiles
+and layouts of the Schedule speak of the rewritten Program.  ``Program.rewrites`` remembers what
+has been applied, so that applying a Schedule's rewrites twice changes nothing.
+"""
+
+from dataclasses import replace
+
+from aotc.errors import ScheduleError
+from aotc.passes import layout_rule, recompute, unfold, winograd
+
+# rule -> (faults of (program, compute, parameters), Program with it applied)
+RULES = {"winograd": (winograd.faults_of, winograd.rewrite),
+         "unfold": (unfold.faults_of, unfold.rewrite),
+         "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
+         "recompute": (recompute.faults_of, recompute.rewrite_readers)}
+
+
+def apply_rewrites(program, rewrites):
+    """The Program with ``rewrites`` applied; itself if they are already.  ScheduleError lists what
+    cannot be applied, with the legal choices."""
+    wanted = tuple(map(_key, rewrites))
+    if program.rewrites == wanted:
+        return program
+    if program.rewrites:
+        raise ScheduleError(["rewrites: the program has others applied: "
+                             + ", ".join(f"{r} of {c}" for r, c, _ in program.rewrites)])
+    faults = []
+    for item in rewrites:
+        wrong = _faults(program, item)
+        faults += wrong
+        if not wrong:
+            rule, compute, parameters = item
+            program = RULES[rule][1](program, compute, parameters)
+    if faults:
+        raise ScheduleError(faults)
+    return replace(program, rewrites=wanted)
+
+
+def _key(item):
+    """A rewrite as a hashable value."""
+    if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[2], dict):
+        return repr(item)
+    return item[0], item[1], tuple((k, _frozen(v)) for k, v in sorted(item[2].items()))
+
+
+def _frozen(value):
+    """Lists, as JSON gives them, as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _faults(program, item):
+    if not isinstance(item, (tuple, list)) or len(item) != 3:
+        return [f"rewrites: {item!r}; an item is [rule, compute, parameters]"]
+    rule, compute, parameters = item
+    if rule not in RULES:
+        return [f"rewrites: rule {rule!r}; choose from {', '.join(RULES)}"]
+    return RULES[rule][0](program, compute, parameters)
+
+
+__all__ = ["RULES", "apply_rewrites"]

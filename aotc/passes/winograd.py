@@ -1,0 +1,379 @@
+"""Winograd forms of convolution as a rewriting of Programs: matrices, recognition, new computes.
+
+A stride-1 convolution along an axis, y[o] = sum(r) x[o + r - p] * w[r], is computed for ``m``
+outputs at once from ``m + r - 1`` inputs: Y = A^T [(G w) . (B^T d)], exact over the rationals.
+``rewrite`` turns one compute into three: the input transform V (constant matrices over a few
+inputs), M (a batched contraction over the channels, one per point) and the output transform under
+the old name.  Which axes are transformed is the caller's choice; the others stay taps of M.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+
+from aotc.ir.category import is_zero
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Load,
+    Where,
+    all_of,
+    axes_of,
+    compare,
+    substitute,
+)
+from aotc.ir.program import Buffer, Compute, make_const, update
+from aotc.ir.simplify import linear_in, simplify
+
+# points of the interpolation, best first: small, then their reciprocals; infinity is implied
+_POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))
+MAX_POINTS = len(_POINTS) + 1
+TILES = (2, 4, 6)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Matrices of F(m, r) as f64 arrays: ``at`` [m, n], ``g`` [n, r], ``bt`` [n, n], n = m+r-1."""
+
+    at: np.ndarray
+    g: np.ndarray
+    bt: np.ndarray
+
+
+@cache
+def exact_forms(m, r):
+    """(A^T, G, B^T) of F(m, r) as nested tuples of Fractions, from Lagrange interpolation."""
+    n = m + r - 1
+    points = [Fraction(p) for p in _POINTS[:n - 1]]
+    at = [[p ** i for p in points] + [Fraction(i == m - 1)] for i in range(m)]
+    g, bt = [], []
+    for p in points:
+        others = [q for q in points if q != p]
+        scale = Fraction(1)
+        for q in others:
+            scale *= p - q
+        row = _product(others)
+        # integers in B^T where that costs nothing: its rows are multiplied while the model runs
+        up = max(c.denominator for c in row)
+        g.append([p ** k / scale / up for k in range(r)])
+        bt.append([c * up for c in row] + [Fraction(0)])
+    g.append([Fraction(k == r - 1) for k in range(r)])
+    bt.append(_product(points))
+    return tuple(tuple(tuple(row) for row in x) for x in (at, g, bt))
+
+
+def _product(roots):
+    """Coefficients of the product of (x - root), the constant first."""
+    out = [Fraction(1)]
+    for root in roots:
+        out = [(out[k - 1] if k else 0) - (out[k] * root if k < len(out) else 0)
+               for k in range(len(out) + 1)]
+    return out
+
+
+@cache
+def forms(m, r):
+    """The Forms of F(m, r)."""
+    return Forms(*(np.array([[float(c) for c in row] for row in x]) for x in exact_forms(m, r)))
+
+
+# ---------------------------------------------------------------- recognition
+
+@dataclass(frozen=True)
+class Window:
+    """One sliding axis: output axis, reduction axis (the taps), dimension of the data, and the
+    constant in ``data index = out + tap + shift``."""
+
+    out: Axis
+    tap: Axis
+    dim: int
+    shift: int
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A compute seen as a convolution: the data's load and the conditions of its zero fill, the
+    constant weights' load, sliding axes by the name of their output axis, the channel axis summed
+    over, and the output axis that only the weights have."""
+
+    compute: Compute
+    data: Load
+    conds: tuple
+    weights: Load
+    windows: dict
+    channel: Axis
+    columns: Axis
+
+
+def find_convolution(program, compute):
+    """The Convolution that a compute is, by its expression alone; None if it is none."""
+    c = compute
+    if not isinstance(c, Compute) or c.fold != "sum" or c.body.dtype != "f32" or not (
+            isinstance(c.body, Binary) and c.body.op == "mul"):
+        return None
+    for a, b in ((c.body.a, c.body.b), (c.body.b, c.body.a)):
+        data, conds = _guarded_load(a)
+        if data is None or not isinstance(b, Load) or b.buffer not in program.consts:
+            continue
+        found = _match(c, data, conds, b)
+        if found is not None:
+            return found
+    return None
+
+
+def _guarded_load(e):
+    """(Load, conjuncts) of a Load, or of one that is zero where a condition fails."""
+    if isinstance(e, Where) and is_zero(e.b) and isinstance(e.a, Load):
+        return e.a, tuple(_conjuncts(e.cond))
+    return (e, ()) if isinstance(e, Load) else (None, ())
+
+
+def _conjuncts(cond):
+    if isinstance(cond, Binary) and cond.op == "and":
+        return _conjuncts(cond.a) + _conjuncts(cond.b)
+    return [cond]
+
+
+def _match(c, data, conds, weights):
+    plain = [i for i in weights.index if isinstance(i, Axis)]
+    if len(plain) != len(weights.index) or len(set(plain)) != len(plain) or not all(
+            r in plain for r in c.raxes):
+        return None
+    columns = [a for a in c.axes if a in plain]
+    channels = [i for i in data.index if i in c.raxes]
+    if len(columns) != 1 or len(channels) != 1 or any(columns[0] in axes_of(i)
+                                                      for i in data.index):
+        return None
+    windows = {}
+    for dim, index in enumerate(data.index):
+        w = _window(c, data, conds, dim, index)
+        if w is not None and w.out != columns[0]:
+            windows[w.out.name] = w
+    if not windows:
+        return None
+    return Convolution(c, data, conds, weights, windows, channels[0], columns[0])
+
+
+def _window(c, data, conds, dim, index):
+    """The Window of one dimension: out + tap + constant, both static and nowhere else."""
+    here = axes_of(index)
+    outs, taps = [a for a in c.axes if a in here], [r for r in c.raxes if r in here]
+    if len(here) != 2 or len(outs) != 1 or len(taps) != 1:
+        return None
+    out, tap = outs[0], taps[0]
+    shift = simplify(index - out - tap)
+    if not all(isinstance(e, Const) for e in (shift, out.extent, tap.extent)):
+        return None
+    if any(here & axes_of(i) for d, i in enumerate(data.index) if d != dim):
+        return None
+    for cond in conds:
+        if not here & axes_of(cond):
+            continue
+        if axes_of(cond) - here or not _slides(cond, out, tap):
+            return None
+    return Window(out, tap, dim, shift.value)
+
+
+def _slides(cond, out, tap):
+    """A comparison that sees the two axes through their sum only."""
+    if not isinstance(cond, Binary) or cond.a.dtype != "i64":
+        return False
+    diff = simplify(cond.a - cond.b)
+    a, b = linear_in(diff, out), linear_in(diff, tap)
+    return a is not None and b is not None and a[0] == b[0]
+
+
+# ---------------------------------------------------------------- rewriting
+
+def faults_of(program, compute, tile):
+    """What is wrong with the rewriting of one compute, with the legal choices; empty if nothing."""
+    where = f"rewrites: winograd of {compute}"
+    step = program.producer.get(compute)
+    if step is None:
+        return [f"{where}: the program has no such compute"]
+    conv = find_convolution(program, step)
+    if conv is None:
+        return [f"{where}: no convolution with constant weights, stride 1 and static sliding axes; "
+                "remove it"]
+    if not isinstance(tile, dict) or not tile:
+        return [f"{where}: {tile!r}; give the outputs per tile of some of its axes "
+                + ", ".join(conv.windows)]
+    faults = []
+    for name, m in tile.items():
+        if name not in conv.windows:
+            faults.append(f"{where}: axis {name!r}; choose from {', '.join(conv.windows)}")
+            continue
+        legal = legal_tiles(conv.windows[name])
+        if m not in legal or isinstance(m, bool):
+            faults.append(f"{where}: {m!r} outputs per tile along {name}; choose from "
+                          + (", ".join(map(str, legal)) or "none"))
+    return faults
+
+
+def legal_tiles(window):
+    """Outputs per tile that there are points for."""
+    r = window.tap.extent.value
+    return tuple(m for m in TILES if r > 1 and m + r - 1 <= MAX_POINTS)
+
+
+def rewrite(program, compute, tile):
+    """The Program with one convolution in its Winograd form; ``tile``: {output axis: m}.
+
+    The caller has asked ``faults_of``.  Buffers NAME_v and NAME_m and the transformed weights are
+    new; weights nobody else reads are dropped.
+    """
+    conv = find_convolution(program, program.producer[compute])
+    parts = _Parts(program, conv, {n: tile[n] for n in conv.windows if n in tile})
+    v, m, y = parts.input_transform(), parts.products(), parts.output_transform()
+    steps = []
+    for s in program.steps:
+        steps += [v, m, y] if s is conv.compute else [s]
+    buffers = dict(program.buffers)
+    for s in (v, m):
+        buffers[s.out] = Buffer(s.out, tuple(simplify(a.extent) for a in s.axes), "f32")
+    buffers |= {n: make_const(n, a) for n, a in parts.consts.items()}
+    return update(program, steps=tuple(steps), buffers=buffers,
+                  consts=program.consts | parts.consts)
+
+
+class _Parts:
+    """The three computes of one rewriting and the constants they read."""
+
+    def __init__(self, program, conv, tile):
+        self.program, self.conv, self.tile, self.consts = program, conv, tile, {}
+        self.windows = [conv.windows[n] for n in tile]
+        self.points = {w: Axis(f"{w.out.name}_x", Const(self.count(w))) for w in self.windows}
+        self.tiles = {w: Axis(f"{w.out.name}_t", simplify(
+            (w.out.extent + (tile[w.out.name] - 1)) // tile[w.out.name])) for w in self.windows}
+        by_dim = {w.dim: w for w in self.windows}
+        # dimensions of V behind the points: the data's own, a transformed one counts tiles
+        data = conv.data
+        self.lead = {d: Axis(_axis_name(i, d), program.shape(data.buffer)[d])
+                     for d, i in enumerate(data.index) if d not in by_dim and i != conv.channel}
+        self.v_name = self.fresh(f"{conv.compute.out}_v")
+        self.m_name = self.fresh(f"{conv.compute.out}_m")
+
+    def count(self, w):
+        return self.tile[w.out.name] + w.tap.extent.value - 1
+
+    def fresh(self, name):
+        while name in self.program.buffers:
+            name += "_"
+        return name
+
+    def matrix(self, kind, w):
+        """Name of the constant matrix ``at`` or ``bt`` of a window, one per form."""
+        m, r = self.tile[w.out.name], w.tap.extent.value
+        array = getattr(forms(m, r), kind).astype(np.float32)
+        name = f"winograd_{kind}_{m}_{r}"
+        while name in self.program.buffers and not (
+                name in self.program.consts
+                and np.array_equal(self.program.consts[name], array)):
+            name += "_"
+        self.consts[name] = array
+        return name
+
+    def input_transform(self):
+        """V[points.., lead.., tiles.., channel] = sum over a tile's inputs, zero outside."""
+        conv, index = self.conv, list(self.conv.data.index)
+        within = {w: Axis(f"{w.out.name}_i", Const(self.count(w))) for w in self.windows}
+        conds = []
+        for d, a in self.lead.items():
+            index[d] = a
+        for w in self.windows:
+            at = simplify(self.tiles[w] * self.tile[w.out.name])
+            here = {w.out: at, w.tap: within[w]}
+            index[w.dim] = simplify(substitute(conv.data.index[w.dim], here))
+            conds += [simplify(substitute(c, here)) for c in conv.conds if w.out in axes_of(c)]
+            if not self._covered(w):
+                end = w.out.extent.value + w.tap.extent.value - 1
+                conds.append(compare("lt", simplify(at + within[w]), Const(end)))
+        conds = [c for c in conds if c != Const(True, "bool")]
+        body = Load(conv.data.buffer, tuple(index), "f32")
+        if conds:
+            body = Where(all_of(conds), body, Const(0, "f32"))
+        for w in self.windows:
+            body = Binary("mul", body, Load(self.matrix("bt", w), (self.points[w], within[w]),
+                                            "f32"))
+        axes = (*self.points.values(), *self.lead.values(), *self.tiles.values(), conv.channel)
+        return Compute((self.v_name,), axes, tuple(within.values()), "sum", body,
+                       origin=conv.compute.origin)
+
+    def _covered(self, w):
+        """True if the last tile reads nothing, or only zeros, behind the last input it needs."""
+        m, r, n = self.tile[w.out.name], w.tap.extent.value, w.out.extent.value
+        for v in range(n + r - 1, -(-n // m) * m + r - 1):
+            at = {w.out: Const(v), w.tap: Const(0)}
+            if not any(simplify(substitute(c, at)) == Const(False, "bool")
+                       for c in self.conv.conds):
+                return False
+        return True
+
+    def products(self):
+        """M[points.., other outputs.., tiles.., columns] = sum over channels and taps left."""
+        conv, c = self.conv, self.conv.compute
+        gone = {w.tap for w in self.windows}
+        sliding = {w.out for w in self.windows}
+        raxes = tuple(r for r in c.raxes if r not in gone)
+        others = tuple(a for a in c.axes if a not in sliding and a != conv.columns)
+        lead = tuple(conv.data.index[d] for d in self.lead)
+        load = Load(self.v_name, (*self.points.values(), *lead, *self.tiles.values(),
+                                  conv.channel), "f32")
+        conds = [x for x in conv.conds if not axes_of(x) & sliding]
+        if conds:
+            load = Where(all_of(conds), load, Const(0, "f32"))
+        weights = self.fold_weights(raxes)
+        body = Binary("mul", load, Load(weights, (*self.points.values(), *raxes, conv.columns),
+                                        "f32"))
+        axes = (*self.points.values(), *others, *self.tiles.values(), conv.columns)
+        return Compute((self.m_name,), axes, raxes, "sum", body, origin=c.origin)
+
+    def fold_weights(self, raxes):
+        """Name of U = G w G^T, computed in f64: [points.., reduction axes.., columns]."""
+        conv, order = self.conv, list(self.conv.weights.index)
+        u = self.program.consts[conv.weights.buffer].astype(np.float64)
+        for w in self.windows:
+            g = forms(self.tile[w.out.name], w.tap.extent.value).g
+            at = order.index(w.tap)
+            u = np.moveaxis(np.tensordot(g, u, axes=(1, at)), 0, at)
+            order[at] = self.points[w]
+        wanted = (*self.points.values(), *raxes, conv.columns)
+        u = np.ascontiguousarray(u.transpose([order.index(a) for a in wanted]).astype(np.float32))
+        text = "".join(f"_{n}{m}" for n, m in self.tile.items())
+        name = f"{conv.weights.buffer}_u{text}"
+        while name in self.program.buffers and not (
+                name in self.program.consts and np.array_equal(self.program.consts[name], u)):
+            name += "_"
+        self.consts[name] = u
+        return name
+
+    def output_transform(self):
+        """The old compute's values: constant matrices over the points of the tile they lie in."""
+        conv, c = self.conv, self.conv.compute
+        sliding = {w.out for w in self.windows}
+        others = tuple(a for a in c.axes if a not in sliding and a != conv.columns)
+        tiles = tuple(simplify(w.out // self.tile[w.out.name]) for w in self.windows)
+        body = Load(self.m_name, (*self.points.values(), *others, *tiles, conv.columns), "f32")
+        for w in self.windows:
+            row = simplify(w.out % self.tile[w.out.name])
+            body = Binary("mul", body, Load(self.matrix("at", w), (row, self.points[w]), "f32"))
+        return replace(c, raxes=tuple(self.points.values()), body=body)
+
+
+def stages_of(program, compute):
+    """The computes (V, M, Y) that one rewriting made of ``compute``."""
+    y = program.producer[compute]
+    m, = (b for b in y.inputs if b not in program.consts)
+    v, = (b for b in program.producer[m].inputs if b not in program.consts)
+    return program.producer[v], program.producer[m], y
+
+
+def _axis_name(index, dim):
+    return index.name if isinstance(index, Axis) else f"dim{dim}"
+
+
+__all__ = ["Convolution", "Forms", "TILES", "Window", "exact_forms", "faults_of",
+           "find_convolution", "forms", "legal_tiles", "rewrite", "stages_of"]

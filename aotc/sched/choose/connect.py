@@ -1,0 +1,251 @@
+"""First decider: which computes share a kernel at register level, where ``connect_cost`` starts.
+
+Elementwise computes join their producers (an epilogue) or each other.  Deterministic, by structure
+only.
+"""
+
+import heapq
+
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import loads
+from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.program import LibCall
+from aotc.ir.region import reads_once
+from aotc.ir.remap import invert_map
+from aotc.ir.schedule import Group
+from aotc.ir.simplify import simplify
+from aotc.sched.model.stages import expand, group_stages, tree_size
+
+# nodes and depth of one element's expression with all maps of a kernel inlined: many times what
+# layers of networks need (185 and 28), little enough to compile in a moment
+NODES_LIMIT, DEPTH_LIMIT = 4000, 120
+
+
+class _Cluster:
+    """A group under construction: member computes in program order, ``number`` in order of
+    creation.  A library call is a cluster of its own, which nothing joins.  ``sizes``: member ->
+    TreeSize of its body with all maps among the members inlined."""
+
+    def __init__(self, compute, number=0):
+        self.members, self.number, self.sizes = [], number, {}
+        self.readers, self.large = {}, False  # buffer -> members that read it; one is too large
+        self.add(compute, None if isinstance(compute, LibCall) else tree_size(compute.body))
+
+    @property
+    def head(self):
+        """The fold that gives the cluster its loops, or the last map."""
+        folds = [c for c in self.members if not self.is_call and c.fold != "none"]
+        return folds[-1] if folds else self.members[-1]
+
+    @property
+    def is_call(self):
+        return isinstance(self.members[0], LibCall)
+
+    def add(self, compute, size):
+        self.members.append(compute)
+        self.grow({compute: size})
+
+    def grow(self, sizes):
+        """Members' sizes as they are now."""
+        self.sizes |= sizes
+        for c, size in sizes.items():
+            self.large = self.large or size is not None and not _is_small(size)
+            for b in size.reads if size is not None else ():
+                self.readers.setdefault(b, {})[c] = None
+
+    def maps(self):
+        """{buffer: TreeSize} of the members that can be inlined."""
+        return {c.out: self.sizes[c] for c in self.members if c.fold == "none"}
+
+    def produces(self):
+        return {o for c in self.members for o in c.outs}
+
+
+def connect(program):
+    """Tuple of Groups (connect levels, outputs, anchor) covering every step of ``program``."""
+    clusters, owner = [], {}
+    for step in program.steps:
+        target = None if isinstance(step, LibCall) else _best_host(program, step, owner)
+        if target is None:
+            target = _Cluster(step, len(clusters))
+            clusters.append(target)
+        else:
+            target.add(step, tree_size(step.body).inlined(target.maps()))
+        for o in step.outs:
+            owner[o] = target
+    _absorb_maps(program, clusters, owner)
+    clusters = [part for c in clusters for part in _one_stage(program, c, owner)]
+    order = _topological(program, clusters, owner)
+    return tuple(_group(program, c, i) for i, c in enumerate(order))
+
+
+def _best_host(program, step, owner):
+    """The cluster this compute joins, the one with the most work first; None to start its own."""
+    read = dict.fromkeys(owner[b] for b in step.inputs if b in owner)
+    hosts = [c for c in read if not c.is_call]
+    hosts.sort(key=lambda c: (_weight(c), c.number), reverse=True)
+    size = tree_size(step.body)
+    if not _is_small(size):
+        return None
+    behind = _behind(read, owner) if len(read) > 1 else ()
+    for host in hosts:
+        if host in behind or not _is_small(size.inlined(host.maps())):
+            continue
+        if step.fold == "none" and _joins_at_register(program, host, step):
+            return host
+    return None
+
+
+def _weight(cluster):
+    head = cluster.head
+    if factor_pairs(head.axes, head.raxes, head.fold, head.body):
+        return 2
+    return 1 if head.fold != "none" else 0
+
+
+def _behind(clusters, owner):
+    """Clusters that some other of ``clusters`` depends on: a step that reads both and joined the
+    one that comes first would make a cycle."""
+    todo, behind = list(clusters), set()
+    while todo:
+        c = todo.pop()
+        found = {owner[b] for m in c.members for b in m.inputs if b in owner} - behind - {c}
+        behind |= found
+        todo += [f for f in found if f not in clusters]
+    return behind
+
+
+def _inside(program, host, extra=()):
+    """Maps of the cluster by output, for expansion."""
+    return {c.out: c for c in list(host.members) + list(extra) if c.fold == "none"}
+
+
+def _is_small(size):
+    """True if one element is a short expression: chains of any length, and steps that read what
+    is before them twice, end up in several kernels."""
+    return size.nodes <= NODES_LIMIT and size.depth <= DEPTH_LIMIT
+
+
+def _grown(host, cluster):
+    """{member: TreeSize} of those of a cluster that change with the maps of another inlined; None
+    if one is too large."""
+    maps = cluster.maps()
+    changed = dict.fromkeys(c for b in maps for c in host.readers.get(b, ()))
+    sizes = {c: host.sizes[c].inlined(maps) for c in changed}
+    return None if host.large or not all(map(_is_small, sizes.values())) else sizes
+
+
+def _joins_at_register(program, host, step):
+    """An elementwise compute whose points match the cluster's loops one to one."""
+    head = host.head
+    if head.fold == "none":
+        return _elementwise_pair(program, host, step)
+    if not isinstance(head.fold, str):
+        return False
+    if step.body.dtype not in FLOAT_LANES and head.body.dtype == "f32":
+        return False  # the micro-kernels of folds store those
+    body = simplify(expand(step.body, _inside(program, host)))
+    uses = {n.index for n in loads(body) if n.buffer == head.out}
+    if len(uses) != 1:
+        return False
+    return invert_map(next(iter(uses)), step.axes, head.axes) is not None
+
+
+def _elementwise_pair(program, host, step):
+    """Map into map: every member is read at one place that is a bijection of the step's axes."""
+    for c in host.members:
+        uses = {n.index for n in step.loads if n.buffer == c.out}
+        if uses and (len(uses) > 1 or invert_map(next(iter(uses)), step.axes, c.axes) is None):
+            return False
+    last = host.members[-1]
+    return last.out in step.inputs or any(c.out in step.inputs for c in host.members)
+
+
+def _absorb_maps(program, clusters, owner):
+    """A cluster of maps whose every output is read by one other cluster, elementwise, moves into
+    it as a prologue."""
+    moved = set()
+    for c in clusters:
+        if c.is_call or any(m.fold != "none" for m in c.members):
+            continue
+        outs = [m for m in c.members if any(owner[s.outs[0]] is not c
+                                            for s in program.consumers.get(m.out, ()))
+                or m.out in program.results]
+        users = {id(owner[s.outs[0]]): owner[s.outs[0]] for m in outs
+                 for s in program.consumers.get(m.out, ()) if owner[s.outs[0]] is not c}
+        if len(users) != 1 or any(m.out in program.results for m in outs):
+            continue
+        host, = users.values()
+        sizes = None if host.is_call else _grown(host, c)
+        if sizes is None or not _prologue_fits(program, c, host, outs):
+            continue
+        host.grow(sizes | c.sizes)
+        for m in c.members:
+            owner[m.out] = host
+        host.members = sorted(host.members + c.members,
+                              key=lambda m: program.position[m.outs[0]])
+        moved.add(c)
+    clusters[:] = [c for c in clusters if c not in moved]
+
+
+def _prologue_fits(program, cluster, host, outs):
+    """The host's maps read every point of the cluster at most once; the fold (if any) never
+    does."""
+    for m in outs:
+        for s in program.consumers[m.out]:
+            if s in cluster.sizes:
+                continue
+            if s.fold != "none":
+                return False
+            uses = {n.index for n in s.loads if n.buffer == m.out}
+            if len(uses) != 1 or not (
+                    invert_map(next(iter(uses)), s.axes, m.axes) is not None
+                    or reads_once(s, m.out)):
+                return False
+    return True
+
+
+def _one_stage(program, cluster, owner):
+    """A cluster of maps that stores several of them must be one set of loops.  Where the way from
+    one to another is a bijection step by step, but not seen to be one as a whole, its members get
+    kernels of their own."""
+    if cluster.is_call or any(m.fold != "none" for m in cluster.members):
+        return [cluster]
+    group = _group(program, cluster, 0)
+    if len(group.outputs) == 1 or len(group_stages(program, group)) == 1:
+        return [cluster]
+    parts = [_Cluster(m) for m in cluster.members]
+    owner.update({o: part for part in parts for o in part.produces()})
+    return parts
+
+
+def _topological(program, clusters, owner):
+    """Clusters in an order that respects every edge; ties by first member."""
+    left = sorted(clusters, key=lambda c: min(program.position[m.outs[0]] for m in c.members))
+    deps = [{owner[b] for m in c.members for b in m.inputs if b in owner} - {c} for c in left]
+    readers, waits = {}, [len(d) for d in deps]
+    for i, found in enumerate(deps):
+        for c in found:
+            readers.setdefault(c, []).append(i)
+    ready = [i for i, n in enumerate(waits) if n == 0]  # sorted, so a heap
+    out = []
+    while ready:
+        out.append(left[heapq.heappop(ready)])
+        for i in readers.get(out[-1], ()):
+            waits[i] -= 1
+            if waits[i] == 0:
+                heapq.heappush(ready, i)
+    return out
+
+
+def _group(program, cluster, number):
+    if cluster.is_call:
+        call, = cluster.members
+        return Group(f"g{number:03d}", call.outs[:1], call.outs, call.outs[0])
+    inside = {o for m in cluster.members for o in m.outs}
+    outputs = tuple(o for m in cluster.members for o in m.outs if o in program.results or any(
+        s not in cluster.members for s in program.consumers.get(o, ())))
+    level = {b: "register" for m in cluster.members for b in m.inputs if b in inside}
+    return Group(f"g{number:03d}", tuple(m.out for m in cluster.members), outputs,
+                 cluster.head.out, level)
+

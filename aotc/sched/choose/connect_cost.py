@@ -1,0 +1,463 @@
+"""Connecting by cost: which edges stay in a fast level, decided in seconds (Welder's step).
+
+    connect_by_cost(program, target)    groups, those of several stages with their tiles
+
+Start: groups connected at register level.  Edges in topological order: the two groups of an edge
+are merged if one kernel, its intermediate tiles in scratch, is predicted to take less time than
+the two apart.  A beam of a few partitions keeps a merge that does not pay yet, for the next edge
+may make it pay.  Equal groups (same expressions, shapes, types, connections) are judged once, so a
+network of equal layers is decided once per distinct layer.  Nothing is looked up by name: what can
+be merged is what ``group_stages``, region analysis and ``check_schedule`` accept.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Load, rewrite, show
+from aotc.ir.layout import Layout
+from aotc.ir.program import LibCall
+from aotc.ir.schedule import Group, Schedule
+from aotc.passes.winograd import stages_of
+from aotc.sched.choose.connect import connect
+from aotc.sched.choose.gensor import Policy, Space, State, construct, grown
+from aotc.sched.choose.loops import choose_loops, contraction_factors, pick_row
+from aotc.sched.choose.runs import best_run, run_cost, with_run
+from aotc.sched.choose.slices import streamed_fold
+from aotc.sched.choose.tile import choose_threads
+from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.cost.accesses import access_costs
+from aotc.sched.cost.group_cost import Aligned, group_cost, resident
+from aotc.sched.cost.partition import Partition
+from aotc.sched.lowering.lower import kernel_faults
+from aotc.sched.memory.scratch import bounded_tile
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import find_call, group_stages, merge_stages
+from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.model.widths import group_model
+
+BEAM = 3
+GAIN = 0.003  # a merge must be predicted to save at least this part of both parts' time
+# what storing a tensor costs others, whose tensors it drives out of the caches, in units of the
+# time that memory takes to move it; at most a part of both parts' time: it decides between ways
+# that take the same time by themselves
+PRESSURE, SLACK = 1.0, 0.02
+MAX_STAGES = 64  # of one group: bounds generated code and deciding time
+PASSES = 3  # over all edges
+SLICE = 16  # steps of a reduction that a contraction streams at a time: what sizes are taken with
+PAGE, ALIKE = 4096, 0.005  # bytes; part of the time by which tiles that are alike differ
+DEPTH = 2  # levels that get a tile: the shared cache and the worker's own
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a group: predicted seconds, tile of its anchor, level of its scratch, why;
+    ``legal`` False: it cannot be a kernel.  run: ((axis, extent), numbers of the stages that
+    slide) or ()."""
+
+    legal: bool
+    seconds: float = float("inf")
+    tile: tuple = ()
+    level: str = "L1"
+    dram_bytes: int = 0
+    why: str = ""
+    run: tuple = ()
+
+
+def register_groups(program):
+    """Groups connected at register level only: the least fusion that is never worse."""
+    return connect(program)
+
+
+def separate_groups(program):
+    """Every compute a kernel of its own: what connecting is measured against."""
+    return ordered(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
+                             for i, s in enumerate(program.steps)])
+
+
+def part_groups(program, groups, names):
+    """Groups with those named replaced by their parts at register level."""
+    apart = {c for g in groups if g.name in names for c in g.computes}
+    parts = [replace(g, name=f"{g.name}_part") for g in register_groups(program)
+             if g.computes[0] in apart]
+    groups = ordered(program, [g for g in groups if g.name not in names] + parts)
+    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
+
+
+def connect_by_cost(program, target, beam=BEAM):
+    """Tuple of Groups; deterministic.  Groups of several stages have their tile, and each says in
+    ``why`` what it is predicted to take and what its parts would."""
+    judge = Judge(program, target)
+    start = Partition.of(program, register_groups(program), judge)
+    states, edges = [start], _edges(program, start)
+    for _ in range(PASSES):  # a merge can open the way for an edge that was refused before
+        best = states[0]
+        for source, sink in edges:
+            news = [s.joined(source, sink, judge) for s in states]
+            grown = states + [s for s in news if s is not None]
+            states = sorted({s.key: s for s in grown}.values(), key=lambda s: s.seconds)[:beam]
+        if states[0] is best:
+            break
+    groups = ordered(program, states[0].all_groups())
+    return tuple(replace(judge.finished(g), name=f"g{i:03d}") for i, g in enumerate(groups))
+
+
+def _edges(program, start):
+    """(producer, consumer) pairs of the first compute's names, in order of production."""
+    seen = {}
+    for g in ordered(program, start.all_groups()):
+        for o in g.outputs:
+            for s in program.consumers.get(o, ()):
+                if start.owner[s.outs[0]] != g.name:
+                    seen[g.computes[0], s.outs[0]] = None
+    return tuple(seen)
+
+
+# ---------------------------------------------------------------- what a group costs
+
+class Judge:
+    """Verdicts on groups of one Program on one target, each distinct one given once."""
+
+    def __init__(self, program, target):
+        self.program, self.target = program, target
+        self.free = resident(program, target.machine)
+        # how tensors lie in memory, about: what the groups of the start want
+        _, self.layouts = choose_loops(program, target, join_transforms(
+            program, register_groups(program)))
+        self.orders = {b: dim_order(layout, len(program.shape(b)))
+                       for b, layout in self.layouts.items()}
+        # stages of rewritten computes have a kernel of their own, whose tiles others choose, and
+        # so have library calls
+        self.own = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
+                    for s in stages_of(program, c)} | {
+                        s.outs[0] for s in program.steps if isinstance(s, LibCall)}
+        self.known, self.merges, self.pairs = {}, {}, {}
+        self.numbers, self.signatures, self.kinds, self.texts = {}, {}, {}, {}
+
+    def verdict(self, group):
+        """Verdict of a group; its tile and level are found here.  A library call takes the same
+        time wherever it stands, so none is counted."""
+        if find_call(self.program, group) is not None:
+            return Verdict(True, 0.0)
+        key = self.signature(group)
+        if key not in self.known:
+            self.known[key] = self._judged(group)
+        return self.known[key]
+
+    def number(self, value):
+        """A number for a value that can be hashed: equal values have the same."""
+        return self.numbers.setdefault(value, len(self.numbers))
+
+    def merge(self, a, b):
+        """(Group, seconds gained) of two groups in one kernel, tiled; None if it is not legal."""
+        pair = id(a), id(b)
+        if pair not in self.pairs:  # holding the groups keeps their ids their own
+            self.pairs[pair] = a, b, self._merge(a, b)
+        return self.pairs[pair][2]
+
+    def _merge(self, a, b):
+        key = self.signature(a), self.signature(b), self._between(a, b)
+        if self.merges.get(key, True) is None:
+            return None
+        group = merged(self.program, a, b, "L1")
+        merge_stages(self.program, a, b, group)
+        found = self.verdict(group)
+        if not found.legal:
+            self.merges[key] = None
+            return None
+        parts = self.verdict(a).seconds + self.verdict(b).seconds
+        gain = parts - found.seconds + min(SLACK * parts,
+                                           self._pressure(a.outputs, group.outputs))
+        if gain < GAIN * parts:  # a worse state: it must not win a tie
+            gain = min(gain, -1e-9)
+        return group, gain
+
+    def _pressure(self, before, after):
+        """Seconds that tensors cost the rest of the model by lying in memory until they are read,
+        for those no longer stored."""
+        gone = sum(DTYPES[self.program.dtype(b)].size * estimate_volume(self.program.shape(b))
+                   for b in before if b not in after)
+        return PRESSURE * gone / self.target.machine.levels[0].bandwidth
+
+    def priced(self, group):
+        """Cost of a finished group, at the work items it has."""
+        group, layouts = self._with_rows(group)
+        model = group_model(self.program, group, self.orders, access_costs(
+            self.program, self.target, group, layouts))
+        aligned = self._shape(group_stages(self.program, group), model)[2]
+        machine, item = self.target.machine, model.variables(group.tile)
+        fixed = {a: (t,) if t == n else tuple(sorted({min(t << i, n) for i in range(48)}))
+                 for a, t, n in zip(model.axes, item, model.extents)}
+        space = Space(model, machine, min(DEPTH, len(machine.levels) - 1), fixed=fixed,
+                      strict=False, aligned=aligned, free=self.free)
+        outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
+        run = run_cost(model, machine, outer, item, group.run, aligned,
+                       self.free) if group.run else None
+        return run or space.cost(State((*outer, item)))
+
+    def _between(self, a, b):
+        """How ``b`` reads ``a``: positions of the buffers among what ``a`` makes."""
+        made = {o: i for i, o in enumerate(o for c in a.computes
+                                           for o in self.program.producer[c].outs)}
+        return tuple(tuple(made.get(x, -1) for x in self.program.producer[c].inputs)
+                     for c in b.computes)
+
+    def finished(self, group):
+        """The group as the Schedule has it: levels of its scratch, tile, why."""
+        v = self.verdict(group)
+        connect = {b: lv if lv == "register" else v.level for b, lv in group.connect.items()}
+        if all(lv == "register" for lv in connect.values()):
+            return group
+        tile = dict(v.tile)
+        return with_run(self.program, replace(group, connect=connect, tile=tile,
+                                              parallel=tuple(tile), why=v.why), v.run)
+
+    def signature(self, group):
+        """The number of what decides a verdict, without names of buffers: equal layers have equal
+        ones."""
+        if id(group) not in self.signatures:  # holding the group keeps its id its own
+            self.signatures[id(group)] = group, self.number(self._signed(group))
+        return self.signatures[id(group)][1]
+
+    def _signed(self, group):
+        number, out = {}, []
+        inside, outputs = set(group.computes), set(group.outputs)
+        for c in group.computes:
+            step = self.program.producer[c]
+            places = []
+            for b in step.inputs:
+                if b in number:
+                    places.append(number[b])
+                    continue
+                maker = self.program.producer.get(b)
+                number[b] = len(number)
+                places.append((number[b], self._kind(b),
+                               maker is not None and maker.outs[0] in inside))
+            for o in step.outs:
+                number.setdefault(o, len(number))
+            out.append((self._text(step), tuple(places), tuple(
+                (number[o], o in outputs, group.connect.get(o), self.orders.get(o))
+                for o in step.outs), c == group.anchor))
+        return tuple(out)
+
+    def _kind(self, buffer):
+        """The number of what matters of a buffer by itself."""
+        if buffer not in self.kinds:
+            b = self.program.buffers[buffer]
+            self.kinds[buffer] = self.number((
+                b.dtype, tuple(map(show, b.shape)), b.role,
+                tuple(buffer in f for f in self.free), self.orders.get(buffer)))
+        return self.kinds[buffer]
+
+    def _text(self, step):
+        """The number of a compute's text with its buffers numbered."""
+        if step.outs not in self.texts:
+            number = {b: f"${i}" for i, b in enumerate(step.inputs)}
+            self.texts[step.outs] = self.number((
+                _numbered(step.body, number), str(step.fold), step.acc,
+                tuple((a.name, show(a.extent)) for a in step.axes),
+                tuple((a.name, show(a.extent)) for a in step.raxes)))
+        return self.texts[step.outs]
+
+    def _judged(self, group):
+        try:
+            stages = group_stages(self.program, group)
+            if len(stages) > MAX_STAGES:
+                return Verdict(False, why=f"{len(stages)} stages")
+            if len(stages) > 1 and self.target.machine.threads and any(
+                    contraction_factors(self.program, s) for s in stages):
+                # what one costs beside other stages of a block has never been measured
+                return Verdict(False, why="a product of a block of threads has its own kernel")
+            group, layouts = self._with_rows(group)
+            model = group_model(self.program, group, self.orders, access_costs(
+                self.program, self.target, group, layouts))
+            return self._costed(group, layouts, stages, model)
+        except ScheduleError as err:
+            return Verdict(False, why=str(err))
+
+    def _costed(self, group, layouts, stages, model):
+        machine = self.target.machine
+        fixed, units, aligned = self._shape(stages, model)
+        several = len(stages) > 1
+        depth = min(DEPTH, len(machine.levels) - 1)
+
+        def constructed(fixed):
+            return construct(model, machine, Policy(walkers=1, kept=1), depth=depth, fixed=fixed,
+                             units=units, strict=several, aligned=aligned, free=self.free)
+
+        blocked = _blocked_axes(model, self.target, group) if several else {}
+        try:
+            found = constructed(blocked | fixed)
+        except ScheduleError:  # too wide: cut them after all
+            found = constructed(fixed)
+        tile, cost = self._evened(model, found, units, aligned)
+        if several:
+            tile, cost = self._lengthened(model, found, tile, cost, blocked | fixed, aligned)
+        choices = [self._verdict(model, tile, cost)]
+        run = best_run(model, machine, (*found.state.tiles[:-1], tile), aligned, self.free,
+                       units) if several and not machine.threads else None
+        if run is not None and run.cost.seconds < cost.seconds:
+            choices.insert(0, replace(self._verdict(model, run.tile, run.cost),
+                                      run=((run.axis, run.extent), run.slide)))
+        if not several:
+            return choices[0]
+        for result in choices:
+            result = self._bounded(group, model, result, units, fixed, aligned,
+                                   found.state.tiles[:-1])
+            if result.legal and self._accepted(group, layouts, result):
+                return result
+        return Verdict(False, why="check_schedule refuses it")
+
+    def _bounded(self, group, model, verdict, units, whole, aligned, outer):
+        """The Verdict with a tile whose scratch fits its level whatever the dimensions are, at
+        what that one costs: small tiles may compute much again."""
+        level = self.target.machine.levels[min(DEPTH, len(self.target.machine.levels) - 1)]
+        room = level.capacity * level.usable
+        if self.target.machine.threads:
+            room /= 2  # micro-kernels stage operands there, too
+        given = dict(verdict.tile)
+        tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,
+                            whole)
+        if tile is None or tile != given and verdict.run:
+            return Verdict(False, why=f"its scratch may not fit {level.name}")
+        if tile == given:
+            return verdict
+        item = model.variables(tile)
+        tiles = (*(tuple(map(max, t, item)) for t in outer), item)
+        cost = group_cost(model, self.target.machine, tiles, 1, aligned, self.free)
+        return replace(self._verdict(model, item, cost), tile=tuple(tile.items()))
+
+    def _verdict(self, model, tile, cost):
+        named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
+                      if t < n)
+        return Verdict(True, cost.seconds, named, self._level(model, tile),
+                       cost.levels[0][2], str(cost))
+
+    def _evened(self, model, found, units, aligned):
+        """(tile of a work item, Cost): the constructed one, or cut into as many nearly equal ones
+        where that is predicted to be faster."""
+        *outer, tile = found.state.tiles
+        best, cost = tile, found.cost
+        for i, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
+            for t in _nearly_equal(n, tile[i], self.target.machine.workers, units.get(a, 1)):
+                new = best[:i] + (t,) + best[i + 1:]
+                found_cost = group_cost(model, self.target.machine, (*outer, new),
+                                        found.state.vthreads, aligned, self.free)
+                if found_cost.seconds < cost.seconds:
+                    best, cost = new, found_cost
+        return best, cost
+
+    def _lengthened(self, model, found, tile, cost, fixed, aligned):
+        """(tile, Cost) of as many points that takes no longer by the model and lies in fewer pages:
+        what a CPU fetches ahead and translates ends with them."""
+        *outer, _ = found.state.tiles
+        best, pages = tile, model.traffic(tile, unit=PAGE)
+        free = [i for i in range(model.rank) if model.axes[i] not in fixed]
+        for a, b in permutations(free, 2):
+            n = model.extents[a]
+            new = list(tile)
+            new[a], new[b] = n, tile[a] * tile[b] // n
+            if tile[a] == n or new[b] * n != tile[a] * tile[b]:
+                continue
+            new = tuple(new)
+            there = group_cost(model, self.target.machine, (*(tuple(map(max, t, new))
+                               for t in outer), new), found.state.vthreads, aligned, self.free)
+            moved = model.traffic(new, unit=PAGE)
+            if there.seconds <= cost.seconds * (1 + ALIKE) and moved < pages:
+                best, cost, pages = new, there, moved
+        return best, cost
+
+    def _level(self, model, tile):
+        """The fastest level whose usable part holds all scratch of a work item."""
+        live = sum(n for b, n, _, _ in model.lifetimes(tile) if b in model.scratch)
+        first = self.target.machine.levels[-2]
+        return "L1" if live <= first.capacity * first.usable else "L2"
+
+    def _shape(self, stages, model):
+        """(fixed, units, aligned): lanes of contractions stay whole, so that upstream stages run
+        once; reductions are streamed in slices; row axes step by the micro-kernel's rows."""
+        fixed, units, aligned = {}, {}, []
+        for number, s in enumerate(stages):
+            f = contraction_factors(self.program, s)
+            sizes = {a: estimate(a.extent) for a in s.axes + s.raxes}
+            for r in s.raxes:
+                fixed[f"{s.name}.{r.name}"] = (sizes[r],)
+            if f is None or not self.target.rows("contraction"):
+                fixed |= streamed_fold(self.target.machine, s)
+                continue
+            stream = max(f.k, key=sizes.get)
+            fixed[f"{s.name}.{stream.name}"] = (min(SLICE, sizes[stream]),)
+            lane = max(f.n, key=sizes.get)
+            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane])
+            place = {a: i for i, a in enumerate(s.axes)}
+            aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
+                                   row.tile["mr"], row.tile["nr"]))
+            if number == model.anchor:
+                units = {a.name: row.tile["mr"] for a in f.m[-1:]}
+                if len(stages) > 1:
+                    fixed[lane.name] = (sizes[lane],)
+                else:
+                    units[lane.name] = row.tile["nr"]
+        anchor = stages[model.anchor]
+        if len(stages) > 1 and anchor.fold == "none" and len(anchor.axes) > 1:
+            last = anchor.axes[-1]  # columns stay whole, for the lanes
+            fixed[last.name] = (estimate(last.extent),)
+        return {a: n for a, n in fixed.items() if a in model.axes}, units, tuple(aligned)
+
+    def _with_rows(self, group):
+        """(the group with rows and loops, layouts): as they come out if its neighbours stay."""
+        inside = {o for c in group.computes for o in self.program.producer[c].outs}
+        scratch = inside - set(group.outputs)
+        given = {b: self.layouts.get(b, Layout(())) for c in group.computes
+                 for b in (*self.program.producer[c].inputs, *self.program.producer[c].outs)
+                 if b not in scratch and self.program.buffers[b].role == "temp"}
+        (group,), layouts = choose_loops(self.program, self.target, (group,), given)
+        return group, layouts
+
+    def _accepted(self, group, layouts, verdict):
+        """True if the group with rows chosen is a legal kernel when it is tiled."""
+        tile = dict(verdict.tile)
+        connect = {b: lv if lv == "register" else verdict.level
+                   for b, lv in group.connect.items()}
+        group, = choose_threads(self.target, (with_run(self.program, replace(
+            group, connect=connect, tile=tile, parallel=tuple(tile)), verdict.run),))
+        schedule = Schedule(self.target.name, (group,),
+                            {b: x.to_json() for b, x in layouts.items()})
+        return not kernel_faults(self.program, schedule, self.target, group)
+
+
+def _blocked_axes(model, target, group):
+    """{axis: (its extent,)} of the anchor's axes along which a window computes neighbours together:
+    cut, every tile has edges, where it computes them one by one."""
+    whole = model.boxes(model.extents)
+    places = [(i, s.axes.index(group.loops[s.name]["block"])) for i, s in enumerate(model.stages)
+              if "block" in group.loops.get(s.name, {})
+              and target.row(group.ukernel[s.name]).category == "window"]
+    out = {}
+    for d, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
+        boxes = model.boxes(model.extents[:d] + (1,) + model.extents[d + 1:])
+        if any(boxes[i][0][p] < whole[i][0][p] for i, p in places):
+            out[a] = (n,)
+    return out
+
+
+def _nearly_equal(extent, tile, workers, unit):
+    """Extents below ``tile`` that cut an axis into nearly equal tiles: into as many as ``tile``
+    does, or into as many as serve all workers alike; in whole units."""
+    count = -(-extent // tile)
+    if count == 1:
+        return []  # whole axes stay whole: some must
+    even = {-(-extent // c) for c in (count, -(-count // workers) * workers)}
+    return sorted({-(-t // unit) * unit for t in even if -(-t // unit) * unit < tile})
+
+
+def _numbered(expr, number):
+    """Text of an expression with buffers replaced by their numbers."""
+    return show(rewrite(expr, lambda n: Load(number[n.buffer], n.index, n.dtype)
+                        if isinstance(n, Load) else None))
+
+
+__all__ = ["Judge", "Verdict", "connect_by_cost", "register_groups",
+           "separate_groups"]

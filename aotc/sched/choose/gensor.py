@@ -1,0 +1,380 @@
+"""Gensor: tiles constructed by a Markov walk over the state of a group.
+
+A state holds a tile per memory level, outermost first, up to the level the walk is in, and the
+virtual threads of the last one.  Moves: ``tile`` (an axis one rung up), ``inverse`` (one rung
+down), ``vthread``, ``cache`` (start on the next faster level) and ``stay``.  A move is drawn with
+probability in proportion to its benefit; moves that do not fit the level have none.  Axes are the
+anchor's and every reduction that may be cut, so reduction splits are found with the tile; rungs
+include the multiples of the micro-kernel's rows and lanes.
+
+Walker 0 is greedy (the walk with an infinite exponent), the others are random and start again from
+scratch; the best complete states of all, by predicted seconds, are descended to a local optimum.
+The same seed gives the same state.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+from math import exp, log
+from operator import le
+from random import Random
+
+from aotc.errors import ScheduleError
+from aotc.sched.cost.group_cost import (
+    bank_passes,
+    compute_seconds,
+    fetches,
+    group_cost,
+    kept_bytes,
+    launch_seconds,
+    level_seconds,
+    scratch_seconds,
+    together,
+    work_item,
+)
+
+MAX_VTHREADS = 8
+COOLING = 100  # halvings of the temperature from 1 to the end of a walk
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a walk chooses.  tile: ``traffic`` ((Q/Q')^beta with beta rising from 1 to 4), ``worded``
+    or ``printed`` (the two readings of the published benefit); cache: ``gated`` or ``printed``.
+    steps: moves of one walk; walkers: walks, greedy included; kept: states of all walks that are
+    descended (0: the best one as it is)."""
+
+    tile: str = "traffic"
+    cache: str = "gated"
+    steps: int = 100
+    walkers: int = 12
+    seed: int = 0
+    kept: int = 4
+
+
+@dataclass(frozen=True)
+class State:
+    """``tiles``: one tuple of extents per level that the walk has reached."""
+
+    tiles: tuple
+    vthreads: int = 1
+
+
+@dataclass(frozen=True)
+class Construction:
+    """The chosen state, its Cost, the walker that found it and how many states were costed."""
+
+    state: State
+    cost: object
+    walker: int
+    states: int
+
+
+# ---------------------------------------------------------------- benefits and probabilities
+
+def tile_benefit(q, q_new, f, f_new, kind="traffic", beta=1.0):
+    """Benefit of a tile move from its traffic (bytes into the level, before and after) and its
+    footprint."""
+    if kind == "printed":
+        return q / q_new * (f_new / f)
+    if kind == "worded":
+        return q * f / (q_new * f_new)
+    return (q / q_new) ** beta
+
+
+def cache_benefit(moved, low, high):
+    """Time of one exchange of ``moved`` bytes with level ``low`` over that with ``high``."""
+    return (low.latency + moved / low.bandwidth) / (high.latency + moved / high.bandwidth)
+
+
+def vthread_benefit(width, banks, vthreads):
+    """Passes over the banks without virtual threads over those with them."""
+    return bank_passes(width, banks) / bank_passes(width, banks, vthreads)
+
+
+def cache_multiplier(t):
+    """Growing wish for the next level: 0.5 after no step in this one, 1.5 after 10, towards 3."""
+    return 3.0 / (1.0 + exp(-(log(5.0) / 10.0) * (t - 10)))
+
+
+def keep_probability(temperature, printed=False):
+    """Probability that a walk at this temperature records its state; the printed form keeps the
+    early states instead of the late ones."""
+    rising = 1.0 / (1.0 + exp(-0.5 * (-log(temperature) - 10.0)))
+    return 1.0 - rising if printed else rising
+
+
+def pick(weights, point):
+    """Index drawn from ``weights`` by a point in 0..1: the one whose cumulative part holds it."""
+    left = point * sum(weights)
+    for i, w in enumerate(weights):
+        left -= w
+        if left < 0:
+            return i
+    return max(i for i, w in enumerate(weights) if w > 0)
+
+
+@lru_cache(maxsize=1 << 12)
+def ladder(extent, unit=1):
+    """Extents an axis may be cut to: powers of two and divisors of its extent, ``unit`` times
+    powers of two, and the whole, so that 83, 617 and 1000 have useful steps too."""
+    rungs = {1, extent} | {1 << i for i in range(extent.bit_length()) if 1 << i <= extent}
+    rungs |= {d for d in range(1, int(extent ** 0.5) + 1) if extent % d == 0}
+    rungs |= {extent // d for d in rungs if extent % d == 0}
+    if unit > 1:
+        rungs |= {unit << i for i in range(extent.bit_length()) if unit << i <= extent}
+    return tuple(sorted(rungs))
+
+
+# ---------------------------------------------------------------- the space of states
+
+class Space:
+    """Everything a walk asks: traffic, footprint and cost of tiles, each computed once.
+
+    depth: how many levels get a tile (default: all but the slowest); units: {axis: extent that the
+    micro-kernel rows are made for}; fixed: {axis: its only extents}; strict: False lets the
+    smallest tile be larger than a level, as caches that nobody manages do; aligned, free: as for
+    ``group_cost``.
+    """
+
+    def __init__(self, model, machine, depth=None, units=None, fixed=None, strict=True,
+                 aligned=(), free=()):
+        self.model, self.machine, self.aligned, self.free = model, machine, aligned, free
+        self.depth = len(machine.levels) - 1 if depth is None else depth
+        units, fixed = units or {}, fixed or {}
+        self.rungs = tuple(fixed[a] if a in fixed else ladder(n, units.get(a, 1))
+                           for a, n in zip(model.axes, model.extents))
+        self.place = tuple({r: i for i, r in enumerate(rungs)} for rungs in self.rungs)
+        self.item = work_item(machine, self.depth)
+        self.kept = kept_bytes(model, free, self.depth)
+        self.tiles, self.items = {}, {}
+        self.least = tuple(rungs[0] for rungs in self.rungs)
+        self.rooms = [x.capacity * x.usable for x in machine.levels[1:self.depth + 1]]
+        for i, level in enumerate(machine.levels[1:self.depth + 1]):
+            live = self.measure(i, self.least)[1]
+            if strict and live > self.rooms[i]:
+                raise ScheduleError(f"group {model.name}: its smallest tile needs {live} bytes, "
+                                    f"{level.name} has {int(self.rooms[i])}")
+            self.rooms[i] = max(self.rooms[i], live)
+
+    def measure(self, number, tile):
+        """(traffic, footprint) of a tile in level ``number`` + 1."""
+        found = self.tiles.get((number, tile))
+        if found is None:
+            free = self.free[number] if number < len(self.free) else frozenset()
+            moved, live = self.model.measure(tile, free, self.machine.levels[number].transaction,
+                                             fetches(self.machine, number),
+                                             not self.machine.threads)
+            found = max(1, moved), live
+            self.tiles[number, tile] = found
+        return found
+
+    def room(self, number):
+        """Usable bytes of the level that holds the tile ``number``."""
+        return self.rooms[number]
+
+    def fits(self, number, tile, vthreads=1):
+        return self.measure(number, tile)[1] * vthreads <= self.room(number)
+
+    def score(self, state):
+        """(seconds, seconds of all terms together) of a complete state, cheaply: what several
+        states share is computed once.  The second breaks ties among states bound by one term."""
+        last, terms = len(state.tiles) - 1, []
+        for i, tile in enumerate(state.tiles):
+            terms.append(level_seconds(self.model, self.machine, i, tile,
+                                       self.measure(i, tile)[0],
+                                       state.vthreads if i == last else 1))
+        util, compute, inner, launch = self.work(state.tiles[self.item])
+        terms += [compute, inner]
+        return together(self.machine, terms) / util + launch, sum(terms) + launch
+
+    def work(self, tile):
+        """(utilisation, seconds of arithmetic, of scratch, of launching) of a work item's tile."""
+        if tile not in self.items:
+            self.items[tile] = (*compute_seconds(self.model, self.machine, tile, self.aligned,
+                                                 near=self.free[-1] if self.free else ()),
+                                scratch_seconds(self.model, self.machine, tile,
+                                                kept=self.kept)[1]
+                                if len(self.model.stages) > 1 or self.kept else 0.0,
+                                launch_seconds(self.model, self.machine, tile))
+        return self.items[tile]
+
+    def cost(self, state):
+        """Cost of a complete state."""
+        return group_cost(self.model, self.machine, state.tiles, state.vthreads, self.aligned,
+                          self.free)
+
+    def neighbours(self, tile, outer):
+        """(tile one rung up or down along one axis, True if up), inside ``outer``."""
+        for a, rungs in enumerate(self.rungs):
+            i = self.place[a][tile[a]]
+            if i + 1 < len(rungs) and rungs[i + 1] <= outer[a]:
+                yield tile[:a] + (rungs[i + 1],) + tile[a + 1:], True
+            if i:
+                yield tile[:a] + (rungs[i - 1],) + tile[a + 1:], False
+
+
+def moves(space, state, policy, beta, t):
+    """[(weight, kind, State)] of every move from a state; ``t``: steps since entering the level.
+    ``cache`` from the last level is no move: the walk ends there."""
+    number = len(state.tiles) - 1
+    tile, outer = state.tiles[-1], state.tiles[-2] if number else space.model.extents
+    q, f = space.measure(number, tile)
+    out = []
+    for new, up in space.neighbours(tile, outer):
+        q_new, f_new = space.measure(number, new)
+        if f_new * state.vthreads <= space.room(number):
+            out.append((tile_benefit(q, q_new, f, f_new, policy.tile, beta),
+                        "tile" if up else "inverse",
+                        State(state.tiles[:-1] + (new,), state.vthreads)))
+    mean = sum(w for w, _, _ in out) / len(out) if out else 1.0
+    out.append((mean / 4, "stay", state))
+    if number + 1 < space.depth:
+        start = State(state.tiles + (space.least,), state.vthreads)
+        if policy.cache == "gated":
+            weight = cache_multiplier(t) * mean * (f / space.room(number)) ** 2
+        else:
+            low, high = space.machine.levels[number:number + 2]
+            weight = cache_multiplier(t) * cache_benefit(f, low, high)
+        out.append((weight, "cache", start))
+        return out
+    banks, width = space.machine.levels[number].banks, tile[space.model.rank - 1]
+    for v in (1, 2, 4, MAX_VTHREADS) if banks else ():
+        if v != state.vthreads and width % v == 0 and space.fits(number, tile, v):
+            gain = vthread_benefit(width, banks, v) / vthread_benefit(width, banks, state.vthreads)
+            out.append((gain, "vthread", State(state.tiles, v)))
+    return out
+
+
+# ---------------------------------------------------------------- walks
+
+def construct(model, machine, policy=Policy(), **space):
+    """Construction of a group on a machine; keywords as for ``Space``.  ScheduleError if not even
+    tiles of one element fit."""
+    space = Space(model, machine, **space)
+    found = {greedy(space): 0}
+    for walker in range(1, policy.walkers):
+        for state in walk(space, policy, Random(f"{policy.seed}/{walker}")):
+            found.setdefault(state, walker)
+    best = {}  # per tile of the first level, so that those descended differ
+    for state in sorted(found, key=space.score):
+        best.setdefault(state.tiles[0], state)
+    best = list(best.values())[:max(1, policy.kept)]
+    ends = {descend(space, _recombined(space, s)) if policy.kept else s: found[s]
+            for s in reversed(best)}
+    state = min(ends, key=space.score)
+    walker = ends[state]
+    if policy.kept:  # the descents have measured more inner tiles
+        state = descend(space, _recombined(space, state))
+    return Construction(state, space.cost(state), walker, len(space.tiles))
+
+
+def _recombined(space, state):
+    """The state with each inner tile replaced by the best one that any walk has measured and that
+    lies inside: traffic of a level depends on that level's tile alone."""
+    tiles = state.tiles[:1]
+    for number in range(1, space.depth):
+        inside = [(level_seconds(space.model, space.machine, number, tile, moved), tile)
+                  for (n, tile), (moved, live) in space.tiles.items()
+                  if n == number and live <= space.room(number)
+                  and all(map(le, tile, tiles[-1]))]
+        tiles += (min(inside)[1],)
+    other = State(tiles)
+    return min(state, other, key=space.score)
+
+
+def greedy(space):
+    """Walker 0: in every level the tile grows along the axis that saves most traffic, until
+    nothing that fits saves any; outside the last level growth that costs nothing goes on, for it
+    leaves the next level more room."""
+    tiles = ()
+    for number in range(space.depth):
+        outer = tiles[-1] if tiles else space.model.extents
+        tiles += (grown(space, number, space.least, outer, number + 1 < space.depth),)
+    return State(tiles)
+
+
+def grown(space, number, tile, outer, idle=False):
+    """A tile of a level grown inside ``outer`` along the axis that saves most traffic, until
+    nothing that fits saves any; ``idle``: growth that costs nothing goes on."""
+    while True:
+        q = space.measure(number, tile)[0]
+        better = [(space.measure(number, new)[0], new)
+                  for new, up in space.neighbours(tile, outer) if up and space.fits(number, new)]
+        if not better or min(better)[0] >= q + idle:
+            return tile
+        tile = min(better)[1]
+
+
+def walk(space, policy, rng):
+    """States that one random walk records: the complete ones it kept, and its last."""
+    state, t, found = State((space.least,)), 0, []
+    for step in range(policy.steps):
+        temperature = 2.0 ** (-COOLING * step / policy.steps)
+        options = moves(space, state, policy, 1.0 + 3.0 * step / policy.steps, t)
+        _, kind, state = options[pick([w for w, _, _ in options], rng.random())]
+        t = 0 if kind == "cache" else t + 1
+        if len(state.tiles) == space.depth and rng.random() < keep_probability(temperature):
+            found.append(state)
+    while len(state.tiles) < space.depth:
+        state = State(state.tiles + (space.least,), state.vthreads)
+    return found + [state]
+
+
+def descend(space, state):
+    """The local optimum below a complete state: one axis of one level at a time to any rung; where
+    none helps, two axes a few rungs in opposite directions."""
+    now = space.score(state)
+    while True:
+        for near in (_single, _swapped):
+            better = min(_around(space, state, near), key=space.score, default=state)
+            found = space.score(better)
+            if found[0] < now[0] * (1 - 1e-9) or found < now and found[1] < now[1] * (1 - 1e-9):
+                break
+        else:
+            return state
+        state, now = better, found
+
+
+def _around(space, state, near):
+    """Complete states near a state that fit."""
+    for number, tile in enumerate(state.tiles):
+        outer = state.tiles[number - 1] if number else space.model.extents
+        v = state.vthreads if number == space.depth - 1 else 1
+        for new in near(space, tile, outer):
+            if space.fits(number, new, v):
+                inner = tuple(tuple(map(min, new, x)) for x in state.tiles[number + 1:])
+                yield State(state.tiles[:number] + (new,) + inner, state.vthreads)
+                if near is _single and inner and all(
+                        space.fits(i, new) for i in range(number + 1, space.depth)):
+                    yield State(state.tiles[:number] + (new,) * (len(inner) + 1), state.vthreads)
+    if space.machine.levels[space.depth - 1].banks and near is _single:
+        width = state.tiles[-1][space.model.rank - 1]
+        for v in (1, 2, 4, MAX_VTHREADS):
+            if width % v == 0 and space.fits(space.depth - 1, state.tiles[-1], v):
+                yield State(state.tiles, v)
+
+
+def _single(space, tile, outer):
+    for a, rungs in enumerate(space.rungs):
+        for r in rungs[:bisect_right(rungs, outer[a])]:
+            if r != tile[a]:
+                yield tile[:a] + (r,) + tile[a + 1:]
+
+
+def _swapped(space, tile, outer):
+    at = [place[x] for place, x in zip(space.place, tile)]
+    tops = [bisect_right(rungs, o) for rungs, o in zip(space.rungs, outer)]
+    for a, b in permutations(range(len(tile)), 2):
+        for up, down in ((1, 1), (1, 2), (2, 1), (2, 2)):
+            if at[a] + up < tops[a] and at[b] >= down:
+                new = list(tile)
+                new[a] = space.rungs[a][at[a] + up]
+                new[b] = space.rungs[b][at[b] - down]
+                yield tuple(new)
+
+
+__all__ = ["Construction", "Policy", "Space", "State", "cache_benefit", "cache_multiplier",
+           "construct", "descend", "greedy", "grown", "keep_probability", "ladder", "moves", "pick",
+           "tile_benefit", "vthread_benefit", "walk"]

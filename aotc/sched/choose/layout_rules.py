@@ -1,0 +1,179 @@
+"""Layouts that follow from what is around a tensor: nothing is measured.
+
+Every sum of products and every window at a tensor (and at those that elementwise paths join with
+it) has a wish, which comes with the tile that its micro-kernels compute:
+
+- ``last``: channels innermost.  A register tile of a contraction reads its rows along the
+  contracted dimension and stores whole vectors of outputs.
+- ``blocks``: channels in blocks of a vector (``N C/16 H W C%16``).  Windows over many channels and
+  groups of one block touch a piece of every pixel: in blocks the piece is contiguous.
+- ``rows``: as it is, columns innermost.  Groups of few channels run lanes over the columns.
+
+``last`` is what ``loops.py`` finds by itself and goes before the others: one copy of a tensor
+between a contraction and a window costs more than the window gains.  Where all wishes are ``rows``
+or all ``blocks``, the layout is settled here, before groups are formed.
+"""
+
+from aotc.ir.access import is_unit, offset_of
+from aotc.ir.category import category, factor_pairs
+from aotc.ir.expr import Axis, Const, Load, axes_of
+from aotc.ir.layout import Layout
+from aotc.ir.program import Compute
+from aotc.ir.simplify import linear_in
+from aotc.passes.layout_rule import layout_rewrite
+from aotc.sched.choose.layout_choices import blocked, channels_last
+from aotc.sched.choose.loops import contraction_factors
+from aotc.sched.choose.winograd_kernels import transform_lanes
+from aotc.sched.model.elementwise import elementwise_class, elementwise_inputs
+from aotc.sched.model.size import estimate
+
+
+def settle_layouts(program, target, free=frozenset()):
+    """{buffer: Layout} of the temps whose neighbours agree on ``rows`` or ``blocks``.  free: inputs
+    and outputs that may be stored in any order (an operator between others); those always get a
+    layout, channels innermost if a contraction is near."""
+    if target.lanes < 2 or target.emitter != "c":
+        return {b: Layout() for b in free}
+    out, seen = {}, set()
+    for b in program.buffers:
+        members = [m for m in elementwise_class(program, b)
+                   if program.buffers[m].role == "temp" or m in free]
+        if b in seen or b not in members:
+            continue
+        seen.update(members)
+        layout = _settled(program, target, members, any(m in free for m in members))
+        if layout is not None:
+            out.update(dict.fromkeys(members, layout))
+    return out
+
+
+def split_settled(layouts):
+    """(rewrites, layouts) of a choice: what changes the loops of a Program is a rewrite."""
+    plain = {b: x for b, x in layouts.items() if x.permutation() is not None}
+    return tuple(layout_rewrite(b, x) for b, x in layouts.items() if b not in plain), plain
+
+
+def _settled(program, target, members, free):
+    """The layout on which everything around a class of tensors agrees; None if it does not."""
+    wishes = {w for b in members for w in _wishes(program, target, b)}
+    shape = program.shape(members[0])
+    if len({d for _, d in wishes}) > 1 and not free:
+        return None
+    kinds = {kind for kind, _ in wishes}
+    if "last" in kinds and free:
+        return channels_last(len(shape), min(d for kind, d in wishes if kind == "last"))
+    if kinds == {"rows"}:
+        return Layout()
+    if kinds == {"blocks"}:
+        dim = min(d for _, d in wishes)
+        return blocked(shape, dim, target.lanes) or (channels_last(len(shape), dim) if free
+                                                     else None)
+    return Layout() if free else None
+
+
+def _wishes(program, target, buffer):
+    """(kind, channel dimension) of everything that makes or reads a tensor, except elementwise."""
+    step = program.producer.get(buffer)
+    if step is not None and not elementwise_inputs(program, step):
+        yield from _made(program, target, step)
+    elif isinstance(step, Compute):
+        yield from _turned(program, target, step)
+    for s in program.consumers.get(buffer, ()):
+        if buffer in elementwise_inputs(program, s):
+            continue
+        for n in s.loads if isinstance(s, Compute) else ():
+            if n.buffer == buffer:
+                yield _read(program, target, s, n)
+
+
+def _turned(program, target, step):
+    """Wishes of what an elementwise step reads at its own points in another order, a tensor whose
+    maker then stores this one: those of the maker."""
+    for n in step.loads:
+        source = program.producer.get(n.buffer)
+        if source is None or len(set(n.index)) < len(n.index) or set(n.index) != set(step.axes) or (
+                n.index == step.axes):
+            continue
+        for kind, d in _made(program, target, source):
+            yield kind, step.axes.index(n.index[d])
+
+
+def _made(program, target, step):
+    """Wishes of a producer for its output; of what it moves or reshapes, those of the source."""
+    if not isinstance(step, Compute):
+        yield "other", 0
+        return
+    if step.fold == "none" and isinstance(step.body, Load):
+        source = program.producer.get(step.body.buffer)
+        for kind, d in (_made(program, target, source) if source is not None else ()):
+            found = axes_of(step.body.index[d]) & set(step.axes)
+            yield (kind, step.axes.index(*found)) if len(found) == 1 else ("other", 0)
+        return
+    kind, channel = _wish(program, target, step)
+    yield (kind, step.axes.index(channel)) if channel in step.axes else ("other", 0)
+
+
+def _read(program, target, step, load):
+    """The wish of a reader for one of its operands."""
+    kind, channel = _wish(program, target, step)
+    if kind == "other":
+        return kind, 0
+    if factor_pairs(step.axes, step.raxes, step.fold, step.body):
+        dims = [d for d, i in enumerate(load.index) if axes_of(i) & set(step.raxes)
+                and not _slides(step, i)]
+    else:
+        dims = [d for d, i in enumerate(load.index) if i == channel]
+    return (kind, dims[0]) if dims else ("other", 0)
+
+
+def _slides(step, index):
+    """True for ``stride * output + tap``: a window, not a choice among channels."""
+    return bool(axes_of(index) & set(step.axes)) and not _in_groups(step, index)
+
+
+def _in_groups(step, index):
+    """True for ``group * size + channel`` with as many channels as the groups are apart: every
+    element counts once."""
+    own, taps = axes_of(index) & set(step.axes), axes_of(index) & set(step.raxes)
+    if len(own) != 1 or len(taps) != 1:
+        return False
+    parts, size = linear_in(index, next(iter(own))), next(iter(taps)).extent
+    return parts is not None and parts[0] == size != Const(1)
+
+
+def runs_over_columns(program, target, name):
+    """True if the compute that writes ``name`` is a convolution with so few outputs, of all or of a
+    group, that lanes run over the columns of its row-major input: it wants no other order of the
+    channels."""
+    step = program.producer[name]
+    if target.emitter != "c" or _wish(program, target, step)[0] != "rows":
+        return False
+    return all(is_unit(offset_of(n.index, program.shape(n.buffer)), step.axes[-1])
+               for n in step.loads if step.axes[-1] in axes_of(n))
+
+
+def _wish(program, target, step):
+    """(kind, channel axis of the output) of a compute."""
+    transformed = transform_lanes(program).get(step.outs[0])
+    if transformed is not None:
+        return "last", transformed
+    f = contraction_factors(program, step)
+    if f is not None:
+        lane = max(f.n, key=lambda a: (estimate(a.extent), step.axes.index(a)))
+        q, lanes = estimate(lane.extent), target.lanes
+        last = step.axes[-1]
+        if 2 * q <= lanes and last in f.m and estimate(last.extent) >= lanes:
+            return "rows", lane
+        grouped = any(_in_groups(step, i) for n in step.loads for i in n.index
+                      if n.buffer not in program.consts)
+        return ("blocks" if grouped and q == lanes else "last"), lane
+    values = (step.body,)
+    if category(step.axes, step.raxes, step.fold, step.body, values) == "window":
+        plain = [i for n in step.loads if n.buffer not in program.consts for i in n.index
+                 if isinstance(i, Axis) and i in step.axes and i.extent != Const(1)]
+        if plain:
+            return "blocks", max(plain, key=step.axes.index)
+    return "other", None
+
+
+__all__ = ["runs_over_columns", "settle_layouts", "split_settled"]

@@ -1,0 +1,454 @@
+"""Second decider: layouts of stored tensors, lane axes, micro-kernel rows and operand modes."""
+
+from dataclasses import replace
+from itertools import islice
+
+from aotc.ir.access import is_unit, offset_of, stride
+from aotc.ir.category import category, factor_pairs, is_zero
+from aotc.ir.expr import Axis, Binary, Const, Load, Where, axes_of, loads
+from aotc.ir.layout import Layout, Pad, Reorder, Split
+from aotc.ir.narrow import is_lane_value
+from aotc.ir.program import LibCall, static_shape
+from aotc.ir.simplify import same
+from aotc.passes.layout_rule import laid_out
+from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
+from aotc.sched.model.dots import dot_choice
+from aotc.sched.model.exchange import exchange_choice
+from aotc.sched.model.size import estimate, row_waste
+from aotc.sched.model.stages import group_stages, target_memo
+
+PRODUCTS = ("contraction", "dot")
+MAX_UNROLL = 8  # taps of a window that are written out
+MAX_TAPS = 128  # of a product whose rows are read in place: a pointer for each and every row
+
+
+class Choices:
+    """What has been decided so far: layouts by buffer and the stages of every group."""
+
+    def __init__(self, program, target, groups, given):
+        self.program, self.target, self.groups = program, target, groups
+        self.stages = {g.name: group_stages(program, g) for g in groups}
+        # stored as a rewrite says, or as the schedule does: nothing is left to choose
+        self.given = {b: Layout(()) for b in laid_out(program.rewrites)} | given
+        self.layouts = dict(self.given)
+        about = program.known("loops")
+        if not about:
+            about |= {"lanes": transform_lanes(program), "plain": called_buffers(program)}
+        self.lanes = about["lanes"]  # of the stages of Winograd forms
+        self.plain = about["plain"]
+        self.known = target_memo(program, target)
+        self.wanted = {}  # how contractions read their rows, as ``_contraction_inputs`` says
+
+    def offset(self, load):
+        """Element offset of a Load under the layouts chosen so far."""
+        layout = self.layouts.get(load.buffer)
+        return offset_of(load.index, self.program.shape(load.buffer), layout)
+
+
+    def once(self, what, s, find):
+        """``find()``, which decides something of a stage from what is known of its buffers, and
+        whose layouts it may settle: done once for equal stages in equal surroundings."""
+        key = what, s, tuple([(self.layouts.get(b), b in self.given, self.wanted.get(b))
+                              for b in s.buffers])
+        if key not in self.known:
+            had = len(self.layouts)
+            found = find()
+            new = dict(islice(self.layouts.items(), had, None))  # in the order they were settled
+            self.known[key] = found, new | {b: self.layouts[b] for b in s.buffers
+                                            if b in self.layouts}
+        found, settled = self.known[key]
+        self.layouts |= settled
+        return found
+
+
+def called_buffers(program):
+    """Buffers that library calls touch: those are row-major."""
+    return {b for s in program.steps if isinstance(s, LibCall) for b in s.inputs + s.outs}
+
+
+def choose_loops(program, target, groups, given=None):
+    """(groups with ukernel and loops filled, layouts by buffer).  given: {buffer: Layout} that are
+    settled already."""
+    c = Choices(program, target, groups, given or {})
+    c.wanted |= _contraction_inputs(c)
+    for g in groups:
+        for s in c.stages[g.name]:
+            c.once("stored", s, lambda s=s: _stored(c, s))
+    done = []
+    for g in groups:
+        rows, loops = {}, {}
+        for s in c.stages[g.name]:
+            rows[s.name], found = c.once("choice", s, lambda s=s: _stage_choice(c, s))
+            loops[s.name] = dict(found)
+        done.append(replace(g, ukernel=rows, loops=loops))
+    layouts = {b: lay for b, lay in c.layouts.items() if not lay.is_identity}
+    return tuple(done), layouts
+
+
+def _stored(c, s):
+    """Layouts of the constants that a stage reads along its lanes, and of what it makes."""
+    lane = _lane_axis(c, s)
+    _const_layouts(c, s, lane)
+    for o in s.outputs:
+        if c.program.buffers[o.buffer].role == "temp" and not (
+                o.buffer in c.plain or o.buffer in c.given):
+            c.layouts[o.buffer] = _layout(c, o, lane, c.wanted.get(o.buffer))
+
+
+def stage_category(stage):
+    return category(stage.axes, stage.raxes, stage.fold, stage.body,
+                    tuple(o.value for o in stage.outputs))
+
+
+def contraction_factors(program, stage):
+    """The preferred orientation of a contraction (a Stage or a Compute): constant lane operand
+    first, then the one whose lane axis is last in the output; None if it is no contraction."""
+    pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
+
+    def rank(f):
+        const = all(n.buffer in program.consts for n in loads(f.b))
+        return (const, stage.axes.index(f.n[-1]))
+
+    return max(pairs, key=rank) if pairs else None
+
+
+def _contraction_inputs(c):
+    """Buffer -> (load, dims, rows): the dims that a contraction's row operand indexes by reduction
+    axes only, and those it indexes by a row axis, if it may step along the reduction with any
+    stride."""
+    known = c.program.known("contraction inputs")
+    if None not in known:
+        known[None] = {b: (n, (dim,), frozenset())
+                       for b, (n, dim) in transform_inputs(c.program).items()}
+    out = dict(known[None])
+    for g in c.groups:
+        for s in c.stages[g.name]:
+            if s not in known:
+                known[s] = () if s.name in c.lanes else _row_inputs(c, s)
+            for buffer, how in known[s]:
+                out.setdefault(buffer, how)
+    return out
+
+
+def _row_inputs(c, s):
+    """[(buffer, as in ``_contraction_inputs``)] of one stage."""
+    f, out = contraction_factors(c.program, s), []
+    for n in loads(f.a) if f is not None else ():
+        dims = tuple(d for d, i in enumerate(n.index) if axes_of(i) and axes_of(i) <= set(f.k))
+        rows = {d for d, i in enumerate(n.index) if i in f.m} if _may_step(f) else ()
+        if dims:
+            out.append((n.buffer, (n, dims, frozenset(rows))))
+    return out
+
+
+def _may_step(f):
+    """True if the row operand is a plain f32 Load with one reduction axis: rows next to each other
+    in memory may then be read at any stride along that axis."""
+    if f.a.dtype != "f32":
+        return False
+    load, guard = row_operand(f.a)
+    return load is not None and guard is None and (
+        len([r for r in f.k if r.extent != Const(1)]) == 1)
+
+
+def _layout(c, output, lane, wanted):
+    """Innermost come the dims a consuming contraction reduces over, else the lane axis's dims.  A
+    stage that would have to store across its lanes for that keeps them innermost, if the
+    contraction can have its rows side by side instead."""
+    rank = len(output.index)
+    own = {d for d, i in enumerate(output.index) if lane in axes_of(i)} if lane else set()
+    if wanted is not None and not (own and own <= wanted[2]):
+        load, dims = wanted[:2]
+        inner = sorted(dims, key=lambda d: (_significance(load.index[d]), d))
+    else:
+        dims = [d for d, i in enumerate(output.index) if lane in axes_of(i)] if lane else []
+        inner = sorted(dims, key=lambda d: (_significance(output.index[d]), d))
+    perm = [d for d in range(rank) if d not in inner] + inner
+    return Layout(()) if perm == list(range(rank)) else Layout((Reorder(tuple(perm)),))
+
+
+def _const_layouts(c, s, lane):
+    """Constants a nest reads along the lane axis are stored with that dimension innermost."""
+    if lane is None or stage_category(s) in PRODUCTS and s.name not in c.lanes:
+        return
+    for n in s.loads():
+        if _relayoutable(c, n, lane):
+            d = n.index.index(lane)
+            perm = [i for i in range(len(n.index)) if i != d] + [d]
+            if perm != list(range(len(n.index))):
+                c.layouts.setdefault(n.buffer, Layout((Reorder(tuple(perm)),)))
+
+
+def _relayoutable(c, load, lane):
+    """A constant indexed by plain axes (or 0), ``lane`` among them, not laid out otherwise yet."""
+    return (load.buffer in c.program.consts and load.buffer not in c.layouts
+            and load.buffer not in c.plain
+            and lane in load.index and c.program.buffers[load.buffer].role == "const"
+            and all(isinstance(i, (Axis, Const)) for i in load.index))
+
+
+def _significance(index):
+    """Floor-div digits lie outside modulo digits of the same axis."""
+    return 0 if isinstance(index, Binary) and index.op == "floordiv" else 1
+
+
+def _lane_axis(c, s):
+    """The axis that runs over lanes; None if no axis is worth it."""
+    if s.name in c.lanes:
+        return c.lanes[s.name]
+    f = contraction_factors(c.program, s)
+    if f is not None and s.body.dtype == "i32":
+        return f.n[-1]
+    if f is not None:
+        return _nest_lane(c, s, f) or max(f.n, key=lambda a: (
+            min(estimate(a.extent), 4 * c.target.lanes), s.axes.index(a)))
+    candidates = list(s.axes) + [r for r in s.raxes if s.fold in ("sum", "max", "min")]
+    best, best_score = None, 0.0
+    for a in reversed(candidates):  # ties go to the innermost axis
+        score = _lane_score(c, s, a)
+        if score > best_score:
+            best, best_score = a, score
+    return best
+
+
+def _nest_lane(c, s, f):
+    """The row axis that a contraction with few lanes (groups of few channels, few outputs) had
+    better run over lanes, as a window does: it fills vectors, and everything that moves along it
+    lies side by side already.  None if there is none."""
+    lanes = c.target.lanes
+    if c.target.emitter != "c" or 2 * max(estimate(a.extent) for a in f.n) > lanes or any(
+            c.program.buffers[o.buffer].role == "temp" and o.buffer not in c.given
+            for o in s.outputs):
+        return None
+    for a in f.m:
+        at = [c.offset(n) for n in s.loads() if a in axes_of(n)] + [
+            offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer))
+            for o in s.outputs]
+        if estimate(a.extent) >= lanes and all(is_unit(x, a) for x in at):
+            return a
+    return None
+
+
+def _lane_score(c, s, axis):
+    """Unit-stride accesses minus gathers, weighted by how often an access happens."""
+    n = _flat_extent(c, s, axis)
+    if n < 4:
+        return 0.0
+    score = 0.5 + min(n, 64) / 640
+    for load in s.loads():
+        if load.dtype not in ("f32", "f16", "u8", "i8") or _relayoutable(c, load, axis):
+            continue
+        step = stride(c.offset(load), axis)
+        moving = axis in {x for i in load.index for x in axes_of(i)}
+        weight = 2.0 if s.raxes and axes_of(load) & set(s.raxes) else 1.0
+        if step != Const(1) and isinstance(step, Const) and step.value in c.target.lane_steps and (
+                load.dtype != "f16"):
+            score += 0.25 * weight
+        elif step is None or (step != Const(1) and moving):
+            score -= 1.5 * weight
+        elif moving:
+            score += weight
+    for o in s.outputs:
+        if axis in s.raxes:
+            continue
+        fixed = c.program.buffers[o.buffer].role != "temp" or o.buffer in c.layouts
+        layout = c.layouts.get(o.buffer)
+        off = offset_of(o.index, c.program.shape(o.buffer), layout)
+        if fixed and not is_unit(off, axis):
+            score -= 1.0
+        elif fixed:
+            score += 0.5
+        elif o.buffer in c.wanted:
+            score += _stored_as_wanted(c.wanted[o.buffer], o, axis)
+    return score
+
+
+def _stored_as_wanted(wanted, output, axis):
+    """Score of lanes along ``axis`` where a contraction will have the output laid out for it."""
+    _, inner, rows = wanted
+    own = {d for d, i in enumerate(output.index) if axis in axes_of(i)}
+    if not own or own <= rows:
+        return 0.0
+    return 0.5 if own <= set(inner) else -1.0
+
+
+def _flat_extent(c, s, axis):
+    """Trip count of the axis once lowering has merged it with the outer axes that every access
+    walks contiguously (maps only)."""
+    n = estimate(axis.extent)
+    if s.raxes or n >= c.target.lanes:
+        return n
+    offsets = [c.offset(x) for x in s.loads()] + [
+        offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)) for o in s.outputs]
+    at = s.axes.index(axis)
+    for outer in reversed(s.axes[:at]):
+        steps = [(stride(x, outer), stride(x, axis)) for x in offsets]
+        if not all(a is not None and b is not None and same(a, b * n) for a, b in steps):
+            break
+        n *= estimate(outer.extent)
+    return n
+
+
+def _stage_choice(c, s):
+    kind = stage_category(s)
+    lane = _lane_axis(c, s)
+    if s.name in c.lanes:
+        rows = c.target.rows("transform")
+        whole = all(o.value.dtype == "f32" for o in s.outputs)
+        return (rows[0].name, {"lanes": lane.name}) if rows and whole else ("loops", {})
+    if kind == "contraction":
+        if lane in contraction_factors(c.program, s).n:
+            return _contraction_choice(c, s, lane)
+        kind = "window"
+    if kind == "dot":
+        return dot_choice(c, s)
+    if not lane_nest(c.target.rows(kind), s) or lane is None or not isinstance(
+            s.fold, str) or s.fold == "prod":
+        return "loops", {}
+    exchanged = exchange_choice(c, s) if kind == "move" else None
+    if exchanged is not None:
+        return exchanged
+    if kind == "window":
+        block = window_block(s, lane)
+        if block is not None and "block" in c.target.rows(kind)[0].tile:
+            return c.target.rows(kind)[0].name, {"lanes": lane.name, "block": block[0].name}
+        return c.target.rows(kind)[-1].name, {"lanes": lane.name}
+    return c.target.rows(kind)[0].name, {"lanes": lane.name}
+
+
+def lane_nest(rows, s):
+    """True if lanes can compute and store what the stage does, and the category's rows say so."""
+    stored = {t for u in rows for t in u.dtypes}
+    return (s.fold == "none" or s.body.dtype == "f32") and all(
+        o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)
+
+
+def window_block(s, lane):
+    """(output axis, reduction axis) of the innermost sliding window with few static taps: its
+    neighbouring outputs share loads.  None if there is none (or the window slides along lanes)."""
+    if lane in s.raxes:
+        return None
+    for r in reversed(s.raxes):
+        if not isinstance(r.extent, Const) or r.extent.value > MAX_UNROLL:
+            continue
+        for n in s.loads():
+            for i in n.index:
+                outs = axes_of(i) & set(s.axes)
+                if r in axes_of(i) and len(outs) == 1:
+                    axis = next(iter(outs))
+                    if axis != lane and isinstance(axis.extent, Const):
+                        return axis, r
+    return None
+
+
+# ---------------------------------------------------------------- contractions
+
+def _contraction_choice(c, s, lane):
+    f = contraction_factors(c.program, s)
+    m = 1
+    for a in f.m:
+        m *= estimate(a.extent)
+    row = pick_row(c.target, m, estimate(lane.extent))
+    load, guard = row_operand(f.a)
+    k, a_mode = _row_mode(c, f, load, guard)
+    b_mode = _lane_mode(c, f, lane, k, row, a_mode)
+    if b_mode == "packed":  # maybe because another stage has other panels of the same weight
+        fitting = [u for u in _f32_rows(c.target) if _panel_weight(c, f, lane, k, u, a_mode)]
+        if fitting:
+            row = min(fitting, key=lambda u: row_waste(u, m, estimate(lane.extent)))
+            b_mode = "panel"
+    return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
+
+
+def pick_row(target, m, n):
+    """The row with the least waste (M = 1 has its own rows) that computes in f32."""
+    rows = [u for u in _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
+    workers = target.machine.workers if target.machine.item_tiles == 1 else 1
+    return min(rows, key=lambda u: row_waste(u, m, n, workers))
+
+
+def _f32_rows(target):
+    return [u for u in target.rows("contraction") if u.dtypes[0] == "f32"]
+
+
+def row_operand(a):
+    """(Load, guard) of a row operand that is a Load or a zero-filled guarded Load; else None."""
+    if isinstance(a, Where) and is_zero(a.b) and isinstance(a.a, Load):
+        return a.a, a.cond
+    return (a, None) if isinstance(a, Load) else (None, None)
+
+
+def _row_mode(c, f, load, guard):
+    """Innermost reduction axis and whether rows are read in place (unit stride, guard and data
+    indices free of it, few enough taps)."""
+    best = max(f.k, key=lambda r: estimate(r.extent))
+    if load is None:
+        return best, "packed"
+    offset = c.offset(load)
+    free = [r for r in f.k if guard is None or r not in axes_of(guard)]
+    unit = [r for r in free if is_unit(offset, r)]
+    for r in unit:
+        taps = 1
+        for other in f.k:
+            if other is not r:
+                taps *= estimate(other.extent)
+        static = all(static_shape((o.extent,)) for o in f.k if o is not r)
+        if estimate(r.extent) >= 8 and taps <= MAX_TAPS and static:
+            return r, "rows"
+        if taps == 1 and static:
+            return r, "rows"
+    if _may_step(f) and stride(offset, best) is not None and any(
+            is_unit(offset, a) and estimate(a.extent) >= 4 for a in f.m):
+        return best, "rows"  # neighbouring rows share cache lines at every step
+    return best, "packed"
+
+
+def _lane_mode(c, f, lane, k, row, a_mode):
+    """How the lane operand is read; decides the weight's layout when it is packed offline."""
+    name = _panel_weight(c, f, lane, k, row, a_mode)
+    if name is not None:
+        return "panel"
+    if isinstance(f.b, Load) and f.b.dtype == "f32" and a_mode == "rows":
+        offset = c.offset(f.b)
+        if is_unit(offset, lane) and stride(offset, k) is not None and len(f.k) == 1:
+            return "direct"
+    return "packed"
+
+
+def _panel_weight(c, f, lane, k, row, a_mode):
+    """Layout N/NR taps K N%NR for a constant indexed by plain axes, used by this stage only."""
+    b = f.b
+    if not isinstance(b, Load) or b.buffer not in c.program.consts or b.buffer in c.plain:
+        return None
+    if not all(isinstance(i, Axis) or i == Const(0) for i in b.index):
+        return None
+    axes = [i for i in b.index if isinstance(i, Axis)]
+    shape = c.program.consts[b.buffer].shape
+    if len(set(axes)) != len(axes) or any(
+            isinstance(i, Axis) and i.extent != Const(d) for i, d in zip(b.index, shape)):
+        return None
+    layout = panel_layout(b.index, lane, f.k, k, row.tile["nr"], shape)
+    if c.layouts.setdefault(b.buffer, layout) != layout:
+        return None  # another stage packs it differently: read it through that layout
+    return b.buffer
+
+
+def panel_layout(index, lane, reduction, k, nr, shape):
+    """Pad the lane dim to a multiple of NR, split it, order: others, N/NR, taps, K, N%NR."""
+    dim = {i: d for d, i in enumerate(index) if isinstance(i, Axis)}
+    n = dim[lane]
+    primitives = []
+    padded = -(-shape[n] // nr) * nr
+    if padded != shape[n]:
+        primitives.append(Pad(n, 0, padded - shape[n]))
+    primitives.append(Split(n, (padded // nr, nr)))
+
+    def after(d):
+        return d if d <= n else d + 1
+
+    taps = [after(dim[r]) for r in reduction if r != k and r in dim]
+    tail = [n] + taps + [after(dim[k]), n + 1]
+    others = [d for d in range(len(shape) + 1) if d not in tail]
+    primitives.append(Reorder(tuple(others + tail)))
+    return Layout(tuple(primitives))
+

@@ -1,0 +1,43 @@
+"""In which order the work items of a group run: which tiled axis is outermost."""
+
+from dataclasses import replace
+
+from aotc.sched.model.widths import group_model
+
+SAME = 1.1  # bytes of orders that count as alike differ by less
+
+
+def order_items(program, machine, group):
+    """The group with ``parallel`` in the order that lets a worker fetch the fewest bytes.
+
+    Neighbouring items go to one worker, so it reads all of a tensor that the outermost axis does
+    not cut, and its own part of one that the axis cuts.  What one step along the outermost axis
+    reads is read again in every step if it does not fit in the worker's own cache.  Among orders
+    that are alike, an axis that is no lane axis comes first: the next kernel finds the rows that a
+    worker has written in that worker's cache.  Where items are blocks of threads
+    (``machine.threads``) they run in no order.
+    """
+    if machine.threads or len(group.parallel) < 2:
+        return group
+    model = group_model(program, group)
+    extent = dict(zip(model.axes, model.extents))
+    counts = {a: -(-extent[a] // group.tile[a]) for a in group.parallel}
+    cut = {a: n for a, n in counts.items() if n > 1}
+    if len(cut) < 2:
+        return group
+    lanes = {x.get("lanes") for x in group.loops.values()}
+    cost = {a: _fetched(model, machine, group.tile, cut, a) for a in cut}
+    least = min(cost.values())
+    first = min((a for a in cut if cost[a] <= SAME * least), key=lambda a: a in lanes)
+    order = sorted(group.parallel, key=lambda a: (a in cut, a != first))
+    return replace(group, parallel=tuple(order))
+
+
+def _fetched(model, machine, tile, cut, first):
+    """Bytes that one worker moves if ``first`` is outermost."""
+    steps = max(1, cut[first] / machine.workers)
+    inner = {a: n for a, n in tile.items() if a not in cut}
+    step = model.moved(model.variables({**inner, first: tile[first]}))
+    if step > machine.near.capacity:
+        return steps * step
+    return model.moved(model.variables({**inner, first: int(steps * tile[first])}))

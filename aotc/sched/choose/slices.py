@@ -1,0 +1,92 @@
+"""Products whose sum is run in slices: where many rows meet weights that no cache holds.
+
+With the whole sum in one go, a work item reads all its rows again for every panel of the weights,
+or all panels again for every few rows.  In slices, a slice of all its rows stays in the cache while
+the weights stream by once; what has been summed so far waits in scratch, one register tile behind
+the other.  A window's taps read the same rows, so that its panels alone decide: where one does not
+stay in the cache beside them, every tap is a slice.  Columns may be read in place, not in panels,
+as long as there are no taps.
+"""
+
+from aotc.ir.expr import Const
+from aotc.sched.model.size import estimate, estimate_volume
+
+LONGEST = 512  # of a slice: its sums are loaded and stored once per so many steps
+IN_PLACE = 128  # of one whose columns are read in place: their lines share few sets of L1
+ROWS = 256  # of a work item: so often its part of the weights is used
+LINE, LONG_FOLD = 64, 0.1  # bytes; part of a worker's cache that a line of every step may take
+PANELS = 4  # of a work item at most, whose sums wait in scratch
+
+
+def sliceable(target, row, loops, f):
+    """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
+    columns in place, static reduction axes, vectors of a fixed length."""
+    return (target.part_loads and row.category == "contraction" and row.tile["mr"] > 1
+            and loops.get("a") == "rows"
+            and (loops.get("b") == "panel" or loops.get("b") == "direct" and not tap_axes(f, loops))
+            and all(isinstance(r.extent, Const) for r in f.k))
+
+
+def choose_slices(target, row, loops, f, lane):
+    """(rows, columns, {axis: steps of the sum}) of a work item and its slices; None if the sum runs
+    whole: it is short, the rows fit into the cache at once, the weights do, or a window's panel
+    does or serves too few rows to be read from there."""
+    level = target.machine.near
+    m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
+    k = estimate_volume(a.extent for a in f.k)
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    if not sliceable(target, row, loops, f) or k < 2 * LONGEST or 4 * k * n <= 2 * level.capacity:
+        return None
+    taps = tap_axes(f, loops)
+    if taps and (4 * k * nr <= level.capacity * level.usable or m < 4 * mr):
+        return None
+    if not taps and 4 * k * m <= level.capacity // 2:
+        return None
+    rows = -(-min(m, ROWS) // mr) * mr
+    panels = balanced(-(-n // nr), PANELS, target.machine.workers, -(-m // rows))
+    steps = LONGEST if loops["b"] == "panel" else IN_PLACE
+    return rows, panels * nr, dict.fromkeys(taps, 1) | {loops["k"]: steps}
+
+
+def tap_axes(f, loops):
+    """Names of a sum's axes around the innermost one that are no single step."""
+    return [r.name for r in f.k if r.extent != Const(1) and r.name != loops["k"]]
+
+
+def balanced(panels, most, workers, blocks=1):
+    """Panels of one work item, at most ``most``: as many as let the workers end together.  blocks:
+    of rows, each of which meets all panels."""
+    def longest(per_item):
+        return -(-blocks * -(-panels // per_item) // workers) * per_item
+
+    return min(range(1, most + 1), key=lambda p: (longest(p), -p))
+
+
+def slice_faults(target, g, s, f, row):
+    """What is wrong with the Group's ``split`` of stage ``s``, a contraction with Factors ``f``."""
+    split, loops = g.split.get(s.name), g.loops.get(s.name, {})
+    if not split:
+        return []
+    where = f"group {g.name}: split of {s.name}"
+    if f is None or not sliceable(target, row, loops, f):
+        return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
+                "columns, with static reduction axes, on vectors of a fixed length; remove it"]
+    taps = tap_axes(f, loops)
+    wrong = [a for a, n in split.items() if not isinstance(n, int) or n < 1
+             or a != loops["k"] and (a not in taps or n > 1)]
+    choose = f"choose {loops['k']} and a positive number of steps" + "".join(
+        f", {t} by 1" for t in taps)
+    return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
+        f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, loops["k"]} - set(split))]
+
+
+def streamed_fold(machine, s):
+    """{variable of the reduction: extents it may have} of a Stage whose fold is so long that a line
+    of each of its steps takes a large part of a worker's cache: it may read what it folds step by
+    step and keep nothing of it.  {} for others, and for blocks of threads."""
+    private = [x for x in machine.levels if not x.shared]
+    if not s.raxes or machine.threads or (
+            estimate_volume(a.extent for a in s.raxes) * LINE <= LONG_FOLD * private[0].capacity):
+        return {}
+    longest = max(s.raxes, key=lambda a: estimate(a.extent))
+    return {f"{s.name}.{longest.name}": (1, estimate(longest.extent))}

@@ -1,0 +1,158 @@
+"""Third decider: the box one work item computes, per group."""
+
+from dataclasses import replace
+
+from aotc.ir.access import offset_of, stride
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const
+from aotc.sched.choose.loops import PRODUCTS, contraction_factors
+from aotc.sched.choose.order import order_items
+from aotc.sched.choose.slices import balanced, choose_slices
+from aotc.sched.choose.winograd_kernels import has_transform, slab_tile
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import group_stages
+
+# The rows that one panel's columns are stored to lie on so many pages of so many bytes: the next
+# panel comes back to all of them, and a TLB holds a thousand or two.  A product with a short sum is
+# as fast as its stores, which a CPU fetches lines ahead for on a few dozen pages.
+PAGE, STORED_PAGES, STREAMED_PAGES, SHORT_SUM = 4096, 256, 32, 64
+NEAR = 64  # elements between lanes: up to here neighbouring vectors write the same lines
+
+
+def choose_tiles(program, target, groups, layouts=None):
+    """Groups with ``tile``, ``parallel`` and ``threads`` filled.  layouts: of stored buffers."""
+    return choose_threads(target, tuple(_tiled(program, target, g, layouts or {})
+                                        for g in groups))
+
+
+def choose_threads(target, groups):
+    """Groups with ``threads`` filled where it is 0 and work items are blocks of threads: what their
+    micro-kernels need, else as many as the machine says."""
+    known = {u.name: u.tile.get("threads", 0) for u in target.ukernels}
+    return tuple(g if g.threads else replace(g, threads=max(
+        (known.get(u, 0) for u in g.ukernel.values()), default=0) or target.machine.threads)
+        for g in groups)
+
+
+def _tiled(program, target, g, layouts):
+    stages = group_stages(program, g)
+    if not stages:
+        return g  # a library call: its items are its own
+    anchor = next(s for s in stages if g.anchor in s.computes)
+    split = {}
+    if has_transform(program, g):
+        tile = slab_tile(program, target, g, stages, anchor)
+    elif len(stages) > 1:
+        tile = {}  # one work item: tiles of several stages are chosen with the group
+    elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
+        tile, split = _contraction_tile(program, target, g, anchor)
+    else:
+        tile = _nest_tile(target, g, anchor, _stores_across(program, g, anchor, layouts))
+    tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
+    if g.split or g.parallel:  # work items that are settled already keep their own
+        split = g.split
+    g = replace(g, tile=tile, parallel=tuple(tile), split=split)
+    return g if split else order_items(program, target.machine, g)
+
+
+def even(extent, tile):
+    """The tile shrunk so that all tiles are nearly equal."""
+    count = -(-extent // max(1, min(tile, extent)))
+    return -(-extent // count)
+
+
+def _stores_across(program, g, anchor, layouts):
+    """True if the lanes of a map lie far apart in its first output: a transposition."""
+    lane = next((a for a in anchor.axes if a.name == g.loops.get(anchor.name, {}).get("lanes")),
+                None)
+    if lane is None or anchor.raxes or "block" in g.loops[anchor.name]:
+        return False
+    o = anchor.outputs[0]
+    step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
+    return not (isinstance(step, Const) and step.value <= NEAR)
+
+
+def _nest_tile(target, g, anchor, across=False):
+    """Cut outer axes until a work item has about ``item_points`` points.  The axis whose neighbours
+    a window computes together is cut into whole blocks.  across: one vector of lanes at a time, so
+    that the few lines its elements go to stay in the cache until they are full."""
+    machine, loops = target.machine, g.loops.get(anchor.name, {})
+    lane, blocked = loops.get("lanes"), loops.get("block")
+    block = target.row(g.ukernel[anchor.name]).tile.get("block", 1)
+    points = max(1, estimate_volume(a.extent for a in anchor.axes + anchor.raxes))
+    tile = {}
+    axes = [a for a in anchor.axes if a.extent != Const(1)]
+    order = [a for a in axes if a.name != lane] + [a for a in axes if a.name == lane]
+    if across and target.lanes > 1:
+        wide = next((a for a in axes if a.name == lane), None)  # none: a single lane
+        if wide is not None and estimate(wide.extent) > target.lanes:
+            tile[lane], points = target.lanes, points // estimate(wide.extent) * target.lanes
+            order.remove(wide)
+    for a in order:
+        if points <= machine.item_points:
+            break
+        n = estimate(a.extent)
+        per = points // n  # points of one step along a
+        want = max(1, machine.item_points // max(1, per))
+        if a.name == lane:
+            want = -(-want // 64) * 64
+        if want >= n and isinstance(a.extent, Const):
+            continue
+        tile[a.name] = even(n, want) if isinstance(a.extent, Const) and a.name != lane else want
+        if a.name == blocked:
+            tile[a.name] = min(n, -(-tile[a.name] // (2 * block)) * 2 * block)
+        points = per * tile[a.name]
+    return tile
+
+
+def _contraction_tile(program, target, g, s):
+    f = contraction_factors(program, s)
+    loops, row = g.loops[s.name], target.row(g.ukernel[s.name])
+    nr, mr = row.tile["nr"], row.tile["mr"]
+    lane = next(a for a in f.n if a.name == loops["lanes"])
+    outer = [a for a in s.axes if a != lane and a not in f.m]
+    tile = {a.name: 1 for a in outer if a.extent != Const(1)}
+    items = estimate_volume(a.extent for a in outer)
+    sliced = choose_slices(target, row, loops, f, lane)
+    if sliced is not None:
+        tile |= {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr)
+        return tile, {s.name: sliced[2]}
+    m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
+    k = estimate_volume(a.extent for a in f.k)
+    machine = target.machine
+    want = min(machine.items, max(1, 2 * m * n * k * items // machine.grain_flops))
+    want = -(-want // items)
+    unique = next(estimate(a.extent) for a in f.k if a.name == loops["k"]) \
+        if loops["a"] == "rows" else k
+    least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size
+    rows = max(least, machine.near.capacity // 2 // (size * unique))
+    pages = STREAMED_PAGES if k <= SHORT_SUM else STORED_PAGES
+    rows = min(rows, max(least, pages * max(1, PAGE // (4 * n))))
+    panels = -(-n // nr)
+    n_tiles = 1
+    if -(-m // rows) < want:
+        # else every column block would pack the rows again
+        if loops["a"] == "rows" or m <= least or "bk" in row.tile:
+            n_tiles = min(panels, -(-want // -(-m // rows)))
+        rows = min(rows, max(least, -(-m * n_tiles // want)))
+    if n_tiles > 1:
+        tile[lane.name] = balanced(panels, -(-panels // n_tiles), target.machine.workers) * nr
+    tile.update(_row_block(f.m, rows, mr))
+    return tile, {}
+
+
+def _row_block(axes, rows, mr):
+    """Tile of the row axes: whole inner axes while they fit, then a cut, then single steps."""
+    tile, inner = {}, 1
+    for a in reversed(axes):
+        n = estimate(a.extent)
+        static = isinstance(a.extent, Const)
+        if inner * n <= rows and static:
+            inner *= n
+            continue
+        cut = max(1, rows // inner)
+        if inner == 1:
+            cut = max(mr, cut // mr * mr)
+        tile[a.name] = even(n, cut) if static and inner > 1 else cut
+        inner = max(rows, inner) * n  # every outer axis goes in single steps
+    return tile

@@ -1,0 +1,82 @@
+"""What loads and stores of a stage cost beside its arithmetic, from how its lanes move in memory.
+
+A vector of neighbours is one instruction; lanes that lie apart are loaded and stored one by one,
+and a sum over lanes ends in a fold across the vector.  In units of an addition, as
+``aotc.sched.model.widths.OP_COST``; fitted to 1700 kernels of 13 models on AVX-512, where the
+kernels' traffic was counted as well: a part of what was measured is left to that.
+"""
+
+from dataclasses import dataclass
+
+from aotc.ir.access import offset_of, stride
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import Const, axes_of, loads
+from aotc.sched.model.stages import group_stages, target_memo
+
+FOLD_LOAD = 5  # of a vector, per point of a reduction (measured: 10)
+WINDOW_LOAD = 1  # neighbouring outputs share most of them
+STORE = 12  # of a vector, with the loads of what it is made from (measured: 28)
+ACROSS = 100  # the end of a sum over lanes, per output (measured: 145)
+APART = 60  # an element loaded or stored by itself (measured: 70 and 86)
+PACKED = 20  # an element of columns that every work item copies into panels (measured: 19, in L1)
+
+
+@dataclass(frozen=True)
+class Extra:
+    """Cost of a stage in additions: ``scale`` times its arithmetic, plus ``per_point`` of its
+    fold, plus ``per_output``; plus ``per_packed`` of each point of a work item that ``rows``, names
+    of axes, have in common."""
+
+    scale: int = 1
+    per_point: int = 0
+    per_output: int = 0
+    per_packed: int = 0
+    rows: tuple = ()
+
+
+def access_costs(program, target, group, layouts):
+    """{stage: Extra} of a group with rows and loops.  layouts: {buffer: Layout}, row-major where
+    there is none.  Stages without vectors neither use lanes nor hide latencies (1.2 ns an operation
+    were measured beside 0.0035 with 16 lanes)."""
+    out, known = {}, target_memo(program, target)
+    for s in group_stages(program, group):
+        row = target.row(group.ukernel[s.name])
+        key = "access", s, row.name, tuple(group.loops[s.name].items()), tuple(
+            [layouts.get(b) for b in s.buffers])
+        if key in known:
+            out[s.name] = known[key]
+        elif row.category == "loops":
+            out[s.name] = Extra(target.lanes ** 2)
+        elif target.lanes > 1 and not target.machine.threads and row.category not in (
+                "dot", "transform"):
+            out[s.name] = known[key] = _vector_stage(program, target, s, row,
+                                                     group.loops[s.name], layouts)
+    return out
+
+
+def _vector_stage(program, target, s, row, loops, layouts):
+    lane = next(a for a in s.axes + s.raxes if a.name == loops["lanes"])
+
+    def apart(buffer, index):
+        if not any(lane in axes_of(i) for i in index):
+            return False
+        step = stride(offset_of(index, program.shape(buffer), layouts.get(buffer)), lane)
+        return not (isinstance(step, Const) and step.value in target.lane_steps)
+
+    per_point = per_output = 0
+    if s.fold != "none" and row.category != "contraction":
+        each = WINDOW_LOAD if row.category == "window" else FOLD_LOAD
+        per_point = sum(APART if apart(n.buffer, n.index) else each for n in dict.fromkeys(
+            loads(s.body)))
+    if "exchange" not in row.tile:
+        found = dict.fromkeys(n for o in s.outputs for n in loads(o.value))
+        per_output = APART * (sum(apart(n.buffer, n.index) for n in found) + sum(
+            apart(o.buffer, o.index) for o in s.outputs))
+    per_output += ACROSS if lane in s.raxes else STORE * len(s.outputs)
+    if loops.get("b") != "packed":
+        return Extra(1, per_point, per_output)
+    f = next(f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body) if lane in f.n)
+    return Extra(1, per_point, per_output, PACKED, tuple(a.name for a in f.m))
+
+
+__all__ = ["Extra", "access_costs"]

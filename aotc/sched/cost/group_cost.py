@@ -1,0 +1,269 @@
+"""What a group costs, in seconds: the one currency of every decider.
+
+    seconds = max(traffic of each level / its bandwidth, arithmetic / peak) / utilisation + launch
+
+plus the part of the shorter terms that the machine does not overlap with the longest, and what
+starting every stage of every work item takes.
+Traffic into a level depends on the tile in that level alone (Welder); halos and whatever else a
+tile computes again are in the arithmetic; micro-kernel rows pad what they do not divide.  All
+terms come from the ``Machine``: levels in order, nothing knows which kind of machine it is.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from aotc.ir.dtypes import DTYPES
+from aotc.sched.model.size import estimate_volume
+
+WAVE = 0.5  # share of the time that follows whole waves of tiles; the rest balances out
+# flops that an operation outside contractions takes: nests of eight models reach 285 G operations
+# a second where micro-kernels reach 205 GFLOP/s; many of their additions are fused
+OTHER = 0.75
+# a temp stays in a level until it is read if so many of its size fit there: on 2 MiB of L2, what
+# was just written is read at 75 to 105 GB/s up to 1.2 MB, at 33 beyond
+RESIDENT = 1.5
+# Rows that end inside a cache line: the next panel of columns comes back to the lines that the last
+# one has half written.  Tiles whose lines were still in twice the usable L1 by then took 0.65 of
+# the time of larger ones.
+LINE, KEPT_LINES = 64, 1.5
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A contraction stage on a micro-kernel row: its number, the positions of its row axes and of
+    its lane axis, and the register tile they are padded to."""
+
+    stage: int
+    rows: tuple
+    lane: int
+    mr: int
+    nr: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How a work item is computed along a run: ``tile`` is what is held at a time, ``boxes`` what
+    one step more computes; ``live``: bytes of scratch at once; ``moved``: bytes that stages which
+    slide move to its front, ``again``: bytes that its level has no room to keep for the next step,
+    both in the whole group."""
+
+    tile: tuple
+    boxes: list
+    live: int
+    moved: int
+    again: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted seconds of a group; ``levels``: (name of the level read from, seconds, bytes) from
+    slowest to fastest; ``recompute``: operations done per operation needed."""
+
+    seconds: float
+    levels: tuple
+    compute: float
+    util: float
+    launch: float
+    recompute: float
+
+    @property
+    def bound(self):
+        """What takes longest: a level's name or ``compute``."""
+        name, seconds, _ = max(self.levels, key=lambda x: x[1], default=("compute", 0.0, 0))
+        return name if seconds > self.compute else "compute"
+
+    def __str__(self):
+        parts = [f"{n} {s * 1e6:.1f}" for n, s, _ in self.levels]
+        return f"{self.seconds * 1e6:.1f} us ({self.bound}): " + ", ".join(
+            parts + [f"compute {self.compute * 1e6:.1f}", f"util {self.util:.2f}"] + (
+                [f"recompute {self.recompute:.2f}"] if self.recompute > 1.005 else []))
+
+
+def utilisation(tiles, places, k=1.0, equal=None):
+    """Part of ``places`` busy while ``tiles`` run in waves; ``k``: the part of the time that waits
+    for whole waves (1: all of it).  equal: how many whole tiles do the work of all, some of which
+    are cut."""
+    waves = -(-tiles // places) * places
+    return 1.0 / (k * waves / (equal or tiles) + 1.0 - k)
+
+
+def bank_passes(width, banks, vthreads=1):
+    """Passes that a row of ``width`` words takes over ``banks``, shared by virtual threads that
+    interleave; 1 without banks."""
+    return -(-width // (vthreads * banks)) if banks else 1
+
+
+def work_item(machine, count):
+    """Which of ``count`` tiles is the one that workers take: that of the first level they do not
+    share, else the last."""
+    private = [i for i in range(count) if not machine.levels[i + 1].shared]
+    return private[0] if private else count - 1
+
+
+def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=(), steps=None):
+    """Cost of a group whose tile in ``machine.levels[1 + i]`` is ``tiles[i]`` (tuples along
+    ``model.axes``, each inside the one before; at least one).
+
+    vthreads: virtual threads of the last tile; aligned: Aligned of contraction stages; free: per
+    boundary, the buffers that need not cross it (they are already in the faster level); steps:
+    ``Steps`` in which a work item is computed.
+    """
+    item = work_item(machine, len(tiles))
+    boxes = [model.boxes(t) for t in tiles]
+    util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item],
+                                    free[-1] if free else (), steps and steps.boxes)
+    levels = []
+    for i, tile in enumerate(tiles):
+        moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
+                              machine.levels[i].transaction, fetches(machine, i),
+                              not machine.threads)
+        moved += steps.again if steps and i == len(tiles) - 1 else 0
+        levels.append((machine.levels[i].name,
+                       level_seconds(model, machine, i, tile, moved,
+                                     vthreads if i == len(tiles) - 1 else 1), moved))
+    kept = kept_bytes(model, free, len(tiles))
+    if len(model.stages) > 1 or kept:
+        levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept, steps))
+    busy = together(machine, [compute] + [s for _, s, _ in levels])
+    launch = launch_seconds(model, machine, steps.tile if steps else tiles[item])
+    if steps:  # loops of their own, beside which nothing is computed
+        launch += steps.moved / _rate(machine, _home(machine, steps.live))
+    return Cost(busy / util + launch, tuple(levels), compute, util, launch,
+                done_work(model, tiles[item], boxes[item]) / max(1, needed_work(model)))
+
+
+def launch_seconds(model, machine, tile):
+    """Seconds to start a kernel and every stage of its work items."""
+    stages = len(model.stages) * model.tiles(tile)
+    return machine.launch + machine.step * stages / machine.workers
+
+
+def together(machine, terms):
+    """Seconds of terms that run at the same time, as far as the machine overlaps them."""
+    worst = max(terms)
+    return worst + (1.0 - machine.overlap) * (sum(terms) - worst)
+
+
+def level_seconds(model, machine, number, tile, moved, vthreads=1):
+    """Seconds that ``moved`` bytes take from ``machine.levels[number]`` into the next one, which
+    holds ``tile``."""
+    source = machine.levels[number]
+    width = tile[model.rank - 1] if model.rank else 1
+    return moved * bank_passes(width, source.banks, vthreads) / _rate(machine, source)
+
+
+def fetches(machine, number):
+    """True if what is stored must first come from ``machine.levels[number]``: the cache before it
+    is a worker's own, which takes whole lines in and has given away what was there."""
+    return not machine.levels[number + 1].shared and not machine.threads
+
+
+def kept_bytes(model, free, depth):
+    """Bytes that a group reads of tensors that are in the level of the last of ``depth`` tiles
+    anyway."""
+    return model.touched(free[depth - 1]) if depth <= len(free) else 0
+
+
+def scratch_seconds(model, machine, tile, boxes=None, kept=0, steps=None):
+    """(name, seconds, bytes) of what stages hand each other: how much longer it takes from the
+    fastest level that holds all of it than from the one beside the registers, which every kernel's
+    operands pass.  kept: bytes of tensors that other kernels left in the level before that one;
+    steps: in which a work item is computed, whose tiles are what must fit."""
+    moved, live = model.inner(tile, boxes)
+    nearest, before = machine.levels[-2], machine.levels[-3:-1][0]
+    home = _home(machine, steps.live if steps else live)
+    later = moved / _rate(machine, home) + kept / _rate(machine, before) - (
+        moved + kept) / _rate(machine, nearest)
+    return f"scratch in {home.name}", max(0.0, later), moved + kept
+
+
+def _home(machine, live):
+    """The fastest level that holds so many bytes of scratch."""
+    return next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
+                machine.levels[0])
+
+
+def scattered_seconds(model, machine, boxes, aligned, near=()):
+    """Seconds that products lose where the rows they store end inside cache lines and are too many
+    for those lines to stay at hand until the next panel; stores to buffers in ``near`` do not."""
+    total, nearest = 0.0, machine.levels[-2]
+    for a in () if machine.threads else aligned:
+        s, widths = model.stages[a.stage], boxes[a.stage][0]
+        rows = prod(widths[p] for p in a.rows)
+        for w in s.writes:
+            if w.buffer in model.outputs and w.buffer not in near and (
+                    s.extents[a.lane] > a.nr and s.extents[a.lane] * w.size % LINE):
+                if rows * (a.nr * w.size + LINE) > KEPT_LINES * nearest.capacity * nearest.usable:
+                    total += prod(w.extents) * w.size / machine.levels[0].bandwidth
+    return total
+
+
+def _rate(machine, level):
+    """Bytes/s of a level for all workers together."""
+    return level.bandwidth if level.shared else level.bandwidth * machine.workers
+
+
+def compute_seconds(model, machine, tile, aligned=(), boxes=None, near=(), step=None):
+    """(utilisation, seconds of arithmetic at full utilisation) for the tile of a work item.  Tiles
+    at the far ends of the output do what is left for them.  near: buffers that are in a worker's
+    cache anyway; step: boxes that are computed at a time, if that is not the whole tile."""
+    work = []
+    for number, part in model.parts(tile):
+        at = boxes if boxes and part == tile else model.boxes(part)
+        fast, slow = model.work(part, at)
+        work.append((number, fast * _padding(model, aligned, step or at) + OTHER * slow))
+    total = sum(n * w for n, w in work)
+    whole = max(1e-30, work[0][1])  # work of a tile that no end cuts
+    util = utilisation(model.tiles(tile), machine.workers, WAVE, total / whole)
+    return util, total / (machine.flops * machine.workers) + scattered_seconds(
+        model, machine, boxes or model.boxes(tile), aligned, near)
+
+
+def done_work(model, tile, boxes=None):
+    """Operations of the group in tiles, those computed twice included."""
+    return sum(number * sum(model.work(part, boxes if part == tile else None))
+               for number, part in model.parts(tile))
+
+
+def needed_work(model):
+    """Operations of the group if nothing is computed twice."""
+    return sum(prod(s.extents[:s.rank]) * (prod(s.extents[s.rank:]) * s.per_point + s.per_output)
+               + s.per_packed * prod(s.extents[p] for p in s.packed) for s in model.stages)
+
+
+def _padding(model, aligned, boxes):
+    """Work of the contractions on their rows, per unit of work without padding."""
+    done = total = 0
+    for a in aligned:
+        widths = boxes[a.stage][0]
+        work = prod(widths) * model.stages[a.stage].per_point
+        m, n = max(1, prod(widths[p] for p in a.rows)), widths[a.lane]
+        total += work
+        done += work * (-(-m // a.mr) * a.mr / m) * (-(-n // a.nr) * a.nr / n)
+    return done / total if total else 1.0
+
+
+def level_fits(model, machine, number, tile, vthreads=1, boxes=None):
+    """True if everything live with ``tile`` fits the usable part of ``machine.levels[number]``."""
+    level = machine.levels[number]
+    return model.peak(tile, boxes) * vthreads <= level.capacity * level.usable
+
+
+def resident(program, machine):
+    """Per boundary between levels, the buffers that are in the faster one already when a kernel
+    starts: temps that fit in a cache, and the weights if all of them fit in a shared one.  Memory
+    that threads share is no cache."""
+    weights = sum(a.nbytes for a in program.consts.values())
+    out = []
+    for level in machine.levels[1:]:
+        room = level.capacity * level.usable if level.shared or not machine.threads else 0
+        stay = {b for b, buf in program.buffers.items() if buf.role == "temp"
+                and RESIDENT * DTYPES[buf.dtype].size * estimate_volume(buf.shape) <= room}
+        kept = set(program.consts) if level.shared and weights <= room else set()
+        out.append(frozenset(stay | kept))
+    return tuple(out)
+
+
+__all__ = ["Aligned", "Cost", "Steps", "bank_passes", "compute_seconds", "fetches", "group_cost",
+           "kept_bytes", "launch_seconds", "level_fits", "level_seconds", "needed_work",
+           "resident", "scratch_seconds", "together", "utilisation", "work_item"]

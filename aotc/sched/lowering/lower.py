@@ -1,0 +1,223 @@
+"""Lowering: (Program, Schedule) -> Plan.  Decides nothing; the Schedule has every choice."""
+
+from dataclasses import dataclass, field, replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const, as_expr, depends_on_data, maximum, minimum
+from aotc.ir.plan import Kernel, Place, Plan, Scratch, most
+from aotc.ir.program import static_shape
+from aotc.ir.simplify import simplify
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.check import check_group, check_schedule
+from aotc.sched.lowering.lower_call import lower_call
+from aotc.sched.lowering.lower_contract import lower_contract
+from aotc.sched.lowering.lower_dot import lower_dot
+from aotc.sched.lowering.lower_nest import lower_nest
+from aotc.sched.lowering.threads import barriers, shared_by_threads
+from aotc.sched.memory.allocate import physical_elements, slot_sizes
+from aotc.sched.memory.scratch import elements
+from aotc.sched.model.bounds import name_bounds
+from aotc.sched.model.boxes import tile_anchor
+from aotc.sched.model.slide import lower_kept, step_boxes
+from aotc.sched.model.sparse_tables import sparse_constants
+from aotc.sched.model.stages import find_call, group_stages
+from aotc.sched.model.tilegraph import best_fit, best_fit_places
+from aotc.sched.model.unroll import data_loads, lower_unrolled
+from aotc.sched.model.work import group_bytes, group_flops, plain_part
+
+ALIGN = 64
+WORTH_SHARING = 4096  # bytes of scratch: less is not worth a slab that is harder to read
+
+
+@dataclass
+class Context:
+    """What lowering one group needs: where every buffer lives and the slab filled so far."""
+
+    program: object
+    schedule: object
+    target: object
+    group: object
+    local: dict  # scratch buffer -> ((lo, size) per dim)
+    scratch: list
+    slab: object = 0  # bytes, an int or an expression over symbols
+    values: dict = field(default_factory=dict)  # Axis bound by the kernel -> its value
+
+    def place(self, buffer):
+        """Function from logical index to element offset in the buffer's memory."""
+        if buffer in self.local:
+            dims = self.local[buffer]
+            strides = _scratch_strides(dims, self.schedule.layouts.get(buffer))
+
+            def relative(index):
+                total = Const(0)
+                for i, (lo, n), s in zip(index, dims, strides):
+                    at = i - lo
+                    if depends_on_data(i):  # 0, where a check fails, may lie outside of the box
+                        at = minimum(maximum(at, Const(0)), Const(n - 1))
+                    total = total + at * s
+                return simplify(total)
+            return relative
+        layout = layout_from_json(self.schedule.layouts.get(buffer))
+        return lambda index: offset_of(index, self.program.shape(buffer), layout)
+
+    def add_scratch(self, name, dtype, elements):
+        """Reserve ``elements`` (an int, or an expression over symbols) in the worker's slab; the
+        name is made unique.  ScheduleError where threads share scratch and it has no bound."""
+        if not isinstance(elements, int) and self.target.machine.threads:
+            raise ScheduleError([f"group {self.group.name}: scratch {name} has no constant bound; "
+                                 "tile the axis or store the tensor"])
+        while any(s.name == name for s in self.scratch):
+            name += "_"
+        self.scratch.append(Scratch(name, dtype, elements, self.slab))
+        size = elements * DTYPES[dtype].size
+        self.slab += (size + ALIGN - 1) // ALIGN * ALIGN
+        return name
+
+
+def _scratch_strides(dims, layout):
+    """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says."""
+    order = dim_order(layout_from_json(layout), len(dims))
+    strides = row_major([as_expr(dims[d][1]) for d in order])
+    return [strides[order.index(d)] for d in range(len(dims))]
+
+
+def lower(program, schedule, target):
+    """The Plan of a checked Schedule.  ScheduleError lists all faults of an illegal one."""
+    faults = check_schedule(program, schedule, target)
+    if faults:
+        raise ScheduleError(faults)
+    program = apply_rewrites(program, schedule.rewrites)
+    kernels = tuple(lower_group(program, schedule, target, g, i)
+                    for i, g in enumerate(schedule.groups))
+    used = {b for k in kernels for b in k.reads + k.writes}
+    places, weights, end = [], [], 0
+    sparse = sparse_constants(program)
+    for i, name in enumerate(program.inputs):
+        places.append(_place(program, schedule, name, "input", index=i))
+    for i, name in enumerate(program.outputs):
+        places.append(_place(program, schedule, name, "output", index=i))
+    for name, array in program.consts.items():
+        if name in used:
+            stored = layout_from_json(schedule.layouts.get(name)).apply(array)
+            place = _place(program, schedule, name, "weights", offset=end)
+            places.append(replace(place, sparse=name in sparse))
+            weights.append((name, stored))
+            end = (end + stored.nbytes + ALIGN - 1) // ALIGN * ALIGN
+    for name, slot in schedule.buffers.items():
+        places.append(_place(program, schedule, name, "arena", slot.offset, slot.slot))
+    known = {p.name: p for p in places}
+    kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
+    return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
+                slot_sizes(program, schedule), kernels, tuple(weights), schedule.math,
+                schedule.optimize)
+
+
+def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
+    b = program.buffers[name]
+    return Place(name, b.dtype, b.shape, storage, physical_elements(program, schedule, name),
+                 offset, slot, index, b.onnx)
+
+
+def lower_group(program, schedule, target, group, number):
+    """One group as one Kernel: the tile decode, scratch, and its stages in order."""
+    call = find_call(program, group)
+    if call is not None:
+        return lower_call(program, schedule, target, group, call, number)
+    stages = group_stages(program, group)
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    tile = tile_anchor(anchor, group)
+    step = step_boxes(program, group, stages, tile)
+    lets, boxes, local = name_bounds(program, stages, step.boxes, step.places)
+    ctx = Context(program, schedule, target, group, local, [],
+                  values=dict(tile.let + tile.step_let + step.lets + lets))
+    _place_scratch(ctx, stages, {k.buffer for found in step.kept.values() for k in found})
+    base = end = ctx.slab
+    lowered = []
+    for s in stages:
+        ctx.slab = base  # what a stage packs is dead after it
+        row = target.row(group.ukernel[s.name])
+        box = boxes[s.name]
+        lowered += lower_kept(ctx, step.kept.get(s.name, ()))
+        if row.category == "contraction":
+            lowered.append(lower_contract(ctx, s, row, box))
+        elif row.category == "dot":
+            lowered.append(lower_dot(ctx, s, row, box))
+        elif row.category == "transform":
+            lowered.append(lower_unrolled(ctx, s, row, box))
+        else:
+            lowered += lower_nest(ctx, s, row, box)
+        end = most([end, ctx.slab])
+    reads = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in local)
+    writes = dict.fromkeys(o.buffer for s in stages for o in s.outputs if o.buffer not in local)
+    origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
+    reads, writes = tuple(b for b in reads if b not in writes), tuple(writes)
+    let, step_let = tile.let, tile.step_let + step.lets + lets
+    if tile.steps is None:
+        let, step_let = let + step_let, ()
+    kernel = shared_by_threads(Kernel(
+        f"k{number:03d}", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
+        tuple(lowered), reads, writes, group_flops(stages),
+        group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
+        step.carried, tile.start if step.carried else None,
+        plain=plain_part(stages, group.ukernel, target)), target)
+    _check_scratch(target, group, kernel, end)
+    return kernel
+
+
+def kernel_faults(program, schedule, target, group):
+    """Faults of ``check_group``, and where threads share scratch, if it does not fit its memory."""
+    faults = check_group(program, schedule, target, group)
+    if not faults and target.machine.threads:
+        try:
+            lower_group(program, schedule, target, group, 0)
+        except ScheduleError as err:
+            return err.faults
+    return faults
+
+
+def _place_scratch(ctx, stages, kept):
+    """Scratch buffers one behind the other; in places that are free by then, if that saves enough
+    to matter.  kept: buffers that hold something from one step to the next."""
+    for b, dims in ctx.local.items():
+        ctx.add_scratch(b, ctx.program.dtype(b), elements(dims))
+    if not isinstance(ctx.slab, int):
+        return  # which of them share a place would depend on the extents
+    ends = [s.offset for s in ctx.scratch[1:]] + [ctx.slab]
+    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
+    read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
+    sizes = [(end - s.offset, *((0, len(stages)) if s.name in kept else
+                                (made[s.name], read[s.name])))
+             for s, end in zip(ctx.scratch, ends)]
+    end = best_fit(sizes)
+    if ctx.slab - end >= WORTH_SHARING:
+        ctx.scratch[:] = [replace(s, offset=at)
+                          for s, at in zip(ctx.scratch, best_fit_places(sizes))]
+        ctx.slab = end
+
+
+def _read(target, group, stage):
+    """Buffers a stage reads; the numbers of small matrices stand in its code."""
+    kind = target.row(group.ukernel[stage.name]).category
+    return [n.buffer for n in (data_loads(stage) if kind == "transform" else stage.loads())]
+
+
+def _check_scratch(target, group, kernel, slab):
+    """ScheduleError where threads share scratch (``slab`` bytes) and it does not fit into its
+    memory, which is no cache there, with what micro-kernels take."""
+    level = target.machine.near
+    if target.machine.threads and slab + kernel.staged > level.capacity:
+        sizes = ", ".join(f"{s.name} {s.elements} elements" for s in kernel.scratch)
+        raise ScheduleError([
+            f"group {group.name}: its tiles take {slab + kernel.staged} bytes of {level.name} "
+            f"memory ({sizes}; {kernel.staged} for micro-kernels), {target.name} has "
+            f"{level.capacity}; choose smaller tiles of {group.anchor} or store a tensor"])
+
+
+def _title(program, group):
+    shapes = []
+    for b in group.outputs:
+        dims = static_shape(program.shape(b)) or tuple(map(str, program.shape(b)))
+        shapes.append(f"{b} {program.dtype(b)}[{', '.join(map(str, dims))}]")
+    return "; ".join(shapes)

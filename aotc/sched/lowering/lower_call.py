@@ -1,0 +1,33 @@
+"""Lowering of library calls: a kernel whose work items are the call's independent items."""
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import volume
+from aotc.ir.expr import Axis, Const
+from aotc.ir.library import LIBRARY, item
+from aotc.ir.plan import Call, Kernel
+from aotc.ir.simplify import simplify
+from aotc.sched.model.work import group_bytes
+
+
+def lower_call(program, schedule, target, group, call, number):
+    """The Kernel of a group that is the LibCall ``call``.  Every tensor it touches is row-major."""
+    row = LIBRARY.get(call.kernel)
+    if row is None or not target.library:
+        known = ", ".join(LIBRARY) if target.library else "none"
+        raise ScheduleError([f"group {group.name}: library kernel {call.kernel!r}; {target.name} "
+                             f"has {known}"])
+    names = call.inputs + call.outs
+    tile = Axis("tile", Const(1 << 40))
+    shapes = [item(program.shape(b), inner) for b, inner in zip(names, row.inner)]
+    operands = tuple((b, simplify(tile * volume(one) if many else Const(0)))
+                     for b, (many, one) in zip(names, shapes))
+    numbers = row.extents([program.shape(b) for b in names])
+    numbers += tuple(Const(v) for _, v in call.attrs)
+    stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
+    what = [f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
+            for b in call.outs]
+    reads = tuple(dict.fromkeys(call.inputs))
+    count = simplify(volume(shapes[0][0]))
+    return Kernel(f"k{number:03d}", "; ".join(what), call.origin, count, (), (), (stage,), reads,
+                  call.outs, Const(0), group_bytes(program, schedule, (), reads, call.outs))
+

@@ -1,0 +1,177 @@
+"""Lowering of a contraction stage onto a register-tiled micro-kernel."""
+
+from dataclasses import replace
+
+from aotc.ir.access import linearise, stride
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import Axis, Binary, Cast, Const, Where, substitute
+from aotc.ir.multiples import is_multiple
+from aotc.ir.plan import Contract, Operand, Put, Range, most
+from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.sched.choose.loops import row_operand
+from aotc.sched.lowering.lower_nest import collapse, one_value
+from aotc.sched.lowering.parts import part_of
+from aotc.sched.model.turned import turned
+
+
+def factors_for(stage, lanes):
+    """The orientation in which the axis ``lanes`` belongs to the lane operand; None if neither."""
+    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body):
+        if any(a.name == lanes for a in f.n):
+            return f
+    return None
+
+
+def lower_contract(ctx, stage, row, box):
+    """One Contract over the stage's box, as ``ctx.group.loops`` says."""
+    choice = ctx.group.loops[stage.name]
+    f = factors_for(stage, choice["lanes"])
+    lane = next(a for a in f.n if a.name == choice["lanes"])
+    k = next(r for r in f.k if r.name == choice["k"])
+    taps = tuple(r for r in f.k if r != k)
+    rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
+    outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
+    m = [rng[a] for a in stage.axes if a in f.m]
+    b = _lane_operand(ctx, f, lane, k, taps, row, choice["b"])
+    puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
+                 for o in stage.outputs)
+    a = _row_operand(ctx, f, k, row, choice["a"])
+    m, a, puts = collapse_rows(m, a, puts)
+    return turned(ctx, _sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
+        row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
+        tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
+        dtypes=("f32", f.b.dtype if b.mode == "panel" else "f32", "f32"))))))
+
+
+def with_whole(ctx, c):
+    """The Contract that knows which of its rows and columns fill every register tile: those whose
+    number in one work item, not in the tensor, is a multiple of the tile's."""
+    counts = {"rows": (c.row_count, c.mr), "columns": (c.n.hi - c.n.lo, c.nv * c.lanes)}
+    return replace(c, whole=tuple(
+        what for what, (n, d) in counts.items() if is_multiple(n, d, ctx.values)))
+
+
+def without_single(c):
+    """The Contract without row axes and taps of one value (one row axis stays): what a batch of one
+    or a kernel of 1x1 would count, per row and tile."""
+    m = tuple(r for r in c.m if not one_value(r)) or c.m[-1:]
+    taps = tuple(r for r in c.taps if not one_value(r))
+    gone = {r.axis: Const(0) for r in c.m + c.taps if r not in m + taps}
+    if not gone:
+        return c
+
+    def known(e):
+        return None if e is None else simplify(substitute(e, gone))
+
+    def operand(o):
+        return replace(o, **{field: known(getattr(o, field)) for field in (
+            "offset", "stride", "guard", "value", "tap")})
+
+    puts = tuple(replace(p, offset=known(p.offset), value=known(p.value), guard=known(p.guard))
+                 for p in c.puts)
+    return replace(c, m=m, taps=taps, a=operand(c.a), b=operand(c.b), puts=puts)
+
+
+def _sliced(ctx, stage, k, contract):
+    """The Contract with scratch for the sums so far, one register tile behind the other."""
+    split = ctx.group.split.get(stage.name, {})
+    depth = upper(k.extent) or split.get(k.name, 0) + 1  # without a bound deeper than any slice
+    if not split or not contract.taps and split[k.name] >= depth:
+        return contract
+    nr, rows = contract.nv * contract.lanes, 1
+    for r in contract.m:
+        rows = rows * _longest(ctx, stage, r)
+    tiles = ((rows + (contract.mr - 1)) // contract.mr
+             * ((_longest(ctx, stage, contract.n) + (nr - 1)) // nr))
+    name = ctx.add_scratch("sums", "f32", most([tiles * contract.mr * nr]))
+    return replace(contract, slices=name, slice=min(split[k.name], depth), part=0,
+                   taps=(), slice_taps=contract.taps)
+
+
+def _longest(ctx, stage, r):
+    """The most values of a range of a stage: an int, or an expression over symbols."""
+    n = upper(simplify(r.hi - r.lo))
+    if n is None and ctx.group.anchor in stage.computes:
+        n = ctx.group.tile.get(r.axis.name)
+    return simplify(r.axis.extent) if n is None else n
+
+
+def collapse_rows(m, a, puts):
+    """Merge row axes that every access walks contiguously."""
+    if len(m) < 2:
+        return m, a, puts
+    body = a.value if a.mode == "packed" else a.offset
+    if a.guard is not None:
+        body = Where(a.guard, body, Const(0))
+    m, _, body, puts = collapse(m, None, body, puts)
+    if a.mode == "packed":
+        return m, replace(a, value=body), puts
+    if a.guard is not None:
+        return m, replace(a, offset=body.a, guard=body.cond), puts
+    return m, replace(a, offset=body), puts
+
+
+def _packed(ctx, name, row, rows, value, stride, total):
+    """An operand that is evaluated into scratch first; a row with steps of the sum (``bk``) does so
+    step by step, in memory of its own."""
+    if "bk" in row.tile:
+        return Operand("packed", "", Const(0), stride, None, linearise(value, ctx.place))
+    depth = upper(total)
+    name = ctx.add_scratch(name, "f32", rows * (total if depth is None else depth))
+    return Operand("packed", name, Const(0), stride, None, linearise(value, ctx.place))
+
+
+def _row_operand(ctx, f, k, row, mode):
+    total = _count(f.k)
+    if mode == "rows":
+        load, guard = row_operand(f.a)
+        flat = linearise(load, ctx.place)  # its index may look up rows in another tensor
+        step, rest = linear_in(flat.index[0], k)
+        inside = None if guard is None else linearise(guard, ctx.place)
+        return Operand("rows", load.buffer, rest, step, inside)
+    return _packed(ctx, "a_packed", row, row.tile["mr"], f.a, Const(1), total)
+
+
+def _count(axes):
+    n = Const(1)
+    for a in axes:
+        n = n * a.extent
+    return simplify(n)
+
+
+def _lane_operand(ctx, f, lane, k, taps, row, mode):
+    nr = row.tile["nr"]
+    if mode == "packed":
+        value = f.b if f.b.dtype == "f32" else Cast("f32", f.b)
+        return _packed(ctx, "b_packed", row, nr, value, Const(nr), _count(f.k))
+    load = f.b
+    offset = ctx.place(load.buffer)
+    zero = {r: Const(0) for r in taps + (k,)}
+    if mode == "direct":
+        at = linearise(load, ctx.place).index[0]
+        return Operand("direct", load.buffer, simplify(substitute(linear_in(at, lane)[1], zero)),
+                       stride(at, k))
+    base = panel_base(offset, load.index, lane, k, taps, nr)
+    return Operand("panel", load.buffer, base, Const(nr))
+
+
+def panel_base(offset, index, lane, k, taps, nr):
+    """Offset of the panel that starts at lane ``n0`` (a multiple of NR), as an expression in the
+    lane axis and the outer axes; None if the layout is not panels of (taps, k, NR)."""
+    panel = Axis(f"{lane.name}_panel", simplify((lane.extent + (nr - 1)) // nr))
+    inside = Axis("lane", Const(nr))
+    mapping = {lane: panel * nr + inside}
+    at = simplify(offset(tuple(simplify(substitute(i, mapping)) for i in index)))
+    step = Const(nr)
+    for r in (k,) + tuple(reversed(taps)):
+        s = stride(at, r)
+        if r.extent != Const(1) and (s is None or not same(s, step)):
+            return None
+        step = simplify(step * r.extent)
+    s = stride(at, inside)
+    if s is None or not same(s, Const(1)):
+        return None
+    zero = {r: Const(0) for r in taps + (k, inside)}
+    at = simplify(substitute(at, zero))
+    return simplify(substitute(at, {panel: Binary("floordiv", lane, Const(nr))}))

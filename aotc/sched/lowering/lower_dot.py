@@ -1,0 +1,45 @@
+"""Lowering of a contraction of u8 and s8 onto a micro-kernel of dot products."""
+
+from aotc.ir.access import linearise
+from aotc.ir.expr import Const
+from aotc.ir.plan import Contract, Operand, Put, Range
+from aotc.ir.rows import row_source
+from aotc.ir.simplify import linear_in, simplify
+from aotc.sched.lowering.lower_contract import collapse_rows, with_whole, without_single
+from aotc.sched.model.dots import dot_factors, padded_depth
+
+
+def lower_dot(ctx, stage, row, box):
+    """One Contract over the stage's box, as ``ctx.group.loops`` says."""
+    choice = ctx.group.loops[stage.name]
+    f = dot_factors(stage)
+    lane, nr = f.n[0], row.tile["nr"]
+    k = next(r for r in f.k if r.name == choice["k"])
+    taps = tuple(r for r in f.k if r != k)
+    rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
+    outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
+    depth = padded_depth(f)
+    b = Operand("panel", f.b.buffer, simplify(lane // nr * (nr * depth)), Const(nr))
+    puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
+                 for o in stage.outputs)
+    m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
+                               _rows(ctx, f, k, row, choice["a"], depth), puts)
+    return with_whole(ctx, without_single(Contract(
+        row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
+        rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=row.dtypes)))
+
+
+def _rows(ctx, f, k, row, mode, depth):
+    """The row operand: read in place, with a row of the padding's value in scratch; or packed."""
+    if mode == "packed":
+        name = ctx.add_scratch("a_packed", "u8", row.tile["mr"] * depth)
+        return Operand("packed", name, Const(0), Const(1), None, linearise(f.a, ctx.place))
+    load, guard, fill = row_source(f.a)
+    pad = ctx.add_scratch("pad_row", "u8", k.extent.value) if guard is not None else ""
+    first = linear_in(linearise(load, ctx.place).index[0], k)[1]
+    inside = None if guard is None else linearise(guard, ctx.place)
+    return Operand("rows", load.buffer, first, Const(1), inside, Const(fill, "u8"), pad=pad)
+
+
+__all__ = ["lower_dot"]

@@ -1,0 +1,453 @@
+"""Lowering of every stage that is a loop nest: map, move, reduction, window, loops."""
+
+from dataclasses import dataclass, replace
+
+from aotc.ir.access import linearise, stride
+from aotc.ir.conditions import bounds, conjuncts
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Where,
+    axes_of,
+    children,
+    maximum,
+    minimum,
+    substitute,
+    walk,
+    with_children,
+)
+from aotc.ir.plan import Nest, Put, Range
+from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.sched.lowering.parts import in_parts
+
+NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+MAX_PIECES = 64
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One axis of one piece of a box: the original axis is ``axis + base``, lo <= axis < hi."""
+
+    axis: Axis
+    base: int
+    lo: Expr
+    hi: Expr
+
+
+def lower_nest(ctx, stage, row, box):
+    """Nests of one stage over its box: several where a guard splits the box into pieces."""
+    lanes = ctx.group.loops.get(stage.name, {}).get("lanes", "")
+    ranges = {a: (lo, simplify(last + 1)) for a, (lo, last) in box.items()}
+    parts = [(p, *q) for part in _pieces(stage, ranges)
+             for p in _lane_parts(ctx, stage, row, part, lanes)
+             for q in _window_parts(ctx, stage, p[0], p[1], p[3])]
+    nests = []
+    kept = {lanes, ctx.group.loops.get(stage.name, {}).get("block")}
+    if not isinstance(stage.fold, str):
+        kept |= {a.name for e in stage.fold.update for a in axes_of(e)}
+    for (row, _, body, _), sub, taps, red in parts:
+        moved = {a: p.axis + p.base for a, p in sub.items() if p.axis != a}
+        # an axis of one value is that value: what it alone tells apart is the same then
+        single = {a: Const(p.base) for a, p in sub.items() if a.name not in kept and one_value(p)}
+        moved |= single
+        sub = {a: p for a, p in sub.items() if a not in single}
+
+        def here(e, moved=moved):
+            return simplify(substitute(e, moved)) if moved else e
+
+        red = tuple(Range(r.axis, here(r.lo), here(r.hi)) for r in red)
+        puts = tuple(Put(o.buffer, ctx.place(o.buffer)(tuple(map(here, o.index))),
+                         _rounded(linearise(here(o.value), ctx.place),
+                                  ctx.program.dtype(o.buffer))) for o in stage.outputs)
+        body_here = linearise(here(body), ctx.place)
+        nest = _nest(ctx, stage, row, sub, red, body_here, puts, lanes)
+        nests.append(in_parts(_blocked(ctx, stage, row, nest, taps)))
+    return nests
+
+
+def one_value(part):
+    """True if a range is 0 alone: never empty, as the range of an axis of extent 1 may be where no
+    later stage of a work item reads it."""
+    return (simplify(part.lo), simplify(part.hi)) == (Const(0), Const(1))
+
+
+def _rounded(value, dtype):
+    """The value in the dtype it is stored in: an accumulator may be wider."""
+    return value if value.dtype == dtype else Cast(dtype, value)
+
+
+def _blocked(ctx, stage, row, nest, taps):
+    """The interior of a sliding window with its register block; edges stay as they are."""
+    if taps is None:
+        return nest
+    axis = ctx.group.loops[stage.name]["block"]
+    return replace(nest, block=row.tile["block"], block_axis=axis, taps=taps.name)
+
+
+def _lane_parts(ctx, stage, row, part, lanes):
+    """Split the lane axis where a guard over it starts to hold for every tap: vectors without the
+    guard inside; at both edges loads of a part of the lanes, or scalar loops that skip the padding.
+    Yields (row, pieces, body, reduction ranges)."""
+    vector = row.category != "loops"
+    body, reduce, left = _reduction_ranges(stage, lanes if vector else "")
+    axis = next((a for a in part if a.name == lanes), None)
+    if left and vector and axis is not None and ctx.target.part_loads and all(
+            bounds(c, axis) for c in left):
+        return _part_load_parts(ctx, stage, row, part, axis, (body, reduce, left))
+    inside = _where_all_hold(left, axis) if left and vector and axis is not None else None
+    if inside is None:
+        if left:
+            body = Where(_all(left), body, Const(NEUTRAL[stage.fold], body.dtype))
+        return [(row, part, body, reduce)]
+    edge_body, edge_reduce, _ = _reduction_ranges(stage, "")
+    edge = (ctx.target.row("loops"), edge_body, edge_reduce)
+    return _cut_lanes(part, axis, inside, edge, (row, body, reduce))
+
+
+def _part_load_parts(ctx, stage, row, part, axis, whole):
+    """Like ``_lane_parts`` where a load may take any run of lanes: whole vectors without the guard
+    where there are some, the guard at the load everywhere else.  whole: (body, reduction ranges,
+    conditions) without the conditions in the body."""
+    body, reduce, left = whole
+    edge = (row, _with_guard(stage, _all(left)), reduce)
+    lanes = ctx.target.lanes
+    first, end = _where_all_hold(left, axis) or (0, 0)
+    first = -(-first // lanes) * lanes
+    end = end // lanes * lanes
+    if end - first < 2 * lanes:  # not worth code of its own
+        return [(row, part, *edge[1:])]
+    return _cut_lanes(part, axis, (first, end), edge, (row, body, reduce))
+
+
+def _cut_lanes(part, axis, inside, edge, middle):
+    """(row, pieces, body, reduction ranges) of the lanes before, in and behind ``inside``."""
+    p, out = part[axis], []
+    for lo, hi, (used, value, ranges) in ((0, inside[0], edge), (*inside, middle),
+                                          (inside[1], axis.extent.value, edge)):
+        if lo < hi:
+            cut = replace(p, lo=simplify(maximum(p.lo, Const(lo))),
+                          hi=simplify(minimum(p.hi, Const(hi))))
+            out.append((used, part | {axis: cut}, value, ranges))
+    return out
+
+
+def _with_guard(stage, cond):
+    """A fold's body whose guard is ``cond``."""
+    guarded = _guarded(stage.body, stage.fold)
+    new = Where(cond, guarded.a, guarded.b)
+    if guarded is stage.body:
+        return new
+    return Binary("mul", *(new if x is guarded else x for x in (stage.body.a, stage.body.b)))
+
+
+def _where_all_hold(conds, axis):
+    """(first, end) of the values of a static axis for which all conditions hold, whatever the other
+    axes are; None if there are none, or the conditions could not become loop bounds."""
+    if not isinstance(axis.extent, Const) or any(axis not in axes_of(c) for c in conds):
+        return None
+    good = [v for v in range(axis.extent.value) if all(
+        simplify(substitute(c, {axis: Const(v)})) == Const(True, "bool") for c in conds)]
+    if not good or good[-1] - good[0] + 1 != len(good):
+        return None
+    return good[0], good[-1] + 1
+
+
+def _window_parts(ctx, stage, row, part, reduce):
+    """Split the block axis where its taps start to be cut by the padding: edge, interior, edge.
+    Yields (pieces, unrolled reduction axis or None, reduction ranges)."""
+    name = ctx.group.loops.get(stage.name, {}).get("block")
+    whole = [(part, None, reduce)]
+    axis = next((a for a in part if a.name == name), None)
+    if row.tile.get("block", 1) < 2 or axis is None:
+        return whole
+    taps = [r for r in reduce if axis in axes_of(r.lo) | axes_of(r.hi)] or [
+        r for r in reduce if any(axis in axes_of(i) and r.axis in axes_of(i)
+                                 for n in stage.loads() for i in n.index)]
+    if len(taps) != 1 or (axes_of(taps[0].lo) | axes_of(taps[0].hi)) - {axis}:
+        return whole
+    tap = taps[0]
+    inside = _interior(axis, tap)
+    if inside is None:
+        return whole
+    full = tuple(Range(r.axis, Const(0), r.axis.extent) if r is tap else r for r in reduce)
+    p = part[axis]
+    out = []
+    for lo, hi, unrolled in ((0, inside[0], None), (inside[0], inside[1], tap.axis),
+                             (inside[1], axis.extent.value, None)):
+        if lo < hi:
+            cut = replace(p, lo=simplify(maximum(p.lo, Const(lo))),
+                          hi=simplify(minimum(p.hi, Const(hi))))
+            out.append((part | {axis: cut}, unrolled, full if unrolled else reduce))
+    return out
+
+
+def _interior(axis, tap):
+    """(first, end) of the axis values whose taps are all inside; None if there are none."""
+    if not isinstance(axis.extent, Const) or not isinstance(tap.axis.extent, Const):
+        return None
+    good = []
+    for v in range(axis.extent.value):
+        lo, hi = (simplify(substitute(e, {axis: Const(v)})) for e in (tap.lo, tap.hi))
+        if lo == Const(0) and hi == tap.axis.extent:
+            good.append(v)
+    if not good or good[-1] - good[0] + 1 != len(good):
+        return None
+    return good[0], good[-1] + 1
+
+
+def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
+    ranges = [Range(p.axis, p.lo, p.hi) for p in part.values()]
+    lane = next((p.axis for a, p in part.items() if a.name == lanes), None)
+    if stage.fold == "none":
+        body = puts[0].value
+    blocked = [p.axis for a, p in part.items()
+               if a.name == ctx.group.loops.get(stage.name, {}).get("block")]
+    exchanged = blocked[0] if row.tile.get("exchange") else None
+    ranges = _by_stride(ranges, puts, lane, exchanged)
+    counted = () if isinstance(stage.fold, str) else stage.fold.update  # of axes by themselves
+    fixed = [e for r in reduce for e in (r.lo, r.hi)] + blocked + list(counted)
+    ranges, lane, body, puts = collapse(ranges, lane, body, puts, fixed)
+    reduce = list(reduce)
+    red_lane = next((r.axis for r in reduce if r.axis.name == lanes), None)
+    if red_lane is not None:
+        reduce = [r for r in reduce if r.axis != red_lane] + [
+            r for r in reduce if r.axis == red_lane]
+    if not blocked:
+        reduce, red_lane, body, _ = collapse(reduce, red_lane, body, (), counted)
+    lane = lane or red_lane
+    if stage.fold == "none":
+        body = puts[0].value
+    vector = lane.name if lane is not None and row.category != "loops" else ""
+    nest = Nest(row.name, tuple(ranges), tuple(reduce), stage.fold, stage.acc, body, tuple(puts),
+                vector, ctx.target.lanes if vector else 1)
+    return nest if exchanged is None else _exchanged(nest, lane, exchanged, row)
+
+
+def _exchanged(nest, lane, block, row):
+    """A move by transposed blocks.  A piece that reads nothing (padding), or that does not exchange
+    neighbours, has its lanes along the stored ones."""
+    if len(nest.puts) == 1 and _exchanges(nest.puts[0], lane, block):
+        return replace(nest, block=row.tile["block"], block_axis=block.name)
+    inner = [r for r in nest.ranges if r.axis == block]
+    return replace(nest, vector=block.name,
+                   ranges=tuple(r for r in nest.ranges if r.axis != block) + tuple(inner))
+
+
+def _exchanges(put, lane, block):
+    """True if a put stores, along ``block``, what lies side by side along ``lane``."""
+    if not isinstance(put.value, Load) or put.value.dtype != "f32":
+        return False
+    source = put.value.index[0]
+    steps = {(at, a): stride(at, a) for at in (source, put.offset) for a in (lane, block)}
+    return not any(isinstance(n, Load) for n in walk(source)) and None not in steps.values() and (
+        same(steps[source, lane], Const(1)) and same(steps[put.offset, block], Const(1)))
+
+
+def _by_stride(ranges, puts, lane, first=None):
+    """Loops in the order of the first output's memory, the lane axis innermost, ``first``
+    outermost."""
+    def key(r):
+        step = stride(puts[0].offset, r.axis)
+        n = 1 << 60 if step is None else upper(step)
+        return (r.axis == lane, r.axis != first, -(n if n is not None else 1 << 40))
+
+    return sorted(ranges, key=key)
+
+
+# ---------------------------------------------------------------- collapsing loops
+
+def collapse(ranges, lane, body, puts, bounds=()):
+    """Merge neighbouring loops whose every use is ``outer*extent + inner``: one longer loop.
+    Axes that occur in ``bounds`` (of inner loops) stay as they are."""
+    ranges = list(ranges)
+    fixed = {a for e in bounds for a in axes_of(e)}
+    i = len(ranges) - 2
+    while i >= 0:
+        outer, inner = ranges[i], ranges[i + 1]
+        n = simplify(inner.hi)
+        if inner.lo == Const(0) and same(n, inner.axis.extent) and not (
+                fixed & {outer.axis, inner.axis}):
+            axis = Axis(f"{outer.axis.name}_{inner.axis.name}",
+                        simplify(outer.axis.extent * n))
+            merged = _merge(axis, outer.axis, inner.axis, n, body, puts)
+            if merged is not None:
+                body, puts = merged
+                ranges[i:i + 2] = [Range(axis, simplify(outer.lo * n), simplify(outer.hi * n))]
+                lane = axis if lane in (outer.axis, inner.axis) else lane
+        i -= 1
+    return ranges, lane, body, puts
+
+
+def _merge(axis, outer, inner, n, body, puts):
+    """Body and puts over the merged axis; None if some use is not outer*n + inner."""
+    exprs = [body] + [e for p in puts for e in (p.offset, p.value)]
+    out = [_merge_expr(e, axis, outer, inner, n) for e in exprs]
+    if any(e is None for e in out):
+        return None
+    body, rest = out[0], out[1:]
+    puts = tuple(type(p)(p.buffer, rest[2 * i], rest[2 * i + 1]) for i, p in enumerate(puts))
+    return body, puts
+
+
+def _merge_expr(e, axis, outer, inner, n):
+    """Rewrite every maximal index expression of ``e``; None if one does not merge."""
+    if e.dtype == "i64" and not (axes_of(e) & {outer, inner}):
+        return e
+    if e.dtype == "i64":
+        a, b = linear_in(e, outer), linear_in(e, inner)
+        if a is None or b is None or axes_of(a[0]) & {inner} or not same(a[0], b[0] * n):
+            return None
+        return simplify(linear_in(a[1], inner)[1] + b[0] * axis)
+    kids = []
+    for k in children(e):
+        new = _merge_expr(k, axis, outer, inner, n)
+        if new is None:
+            return None
+        kids.append(new)
+    return with_children(e, kids)
+
+
+# ---------------------------------------------------------------- guards
+
+def _reduction_ranges(stage, lanes=""):
+    """(body, ranges, conditions): a guard whose outside is the fold's neutral value narrows the
+    reduction loops, so padding taps are skipped and never read.  What cannot be narrowed is
+    returned as conditions; so is a guard over the axis ``lanes``: the lanes of one vector share
+    their loops."""
+    full = {r: (Const(0), r.extent) for r in stage.raxes}
+    body, left = stage.body, []
+    if isinstance(stage.fold, str) and stage.fold != "none":
+        guarded = _guard_of(body, stage.fold)
+        if guarded is not None:
+            cond, body = guarded
+            for c in conjuncts(cond):
+                narrowed = _narrow(c, stage.raxes)
+                if narrowed is None or any(a.name == lanes for a in axes_of(c) if
+                                           a in stage.axes):
+                    left.append(c)
+                    continue
+                r, lo, hi = narrowed
+                a, b = full[r]
+                full[r] = (simplify(maximum(a, lo)) if lo is not None else a,
+                           simplify(minimum(b, hi)) if hi is not None else b)
+    ranges = tuple(Range(r, simplify(lo), simplify(hi)) for r, (lo, hi) in full.items())
+    return body, ranges, left
+
+
+def _guard_of(body, fold):
+    """(cond, value) if the body is ``where(cond, value, neutral)``; for sums also a product with
+    such a factor."""
+    found = _guarded(body, fold)
+    if found is None or found is body:
+        return None if found is None else (found.cond, found.a)
+    x, y = (found.a if x is found else x for x in (body.a, body.b))
+    return found.cond, Binary("mul", x, y)
+
+
+def _guarded(body, fold):
+    """The Where that ``_guard_of`` takes apart: the body or one of its factors; None if neither."""
+    product = fold == "sum" and isinstance(body, Binary) and body.op == "mul"
+    for x in (body, body.a, body.b) if product else (body,):
+        if isinstance(x, Where) and _is_neutral(x.b, fold):
+            return x
+    return None
+
+
+def _is_neutral(e, fold):
+    return isinstance(e, Const) and fold in NEUTRAL and e.value == NEUTRAL[fold]
+
+
+def _all(conds):
+    out = conds[0]
+    for c in conds[1:]:
+        out = Binary("and", out, c)
+    return out
+
+
+def _narrow(cond, raxes):
+    """(raxis, lo or None, hi or None) for an affine comparison with one reduction axis of constant
+    coefficient; None if it is something else."""
+    found = [r for r in raxes if r in axes_of(cond)]
+    ends = bounds(cond, found[0]) if len(found) == 1 else None
+    return None if ends is None else (found[0], *ends)
+
+
+# ---------------------------------------------------------------- pieces
+
+def _pieces(stage, ranges):
+    """Split the box where top-level guards of a map change: one {axis: Piece} per non-empty piece.
+    Guards on one axis and constants only; others stay conditions."""
+    whole = {a: Piece(a, 0, lo, hi) for a, (lo, hi) in ranges.items()}
+    if stage.fold != "none" or len(stage.outputs) != 1:
+        return [whole]
+    cuts = {}
+    for cond in _top_conditions(stage.outputs[0].value):
+        for c in conjuncts(cond):
+            hit = _cut(c, ranges)
+            if hit is not None:
+                cuts.setdefault(hit[0], set()).add(hit[1])
+    count = 1
+    for points in cuts.values():
+        count *= len(points) + 1
+    if not cuts or count > MAX_PIECES:
+        return [whole]
+    parts = [whole]
+    for axis, points in cuts.items():
+        edges = [Const(0)] + [Const(p) for p in sorted(points)] + [axis.extent]
+        parts = [p | {axis: _piece(axis, a.value, b, ranges[axis])}
+                 for p in parts for a, b in zip(edges, edges[1:])]
+    return [p for p in parts if not any(_empty(x) for x in p.values())]
+
+
+def _piece(axis, start, end, box):
+    """The piece start..end of an axis, clipped to the box, on an axis of its own extent."""
+    new = Axis(f"{axis.name}_{start}", simplify(end - start))
+    return Piece(new, start, simplify(maximum(box[0] - start, Const(0))),
+                 simplify(minimum(box[1] - start, new.extent)))
+
+
+def _empty(piece):
+    top = upper(simplify(piece.hi - piece.lo))
+    return top is not None and top <= 0
+
+
+def _top_conditions(value):
+    """Conditions of Wheres that pieces can decide, outermost first, each once: values that share
+    their parts are walked as often as there are parts, not as there are paths."""
+    found, seen, todo = [], set(), [value]
+    while todo:
+        e = todo.pop()
+        if e in seen or not isinstance(e, (Where, Binary)):
+            continue
+        seen.add(e)
+        if isinstance(e, Where):
+            found.append(e.cond)
+        todo += (e.b, e.a)
+    return found
+
+
+def _cut(cond, ranges):
+    """(axis, integer point where the condition flips) of a one-axis comparison, else None."""
+    if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
+        return None
+    if cond.a.dtype != "i64":
+        return None
+    diff = simplify(cond.a - cond.b)
+    found = axes_of(diff)
+    if len(found) != 1:
+        return None
+    axis = next(iter(found))
+    parts = linear_in(diff, axis)
+    if axis not in ranges or parts is None or not all(isinstance(p, Const) for p in parts):
+        return None
+    c, rest = parts[0].value, parts[1].value
+    if abs(c) != 1:
+        return None
+    root = -rest * c  # diff == 0 at axis == root
+    point = root + (1 if (cond.op in ("le", "gt")) == (c > 0) else 0)
+    return (axis, point) if 0 < point < (upper(axis.extent) or 1 << 62) else None
+

@@ -1,0 +1,207 @@
+"""Last decider: where stored temps live in the arena, by liveness over the kernel order.
+
+Static shapes: greedy by size, lowest offset that no live neighbour occupies, in one slot.
+Symbolic shapes: slots (``slots.py``).
+"""
+
+from aotc.ir.access import layout_from_json, linearise, offset_of, volume
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const, loads, maximum
+from aotc.ir.program import static_shape
+from aotc.ir.region import proves_le
+from aotc.ir.schedule import Slot
+from aotc.ir.simplify import same, simplify
+from aotc.sched.memory.slots import colour
+from aotc.sched.model.boxes import stage_boxes, tile_anchor
+from aotc.sched.model.stages import group_stages
+
+ALIGN = 64
+ATTEMPTS = 24  # to place what sticks out earlier, per order
+
+
+def physical_elements(program, schedule, name):
+    layout = layout_from_json(schedule.layouts.get(name))
+    shape = program.shape(name)
+    return volume(layout.shape(shape) if not layout.is_identity else shape)
+
+
+def buffer_bytes(program, schedule, name):
+    """Bytes of a stored buffer, rounded up to 64, as an expression."""
+    key = "buffer_bytes", name
+    plain = not schedule.layouts.get(name)  # the checker asks for pairs of buffers: that is often
+    if plain and key in program.memo:
+        return program.memo[key]
+    size = physical_elements(program, schedule, name) * DTYPES[program.dtype(name)].size
+    size = simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
+    return program.memo.setdefault(key, size) if plain else size
+
+
+def liveness(program, groups):
+    """{temp: (first, last)}: indices of the groups that write and last read it."""
+    live = {}
+    for i, g in enumerate(groups):
+        for c in g.computes:
+            for b in program.producer[c].inputs:
+                if b in live:
+                    live[b] = (live[b][0], i)
+        for b in g.outputs:
+            if program.buffers[b].role == "temp":
+                live[b] = (i, i)
+    return live
+
+
+def in_place(program, schedule, group, live, index):
+    """{output: input that dies here and is read only at the very element that is written}.  A
+    stage of several may write over what no other stage reads: every stored element is computed by
+    one work item, once; and over what earlier stages read too, if they read it in work items of
+    the same rows."""
+    stages = group_stages(program, group)
+    readers = {}
+    for i, s in enumerate(stages):
+        for b in dict.fromkeys(n.buffer for n in s.loads()):
+            readers.setdefault(b, []).append(i)
+    dying = {b for b in readers if live.get(b, (0, -1))[1] == index and b not in group.outputs}
+    shared = {b for b in dying if len(readers[b]) > 1}
+    boxes = _item_boxes(program, group, stages) if shared else None
+    pairs = {}
+    for i, s in enumerate(stages):
+        free = {b for b in dying if readers[b] == [i] or b in shared and readers[b][-1] == i
+                and _own_rows(stages, boxes, b)}
+        pairs |= _overwritten(program, schedule, s, free - set(pairs.values()), live)
+    return pairs
+
+
+def _item_boxes(program, group, stages):
+    """(boxes of the stages in one work item, the anchor's ends of the axes that are cut)."""
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    tile = tile_anchor(anchor, group)
+    cut = [tile.box[a] for a in anchor.axes if not same(tile.box[a][0], Const(0))]
+    return stage_boxes(program, group, stages, tile)[0], cut
+
+
+def _own_rows(stages, boxes, buffer):
+    """True if every axis that is cut into work items cuts a dimension of ``buffer`` into the same
+    parts for all stages that read it: then no work item reads what another writes."""
+    boxes, cut = boxes
+    loads = [(n, boxes[s.name]) for s in stages for n in s.loads() if n.buffer == buffer]
+    rank = len(loads[0][0].index)
+    return all(any(all(_same_part(n.index[d], box, ends) for n, box in loads)
+                   for d in range(rank)) for ends in cut)
+
+
+def _same_part(index, box, ends):
+    return index in box and all(same(x, y) for x, y in zip(box[index], ends))
+
+
+def _overwritten(program, schedule, s, dying, live):
+    """{output of a stage: input of it among ``dying`` that it may overwrite}."""
+    def place(buffer):
+        layout = layout_from_json(schedule.layouts.get(buffer))
+        return lambda idx: offset_of(idx, program.shape(buffer), layout)
+
+    pairs, in_fold = {}, {n.buffer for n in loads(s.body)} if s.fold != "none" else set()
+    for i, o in enumerate(s.outputs):
+        if o.buffer not in live:
+            continue
+        at = place(o.buffer)(o.index)
+        # outputs are stored one after the other: a later one must not read what is gone by then
+        later = {n.buffer for x in s.outputs[i + 1:] for n in loads(x.value)}
+        for b in dict.fromkeys(n.buffer for n in s.loads()):
+            if b not in dying or b in later or b in in_fold or b in pairs.values():
+                continue
+            if program.dtype(b) != program.dtype(o.buffer) or not same(
+                    buffer_bytes(program, schedule, b), buffer_bytes(program, schedule, o.buffer)):
+                continue
+            uses = [linearise(n, place).index[0] for x in s.outputs for n in loads(x.value)
+                    if n.buffer == b]
+            if all(same(u, at) for u in uses):
+                pairs[o.buffer] = b
+                break
+    return pairs
+
+
+def allocate(program, schedule):
+    """{temp: Slot} for every stored temp; deterministic."""
+    live = liveness(program, schedule.groups)
+    owner = {b: b for b in live}
+    for i, g in enumerate(schedule.groups):
+        for out, src in in_place(program, schedule, g, live, i).items():
+            owner[out] = owner[src]
+    classes = {}
+    for b, root in owner.items():
+        first, last = classes.get(root, live[b])
+        classes[root] = (min(first, live[b][0]), max(last, live[b][1]))
+    if all(static_shape(program.shape(b)) is not None for b in live):
+        places = _best_fit(program, schedule, classes)
+    else:
+        places = colour(classes, {b: buffer_bytes(program, schedule, b) for b in classes})
+    return {b: places[owner[b]] for b in live}
+
+
+def _best_fit(program, schedule, classes):
+    """Offsets in one slot.  Which order of placing is best differs from model to model: several are
+    tried, then those that stick out at the top are placed earlier, as long as that helps."""
+    size = {b: buffer_bytes(program, schedule, b).value for b in classes}
+    orders = [sorted(classes, key=key) for key in (
+        lambda b: (-size[b], classes[b], b), lambda b: (classes[b], b),
+        lambda b: (classes[b][0] - classes[b][1], -size[b], b),
+        lambda b: (-size[b] * (classes[b][1] - classes[b][0] + 1), b))]
+    peak = max((sum(size[b] for b, (first, last) in classes.items() if first <= i <= last)
+                for i, _ in classes.values()), default=0)
+    best, end = None, 0
+    for order in orders:
+        for _ in range(ATTEMPTS):
+            placed = _place(order, size, classes)
+            top = max((placed[b] + size[b] for b in order), default=0)
+            if best is None or top < end:
+                best, end = placed, top
+            if end <= peak:
+                return {b: Slot(0, at) for b, at in best.items()}
+            high = [b for b in order if placed[b] + size[b] == top]
+            if order[:len(high)] == high:
+                break
+            order = high + [b for b in order if b not in high]
+    return {b: Slot(0, at) for b, at in best.items()}
+
+
+def _place(order, size, classes):
+    """{buffer: offset}: each in the smallest gap between those placed before that live with it."""
+    placed = {}
+    for b in order:
+        first, last = classes[b]
+        busy = sorted((placed[o], placed[o] + size[o]) for o in placed
+                      if classes[o][0] <= last and first <= classes[o][1])
+        best, best_gap, at = None, None, 0
+        for lo, hi in busy:
+            gap = lo - at
+            if gap >= size[b] and (best_gap is None or gap < best_gap):
+                best, best_gap = at, gap
+            at = max(at, hi)
+        placed[b] = at if best is None else best
+    return placed
+
+
+def slot_sizes(program, schedule):
+    """Bytes of each arena slot, as expressions (Const for static models)."""
+    ends = {}
+    for b, s in schedule.buffers.items():
+        end = simplify(buffer_bytes(program, schedule, b) + s.offset)
+        if s.span > 1:
+            part = ALIGN * s.span
+            end = simplify((end + (part - 1)) // part * ALIGN)
+        for i in range(s.slot, s.slot + s.span):
+            ends.setdefault(i, {})[end] = None  # equal sizes once, in order
+    return tuple(_largest(ends.get(i, (Const(0),))) for i in range(max(ends, default=-1) + 1))
+
+
+def _largest(sizes):
+    """The maximum as an expression; those that another is proved to cover are left out."""
+    kept = []
+    for size in sizes:
+        if any(proves_le(size, other) for other in kept):
+            continue
+        kept = [k for k in kept if not proves_le(k, size)] + [size]
+    out = kept[0]
+    for size in kept[1:]:
+        out = maximum(out, size)
+    return simplify(out)

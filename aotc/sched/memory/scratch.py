@@ -1,0 +1,102 @@
+"""Scratch of a group's work items for the largest extents, and tiles that keep it in bounds.
+
+The cost model takes a typical value for every dynamic dimension.  Scratch is reserved for the
+largest one, so a tile that is small by the model may not be.  Where there is no largest one,
+scratch grows with the extent, and tiles are bounded for the largest that is likely.
+"""
+
+from dataclasses import replace
+from math import prod
+
+from aotc.errors import ScheduleError
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const, as_expr
+from aotc.ir.simplify import simplify, upper
+from aotc.sched.memory.allocate import ALIGN
+from aotc.sched.model.boxes import stage_boxes, tile_anchor
+from aotc.sched.model.size import estimate, reach
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.tilegraph import best_fit
+
+
+def rounded(size):
+    """Bytes that ``size`` bytes of scratch take."""
+    return -(-size // ALIGN) * ALIGN
+
+
+def elements(dims):
+    """Elements of a scratch buffer with ((lo, size) per dim): an int, or an expression over symbols
+    where a size is one."""
+    count = simplify(prod((as_expr(n) for _, n in dims), start=Const(1)))
+    return count.value if isinstance(count, Const) else count
+
+
+def scratch_bytes(program, group, likely=False):
+    """Bytes of scratch that the tiles of a group take at most, wherever its work items lie.
+    likely: where extents have no bound, for the largest that decisions reckon with.
+    ScheduleError if its boxes cannot be formed or, else, have no bound."""
+    stages = group_stages(program, group)
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    _, local = stage_boxes(program, group, stages, tile_anchor(anchor, group))
+    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
+    read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
+    sizes = {b: reach(as_expr(elements(dims))) if likely else elements(dims)
+             for b, dims in local.items()}
+    for b, n in sizes.items():
+        if not isinstance(n, int):
+            raise ScheduleError(f"group {group.name}: scratch {b} has no constant bound; tile the "
+                                "axis or store the tensor")
+    return best_fit([(rounded(n * DTYPES[program.dtype(b)].size), made[b], read[b])
+                     for b, n in sizes.items()])
+
+
+def bounded_tile(program, target, group, room, units, whole):
+    """``group.tile``, or where its scratch may take more than ``room`` bytes, one that does not:
+    axes in single steps from the outermost in, the last of them in as many as make a work item of
+    ``row_points``, as do those of threads that share a work item.  None if there is none.
+
+    units: {axis: extent of a step}; whole: axes that are not cut further.
+    """
+    def fits(tile):
+        try:
+            cut = replace(group, tile=tile, parallel=tuple(tile))
+            return scratch_bytes(program, cut, likely=not threads) <= room
+        except ScheduleError:
+            return False
+
+    tile, threads = dict(group.tile), target.machine.threads
+    anchor = next(s for s in group_stages(program, group) if group.anchor in s.computes)
+    extents = {a.name: reach(a.extent) or 1 << 62 for a in anchor.axes}
+    top = extents | tile
+    last = next(reversed(tile), None)
+    if (_dynamic(program, group) or threads) and not fits(tile):
+        for a in extents:
+            if a in whole or top[a] <= units.get(a, 1):
+                continue
+            tile[a], last = units.get(a, 1), a
+            if fits(tile):
+                break
+        else:
+            return None
+    elif not threads:
+        return tile
+    while last is not None and 2 * tile[last] <= extents[last] and 2 * _points(
+            target.machine, anchor, tile) <= target.machine.row_points and fits(
+            tile | {last: 2 * tile[last]}):
+        tile[last] *= 2
+    return {a: tile[a] for a, n in extents.items() if tile.get(a, n) < n}
+
+
+def _dynamic(program, group):
+    """True if a tensor that the group makes has an extent that is not known."""
+    return any(not isinstance(n, Const) for c in group.computes
+               for o in program.producer[c].outs for n in program.shape(o))
+
+
+def _points(machine, anchor, tile):
+    """Points of a work item; at most, where scratch is no cache but must fit."""
+    return prod(tile.get(a.name) or (upper(a.extent) if machine.threads else None)
+                or estimate(a.extent) for a in anchor.axes)
+
+
+__all__ = ["bounded_tile", "elements", "rounded", "scratch_bytes"]

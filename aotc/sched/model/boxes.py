@@ -1,0 +1,223 @@
+"""Boxes of a group's stages: Welder's Propagate, on the one region analysis.
+
+The anchor's box comes from the tile; every other stage's box is what later stages read of it.
+"""
+
+from dataclasses import dataclass
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Axis, Const, axes_of, maximum, minimum, substitute
+from aotc.ir.region import extent_bound, interval
+from aotc.ir.remap import invert_map
+from aotc.ir.simplify import same, simplify, upper
+
+STEP = Axis("step", Const(1 << 40))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Tiling of the anchor's axes: ``let`` binds the work item's origin, ``count`` is the number
+    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent.
+    A work item that runs along ``axis`` does so in ``steps`` steps; ``step_let`` binds the ends of
+    the axis from the number of the step, which is ``STEP``.  It goes on where the item before it
+    has ended unless ``start``, where its run begins, is 0 (None: no item goes on)."""
+
+    let: tuple
+    count: object
+    box: dict
+    size: dict
+    axis: object = None
+    steps: object = None
+    step_let: tuple = ()
+    start: object = None
+
+
+def tile_anchor(anchor, group):
+    """Decode the work item number into the anchor's box.  Axes in ``group.parallel`` order,
+    outermost first."""
+    axis = {a.name: a for a in anchor.axes}
+    cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > group.tile[n]]
+    order = [axis[n] for n in group.parallel if n in cut] + [
+        axis[n] for n in cut if n not in group.parallel]
+    let, box, size, count, walked = [], {}, {}, Const(1), {}
+    left = Axis("tile", Const(1 << 40))  # an Axis, so that its range is known to simplify
+    part = [group.run.get(a.name, group.tile[a.name]) for a in order]  # of a work item
+    steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
+    for i in range(len(order) - 1, -1, -1):
+        a, t = order[i], group.tile[order[i].name]
+        even = a.name not in group.run and simplify(a.extent % t) == Const(0)
+        # where no border cuts a tile, it ends as far behind its start as every other
+        lo = Axis(f"{a.name}_lo", simplify(a.extent - (t - 1)) if even else a.extent)
+        last = lo + t if even else Axis(f"{a.name}_hi", simplify(a.extent + 1))
+        at = left if i == 0 else left % steps[i]
+        if a.name in group.run:
+            walked = _walked(a, at, part[i], t, let, i == len(order) - 1)
+        else:
+            let.append((lo, at * t if t != 1 else at))
+            let += [] if even else [(last, simplify(minimum(lo + t, a.extent)))]
+        box[a], size[a] = (lo, simplify(last - 1)), t
+        if i and steps[i] != Const(1):
+            rest = Axis(f"tile_{i}", Const(1 << 40))
+            let.append((rest, left // steps[i]))
+            left = rest
+        count = count * steps[i]
+    for a in anchor.axes:
+        if a not in box:
+            box[a], size[a] = (Const(0), simplify(a.extent - 1)), upper(a.extent)
+    return Tile(tuple(let), simplify(count), box, size, **walked)
+
+
+def _walked(axis, at, part, tile, let, innermost):
+    """Fields of a Tile whose work items run along ``axis``, ``part`` of it each, in steps of
+    ``tile``; where their part begins and ends is bound in ``let``."""
+    first = Axis(f"{axis.name}_first", axis.extent)
+    end = Axis(f"{axis.name}_end", simplify(axis.extent + 1))
+    lo, last = Axis(f"{axis.name}_lo", axis.extent), Axis(f"{axis.name}_hi", end.extent)
+    let += [(first, at * part), (end, simplify(minimum(first + part, axis.extent)))]
+    return {"axis": axis, "start": first if innermost else None,
+            "steps": simplify((end - first + (tile - 1)) // tile),
+            "step_let": ((lo, first + STEP * tile if tile != 1 else first + STEP),
+                         (last, lo + 1 if tile == 1 else simplify(minimum(lo + tile, end))))}
+
+
+def stage_boxes(program, group, stages, tile):
+    """({stage name: {axis: (lo, last)}}, {scratch buffer: ((lo, size) per dim)}): the size an int,
+    or an expression over symbols where an extent has no bound.
+
+    A buffer that is connected and also an output has no scratch: later stages read it in place.
+
+    ScheduleError if a stage is asked for nothing.
+    """
+    scratch = scratch_of(group)
+    real, asked = propagate(program, group, stages, tile)
+    _, wanted = whole_tiles(program, group, stages, tile)
+    places = {}
+    for b in sorted((scratch - set(group.outputs)) & set(wanted)):
+        dims = []
+        for (lo, last), (real_lo, _), extent in zip(wanted[b], asked[b], program.shape(b)):
+            known = [n for n in (extent_bound(lo, last), upper(extent)) if n is not None]
+            dims.append((real_lo, min(known) if known else _open_size(lo, last, extent)))
+        places[b] = tuple(dims)
+    return real, places
+
+
+def _open_size(lo, last, extent):
+    """Room for lo..last inside an extent without a bound, as an expression over symbols."""
+    width = simplify(minimum(last - lo + 1, extent))
+    return width if not axes_of(width) else simplify(extent)
+
+
+def scratch_of(group):
+    """Buffers that flow between stages of a group."""
+    return {b for b, level in group.connect.items() if level != "register"}
+
+
+def propagate(program, group, stages, tile, cut=None):
+    """({stage name: box}, {scratch buffer: (first, last) per dimension that is read}) of a tile,
+    inside the tensors.  cut: as for ``_propagate``."""
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    return _propagate(program, group, stages, anchor, tile.box, scratch_of(group), True, cut)
+
+
+def whole_tiles(program, group, stages, tile):
+    """Like ``propagate`` for a tile that no border cuts, which starts at a multiple of its size:
+    floor divisions of it come out exact."""
+    shifted = {}
+    for a, (lo, last) in tile.box.items():
+        if isinstance(lo, Axis):
+            lo = Axis(f"{lo.name}_tile", lo.extent) * tile.size[a]
+        shifted[a] = (lo, simplify(lo + (tile.size[a] - 1)) if tile.size[a] else last)
+    anchor = next(s for s in stages if group.anchor in s.computes)
+    return _propagate(program, group, stages, anchor, shifted, scratch_of(group), False)
+
+
+def starts_at_multiple(group, origin, n):
+    """True if ``origin``, where a box of the group starts, is a multiple of ``n`` in every tile."""
+    first = {}
+    for a in axes_of(origin):
+        t = next((t for name, t in group.tile.items() if a.name == f"{name}_lo"), None)
+        if t is not None:  # tile number times tile; only number 0 where one tile is everything
+            whole = upper(a.extent)
+            first[a] = Const(0) if whole is not None and t >= whole else Axis(
+                f"{a.name}_tile", a.extent) * t
+    return same(simplify(substitute(origin, first) % n), Const(0))
+
+
+def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp, cut=None):
+    """({stage name: box}, {scratch buffer: what is read of it}).  cut: function from a Stage and
+    the box it is asked for to the part of it that it computes."""
+    boxes, demand, known = {}, {}, program.known("boxes")
+    for s in reversed(stages):
+        key = s, s is anchor or tuple([demand.get(o.buffer) for o in s.outputs])
+        box = anchor_box if s is anchor else known.get(key)
+        if box is None:
+            box = known[key] = _box_of(group, s, demand)
+        boxes[s.name] = box = cut(s, box) if cut else box
+        inner = s.reads & scratch
+        key = s, tuple(box.items()), inner, clamp
+        if key not in known:
+            known[key] = _asked(program, s, box, inner, clamp)
+        own, needs = known[key]
+        demand |= {b: part for b, part in own.items() if b in demand}
+        for b, need in needs:
+            demand[b] = _union(demand.get(b), need)
+    return boxes, demand
+
+
+def _asked(program, s, box, inner, clamp):
+    """({output: what a box of the stage makes of it, where that may be more than anybody asked for:
+    whole points of the loops at the edges, or because another output of theirs is read further},
+    what the box reads of the buffers ``inner``: [(buffer, part)])."""
+    own = {o.buffer: tuple(interval(i, box) for i in o.index)
+           for o in s.outputs if o.index != s.axes or len(s.outputs) > 1}
+    needs = []
+    for n in s.loads():
+        if n.buffer not in inner:
+            continue
+        need = []
+        for i, extent in zip(n.index, program.shape(n.buffer)):
+            lo, last = interval(i, box)
+            end = simplify(extent - 1)
+            if lo is None:
+                lo, last = Const(0), end
+            if clamp:
+                lo, last = simplify(maximum(lo, Const(0))), simplify(minimum(last, end))
+            need.append((lo, last))
+        needs.append((n.buffer, need))
+    return own, needs
+
+
+def _union(have, need):
+    if have is None:
+        return tuple(need)
+    return tuple((simplify(minimum(a, c)), simplify(maximum(b, d)))
+                 for (a, b), (c, d) in zip(have, need))
+
+
+def _box_of(group, s, demand):
+    """The box of a stage before the anchor: the preimage of what is asked of it."""
+    box = {}
+    for o in s.outputs:
+        if o.buffer not in demand:
+            continue
+        wanted = demand[o.buffer]
+        dims = tuple(Axis(f"dim{d}", a.extent) if isinstance(a, Axis) else
+                     Axis(f"dim{d}", Const(1)) for d, a in enumerate(o.index))
+        if o.index == s.axes:
+            back = dict(zip(s.axes, dims))
+        else:
+            dims = tuple(Axis(f"dim{d}", _extent(i, s)) for d, i in enumerate(o.index))
+            back = invert_map(o.index, s.axes, dims)
+        ranges = dict(zip(dims, wanted))
+        for a in s.axes:
+            part = (Const(0), simplify(a.extent - 1)) if back is None else interval(back[a], ranges)
+            old = box.get(a)
+            box[a] = part if old is None else _union((old,), (part,))[0]
+    if not any(o.buffer in demand for o in s.outputs):
+        raise ScheduleError(f"group {group.name}: nothing after {s.name} reads it; make it a group "
+                            "of its own or the anchor")
+    return box
+
+
+def _extent(index, stage):
+    return simplify(interval(index, {})[1] + 1) if not isinstance(index, Axis) else index.extent

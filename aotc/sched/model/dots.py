@@ -1,0 +1,138 @@
+"""Contractions of u8 and s8: which row, where the operands lie, what is legal.
+
+The lane operand is a constant in panels: NR columns, and of each of them four neighbours along the
+sum side by side, so that one lane adds four products at a time.  The sum runs over (taps, k) as one
+axis, padded with zeros to a multiple of four.
+"""
+
+from math import prod
+
+from aotc.ir.access import is_unit, layout_from_json, offset_of
+from aotc.ir.category import factor_pairs
+from aotc.ir.expr import Axis, Const, axes_of
+from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split
+from aotc.ir.narrow import is_lane_value
+from aotc.ir.program import static_shape
+from aotc.ir.rows import row_source
+from aotc.sched.model.size import estimate, row_waste
+from aotc.target.base import DOT_STEP
+
+MAX_TAPS = 64  # row pointers per row of a register tile
+
+
+def dot_factors(stage):
+    """The Factors of a stage that multiplies u8 by i8; None if it is none."""
+    pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
+    return pairs[0] if pairs and stage.body.dtype == "i32" else None
+
+
+def padded_depth(f):
+    """Products per column, up to a multiple of four."""
+    return -(-prod(r.extent.value for r in f.k) // DOT_STEP) * DOT_STEP
+
+
+def dot_layout(f, k, nr, shape):
+    """Layout of the weights: N/NR, (taps K)/4, NR, 4."""
+    dim = {i: d for d, i in enumerate(f.b.index) if isinstance(i, Axis)}
+    order = [dim[r] for r in (*(r for r in f.k if r != k), k) if r in dim]
+    ones = [d for d in range(len(shape)) if d != dim[f.n[0]] and d not in order]
+    n, depth = shape[dim[f.n[0]]], prod(r.extent.value for r in f.k)
+    out = [Reorder((dim[f.n[0]], *ones, *order)), Fuse(1, len(shape) - 1)]
+    if len(shape) == 1:
+        return None
+    if n % nr:
+        out.append(Pad(0, 0, -n % nr))
+    if depth % DOT_STEP:
+        out.append(Pad(1, 0, -depth % DOT_STEP))
+    out += [Split(1, (padded_depth(f) // DOT_STEP, DOT_STEP)), Split(0, (-(-n // nr), nr)),
+            Reorder((0, 2, 1, 3))]
+    return Layout(tuple(out))
+
+
+def dot_choice(c, s):
+    """(row name, loops) of a stage, with the layout of its weights in ``c.layouts``; the plain nest
+    where the target has no row or the operands no such form."""
+    f = dot_factors(s)
+    plain = "loops", {}
+    weights = c.program.consts.get(f.b.buffer)
+    if weights is None or len(f.n) != 1 or static_shape(tuple(r.extent for r in f.k)) is None or (
+            not all(is_lane_value(o.value) for o in s.outputs)):
+        return plain
+    m = prod(estimate(a.extent) for a in f.m)
+    rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)]
+    if not rows or not _whole(f, weights.shape):
+        return plain
+    k, mode = _row_mode(c, f)
+    for row in sorted(rows, key=lambda u: row_waste(u, m, estimate(f.n[0].extent))):
+        layout = dot_layout(f, k, row.tile["nr"], weights.shape)
+        if layout is not None and c.layouts.setdefault(f.b.buffer, layout) == layout:
+            return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
+    return plain  # another stage packs it differently
+
+
+def _whole(f, shape):
+    """True if the weights hold the lane axis and the reduction axes, each once, and no more."""
+    plain = [i for i in f.b.index if i != Const(0)]
+    return len(set(plain)) == len(plain) and set(plain) <= {f.n[0], *f.k} and f.n[0] in plain and (
+        all(isinstance(i, Axis) and i.extent == Const(d) or i == Const(0) and d == 1
+            for i, d in zip(f.b.index, shape)))
+
+
+def _row_mode(c, f):
+    """(innermost reduction axis, whether rows are read where they lie)."""
+    best = max(f.k, key=lambda r: r.extent.value)
+    load, guard, _ = row_source(f.a)
+    if load is None:
+        return best, "packed"
+    for r in f.k:
+        if rows_fault(f, r, c.offset(load), guard) is None:
+            return r, "rows"
+    unit = [r for r in f.k if is_unit(c.offset(load), r) and r.extent != Const(1)]
+    return unit[0] if unit else best, "packed"  # copied in runs
+
+
+def rows_fault(f, k, offset, guard):
+    """Why rows cannot be read in place along ``k``; None if they can."""
+    if not is_unit(offset, k):
+        return f"unit stride along {k.name}"
+    if k.extent.value % DOT_STEP:
+        return f"a multiple of {DOT_STEP} steps along {k.name}"
+    if guard is not None and k in axes_of(guard):
+        return f"a padding that {k.name} does not reach"
+    if prod(r.extent.value for r in f.k if r != k) > MAX_TAPS:
+        return f"at most {MAX_TAPS} taps"
+    return None
+
+
+def dot_faults(program, schedule, s, row, loops, where):
+    """Faults of a stage's ``loops`` for a row of 8-bit products."""
+    f = dot_factors(s)
+    if f is None or len(f.n) != 1 or loops.get("lanes") != f.n[0].name:
+        return [f"{where}: lanes {loops.get('lanes')!r}; the weights' one axis of their own is "
+                + (f.n[0].name if f is not None and len(f.n) == 1 else "missing: use loops")]
+    weights = program.consts.get(f.b.buffer)
+    if weights is None or not _whole(f, weights.shape):
+        return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
+                "axes; use loops"]
+    k = next((r for r in f.k if r.name == loops.get("k")), None)
+    if k is None:
+        return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
+    faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
+              for o in s.outputs if not is_lane_value(o.value)]
+    layout = dot_layout(f, k, row.tile["nr"], weights.shape)
+    if loops.get("b") != "panel" or layout is None or (
+            layout_from_json(schedule.layouts.get(f.b.buffer)) != layout):
+        faults.append(f"{where}: b 'panel' needs {f.b.buffer} in panels of {row.tile['nr']} x "
+                      f"{DOT_STEP} for k {k.name}")
+    load, guard, _ = row_source(f.a)
+    if loops.get("a") == "rows":
+        layout = layout_from_json(schedule.layouts.get(load.buffer)) if load is not None else None
+        why = "a plain load" if load is None else rows_fault(
+            f, k, offset_of(load.index, program.shape(load.buffer), layout), guard)
+        faults += [f"{where}: a 'rows' needs {why}; use packed"] if why else []
+    elif loops.get("a") != "packed":
+        faults.append(f"{where}: a {loops.get('a')!r}; choose rows or packed")
+    return faults
+
+
+__all__ = ["dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth"]

@@ -1,0 +1,34 @@
+"""Moves that exchange the innermost axis: which two axes the blocks of a transposition run over."""
+
+from aotc.ir.access import is_unit, offset_of, stride
+from aotc.ir.expr import Load, walk
+from aotc.sched.model.size import estimate
+
+LEAST = 4  # neighbours on either side below which elements are moved one by one
+
+
+def exchange_row(target):
+    """The row that transposes blocks, or None."""
+    return next((u for u in target.rows("move") if u.tile.get("exchange")), None)
+
+
+def exchange_choice(c, stage):
+    """(row, loops) of a move that reads neighbours along one axis and writes neighbours along
+    another: ``lanes`` is the first, ``block`` the second.  None if the target has no such row, or
+    the move is none.  c: the Choices so far, with layouts of what the stage reads and writes."""
+    row = exchange_row(c.target)
+    if row is None or len(stage.outputs) != 1 or stage.body.dtype != "f32":
+        return None
+    o = stage.outputs[0]
+    found = {n for n in walk(o.value) if isinstance(n, Load)}  # loads in indices count, too
+    if len(found) != 1 or o.value.dtype != "f32":
+        return None
+    source = c.offset(found.pop())
+    target = offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer))
+    wide = [a for a in stage.axes if estimate(a.extent) >= LEAST]
+    lane = next((a for a in wide if is_unit(source, a)), None)
+    block = next((a for a in wide if is_unit(target, a)), None)
+    if lane is None or block is None or lane == block or any(
+            stride(at, a) is None for at in (source, target) for a in (lane, block)):
+        return None
+    return row.name, {"lanes": lane.name, "block": block.name}

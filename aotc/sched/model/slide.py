@@ -1,0 +1,141 @@
+"""Stages that slide: along a run, a work item keeps in scratch what its next step reads again.
+
+Without sliding, every step of a run computes the halo of its windows anew.  A stage that slides
+computes in each step only what no step before has computed; what is asked for again moves to the
+front of its scratch first, so that addresses stay plain.  Depthwise convolutions behind expansions
+and chains of convolutions then compute every row once per work item.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order, layout_from_json
+from aotc.ir.expr import Axis, Const, Load, as_expr, axes_of, maximum, substitute
+from aotc.ir.simplify import simplify
+from aotc.sched.lowering.lower_nest import lower_nest
+from aotc.sched.model.boxes import propagate, stage_boxes, whole_tiles
+from aotc.sched.model.stages import Output, Stage
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a step finds of ``buffer`` in scratch: ``count`` rows along dimension ``dim``, which
+    move ``shift`` rows to the front."""
+
+    buffer: str
+    dim: int
+    count: object
+    shift: object
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A group's boxes in one step: ``boxes`` and ``places`` as ``stage_boxes`` gives them; ``lets``
+    in the order in which they are bound; ``carried``: ((Axis, its value in the next step), ...), 0
+    in the first; ``kept``: {stage name: (Kept, ...)}."""
+
+    boxes: dict
+    places: dict
+    lets: tuple = ()
+    carried: tuple = ()
+    kept: dict = field(default_factory=dict)
+
+
+def step_boxes(program, group, stages, tile):
+    """Boxes of a group's stages in one step of a work item (all of it, if it makes none).
+
+    ScheduleError as ``stage_boxes``; and if a stage cannot slide: it is the anchor or stores,
+    several of its axes move from step to step, or what is read of it does not move forward."""
+    pure, places = stage_boxes(program, group, stages, tile)
+    sliding = [s for s in stages if group.reuse.get(s.name) == "slide"]
+    if not sliding:
+        return Boxes(pure, places)
+    axes = {s.name: _moving_axis(group, s, pure[s.name], tile) for s in sliding}
+    _forward(program, group, stages, tile, axes)
+    lets, done, carried, kept = [], {}, [], {}
+
+    def cut(s, box):
+        """Of the box that a stage is asked for, what no step before has computed."""
+        axis = axes.get(s.name)
+        if axis is None:
+            return box
+        extent = simplify(axis.extent + 1)
+        done[s.name] = Axis(f"{s.name}_{axis.name}_done", extent)
+        start = Axis(f"{s.name}_{axis.name}_from", extent)
+        lets.append((start, maximum(box[axis][0], done[s.name])))
+        return box | {axis: (start, box[axis][1])}
+
+    boxes, asked = propagate(program, group, stages, tile, cut)
+    for s in sliding:
+        axis = axes[s.name]
+        carried.append((done[s.name], simplify(boxes[s.name][axis][1] + 1)))
+        for o in s.outputs:
+            dim, dims = o.index.index(axis), list(places[o.buffer])
+            base, was, count, shift = (Axis(f"{o.buffer}_{what}", done[s.name].extent)
+                                       for what in ("base", "was", "kept", "shift"))
+            lets += [(base, asked[o.buffer][dim][0]),
+                     (count, maximum(done[s.name] - base, Const(0))), (shift, base - was)]
+            carried.append((was, base))
+            dims[dim] = base, dims[dim][1]
+            places[o.buffer] = tuple(dims)
+            kept[s.name] = kept.get(s.name, ()) + (Kept(o.buffer, dim, count, shift),)
+    return Boxes(boxes, places, tuple(lets), tuple(carried), kept)
+
+
+def _moving_axis(group, stage, box, tile):
+    """The one axis of a stage along which its box moves from step to step."""
+    where = f"group {group.name}: {stage.name} cannot slide"
+    if tile.axis is None:
+        raise ScheduleError(f"{where}, its work items make no steps; give one of the tile's axes a "
+                            "run, or choose recompute")
+    ends = {v for v, _ in tile.step_let}
+    moving = [a for a, box in box.items() if (axes_of(box[0]) | axes_of(box[1])) & ends]
+    if group.anchor in stage.computes or any(o.buffer in group.outputs for o in stage.outputs):
+        raise ScheduleError(f"{where}, it stores what it computes; choose recompute")
+    if len(moving) != 1 or any(moving[0] not in o.index for o in stage.outputs):
+        raise ScheduleError(f"{where} along {', '.join(a.name for a in moving) or 'no axis'}; "
+                            "choose recompute")
+    return moving[0]
+
+
+def _forward(program, group, stages, tile, axes):
+    """ScheduleError where boxes of stages that slide do not all move forward with the steps."""
+    boxes, asked = whole_tiles(program, group, stages, tile)
+    lo, _ = tile.box[tile.axis]
+    at = Axis(f"{lo.name}_tile", lo.extent)
+    for s in stages:
+        if s.name not in axes:
+            continue
+        ends = list(boxes[s.name][axes[s.name]])
+        for o in s.outputs:
+            ends += asked[o.buffer][o.index.index(axes[s.name])]
+        steps = [simplify(substitute(e, {at: at + 1}) - e) for e in ends]
+        if not all(isinstance(n, Const) and n.value >= 0 for n in steps):
+            raise ScheduleError(f"group {group.name}: {s.name} cannot slide, what later stages "
+                                "read of it does not move forward from step to step; choose "
+                                "recompute")
+
+
+def lower_kept(ctx, kept):
+    """The nests that move what a stage keeps to the front of its scratch, rows in order."""
+    nests = []
+    for k in kept:
+        dims = ctx.local[k.buffer]
+        axes = tuple(Axis(f"r{d}", as_expr(n)) for d, (_, n) in enumerate(dims))
+        here = tuple(simplify(lo + a) for a, (lo, _) in zip(axes, dims))
+        there = here[:k.dim] + (simplify(here[k.dim] + k.shift),) + here[k.dim + 1:]
+        value = Load(k.buffer, there, ctx.program.dtype(k.buffer))
+        stage = Stage(f"{k.buffer}_kept", axes, (), "none", value, (),
+                      (Output(k.buffer, here, value),), ())
+        layout = layout_from_json(ctx.schedule.layouts.get(k.buffer))
+        lane = axes[dim_order(layout, len(dims))[-1]]
+        rows = ctx.target.rows("move") if value.dtype == "f32" else ()
+        row = rows[0] if rows else ctx.target.row("loops")
+        box = {a: (Const(0), simplify(a.extent - 1)) for a in axes}
+        box[axes[k.dim]] = (Const(0), simplify(k.count - 1))
+        loops = ctx.group.loops | ({stage.name: {"lanes": lane.name}} if rows else {})
+        nests += lower_nest(replace(ctx, group=replace(ctx.group, loops=loops)), stage, row, box)
+    return nests
+
+
+__all__ = ["Boxes", "Kept", "lower_kept", "step_boxes"]

@@ -1,0 +1,399 @@
+"""Stages of a group: its computes brought onto common axes.
+
+A stage is one loop nest: at most one fold ("main") with everything connected to it at register
+level inlined: producers into its body, elementwise consumers as its epilogue, rewritten onto the
+main's axes by inverting their index maps.  Group -> tuple of Stage, in execution order.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Cast, Const, Expr, Load, Var, children, loads, rewrite, show, substitute
+from aotc.ir.program import LibCall
+from aotc.ir.remap import invert_map
+from aotc.ir.simplify import same, simplify
+
+
+@dataclass(frozen=True)
+class Output:
+    """Element ``index`` (over the stage's axes) of ``buffer`` gets ``value`` (may use acc)."""
+
+    buffer: str
+    index: tuple
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``name``: the main's first output, or for a map the last compute's.  ``acc``: one Var per
+    state of the fold.  ``computes``: names of the computes it absorbs."""
+
+    name: str
+    axes: tuple
+    raxes: tuple
+    fold: object
+    body: Expr
+    acc: tuple
+    outputs: tuple
+    computes: tuple
+
+    def exprs(self):
+        """Every expression of the stage: the body of the fold and the outputs' values."""
+        return ((self.body,) if self.fold != "none" else ()) + tuple(
+            o.value for o in self.outputs)
+
+    def loads(self):
+        return self._loads
+
+    @cached_property
+    def _loads(self):
+        return tuple(dict.fromkeys(n for e in self.exprs() for n in loads(e)))
+
+    @cached_property
+    def reads(self):
+        """Names of the buffers it loads."""
+        return frozenset(n.buffer for n in self._loads)
+
+    @cached_property
+    def buffers(self):
+        """Names of the buffers it loads or stores, sorted."""
+        return tuple(sorted(self.reads | {o.buffer for o in self.outputs}))
+
+    @cached_property
+    def _hash(self):
+        return hash((self.name, self.axes, self.raxes, self.fold, self.body, self.outputs))
+
+    def __hash__(self):
+        return self._hash
+
+    def __getstate__(self):
+        # hashes of texts differ from process to process: a pickle must not carry them
+        return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
+
+    def __str__(self):
+        lines = [f"stage {self.name}[{', '.join(a.name for a in self.axes)}]"]
+        if self.fold != "none":
+            red = ", ".join(a.name for a in self.raxes)
+            lines.append(f"  acc = {self.fold}({red}) {show(self.body)}")
+        for o in self.outputs:
+            lines.append(f"  {o.buffer}[{', '.join(map(show, o.index))}] = {show(o.value)}")
+        return "\n".join(lines)
+
+
+def expand(expr, inline):
+    """Inline register-connected producers until no Load of one is left.  ``inline``: buffer ->
+    Compute."""
+    if not inline:
+        return expr
+
+    def visit(node):
+        if isinstance(node, Load) and node.buffer in inline:
+            p = inline[node.buffer]
+            return expand(substitute(p.body, dict(zip(p.axes, node.index))), inline)
+        return None
+
+    return rewrite(expr, visit)
+
+
+@dataclass(frozen=True)
+class TreeSize:
+    """An expression written out as a tree: ``nodes``, ``depth`` (nodes on the longest way down)
+    and ``reads`` {buffer: (how many loads of it, depth of the deepest)}."""
+
+    nodes: int
+    depth: int
+    reads: dict
+
+    def inlined(self, sizes):
+        """That of the expression with every load of a buffer in ``sizes`` ({buffer: TreeSize})
+        replaced by what it reads, as ``expand`` would."""
+        found = {b: self.reads[b] for b in sizes if b in self.reads}
+        nodes = self.nodes + sum(times * sizes[b].nodes for b, (times, _) in found.items())
+        depth = max([self.depth] + [at + sizes[b].depth for b, (_, at) in found.items()])
+        reads = {b: r for b, r in self.reads.items() if b not in found}
+        for b, (times, at) in found.items():
+            for inner, (n, d) in sizes[b].reads.items():
+                known = reads.get(inner, (0, 0))
+                reads[inner] = known[0] + times * n, max(known[1], at + d)
+        return TreeSize(nodes, depth, reads)
+
+
+def tree_size(expr):
+    """The TreeSize of an expression, which is a graph: one that reads each of its parts twice
+    doubles with every level."""
+    order, depth, seen, todo = [], {}, set(), [(expr, False)]
+    while todo:
+        e, done = todo.pop()
+        if done:
+            order.append(e)
+            depth[e] = 1 + max((depth[k] for k in children(e)), default=0)
+        elif e not in seen:
+            seen.add(e)
+            todo.append((e, True))
+            todo += [(k, False) for k in children(e)]
+    times, at, reads = dict.fromkeys(order, 0), dict.fromkeys(order, 1), {}
+    times[expr] = 1
+    for e in reversed(order):
+        for k in children(e):
+            times[k] += times[e]
+            at[k] = max(at[k], at[e] + 1)
+        if isinstance(e, Load):
+            known = reads.get(e.buffer, (0, 0))
+            reads[e.buffer] = known[0] + times[e], max(known[1], at[e])
+    return TreeSize(sum(times.values()), depth[expr], reads)
+
+
+def target_memo(program, target):
+    """A dict of what has been found for stages of a Program on a target."""
+    known = program.known("target", id(target))
+    known.setdefault("target", target)  # holding it keeps its id its own
+    return known
+
+
+def find_call(program, group):
+    """The library call that ``group`` is, None if it is made of computes.  ScheduleError if a call
+    shares a kernel with something else."""
+    calls = [c for c in group.computes if isinstance(program.producer[c], LibCall)]
+    if not calls:
+        return None
+    if len(group.computes) > 1:
+        raise ScheduleError([f"group {group.name}: {', '.join(calls)} is a library call, which "
+                             "has a group of its own; take the others out"])
+    return program.producer[calls[0]]
+
+
+def group_stages(program, group):
+    """The stages of ``group`` in execution order, () for a library call.  ScheduleError names
+    every compute that cannot be connected as the group says, and what would be legal."""
+    if find_call(program, group) is not None:
+        return ()
+    key = ("stages", group.computes, group.outputs, tuple(group.connect.items()))
+    if key not in program.memo:
+        program.memo[key] = _group_stages(program, group)
+    return program.memo[key]
+
+
+def _group_stages(program, group):
+    computes = [program.producer[c] for c in group.computes]
+    register = {b for b, level in group.connect.items() if level == "register"}
+    stored = set(group.outputs) | {b for b, level in group.connect.items() if level != "register"}
+    folds = {c.out: c for c in computes if c.fold != "none"}
+    inline = {c.out: c for c in computes if c.fold == "none" and c.out in register}
+    mains = {f: [] for f in folds}
+    maps, faults = [], []
+    for c in computes:
+        if c.out in folds:
+            if not isinstance(c.fold, str) or c.out in stored:
+                mains[c.out].append(c)
+            continue
+        if c.out not in stored:
+            continue
+        body = expand(c.body, inline)
+        used = [f for f in folds if f in register and any(n.buffer == f for n in loads(body))]
+        if len(used) > 1:
+            faults.append(f"group {group.name}: {c.out} joins the reductions {', '.join(used)} at "
+                          "register level; connect all but one of them at L1")
+        elif used:
+            mains[used[0]].append(c)
+        else:
+            maps.append((c, body))
+    stages = [_fold_stage(group, folds[f], outs, inline, stored, faults)
+              for f, outs in mains.items()]
+    stages += _map_stages(maps, inline)
+    stages = _needed([_without_own_loads(s, group, faults) for s in stages], group)
+    made = {o for c in computes for o in c.outs} - stored
+    faults += [f"group {group.name}: {s.name} reads {b}, which another stage computes; connect {b} "
+               "at L1 or store it" for s in stages
+               for b in dict.fromkeys(n.buffer for n in s.loads()) if b in made]
+    if faults:
+        raise ScheduleError(faults)
+    return _ordered(stages, group)
+
+
+def _needed(stages, group):
+    """The stages without outputs that nobody reads, and without those that then have none."""
+    needed = set(group.outputs).union(*(s.reads for s in stages))
+    kept = [s if all(o.buffer in needed for o in s.outputs) else
+            replace(s, outputs=tuple(o for o in s.outputs if o.buffer in needed)) for s in stages]
+    if kept == stages:
+        return kept
+    return _needed([s for s in kept if s.outputs], group)
+
+
+def merge_stages(program, a, b, group):
+    """Makes the stages of ``group``, which has all of the Groups ``a`` and ``b`` with what ``a``
+    hands ``b`` in scratch, known to ``group_stages``: they are those of both, which need not be
+    formed anew.  Where a reader inside ``a`` has had such a buffer inlined they are not."""
+    key = ("stages", group.computes, group.outputs, tuple(group.connect.items()))
+    inlined = any(level == "register" and group.connect[x] != level
+                  for x, level in a.connect.items())
+    if key in program.memo or inlined:
+        return
+    parts = _needed([*group_stages(program, a), *group_stages(program, b)], group)
+    # in the order in which ``_group_stages`` forms them: folds, then maps
+    parts.sort(key=lambda s: (s.fold == "none", program.position[s.name]))
+    program.memo[key] = _ordered(parts, group)
+
+
+def _without_own_loads(stage, group, faults):
+    """An output's value that reads another output of the same stage takes its value instead: the
+    points are the same, and when which of them is stored does not matter."""
+    own = {o.buffer: o for o in stage.outputs}
+
+    def visit(node):
+        if not isinstance(node, Load) or node.buffer not in own:
+            return None
+        o = own[node.buffer]
+        if all(same(i, j) for i, j in zip(node.index, o.index)):
+            return rewrite(o.value, visit)
+        faults.append(f"group {group.name}: {stage.name} reads {node}, which its own loops compute "
+                      f"at [{', '.join(map(show, o.index))}]; store {node.buffer} in an earlier "
+                      "group")
+        return None
+
+    if not any(n.buffer in own for o in stage.outputs for n in loads(o.value)):
+        return stage
+    return replace(stage, outputs=tuple(
+        replace(o, value=rewrite(o.value, visit)) for o in stage.outputs))
+
+
+def _fold_stage(group, main, outs, inline, stored, faults):
+    states = main.fold.states if not isinstance(main.fold, str) else (("acc", main.acc_dtype),)
+    acc = tuple(Var(n, t) for n, t in states)
+    outputs, names = [], [main.out]
+    for c in outs:
+        if c is main:
+            outputs += [Output(o, main.axes, v) for o, v in zip(main.outs, acc) if o in stored]
+            continue
+        body = expand(c.body, inline)
+        index = next(n.index for n in loads(body) if n.buffer == main.out)
+        h = invert_map(index, c.axes, main.axes)
+        if h is None:
+            at = ", ".join(map(show, index))
+            faults.append(f"group {group.name}: {c.out} reads {main.out}[{at}], which is no "
+                          f"bijection of its axes; connect {main.out} at L1 or store it")
+            continue
+        value = _onto_main(simplify(substitute(body, h)), main, acc[0])
+        if value is None:
+            faults.append(f"group {group.name}: {c.out} reads {main.out} at several places; "
+                          f"connect {main.out} at L1 or store it")
+            continue
+        outputs.append(Output(c.out, tuple(h[a] for a in c.axes), value))
+        names.append(c.out)
+    body = simplify(expand(main.body, inline))
+    used = [b for b in inline if b not in names]
+    return Stage(main.out, main.axes, main.raxes, main.fold, body, acc, tuple(outputs),
+                 tuple(names + used))
+
+
+def _onto_main(value, main, acc):
+    """Loads of the main's output at exactly its axes become ``acc``; None if any other is left."""
+    def visit(node):
+        if isinstance(node, Load) and node.buffer == main.out and all(
+                same(i, a) or same(a.extent, Const(1))
+                for i, a in zip(node.index, main.axes)):
+            return acc if node.dtype == acc.dtype else Cast(node.dtype, acc)
+        return None
+
+    out = rewrite(value, visit)
+    return None if any(n.buffer == main.out for n in loads(out)) else out
+
+
+def _map_stages(maps, inline):
+    """One stage per set of map outputs that live on the same points; they share its loops."""
+    stages = []
+    taken, uses = set(), {}
+    for c, body in reversed(maps):
+        if c.out in taken:
+            continue
+        outputs = [Output(c.out, c.axes, simplify(body))]
+        for other, obody in maps:
+            if other is c or other.out in taken:
+                continue
+            at = _same_points(c, other, inline, uses)
+            if at is not None:
+                outputs.append(Output(other.out, tuple(simplify(at[a]) for a in other.axes),
+                                      simplify(substitute(obody, at))))
+                taken.add(other.out)
+        stages.append(Stage(c.out, c.axes, (), "none", outputs[0].value, (), tuple(outputs),
+                            tuple(o.buffer for o in outputs)))
+    return stages[::-1]
+
+
+def _same_points(c, other, inline, uses):
+    """Axes of ``other`` as expressions over ``c``'s axes, if both run over the same points: c reads
+    it elementwise, or both read a common inlined map elementwise.  None if not.  ``uses``: what
+    ``_single_use`` has answered so far."""
+    def single_use(consumer, buffer):
+        key = consumer.out, buffer
+        if buffer not in _reached(consumer, inline, uses):
+            return None
+        if key not in uses:
+            uses[key] = _single_use(consumer, buffer, inline)
+        return uses[key]
+
+    if other.out in inline:
+        index = single_use(c, other.out)
+        if index is not None and invert_map(index, c.axes, other.axes) is not None:
+            return _at(other.axes, index)
+    for common in inline:
+        if common in (c.out, other.out):
+            continue
+        theirs = single_use(other, common)
+        mine = None if theirs is None else single_use(c, common)
+        if mine is None:
+            continue
+        back = invert_map(theirs, other.axes, inline[common].axes)
+        if back is None or invert_map(mine, c.axes, inline[common].axes) is None:
+            continue
+        here = _at(inline[common].axes, mine)
+        return {a: simplify(substitute(e, here)) for a, e in back.items()}
+    return None
+
+
+def _reached(consumer, inline, known):
+    """Buffers that a map reads, through inlined ones and those themselves; ``known``: what was
+    found so far, by (None, name)."""
+    key = None, consumer.out
+    if key not in known:
+        found, todo = set(), list(consumer.inputs)
+        while todo:
+            b = todo.pop()
+            if b not in found:
+                found.add(b)
+                todo += inline[b].inputs if b in inline else ()
+        known[key] = found
+    return known[key]
+
+
+def _at(axes, index):
+    """The axes at ``index``, with 0 for an axis of extent one: its index may come from data."""
+    return {a: Const(0) if same(a.extent, Const(1)) else i for a, i in zip(axes, index)}
+
+
+def _single_use(consumer, buffer, inline):
+    """The one index tuple at which ``consumer`` (through inlined maps) reads ``buffer``."""
+    others = {b: c for b, c in inline.items() if b != buffer}
+    single = {a: Const(0) for a in consumer.axes if same(a.extent, Const(1))}
+    body = simplify(substitute(expand(consumer.body, others), single))
+    found = {n.index for n in loads(body) if n.buffer == buffer}
+    return found.pop() if len(found) == 1 else None
+
+
+def _ordered(stages, group):
+    """Stages sorted so that each runs after those whose buffers it reads; ties keep order."""
+    out, done = [], set()
+    writers = {o.buffer for s in stages for o in s.outputs}
+    waits = {s.name: (s.reads & writers) - {o.buffer for o in s.outputs} for s in stages}
+    left = list(stages)
+    while left:
+        for s in left:
+            if waits[s.name] <= done:
+                break
+        else:
+            raise ScheduleError(f"group {group.name}: its stages depend on each other in a cycle")
+        left.remove(s)
+        out.append(s)
+        done |= {o.buffer for o in s.outputs}
+    return tuple(out)

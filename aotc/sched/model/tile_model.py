@@ -1,0 +1,362 @@
+"""A group as arithmetic on integers: how wide every box is, for a tile of given size.
+
+``GroupModel.boxes`` follows a tile from the anchor back to what the group reads; traffic, footprint
+and arithmetic follow from the boxes.  Searches ask for thousands of tiles that differ in one
+extent, so what a stage answers for its own widths is kept.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from aotc.errors import ScheduleError
+from aotc.sched.model.starts import hull
+
+RAGGED = 3  # axes of a tile whose ends are looked at
+
+
+@dataclass(frozen=True)
+class Access:
+    """The boxes one stage reads of a buffer, or writes.
+
+    extents: the buffer's, ints; size: bytes of an element; boxes: per distinct access one tuple
+    of widths, each a function of the stage's widths; reduces: positions (in the stage's widths) of
+    the reduction axes it moves along; elementwise: read exactly where the stage writes.
+    counts: like boxes, but of a dimension indexed by data only the entries looked up, and in the
+    order of memory, outermost first; stored: the extents in that order.
+    lows: per box where it starts in every dimension, in the first tile.
+    """
+
+    buffer: str
+    extents: tuple
+    size: int
+    boxes: tuple
+    reduces: tuple = ()
+    elementwise: bool = False
+    counts: tuple = ()
+    stored: tuple = ()
+    lows: tuple = ()
+
+    def shape(self, widths):
+        """Extents of the hull of the boxes."""
+        return tuple([hi - lo for lo, hi in self.ends(widths)])
+
+    def ends(self, widths):
+        """(first, end) of the hull of the boxes in every dimension, in the first tile."""
+        if len(self.boxes) == 1:
+            return tuple([(lo, lo + min(f(widths), n)) for f, lo, n in zip(
+                self.boxes[0], self.lows[0], self.extents)])
+        out = None
+        for box, lows in zip(self.boxes, self.lows):
+            out = hull(out, tuple((lo, lo + f(widths)) for f, lo in zip(box, lows)))
+        return tuple((lo, min(hi, lo + n)) for (lo, hi), n in zip(out, self.extents))
+
+    def bytes(self, widths, unit=1):
+        """Bytes of the boxes together, at most the whole buffer's; with ``unit``, every contiguous
+        run in memory counts as whole units."""
+        if unit > 1:
+            return self._runs(widths, unit)
+        total = 0
+        for box in self.counts:
+            n = self.size
+            for f, extent in zip(box, self.stored):
+                w = f(widths)
+                n *= w if w < extent else extent
+            total += n
+        return total if len(self.boxes) == 1 else min(total, prod(self.extents) * self.size)
+
+    def _runs(self, widths, unit):
+        total = 0
+        for box in self.counts:
+            shape = [min(f(widths), n) for f, n in zip(box, self.stored)]
+            run, inner = self.size, len(shape)
+            while inner and (inner == len(shape) or shape[inner] == self.stored[inner]):
+                inner -= 1
+                run *= shape[inner]
+            total += prod(shape[:inner]) * -(-run // unit) * unit
+        return total
+
+
+@dataclass(frozen=True)
+class StageModel:
+    """One stage: names and extents of its axes and reduction axes, in that order (``rank`` of them
+    are axes); accesses; arithmetic per point of the fold and per output point."""
+
+    name: str
+    axes: tuple
+    extents: tuple
+    rank: int
+    reads: tuple
+    writes: tuple
+    preimage: tuple  # per written buffer: per axis a function of the widths of its dims
+    per_point: int
+    per_output: int
+    contraction: bool
+    per_packed: int  # per point of what follows
+    packed: tuple  # positions in a stage's widths of what a work item packs for all of its rows
+    split: tuple  # names of the reduction axes that may be cut
+
+    @cached_property
+    def known(self):
+        """What was found for given widths."""
+        return {}
+
+    def asked(self, needs):
+        """Widths of the axes that cover what later stages read of it; needs: per written buffer
+        ((first, end), ...) or None."""
+        found = self.known.get(needs)
+        if found is None:
+            box = [0] * self.rank
+            for a, back, ends in zip(self.writes, self.preimage, needs):
+                if ends is not None:
+                    need = [min(hi - lo, n) for (lo, hi), n in zip(ends, a.extents)]
+                    box = [max(b, min(f(need), n)) for b, f, n in zip(box, back, self.extents)]
+            found = self.known[needs] = tuple([max(1, b) for b in box])
+        return found
+
+    def ends(self, whole):
+        """((buffer, its hull), ...) of what it reads, as ``Access.ends``."""
+        found = self.known.get(whole)
+        if found is None:
+            found = self.known[whole] = tuple([(a.buffer, a.ends(whole)) for a in self.reads])
+        return found
+
+    def sizes(self, widths, unit=1):
+        """(bytes of every read, bytes of every write), as ``Access.bytes``."""
+        found = self.known.get((unit, widths))
+        if found is None:
+            found = self.known[unit, widths] = tuple(
+                [tuple([a.bytes(widths, unit) for a in accesses])
+                 for accesses in (self.reads, self.writes)])
+        return found
+
+
+@dataclass(frozen=True)
+class GroupModel:
+    """A group's stages in execution order.
+
+    axes, extents: the tile's variables: the anchor's axes, then ``stage.raxis`` for every
+    reduction that may be cut; scratch: buffers that flow between stages; outputs: stored.
+    """
+
+    name: str
+    stages: tuple
+    anchor: int
+    axes: tuple
+    extents: tuple
+    rank: int  # how many of the axes are the anchor's
+    scratch: frozenset
+    outputs: tuple
+    cut: tuple  # per variable beyond rank: (stage number, position in its widths)
+
+    @cached_property
+    def known(self):
+        """What was found for given tiles."""
+        return {}
+
+    @cached_property
+    def cuts(self):
+        """{stage number: [(position in its widths, position among the variables)]}."""
+        out = {}
+        for v, (stage, place) in enumerate(self.cut, self.rank):
+            out.setdefault(stage, []).append((place, v))
+        return out
+
+    def variables(self, tile, split=None):
+        """Tuple of widths for ``axes`` from {axis: extent} and {stage: {raxis: extent}}."""
+        named = {f"{s}.{r}": n for s, part in (split or {}).items() for r, n in part.items()}
+        unknown = [n for n in [*tile, *named] if n not in self.axes]
+        if unknown:
+            raise ScheduleError(f"group {self.name}: no axis {', '.join(unknown)} to cut; choose "
+                                f"from {', '.join(self.axes)}")
+        return tuple(min(n, named.get(a, tile.get(a, n))) for a, n in zip(self.axes, self.extents))
+
+    def boxes(self, tile):
+        """Widths of every stage for a tile (a tuple along ``axes``): list of (whole, sliced) per
+        stage: reduction axes whole, and cut to the tile's reduction split."""
+        if tile not in self.known:
+            self.known[tile] = self._boxes(tile)
+        return self.known[tile]
+
+    def _boxes(self, tile):
+        demand, out = {}, [None] * len(self.stages)
+        for i in range(len(self.stages) - 1, -1, -1):
+            s = self.stages[i]
+            wide = tuple(tile[:self.rank]) if i == self.anchor else s.asked(
+                tuple([demand.get(a.buffer) for a in s.writes]))
+            whole = wide + s.extents[s.rank:]
+            sliced = whole
+            for place, v in self.cuts.get(i, ()):
+                if tile[v] < whole[place]:
+                    sliced = sliced[:place] + (tile[v],) + sliced[place + 1:]
+            out[i] = whole, sliced
+            for buffer, ends in s.ends(whole) if self.scratch else ():
+                if buffer in self.scratch:
+                    demand[buffer] = hull(demand.get(buffer), ends)
+        return out
+
+    def tiles(self, tile):
+        """Number of tiles of the whole output."""
+        n = 1
+        for w, e in zip(tile[:self.rank], self.extents):
+            n *= -(-e // w)
+        return n
+
+    def parts(self, tile):
+        """[(number, widths)] of the tiles that the output is cut into, whole ones first: those at
+        its far ends are what is left (along ``RAGGED`` axes at most; the others count as whole)."""
+        out, cut = [(1, ())], 0
+        for w, e in zip(tile[:self.rank], self.extents):
+            whole, left = divmod(e, w)
+            if left and cut == RAGGED:
+                whole, left = whole + 1, 0
+            cut += left > 0
+            out = [(n * c, t + (x,)) for n, t in out
+                   for c, x in ((whole, w), (1, left)) if c and x]
+        return [(n, t + tuple(tile[self.rank:])) for n, t in out]
+
+    def traffic(self, tile, free=frozenset(), boxes=None, unit=1, fetch=False, streamed=False):
+        """Bytes the group moves in and out of the level that holds ``tile``, for its whole output;
+        buffers named in ``free`` cost nothing; ``unit``: bytes that always move together;
+        ``fetch``: what is stored is fetched first, free or not; ``streamed``: slices of a reduction
+        follow each other, so that together they move what the reduction would in one go."""
+        return sum(n * self._moved(boxes if boxes and part == tile else self.boxes(part), free,
+                                   unit, fetch, streamed) for n, part in self.parts(tile))
+
+    def moved(self, tile):
+        """Bytes in and out for one tile."""
+        return self._moved(self.boxes(tile), frozenset(), 1, False, False)
+
+    def _moved(self, boxes, free, unit, fetch, streamed):
+        """Bytes in and out for one tile."""
+        total, best = 0, {}
+        for s, (whole, sliced) in zip(self.stages, boxes):
+            for a, n in zip(s.reads, s.sizes(sliced, unit)[0]):
+                if a.buffer in self.scratch or a.buffer in free:
+                    continue
+                if sliced is not whole:
+                    n = _all_slices(a, n, whole, sliced, unit, streamed)
+                    if not s.contraction and any(sliced[r] < whole[r] for r in a.reduces):
+                        total += n  # a fold's slices are gone when a later stage reads them again
+                        continue
+                best[a.buffer] = max(best.get(a.buffer, 0), n)
+            for a, n in zip(s.writes, s.sizes(whole, unit)[1]):
+                if a.buffer in self.outputs and (fetch or a.buffer not in free):
+                    total += n
+        return total + sum(best.values())
+
+    def measure(self, tile, free=frozenset(), unit=1, fetch=False, streamed=False):
+        """(traffic, peak) of a tile; what searches ask thousands of times."""
+        if len(self.stages) > 1:
+            boxes = self.boxes(tile)
+            return self.traffic(tile, free, boxes, unit, fetch, streamed), self.peak(tile, boxes)
+        moved, live = 0, 0
+        for n, part in self.parts(tile):
+            more, size = self._alone(part, free, unit, fetch, streamed)
+            moved, live = moved + n * more, live or size
+        return moved, live
+
+    def _alone(self, tile, free, unit, fetch, streamed):
+        """(bytes in and out, bytes live) for one tile of a single stage."""
+        s, (whole, sliced) = self.stages[0], self.boxes(tile)[0]
+        moved = peak = 0
+        for number, a in enumerate(s.reads + s.writes):
+            if len(a.boxes) > 1:
+                live = a.bytes(sliced)
+                n = a.bytes(sliced, unit)
+            else:
+                live, run, inner = a.size, a.size, True
+                for f, extent in zip(reversed(a.counts[0]), reversed(a.stored)):
+                    w = f(sliced)
+                    if w < extent:
+                        live *= w
+                        run = live if inner else run
+                        inner = False
+                    else:
+                        live *= extent
+                        run = live if inner else run
+                n = live // run * -(-run // unit) * unit
+            peak += live
+            if a.buffer not in free or fetch and number >= len(s.reads):
+                moved += _all_slices(a, n, whole, sliced, unit, streamed)
+        return moved, peak
+
+    def lifetimes(self, tile, boxes=None, align=1):
+        """[(buffer, bytes, first stage, last stage)] of every tile that is live while one tile of
+        the output is computed; an elementwise stage writes over an input that dies in it."""
+        boxes = boxes or self.boxes(tile)
+        size, first, last = {}, {}, {}
+        for i, (s, (whole, sliced)) in enumerate(zip(self.stages, boxes)):
+            (reads, writes), (parts, _) = s.sizes(whole), s.sizes(sliced)
+            for a, n in [*((a, n if a.buffer in self.scratch else part)
+                           for a, n, part in zip(s.reads, reads, parts)), *zip(s.writes, writes)]:
+                size[a.buffer] = max(size.get(a.buffer, 0), n)
+                first.setdefault(a.buffer, i)
+                last[a.buffer] = i
+        for i, s in enumerate(self.stages):
+            dying = [a.buffer for a in s.reads if a.elementwise and last.get(a.buffer) == i
+                     and first[a.buffer] < i]
+            for w in s.writes:
+                hosts = [b for b in dying if size[b] >= size[w.buffer]]
+                if hosts:  # the same bytes go on living under the new name
+                    dying.remove(hosts[0])
+                    first[w.buffer] = first.pop(hosts[0])
+                    size[w.buffer] = max(size[w.buffer], size.pop(hosts[0]))
+                    last.pop(hosts[0])
+        return [(b, -(-n // align) * align, first[b], last[b]) for b, n in size.items()]
+
+    def peak(self, tile, boxes=None):
+        """Bytes live at once: what no allocation can be below."""
+        live = self.lifetimes(tile, boxes)
+        if len(self.stages) == 1:
+            return sum(n for _, n, _, _ in live)
+        return max(sum(n for _, n, lo, hi in live if lo <= i <= hi)
+                   for i in range(len(self.stages)))
+
+    def inner(self, tile, boxes=None):
+        """(bytes moved through scratch for the whole output, bytes live at once between stages):
+        what stages hand each other, and what a later one reads again."""
+        boxes = boxes or self.boxes(tile)
+        moved, seen, again = 0, set(), set(self.scratch)
+        for s, (whole, _) in zip(self.stages, boxes):
+            again |= {a.buffer for a in s.reads if a.buffer in seen}
+            sizes = s.sizes(whole)
+            moved += sum(n for a, n in zip(s.reads + s.writes, sizes[0] + sizes[1])
+                         if a.buffer in again)
+            seen |= {a.buffer for a in s.reads}
+        live = [x for x in self.lifetimes(tile, boxes) if x[0] in again]
+        peak = max((sum(n for _, n, lo, hi in live if lo <= i <= hi)
+                    for i in range(len(self.stages))), default=0)
+        return moved * self.tiles(tile), peak
+
+    def touched(self, buffers):
+        """Bytes of those buffers that the stages read, by the first stage that does."""
+        total, seen = 0, set(self.scratch)
+        for s in self.stages:
+            total += sum(a.bytes(s.extents) for a in s.reads
+                         if a.buffer in buffers and a.buffer not in seen)
+            seen |= {a.buffer for a in s.reads}
+        return total
+
+    def work(self, tile, boxes=None):
+        """(operations of contractions, other operations) of one tile, recomputation included."""
+        fast = slow = 0
+        for s, (whole, _) in zip(self.stages, boxes or self.boxes(tile)):
+            points = prod(whole[:s.rank])
+            inner = points * prod(whole[s.rank:]) * s.per_point
+            fast, slow = (fast + inner, slow) if s.contraction else (fast, slow + inner)
+            slow += points * s.per_output
+            slow += s.per_packed and s.per_packed * prod(whole[p] for p in s.packed)
+        return fast, slow
+
+
+def _all_slices(access, moved, whole, sliced, unit, streamed):
+    """Bytes of all slices of the reductions an access moves along, of which one moves ``moved``."""
+    count = 1
+    for r in access.reduces:
+        count *= -(-whole[r] // sliced[r])
+    return min(moved * count, access.bytes(whole, unit)) if streamed and count > 1 else \
+        moved * count
+
+
+__all__ = ["Access", "GroupModel", "StageModel"]

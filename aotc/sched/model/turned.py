@@ -1,0 +1,43 @@
+"""Contractions whose results lie across the lanes in memory (channels of an image that is stored
+channel by channel): rows are gathered in scratch and stored by transposed blocks.
+"""
+
+from dataclasses import replace
+
+from aotc.ir.access import stride
+from aotc.ir.expr import Const
+from aotc.ir.simplify import same, simplify
+from aotc.sched.model.exchange import exchange_row
+
+LEAST_ROWS = 48  # that are stored at a time: whole cache lines, and scratch that stays in L1
+
+
+def turned(ctx, contract):
+    """The Contract with scratch for its results where that pays: one output of f32, lanes that do
+    not lie side by side in it, rows that do."""
+    if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.mr == 1 or (
+            contract.slices):
+        return contract
+    if contract.a.mode == "packed" and contract.b.mode != "packed":
+        return contract  # its panels run inside the loop over rows
+    if len(contract.puts) != 1 or contract.puts[0].value.dtype != "f32":
+        return contract
+    at = contract.puts[0].offset
+    step = stride(at, contract.n.axis)
+    if step is None or same(step, Const(1)) or not _side_by_side(contract.m, at):
+        return contract
+    rows = -(-LEAST_ROWS // contract.mr) * contract.mr
+    name = ctx.add_scratch("turned", "f32", rows * contract.nv * contract.lanes)
+    return replace(contract, turned=name, turned_rows=rows)
+
+
+def _side_by_side(ranges, offset):
+    """True if neighbouring rows, counted through ``ranges``, are neighbours at ``offset``."""
+    step = Const(1)
+    for r in reversed(ranges):
+        count = simplify(r.hi - r.lo)
+        found = stride(offset, r.axis)
+        if count != Const(1) and (found is None or not same(found, step)):
+            return False
+        step = simplify(step * count)
+    return True

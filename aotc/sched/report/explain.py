@@ -1,0 +1,113 @@
+"""What every group became and why, in words: the facts that the deciders looked at.
+
+Nothing is decided here; the text repeats the deciders' own measures for a finished Schedule.
+"""
+
+from aotc.ir.expr import Const, axes_of, show
+from aotc.ir.narrow import is_lane_value
+from aotc.ir.simplify import simplify
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.choose.loops import row_operand, stage_category
+from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.boxes import tile_anchor
+from aotc.sched.model.size import estimate, estimate_volume, row_waste
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.work import group_flops
+from aotc.target.base import DOT_STEP
+
+_A_MODE = {"rows": "read in place through row pointers (unit stride along {k})",
+           "packed": "packed tile by tile in the slab ({why})"}
+_B_MODE = {"panel": "constant, packed in panels of {nr} columns at compile time",
+           "direct": "read in place (unit stride along the lanes)",
+           "packed": "packed panel by panel in the slab"}
+_CATEGORY = {
+    "map": "every element on its own", "move": "elements only change place",
+    "reduction": "a fold over {r}", "window": "a fold over {r} that slides along output axes",
+    "contraction": "a sum of products over {r}",
+    "dot": "a sum of products of u8 and s8 over {r}"}
+
+
+def explain(program, schedule, target):
+    """[(kernel name, [line, ...])] in call order: rows, shapes, tiles, operands, reasons."""
+    program = apply_rewrites(program, schedule.rewrites)
+    return [(f"k{i:03d}", _group(program, target, g)) for i, g in enumerate(schedule.groups)]
+
+
+def _group(program, target, g):
+    stages = group_stages(program, g)
+    nodes = dict.fromkeys(n for c in g.computes for n in program.producer[c].origin)
+    lines = [f"{', '.join(g.outputs)} from {', '.join(nodes) or 'no node of the model'}"]
+    if not stages:
+        return lines + [f"library call: {program.producer[g.anchor].kernel}, no tensor expression"]
+    anchor = next(s for s in stages if g.anchor in s.computes)
+    tile = tile_anchor(anchor, g)
+    cut = ", ".join(f"{a}/{n}" for a, n in (g.tile | g.run).items()) or "whole"
+    flops = estimate(simplify(group_flops(stages)))
+    run = "".join(f" in steps of {a}/{g.tile[a]}" for a in g.run)
+    lines.append(f"work items: {show(tile.count)} of {cut}{run}; about {flops / 1e6:.3g} Mflop")
+    slide = [s for s, how in g.reuse.items() if how == "slide"]
+    if slide:
+        lines.append("slide, what the next step reads again stays: " + ", ".join(slide))
+    inside = dict(g.connect.items())
+    if inside:
+        lines.append("connected: " + ", ".join(f"{b} at {level}" for b, level in inside.items()))
+    for s in stages:
+        lines += _stage(g, target, s)
+    return lines + ([f"why: {g.why}"] if g.why else [])
+
+
+def _stage(g, target, s):
+    kind, row, loops = stage_category(s), g.ukernel[s.name], g.loops.get(s.name, {})
+    sums = ", ".join(f"{r.name}={show(r.extent)}" for r in s.raxes)
+    lines = [f"stage {s.name}: {row}, {kind}: {_CATEGORY[kind].format(r=sums)}"]
+    if target.row(row).category == "contraction":
+        return lines + _contraction(target, s, target.row(row), loops)
+    if target.row(row).category == "dot":
+        return lines + ["  rows " + _A_MODE[loops["a"]].format(
+            k=loops["k"], why=f"no run of a multiple of {DOT_STEP} along K"),
+            f"  lanes over {loops['lanes']}, packed in panels of {target.row(row).tile['nr']} "
+            f"columns x {DOT_STEP} at compile time"]
+    if target.row(row).category == "transform":
+        return lines + [f"  small constant matrices written out, lanes over {loops['lanes']}"]
+    if row == "loops":
+        return lines + [f"  scalar loops: {_why_scalar(s)}"]
+    if loops.get("block"):
+        step = target.row(row).tile.get("block", 1)
+        lines.append(f"  {step} neighbours along {loops['block']} share their loads")
+    return lines + [f"  lanes over {loops.get('lanes', '-')}: most unit-stride accesses"]
+
+
+def _why_scalar(s):
+    if s.body.dtype != "f32" and s.fold != "none" or not all(
+            is_lane_value(o.value) for o in s.outputs):
+        return "it computes with other types than f32"
+    if not isinstance(s.fold, str) or s.fold == "prod":
+        return "the fold has no vector form"
+    return "no axis is worth lanes, or the schedule says so"
+
+
+def _contraction(target, s, row, loops):
+    f = factors_for(s, loops["lanes"])
+    lane = next(a for a in f.n if a.name == loops["lanes"])
+    m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
+    others = [u for u in target.rows("contraction") if (u.tile["mr"] == 1) == (m == 1)]
+    runner = sorted((u for u in others if u is not row), key=lambda u: row_waste(u, m, n))[:1]
+    least = f"{row_waste(row, m, n) / (m * n):.2f} of the work, loads weighed in"
+    if runner:
+        least += f"; next {runner[0].name} {row_waste(runner[0], m, n) / (m * n):.2f}"
+    reduction = estimate_volume(a.extent for a in f.k)
+    lines = [f"  M {m} ({_names(f.m)}) x N {n} ({lane.name}) x K {reduction} ({_names(f.k)}): "
+             f"{least}"]
+    load, guard = row_operand(f.a)
+    why = "its elements are computed" if load is None else "no long unit-stride run along K"
+    lines.append("  rows " + _A_MODE[loops["a"]].format(k=loops["k"], why=why)
+                 + ("; rows in the padding read zeros" if guard is not None else ""))
+    lines.append("  lanes " + _B_MODE[loops["b"]].format(nr=row.tile["nr"]))
+    idle = [a for a in s.axes if a not in f.m and a != lane and a.extent != Const(1)]
+    return lines + ([f"  once per {_names(idle)}" + (
+        ": batched" if any(a in axes_of(f.a) and a in axes_of(f.b) for a in idle) else "")]
+        if idle else [])
+
+
+def _names(axes):
+    return ", ".join(a.name for a in axes) or "-"

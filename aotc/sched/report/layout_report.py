@@ -1,0 +1,262 @@
+"""The layouts of a finished Schedule: where every stored tensor's elements are, why, and what it
+costs to bring them there.
+
+A *conversion* is data that changes its order at run time between two tensors in memory: a kernel of
+its own (``move``), or one that computes and reads one order and stores another (``inside``: its
+producer does it while it is at it).  Constants are converted at compile time (``offline``).
+``packing``: an operand is copied in the order a micro-kernel wants into the worker's scratch,
+tile by tile; nothing of it is stored.  Nothing is decided here.
+"""
+
+from dataclasses import dataclass
+
+from aotc.ir.access import is_unit, layout_from_json, offset_of, stride
+from aotc.ir.category import is_zero
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const, Load, Where, axes_of, loads
+from aotc.ir.program import Compute
+from aotc.ir.simplify import simplify
+from aotc.passes.layout_rule import RULE
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.choose.connect_cost import Judge
+from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.memory.allocate import physical_elements
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import group_stages
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor in memory.  ``layout``: its dimensions from outermost to innermost, named after
+    the loops that make it (for a constant: that read it).  ``role``: input, output, temp, const."""
+
+    buffer: str
+    role: str
+    dtype: str
+    shape: tuple
+    layout: str
+    bytes: int
+    why: tuple
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """``kind``: move, inside, packing or offline; ``at``: input, output (one end is the caller's
+    memory) or between; ``bytes`` read and written, ``seconds`` by the cost model (0 offline)."""
+
+    kernel: str
+    kind: str
+    at: str
+    source: str
+    target: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    stored: tuple
+    conversions: tuple
+
+    def between(self):
+        """The conversions at run time that touch neither an input nor an output of the model and
+        are not packing: those a choice of layouts could avoid."""
+        return tuple(c for c in self.conversions
+                     if c.kind in ("move", "inside") and c.at == "between")
+
+    def totals(self):
+        """{kind and place: {"number", "bytes", "seconds"}}, plain data."""
+        out = {}
+        for c in self.conversions:
+            key = c.kind if c.kind in ("packing", "offline") else f"{c.kind}, {c.at}"
+            row = out.setdefault(key, {"number": 0, "bytes": 0, "seconds": 0.0})
+            row["number"] += 1
+            row["bytes"] += c.bytes
+            row["seconds"] += c.seconds
+        return out
+
+
+class _View:
+    """The rewritten Program under its Schedule, with what every kernel reads and writes."""
+
+    def __init__(self, program, schedule, target):
+        self.original, self.schedule, self.target = program, schedule, target
+        self.program = apply_rewrites(program, schedule.rewrites)
+        self.stages = [(f"k{i:03d}", g, s) for i, g in enumerate(schedule.groups)
+                       if isinstance(self.program.producer[g.anchor], Compute)
+                       for s in group_stages(self.program, g)]
+        self.saved = {b for g in schedule.groups for b in g.outputs}
+        self.judge = Judge(self.program, target)
+
+    def offset(self, buffer, index):
+        layout = layout_from_json(self.schedule.layouts.get(buffer))
+        return offset_of(index, self.program.shape(buffer), layout)
+
+    def bytes(self, buffer):
+        return estimate(physical_elements(self.program, self.schedule, buffer)) * DTYPES[
+            self.program.dtype(buffer)].size
+
+    def in_memory(self, buffer):
+        return buffer in self.saved or self.program.buffers[buffer].role in ("input", "const")
+
+    def at(self, *buffers):
+        roles = {self.program.buffers[b].role for b in buffers}
+        return "input" if "input" in roles else "output" if "output" in roles else "between"
+
+
+def layout_report(program, schedule, target):
+    """The Report of a checked Schedule."""
+    v = _View(program, schedule, target)
+    used = dict.fromkeys(n.buffer for _, _, s in v.stages for n in s.loads()) | dict.fromkeys(
+        o.buffer for _, _, s in v.stages for o in s.outputs)
+    order = [*v.program.inputs, *(b for b in used if b in v.saved or b in v.program.consts)]
+    stored = tuple(Stored(b, v.program.buffers[b].role, v.program.dtype(b),
+                          tuple(estimate(d) for d in v.program.shape(b)), layout_text(v, b),
+                          v.bytes(b), _why(v, b)) for b in order if b in used)
+    return Report(stored, tuple(_offline(v, used)) + tuple(
+        c for name, g, s in v.stages for c in _conversions(v, name, g, s)))
+
+
+# ---------------------------------------------------------------- where and why
+
+def layout_text(v, buffer):
+    """Stored dimensions, outermost first, with the names of loops."""
+    layout = layout_from_json(v.schedule.layouts.get(buffer))
+    names = _names(v.program, buffer)
+    rewritten = {b: p for rule, b, p in v.schedule.rewrites if rule == RULE}
+    if buffer in rewritten and buffer in v.original.buffers and not rewritten[buffer].get("copy"):
+        first = layout_from_json(rewritten[buffer]["primitives"])
+        if layout.is_identity:
+            return first.text(_names(v.original, buffer))
+    return layout.text(names) or "-"
+
+
+def _names(program, buffer):
+    """Names of a buffer's dimensions: the loops of its producer, else plain loops of a reader."""
+    step = program.producer.get(buffer)
+    rank = len(program.shape(buffer))
+    if isinstance(step, Compute):
+        return [a.name for a in step.axes]
+    for s in program.consumers.get(buffer, ()):
+        for n in s.loads if isinstance(s, Compute) else ():
+            if n.buffer == buffer:
+                return [next((a.name for a in sorted(axes_of(i), key=lambda a: a.name)), f"d{d}")
+                        if not isinstance(i, Const) else f"d{d}" for d, i in enumerate(n.index)]
+    return [f"d{d}" for d in range(rank)]
+
+
+def _why(v, buffer):
+    """What the kernels at a tensor gain from its order, in words."""
+    role = v.program.buffers[buffer].role
+    out = ["the caller's memory"] if role in ("input", "output") else []
+    if any(rule == RULE and buffer in (b, f"{b}_stored") for rule, b, _ in v.schedule.rewrites):
+        out.append("the schedule's rewrites say so")
+    for name, g, s in v.stages:
+        loops = g.loops.get(s.name, {})
+        lane = next((a for a in s.axes + s.raxes if a.name == loops.get("lanes")), None)
+        for n in (n for n in s.loads() if n.buffer == buffer):
+            out += _reader(v, name, s, n, loops, lane)
+        for o in (o for o in s.outputs if o.buffer == buffer):
+            if lane is not None and is_unit(v.offset(buffer, o.index), lane):
+                out.append(f"{name} stores its lanes ({lane.name}) side by side")
+    return tuple(dict.fromkeys(out)) or ("nothing asks for another order",)
+
+
+def _reader(v, name, s, load, loops, lane):
+    if loops.get("b") == "panel" and load in loads(factors_for(s, lane.name).b):
+        return [f"{name} reads panels along {lane.name}"]
+    k = next((r for r in s.raxes if r.name == loops.get("k")), None)
+    if k is not None and loops.get("a") == "rows" and is_unit(v.offset(load.buffer, load.index), k):
+        return [f"{name} reads its rows in place along {k.name}"]
+    if lane is not None and is_unit(v.offset(load.buffer, load.index), lane):
+        return [f"{name} reads its lanes ({lane.name}) side by side"]
+    return []
+
+
+# ---------------------------------------------------------------- conversions
+
+def _offline(v, used):
+    """Constants that are stored in another order than the model has them."""
+    for b in used:
+        layout = layout_from_json(v.schedule.layouts.get(b))
+        if b in v.program.consts and not layout.is_identity:
+            yield Conversion("-", "offline", "between", b, b, v.bytes(b), 0.0)
+
+
+def _conversions(v, name, g, s):
+    loops, near = g.loops.get(s.name, {}), v.target.machine.levels[-2].bandwidth
+    packed = [x for x in ("a", "b") if loops.get(x) == "packed"]
+    if packed:
+        f = factors_for(s, loops["lanes"])
+        for operand in packed:
+            e = f.a if operand == "a" else f.b
+            size = 4 * estimate_volume(x.extent for x in axes_of(e))
+            source = next((n.buffer for n in sorted(s.loads(), key=lambda n: n.buffer)
+                           if n in loads(e)), "-")
+            yield Conversion(name, "packing", "between", source, f"{operand} of {s.name}",
+                             2 * size, 2 * size / near)
+    for o in s.outputs:
+        if not v.in_memory(o.buffer) or s.raxes:
+            continue
+        turned = [n for n in loads(o.value) if _turns(v, s, n, o)]
+        if turned:
+            size = sum(v.bytes(n.buffer) for n in turned)
+            place = v.at(o.buffer, *(n.buffer for n in turned))
+            if _copied(o.value) is None:  # it is read and stored anyway, but element by element
+                yield Conversion(name, "inside", place, turned[0].buffer, o.buffer, size,
+                                 size / near)
+            else:
+                yield Conversion(name, "move", place, turned[0].buffer, o.buffer,
+                                 size + v.bytes(o.buffer), v.judge.priced(g).seconds)
+
+
+def _copied(e):
+    """The Load that a value is, behind a guard or not; None if it computes."""
+    if isinstance(e, Where) and (is_zero(e.b) or isinstance(e.b, Const)):
+        e = e.a
+    return e if isinstance(e, Load) else None
+
+
+def _turns(v, s, load, output):
+    """True if a Load of a tensor in memory, one element per point, runs along another axis than
+    the output does: both have a unit-stride axis, and neither axis has unit stride in both."""
+    if not v.in_memory(load.buffer) or load.buffer in v.program.consts:
+        return False
+    if {a for a in s.axes if estimate(a.extent) > 1} - axes_of(load):
+        return False  # a broadcast: fewer elements than points
+    there, here = v.offset(load.buffer, load.index), v.offset(output.buffer, output.index)
+    inner = _innermost(here, s.axes)
+    return inner is not None and _innermost(there, s.axes) is not None and not is_unit(
+        there, inner)
+
+
+def _innermost(offset, axes):
+    """The axis of unit stride (extent above 1), None if there is none."""
+    found = [a for a in axes if estimate(a.extent) > 1 and (
+        step := stride(offset, a)) is not None and simplify(step) == Const(1)]
+    return found[0] if found else None
+
+
+# ---------------------------------------------------------------- text and data
+
+def report_lines(report):
+    """The Report as text, one line per tensor and conversion."""
+    lines = ["tensors in memory"]
+    for t in report.stored:
+        shape = ", ".join(map(str, t.shape))
+        lines.append(f"  {t.role:6} {t.buffer} {t.dtype}[{shape}] {t.bytes} bytes")
+        lines.append(f"         {t.layout}: {'; '.join(t.why)}")
+    lines.append("conversions")
+    for c in report.conversions:
+        if c.kind != "offline":
+            lines.append(f"  {c.kernel} {c.kind} ({c.at}): {c.source} -> {c.target}, {c.bytes} "
+                         f"bytes, {c.seconds * 1e6:.1f} us")
+    for key, row in report.totals().items():
+        lines.append(f"  total {key}: {row['number']}, {row['bytes']} bytes, "
+                     f"{row['seconds'] * 1e6:.1f} us")
+    if not report.conversions:
+        lines.append("  none")
+    return lines
+
+
+__all__ = ["Conversion", "Report", "Stored", "layout_report", "report_lines"]

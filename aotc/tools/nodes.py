@@ -1,0 +1,163 @@
+"""``aotc verify --per-node``: which kernel is the first that computes something else?
+
+The model is compiled with its own Schedule and every tensor its kernels store is made visible, as
+a copy at the end.  Then each kernel is judged by itself: its exact result from the very numbers it
+read, in double precision, against what it wrote.
+"""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.errors import AotcError
+from aotc.ir.category import category
+from aotc.ir.expr import Load
+from aotc.ir.program import Buffer, Compute, update
+from aotc.ir.schedule import Group
+from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
+from aotc.oracle.quanta import quanta
+from aotc.passes.promote import promoted
+from aotc.pipeline import Options, run_pipeline
+from aotc.runtime.model import load
+from aotc.samples import EXTENT_CAP, SAMPLE_FLOPS, extents, run_work
+from aotc.sched import complete, lower
+from aotc.target import get_target, runs_here
+from aotc.tools.verify import QUANTUM, ROUNDED, make_cases, read_inputs
+
+# Error of one f32 compute by category, as a share of the output's range, on random data: sums grow
+# with their length (a few roundings per 64 terms in the accumulation order of the kernels), maps
+# with the functions they call; moves do not round.  A kernel may take the sum over its computes.
+BOUNDS = {"move": 0.0, "map": 2e-6, "window": 4e-6, "reduction": 8e-6, "contraction": 2e-5,
+          "dot": 2e-6}
+_COPY = "aotc_seen_"
+
+
+@dataclass(frozen=True)
+class NodeError:
+    """One stored tensor: its kernel's ONNX ``nodes``, ``share`` of the range, or in quanta where
+    ``unit`` says so, ``limit``."""
+
+    tensor: str
+    nodes: tuple
+    share: float
+    limit: float
+    unit: str = "of its range"
+
+    @property
+    def ok(self):
+        return self.share <= self.limit
+
+
+def verify_nodes(path, target="native", dims=None, threads=1, report=print, progress=None,
+                 runs=1, inputs=None, **decisions):
+    """Judge every kernel of a model on random inputs, ``runs`` sets per choice of dynamic
+    dimensions, or on the ``inputs`` of an .npz file.  decisions: as ``aotc.compile``'s.
+
+    Returns the list of NodeError in order of execution and reports the first one that exceeds its
+    bound, or that none does.  Errors as ``aotc.compile`` and ``aotc.load``; AotcError for targets
+    that do not run on this machine.
+    """
+    row = get_target(target)
+    row = next(filter(runs_here, row.variants), row)
+    work = run_pipeline(Options(path, target=row.name, dims=dims, name=Path(path).stem,
+                                stop_after="schedule", progress=progress, **decisions))
+    # the Program as the Schedule rewrites it has every tensor that is stored
+    program, schedule = work.rewritten, work.schedule
+    stored = tuple(schedule.buffers)
+    with tempfile.TemporaryDirectory(prefix="aotc-nodes-") as folder:
+        model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
+        results = []
+        cases = make_cases(program, runs, _cap(program))
+        for case in [read_inputs(inputs, work.settings.fixed)] if inputs else cases:
+            results += _judge(program, schedule, case.feeds, model.run(case.feeds), stored)
+    report(_verdict(results))
+    return results
+
+
+def _cap(program):
+    """The largest extent to try for dynamic dimensions: the evaluator is exact and slow."""
+    caps = [EXTENT_CAP >> k for k in range(5)]
+    return next((c for c in caps if all(run_work(program, syms) <= SAMPLE_FLOPS
+                                        for syms in extents(program, c))), caps[-1])
+
+
+def _verdict(results):
+    worst = max(results, key=lambda r: r.share / r.limit if r.limit else r.share, default=None)
+    wrong = next((r for r in results if not r.ok), None)
+    if wrong is None:
+        return (f"{len(results)} stored tensors, all within their bounds"
+                + (f"; nearest to it: {_line(worst)}" if worst else ""))
+    return f"first beyond its bound: {_line(wrong)}"
+
+
+def _line(r):
+    return (f"{r.tensor} of {', '.join(r.nodes[:6])}: {r.share:.2g} {r.unit} "
+            f"(bound {r.limit:.2g})")
+
+
+def _observed(program, schedule, target, stored, folder, threads):
+    """The running model with a copy of every stored tensor among its outputs."""
+    buffers, steps = dict(program.buffers), list(program.steps)
+    for name in stored:
+        b = program.buffers[name]
+        axes = program.producer[name].axes
+        buffers[_COPY + name] = Buffer(_COPY + name, b.shape, b.dtype, "output", _COPY + name)
+        steps.append(Compute((_COPY + name,), axes, (), "none", Load(name, axes, b.dtype)))
+    seen = tuple(_COPY + n for n in stored)
+    program = update(program, buffers=buffers, steps=tuple(steps),
+                     outputs=program.outputs + seen)
+    groups = schedule.groups + tuple(Group(n, (n,), (n,), n) for n in seen)
+    schedule = complete(program, replace(schedule, groups=groups, buffers={}), target)
+    info = {"model_hash": "00" * 32, "graph": program.name}
+    write_bundle(render_bundle(lower(program, schedule, target), schedule, info), folder)
+    return load(folder, threads)
+
+
+def _judge(program, schedule, feeds, got, stored):
+    """NodeErrors of one run, kernel by kernel."""
+    group_of = {c: g for g in schedule.groups for c in g.computes}
+    exact = promoted(program)
+    arrays = {n: _widened(a) for n, a in input_arrays(program, feeds).items()}
+    syms = infer_syms(program, arrays, None)
+    arrays.update(exact.consts)
+    outputs = {program.buffers[n].onnx or n: n for n in program.outputs}
+    seen = {name: got[_COPY + name] for name in stored} | {
+        name: got[onnx] for onnx, name in outputs.items()}
+    results = []
+    for plain, step in zip(program.steps, exact.steps):
+        if not isinstance(step, Compute):
+            raise AotcError(f"{step.outs[0]}: library kernels are not judged one by one")
+        for name, want in zip(step.outs, run_step(exact, step, arrays, syms, {})):
+            arrays[name] = want
+            if name in seen:
+                group = group_of[plain.out]
+                results.append(_compared(program, group, plain, name, seen[name], want))
+                arrays[name] = _widened(seen[name])
+    return results
+
+
+def _widened(array):
+    return array.astype(np.float64) if array.dtype == np.float32 else array
+
+
+def _compared(program, group, step, name, got, want):
+    computes = [program.producer[c] for c in group.computes]
+    quantum = quanta(program, computes[:computes.index(step) + 1]).get(name, 0.0)
+    limit = sum(BOUNDS[category(c.axes, c.raxes, c.fold, c.body)] for c in computes
+                if isinstance(c, Compute)) if want.dtype.kind == "f" else 0.0
+    limit = limit + ROUNDED if quantum is None else limit
+    nodes = tuple(dict.fromkeys(n for c in computes for n in c.origin)) or (name,)
+    finite = np.isfinite(want)
+    same = np.array_equal(got[~finite], want[~finite].astype(got.dtype), equal_nan=True)
+    if not want.size or not finite.any():
+        return NodeError(name, nodes, 0.0 if same else np.inf, limit)
+    a, b = got[finite].astype(np.float64), want[finite].astype(np.float64)
+    if quantum and same:
+        return NodeError(name, nodes, float(np.max(np.abs(a - b))) / quantum, QUANTUM, "quanta")
+    scale = max(float(np.ptp(b)), 1e-2 * float(np.max(np.abs(b))), 1e-30)
+    error = float(np.max(np.abs(a - b))) / scale
+    return NodeError(name, nodes, error if same and error == error else np.inf, limit)

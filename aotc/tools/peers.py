@@ -1,0 +1,149 @@
+"""Other executors of ONNX models behind one shape: ``open(path, threads, feeds) -> run(feeds)``,
+which gives a dict of outputs; some need the shapes of what they will run on.
+
+They are references for ``aotc verify`` and opponents for ``aotc bench``; none is needed to
+compile.  Each import happens when its peer is asked for.
+"""
+
+import importlib.util
+import math
+
+from aotc.errors import AotcError
+from aotc.tools.peer_ncnn import open_ncnn
+
+
+def _onnxruntime(path, threads, feeds, literal=False, exact=False):
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    if literal:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
+        options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options,
+                                           providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return lambda feeds: dict(zip(names, session.run(None, feeds)))
+
+
+# what its exact kernels' faults with s8 activations say
+REFUSED = ("Attempt to replace the existing tensor", "Failed to find kernel for")
+
+
+def _exact_onnxruntime(path, threads, literal=False):
+    """Its kernels that do not saturate: on CPUs without VNNI, those of its default add two products
+    of u8 and s8 in 16 bits.  It refuses them to some models of s8 activations (``REFUSED``), which
+    need none."""
+    try:
+        return _onnxruntime(path, threads, None, literal, exact=True)
+    except Exception as err:  # its own kinds are known only where it is installed
+        if not any(text in str(err) for text in REFUSED):
+            raise
+        return _onnxruntime(path, threads, None, literal)
+
+
+def _openvino(path, threads, feeds):
+    import openvino
+    core = openvino.Core()
+    # its default precision on some CPUs is bfloat16, which is no opponent for f32
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads,
+              "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(str(path)), "CPU", config)
+    request, outputs = compiled.create_infer_request(), list(compiled.outputs)
+
+    def run(feeds):
+        request.infer(feeds, share_inputs=True)
+        return {o.get_any_name(): request.get_tensor(o).data for o in outputs}
+    return run
+
+
+def _reference(path, threads, feeds=None):
+    import numpy as np
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+    model = onnx.load(str(path))
+    evaluator = ReferenceEvaluator(model, new_ops=[_erf()])
+    names = [o.name for o in model.graph.output]
+
+    def run(feeds):
+        with np.errstate(all="ignore"):  # NaN and infinities are results
+            return dict(zip(names, evaluator.run(None, feeds)))
+    return run
+
+
+def _erf():
+    """The reference evaluator's Erf rounds f64 to f32: one that does not."""
+    import numpy as np
+    from onnx.reference.op_run import OpRun
+
+    class Erf(OpRun):
+        def _run(self, x):
+            made = np.fromiter(map(math.erf, np.ravel(x).tolist()), np.float64, np.size(x))
+            return (made.reshape(np.shape(x)).astype(x.dtype),)
+    return Erf
+
+
+def _ncnn(path, threads, feeds):
+    import onnx
+    if feeds is None:
+        raise AotcError("its converter needs the inputs' shapes")
+    graph = onnx.load(str(path), load_external_data=False).graph
+    stored = {t.name for t in graph.initializer}
+    return open_ncnn(path, threads, feeds, [i.name for i in graph.input if i.name not in stored],
+                     [o.name for o in graph.output])
+
+
+PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino, "ncnn": _ncnn}
+REFERENCES = {"onnxruntime": _exact_onnxruntime, "onnx": _reference}
+_KNOWN = {**REFERENCES, **PEERS}
+
+
+def check_peer(name):
+    """AotcError unless ``name`` is a peer's."""
+    if name not in _KNOWN:
+        raise AotcError(f"no peer {name!r}; known: {', '.join(_KNOWN)}")
+
+
+def open_peer(name, path, threads=1, feeds=None):
+    """``run(feeds) -> {output: array}`` of a peer for inputs shaped like ``feeds`` (arrays by
+    name; None: any); AotcError if it is unknown, not installed or refuses the model."""
+    check_peer(name)
+    return _opened(name, _KNOWN[name], path, threads, feeds)
+
+
+def _opened(name, system, *args):
+    if importlib.util.find_spec(name) is None:
+        raise AotcError(f"peer {name} is not installed in this Python")
+    try:
+        return system(*args)
+    except Exception as err:  # peers raise exceptions of their own making
+        raise AotcError(f"{name} cannot run this model: {first_line(err)}") from err
+
+
+def open_literal(name, path, threads=1):
+    """``run`` of the reference ``name`` with no node fused, moved or replaced; None if it has no
+    such mode of its own."""
+    return _exact_onnxruntime(path, threads, literal=True) if name == "onnxruntime" else None
+
+
+def open_reference(path, threads=1, told=lambda why: None, skip=()):
+    """(name, run) of the first reference that is importable and takes the model: ONNX Runtime
+    (which refuses opsets newer than itself), else the ONNX reference evaluator.  ``told`` is called
+    with why one before it does not, ``skip`` names those that are not asked.  AotcError if there is
+    none."""
+    refused = []
+    for name, system in REFERENCES.items():
+        if name not in skip and importlib.util.find_spec(name) is not None:
+            try:
+                return name, _opened(name, system, path, threads)
+            except AotcError as err:
+                refused.append(str(err))
+                told(refused[-1])
+    raise AotcError("no reference for this model: " + ("; ".join(refused) or "none is left"))
+
+
+def first_line(err):
+    """What an exception says, on one line."""
+    return (str(err).strip().splitlines() or [type(err).__name__])[0][:300]

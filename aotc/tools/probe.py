@@ -1,0 +1,96 @@
+"""``aotc targets --probe``: this machine's parameters, measured in a few seconds.
+
+Peak arithmetic and the read bandwidth of every level come from a small C program
+(``runtime_c/aotc_peak.c``), sizes of caches from the operating system; the rest stays as the
+target's preset has it.  What workers share is read by all of them at once.
+"""
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+
+from aotc.errors import ToolchainError
+from aotc.installed import runtime_c
+from aotc.runtime.compile_bundle import find_compiler
+
+CACHES = "/sys/devices/system/cpu/cpu0/cache"
+MEMORY_BYTES = 256 << 20  # more than any cache: what is read comes from memory
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def probe(target):
+    """The target with its machine measured.  ToolchainError if the C program does not compile."""
+    machine, cpus = target.machine, sorted(os.sched_getaffinity(0))
+    sizes = cache_sizes(CACHES)
+    levels = [replace(x, capacity=sizes.get(x.name, x.capacity)) for x in machine.levels]
+    with tempfile.TemporaryDirectory() as folder:
+        read, flops = peak_functions(target, folder)
+        for i, x in enumerate(levels[:-1]):
+            readers = cpus if x.shared else cpus[:1]
+            rate = together(read, block_bytes(levels, i, len(readers)), readers)
+            levels[i] = replace(x, bandwidth=rate if rate > 0 else x.bandwidth)
+        peak = flops()
+    return replace(target, machine=replace(machine, levels=tuple(levels), flops=peak,
+                                           workers=len(cpus)))
+
+
+def block_bytes(levels, i, readers):
+    """Bytes that each of ``readers`` reads to measure ``levels[i]``: together half of the capacity
+    (outermost: MEMORY_BYTES), but more than the next level of each holds."""
+    total = MEMORY_BYTES if i == 0 else levels[i].capacity // 2
+    nearer = levels[i + 1]
+    held = nearer.capacity // readers if nearer.shared else nearer.capacity
+    return max(total // readers, 2 * held)
+
+
+def together(read, block, cpus):
+    """Bytes per second of one thread on each of ``cpus``, all reading a block of their own at the
+    same time; 0 if one of them found no memory."""
+    start = Barrier(len(cpus), timeout=60)
+
+    def one(cpu):
+        os.sched_setaffinity(0, {cpu})  # of this thread alone
+        start.wait()
+        return read(block)
+
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        rates = list(pool.map(one, cpus))
+    return sum(rates) if all(rates) else 0.0
+
+
+def cache_sizes(folder):
+    """{"L1": bytes, ...} of the first CPU's data caches, as far as the system tells."""
+    out = {}
+    for index in sorted(Path(folder).glob("index*")):
+        try:
+            kind, level, size = ((index / n).read_text().strip()
+                                 for n in ("type", "level", "size"))
+        except OSError:
+            continue  # an entry without these files is no cache
+        if kind in ("Data", "Unified") and size[:-1].isdigit() and size[-1] in UNITS:
+            out[f"L{level}"] = int(size[:-1]) * UNITS[size[-1]]
+    return out
+
+
+def peak_functions(target, folder):
+    """(bytes -> bytes per second read, () -> flops per second), from a small C program with the
+    instructions of ``target``, compiled into ``folder``.  ToolchainError if that fails."""
+    library = Path(folder) / "peak.so"
+    command = [*find_compiler(), "-std=c11", "-O2", "-fPIC", "-shared", *target.cflags,
+               f"-DAOTC_LANES={target.lanes}", str(runtime_c() / "aotc_peak.c"), "-o",
+               str(library), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        raise ToolchainError(f"aotc_peak.c does not compile: {done.stderr[:500]}")
+    loaded = ctypes.CDLL(str(library))
+    loaded.aotc_peak_flops.restype = loaded.aotc_peak_read.restype = ctypes.c_double
+    loaded.aotc_peak_read.argtypes = [ctypes.c_size_t]
+    return loaded.aotc_peak_read, loaded.aotc_peak_flops
+
+
+__all__ = ["block_bytes", "cache_sizes", "peak_functions", "probe", "together"]

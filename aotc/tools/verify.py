@@ -1,0 +1,253 @@
+"""``aotc verify``: does a compiled model compute what a reference computes?"""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from aotc.errors import AotcError
+from aotc.ir.dtypes import dtype_of
+from aotc.oracle.quanta import quanta
+from aotc.pipeline import Options, run_pipeline
+from aotc.runtime.compile_bundle import build
+from aotc.runtime.cuda_model import require_device
+from aotc.runtime.emulate import emulated_models
+from aotc.runtime.feeds import machine
+from aotc.runtime.model import load
+from aotc.samples import EXTENT_CAP, extents, input_kinds, random_inputs
+from aotc.target import get_target, runs_here
+from aotc.tools.peers import first_line, open_literal, open_reference
+
+# The one table of tolerances: largest |a - b| as a share of the output's range (largest minus
+# smallest finite reference value).  Sums in another order differ by a few roundings, which is
+# what the float rows allow; integers and bools must be equal.  f16: stored tensors are rounded to
+# 11 bits, 5e-4 of their magnitude each, where the reference rounds others; measured: 3e-3 of the
+# range for a SqueezeNet.
+TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2}
+# Outputs behind a rounding to 8 bits.  What scales or moves such numbers may be one quantum off, as
+# two systems round a tie differently; the slack is for the roundings of the scaling.
+QUANTUM = 1.01
+# What is computed from such numbers in another way; measured: 2.3e-2 of the range for a BERT.
+ROUNDED = 3e-2
+# Layer by layer such steps grow.  Then the reference's own modes differ, too, and outputs may be so
+# many times as far from the optimised one as the literal one is (measured: 3.5, ResNet-50, s8).
+SPREAD = 4
+# An output that hardly varies has no range to speak of; then its magnitude counts instead.
+FLAT = 1e-2
+
+
+@dataclass(frozen=True)
+class Match:
+    """How one output of one run compares.  ``error``: max |a - b|; ``share``: of the range, or in
+    quanta where ``unit`` says so; ``limit``: the share allowed; ``fault``: "" or why the arrays
+    cannot be compared."""
+
+    output: str
+    error: float
+    share: float
+    limit: float
+    fault: str = ""
+    unit: str = "of the range"
+
+    @property
+    def ok(self):
+        return not self.fault and self.share <= self.limit
+
+
+def compare(name, got, want, quantum=0.0):
+    """Match of an output array with its reference.  NaN matches NaN, an infinity matches the
+    same infinity; shapes and dtypes must be equal.  quantum: of an output behind a rounding to 8
+    bits (``aotc.oracle.quanta``; None: of no fixed size), 0.0 of others."""
+    got, want = np.asarray(got), np.asarray(want)
+    limit = TOLERANCE.get(dtype_of(want), 0.0)
+    if quantum is None and dtype_of(want) in (*TOLERANCE, "i32"):
+        limit = max(limit, ROUNDED)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return Match(name, np.inf, np.inf, limit,
+                     f"is {got.dtype}{list(got.shape)}, reference {want.dtype}{list(want.shape)}")
+    if not want.size:
+        return Match(name, 0.0, 0.0, limit)
+    with np.errstate(all="ignore"):
+        return _compared(name, got, want, limit, quantum)
+
+
+def _compared(name, got, want, limit, quantum):
+    """``compare`` of arrays of one shape and dtype that hold elements."""
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(
+            a[finite]).all():
+        return Match(name, np.inf, np.inf, limit, "NaN or infinity where the other has none")
+    if not finite.any():
+        return Match(name, 0.0, 0.0, limit)
+    a, b = a[finite], b[finite]
+    # float64 cannot tell neighbouring large integers apart, the integers themselves can
+    error = float(np.max(np.abs(a - b))) or float(np.any(got[finite] != want[finite])
+                                                  and limit == 0.0)
+    if quantum:
+        return Match(name, error, error / quantum, QUANTUM, unit="quanta")
+    scale = max(float(np.ptp(b)), FLAT * float(np.max(np.abs(b))))
+    return Match(name, error, error / scale if scale else (np.inf if error else 0.0), limit)
+
+
+class _Judge:
+    """Compares the outputs of one model with its reference.  quanta: of the outputs behind
+    roundings to 8 bits, by ONNX name."""
+
+    def __init__(self, path, threads, quanta, told):
+        self.name, self._run = open_reference(path, threads, told)
+        self.quanta, self.source, self.literal = quanta, (path, threads), None
+        self._told, self._refused = told, ()
+
+    def run(self, feeds):
+        """{output: array} of the reference.  One that refuses the inputs gives way to the next:
+        that is told; AotcError where there is none."""
+        while True:
+            try:
+                return self._run(feeds)
+            except Exception as err:  # references raise exceptions of their own making
+                why = f"{self.name} refuses {_shapes(feeds)}: {first_line(err)}"
+                self._told(why)
+                self._refused += (self.name,)
+                try:
+                    self.name, self._run = open_reference(*self.source, self._told,
+                                                          self._refused)
+                except AotcError as none:
+                    raise AotcError(f"{why}; {none}") from err
+                self.literal = None
+
+    def matches(self, feeds, got, want):
+        """A Match per output of one run."""
+        for n in got:
+            match = compare(n, got[n], want[n], self.quanta.get(n, 0.0))
+            spread = 0.0 if match.ok or match.fault or n not in self.quanta else self.spread(
+                feeds, n, want)
+            yield replace(match, limit=max(match.limit, SPREAD * spread))
+
+    def spread(self, feeds, name, want):
+        """How far the literal mode of the reference is from it, as a share; 0.0 without one."""
+        self.literal = self.literal or open_literal(self.name, *self.source)
+        if self.literal is None:
+            return 0.0
+        match = compare(name, self.literal(feeds)[name], want[name], self.quanta[name])
+        return 0.0 if match.fault else match.share
+
+
+def _shapes(feeds):
+    return ", ".join(f"{n} {list(np.shape(a))}" for n, a in feeds.items()) or "no inputs"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs: a title for the report and the arrays by ONNX input name."""
+
+    title: str
+    feeds: dict
+
+
+def make_cases(program, runs, cap=EXTENT_CAP):
+    """``runs`` cases per choice of the dynamic dimensions (``extents``), at most ``cap``."""
+    kinds = input_kinds(program)
+    for syms in extents(program, cap):
+        for seed in range(runs):
+            dims = ", ".join(f"{n}={v}" for n, v in syms.items())
+            yield Case(f"{dims or 'static'} run {seed}",
+                       random_inputs(program, syms, seed, kinds))
+
+
+def read_inputs(path, fixed=()):
+    """The one Case held by an .npz file of arrays by input name, without the ``fixed`` ones."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return Case(str(path), {n: data[n] for n in data.files if n not in fixed})
+    except (OSError, ValueError) as err:
+        raise AotcError(f"inputs {path}: not an .npz file of plain arrays: {err}") from None
+
+
+def _open(work, target, threads, build_progress, vlen, simulate):
+    """{target: model} of the bundle just written, built: one for each set of kernels that this
+    machine can run, or one for each emulated vector length of the bundle's machine."""
+    if _for_gpu(target):
+        ways = {f"{target.name}, simulated": True,
+                f"{target.name}, simulated in another order": "random:1"}
+        return {name: load(work.path, simulate=way, progress=build_progress)
+                for name, way in (ways if simulate else {target.name: False}).items()}
+    if target.arch not in ("", machine()):
+        return {f"{target.name} vlen {v}" if v else target.name: model
+                for v, model in emulated_models(work.path, vlen).items()}
+    if vlen is not None:
+        raise AotcError(f"vlen {vlen}: {target.name} runs on this machine as it is, nothing is "
+                        "emulated; leave vlen out")
+    build(work.path, progress=build_progress)
+    if not target.variants:
+        return {target.name: load(work.path, threads)}
+    return {v.name: load(work.path, threads, variant=v.name)
+            for v in work.variants if runs_here(v)}
+
+
+def _for_gpu(target):
+    return target.emitter == "simt"
+
+
+def _check_place(target, vlen, simulate):
+    """Say before the work begins that a target cannot be run as asked."""
+    if simulate and not _for_gpu(target):
+        raise AotcError(f"simulate: {target.name} is no GPU; leave simulate out")
+    if vlen is not None and _for_gpu(target):
+        raise AotcError(f"vlen {vlen}: {target.name} has no vectors of that kind; leave vlen out")
+    if _for_gpu(target) and not simulate:
+        require_device(target.name)
+
+
+def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out=None,
+           report=print, progress=None, build_progress=None, vlen=None, simulate=False,
+           **decisions):
+    """Compile, build and run a model and compare every output with a reference.
+
+    path: the .onnx file.  inputs: path of an .npz to use instead of random inputs.
+    out: folder to keep the bundle in; a temporary one if None.
+    report: called with each line; progress, build_progress: as ``progress`` of ``aotc.compile``
+    and of ``aotc.runtime.compile_bundle.build``.  Returns the list of (Case title, Match).  A
+    target for another machine runs under its emulator, with vectors of ``vlen`` bits, or of each
+    length that the target lists; of a bundle with several sets of kernels each one that this
+    machine can run is compared. A CUDA target runs on this machine's GPU, or with ``simulate`` its
+    sources run on the CPU, in two orders of their threads, with memory accesses and barriers
+    checked. decisions: as ``aotc.compile``'s (``aotc.pipeline.DECISIONS``). A reference that
+    refuses the model or its inputs gives way to the other, which the report says. Raises what
+    ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left."""
+    _check_place(get_target(target), vlen, simulate)
+    with tempfile.TemporaryDirectory(prefix="aotc-verify-") as scratch:
+        folder = Path(out) if out is not None else Path(scratch) / "bundle"
+        work = run_pipeline(Options(path, folder, target, Path(path).stem, dims,
+                                    progress=progress, **decisions))
+        outputs, fixed = work.program.outputs, work.settings.fixed
+        steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
+                 if n in outputs}
+        models = _open(work, get_target(target), threads, build_progress, vlen, simulate)
+        judge = _Judge(path, threads, steps, lambda why: report(f"  {why}"))
+        report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
+        cases = [read_inputs(inputs, fixed)] if inputs else make_cases(work.program, runs)
+        results = []
+        for case in cases:
+            want = judge.run(case.feeds | fixed)
+            for name, model in models.items():
+                got = model.run(case.feeds)
+                title = f"{case.title} on {name}" if len(models) > 1 else case.title
+                results += [(title, m) for m in judge.matches(case.feeds | fixed, got, want)]
+    for line in summary(results):
+        report(line)
+    return results
+
+
+def summary(results):
+    """Lines with the worst error of every output over all cases."""
+    lines = []
+    for output in dict.fromkeys(m.output for _, m in results):
+        rows = [(t, m) for t, m in results if m.output == output]
+        title, worst = max(rows, key=lambda row: (not row[1].ok, row[1].share))
+        word = "ok" if worst.ok else "MISMATCH"
+        text = worst.fault or (f"max |a-b| {worst.error:.3g}, {worst.share:.2g} {worst.unit} "
+                               f"(limit {worst.limit:g})")
+        lines.append(f"  {output}: {word}  {text}  [{len(rows)} runs, worst: {title}]")
+    return lines

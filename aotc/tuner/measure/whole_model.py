@@ -1,0 +1,182 @@
+"""Measures of the whole model: Schedules of it in turns in one process, kernel by kernel."""
+
+import json
+import pickle
+import shutil
+import statistics
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aotc.errors import AotcError
+from aotc.pipeline import model_info
+from aotc.samples import extents, random_inputs
+from aotc.tuner.measure.executor import BUILD_TIMEOUT, RUN_TIMEOUT, finish, start, stop
+from aotc.tuner.measure.measure_worker import typical
+
+SECONDS = 4.0  # of measuring two models in turns
+PATIENCE = 60  # times the CPU time that is measured: on a busy machine it takes so long
+TOLERANCE = 1e-3  # largest difference of outputs, relative to their range
+TICK = 1e-9  # seconds: what a kernel takes at least, whatever the clock says
+FASTER = 0.995  # a tuned model counts if it has at most this share of the untuned one's time
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``seconds``: (untuned, tuned) of a call; ``ratios``: {tie: time of its changed sites by
+    that untuned}; ``wrong``: outputs differ, or it did not run, ``why`` says what happened."""
+
+    seconds: tuple
+    ratios: dict
+    wrong: bool
+    why: str = ""
+
+    @property
+    def ratio(self):
+        return self.seconds[1] / self.seconds[0] if not self.wrong else float("inf")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A Schedule of the model and the ``folder`` of its bundle, or the ``error`` that kept it from
+    being one."""
+
+    schedule: object
+    folder: object
+    error: str = ""
+
+
+class Checker:
+    """Builds and compares Schedules of one model.  work: the pipeline's Work after its schedule
+    stage, of which the untuned Schedule is what others are compared with; scratch: a folder for
+    bundles; jobs: of them that are made at a time."""
+
+    faster = FASTER
+
+    def __init__(self, work, scratch, threads=1, seconds=SECONDS, jobs=2):
+        self.schedule, self.scratch = work.schedule, Path(scratch)
+        self.threads, self.seconds, self.jobs = threads, seconds, jobs
+        self.feeds = random_inputs(work.program, extents(work.program)[0])
+        self.known = {}  # what has been asked for -> Built
+        (self.scratch / "objects").mkdir()
+        # a fresh Program leaves behind what functions have remembered of it
+        (self.scratch / "model").write_bytes(pickle.dumps(
+            {"program": replace(work.program), "target": work.target.name, "math":
+             work.schedule.math, "optimize": work.schedule.optimize, "info": {
+                 **model_info(work.program), "onnx_sha256": work.file_hash}}))
+
+    def built(self, wishes):
+        """A Built for each of ``wishes``: Schedules, or decisions as tuples of (name, value) for
+        ``decide``; several are made at a time, each in a process of its own."""
+        keys = [w if isinstance(w, tuple) else w.hash for w in wishes]
+        todo = [(k, w) for k, w in dict(zip(keys, wishes)).items() if k not in self.known]
+        hashes = [w.hash for w in wishes if not isinstance(w, tuple)]
+        while todo:
+            now, todo = todo[:self.jobs], todo[self.jobs:]
+            jobs = max(1, self.jobs // len(now))
+            started = [(k, w, *self._start(w, hashes, jobs)) for k, w in now]
+            try:
+                for key, wish, process, folder in started:
+                    self._take(key, wish, folder, finish(process, folder, BUILD_TIMEOUT))
+            except BaseException:
+                for _, _, process, _ in started:
+                    stop(process)
+                raise
+        return [self.known[k] for k in keys]
+
+    def _start(self, wish, hashes, jobs):
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        (folder / "job").write_bytes(pickle.dumps(
+            {"model": str(self.scratch / "model"), "objects": str(self.scratch / "objects"),
+             "wish": wish, "threads": self.threads, "jobs": jobs, "known": hashes + [
+                 b.schedule.hash for b in self.known.values() if b.schedule]}))
+        return start("build", folder), folder
+
+    def _take(self, key, wish, folder, error):
+        schedule = None if isinstance(wish, tuple) else wish
+        if not error and schedule is None:
+            schedule = pickle.loads((folder / "schedule").read_bytes())
+        made = Built(schedule, folder / "bundle", error)
+        self.known[key] = made if error else self.known.setdefault(schedule.hash, made)
+
+    def forget(self, schedules):
+        """Remove the bundles of Schedules that are not asked for any more, each has weights of its
+        own; what their kernels were compiled to stays."""
+        for s in schedules:
+            built = self.known.get(s.hash) if s.hash != self.schedule.hash else None
+            if built is not None:
+                shutil.rmtree(built.folder.parent, ignore_errors=True)
+                self.known = {k: b for k, b in self.known.items() if b is not built}
+
+    def untuned(self):
+        """(seconds per kernel, seconds of a call) of the untuned model."""
+        times = self.times([self.schedule], self.seconds / 2)
+        return list(typical(times["kernels"][0])), busy(times["kernels"][0])
+
+    def times(self, schedules, seconds):
+        """What ``measure_worker.compare`` says of Schedules (or decisions, or Builts) in turns.
+        AotcError if one cannot be built, or they do not run."""
+        found = self.built(schedules)
+        wrong = next((b.error for b in found if b.error), "")
+        if wrong:
+            raise AotcError(f"tune: the whole model could not be built: {wrong}")
+        return self._run([b.folder for b in found], seconds)
+
+    def compare(self, schedule, chosen, base=None):
+        """The Verdict on a Schedule beside ``base``, the untuned one.  chosen: {site name: Choice}
+        of what it changes."""
+        base = base or self.schedule
+        try:
+            times = self.times([base, schedule], self.seconds)
+        except AotcError as err:  # it does not build, crashes or hangs: not a schedule to keep
+            return Verdict((1.0, float("inf")), {}, True, str(err))
+        ratios = site_ratios(base, schedule, chosen, times["kernels"])
+        wrong = not times["worst"] <= TOLERANCE
+        why = f"its outputs differ by {times['worst']:.1e} of their range" if wrong else ""
+        return Verdict(tuple(map(busy, times["kernels"])), ratios, wrong, why)
+
+    def _run(self, bundles, seconds):
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        (folder / "job").write_bytes(pickle.dumps(
+            {"bundles": [str(b) for b in bundles], "feeds": self.feeds, "seconds": seconds,
+             "threads": self.threads}))
+        error = finish(start("compare", folder), folder, PATIENCE * seconds + RUN_TIMEOUT)
+        if error:
+            raise AotcError(f"tune: the whole model could not be measured: {error}")
+        return json.loads((folder / "times").read_text())
+
+
+def busy(calls):
+    """Seconds of a call of the whole model from ``calls`` [calls, kernels]: the sum of its kernels'
+    medians, which a call that something else has interrupted does not change."""
+    return sum(statistics.median(k) for k in zip(*calls))
+
+
+def pair_ratio(before, after):
+    """Median ratio of calls that followed each other: what disturbs the machine meets both.  What
+    took no time that the clock shows counts as TICK."""
+    return statistics.median(max(b, TICK) / max(a, TICK) for a, b in zip(before, after))
+
+
+def site_ratios(base, schedule, chosen, kernels):
+    """{tie: time in a Schedule over that in ``base``}.  chosen: {site name: Choice} of what it
+    changes; kernels: [calls, kernels] of both."""
+    before = _by_tie(base, {c: x.tie for x in chosen.values() for g in x.site.groups
+                            for c in g.computes}, kernels[0])
+    after = _by_tie(schedule, {c: x.tie for x in chosen.values() for g in x.candidate.groups
+                               for c in g.computes}, kernels[1])
+    return {tie: pair_ratio(before[tie], after[tie]) for tie in after}
+
+
+def _by_tie(schedule, owner, calls):
+    """{tie: seconds per call} from seconds per call and kernel; owner: {compute: tie of its
+    site}."""
+    out, kernels = {}, list(zip(*calls))
+    for g, seconds in zip(schedule.groups, kernels):
+        if g.computes[0] in owner:
+            tie = owner[g.computes[0]]
+            out[tie] = [a + b for a, b in zip(out.get(tie, [0.0] * len(seconds)), seconds)]
+    return out
+
+
+__all__ = ["Built", "Checker", "Verdict", "busy", "pair_ratio", "site_ratios"]

@@ -1,0 +1,192 @@
+"""Predicted seconds of a candidate: analytic cost times a learned correction.
+
+The correction is gradient boosting (scikit-learn) on log(measured / analytic), over features that
+know no names: terms of the cost, padding, strides, operand modes, sizes of tiles.  It is fitted
+anew from all records with a fixed seed, so the same records give the same predictions.  Without
+records, or without scikit-learn, it is 1.
+"""
+
+from dataclasses import dataclass
+from math import log, prod
+
+import numpy as np
+
+from aotc.ir.access import layout_from_json, offset_of, stride
+from aotc.ir.expr import Const, axes_of
+from aotc.sched.choose.loops import row_operand, stage_category
+from aotc.sched.choose.runs import run_cost
+from aotc.sched.cost.group_cost import Aligned, group_cost
+from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.widths import group_model
+
+CATEGORIES = ("contraction", "window", "reduction", "map", "move", "transform", "loops")
+LEAST = 24  # records before the correction says anything
+TREES = {"n_estimators": 80, "max_depth": 4, "learning_rate": 0.1, "subsample": 0.7}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """``seconds``: analytic; ``features``: a tuple of floats, the same length always."""
+
+    seconds: float
+    features: tuple
+
+
+class Estimator:
+    """Estimates of candidates on one target.  free: as for ``group_cost``, by buffer names of the
+    whole model."""
+
+    def __init__(self, target, free=()):
+        self.target, self.free, self.known = target, free, {}
+
+    def estimate(self, candidate):
+        """The Estimate of a Candidate: seconds of all its kernels, features of the longest."""
+        parts = [self._group(candidate, g) for g in candidate.groups]
+        longest = max(parts, key=lambda p: p.seconds)
+        total = sum(p.seconds for p in parts)
+        return Estimate(total, longest.features + (float(len(parts)), log(
+            total / longest.seconds)))
+
+    def _group(self, candidate, g):
+        key = id(candidate.program), g.computes, tuple(sorted(g.connect.items()))
+        if key not in self.known:
+            # the program stays alive with its key
+            self.known[key] = (candidate.program, group_stages(candidate.program, g),
+                               group_model(candidate.program, g))
+        _, stages, model = self.known[key]
+        item = model.variables(g.tile)
+        aligned = tuple(self._aligned(n, s, g) for n, s in enumerate(stages)
+                        if self.target.row(g.ukernel[s.name]).category == "contraction")
+        machine = self.target.machine
+        tiles = (model.extents, item)[-min(2, len(machine.levels) - 1):]
+        run = run_cost(model, machine, tiles[:-1], item, g.run, aligned,
+                       self.free) if g.run else None
+        cost = run or group_cost(model, machine, tiles, aligned=aligned, free=self.free)
+        heavy = max(stages, key=lambda s: estimate_volume(a.extent for a in s.axes + s.raxes))
+        return Estimate(cost.seconds, (
+            *_terms(cost), log(model.tiles(item)), float(len(stages)),
+            log(1 + sum(n for b, n, _, _ in model.lifetimes(item) if b in model.scratch)),
+            *self._tile(g, stages, model), *self._stage(candidate, g, heavy)))
+
+    def _aligned(self, number, s, g):
+        f, row = factors_for(s, g.loops[s.name]["lanes"]), self.target.row(g.ukernel[s.name])
+        place = {a.name: i for i, a in enumerate(s.axes)}
+        return Aligned(number, tuple(place[a.name] for a in f.m),
+                       place[g.loops[s.name]["lanes"]], row.tile["mr"], row.tile["nr"])
+
+    def _tile(self, g, stages, model):
+        """Extents of the work item: along the lanes, of everything else, and what comes first."""
+        anchor = stages[model.anchor]
+        lane = g.loops.get(anchor.name, {}).get("lanes", "")
+        size = {a.name: min(g.tile.get(a.name, 1 << 60), estimate(a.extent)) for a in anchor.axes}
+        others = prod(n for a, n in size.items() if a != lane)
+        return (log(size.get(lane, 1)), log(others), float(bool(g.parallel[:1] == (lane,))),
+                log(size[anchor.axes[-1].name]) if anchor.axes else 0.0)
+
+    def _stage(self, candidate, g, s):
+        """What the longest stage looks like to its micro-kernel."""
+        row, loops = self.target.row(g.ukernel[s.name]), g.loops.get(s.name, {})
+        lane = next((a for a in s.axes + s.raxes if a.name == loops.get("lanes")), None)
+        unit = far = 0
+        for load in s.loads():
+            step = None if lane is None else stride(offset_of(
+                load.index, candidate.program.shape(load.buffer),
+                layout_from_json(candidate.layouts.get(load.buffer))), lane)
+            moving = lane is not None and lane in {x for i in load.index for x in axes_of(i)}
+            unit += moving and step == Const(1)
+            far += moving and step != Const(1)
+        kind = row.category if row.category in ("transform", "loops") else stage_category(s)
+        n = estimate(lane.extent) if lane is not None else 1
+        lanes = row.tile.get("nr", self.target.lanes)
+        return (*(float(kind == c) for c in CATEGORIES), float(unit), float(far),
+                -(-n // lanes) * lanes / n, log(n), float("block" in loops),
+                log(estimate_volume(a.extent for a in s.raxes)), *self._contraction(s, row, loops))
+
+    def _contraction(self, s, row, loops):
+        if row.category != "contraction":
+            return (0.0,) * 8
+        f = factors_for(s, loops["lanes"])
+        m = estimate_volume(a.extent for a in f.m)
+        k = next(estimate(r.extent) for r in f.k if r.name == loops["k"])
+        guard = row_operand(f.a)[1]
+        mr = row.tile["mr"]
+        return (float(mr), float(row.tile["nr"]), -(-m // mr) * mr / m, log(m), log(k),
+                float(loops["a"] == "rows"), float(loops["b"] == "panel"),
+                float(guard is not None))
+
+
+def _terms(cost):
+    levels = [log(s + 1e-9) for _, s, _ in cost.levels[:2]]
+    return (log(cost.seconds), log(cost.compute + 1e-9), *levels, *([0.0] * (2 - len(levels))),
+            cost.util, cost.recompute, log(cost.launch + 1e-9))
+
+
+# ---------------------------------------------------------------- the correction
+
+class Correction:
+    """Factor on analytic seconds, from records.  ``seed`` fixes the trees."""
+
+    def __init__(self, seed=0):
+        self.seed, self.trees = seed, None
+
+    def fit(self, records):
+        """Fit to Records that have a time; nothing changes with fewer than LEAST of them."""
+        rows = [r for r in records if r.seconds and r.analytic]
+        if len(rows) < LEAST:
+            return
+        try:
+            from sklearn.ensemble import GradientBoostingRegressor
+        except ImportError:
+            return
+        trees = GradientBoostingRegressor(random_state=self.seed, **TREES)
+        self.trees = trees.fit(np.array([r.features for r in rows]), np.array(
+            [log(r.seconds / r.analytic) for r in rows]))
+
+    def seconds(self, estimates):
+        """Predicted seconds of every Estimate (or Record)."""
+        plain = np.array([getattr(e, "analytic", None) or e.seconds for e in estimates])
+        if self.trees is None or not len(estimates):
+            return plain
+        return plain * np.exp(self.trees.predict(np.array([e.features for e in estimates])))
+
+
+def rank_correlation(a, b):
+    """Spearman's rank correlation of two sequences, ties at their mean rank; 0 if one of them has
+    no order."""
+    a, b = _ranks(a), _ranks(b)
+    if len(a) < 2 or a.std() == 0 or b.std() == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _ranks(values):
+    _, place, counts = np.unique(np.asarray(values, float), return_inverse=True,
+                                 return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
+def held_back(records, seed=0, folds=5):
+    """(before, after, sites): mean over sites of the rank correlation between predicted and
+    measured seconds, without and with a correction that has never seen the site."""
+    rows = [r for r in records if r.seconds and r.analytic]
+    sites = sorted({r.site for r in rows})
+    order = np.random.default_rng(seed).permutation(len(sites))
+    before, after = [], []
+    for fold in range(folds):
+        out = {sites[i] for i in order[fold::folds]}
+        correction = Correction(seed)
+        correction.fit([r for r in rows if r.site not in out])
+        for site in sorted(out):
+            mine = [r for r in rows if r.site == site]
+            if len(mine) >= 4:
+                measured = [r.seconds for r in mine]
+                before.append(rank_correlation([r.analytic for r in mine], measured))
+                after.append(rank_correlation(correction.seconds(mine), measured))
+    if not before:
+        return 0.0, 0.0, 0
+    return float(np.mean(before)), float(np.mean(after)), len(before)
+
+
+__all__ = ["Correction", "Estimate", "Estimator", "held_back", "rank_correlation"]

@@ -1,0 +1,76 @@
+"""What a point of one site means for all sites equal to it."""
+
+from dataclasses import dataclass, field, replace
+
+from aotc.passes.rewrites import apply_rewrites
+from aotc.tuner.space.assemble import Choice
+from aotc.tuner.space.sites import canonical, renamed, renamed_group
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A form in a site equal to the one it was made for: its rewrites and Program there, and the
+    {buffer: buffer there}."""
+
+    rewrites: tuple
+    program: object = field(repr=False)
+    names: dict = field(repr=False)
+
+
+class Copies:
+    """The sites of a model.  searches: {key: SiteSearch of the first site with it}, whose forms and
+    candidates are those of all: only names differ."""
+
+    def __init__(self, sites, searches):
+        self.searches, self.moved = searches, {}
+        self.sites = {}
+        for s in sites:
+            self.sites.setdefault(s.key, []).append(s)
+
+    def names(self, key):
+        """Names of the sites with a key, in order."""
+        return [s.name for s in self.sites[key]]
+
+    def choices(self, key, point, tie, why="", names=None):
+        """{site name: Choice} of the sites with a key (those called ``names``) at a point; {} if
+        it is not legal."""
+        search, chosen = self.searches[key], {}
+        found = search.candidate(point)
+        if found is None:
+            return {}
+        found = replace(found, groups=tuple(replace(g, why=why) for g in found.groups))
+        for site in self.sites[key]:
+            if names is None or site.name in names:
+                chosen[site.name] = self._choice(search, search.forms[point[0]], found, site, tie)
+        return {name: c for name, c in chosen.items() if c is not None}
+
+    def _choice(self, search, form, found, site, tie):
+        if site is search.site:
+            return Choice(site, found, form.rewrites, tie)
+        key = site.name, form.name
+        if key not in self.moved:
+            self.moved[key] = _moved(form, search.site, site)
+        there = self.moved[key]
+        if there is None:
+            return None
+        groups = tuple(replace(renamed_group(g, there.names, g.name), why=g.why)
+                       for g in found.groups)
+        layouts = {there.names[b]: x for b, x in found.layouts.items() if b in there.names}
+        return Choice(site, replace(found, program=there.program, groups=groups, layouts=layouts),
+                      there.rewrites, tie)
+
+
+def _moved(form, site, other):
+    """The _Moved of a form of ``site`` in an equal one; None if its Program comes out otherwise
+    there."""
+    names = dict(zip(canonical(site.piece, ""), canonical(other.piece, "")))
+    rewrites = tuple((rule, names[compute], p) for rule, compute, p in form.rewrites)
+    program = apply_rewrites(other.piece, rewrites)
+    here, there = canonical(form.program, "$"), canonical(program, "$")
+    if len(here) != len(there) or str(renamed(form.program, here)) != str(
+            renamed(program, there)):
+        return None
+    return _Moved(rewrites, program, dict(zip(here, there)))
+
+
+__all__ = ["Copies"]

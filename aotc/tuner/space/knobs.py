@@ -1,0 +1,273 @@
+"""What may vary in a site: forms, and per form the knobs of its groups.
+
+A *form* is what sets the computes and kernels: the decisions of the scheduler, another (or no)
+Winograd form of its convolution, a padded copy of its input or none, fewer connections, another
+layout of a tensor on its border.  A *knob* is one choice inside: micro-kernel row, lane axis,
+operand mode, blocked axis, the extent of a tile along an axis, which tiled axis comes first, how
+far a work item runs along it.
+Knobs are named by position (``group.stage.what``), so a point means the same in equal sites.
+Legal is what ``check_group`` accepts; nothing here knows what an operator is.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import is_unit, layout_from_json, offset_of
+from aotc.ir.expr import Const
+from aotc.ir.schedule import Schedule
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.check import check_group
+from aotc.sched.choose.gensor import ladder
+from aotc.sched.choose.loops import panel_layout, window_block
+from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.size import estimate, estimate_volume, row_waste
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.unroll import find_transform
+from aotc.tuner.space.trial import Candidate
+
+RUNGS = 9  # extents of a tile that are tried along one axis
+SHORTEST = 4  # an axis below this is not worth lanes
+
+
+@dataclass(frozen=True)
+class Knob:
+    """``choices``: JSON values; ``base``: the one that the form's own groups have."""
+
+    name: str
+    choices: tuple
+    base: object
+
+
+@dataclass(frozen=True)
+class Form:
+    """A site's computes and kernels before any knob is turned.  ``name``: "" for the untuned one;
+    ``program``: with ``rewrites`` applied; ``layouts``: primitives of every buffer it touches."""
+
+    name: str
+    rewrites: tuple
+    program: object = field(repr=False)
+    groups: tuple = field(repr=False)
+    layouts: dict = field(hash=False, repr=False)
+
+
+def untuned_form(site):
+    """The Form a site has in the untuned Schedule."""
+    return Form("", site.rewrites, apply_rewrites(site.piece, site.rewrites), site.groups,
+                site.layouts)
+
+
+class Space:
+    """The knobs of one form of a site, and what a point of them means."""
+
+    def __init__(self, site, form, target):
+        self.site, self.form, self.target = site, form, target
+        self.stages = [group_stages(form.program, g) for g in form.groups]
+        self.knobs = tuple(k for i in range(len(form.groups)) for k in self._group_knobs(i)
+                           if len(k.choices) > 1)
+        self.base = tuple((k.name, k.base) for k in self.knobs)
+
+    def candidate(self, values):
+        """The Candidate of {knob name: choice}; None where it is not legal.  A knob that is not
+        named stays at its base."""
+        found = self.unchecked(values)
+        return found if found is not None and self.legal(found) else None
+
+    def unchecked(self, values):
+        """The Candidate of {knob name: choice}, perhaps not a legal one; None if the choices
+        contradict each other."""
+        changed = tuple((k.name, values.get(k.name, k.base)) for k in self.knobs
+                        if values.get(k.name, k.base) != k.base)
+        try:
+            groups, layouts = self._turned(dict(changed))
+        except ScheduleError:
+            return None
+        return Candidate(self.site.key, (self.form.name, changed), self.form.program, groups,
+                         layouts)
+
+    def legal(self, candidate):
+        """True if ``check_group`` accepts every group of an unchecked Candidate."""
+        schedule = Schedule(self.target.name, candidate.groups, candidate.layouts)
+        return not any(check_group(self.form.program, schedule, self.target, g)
+                       for g in candidate.groups)
+
+    def seeds(self):
+        """[{knob name: choice}] worth trying first: on every product the row that pads a work
+        item least; uncut work items; both."""
+        rows = {}
+        for i, g in enumerate(self.form.groups):
+            for n, s in enumerate(self.stages[i]):
+                rows |= self._least_waste(f"{i}.{n}.row", g, s)
+        whole = {k.name: k.choices[-1] for k in self.knobs
+                 if ".tile." in k.name and k.choices[-1] != k.base}
+        found = [rows, rows | whole, whole]
+        return [f for i, f in enumerate(found) if f and f not in found[:i]]
+
+    def _least_waste(self, name, g, s):
+        knob = next((k for k in self.knobs if k.name == name), None)
+        if knob is None:
+            return {}
+        lane = g.loops[s.name]["lanes"]
+        cut = g.tile if g.anchor in s.computes else {}
+        size = {a.name: min(cut.get(a.name, 1 << 60), estimate(a.extent)) for a in s.axes}
+        m = prod(size[a.name] for a in factors_for(s, lane).m)
+        best = min(knob.choices, key=lambda u: row_waste(self.target.row(u), m, size[lane]))
+        return {name: best} if best != knob.base else {}
+
+    # ------------------------------------------------------------ knobs
+
+    def _group_knobs(self, i):
+        g = self.form.groups[i]
+        anchor = next(s for s in self.stages[i] if g.anchor in s.computes)
+        for n, s in enumerate(self.stages[i]):
+            yield from self._stage_knobs(f"{i}.{n}", g, s)
+        steps = self._steps(i, g, anchor)
+        for a in anchor.axes:
+            if a.extent != Const(1):
+                base = min(g.tile.get(a.name, estimate(a.extent)), estimate(a.extent))
+                yield Knob(f"{i}.tile.{a.name}",
+                           _rungs(estimate(a.extent), steps.get(a.name, 1), base), base)
+        if len([a for a in anchor.axes if a.extent != Const(1)]) > 1:
+            names = tuple(a.name for a in anchor.axes if a.extent != Const(1))
+            yield Knob(f"{i}.first", ("", *names), "")
+        for a in anchor.axes:
+            if a.name in g.run:  # how far a work item walks; 0: it does not
+                base, step = g.run[a.name], g.tile[a.name]
+                far = _rungs(max(estimate(a.extent) // step, base // step, 1), 1, base // step)
+                yield Knob(f"{i}.run", (0, *(n * step for n in far)), base)
+
+    def _stage_knobs(self, at, g, s):
+        row, loops = self.target.row(g.ukernel[s.name]), g.loops.get(s.name, {})
+        if row.category == "contraction":
+            f = factors_for(s, loops["lanes"])
+            m = estimate_volume(a.extent for a in f.m)
+            rows = tuple(u.name for u in self.target.rows("contraction")
+                         if u.dtypes == row.dtypes and (u.tile["mr"] == 1) == (m == 1))
+            yield Knob(f"{at}.row", rows, row.name)
+            yield Knob(f"{at}.a", ("rows", "packed"), loops["a"])
+        elif row.category not in ("loops", "transform"):
+            axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
+            lanes = tuple(a.name for a in axes if a.name == loops.get("lanes") or (
+                estimate(a.extent) >= SHORTEST and self._unit_stride(s, a)))
+            if loops.get("lanes") in lanes:
+                yield Knob(f"{at}.lanes", lanes, loops["lanes"])
+            if row.category == "window":
+                yield Knob(f"{at}.block", ("", "block"), "block" if loops.get("block") else "")
+
+    def _unit_stride(self, s, axis):
+        """True if some access walks memory element by element along the axis."""
+        places = [(n.buffer, n.index) for n in s.loads()] + [
+            (o.buffer, o.index) for o in s.outputs]
+        return any(is_unit(offset_of(index, self.form.program.shape(b), layout_from_json(
+            self.form.layouts.get(b))), axis) for b, index in places)
+
+    def _steps(self, i, g, anchor):
+        """{axis: unit its tiles are multiples of}."""
+        steps = {}
+        for s in self.stages[i]:
+            t = find_transform(self.form.program, s)
+            for name, n in t.blocks.items() if t is not None else ():
+                steps[name] = max(steps.get(name, 1), n)
+        loops = g.loops.get(anchor.name, {})
+        if loops.get("lanes"):
+            steps.setdefault(loops["lanes"], self.target.lanes)
+        row = self.target.row(g.ukernel[anchor.name])
+        if row.category == "contraction":
+            f = factors_for(anchor, loops["lanes"])
+            steps.setdefault(f.m[-1].name if f.m else "", row.tile["mr"])
+        return steps
+
+    # ------------------------------------------------------------ a point
+
+    def _turned(self, values):
+        """(groups, layouts) with the knobs of ``values`` turned."""
+        layouts, groups = dict(self.form.layouts), []
+        for i, g in enumerate(self.form.groups):
+            rows, loops = dict(g.ukernel), {s: dict(c) for s, c in g.loops.items()}
+            for n, s in enumerate(self.stages[i]):
+                self._turn_stage(f"{i}.{n}", s, rows, loops, layouts, values)
+            groups.append(self._turn_tile(i, replace(g, ukernel=rows, loops=loops, why=""),
+                                          values))
+        return tuple(groups), layouts
+
+    def _turn_stage(self, at, s, rows, loops, layouts, values):
+        if f"{at}.row" in values and values[f"{at}.row"] != rows[s.name]:
+            rows[s.name] = values[f"{at}.row"]
+            if loops[s.name]["b"] == "panel":
+                self._repack(s, loops[s.name], self.target.row(rows[s.name]), layouts)
+        if f"{at}.a" in values:
+            loops[s.name]["a"] = values[f"{at}.a"]
+        if f"{at}.lanes" in values:
+            loops[s.name]["lanes"] = values[f"{at}.lanes"]
+        if self.target.row(rows[s.name]).category == "window" and (
+                f"{at}.block" in values or f"{at}.lanes" in values):
+            block = "block" if "block" in loops[s.name] else ""
+            self._turn_block(s, rows, loops[s.name], values.get(f"{at}.block", block))
+
+    def _turn_block(self, s, rows, choice, how):
+        plain = [u.name for u in self.target.rows("window") if "block" not in u.tile]
+        wide = [u.name for u in self.target.rows("window") if "block" in u.tile]
+        lane = next(a for a in s.axes + s.raxes if a.name == choice["lanes"])
+        found = window_block(s, lane) if how and wide else None
+        choice.pop("block", None)
+        if found is not None:
+            rows[s.name], choice["block"] = wide[0], found[0].name
+        elif plain:
+            rows[s.name] = plain[-1]
+
+    def _repack(self, s, choice, row, layouts):
+        """Weights in panels of another row's width; one that others read stays and is repacked
+        while the kernel runs."""
+        f = factors_for(s, choice["lanes"])
+        if f.b.buffer in self.site.fixed:
+            choice["b"] = "packed"
+            return
+        lane = next(a for a in f.n if a.name == choice["lanes"])
+        k = next(r for r in f.k if r.name == choice["k"])
+        shape = self.form.program.consts[f.b.buffer].shape
+        layouts[f.b.buffer] = panel_layout(f.b.index, lane, f.k, k, row.tile["nr"],
+                                           shape).to_json()
+
+    def _turn_tile(self, i, g, values):
+        anchor = next(s for s in self.stages[i] if g.anchor in s.computes)
+        names = [a.name for a in anchor.axes]
+        turned = [n for n in names if f"{i}.tile.{n}" in values]
+        first = values.get(f"{i}.first", "")
+        if not turned and not first and f"{i}.run" not in values:
+            return g
+        extent = {a.name: estimate(a.extent) for a in anchor.axes}
+        static = {a.name: isinstance(a.extent, Const) for a in anchor.axes}
+        row, lane = self.target.row(g.ukernel[anchor.name]), g.loops.get(
+            anchor.name, {}).get("lanes")
+        tile = dict(g.tile)
+        for n in turned:
+            want = values[f"{i}.tile.{n}"]
+            if n == lane and row.category == "contraction":
+                want = -(-want // row.tile["nr"]) * row.tile["nr"]
+            tile[n] = want
+        tile = {n: tile[n] for n in names if n in tile and not (
+            static[n] and tile[n] >= extent[n])}
+        order = [n for n in g.parallel if n in tile] + [n for n in tile if n not in g.parallel]
+        order = [n for n in order if n == first] + [n for n in order if n != first]
+        run = {n: values.get(f"{i}.run", far) for n, far in g.run.items() if n in tile}
+        run = {n: -(-far // tile[n]) * tile[n] for n, far in run.items() if far}
+        reuse = {s: how for s, how in g.reuse.items() if run or how != "slide"}
+        return replace(g, tile=tile, parallel=tuple(order), run=run, reuse=reuse)
+
+
+def _rungs(extent, unit, base):
+    """At most RUNGS extents of a tile from 1 (or ``unit``) to the whole, about evenly spaced on a
+    logarithmic scale, the base among them."""
+    rungs = [r for r in ladder(extent, unit) if r % unit == 0 or r in (extent, base)]
+    if len(rungs) > RUNGS:
+        step = (len(rungs) - 1) / (RUNGS - 1)
+        rungs = [rungs[round(i * step)] for i in range(RUNGS)]
+    return tuple(sorted({*rungs, base, extent}))
+
+
+def settled(layouts, names):
+    """{buffer: Layout} of the buffers whose layout is not to be chosen."""
+    return {b: layout_from_json(layouts.get(b)) for b in names}
+
+
+__all__ = ["Form", "Knob", "Space", "settled", "untuned_form"]

@@ -1,0 +1,113 @@
+"""Other forms of a site than the untuned one: what the deciders make of its piece when they are
+told something else."""
+
+import json
+from dataclasses import replace
+
+from aotc.errors import AotcError
+from aotc.ir.program import Compute
+from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.unfold import unfold_candidates
+from aotc.passes.winograd import TILES, find_convolution, legal_tiles
+from aotc.sched.choose.winograd_choice import SLIDING, exact_enough
+from aotc.sched.decide import decide
+from aotc.tuner.space.knobs import Form, settled
+from aotc.tuner.space.partings import cut_groups, cuts
+from aotc.tuner.space.sites import canonical
+
+LAYOUT = "layout:"  # what names of forms with another layout start with
+CUT = "cut:"  # and of those whose parts are connected otherwise
+
+
+def forms(site, target):
+    """Tuple of Form, those of other rewrites and connections that are legal; the untuned one is
+    not among them.  Winograd forms keep to the error budget of the untuned choice."""
+    out, seen = [], set()
+    for name, how, rewrites in _options(site):
+        form = decided_form(site, target, name, how, rewrites, site.layouts)
+        text = None if form is None else str((form.rewrites, [
+            (g.computes, sorted(g.connect.items())) for g in form.groups]))
+        base = str((site.rewrites, [(g.computes, sorted(g.connect.items())) for g in site.groups]))
+        if form is not None and text not in seen and text != base:
+            seen.add(text)
+            out.append(form)
+    return tuple(out)
+
+
+def decided_form(site, target, name, how, rewrites, layouts):
+    """The Form that the deciders make of a site's piece; None if they refuse.  layouts: primitives
+    of the buffers on its border."""
+    given = settled(layouts, [b for b in site.fixed if b in site.piece.buffers])
+    try:
+        groups = None
+        if name.startswith(CUT):
+            groups = cut_groups(apply_rewrites(site.piece, rewrites), target,
+                                int(name.removeprefix(CUT)))
+            if groups is None:
+                return None
+        schedule = decide(site.piece, target, how, rewrites, layouts=given, groups=groups)
+    except AotcError:
+        return None
+    after = apply_rewrites(site.piece, rewrites)
+    kept = {b: x for b, x in layouts.items() if b in site.fixed}
+    return Form(name, rewrites, after, schedule.groups, kept | {
+        b: x for b, x in schedule.layouts.items() if b in after.buffers})
+
+
+def layout_name(number, layout):
+    """Name of the form in which buffer ``number`` of a site's piece is stored in a Layout."""
+    return f"{LAYOUT}{number}:{json.dumps(layout.to_json())}"
+
+
+def layout_form(site, target, name):
+    """The Form of such a name; None if the deciders refuse it."""
+    number, _, data = name.removeprefix(LAYOUT).partition(":")
+    buffer = next((b for b, n in canonical(site.piece, "").items() if n == number), None)
+    if buffer is None or buffer not in site.fixed:
+        return None
+    primitives = tuple(map(_frozen, json.loads(data)))
+    layouts = {b: x for b, x in site.layouts.items() if b != buffer}
+    return decided_form(site, target, name, "all", site.rewrites,
+                        layouts | ({buffer: primitives} if primitives else {}))
+
+
+def _frozen(value):
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _options(site):
+    """(name, connect, rewrites) of what the deciders may be told."""
+    now, others = {c: (rule, c, p) for rule, c, p in site.rewrites}, {}
+    # a tensor of the model counts as the caller's own only if it is
+    own = replace(site.piece, inputs=tuple(b for b in site.piece.inputs
+                                           if site.piece.buffers[b].role == "input"))
+    unfolded = unfold_candidates(own)
+    for s in site.piece.steps:
+        if not isinstance(s, Compute):
+            continue
+        others[s.out] = [("direct", None)] if s.out in now else []
+        if s.out in unfolded and now.get(s.out, ("",))[0] != "unfold":
+            others[s.out].append(("unfold", ("unfold", s.out, {})))
+        others[s.out] += _winograd(site.piece, s)
+    for compute, options in others.items():
+        for name, item in options:
+            rewrites = tuple(r for c, r in now.items() if c != compute)
+            rewrites += (item,) if item is not None else ()
+            yield name, "all", rewrites
+    if any(level != "register" for g in site.groups for level in g.connect.values()):
+        yield "register", "register", site.rewrites
+    for at in cuts(site):
+        yield f"{CUT}{at}", "all", site.rewrites
+
+
+def _winograd(program, step):
+    conv = find_convolution(program, step)
+    if conv is None:
+        return []
+    windows = list(conv.windows.values())[-SLIDING:]
+    return [(f"winograd{m}", ("winograd", step.out, {w.out.name: m for w in windows}))
+            for m in TILES if all(m in legal_tiles(w) for w in windows)
+            and exact_enough(conv, windows, m)]
+
+
+__all__ = ["LAYOUT", "decided_form", "forms", "layout_form", "layout_name"]

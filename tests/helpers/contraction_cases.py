@@ -1,0 +1,137 @@
+"""Cases of contraction rows: every way to read the operands, ragged sizes, epilogues, convolutions,
+results that lie across the lanes."""
+
+from dataclasses import replace
+
+import numpy as np
+from row_pairs import one_group, pair
+from te_programs import Maker, ax, conv2d, relu
+
+from aotc.ir.expr import Const, Sym, Unary, Where, all_of, compare, maximum
+from aotc.sched.choose.loops import panel_layout
+from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.stages import group_stages
+
+MODES = tuple((a, b) for a in ("rows", "packed") for b in ("panel", "direct", "packed"))
+
+
+def contraction_cases(row, target):
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    rng = np.random.default_rng(mr * 100 + nr)
+    sizes = ((1, 1, 1), (mr + 1, nr + 1, 3), (2 * mr + 1, 2 * nr + 3, 17), (mr, nr, 8))
+    for n, (a, b) in enumerate(MODES):
+        for size in sizes[:3] if n % 2 else sizes[1:]:
+            yield _matmul(row, target, rng, a, b, size)
+        yield _matmul(row, target, rng, a, b, sizes[1], epilogue=True)
+        yield _matmul(row, target, rng, a, b, sizes[2], tile={"i": mr + 2, "j": nr})
+        yield _matmul(row, target, rng, a, b, (Sym("m", 1, 40), nr + 2, 5))
+        if b != "panel":  # columns fill register tiles, but not those of a work item
+            yield _matmul(row, target, rng, a, b, (2 * mr, 4 * nr, 5), n % 2,
+                          tile={"i": mr + mr // 2, "j": nr // 2 if a == "rows" else 3 * nr - 1})
+            yield _matmul(row, target, rng, a, b, (3, Sym("w", 1, 90), 4), batch=2)
+    for size, tile in (((mr, nr, 5), {}), ((50 * mr + 1, nr + 3, 7), {}),
+                       ((3, 17, nr, 4), {"h": 2}), ((2, 61, 2 * nr + 1, 3), {"b": 1})):
+        yield _columns_first(row, target, rng, size, tile)
+    if target.part_loads and mr > 1:
+        for epilogue in (False, True):
+            tile = {"j": nr} if epilogue else {}
+            for size in ((2 * mr + 1, 2 * nr + 3, 17), (Sym("m", 1, 40), nr, 21)):
+                for a, b in (("rows", "panel"), ("rows", "direct"), ("strided", "direct")):
+                    yield _in_slices(_matmul(row, target, rng, a, b, size, epilogue, tile))
+    for mode in ("rows", "packed"):
+        for geometry in ((1, 0, 1), (1, 1, 1), (2, 1, 1), (1, 2, 2)):
+            yield _convolution(row, target, rng, mode, *geometry)
+            if mode == "rows" and target.part_loads and mr > 1:
+                for steps in (3, 99):
+                    yield _in_slices(_convolution(row, target, rng, mode, *geometry),
+                                     {"kh": 1, "kw": 1, "ic": steps})
+
+
+def _matmul(row, target, rng, a, b, size, epilogue=False, tile=(), batch=0):
+    """a: "rows", "packed", or "strided": rows read in place that lie across the sum."""
+    rows, columns, depth = size
+    m = Maker()
+    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
+    front = (ax("b", batch),) if batch else ()
+    many = tuple(x.extent for x in front)
+    m.input("x", *many, *((i.extent, k.extent) if a == "rows" else (k.extent, i.extent)))
+    if b == "panel":
+        m.const("w", rng.standard_normal((depth, columns)).astype(np.float32))
+    else:
+        m.input("w", *((k.extent, j.extent) if b == "direct" else (j.extent, k.extent)))
+    left = m.ref("x", *front, *((i, k) if a == "rows" else (k, i)))
+    right = m.ref("w", *((j, k) if b == "packed" else (k, j)))
+    m.step("y", (*front, i, j), left * right, (k,), "sum")
+    last = "y"
+    if epilogue:
+        m.input("bias", j.extent)
+        m.input("r", i.extent, j.extent)
+        v = m.ref("y", i, j) + m.ref("bias", j)
+        m.step("t", (i, j), v * Unary("tanh", v))
+        last = m.step("z", (i, j), maximum(m.ref("t", i, j) + m.ref("r", i, j), Const(-1, "f32")))
+    p = m.done(last)
+    layouts = {"w": panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
+               } if b == "panel" else {}
+    text = f"{a} x {b} {rows},{columns},{depth}{' epilogue' if epilogue else ''} {dict(tile)}"
+    return pair(text, p, "y", row, {"lanes": "j", "k": "k", "a": a.replace("strided", "rows"),
+                                    "b": b}, target, tile, layouts, tol=1e-5)
+
+
+def _in_slices(p, split=(("k", 8),)):
+    """The pair with the sum of the fast one in slices."""
+    g = p.fast.schedule.groups[0]
+    schedule = replace(p.fast.schedule, groups=(replace(g, split={"y": dict(split)}),))
+    return replace(p, fast=replace(p.fast, name=f"{p.fast.name} sliced", schedule=schedule))
+
+
+def _columns_first(row, target, rng, size, tile):
+    """Results that lie across the lanes: y[b, j, h, i] of rows (h, i) that lie side by side."""
+    *many, rows, columns, depth = size
+    m = Maker()
+    b, h = ax("b", many[0] if "b" in tile else 1), ax("h", many[0] if "h" in tile else 1)
+    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
+    m.input("x", b.extent, h.extent, rows, depth)
+    m.const("w", rng.standard_normal((depth, columns)).astype(np.float32))
+    m.input("bias", columns)
+    axes = (b, j, h, i)
+    m.step("y", axes, m.ref("x", b, h, i, k) * m.ref("w", k, j), (k,), "sum")
+    m.step("z", axes, relu(m.ref("y", *axes) + m.ref("bias", j)))
+    layout = panel_layout((k, j), j, (k,), k, row.tile["nr"], (depth, columns)).to_json()
+    return pair(f"columns first {size} {tile}", m.done("z"), "y", row,
+                {"lanes": "j", "k": "k", "a": "rows", "b": "panel"}, target, tile, {"w": layout},
+                tol=1e-5)
+
+
+def _convolution(row, target, rng, mode, stride, pad, dilation):
+    """Channels last: rows are read in place under a guard; or channels first, packed."""
+    ic, oc = 5, row.tile["nr"] + 3
+    m = Maker()
+    text = f"conv {mode} stride {stride} pad {pad} dilation {dilation}"
+    if mode == "packed":
+        m.input("x", 2, ic, 7, 6)
+        w = rng.standard_normal((oc, ic, 3, 2)).astype(np.float32)
+        conv2d(m, "y", "x", m.const("w", w), stride, pad, dilation)
+        p = m.done("y")
+        f = factors_for(group_stages(p, one_group(p, ("y",), {}, {}).groups[0])[0], "oc")
+        index = p.steps[0].loads[1].index if p.steps[0].loads[1].buffer == "w" else \
+            p.steps[0].loads[0].index
+        lane, k = index[0], f.k[0]
+        layout = panel_layout(index, lane, f.k, k, row.tile["nr"], w.shape)
+        return pair(text, p, "y", row, {"lanes": "oc", "k": k.name, "a": "packed", "b": "panel"},
+                    target, {"n": 1, "oh": 2}, {"w": layout.to_json()}, tol=1e-5)
+    m.input("x", 2, 7, 6, ic)
+    w = rng.standard_normal((3, 2, ic, oc)).astype(np.float32)
+    m.const("w", w)
+    n, o, i, j, k = ax("n", 2), ax("oc", oc), ax("ic", ic), ax("kh", 3), ax("kw", 2)
+    oh = ax("oh", (7 + 2 * pad - 2 * dilation - 1) // stride + 1)
+    ow = ax("ow", (6 + 2 * pad - dilation - 1) // stride + 1)
+    y, x = oh * stride + j * dilation - pad, ow * stride + k * dilation - pad
+    inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
+                     compare("lt", x, 6)])
+    value = m.ref("x", n, y, x, i)
+    value = Where(inside, value, Const(0, "f32")) if pad else value
+    m.step("y", (n, oh, ow, o), value * m.ref("w", j, k, i, o), (j, k, i), "sum")
+    p = m.done("y")
+    layout = panel_layout((j, k, i, o), o, (j, k, i), i, row.tile["nr"], w.shape)
+    return pair(text, p, "y", row, {"lanes": "oc", "k": "ic", "a": "rows", "b": "panel"}, target,
+                {"n": 1}, {"w": layout.to_json()}, tol=1e-5)

@@ -1,0 +1,162 @@
+"""Cases of rows that multiply u8 by s8, and of vector nests that load and store integers."""
+
+from itertools import product
+
+import numpy as np
+from row_pairs import one_group, pair
+from te_programs import Maker, ax
+
+from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, Where, all_of, compare, maximum, minimum
+from aotc.sched.model.dots import dot_factors, dot_layout
+from aotc.sched.model.stages import group_stages
+
+EXTREME = (255, 254, 128, 0)  # strewn into u8 inputs
+INF, NAN = float("inf"), float("nan")
+
+
+def _weights(rng, *shape):
+    """s8 with many extremes: pairs of products beyond 16 bits."""
+    return rng.choice(np.array([-128, -127, -1, 0, 3, 126, 127], np.int8), shape)
+
+
+def _i32(e):
+    return Cast("i32", e)
+
+
+def _requantised(acc, m, lane):
+    """u8(clamp(round(relu-like scaled sum))) with a scale and an offset per column."""
+    m.input("ratio", lane.extent)
+    m.input("offset", lane.extent, dtype="i32")
+    e = Cast("f32", acc - m.ref("offset", lane)) * (m.ref("ratio", lane) * Const(0.002, "f32"))
+    e = Unary("round", e) + Const(3.0, "f32")
+    return Cast("u8", minimum(maximum(e, Const(0.0, "f32")), Const(255.0, "f32")))
+
+
+def _forced(name, m, row, target, mode, k, tile=(), output="y"):
+    """The program's product ``y`` on the row, its weights ``w`` in panels."""
+    p = m.done(output)
+    stage = group_stages(p, one_group(p, (output,), {}, {}).groups[0])[0]
+    f = dot_factors(stage)
+    axis = next(r for r in f.k if r.name == k)
+    layout = dot_layout(f, axis, row.tile["nr"], p.consts["w"].shape)
+    loops = {"lanes": f.n[0].name, "k": k, "a": mode, "b": "panel"}
+    return pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
+                special=EXTREME)
+
+
+def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
+    rows, columns, depth = size
+    m = Maker()
+    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
+    side = (i, k) if mode == "rows" else (k, i)
+    m.input("x", *(a.extent for a in side), dtype="u8")
+    m.const("w", _weights(rng, *((columns, depth) if turned else (depth, columns))))
+    left, right = _i32(m.ref("x", *side)), _i32(m.ref("w", *((j, k) if turned else (k, j))))
+    m.step("y", (i, j), left * right, (k,), "sum")
+    last = "y"
+    if stored == "f32":
+        last = m.step("z", (i, j), Cast("f32", m.ref("y", i, j)) * Const(0.25, "f32"))
+    elif stored == "u8":
+        last = m.step("z", (i, j), _requantised(m.ref("y", i, j), m, j))
+    text = f"{mode} {rows},{columns},{depth} -> {stored} {dict(tile)}"
+    return _forced(text, m, row, target, mode, "k", tile, last)
+
+
+def _convolution(row, target, rng, mode, stride, pad, fill):
+    """Channels last, read in place or copied in runs, outside the tensor ``fill``; or channels
+    first, packed byte by byte."""
+    ic, oc = (8, row.tile["nr"] + 3) if mode == "rows" else (5, row.tile["nr"])
+    m = Maker()
+    shape = (2, ic, 7, 6) if mode == "packed" else (2, 7, 6, ic)
+    m.input("x", *shape, dtype="u8")
+    m.const("w", _weights(rng, oc, ic, 3, 2))
+    n, o, c, j, k = ax("n", 2), ax("oc", oc), ax("ic", ic), ax("kh", 3), ax("kw", 2)
+    oh = ax("oh", (7 + 2 * pad - 3) // stride + 1)
+    ow = ax("ow", (6 + 2 * pad - 2) // stride + 1)
+    y, x = oh * stride + j - pad, ow * stride + k - pad
+    value = m.ref("x", n, c, y, x) if mode == "packed" else m.ref("x", n, y, x, c)
+    inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
+                     compare("lt", x, 6)])
+    value = Where(inside, value, Const(fill, "u8")) if pad else value
+    m.step("y", (n, o, oh, ow), _i32(value) * _i32(m.ref("w", o, c, j, k)), (c, j, k), "sum")
+    m.step("z", (n, o, oh, ow), _requantised(m.ref("y", n, o, oh, ow), m, o))
+    text = f"conv {mode} stride {stride} pad {pad} outside {fill}"
+    return _forced(text, m, row, target, "rows" if mode == "rows" else "packed",
+                   "kh" if mode == "packed" else "ic", {"n": 1}, "z")
+
+
+def dot_cases(row, target):
+    """Ragged sizes on every side, sums that saturate 16 bits, every stored type."""
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    rng = np.random.default_rng(nr)
+    for mode, stored in product(("rows", "packed"), ("i32", "f32", "u8")):
+        depths = (4, 8, 20) if mode == "rows" else (1, 3, 17)
+        sizes = ((1, 1), (mr + 1, nr + 1), (2 * mr + 1, 2 * nr + 3))
+        for (rows, columns), depth in zip(sizes, depths):
+            yield _matmul(row, target, rng, mode, (rows, columns, depth), stored)
+    yield _matmul(row, target, rng, "rows", (2 * mr + 3, 2 * nr, 12), "u8",
+                  {"i": mr + 2, "j": nr}, turned=True)
+    yield _matmul(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8), "f32")
+    for mode in ("rows", "packed", "runs"):
+        for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131)):
+            yield _convolution(row, target, rng, mode, *geometry)
+
+
+# ---------------------------------------------------------------- vector nests
+
+def _rounded(e, dtype):
+    low, high = (0, 255) if dtype == "u8" else (-128, 127)
+    e = Unary("round", e * Const(40.0, "f32")) + Const(5.0, "f32")
+    return Cast(dtype, minimum(maximum(e, Const(low, "f32")), Const(high, "f32")))
+
+
+# name -> (dtype of the input, expression of it)
+NARROW = {
+    "u8 to f32": ("u8", lambda x: (Cast("f32", x) - Const(3.0, "f32")) * Const(0.1, "f32")),
+    "i8 to f32": ("i8", lambda x: Cast("f32", x) * Const(0.1, "f32")),
+    "centred u8": ("u8", lambda x: Cast("f32", _i32(x) - Const(128, "i32"))),
+    "f32 to u8": ("f32", lambda x: _rounded(x, "u8")),
+    "f32 to i8": ("f32", lambda x: _rounded(x, "i8")),
+    "there and back": ("f32", lambda x: Cast("f32", _rounded(x, "i8")) * Const(0.5, "f32")),
+    "there and back u8": ("f32", lambda x: Cast("f32", _rounded(x, "u8")) + x),
+    "f32 to i32": ("f32", lambda x: Cast("i32", x * Const(1e6, "f32")) + Const(1, "i32")),
+    "i32 ring": ("i32", lambda x: x * x - x + Const(1 << 30, "i32")),
+    "i32 of i8": ("i8", lambda x: _i32(x) * Const(-3, "i32")),
+    "i32 to f32": ("i32", lambda x: Cast("f32", x * Const(1 << 28, "i32"))),
+}
+
+
+def narrow_map_cases(row, target):
+    """Integers side by side, turned around (gathered and scattered), and ragged."""
+    if "u8" not in row.dtypes:
+        return
+    wide = 2 * target.lanes + 1
+    for name, (dtype, fn) in NARROW.items():
+        special = {"f32": (INF, -INF, NAN, 0.0125)}.get(dtype, (255, 128) if dtype == "u8" else ())
+        for n, turned, lane in ((1, False, "j"), (wide, False, "j"), (wide, True, "j"),
+                                (wide, False, "i")):
+            m = Maker()
+            i, j = ax("i", 3 if lane == "j" else n), ax("j", n if lane == "j" else 3)
+            m.input("x", *((j.extent, i.extent) if turned else (i.extent, j.extent)), dtype=dtype)
+            m.step("y", (i, j), fn(m.ref("x", *((j, i) if turned else (i, j)))))
+            yield pair(f"{name} {n} {turned} lanes {lane}", m.done("y"), "y", row, {"lanes": lane},
+                       target, special=special)
+
+
+def narrow_window_cases(row, target):
+    """The largest of dequantised neighbours, rounded again: under a padding, blocked or not."""
+    if "u8" not in row.dtypes:
+        return
+    for n, pad in product((target.lanes + 1,), (0, 1)):
+        m = Maker()
+        m.input("x", 9, n, dtype="u8")
+        o, c, k = ax("o", 9 - 2 + 2 * pad), ax("c", n), ax("k", 3)
+        at = o + k - pad
+        value = Cast("f32", m.ref("x", at, c)) * Const(0.5, "f32")
+        if pad:
+            inside = Binary("and", compare("ge", at, 0), compare("lt", at, 9))
+            value = Where(inside, value, Const(-INF, "f32"))
+        m.step("y", (o, c), value, (k,), "max")
+        loops = {"lanes": "c"} | ({"block": "o"} if row.tile.get("block", 1) > 1 else {})
+        yield pair(f"max of u8 {n} pad {pad}", m.done("y"), "y", row, loops, target,
+                   special=(255,))

@@ -1,0 +1,213 @@
+"""Programs and Schedules to running C: many small cases share one bundle.
+
+    built = build_cases([Case("conv", program), Case("tiled", program, schedule)], target, folder)
+    built.check(rng)        every case against the evaluator, on fresh data
+"""
+
+import os
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from te_programs import random_feeds
+
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.ir.expr import Axis, Load, Sym, rewrite
+from aotc.ir.program import Buffer, LibCall, Program
+from aotc.ir.schedule import Group, Schedule
+from aotc.oracle.check_plan import plan_faults
+from aotc.oracle.evaluate import evaluate
+from aotc.passes.rewrites import apply_rewrites
+from aotc.runtime.model import load, machine
+from aotc.sched import complete, decide, lower
+from aotc.target import TARGETS, _cpu_flags
+
+# every bundle of these tests compiles without a warning; -Og takes half of -O1's time
+STRICT = "-Og -Wall -Wextra -Wshadow -Werror"
+INFO = {"model_hash": "00" * 32, "graph": "test"}
+# the targets of one instruction set each that this machine can run
+RUNNABLE = tuple(t for t in TARGETS.values() if not t.variants and t.arch in ("", machine())
+                 and _cpu_flags().issuperset(t.cpu_flags))
+
+
+def _rows(target):
+    return {u.name for u in target.ukernels if u.category != "dot"}
+
+
+# of those that differ in rows of 8-bit products only, the last
+DISTINCT = tuple(t for i, t in enumerate(RUNNABLE)
+                 if all(_rows(t) != _rows(s) for s in RUNNABLE[i + 1:]))
+
+
+def at_length(target):
+    """Marks of a test on ``target``: those between the narrowest and the widest take their turn in
+    the longer suite."""
+    return () if target in (RUNNABLE[0], RUNNABLE[-1]) else pytest.mark.product
+
+
+@dataclass(frozen=True)
+class Case:
+    """A Program and how it runs.  ``schedule`` None: decided; fields left out are completed.
+    ``tol``: allowed error relative to the largest finite magnitude of the expected output.
+    ``floor``: that magnitude is taken to be at least this (sums that cancel).  ``special``: values
+    strewn into f32 inputs."""
+
+    name: str
+    program: Program
+    schedule: Schedule = None
+    tol: float = 2e-6
+    special: tuple = ()
+    floor: float = 0.0
+
+
+def renamed(program, prefix):
+    """The Program with every buffer and symbol called ``prefix`` + its name."""
+    def visit(n):
+        if isinstance(n, Load):
+            return Load(prefix + n.buffer, n.index, n.dtype)
+        if isinstance(n, Sym):
+            return Sym(prefix + n.name, n.lo, n.hi, n.likely)
+        return Axis(n.name, rewrite(n.extent, visit)) if isinstance(n, Axis) else None
+
+    def all_of(exprs):
+        return tuple(rewrite(e, visit) for e in exprs)
+
+    buffers = {prefix + n: Buffer(prefix + n, all_of(b.shape), b.dtype, b.role,
+                                  prefix + n if b.role in ("input", "output") else "")
+               for n, b in program.buffers.items()}
+    def step(s):
+        outs = tuple(prefix + o for o in s.outs)
+        if isinstance(s, LibCall):
+            return replace(s, outs=outs, inputs=tuple(prefix + b for b in s.inputs))
+        return replace(s, outs=outs, axes=all_of(s.axes), raxes=all_of(s.raxes),
+                       body=rewrite(s.body, visit))
+
+    steps = tuple(map(step, program.steps))
+    return Program(program.name, tuple(prefix + n for n in program.inputs),
+                   tuple(prefix + n for n in program.outputs), buffers,
+                   {prefix + n: a for n, a in program.consts.items()}, steps,
+                   all_of(program.syms), tuple(replace(c, cond=rewrite(c.cond, visit))
+                                               for c in program.checks))
+
+
+def renamed_group(g, prefix):
+    def keys(d):
+        return {prefix + k: v for k, v in d.items()}
+
+    return Group(prefix + g.name, tuple(prefix + c for c in g.computes),
+                 tuple(prefix + o for o in g.outputs), prefix + g.anchor, keys(g.connect), g.tile,
+                 keys(g.ukernel), keys(g.loops), g.parallel, keys(g.split), g.run, keys(g.reuse),
+                 threads=g.threads)
+
+
+def scheduled(case, target):
+    """The case's Schedule with everything chosen."""
+    if case.schedule is None:
+        return decide(case.program, target)
+    return complete(case.program, case.schedule, target)
+
+
+def merged(cases, target, name="cases"):
+    """One Program and Schedule that hold every case; places in the arena are planned anew."""
+    parts = []
+    for i, c in enumerate(cases):
+        prefix = f"q{i}_"
+        s = scheduled(c, target)
+        parts.append((renamed(apply_rewrites(c.program, s.rewrites), prefix),
+                      [renamed_group(g, prefix) for g in s.groups],
+                      {prefix + b: lay for b, lay in s.layouts.items()}))
+    programs = [p for p, _, _ in parts]
+    whole = Program(name, sum((p.inputs for p in programs), ()),
+                    sum((p.outputs for p in programs), ()),
+                    {n: b for p in programs for n, b in p.buffers.items()},
+                    {n: a for p in programs for n, a in p.consts.items()},
+                    sum((p.steps for p in programs), ()), sum((p.syms for p in programs), ()),
+                    sum((p.checks for p in programs), ()))
+    schedule = Schedule(target.name, tuple(g for _, gs, _ in parts for g in gs),
+                        {b: x for _, _, lays in parts for b, x in lays.items()})
+    return whole, complete(whole, schedule, target)
+
+
+def compile_program(program, schedule, target, folder, cflags=STRICT, threads=1):
+    """The Model of one Program, built with extra compiler flags; GPUs are simulated."""
+    plan = lower(program, schedule, target)
+    assert plan_faults(plan) == []
+    write_bundle(render_bundle(plan, schedule, INFO), folder)
+    old = os.environ.get("CFLAGS")
+    os.environ["CFLAGS"] = cflags
+    try:
+        return load(folder, threads=threads, simulate=target.emitter == "simt")
+    finally:
+        if old is None:
+            del os.environ["CFLAGS"]
+        else:
+            os.environ["CFLAGS"] = old
+
+
+def build_cases(cases, target, folder, cflags=STRICT, threads=1):
+    """A Built of all cases."""
+    program, schedule = merged(cases, target)
+    model = compile_program(program, schedule, target, folder, cflags, threads)
+    return Built(tuple(cases), target, program, schedule, model, folder)
+
+
+@dataclass(frozen=True)
+class Built:
+    cases: tuple
+    target: object
+    program: Program
+    schedule: Schedule
+    model: object
+    folder: object
+
+    def run(self, feeds):
+        """feeds: one {input: array} per case; the outputs likewise."""
+        flat = {f"q{i}_{n}": a for i, f in enumerate(feeds) for n, a in f.items()}
+        out = self.model.run(flat)
+        return [{n: out[f"q{i}_{n}"] for n in c.program.outputs}
+                for i, c in enumerate(self.cases)]
+
+    def sample(self, seed, syms=None):
+        """(feeds, outputs, expected) of every case on fresh random data.  syms(sym, rng) -> value
+        of a symbol; default: anything in its range, at most 40."""
+        rng = np.random.default_rng(seed)
+        pick = syms or (lambda s, r: int(r.integers(s.lo, min(s.hi, 40) + 1)))
+        values = [{s.name: pick(s, rng) for s in c.program.syms} for c in self.cases]
+        feeds = [random_feeds(c.program, rng, v, c.special)
+                 for c, v in zip(self.cases, values)]
+        want = [evaluate(c.program, f, v) for c, f, v in zip(self.cases, feeds, values)]
+        return SimpleNamespace(feeds=feeds, got=self.run(feeds), want=want, syms=values)
+
+    def check(self, seed=0, syms=None):
+        """Every case equals the evaluator; all differences in one message."""
+        s = self.sample(seed, syms)
+        wrong = [f"{c.name}: {text} (syms {v})" for c, g, w, v in
+                 zip(self.cases, s.got, s.want, s.syms)
+                 for text in differences(g, w, c.tol, c.floor)]
+        assert not wrong, "\n".join(wrong)
+
+
+def differences(got, want, tol, floor=0.0):
+    """Texts that say where outputs differ: NaN and infinities must match exactly, integers too.
+    tol is relative to the largest finite magnitude of an output, at least ``floor``."""
+    out = []
+    for name, w in want.items():
+        g = got[name]
+        if g.shape != w.shape or g.dtype != w.dtype:
+            out.append(f"{name}: {g.dtype}{g.shape}, expected {w.dtype}{w.shape}")
+            continue
+        if w.dtype.kind != "f":
+            bad = g != w
+        else:
+            finite = np.isfinite(w)
+            scale = np.abs(w[finite]).max(initial=floor)
+            with np.errstate(all="ignore"):
+                near = np.abs(g.astype(float) - w) <= tol * scale + 1e-30
+            bad = ~np.where(finite, near, (g == w) | (np.isnan(g) & np.isnan(w)))
+        if bad.any():
+            at = tuple(np.argwhere(bad)[0].tolist())
+            out.append(f"{name}{list(w.shape)}: {bad.sum()} of {bad.size} differ, first at {at}: "
+                       f"{g[at]!r}, expected {w[at]!r}")
+    return out

@@ -1,0 +1,76 @@
+"""The ONNX standard's own node cases, and what of them lies beyond aotc's documented limits."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import onnx
+from frontend_cases import numpy_helper
+
+from aotc.errors import UnsupportedError
+from aotc.frontend import load_model, read_graph, to_program
+from aotc.frontend.building.registry import lookup
+
+# Refusals that are the documented limits of aotc, by a part of the message.
+LIMITS = ("has dtype", "conversion to this dtype", "training mode", "is a sequence_type",
+          "is a optional_type", "is older than 7", "is a TYPE_PROTO", "a shape, axis or size",
+          "aotc does not compile", "quantisation to", "no dense numeric value")
+# Cases whose outcome is noise, with the reason.
+WRONG = {
+    "test_dft_inverse": "what cancels is compared with the noise of single precision",
+    "test_dft_inverse_opset19": "what cancels is compared with the noise of single precision",
+    "test_attention_4d_causal_fp16": "rounds to half precision within the sum of a product",
+    **dict.fromkeys(("test_training_dropout", "test_training_dropout_mask",
+                     "test_training_dropout_default", "test_training_dropout_default_mask"),
+                    "drops what numpy's random numbers say; here such data is a fault"),
+}
+
+
+@cache
+def cases():
+    """{operator: [TestCase]} of models on tensors whose every node is a registered operator.  Where
+    a model leaves the shape of an output open, it is declared: it may depend on data."""
+    from onnx.backend.test.case.node import collect_testcases
+    out = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in collect_testcases():
+            opset = {o.domain: o.version for o in case.model.opset_import}
+            nodes = case.model.graph.node
+            tensors = all(i.type.HasField("tensor_type")
+                          for i in (*case.model.graph.input, *case.model.graph.output))
+            if tensors and opset.get("", 7) >= 7 and all(
+                    lookup(n.domain, n.op_type, opset.get(n.domain, 1)) for n in nodes):
+                _declare(case)
+                out.setdefault(nodes[0].op_type, []).append(case)
+    return out
+
+
+def _declare(case):
+    """The outputs' extents, as the case has them, where the model does not state them."""
+    for info, array in zip(case.model.graph.output, case.data_sets[0][1]):
+        dims = info.type.tensor_type.shape.dim
+        for d, n in zip(dims, array_of(array).shape):
+            if not d.HasField("dim_value"):
+                d.dim_value = n
+
+
+def with_parameters(model, arrays):
+    """The model with its small inputs beyond the first, and scalars, as initializers."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for k, (info, a) in enumerate(zip(model.graph.input, arrays)):
+        if a.ndim <= 1 and a.size <= 16 and (k or a.dtype.kind == "i" or a.ndim == 0):
+            fixed.graph.initializer.append(numpy_helper.from_array(a, info.name))
+    return fixed
+
+
+def convert(model, arrays):
+    try:
+        return to_program(read_graph(load_model(model)))
+    except UnsupportedError:
+        return to_program(read_graph(load_model(with_parameters(model, arrays))))
+
+
+def array_of(a):
+    return numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else np.asarray(a)

@@ -1,0 +1,20 @@
+"""Where the model zoo lies, and its own scripts."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def zoo_folder():
+    """Folder of the zoo's stubs: AOTC_ZOO, else ../shared/zoo beside the repository."""
+    return Path(os.environ.get("AOTC_ZOO", ROOT.parent / "shared" / "zoo"))
+
+
+def zoo_module(name):
+    """A module of the zoo's own scripts (materialize, reference)."""
+    spec = importlib.util.spec_from_file_location(f"zoo_{name}", zoo_folder() / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

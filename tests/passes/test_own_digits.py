@@ -1,0 +1,96 @@
+"""Norms over groups of channels as exporters write them: sums over the dimensions tensors have,
+maps over their points, per-group values looked up once per channel."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from aotc import compile as compile_model
+from aotc import load
+from aotc.ir.expr import Const
+from aotc.ir.program import check_program
+from aotc.oracle.evaluate import evaluate
+from aotc.passes.own_digits import on_own_digits
+from aotc.pipeline import Options, run_pipeline
+from aotc.sched.model.stages import group_stages
+from benchmarks.exported.build import Writer
+
+
+def grouped(width, groups, space, batch=2, conv=True):
+    """Reshape, InstanceNormalization, Reshape, Mul, Add, SiLU, between convolutions if wanted."""
+    g, c = Writer("grouped", seed=width), width * groups
+    x = g.input("x", [batch, c, *space])
+    dims = len(space)
+    x = g.conv(x, c, c, dims=dims) if conv else x
+    x = g.silu(g.group_norm(x, c, groups, [0, c, *space], dims))
+    return g.model(g.conv(x, c, c, dims=dims) if conv else x)
+
+
+def native(width, groups, space):
+    """GroupNormalization of opset 21 on the model's own input, and behind a convolution."""
+    g, c = Writer("native", seed=width), width * groups
+    x = g.input("x", [2, c, *space])
+    y = g.op("GroupNormalization", x, g.weight(c), g.weight(c), num_groups=groups)
+    z = g.op("GroupNormalization", g.conv(x, c, c), g.weight(c), g.weight(c), num_groups=groups)
+    return g.model(y, g.op("Relu", z), opset=21)
+
+
+def last(width, groups, space):
+    """As Keras has it: channels last, the mean over pixels and a group's channels."""
+    g, c = Writer("last", seed=width), width * groups
+    x = g.op("Relu", g.input("x", [2, *space, c]))
+    v = g.op("Reshape", x, [0, *space, groups, width])
+    axes = [1, 2, 4]
+    d = g.op("Sub", v, g.op("ReduceMean", v, axes=axes))
+    s = g.op("Sqrt", g.op("Add", g.op("ReduceMean", g.op("Mul", d, d), axes=axes),
+                          np.float32(1e-3)))
+    y = g.op("Reshape", g.op("Div", d, s), [0, *space, c])
+    return g.model(g.op("Add", g.op("Mul", y, g.weight(c)), g.weight(c)))
+
+
+CASES = {"3": grouped(3, 10, (9, 7)), "free batch": grouped(4, 8, (8, 8), "batch"),
+         "10": grouped(10, 4, (6, 11)), "24, a line": grouped(24, 2, (37,)),
+         "24, a volume": grouped(24, 2, (4, 5, 3)), "resident": grouped(5, 3, (8, 9), conv=False),
+         "native": native(6, 5, (7, 8)), "last": last(10, 3, (5, 7))}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_means_the_same(name):
+    program = run_pipeline(Options(CASES[name], stop_after="fold")).program
+    new = run_pipeline(Options(CASES[name], stop_after="inline")).program
+    assert check_program(new) == [] and on_own_digits(new) is new
+    rng, syms = np.random.default_rng(3), {s.name: 3 for s in program.syms}
+    shape = CASES[name].graph.input[0].type.tensor_type.shape.dim
+    feeds = {"x": rng.standard_normal([d.dim_value or 3 for d in shape]).astype(np.float32)}
+    feeds["x"].reshape(-1)[5] = np.inf
+    for (k, a), b in zip(evaluate(program, feeds, syms).items(),
+                         evaluate(new, feeds, syms).values()):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=k)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_scalar_loop_runs_over_a_tensor(name):
+    """What is left to plain loops has a few values per group."""
+    work = run_pipeline(Options(CASES[name], target="x86-64-v3", stop_after="schedule"))
+    for g in work.schedule.groups:
+        for s in group_stages(work.rewritten, g):
+            points = np.prod([a.extent.value for a in s.axes + s.raxes
+                              if isinstance(a.extent, Const)])
+            assert g.ukernel[s.name] != "loops" or points <= 200, s.name
+
+
+@pytest.mark.parametrize("name", ["3", "last", "native", "24, a volume"])
+def test_runs_like_onnx_runtime(name, tmp_path):
+    model = CASES[name]
+    compile_model(model, tmp_path / "bundle")
+    ours = load(tmp_path / "bundle")
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(),
+                                          providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng()
+    for spoiled in (False, True):
+        x = rng.standard_normal(shape).astype(np.float32) * 3 + 1
+        if spoiled:  # one image of two
+            x[0].reshape(-1)[rng.integers(x[0].size)] = np.nan
+        for a, b in zip(ours.run({"x": x}).values(), theirs.run(None, {"x": x})):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)

@@ -1,0 +1,312 @@
+"""Quantised products as integer sums, and rounding straight from integers: same values, and the
+form that was asked for."""
+
+import numpy as np
+import pytest
+from te_programs import Maker, ax
+
+from aotc.ir.category import category
+from aotc.ir.expr import (
+    Binary,
+    Cast,
+    Const,
+    Load,
+    Sym,
+    Unary,
+    Where,
+    all_of,
+    compare,
+    maximum,
+    minimum,
+    walk,
+)
+from aotc.ir.program import check_program
+from aotc.oracle.evaluate import evaluate
+from aotc.passes.fold import fold_constants
+from aotc.passes.inline import inline_moves
+from aotc.passes.own_points import on_own_points
+from aotc.passes.quantise import inline_dequantised, integer_products
+from aotc.passes.requantise import requantise, rounding
+
+
+def f32(v):
+    return Const(v, "f32")
+
+
+def real(m, name, zero, scale, *index):
+    """A step that dequantises ``name``; zero and scale are names of buffers or None."""
+    axes = [ax(f"d{k}", e) for k, e in enumerate(m.buffers[name].shape)]
+    e = Cast("i32", m.ref(name, *axes))
+    if zero is not None:
+        e = e - Cast("i32", m.ref(zero, *([axes[0]] if m.buffers[zero].shape else [])))
+    s = m.ref(scale, *([axes[0]] if m.buffers[scale].shape else []))
+    return m.step(f"{name}_real", axes, Cast("f32", e) * s)
+
+
+def quantised(m, name, source, scale, zero, dtype="u8"):
+    """A step that quantises ``source`` with numbers."""
+    low, high = (0, 255) if dtype == "u8" else (-128, 127)
+
+    def body(x, axes):
+        e = Unary("round", x / f32(scale)) + f32(zero)
+        return Cast(dtype, minimum(maximum(e, f32(low)), f32(high)))
+    return m.pointwise(name, source, body)
+
+
+def dots(p):
+    """The steps that multiply 8-bit integers."""
+    return [s for s in p.steps
+            if s.fold == "sum" and category(s.axes, s.raxes, s.fold, s.body) == "dot"]
+
+
+def whole(p):
+    """The passes in the pipeline's order."""
+    p = fold_constants(integer_products(p))
+    assert not check_program(p)
+    p = requantise(fold_constants(inline_dequantised(p)))
+    assert not check_program(p)
+    return fold_constants(p)
+
+
+def scalar(m, name, value, dtype):
+    return m.const(name, np.array(value, dtype))
+
+
+def product(weight="i8", zero_x=7, zero_w=0, per_channel=True, source="u8", pad=0):
+    """x f32[2, 4, 9] -> quantised -> convolution over 3 taps with 5 outputs -> f32[2, 5, 7]."""
+    rng = np.random.default_rng(3)
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    quantised(m, "q", "x", 0.03, zero_x, source)
+    low = np.iinfo(weight).min if weight == "i8" else 0
+    m.const("w", rng.integers(low, low + 256, (5, 4, 3)).astype(
+        {"i8": np.int8, "u8": np.uint8}[weight]))
+    scalar(m, "zx", zero_x, np.int8 if source == "i8" else np.uint8)
+    scalar(m, "sx", 0.03, np.float32)
+    many = np.int8 if weight == "i8" else np.uint8
+    zeros = np.full(5, zero_w, many) if per_channel else np.array(zero_w, many)
+    scales = np.float32(0.01) * (1 + np.arange(5, dtype=np.float32))
+    m.const("zw", zeros)
+    m.const("sw", scales if per_channel else np.array(0.01, np.float32))
+    real(m, "q", "zx", "sx")
+    real(m, "w", "zw", "sw")
+    n, o, c, t = ax("n", 2), ax("o", 5), ax("c", 4), ax("t", 3)
+    i = ax("i", 7 + 2 * pad)
+    at = i + t - pad
+    value = m.ref("q_real", n, c, at)
+    if pad:
+        value = Where(all_of([compare("ge", at, 0), compare("lt", at, 9)]), value, f32(0))
+    m.step("y", (n, o, i), value * m.ref("w_real", o, c, t), (c, t), "sum")
+    return m
+
+
+def compared(m, output, tol=1e-6):
+    """The Program after the passes, having compared its values with those before."""
+    p = m.done(output)
+    x = {"x": np.random.default_rng(5).standard_normal((2, 4, 9)).astype(np.float32) * 3}
+    new = whole(p)
+    a, b = evaluate(p, x)[output], evaluate(new, x)[output]
+    if a.dtype == np.float32:
+        assert np.abs(a - b).max() <= tol * np.abs(a).max()
+    else:
+        assert np.abs(a.astype(int) - b).max() <= 1
+    return new
+
+
+@pytest.mark.parametrize("pad", (0, 1))
+@pytest.mark.parametrize("zero_x", (0, 7, 255))
+@pytest.mark.parametrize("per_channel", (True, False))
+def test_a_convolution_sums_integers(zero_x, per_channel, pad):
+    new = compared(product(zero_x=zero_x, per_channel=per_channel, pad=pad), "y")
+    step, = dots(new)
+    if pad:  # outside the tensor lies the zero point
+        assert Const(zero_x, "u8") in set(walk(step.body))
+    # corrections of constants are constants: the sum and the map that scales it are left
+    assert len(new.steps) == 3
+
+
+def test_signed_activations_are_stored_with_an_offset():
+    new = compared(product(source="i8", zero_x=-3), "y")
+    assert dots(new) and new.dtype("q") == "u8"
+
+
+def test_unsigned_weights_become_signed():
+    new = compared(product(weight="u8", zero_w=131), "y")
+    assert dots(new)
+
+
+def test_a_zero_point_of_the_weights_needs_sums_of_rows():
+    new = compared(product(zero_w=5), "y")
+    assert dots(new) and any(s.out.startswith("y_rows") for s in new.steps)
+
+
+def test_a_scale_along_the_sum_stays_a_float_product():
+    m = product()
+    m.const("sc", np.ones(4, np.float32) + np.arange(4, dtype=np.float32))
+    m.steps = [s for s in m.steps if s.out not in ("q_real", "y")]
+    a = [ax(f"d{k}", e) for k, e in enumerate((2, 4, 9))]
+    m.step("q_real", a, Cast("f32", m.ref("q", *a)) * m.ref("sc", a[1]))
+    n, o, i, c, t = ax("n", 2), ax("o", 5), ax("i", 7), ax("c", 4), ax("t", 3)
+    m.step("y", (n, o, i), m.ref("q_real", n, c, i + t) * m.ref("w_real", o, c, t), (c, t), "sum")
+    assert not dots(compared(m, "y"))
+
+
+def test_products_of_two_tensors_stay_float():
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    quantised(m, "q", "x", 0.03, 7)
+    scalar(m, "s", 0.03, np.float32)
+    real(m, "q", None, "s")
+    n, i, j, k = ax("n", 2), ax("i", 4), ax("j", 4), ax("k", 9)
+    m.step("y", (n, i, j), m.ref("q_real", n, i, k) * m.ref("q_real", n, j, k), (k,), "sum")
+    assert not dots(compared(m, "y"))
+
+
+def _biased(m, bias, residual=False, relu=False):
+    """y + bias (+ the quantised input's own channels), maybe ReLU, rounded to u8."""
+    m.const("b", bias)
+    n, o, i = ax("n", 2), ax("o", 5), ax("i", 7)
+    e = m.ref("y", n, o, i) + m.ref("b", o)
+    if residual:
+        quantised(m, "r", "y", 0.5, 100)
+        e = (Cast("f32", Cast("i32", m.ref("r", n, o, i)) - Const(100, "i32")) * f32(0.5)
+             + Cast("f32", Cast("i32", m.ref("r", n, o, i)) - Const(90, "i32")) * f32(0.25))
+    e = maximum(e, f32(0)) if relu else e
+    m.step("t", (n, o, i), e)
+    return quantised(m, "z", "t", 0.7, 11)
+
+
+@pytest.mark.parametrize("relu", (False, True))
+def test_a_bias_that_is_a_multiple_is_added_to_the_sum(relu):
+    m = product()
+    scales = np.float32(0.03) * (np.float32(0.01) * (1 + np.arange(5, dtype=np.float32)))
+    new = compared(_with(m, scales * np.array([3, -400, 0, 7, 1 << 20], np.float32), relu), "z")
+    body = new.producer["z"].body
+    assert not any(isinstance(n, Binary) and n.op == "div" for n in walk(body))
+    assert sum(isinstance(n, Load) for n in walk(body)) == 3  # sum, offset, ratio
+
+
+def _with(m, bias, relu=False, residual=False):
+    _biased(m, bias.astype(np.float32), residual, relu)
+    return m
+
+
+def test_another_bias_is_added_to_the_scaled_sum():
+    new = compared(_with(product(), np.array([0.123, 0.456, -3, 8, 0])), "z")
+    assert not any(isinstance(n, Binary) and n.op == "div" for n in walk(new.producer["z"].body))
+
+
+@pytest.mark.parametrize("relu", (False, True))
+def test_sums_of_scaled_integers_are_rounded_once(relu):
+    new = compared(_with(product(), np.zeros(5), relu, residual=True), "z")
+    assert not any(isinstance(n, Binary) and n.op == "div" for n in walk(new.producer["z"].body))
+
+
+def test_rounding_of_a_float_keeps_its_division():
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    quantised(m, "z", "x", 0.3, 4)
+    new = compared(m, "z")
+    assert rounding(new.producer["z"].body) is not None
+    assert any(isinstance(n, Binary) and n.op == "div" for n in walk(new.producer["z"].body))
+
+
+@pytest.mark.parametrize("fold", ("max", "min"))
+def test_the_largest_byte_is_found_among_floats(fold):
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    quantised(m, "q", "x", 0.03, 128)
+    n, c, i, t = ax("n", 2), ax("c", 4), ax("i", 9), ax("t", 3)
+    inside = compare("lt", i + t, 9)
+    m.step("y", (n, c, i), Where(inside, m.ref("q", n, c, i + t), Const(0, "u8")), (t,), fold)
+    new = compared(m, "y")
+    assert {s.body.dtype for s in new.steps if s.fold == fold} == {"f32"}
+
+
+def _view(m, name, source):
+    """name[n, r] = source[n, r // k, r % k], for source[n, h, k]: a step that is a move."""
+    n, h, k = m.buffers[source].shape
+    i, r = ax("i", n), ax("r", h * k)
+    return m.step(name, (i, r), m.ref(source, i, r // k, r % k))
+
+
+def test_a_rounded_view_is_rounded_where_it_lies():
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    axes = [ax(f"d{k}", e) for k, e in enumerate((2, 4, 9))]
+    m.step("t", axes, m.ref("x", *axes) * f32(2))
+    _view(m, "v", "t")
+    quantised(m, "q", "v", 0.05, 100)
+    m.pointwise("y", "q", lambda q, a: Cast("f32", q))
+    p = m.done("y")
+    new = inline_moves(on_own_points(inline_moves(p)))
+    assert not check_program(new)
+    own = new.producer["q_own"]
+    assert own.loads[0].index == own.axes
+    x = {"x": np.random.default_rng(5).standard_normal((2, 4, 9)).astype(np.float32)}
+    assert np.array_equal(evaluate(p, x)["y"], evaluate(new, x)["y"])
+
+
+@pytest.mark.parametrize("fold", ("max", "min"))
+def test_the_largest_of_a_view_is_that_of_the_tensor(fold):
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    i, r = ax("i", 2), ax("r", 36)
+    m.step("y", (), m.ref("x", i, r % 4, r // 4), (i, r), fold)
+    p = m.done("y")
+    new = on_own_points(p)
+    assert not check_program(new)
+    step = new.producer["y"]
+    assert step.body.index == step.raxes and len(step.raxes) == 3
+    x = {"x": np.random.default_rng(5).standard_normal((2, 4, 9)).astype(np.float32)}
+    assert evaluate(p, x)["y"] == evaluate(new, x)["y"]
+
+
+@pytest.mark.parametrize("fold", ("max", "min"))
+@pytest.mark.parametrize("shape, rows", [
+    ((1, 5, 70), (1, 5)), ((3, 8, 9), (3,)), ((1, 1, 70), None), ((70,), None), ((7, 9), None),
+    ((Sym("n", 1, 9), 64), (Sym("n", 1, 9),)), ((64, Sym("n", 1, 9)), None)])
+def test_the_largest_of_all_is_that_of_the_rows(fold, shape, rows):
+    m = Maker()
+    m.input("x", *shape)
+    axes = tuple(ax(f"r{k}", e) for k, e in enumerate(shape))
+    one = ax("one", 1)
+    m.step("y", (one,), m.ref("x", *axes), axes, fold)
+    p = m.done("y")
+    new = on_own_points(p)
+    assert not check_program(new)
+    assert [new.shape(s.out) for s in new.steps[:-1]] == (
+        [] if rows is None else [tuple(e if isinstance(e, Sym) else Const(e) for e in rows)])
+    x = np.random.default_rng(5).standard_normal([3 if isinstance(e, Sym) else e for e in shape])
+    for value in (0.0, np.nan, np.inf):
+        x.flat[-1] = value
+        feeds = {"x": x.astype(np.float32)}
+        assert np.array_equal(evaluate(p, feeds)["y"], evaluate(new, feeds)["y"], equal_nan=True)
+
+
+def test_what_is_no_view_stays():
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    r = ax("r", 8)
+    m.step("y", (), m.ref("x", 1, r // 2, r % 2), (r,), "max")  # a part of the tensor
+    p = m.done("y")
+    assert on_own_points(p).producer["y"].body == p.producer["y"].body
+
+
+@pytest.mark.parametrize("depth, exact", [(9, True), (300, False)])
+def test_short_integer_sums_of_two_tensors_are_exact_floats(depth, exact):
+    m = Maker()
+    m.input("p", 3, depth, dtype="u8")
+    m.input("q", depth, 5, dtype="i8")
+    for name, zero in (("p", 200), ("q", -100)):
+        m.pointwise(f"{name}_centred", name, lambda e, a, z=zero: Cast("i32", e) - Const(z, "i32"))
+    i, j, k = ax("i", 3), ax("j", 5), ax("k", depth)
+    m.step("y", (i, j), m.ref("p_centred", i, k) * m.ref("q_centred", k, j), (k,), "sum")
+    p = m.done("y")
+    new = whole(p)
+    step = next(s for s in new.steps if s.fold == "sum")
+    assert step.body.dtype == ("f32" if exact else "i32")
+    rng = np.random.default_rng(1)
+    x = {"p": rng.choice([0, 255], (3, depth)).astype(np.uint8),
+         "q": rng.choice([-128, 127], (depth, 5)).astype(np.int8)}
+    assert np.array_equal(evaluate(p, x)["y"], evaluate(new, x)["y"])

@@ -1,0 +1,45 @@
+"""Real architectures end to end: compile, build, run, compare with the reference."""
+
+import json
+
+import pytest
+from zoo_files import zoo_folder
+
+from aotc.tools.verify import verify
+
+# In every default run: a transformer, two mobile CNNs, a recommender, and dynamic rows.
+SMALL = ("bert_tiny", "squeezenet1_1", "mobilenet_v2", "dlrm", "dense_dynamic")
+OTHERS = ("bert_base", "bert_small", "bert_small_dyn", "bsrn", "conformer", "densenet121",
+          "gpt2", "gpt2_dyn", "mobilevit_s", "nafnet", "nerf_mlp", "resnet18", "resnet3d18",
+          "resnet50", "restormer", "swin_tiny", "unet", "vgg16", "vit_base_16")
+
+
+def _matches(path):
+    results = verify(path, target="native")
+    assert results
+    wrong = [f"{title}: {match}" for title, match in results if not match.ok]
+    assert not wrong, "\n".join(wrong)
+    return results
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_model_matches_the_reference(zoo_model, name):
+    _matches(zoo_model(name))
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", OTHERS)
+def test_model_matches_the_reference(zoo_model, name):
+    _matches(zoo_model(name))
+
+
+def test_dynamic_model_runs_at_several_shapes_from_one_bundle(zoo_model):
+    titles = {title for title, _ in _matches(zoo_model("dense_dynamic"))}
+    assert len(titles) >= 3, titles
+
+
+def test_every_model_of_the_zoo_is_in_a_list():
+    if not zoo_folder().is_dir():
+        pytest.skip("no zoo: set AOTC_ZOO to its folder")
+    there = {json.loads(p.read_text())["name"] for p in zoo_folder().glob("*.json")}
+    assert there == set(SMALL) | set(OTHERS)
