@@ -7,10 +7,15 @@ DEMO ?= demo
 TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 BY_MODEL := $(subst worksteal,loadgroup,$(TEST))
 
-.PHONY: demo test coverage product zoo conformance bench wheel clean
+.PHONY: demo lint test coverage product zoo conformance bench wheel clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/digits/digits.py --out $(DEMO)
+
+# what can be said of the code without running it: seconds
+lint: $(VENV)/.installed-lint
+	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 test: $(VENV)/.installed-test
 	$(TEST)
@@ -44,6 +49,10 @@ $(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo,test]'
+	touch $@
+
+$(VENV)/.installed-lint: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo,test,lint]'
 	touch $@
 
 clean:
