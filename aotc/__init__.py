@@ -9,8 +9,9 @@ from aotc.errors import (
                          ToolchainError,
                          UnsupportedError,
 )
+from aotc.options import Options
 
 __version__ = "0.1.0"
-__all__ = ["AotcError", "CompiledBundle", "FaultError", "ModelError", "ScheduleError",
+__all__ = ["AotcError", "CompiledBundle", "FaultError", "ModelError", "Options", "ScheduleError",
            "ToolchainError", "UnsupportedError", "compile", "load", "tune",
            "__version__"]

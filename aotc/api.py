@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.options import Options
 
 
 @dataclass(frozen=True)
@@ -31,51 +32,18 @@ class CompiledBundle:
         return load(self.path, threads, variant, simulate)
 
 
-def compile(model, out, target="native", name=None, dims=None, schedule=None,
-            schedule_out=None, dump=None, progress=None, weights="file", profile=False,
-            winograd="auto", connect="all", math=None, optimize=None, machine=None, arena=None,
-            fix=None, input_default=()):
+def compile(model, out, target="native", **options):
     """Compile an ONNX model into a self-contained C bundle and return a CompiledBundle.
 
-    model: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.
-    out: folder of the bundle; an earlier bundle there is replaced, any other non-empty folder is
-        refused.
-    target: c, x86-64-v1, x86-64-v3, x86-64-v4, x86-64 (those three in one bundle, chosen at run
-        time), aarch64 or native (this machine).
-    name: prefix of everything the bundle exports; the model file's stem if None.
-    dims: {"seq": (1, 512)} gives a dynamic dimension its range, {"batch": 4} pins it, {"x:3": 48}
-        means the axis 3 of input x alone.  Ranges that are not given come from the tables they
-        index, else they have no upper bound, and are printed.
-    schedule: a Schedule or the path of its JSON, instead of the scheduler's own decisions.
-    schedule_out: path to write the Schedule used to.
-    dump: folder for the text form of every stage.
-    progress: called as ``progress(number, of, stage)``.
-    weights: "file" (mapped at run time) or "embed" (linked into the library).
-    profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
-    winograd: "auto" gives convolutions a form with fewer multiplications where estimates of cost
-        and rounding errors allow it, "off" none, 2, 4 or 6 at most so many outputs per tile.
-    connect: which intermediate tensors stay inside a kernel: "none", "register" those that fit
-        registers, "all" that pay by the cost model.
-    math: "fast" (the default) has polynomials for exp, erf, tanh and the like, "exact" calls libm
-        for them and makes "auto" no forms with fewer multiplications.
-    optimize: "speed" (the default), or "size": less code and smaller weights.
-    machine: path of a machine file (``aotc targets --probe``) to decide for.
-    arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
-        workers); what does not fit is computed tile by tile in fewer kernels, again where needed.
-    fix: {"sr": 16000} makes an input a constant: a number, list, array or path of a .npy file;
-        branches of an If that then cannot run disappear.  None: an initializer's own value.
-    input_default: initializers that are also inputs and shall be inputs that may be left out.
-        Small ones are in any case, unless the model lists every one of many as an input.
+    model: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.  out: folder of the bundle.
+    target, options: the fields of ``aotc.Options``, explained there.
 
     Raises ModelError (wrong model or dims), UnsupportedError (also a NotImplementedError),
-    ScheduleError (every fault with the legal choices), AotcError (folder, target).
+    ScheduleError (every fault with the legal choices), AotcError (folder, target, choices),
+    TypeError (no such option).
     """
-    from aotc.pipeline import Options, run_pipeline
-    work = run_pipeline(Options(model, out, target, name, dims, schedule, schedule_out, dump,
-                                progress=progress, weights=weights, profile=profile,
-                                winograd=winograd, connect=connect, math=math,
-                                optimize=optimize, machine=machine, arena=arena, fix=fix,
-                                input_default=input_default))
+    from aotc.pipeline import run_pipeline
+    work = run_pipeline(Options(model, out, target, **options))
     print_notes(work)
     return CompiledBundle(Path(out), work.seconds)
 
@@ -100,10 +68,9 @@ def tune(model, out=None, budget=120.0, target="native", dims=None, records=None
     for place in (out, records, plot):  # before the time is spent
         if place is not None and not Path(place).absolute().parent.is_dir():
             raise AotcError(f"tune: {place} cannot be written: its folder does not exist")
-    from aotc.pipeline import Options
     from aotc.tuner.plot import plot as picture
     from aotc.tuner.session import tune as run
-    found = run(model, Options(model, None, target, None, dims, **decisions), budget, records,
+    found = run(model, Options(model, target=target, dims=dims, **decisions), budget, records,
                 seed, threads, progress=progress)
     if out is not None:
         Path(out).write_text(found.schedule.to_json())
@@ -141,5 +108,5 @@ def load(path, threads=1, variant=None, simulate=False):
     Raises AotcError if the folder is no bundle or there is no GPU for it, ToolchainError if the
     compiler fails.
     """
-    from aotc.runtime.model import load as open_model
+    from aotc.runtime.loading import load as open_model
     return open_model(path, threads=threads, variant=variant, simulate=simulate)

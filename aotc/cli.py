@@ -5,9 +5,11 @@ import argparse
 import json
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.options import Options, decisions, option
 from aotc.stage_names import SHOWN, STAGE_NAMES
 
 
@@ -70,13 +72,11 @@ def _file_progress(done, of, name):
 
 def _compile(args):
     from aotc.api import print_notes
-    from aotc.pipeline import Options, run_pipeline
+    from aotc.pipeline import run_pipeline
     if args.out is None and args.stop_after == "write":
         args.usage("give the bundle's folder with -o DIR (or --stop-after STAGE)")
-    work = run_pipeline(Options(args.model, args.out, args.target, args.name, args.dim,
-                                args.schedule, args.schedule_out, args.dump,
-                                args.stop_after, _stage_progress, args.weights, args.profile,
-                                **_decisions(args)))
+    given = {f.name: getattr(args, f.name) for f in fields(Options) if hasattr(args, f.name)}
+    work = run_pipeline(Options(args.model, progress=_stage_progress, **given))
     progress_done()
     print_notes(work)
     took = sum(work.seconds.values())
@@ -129,11 +129,11 @@ def _verify(args):
             if getattr(args, option):
                 args.usage(f"--per-node runs on this machine and keeps nothing; leave out "
                            f"--{option}")
-        found = verify_nodes(args.model, args.target, args.dim, args.threads, _report,
+        found = verify_nodes(args.model, args.target, args.dims, args.threads, _report,
                              _stage_progress, args.runs, args.inputs, **_decisions(args))
         return 0 if all(f.ok for f in found) else 1
     try:
-        results = verify(args.model, args.target, args.runs, args.dim, args.inputs, args.threads,
+        results = verify(args.model, args.target, args.runs, args.dims, args.inputs, args.threads,
                          args.out, _report, _stage_progress, _file_progress, args.vlen,
                          args.simulate, **_decisions(args))
     except DeviceError as err:
@@ -151,12 +151,12 @@ def _bench(args):
     if args.profile:
         if args.compare:
             args.usage("--profile looks into aotc's own kernels; leave out --compare")
-        found = profile(args.model, args.threads, args.target, args.dim, args.seconds,
+        found = profile(args.model, args.threads, args.target, args.dims, args.seconds,
                         _stage_progress, _file_progress, **_decisions(args))
         progress_done()
         print("\n".join(profile_lines(found)))
         return
-    rows = bench(args.model, args.threads, _words(args.compare), args.target, args.dim,
+    rows = bench(args.model, args.threads, _words(args.compare), args.target, args.dims,
                  args.seconds, _stage_progress, _file_progress, **_decisions(args))
     progress_done()
     width = max(len(r.name) for r in rows)
@@ -170,7 +170,7 @@ def _bench(args):
 
 def _show(args):
     from aotc.tools.show import show_stage
-    text = show_stage(args.model, args.stage, args.target, args.dim, args.json,
+    text = show_stage(args.model, args.stage, args.target, args.dims, args.json,
                       _stage_progress, **_decisions(args))
     progress_done()
     print(text)
@@ -178,7 +178,7 @@ def _show(args):
 
 def _tune(args):
     from aotc.api import tune
-    found = tune(args.model, args.out, args.budget, args.target, args.dim, args.records, args.seed,
+    found = tune(args.model, args.out, args.budget, args.target, args.dims, args.records, args.seed,
                  args.threads, args.plot, progress_line, **_decisions(args))
     progress_done()
     before, after, sites = found.correlation
@@ -216,6 +216,21 @@ class _Pairs(argparse.Action):
         pairs = dict(getattr(namespace, self.dest) or {})
         pairs[values[0]] = values[1]
         setattr(namespace, self.dest, pairs)
+
+
+class _Words(argparse.Action):
+    """Collect the values of an option that may stand several times."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
+
+
+def _arena(text):
+    from aotc.sched import parse_limit
+    try:
+        return parse_limit(text)
+    except AotcError as err:
+        raise argparse.ArgumentTypeError(str(err)) from None
 
 
 def _dim(text):
@@ -316,51 +331,47 @@ _VIEWS = ("kernels", "layouts", "source")  # of stages, for readers
 
 def _model_arguments(sub, metavar="MODEL"):
     sub.add_argument("model", metavar=metavar)
-    sub.add_argument("--target", default="native", help="see `aotc targets`")
-    sub.add_argument("--dim", action=_Pairs, type=_dim, metavar="NAME=LO..HI",
-                     help="range (seq=1..512) or value (batch=4) of a dynamic dimension, by name "
-                     "or by input and axis (x:3=48..320)")
+    _option_arguments(sub, ("target", "dims"))
     return sub
+
+
+# how an option is written on the command line, where that is more than a word
+_WRITTEN = {
+    "out": {"metavar": "DIR"},
+    "dims": {"action": _Pairs, "type": _dim, "metavar": "NAME=LO..HI"},
+    "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
+    "machine": {"metavar": "FILE"},
+    "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
+    "input_default": {"action": _Words, "metavar": "NAME"},
+    "arena": {"type": _arena, "metavar": "LIMIT"},
+    "profile": {"action": "store_true"},
+    "schedule": {"metavar": "S.json"},
+    "schedule_out": {"metavar": "S.json"},
+    "dump": {"metavar": "DIR"},
+    "stop_after": {"metavar": "STAGE", "choices": STAGE_NAMES, "help": ", ".join(STAGE_NAMES)},
+}
+_FLAGS = {"out": ("-o", "--out"), "dims": ("--dim",)}  # the others are called as the option is
+
+
+def _option_arguments(sub, names):
+    """Arguments for options of ``aotc.options.Options``."""
+    for name in names:
+        f = option(name)
+        written = {"default": f.default, "dest": name, "help": f.metadata["about"],
+                   **_WRITTEN.get(name, {})}
+        choices = tuple(c for c in f.metadata["choices"] if c is not None)
+        if choices:
+            written["choices"] = choices
+        sub.add_argument(*_FLAGS.get(name, ("--" + name.replace("_", "-"),)), **written)
 
 
 def _decision_arguments(sub):
     """What ``_decisions`` collects."""
-    sub.add_argument("--connect", default="all", choices=("none", "register", "all"),
-                     help="which intermediate tensors stay inside a kernel: none, those that fit "
-                     "registers, all that pay by the cost model (default: all)")
-    sub.add_argument("--winograd", default="auto", choices=("auto", "off", 2, 4, 6), type=_form,
-                     help="convolutions with fewer multiplications: outputs per tile at most, or "
-                     "off (default: where a cost and an error estimate agree)")
-    sub.add_argument("--math", choices=("fast", "exact"), help="exact: libm for exp, erf, tanh "
-                     "and the like in place of polynomials, and no --winograd unless given")
-    sub.add_argument("--optimize", choices=("speed", "size"), help="size: less code and smaller "
-                     "weights (default: speed)")
-    sub.add_argument("--machine", metavar="FILE",
-                     help="decide for the machine of this file (see targets --probe)")
-    sub.add_argument("--fix", action=_Pairs, type=_fixed, metavar="NAME=VALUE",
-                     help="make an input a constant: a number, a list 1,2,3 or a .npy file; NAME "
-                     "alone, if it is an initializer: its own value")
-    sub.add_argument("--input-default", action="append", metavar="NAME", help="an initializer "
-                     "that is also an input: it may be fed, its value is the default")
-    sub.add_argument("--arena", type=_arena, metavar="LIMIT", help="the most memory for tensors "
-                     "and scratch: 64M, 800K (for calls with one worker; 64M:4 with four)")
-
-
-def _arena(text):
-    from aotc.sched import parse_limit
-    try:
-        return parse_limit(text)
-    except AotcError as err:
-        raise argparse.ArgumentTypeError(str(err)) from None
+    _option_arguments(sub, decisions())
 
 
 def _decisions(args):
-    from aotc.pipeline import DECISIONS
-    return {name: getattr(args, name) for name in DECISIONS}
-
-
-def _form(text):
-    return int(text) if text.isdigit() else text
+    return {name: getattr(args, name) for name in decisions()}
 
 
 def _seconds(text):
@@ -393,18 +404,8 @@ def _tune_arguments(sub):
 
 def _compile_arguments(sub):
     _model_arguments(sub)
-    sub.add_argument("-o", "--out", metavar="DIR", help="the bundle's folder")
-    sub.add_argument("--name", help="prefix of everything the bundle exports")
-    sub.add_argument("--weights", choices=("file", "embed"), default="file",
-                     help="in NAME_weights.bin, or linked into the library")
-    sub.add_argument("--profile", action="store_true",
-                     help="count what every kernel costs (for aotc bench DIR --profile)")
-    _decision_arguments(sub)
-    sub.add_argument("--schedule", metavar="S.json", help="use these decisions")
-    sub.add_argument("--schedule-out", metavar="S.json", help="write the decisions used")
-    sub.add_argument("--dump", metavar="DIR", help="write the text of every stage")
-    sub.add_argument("--stop-after", metavar="STAGE", default="write",
-                     choices=STAGE_NAMES, help=", ".join(STAGE_NAMES))
+    _option_arguments(sub, ("out", "name", "weights", "profile", *decisions(), "schedule",
+                            "schedule_out", "dump", "stop_after"))
 
 
 __all__ = ["entry", "main"]

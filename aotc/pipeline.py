@@ -18,7 +18,8 @@ from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.ir.plan import with_defaults
 from aotc.ir.program import check_program
-from aotc.ir.schedule import MATH, OPTIMIZE, Schedule
+from aotc.ir.schedule import Schedule
+from aotc.options import Options, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.passes.fold import fold_constants
 from aotc.passes.half_weights import keep_halves
@@ -30,8 +31,6 @@ from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import apply_rewrites
 from aotc.samples import record_samples
 from aotc.sched import (
-    CONNECT,
-    WINOGRAD,
     check_arena,
     check_schedule,
     complete,
@@ -46,48 +45,6 @@ from aotc.sched.lowering.threads import barrier_faults
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import get_target
 from aotc.target.machine_file import with_machine
-
-# what of the Options decides how a model runs: name -> the values it may have (None: any)
-DECISIONS = {"connect": tuple(CONNECT), "winograd": WINOGRAD, "math": (None, *MATH),
-             "optimize": (None, *OPTIMIZE), "machine": None, "arena": None, "fix": None,
-            "input_default": None}
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user decides.  ``source``: path, bytes or ModelProto; ``out``: folder of the bundle;
-    ``dims``: {name: extent | (lo, hi)}; ``schedule``: path of a schedule JSON or a Schedule;
-    ``schedule_out``: path to write it to; ``dump``: folder for the text of every stage;
-    ``stop_after``: name of the last stage to run; ``progress``: called with (number, of, stage);
-    ``weights``: "file" or "embed" (linked in); ``profile``: count what every kernel costs;
-    ``machine``: path of a machine file (``aotc targets --probe``);
-    ``connect``: which edges stay inside a kernel, a name of ``aotc.sched.CONNECT``;
-    ``winograd``: which convolutions get such a form, one of ``aotc.sched.WINOGRAD``;
-    ``math``, ``optimize``: of ``aotc.ir.schedule.MATH`` and ``OPTIMIZE``, None: the Schedule's;
-    ``arena``: the limit that the arena must keep, as ``aotc.sched.parse_limit`` reads it;
-    ``fix``: {input: value held as a constant}; ``input_default``: names of initializers that are
-    inputs with a default."""
-
-    source: object
-    out: object = None
-    target: str = "native"
-    name: object = None
-    dims: object = None
-    schedule: object = None
-    schedule_out: object = None
-    dump: object = None
-    stop_after: str = "write"
-    progress: object = None
-    weights: str = "file"
-    profile: bool = False
-    connect: str = "all"
-    winograd: object = "auto"
-    machine: object = None
-    math: object = None
-    optimize: object = None
-    arena: object = None
-    fix: object = None
-    input_default: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -295,11 +252,7 @@ def run_pipeline(options):
     """
     if options.stop_after not in STAGE_NAMES:
         raise AotcError(f"no stage {options.stop_after!r}; stages: {', '.join(STAGE_NAMES)}")
-    for name, values in DECISIONS.items():
-        given = getattr(options, name)
-        if values is not None and given not in values and not isinstance(given, tuple):
-            raise AotcError(f"{name} {given!r}: choose one of " + ", ".join(
-                repr(v) for v in values if v is not None))
+    check_choices(options)
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     target = options_target(options)
     work = Work(options, target.variants[0] if target.variants else target, target.variants)

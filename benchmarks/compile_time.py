@@ -12,7 +12,8 @@ import json
 import multiprocessing
 import time
 
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from benchmarks.repeated import FAMILIES
 
 

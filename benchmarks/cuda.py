@@ -24,10 +24,11 @@ from pathlib import Path
 import numpy as np
 
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.runtime.cuda_model import devices
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.target import TARGETS
 from aotc.tools.bench import interleave
 from aotc.tools.peers import open_reference

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.sched.choose.connect_cost import Judge, register_groups
 from aotc.sched.cost.partition import Partition
 from aotc.sched.decide import decide

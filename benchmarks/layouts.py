@@ -32,12 +32,13 @@ from aotc.errors import AotcError
 from aotc.ir.expr import Load, rewrite
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
 from aotc.ir.program import Buffer, Compute, Program, static_shape
+from aotc.options import Options
 from aotc.passes.relayout import relayout
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import CHANNELS, match_unfold
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.choose.layout_choices import channels_last
 from aotc.sched.choose.layout_rules import settle_layouts

@@ -27,7 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.feeds import symbol_values, tensor_infos
 from aotc.tools.peers import PEERS, open_peer

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import aotc
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.samples import extents, random_inputs
 from aotc.tools.bench import interleave, pin
 from aotc.tools.peers import open_peer

@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 from aotc.api import load
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.tools.bench import WARM_UP, interleave, pin
 from benchmarks import models

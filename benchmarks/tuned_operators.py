@@ -23,10 +23,11 @@ import onnx
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
+from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.sched import check_schedule, decide, lower
 from aotc.tools.bench import interleave
 from aotc.tuner.session import tune_work

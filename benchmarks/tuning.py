@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from aotc.api import load
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.tools.bench import interleave, pin
 from aotc.tuner.session import tune

@@ -11,7 +11,7 @@ from bundle_plans import lookup_bundle
 from zoo_files import ROOT, zoo_folder, zoo_module
 
 from aotc.emit.bundle.write import write_bundle
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 
 # `make test` runs this: the makes of bundles under test must not believe they are its children
 for _variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):

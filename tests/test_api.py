@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 from small_models import dense, embedding, make_model
 
 import aotc
-from aotc.pipeline import STAGES, Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import STAGES, run_pipeline
 from aotc.samples import input_kinds
 from aotc.tools.show import plain
 from aotc.tools.verify import verify

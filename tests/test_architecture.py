@@ -18,7 +18,7 @@ FOLDER_FILES = 20  # modules of a folder, beside __init__
 BASE = {"errors", "ir"}
 VALUES = BASE | {"passes", "oracle"}
 COMPILER = VALUES | {"frontend", "target", "sched", "emit", "samples", "installed"}
-SURFACE = COMPILER | {"pipeline", "runtime", "api", "tools", "tuner", "stage_names"}
+SURFACE = COMPILER | {"pipeline", "runtime", "api", "tools", "tuner", "stage_names", "options"}
 # folder or module of aotc -> those it may import, beside itself
 MAY_IMPORT = {
     "errors": set(),
@@ -32,14 +32,15 @@ MAY_IMPORT = {
     "emit": VALUES | {"target", "installed"},
     "samples": VALUES,
     "stage_names": set(),
-    "pipeline": COMPILER | {"stage_names"},
-    "runtime": VALUES | {"pipeline", "installed"},
-    "tuner": COMPILER | {"pipeline", "runtime"},
+    "options": BASE,
+    "pipeline": COMPILER | {"stage_names", "options"},
+    "runtime": VALUES | {"pipeline", "installed", "target"},
+    "tuner": COMPILER | {"pipeline", "runtime", "options"},
     "api": SURFACE,
     "tools": SURFACE,
     "cli": SURFACE,
     "onnx_backend": {"api", "errors"},
-    "__init__": {"api", "errors"},
+    "__init__": {"api", "errors", "options"},
     "__main__": {"cli"},
 }
 # third-party package -> who may import it, and why

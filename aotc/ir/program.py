@@ -29,7 +29,10 @@ from aotc.ir.expr import (
 )
 from aotc.ir.simplify import same, simplify
 
-FOLDS = ("none", "sum", "prod", "max", "min")
+# fold -> the operation that takes one element more, and what it starts from
+FOLD_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+FOLDS = ("none", *FOLD_STEP)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,19 @@
 """Row operands of products: a tensor read along the sum, with a constant where the padding is."""
 
-from aotc.ir.expr import Binary, Const, Load, Where
+from aotc.ir.expr import Const, Expr, Load, Where
 
 
-def row_source(a):
+def row_source(a: Expr) -> tuple[Load | None, Expr | None, float]:
     """(Load, guard, value outside the guard) of a row operand; no Load if it is computed."""
     if isinstance(a, Where) and isinstance(a.b, Const) and isinstance(a.a, Load):
         return a.a, a.cond, a.b.value
     return (a, None, 0) if isinstance(a, Load) else (None, None, 0)
 
 
-def conjuncts(cond):
-    """The conditions that a conjunction joins, in order."""
-    if isinstance(cond, Binary) and cond.op == "and":
-        return conjuncts(cond.a) + conjuncts(cond.b)
-    return [cond]
+def zero_filled(a: Expr) -> tuple[Load | None, Expr | None]:
+    """(Load, guard) of a row operand that is zero outside its guard; no Load for others."""
+    load, guard, fill = row_source(a)
+    return (load, guard) if fill == 0 else (None, None)
 
 
-__all__ = ["conjuncts", "row_source"]
+__all__ = ["row_source", "zero_filled"]

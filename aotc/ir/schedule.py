@@ -24,6 +24,10 @@ LEVELS = ("register", "L1", "L2")
 REUSE = ("recompute", "slide")
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
+CONNECT = ("none", "register", "all")  # which edges stay inside a kernel
+WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
+# by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
+WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
 VERSION = 1
 
 

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 from aotc.ir.category import is_zero
+from aotc.ir.conditions import conjuncts
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -26,12 +27,13 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.program import Buffer, Compute, make_const, update
+from aotc.ir.schedule import WINOGRAD_TILES
 from aotc.ir.simplify import linear_in, simplify
 
 # points of the interpolation, best first: small, then their reciprocals; infinity is implied
 _POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))
 MAX_POINTS = len(_POINTS) + 1
-TILES = (2, 4, 6)
+TILES = WINOGRAD_TILES
 
 
 @dataclass(frozen=True)
@@ -127,14 +129,8 @@ def find_convolution(program, compute):
 def _guarded_load(e):
     """(Load, conjuncts) of a Load, or of one that is zero where a condition fails."""
     if isinstance(e, Where) and is_zero(e.b) and isinstance(e.a, Load):
-        return e.a, tuple(_conjuncts(e.cond))
+        return e.a, tuple(conjuncts(e.cond))
     return (e, ()) if isinstance(e, Load) else (None, ())
-
-
-def _conjuncts(cond):
-    if isinstance(cond, Binary) and cond.op == "and":
-        return _conjuncts(cond.a) + _conjuncts(cond.b)
-    return [cond]
 
 
 def _match(c, data, conds, weights):

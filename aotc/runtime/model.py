@@ -1,52 +1,17 @@
-"""``load(folder)``: a bundle as a Python object, numpy arrays in and out."""
+"""A bundle as a Python object, numpy arrays in and out (``loading.load`` opens one)."""
 
 import os
 import threading
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from aotc.errors import AotcError
-from aotc.runtime.compile_bundle import build, is_cuda, read_manifest
-from aotc.runtime.feeds import Extent, feeds_in_order, machine, symbol_values, tensor_infos
-from aotc.runtime.shared_library import Library
+from aotc.runtime.feeds import Extent, feeds_in_order, symbol_values, tensor_infos
 
 _ALIGNMENT = 64
 ABOUT_EXTENTS = ("AOTC_BAD_DIMENSION", "AOTC_BAD_SHAPE")
-
-
-def load(folder, threads=1, jobs=2, progress=None, variant=None, simulate=False):
-    """Model of a bundle folder; compiles its C files first if that has not been done.
-
-    ``threads``: 1 = the calling thread alone, 0 = one per processor.  ``jobs`` and ``progress``
-    as in ``build``.  ``variant``: name of the target whose kernels shall run, where the bundle
-    has several; None = the widest this CPU can run.  A CUDA bundle runs on the first GPU, or with
-    ``simulate`` on the CPU, slowly and with its memory accesses checked (a text gives the order in
-    which threads take turns, see ``CudaModel``).  Raises AotcError (no
-    bundle, no such variant, another machine's bundle), DeviceError (no GPU), ToolchainError
-    (compiler), WeightsError.
-    """
-    folder = Path(folder).resolve()
-    manifest = read_manifest(folder)
-    if is_cuda(manifest):
-        # here, because it is a kind of Model: its module imports this one
-        from aotc.runtime.cuda_model import CudaModel, require_device
-        if not simulate:
-            require_device(manifest["name"])
-        library = Library(folder, manifest, build(folder, jobs, progress, bool(simulate)))
-        return CudaModel(folder, manifest, library, variant, simulate)
-    _check_machine(folder, manifest)
-    library = Library(folder, manifest, build(folder, jobs, progress, bool(simulate)))
-    return Model(folder, manifest, library, threads, variant)
-
-
-def _check_machine(folder, manifest):
-    arch, here = manifest["build"]["arch"], machine()
-    if arch not in ("", here):
-        raise AotcError(f"{folder}: compiled for {arch}, this machine is {here}; compile the model "
-                        "for another target, e.g. target='c'")
 
 
 def _variant_index(manifest, variant):

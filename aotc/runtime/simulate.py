@@ -8,11 +8,10 @@ import shutil
 
 from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
+from aotc.target.cuda import block_bytes
 
 SOURCES = ("aotc_cusim.cpp", "aotc_cusim_fiber.cpp", "aotc_cusim_memory.cpp",
            "aotc_cusim_shared.cpp")
-# bytes of shared memory a block can have, by architecture
-_SMEM = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10}
 # -O2 makes it a third faster, but what takes long is compiling
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=fast")
 
@@ -37,7 +36,7 @@ def find_cxx():
 def compile_command(cxx, arch):
     """The start of the command that compiles .cu and .cpp files against the simulator of a device
     of architecture ``arch`` ("sm_90"; "" for the largest); $CXXFLAGS are added."""
-    smem = _SMEM.get(arch, max(_SMEM.values()))
+    smem = block_bytes(arch)
     given, folder = shlex.split(os.environ.get("CXXFLAGS", "")), cuda_folder()
     # -idirafter: a bundle's own copy of aotc_cuda.h comes first
     return [*cxx, *_FLAGS, *given, f"-DAOTC_CUSIM_SMEM={smem}", "-idirafter", str(folder),

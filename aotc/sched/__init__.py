@@ -1,8 +1,8 @@
 """Deciders (Program -> Schedule) and lowering (Program, Schedule -> Plan)."""
 
+from aotc.ir.schedule import CONNECT, WINOGRAD
 from aotc.sched.check import check_schedule
-from aotc.sched.choose.winograd_choice import WINOGRAD
-from aotc.sched.decide import CONNECT, complete, decide
+from aotc.sched.decide import complete, decide
 from aotc.sched.lowering.lower import lower
 from aotc.sched.memory.arena import check_arena, large_arena, parse_limit
 from aotc.sched.memory.arena_limit import decide_within

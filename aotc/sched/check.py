@@ -7,10 +7,11 @@ from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stri
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall
+from aotc.ir.rows import zero_filled
 from aotc.ir.schedule import LEVELS, REUSE
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choose.loops import called_buffers, lane_nest, row_operand, stage_category
+from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
 from aotc.sched.choose.slices import slice_faults
 from aotc.sched.lowering.lower_contract import factors_for, panel_base
 from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, physical_elements
@@ -345,7 +346,7 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
         return lambda index: offset_of(index, program.shape(buffer), layout)
 
     if loops.get("a") == "rows":
-        load, guard = row_operand(f.a)
+        load, guard = zero_filled(f.a)
         step = None if load is None else stride(place(load.buffer)(load.index), k)
         if step is None or guard is not None and (k in axes_of(guard) or step != Const(1)):
             faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}, "

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import CONNECT, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
 from aotc.sched.choose.connect_cost import (
@@ -23,9 +23,14 @@ from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
 
 # which edges stay inside a kernel: none, those at register level, all that pay
-CONNECT = {"none": lambda program, target: separate_groups(program),
-           "register": lambda program, target: register_groups(program),
-           "all": connect_by_cost}
+_CONNECTED = dict(zip(CONNECT, (lambda program, target: separate_groups(program),
+                               lambda program, target: register_groups(program),
+                               connect_by_cost)))
+
+
+def connected(program, target, how):
+    """The groups of a Program by a way of ``CONNECT``."""
+    return _CONNECTED[how](program, target)
 
 
 def decide(program, target, how="all", winograd="off", unfold=False, layouts=None, groups=None):
@@ -44,7 +49,7 @@ def decide(program, target, how="all", winograd="off", unfold=False, layouts=Non
         more, settled = split_settled({b: x for b, x in found.items() if b not in (layouts or {})})
         rewrites, layouts = rewrites + more, settled | (layouts or {})
     program = apply_rewrites(program, rewrites)
-    groups = CONNECT[how](program, target) if groups is None else groups
+    groups = connected(program, target, how) if groups is None else groups
     groups = join_transforms(program, groups)
     while True:
         schedule = replace(_decided(program, target, groups, layouts), rewrites=rewrites)

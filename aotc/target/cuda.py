@@ -75,3 +75,10 @@ CUDA = Target("cuda", "CUDA, any GPU from compute capability 8.0 on", 32,
               ("-gencode", "arch=compute_80,code=[sm_80,compute_80]"), "cuda",
               _machine(108, 19.5e12, 1.55e12, 40 * _MIB, 99 * _KIB), _ROWS, arch="sm_80",
               cross=_CROSS, emitter="simt")
+
+
+def block_bytes(arch: str) -> int:
+    """Bytes of shared memory that one block may have on a GPU of architecture ``arch`` ("sm_90"),
+    or on the one that has most, if it is none of these."""
+    most = {t.arch: t.machine.near.capacity for t in (SM_80, SM_86, SM_89, SM_90)}
+    return most.get(arch, max(most.values()))

@@ -12,7 +12,8 @@ import numpy as np
 
 from aotc.api import load
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.samples import EXTENT_CAP, extents, random_inputs
 from aotc.target import get_target
@@ -75,7 +76,7 @@ def bench(path, threads=1, compare=(), target="native", dims=None, seconds=3.0, 
     compare: names from ``aotc.tools.peers.PEERS``; they need the .onnx file.  One that is not
     installed, refuses the model or computes something else has a fault in its Timing and no times.
     Dynamic dimensions take the middle of their (capped) range, inputs are random.
-    decisions: as ``aotc.compile``'s (``aotc.pipeline.DECISIONS``).
+    decisions: as ``aotc.compile``'s (``aotc.options.decisions``).
     Returns a list of Timing, aotc first.  Raises AotcError and what compiling raises.
     """
     path = Path(path)

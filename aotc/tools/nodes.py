@@ -18,11 +18,12 @@ from aotc.ir.category import category
 from aotc.ir.expr import Load
 from aotc.ir.program import Buffer, Compute, update
 from aotc.ir.schedule import Group
+from aotc.options import Options
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.quanta import quanta
 from aotc.passes.promote import promoted
-from aotc.pipeline import Options, run_pipeline
-from aotc.runtime.model import load
+from aotc.pipeline import run_pipeline
+from aotc.runtime.loading import load
 from aotc.samples import EXTENT_CAP, SAMPLE_FLOPS, extents, run_work
 from aotc.sched import complete, lower
 from aotc.target import get_target, runs_here

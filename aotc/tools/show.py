@@ -6,7 +6,8 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 
 from aotc.ir.expr import Expr, show
-from aotc.pipeline import STAGES, Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import STAGES, run_pipeline
 from aotc.sched.report.explain import explain
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.sched.report.summary import summarise

@@ -8,13 +8,14 @@ import numpy as np
 
 from aotc.errors import AotcError
 from aotc.ir.dtypes import dtype_of
+from aotc.options import Options
 from aotc.oracle.quanta import quanta
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import emulated_models
 from aotc.runtime.feeds import machine
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.samples import EXTENT_CAP, extents, input_kinds, random_inputs
 from aotc.target import get_target, runs_here
 from aotc.tools.peers import first_line, open_literal, open_reference
@@ -213,7 +214,7 @@ def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out
     length that the target lists; of a bundle with several sets of kernels each one that this
     machine can run is compared. A CUDA target runs on this machine's GPU, or with ``simulate`` its
     sources run on the CPU, in two orders of their threads, with memory accesses and barriers
-    checked. decisions: as ``aotc.compile``'s (``aotc.pipeline.DECISIONS``). A reference that
+    checked. decisions: as ``aotc.compile``'s (``aotc.options.decisions``). A reference that
     refuses the model or its inputs gives way to the other, which the report says. Raises what
     ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left."""
     _check_place(get_target(target), vlen, simulate)

@@ -18,8 +18,9 @@ from random import Random
 from threading import Lock
 
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
+from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
-from aotc.pipeline import Options, options_target, run_pipeline
+from aotc.pipeline import options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident
 from aotc.target import runs_here
 from aotc.tuner.measure.executor import LocalExecutor
@@ -69,7 +70,7 @@ def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, ex
          checker=None, progress=None, clock=time.monotonic):
     """Search a faster Schedule of a model by measuring.  Returns a Tuned.
 
-    source: as for ``aotc.compile``; options: pipeline.Options with its target and decisions;
+    source: as for ``aotc.compile``; options: Options with its target and decisions;
     budget: seconds for compiling and searching, the check of the whole model at the end comes on
     top; records: path of a file of earlier and new measurements; executor, checker, clock: for
     other machines and for tests; progress: called with a line of text.

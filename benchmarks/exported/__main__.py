@@ -23,7 +23,8 @@ import onnx
 
 from aotc.api import load
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.samples import extents, random_inputs
 from aotc.tools.bench import PLAIN, interleave, pin, plain_warnings, profile

@@ -5,7 +5,8 @@ import json
 import onnx
 import pytest
 
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.target import TARGETS
 from benchmarks import layouts
 from benchmarks.alt_operators import CHANNELS, KINDS, configurations, fits

@@ -13,7 +13,8 @@ from small_models import dense, embedding, make_model
 
 import aotc
 from aotc.cli import main
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime import cuda_model as cuda
 from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.shared_library import Library

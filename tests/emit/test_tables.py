@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 import aotc
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.emit.bundle.weights import HEADER_BYTES, untouched
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.target import get_target
 
 ENTRIES, WIDTH, TOKENS = 83, 40, 7  # no multiple of a register tile

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aotc.emit.bundle import weights
 from aotc.errors import AotcError
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.runtime.status import WeightsError
 
 MASK = (1 << 64) - 1

@@ -13,9 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 import aotc
 from aotc.installed import runtime_c
 from aotc.ir.bundle import emulators
+from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.passes import half_weights as halves
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import find_compiler
 from aotc.runtime.emulate import emulated_models
 from aotc.target import get_target

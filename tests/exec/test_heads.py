@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import aotc
 from aotc.emit.bundle.variants import EMITTERS
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 
 DEPTH = 40
 

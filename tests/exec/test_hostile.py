@@ -19,8 +19,9 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
 from aotc.frontend.building.registry import OPS
+from aotc.options import Options
 from aotc.oracle.eval_expr import Scope
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.sched import lower
 from aotc.target import get_target

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 import aotc
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Nest
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.tools.peers import open_peer
 
 TARGETS = ("c", "native")

@@ -13,9 +13,10 @@ from aotc.ir.expr import Sym, walk
 from aotc.ir.library import JOINS
 from aotc.ir.program import LibCall
 from aotc.ir.schedule import Schedule
+from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule
 from aotc.target import get_target
 

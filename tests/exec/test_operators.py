@@ -117,7 +117,7 @@ def test_enough_cases_run(chosen):
 CHILD = textwrap.dedent("""
     import sys
     import numpy as np
-    from aotc.runtime.model import load
+    from aotc.runtime.loading import load
     feeds = dict(np.load(sys.argv[2]))
     out = load(sys.argv[1]).run(feeds)
     np.savez(sys.argv[3], **out)

@@ -14,7 +14,8 @@ import aotc
 from aotc.cli import main
 from aotc.errors import AotcError, ModelError, ScheduleError, UnsupportedError
 from aotc.ir.schedule import Schedule
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.sched.choose.connect import DEPTH_LIMIT, NODES_LIMIT
 from aotc.sched.model.stages import group_stages, tree_size
 from aotc.target import get_target

@@ -26,7 +26,8 @@ from onnx import ModelProto, TensorProto
 from onnx_graphs import random_graph
 
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 
 SECONDS, GIGABYTES = 20, 4  # of CPU time and memory that one model may take
 GUIDES = ("aotc.frontend", "aotc.passes.inline")  # modules whose coverage guides libFuzzer

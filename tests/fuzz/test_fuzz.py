@@ -11,7 +11,8 @@ from run_graphs import drawn, dynamic, faults, main, part
 from run_programs import main as run_programs
 
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 
 
 @pytest.mark.parametrize("seed", range(12))

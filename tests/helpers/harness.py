@@ -20,7 +20,8 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
-from aotc.runtime.model import load, machine
+from aotc.runtime.feeds import machine
+from aotc.runtime.loading import load
 from aotc.sched import complete, decide, lower
 from aotc.target import TARGETS, _cpu_flags
 

@@ -10,9 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.ir.expr import Cast, Unary, loads, rewrite
 from aotc.ir.program import Compute
+from aotc.options import Options
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.passes.promote import promoted
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 
 SEEN = "seen_"
 BYTES = {"u8": np.uint8, "i8": np.int8}

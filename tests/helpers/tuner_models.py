@@ -6,7 +6,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.tuner.measure.executor import Result
 from aotc.tuner.measure.whole_model import Verdict
 from aotc.tuner.space.knobs import Space, untuned_form

@@ -2,7 +2,8 @@
 
 from functools import lru_cache
 
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 
 TARGET = "x86-64-v4"
 

@@ -9,10 +9,11 @@ import aotc
 from aotc.errors import ScheduleError
 from aotc.ir.expr import loads
 from aotc.ir.program import check_program
+from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS
 from aotc.tools.peers import open_peer

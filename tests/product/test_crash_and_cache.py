@@ -19,7 +19,8 @@ from small_models import dense
 
 import aotc
 from aotc.emit.bundle import write
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 
 COMPILE = [sys.executable, "-m", "aotc", "compile"]
 

@@ -11,7 +11,7 @@ from test_hostile_names import HOSTILE, _feeds, _model
 
 import aotc
 from aotc.errors import FaultError
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 
 TARGET = "cuda:sm_80"
 

@@ -11,8 +11,9 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 import aotc
+from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.runtime.status import ShapeError
 from aotc.samples import extents
 from aotc.tools.bench import folder_inputs

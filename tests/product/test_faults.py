@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aotc.runtime.compile_bundle import build, read_manifest
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.runtime.shared_library import Library
 
 

@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 
 # One line per output: how many elements and their sum, from inputs 0, 1/8, 2/8, ...
 MAIN = r"""

@@ -8,7 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from quantised_nodes import judge, observed
 
 import aotc
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.samples import extents, random_inputs
 from aotc.target import TARGETS, native, runs_here
 from aotc.tools.peers import open_literal, open_reference

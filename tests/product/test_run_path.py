@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from product_models import MODELS, sources
 
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 
 THREADS, RUNS = 8, 1000
 

@@ -10,7 +10,7 @@ from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError, ToolchainError
 from aotc.runtime import compile_bundle as module
 from aotc.runtime.compile_bundle import build
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from bundle_plans import feeds, number, reference
 
 from aotc.errors import AotcError, FaultError
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.runtime.status import IndexFault, RunError, ShapeError
 
 
@@ -226,7 +226,7 @@ def test_too_many_threads(lookup_folder):
 
 def test_a_forked_process_runs_and_ends(lookup_folder):
     code = ("import os, sys; sys.path.insert(0, sys.argv[2])\n"
-            "from bundle_plans import feeds, reference\nfrom aotc.runtime.model import load\n"
+            "from bundle_plans import feeds, reference\nfrom aotc.runtime.loading import load\n"
             "m = load(sys.argv[1], threads=3); i, b = feeds(); m(i, b)\n"
             "pid = os.fork()\nok = (m(i, b)['out'] == reference(i, b)).all()\n"
             "if pid: ok = ok and os.waitpid(pid, 0)[1] == 0\n"

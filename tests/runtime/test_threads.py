@@ -7,7 +7,7 @@ from harness import RUNNABLE, Case, build_cases
 from te_programs import Maker, conv2d, padded, relu
 
 from aotc.ir.expr import Axis, Const
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 
 
 def residual_block(size=34, channels=24):

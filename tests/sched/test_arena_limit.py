@@ -17,11 +17,12 @@ from aotc.errors import AotcError, ScheduleError
 from aotc.ir.expr import Axis, Const, substitute
 from aotc.ir.region import interval
 from aotc.ir.simplify import simplify
+from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.passes.recompute import rewrite_readers
 from aotc.passes.rewrites import apply_rewrites
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide, decide_within, parse_limit
 from aotc.sched.choose.connect_cost import register_groups
 from aotc.sched.lowering.lower import lower_group

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from aotc.ir import simplify
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.sched.choose.connect_cost import Judge
 from aotc.sched.cost import partition
 from benchmarks.repeated import FAMILIES

@@ -12,7 +12,8 @@ from small_models import make_model
 
 import aotc
 from aotc.cli import main
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.sched.report.summary import pattern
 
 F32 = TensorProto.FLOAT

@@ -2,7 +2,8 @@
 
 import pytest
 
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.sched.model.size import estimate
 from benchmarks.exported import images, sequences
 

@@ -13,7 +13,8 @@ from small_models import dense
 
 from aotc.cli import main
 from aotc.errors import ScheduleError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.target import get_target
 from aotc.target.base import Level
 from aotc.target.machine_file import machine_json, with_machine

@@ -11,7 +11,8 @@ from te_programs import Maker, ax, relu
 import aotc
 from aotc.ir.expr import Const, Var, Where, compare
 from aotc.ir.program import Fold
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.runtime.model import KernelCost
 from aotc.sched import decide, lower
 from aotc.sched.report.explain import explain

@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.errors import AotcError
-from aotc.pipeline import Options, run_pipeline
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
 from aotc.tools import peers
 from aotc.tools.verify import Match, compare, read_inputs, summary, verify
 

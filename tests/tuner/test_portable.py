@@ -11,7 +11,7 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.pipeline import model_info
 from aotc.runtime.compile_bundle import build
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.runtime.status import IndexFault
 from aotc.samples import random_inputs
 from aotc.sched.lowering.lower import lower

@@ -8,8 +8,9 @@ from zoo_plans import TARGET, planned
 from aotc.emit.c.kernels import render_kernels
 from aotc.ir.expr import Const, Sym, substitute, walk
 from aotc.ir.simplify import simplify
+from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
-from aotc.pipeline import Options, run_pipeline
+from aotc.pipeline import run_pipeline
 from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, slot_sizes
 from aotc.sched.report.summary import summarise
 from aotc.target import TARGETS

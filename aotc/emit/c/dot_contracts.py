@@ -15,9 +15,10 @@ from aotc.emit.c.nests import indent, loops
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.access import stride
+from aotc.ir.conditions import conjuncts
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Axis, Binary, Const, Load, all_of, axes_of, substitute, walk
-from aotc.ir.rows import conjuncts, row_source
+from aotc.ir.rows import row_source
 from aotc.ir.simplify import simplify
 from aotc.target.base import DOT_STEP
 

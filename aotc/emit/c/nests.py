@@ -16,13 +16,12 @@ from aotc.ir.access import stride
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Var, axes_of, substitute
 from aotc.ir.plan import Put
+from aotc.ir.program import FOLD_STEP, NEUTRAL
 from aotc.ir.simplify import simplify, upper
 
 INDENT = "    "
 LONG_FOLD = 32  # steps from which vectors of columns stand side by side
 MOST_COLUMNS = 8  # each needs a register
-_NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
-_SCALAR_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def neutral(fold, dtype):
@@ -33,7 +32,7 @@ def neutral(fold, dtype):
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         return literal(low if fold == "max" else high, dtype) if dtype != "bool" else \
             ("0" if fold == "max" else "1")
-    return literal(_NEUTRAL[fold], dtype)
+    return literal(NEUTRAL[fold], dtype)
 
 
 def indent(lines, depth=1):
@@ -118,7 +117,7 @@ def _run_copy(nest, env, names):
 
 def _scalar_fold(nest, env, names):
     if not isinstance(nest.fold, str):
-        return _stateful_fold(nest, env, names)
+        return stateful_fold(nest, env, names)
     return scalar_fold_loops(nest, env, names)
 
 
@@ -138,27 +137,24 @@ def fold_step(nest, env, names, into):
     if nest.body.dtype != acc.dtype:
         x = f"(({DTYPES[acc.dtype].c}){x})"
     step = Scalars({**env, "vars": {**env["vars"], element: x, acc: into}}, names)
-    return block.lines + [f"{into} = {step.text(Binary(_SCALAR_STEP[nest.fold], acc, element))};"]
+    return block.lines + [f"{into} = {step.text(Binary(FOLD_STEP[nest.fold], acc, element))};"]
 
 
-def _stateful_fold(nest, env, names):
-    fold, lines = nest.fold, []
-    first = Scalars(env, names)
-    for v, e in zip(nest.acc, fold.init):
-        lines.append(f"{DTYPES[v.dtype].c} {v.name} = {first.text(e)};")
+def stateful_fold(nest, env, names):
+    """A fold with several states: all new ones are computed before any is replaced."""
+    fold, first = nest.fold, Scalars(env, names)
+    lines = [f"{DTYPES[v.dtype].c} {v.name} = {first.text(e)};"
+             for v, e in zip(nest.acc, fold.init)]
     element = Var("x", nest.body.dtype)
-    block = Scalars(env, names, (nest.body,) + tuple(fold.update))
+    block = Scalars(env, names, (nest.body,))
     x = names.fresh("x")
     inner = [f"const {DTYPES[element.dtype].c} {x} = {block.text(nest.body)};"]
     inner = block.lines + inner
     step = Scalars({**env, "vars": {**env["vars"], element: x}}, names, fold.update)
-    new = []
-    for v, e in zip(nest.acc, fold.update):
-        text = step.text(e)
-        new.append((v, names.fresh("n"), text))
-    inner += step.lines + [f"const {DTYPES[v.dtype].c} {n} = {t};" for v, n, t in new]
-    inner += [f"{v.name} = {n};" for v, n, _ in new]
-    return lines + loops(nest.reduce, inner)
+    new = [(v, names.fresh("n"), step.text(e)) for v, e in zip(nest.acc, fold.update)]
+    inner += step.lines + [f"const {DTYPES[v.dtype].c} {n} = {text};" for v, n, text in new]
+    return first.lines + lines + loops(nest.reduce, inner + [f"{v.name} = {n};"
+                                                             for v, n, _ in new])
 
 
 # ---------------------------------------------------------------- lanes over an output axis

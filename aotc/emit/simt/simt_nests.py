@@ -6,16 +6,15 @@ written together.  A reduction whose lanes lie along the reduced axis gives each
 
 import re
 
-from aotc.emit.c.nests import indent, loops, scalar_fold_loops
+from aotc.emit.c.nests import indent, scalar_fold_loops, stateful_fold
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index, c_int
-from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Const, Var, maximum
 from aotc.ir.plan import points
+from aotc.ir.program import FOLD_STEP
 from aotc.ir.simplify import simplify
 
 WARP = 32
-_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 _WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_min"}
 
 
@@ -98,7 +97,7 @@ def put_lines(puts, env, names):
 def fold_lines(nest, env, names):
     """The fold in loops of one thread."""
     if not isinstance(nest.fold, str):
-        return _stateful_fold(nest, env, names)
+        return stateful_fold(nest, env, names)
     return scalar_fold_loops(nest, env, names)
 
 
@@ -109,23 +108,6 @@ def _shared_fold(nest, env, names, threads):
         ranges, body, names, f"threadIdx.x % {threads}", threads))
 
 
-def _stateful_fold(nest, env, names):
-    """A fold with several states: all new ones are computed before any is replaced."""
-    fold, first = nest.fold, Scalars(env, names)
-    lines = [f"{DTYPES[v.dtype].c} {v.name} = {first.text(e)};"
-             for v, e in zip(nest.acc, fold.init)]
-    element = Var("x", nest.body.dtype)
-    block = Scalars(env, names, (nest.body,))
-    x = names.fresh("x")
-    inner = [f"const {DTYPES[element.dtype].c} {x} = {block.text(nest.body)};"]
-    inner = block.lines + inner
-    step = Scalars({**env, "vars": {**env["vars"], element: x}}, names, fold.update)
-    new = [(v, names.fresh("n"), step.text(e)) for v, e in zip(nest.acc, fold.update)]
-    inner += step.lines + [f"const {DTYPES[v.dtype].c} {n} = {text};" for v, n, text in new]
-    return first.lines + lines + loops(nest.reduce, inner + [f"{v.name} = {n};"
-                                                             for v, n, _ in new])
-
-
 def _team_rows(nest, env, names, threads, warps, base):
     """Several warps fold a row, each its part; the first thread of the team folds the parts and
     stores.  There are no more rows than teams, so every thread comes to the barriers."""
@@ -134,7 +116,7 @@ def _team_rows(nest, env, names, threads, warps, base):
     row, parts, part = names.fresh("row"), names.fresh("parts"), names.fresh("part")
     start, *fold = _shared_fold(nest, env, names, team)
     step = Scalars({**env, "vars": {**env["vars"], Var("x", "f32"): f"{parts}[{part}]"}}, names)
-    update = step.text(Binary(_STEP[nest.fold], nest.acc[0], Var("x", "f32")))
+    update = step.text(Binary(FOLD_STEP[nest.fold], nest.acc[0], Var("x", "f32")))
     store = put_lines(nest.puts, env, names)
     return ["{", *indent([
         f"const aotc_shared<float> {parts} = aotc_slice<float>(shared, {base}, {threads // WARP});",

@@ -28,7 +28,7 @@ from aotc.ir.expr import (
     walk,
     with_children,
 )
-from aotc.ir.program import Compute, Program, static_shape
+from aotc.ir.program import FOLD_STEP, Compute, Program, static_shape
 from aotc.ir.simplify import linear_in, lower, proves, simplify
 from aotc.oracle.eval_expr import Scope
 from aotc.oracle.evaluate import evaluate
@@ -39,7 +39,6 @@ MOST_ELEMENTS = 64  # of a tensor whose elements are looked at one by one
 MOST_DEPTH = 40  # computes that are put into one another
 MOST_TERMS = 256  # of a fold that is unrolled
 SMALL_TABLE = 64  # elements of a constant that is looked up at a symbolic place
-_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 class TooInvolved(Exception):
@@ -223,7 +222,7 @@ class _Elements:
             term = self.resolved(substitute(step.body, here))
             if states is None:
                 total = term if total is None else self.made(
-                    binary(_STEP[step.fold], total, term))
+                    binary(FOLD_STEP[step.fold], total, term))
                 continue
             known = {**states, **here, Var("x", term.dtype): term}
             states = dict(zip(states, [self.resolved(substitute(e, known))

@@ -4,22 +4,22 @@ from dataclasses import replace
 from itertools import islice
 
 from aotc.ir.access import is_unit, offset_of, stride
-from aotc.ir.category import category, factor_pairs, is_zero
-from aotc.ir.expr import Axis, Binary, Const, Load, Where, axes_of, loads
+from aotc.ir.category import category, factor_pairs
+from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads
 from aotc.ir.layout import Layout, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import LibCall, static_shape
+from aotc.ir.rows import zero_filled
 from aotc.ir.simplify import same
 from aotc.passes.layout_rule import laid_out
 from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
 from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
-from aotc.sched.model.size import estimate, row_waste
+from aotc.sched.model.size import MAX_TAPS, estimate, row_waste
 from aotc.sched.model.stages import group_stages, target_memo
 
 PRODUCTS = ("contraction", "dot")
 MAX_UNROLL = 8  # taps of a window that are written out
-MAX_TAPS = 128  # of a product whose rows are read in place: a pointer for each and every row
 
 
 class Choices:
@@ -146,7 +146,7 @@ def _may_step(f):
     in memory may then be read at any stride along that axis."""
     if f.a.dtype != "f32":
         return False
-    load, guard = row_operand(f.a)
+    load, guard = zero_filled(f.a)
     return load is not None and guard is None and (
         len([r for r in f.k if r.extent != Const(1)]) == 1)
 
@@ -349,7 +349,7 @@ def _contraction_choice(c, s, lane):
     for a in f.m:
         m *= estimate(a.extent)
     row = pick_row(c.target, m, estimate(lane.extent))
-    load, guard = row_operand(f.a)
+    load, guard = zero_filled(f.a)
     k, a_mode = _row_mode(c, f, load, guard)
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)
     if b_mode == "packed":  # maybe because another stage has other panels of the same weight
@@ -371,13 +371,6 @@ def _f32_rows(target):
     return [u for u in target.rows("contraction") if u.dtypes[0] == "f32"]
 
 
-def row_operand(a):
-    """(Load, guard) of a row operand that is a Load or a zero-filled guarded Load; else None."""
-    if isinstance(a, Where) and is_zero(a.b) and isinstance(a.a, Load):
-        return a.a, a.cond
-    return (a, None) if isinstance(a, Load) else (None, None)
-
-
 def _row_mode(c, f, load, guard):
     """Innermost reduction axis and whether rows are read in place (unit stride, guard and data
     indices free of it, few enough taps)."""
@@ -393,7 +386,7 @@ def _row_mode(c, f, load, guard):
             if other is not r:
                 taps *= estimate(other.extent)
         static = all(static_shape((o.extent,)) for o in f.k if o is not r)
-        if estimate(r.extent) >= 8 and taps <= MAX_TAPS and static:
+        if estimate(r.extent) >= 8 and taps <= MAX_TAPS["contraction"] and static:
             return r, "rows"
         if taps == 1 and static:
             return r, "rows"

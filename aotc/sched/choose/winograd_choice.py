@@ -15,8 +15,6 @@ from aotc.sched.choose.loops import pick_row
 from aotc.sched.cost.winograd_errors import ERRORS
 from aotc.sched.model.size import estimate, estimate_volume
 
-# "auto"; none; or the most outputs per tile and axis, whatever the rounding errors
-WINOGRAD = ("auto", "off", *TILES)
 SLIDING = 2  # axes transformed at once: with three, the transforms outgrow the registers
 ERROR_FACTOR, ERROR_SHARE = 4, 2e-5  # of a direct convolution's error; of the output's range
 SPAN = 1e3  # of channels' magnitudes in constants: the largest by the one in the middle
@@ -256,4 +254,4 @@ def _stream(target, size, weights):
     return size / level.bandwidth
 
 
-__all__ = ["Candidate", "WINOGRAD", "choose_winograd", "exact_enough", "form_share"]
+__all__ = ["Candidate", "choose_winograd", "exact_enough", "form_share"]

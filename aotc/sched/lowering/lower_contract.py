@@ -7,8 +7,8 @@ from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Axis, Binary, Cast, Const, Where, substitute
 from aotc.ir.multiples import is_multiple
 from aotc.ir.plan import Contract, Operand, Put, Range, most
+from aotc.ir.rows import zero_filled
 from aotc.ir.simplify import linear_in, same, simplify, upper
-from aotc.sched.choose.loops import row_operand
 from aotc.sched.lowering.lower_nest import collapse, one_value
 from aotc.sched.lowering.parts import part_of
 from aotc.sched.model.turned import turned
@@ -125,7 +125,7 @@ def _packed(ctx, name, row, rows, value, stride, total):
 def _row_operand(ctx, f, k, row, mode):
     total = _count(f.k)
     if mode == "rows":
-        load, guard = row_operand(f.a)
+        load, guard = zero_filled(f.a)
         flat = linearise(load, ctx.place)  # its index may look up rows in another tensor
         step, rest = linear_in(flat.index[0], k)
         inside = None if guard is None else linearise(guard, ctx.place)

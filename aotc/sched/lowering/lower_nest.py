@@ -21,10 +21,10 @@ from aotc.ir.expr import (
     with_children,
 )
 from aotc.ir.plan import Nest, Put, Range
+from aotc.ir.program import NEUTRAL
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.sched.lowering.parts import in_parts
 
-NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
 MAX_PIECES = 64
 
 

@@ -20,7 +20,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect_cost import part_groups
 from aotc.sched.choose.winograd_choice import form_share
-from aotc.sched.decide import CONNECT, decide
+from aotc.sched.decide import connected, decide
 from aotc.sched.memory.arena import arena_need
 from aotc.sched.memory.arena_cones import Cones
 from aotc.sched.memory.scratch import scratch_bytes
@@ -192,7 +192,7 @@ class Planner:
         self.rewrites = tuple(r for r in rewrites if r[0] != "winograd")
         rewritten = apply_rewrites(program, self.rewrites)
         shares = {r[1]: form_share(program, target, r) for r in self.forms}
-        groups = CONNECT[how](rewritten, target)
+        groups = connected(rewritten, target, how)
         several = {g.name for g in groups if not shares.keys().isdisjoint(g.computes)
                    and any(level != "register" for level in g.connect.values())}
         groups = part_groups(rewritten, groups, several)

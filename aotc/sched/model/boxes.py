@@ -89,7 +89,7 @@ def stage_boxes(program, group, stages, tile):
     ScheduleError if a stage is asked for nothing.
     """
     scratch = scratch_of(group)
-    real, asked = propagate(program, group, stages, tile)
+    real, asked = boxes_of_tile(program, group, stages, tile)
     _, wanted = whole_tiles(program, group, stages, tile)
     places = {}
     for b in sorted((scratch - set(group.outputs)) & set(wanted)):
@@ -112,23 +112,23 @@ def scratch_of(group):
     return {b for b, level in group.connect.items() if level != "register"}
 
 
-def propagate(program, group, stages, tile, cut=None):
+def boxes_of_tile(program, group, stages, tile, cut=None):
     """({stage name: box}, {scratch buffer: (first, last) per dimension that is read}) of a tile,
-    inside the tensors.  cut: as for ``_propagate``."""
+    inside the tensors.  cut: as for ``_boxes_from``."""
     anchor = next(s for s in stages if group.anchor in s.computes)
-    return _propagate(program, group, stages, anchor, tile.box, scratch_of(group), True, cut)
+    return _boxes_from(program, group, stages, anchor, tile.box, scratch_of(group), True, cut)
 
 
 def whole_tiles(program, group, stages, tile):
-    """Like ``propagate`` for a tile that no border cuts, which starts at a multiple of its size:
-    floor divisions of it come out exact."""
+    """Like ``boxes_of_tile`` for a tile that no border cuts, which starts at a multiple of its
+    size: floor divisions of it come out exact."""
     shifted = {}
     for a, (lo, last) in tile.box.items():
         if isinstance(lo, Axis):
             lo = Axis(f"{lo.name}_tile", lo.extent) * tile.size[a]
         shifted[a] = (lo, simplify(lo + (tile.size[a] - 1)) if tile.size[a] else last)
     anchor = next(s for s in stages if group.anchor in s.computes)
-    return _propagate(program, group, stages, anchor, shifted, scratch_of(group), False)
+    return _boxes_from(program, group, stages, anchor, shifted, scratch_of(group), False)
 
 
 def starts_at_multiple(group, origin, n):
@@ -143,7 +143,7 @@ def starts_at_multiple(group, origin, n):
     return same(simplify(substitute(origin, first) % n), Const(0))
 
 
-def _propagate(program, group, stages, anchor, anchor_box, scratch, clamp, cut=None):
+def _boxes_from(program, group, stages, anchor, anchor_box, scratch, clamp, cut=None):
     """({stage name: box}, {scratch buffer: what is read of it}).  cut: function from a Stage and
     the box it is asked for to the part of it that it computes."""
     boxes, demand, known = {}, {}, program.known("boxes")

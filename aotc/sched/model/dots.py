@@ -14,10 +14,8 @@ from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import static_shape
 from aotc.ir.rows import row_source
-from aotc.sched.model.size import estimate, row_waste
+from aotc.sched.model.size import MAX_TAPS, estimate, row_waste
 from aotc.target.base import DOT_STEP
-
-MAX_TAPS = 64  # row pointers per row of a register tile
 
 
 def dot_factors(stage):
@@ -99,8 +97,9 @@ def rows_fault(f, k, offset, guard):
         return f"a multiple of {DOT_STEP} steps along {k.name}"
     if guard is not None and k in axes_of(guard):
         return f"a padding that {k.name} does not reach"
-    if prod(r.extent.value for r in f.k if r != k) > MAX_TAPS:
-        return f"at most {MAX_TAPS} taps"
+    most = MAX_TAPS["dot"]
+    if prod(r.extent.value for r in f.k if r != k) > most:
+        return f"at most {most} taps"
     return None
 
 

@@ -6,6 +6,8 @@ from aotc.ir.expr import Const, Sym, substitute, walk
 from aotc.ir.simplify import simplify, upper
 
 TYPICAL = 128  # assumed value of a symbol when its range allows it
+# of a product whose rows are read in place, a pointer for each and every row: by category
+MAX_TAPS = {"contraction": 128, "dot": 64}
 
 
 def typical(sym):

@@ -13,7 +13,7 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.expr import Axis, Const, Load, as_expr, axes_of, maximum, substitute
 from aotc.ir.simplify import simplify
 from aotc.sched.lowering.lower_nest import lower_nest
-from aotc.sched.model.boxes import propagate, stage_boxes, whole_tiles
+from aotc.sched.model.boxes import boxes_of_tile, stage_boxes, whole_tiles
 from aotc.sched.model.stages import Output, Stage
 
 
@@ -65,7 +65,7 @@ def step_boxes(program, group, stages, tile):
         lets.append((start, maximum(box[axis][0], done[s.name])))
         return box | {axis: (start, box[axis][1])}
 
-    boxes, asked = propagate(program, group, stages, tile, cut)
+    boxes, asked = boxes_of_tile(program, group, stages, tile, cut)
     for s in sliding:
         axis = axes[s.name]
         carried.append((done[s.name], simplify(boxes[s.name][axis][1] + 1)))

@@ -11,6 +11,7 @@ import numpy as np
 
 from aotc.ir.access import linearise
 from aotc.ir.category import is_zero
+from aotc.ir.conditions import conjuncts
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -237,7 +238,7 @@ class _Code:
         at |= {a: b.base for a, b in self.steps.items()}
         e = simplify(substitute(self.t.data, at))
         if isinstance(e, Where):
-            conds = [self.flag(c) for c in _conjuncts(e.cond)]
+            conds = [self.flag(c) for c in conjuncts(e.cond)]
             e = Where(all_of(conds), e.a, e.b)
         return self.name(linearise(e, self.ctx.place), "d")
 
@@ -296,12 +297,6 @@ class _Code:
             index = tuple(simplify(substitute(i, at)) for i in o.index)
             v = substitute(linearise(simplify(substitute(o.value, at)), place), acc)
             self.out.append(Put(o.buffer, place(o.buffer)(index), v, all_of(conds)))
-
-
-def _conjuncts(cond):
-    if isinstance(cond, Binary) and cond.op == "and":
-        return _conjuncts(cond.a) + _conjuncts(cond.b)
-    return [cond]
 
 
 def _row_pairs(rows):

@@ -5,9 +5,10 @@ Nothing is decided here; the text repeats the deciders' own measures for a finis
 
 from aotc.ir.expr import Const, axes_of, show
 from aotc.ir.narrow import is_lane_value
+from aotc.ir.rows import zero_filled
 from aotc.ir.simplify import simplify
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choose.loops import row_operand, stage_category
+from aotc.sched.choose.loops import stage_category
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.size import estimate, estimate_volume, row_waste
@@ -98,7 +99,7 @@ def _contraction(target, s, row, loops):
     reduction = estimate_volume(a.extent for a in f.k)
     lines = [f"  M {m} ({_names(f.m)}) x N {n} ({lane.name}) x K {reduction} ({_names(f.k)}): "
              f"{least}"]
-    load, guard = row_operand(f.a)
+    load, guard = zero_filled(f.a)
     why = "its elements are computed" if load is None else "no long unit-stride run along K"
     lines.append("  rows " + _A_MODE[loops["a"]].format(k=loops["k"], why=why)
                  + ("; rows in the padding read zeros" if guard is not None else ""))

@@ -22,7 +22,7 @@ import numpy as np
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.runtime.compile_bundle import build, read_manifest, tools_of
-from aotc.runtime.model import load
+from aotc.runtime.loading import load
 from aotc.samples import extents
 from aotc.sched import decide, lower
 from aotc.target import get_target

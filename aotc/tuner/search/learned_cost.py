@@ -13,7 +13,8 @@ import numpy as np
 
 from aotc.ir.access import layout_from_json, offset_of, stride
 from aotc.ir.expr import Const, axes_of
-from aotc.sched.choose.loops import row_operand, stage_category
+from aotc.ir.rows import zero_filled
+from aotc.sched.choose.loops import stage_category
 from aotc.sched.choose.runs import run_cost
 from aotc.sched.cost.group_cost import Aligned, group_cost
 from aotc.sched.lowering.lower_contract import factors_for
@@ -110,7 +111,7 @@ class Estimator:
         f = factors_for(s, loops["lanes"])
         m = estimate_volume(a.extent for a in f.m)
         k = next(estimate(r.extent) for r in f.k if r.name == loops["k"])
-        guard = row_operand(f.a)[1]
+        guard = zero_filled(f.a)[1]
         mr = row.tile["mr"]
         return (float(mr), float(row.tile["nr"]), -(-m // mr) * mr / m, log(m), log(k),
                 float(loops["a"] == "rows"), float(loops["b"] == "panel"),

@@ -22,7 +22,7 @@ BETTER = 0.985  # of its time in the base: what a region must leave in another S
 
 
 def decisions(options):
-    """Decisions for ``Checker.built`` that differ from those of pipeline.Options: the other ways
+    """Decisions for ``Checker.built`` that differ from those of Options: the other ways
     to connect, and no Winograd forms if there may be some."""
     plain = options.winograd == "auto" and (options.math == "exact" or options.optimize == "size")
     winograd, unfold = "off" if plain else options.winograd, options.optimize != "size"

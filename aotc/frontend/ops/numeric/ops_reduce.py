@@ -5,7 +5,7 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.ops.images.ops_pool import lowest, nan_wins, scaled_by_count
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, binary, compare
-from aotc.ir.program import Fold
+from aotc.ir.program import FOLD_STEP, Fold
 
 # name: (fold, element before the fold, map after it)
 _ROWS = {
@@ -25,7 +25,6 @@ def real(name, e):
     return Unary(name, e) if is_float(e.dtype) else cast(e.dtype, Unary(name, cast("f64", e)))
 
 
-_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def reduced_axes(b, rank):
@@ -78,7 +77,7 @@ def _small(b, x, axes, keep, fold, before, after):
     total = None
     for k in range(x.size):
         e = b.at(x, (Const(k),))
-        total = e if total is None else binary(_STEP[fold], total, e)
+        total = e if total is None else binary(FOLD_STEP[fold], total, e)
     return b.map((Const(1),) if keep else (), lambda index: total, [x])
 
 

@@ -1,0 +1,115 @@
+"""What a user decides: one field of ``Options`` each, with its choices and what is said of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from aotc.errors import AotcError
+from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, WINOGRAD
+
+WEIGHTS = ("file", "embed")
+
+
+def _option(default: Any, about: str, choices: tuple[Any, ...] = (), decides: bool = False) -> Any:
+    """A field.  decides: it says how a model runs, and every command that compiles one takes it."""
+    return field(default=default,
+                 metadata={"about": about, "choices": choices, "decides": decides})
+
+
+def _decision(default: Any, about: str, choices: tuple[Any, ...] = ()) -> Any:
+    return _option(default, about, choices, True)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``aotc.compile`` takes, ``aotc compile`` and the pipeline.
+
+    source: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.
+    out: folder of the bundle; an earlier bundle there is replaced, any other non-empty folder is
+        refused.
+    target: c, x86-64-v1, x86-64-v3, x86-64-v4, x86-64 (those three in one bundle, chosen at run
+        time), aarch64 or native (this machine); ``aotc targets`` lists all.
+    name: prefix of everything the bundle exports; the model file's stem if None.
+    dims: {"seq": (1, 512)} gives a dynamic dimension its range, {"batch": 4} pins it, {"x:3": 48}
+        means the axis 3 of input x alone.  Ranges that are not given come from the tables they
+        index, else they have no upper bound, and are printed.
+    schedule: a Schedule or the path of its JSON, instead of the scheduler's own decisions.
+    schedule_out: path to write the Schedule used to.
+    dump: folder for the text form of every stage.
+    stop_after: name of the last stage to run.
+    progress: called as ``progress(number, of, stage)``.
+    weights: "file" (mapped at run time) or "embed" (linked into the library).
+    profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
+    connect: which intermediate tensors stay inside a kernel: "none", "register" those that fit
+        registers, "all" that pay by the cost model.
+    winograd: "auto" gives convolutions a form with fewer multiplications where estimates of cost
+        and rounding errors allow it, "off" none, 2, 4 or 6 at most so many outputs per tile.
+    math: "fast" (the default) has polynomials for exp, erf, tanh and the like, "exact" calls libm
+        for them and makes "auto" no forms with fewer multiplications.  None: the Schedule's.
+    optimize: "speed" (the default), or "size": less code and smaller weights.  None: the
+        Schedule's.
+    machine: path of a machine file (``aotc targets --probe``) to decide for.
+    fix: {"sr": 16000} makes an input a constant: a number, list, array or path of a .npy file;
+        branches of an If that then cannot run disappear.  None: an initializer's own value.
+    input_default: initializers that are also inputs and shall be inputs that may be left out.
+        Small ones are in any case, unless the model lists every one of many as an input.
+    arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
+        workers); what does not fit is computed tile by tile in fewer kernels, again where needed.
+    """
+
+    source: Any
+    out: str | Path | None = _option(None, "the bundle's folder")
+    target: str = _option("native", "see `aotc targets`")
+    name: str | None = _option(None, "prefix of everything the bundle exports")
+    dims: Mapping[str, int | tuple[int, int]] | None = _option(
+        None, "range (seq=1..512) or value (batch=4) of a dynamic dimension, by name or by input "
+        "and axis (x:3=48..320)")
+    schedule: Any = _option(None, "use these decisions")
+    schedule_out: str | Path | None = _option(None, "write the decisions used")
+    dump: str | Path | None = _option(None, "write the text of every stage")
+    stop_after: str = _option("write", "the last stage to run")
+    progress: Callable[[int, int, str], None] | None = _option(None, "")
+    weights: str = _option("file", "in NAME_weights.bin, or linked into the library", WEIGHTS)
+    profile: bool = _option(
+        False, "count what every kernel costs (for aotc bench DIR --profile)")
+    connect: str = _decision(
+        "all", "which intermediate tensors stay inside a kernel: none, those that fit registers, "
+        "all that pay by the cost model (default: all)", CONNECT)
+    winograd: Any = _decision(
+        "auto", "convolutions with fewer multiplications: outputs per tile at most, or off "
+        "(default: where a cost and an error estimate agree)", WINOGRAD)
+    math: str | None = _decision(
+        None, "exact: libm for exp, erf, tanh and the like in place of polynomials, and no "
+        "--winograd unless given", (None, *MATH))
+    optimize: str | None = _decision(
+        None, "size: less code and smaller weights (default: speed)", (None, *OPTIMIZE))
+    machine: str | Path | None = _decision(
+        None, "decide for the machine of this file (see targets --probe)")
+    fix: Mapping[str, Any] | None = _decision(
+        None, "make an input a constant: a number, a list 1,2,3 or a .npy file; NAME alone, if it "
+        "is an initializer: its own value")
+    input_default: tuple[str, ...] = _decision(
+        (), "an initializer that is also an input: it may be fed, its value is the default")
+    arena: Any = _decision(
+        None, "the most memory for tensors and scratch: 64M, 800K (for calls with one worker; "
+        "64M:4 with four)")
+
+
+def option(name: str) -> Field[Any]:
+    """The field of an option by its name."""
+    return next(f for f in fields(Options) if f.name == name)
+
+
+def decisions() -> tuple[str, ...]:
+    """Names of the options that say how a model runs."""
+    return tuple(f.name for f in fields(Options) if f.metadata.get("decides"))
+
+
+def check_choices(options: Options) -> None:
+    """AotcError with the choices for an option that has others."""
+    for f in fields(Options):
+        given, choices = getattr(options, f.name), f.metadata.get("choices")
+        if choices and given not in choices and not isinstance(given, tuple):
+            raise AotcError(f"{f.name} {given!r}: choose one of " + ", ".join(
+                repr(c) for c in choices if c is not None))
