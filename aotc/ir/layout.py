@@ -406,11 +406,6 @@ class Layout:
         return Layout(tuple(_primitive(row) for row in data))
 
 
-def compose(*layouts):
-    """One layout that does all of them, left to right."""
-    return Layout(tuple(p for layout in layouts for p in layout.primitives))
-
-
 def _primitive(row):
     kind, *args = row if isinstance(row, (list, tuple)) and row else (row,)
     cls = _KINDS.get(kind) if isinstance(kind, str) else None

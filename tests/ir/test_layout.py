@@ -18,7 +18,6 @@ from aotc.ir.layout import (
     Split,
     StoreAt,
     Unfold,
-    compose,
     unfold_for_tile,
 )
 from aotc.oracle.eval_expr import Scope
@@ -110,7 +109,7 @@ def test_text_and_permutation():
     assert back.permutation() == (0, 1, 2, 3)
     assert BLOCKED.permutation() is None
     assert Layout().is_identity and Layout().permutation(3) == (0, 1, 2)
-    assert compose(nhwc, BLOCKED).primitives == nhwc.primitives + BLOCKED.primitives
+    assert nhwc.then(BLOCKED).primitives == nhwc.primitives + BLOCKED.primitives
 
 
 def test_symbolic_extents():

@@ -7,11 +7,11 @@ from published import GPU, gemm, one_group
 from te_programs import Maker, ax, matmul, relu
 
 from aotc.ir.schedule import Group
+from aotc.sched.choose.gensor import Space
 from aotc.sched.cost.group_cost import (
     Aligned,
     bank_passes,
     group_cost,
-    level_fits,
     resident,
     utilisation,
     work_item,
@@ -133,7 +133,7 @@ def test_usable_part_and_work_item():
     model = one_group(gemm(512, 512, 512))
     half = replace(PLAIN, levels=(PLAIN.levels[0], replace(PLAIN.levels[1], usable=0.5)))
     tile = (64, 64, 64)  # 48 KiB of 64
-    assert level_fits(model, PLAIN, 1, tile) and not level_fits(model, half, 1, tile)
+    assert Space(model, PLAIN).fits(0, tile) and not Space(model, half).fits(0, tile)
 
 
 def test_temps_stay_in_the_caches_that_hold_them():

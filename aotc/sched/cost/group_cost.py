@@ -243,12 +243,6 @@ def _padding(model, aligned, boxes):
     return done / total if total else 1.0
 
 
-def level_fits(model, machine, number, tile, vthreads=1, boxes=None):
-    """True if everything live with ``tile`` fits the usable part of ``machine.levels[number]``."""
-    level = machine.levels[number]
-    return model.peak(tile, boxes) * vthreads <= level.capacity * level.usable
-
-
 def resident(program, machine):
     """Per boundary between levels, the buffers that are in the faster one already when a kernel
     starts: temps that fit in a cache, and the weights if all of them fit in a shared one.  Memory
@@ -265,5 +259,5 @@ def resident(program, machine):
 
 
 __all__ = ["Aligned", "Cost", "Steps", "bank_passes", "compute_seconds", "fetches", "group_cost",
-           "kept_bytes", "launch_seconds", "level_fits", "level_seconds", "needed_work",
+           "kept_bytes", "launch_seconds", "level_seconds", "needed_work",
            "resident", "scratch_seconds", "together", "utilisation", "work_item"]
