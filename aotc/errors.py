@@ -1,5 +1,7 @@
 """Errors a user of aotc can meet.  Every one says what is wrong, where, and what to do instead."""
 
+from collections.abc import Iterable
+
 
 class AotcError(Exception):
     """Base of all errors that aotc raises on purpose."""
@@ -16,7 +18,7 @@ class UnsupportedError(AotcError, NotImplementedError):
 class ScheduleError(AotcError):
     """A Schedule is illegal; the message lists every fault with the legal choices."""
 
-    def __init__(self, faults):
+    def __init__(self, faults: str | Iterable[str]) -> None:
         self.faults = [faults] if isinstance(faults, str) else list(faults)
         super().__init__("\n".join(self.faults))
 

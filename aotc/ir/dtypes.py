@@ -5,8 +5,11 @@ but never compute in it (its C type holds the bits).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]  # of any shape and dtype: a Buffer or Place tells both
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,7 @@ class DType:
     """One element type: ``size`` in bytes, ``c`` its C11 name, ``kind`` one of f, i, u, b."""
 
     name: str
-    numpy: np.dtype
+    numpy: np.dtype[Any]
     c: str
     size: int
     kind: str
@@ -38,7 +41,7 @@ DTYPES = {row.name: row for row in _ROWS}
 INDEX = "i64"  # the dtype of every index, extent and loop variable
 
 
-def dtype_of(array):
+def dtype_of(array: Array) -> str:
     """Name of the dtype of a numpy array; KeyError if aotc has no such dtype."""
     for row in _ROWS:
         if row.numpy == array.dtype:
@@ -46,9 +49,9 @@ def dtype_of(array):
     raise KeyError(str(array.dtype))
 
 
-def is_float(dtype):
+def is_float(dtype: str) -> bool:
     return DTYPES[dtype].kind == "f"
 
 
-def is_int(dtype):
+def is_int(dtype: str) -> bool:
     return DTYPES[dtype].kind in "iu"

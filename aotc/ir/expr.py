@@ -9,9 +9,11 @@ indices is int64 with floor division and floor modulo.  ``a + b`` on expressions
 ``simplify`` (simplify.py) brings index arithmetic into normal form.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from aotc.ir.dtypes import INDEX, is_float
 
@@ -34,77 +36,91 @@ class Expr:
 
     __slots__ = ()
 
-    def __add__(self, other):
+    if TYPE_CHECKING:  # every node has one, as a field or by a rule
+
+        @property
+        def dtype(self) -> str: ...
+
+    def __add__(self, other: "ExprLike") -> "Expr":
         return binary("add", self, other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: "ExprLike") -> "Expr":
         return binary("add", other, self)
 
-    def __sub__(self, other):
+    def __sub__(self, other: "ExprLike") -> "Expr":
         return binary("sub", self, other)
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: "ExprLike") -> "Expr":
         return binary("sub", other, self)
 
-    def __mul__(self, other):
+    def __mul__(self, other: "ExprLike") -> "Expr":
         return binary("mul", self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: "ExprLike") -> "Expr":
         return binary("mul", other, self)
 
-    def __floordiv__(self, other):
+    def __floordiv__(self, other: "ExprLike") -> "Expr":
         return binary("floordiv", self, other)
 
-    def __rfloordiv__(self, other):
+    def __rfloordiv__(self, other: "ExprLike") -> "Expr":
         return binary("floordiv", other, self)
 
-    def __mod__(self, other):
+    def __mod__(self, other: "ExprLike") -> "Expr":
         return binary("mod", self, other)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: "ExprLike") -> "Expr":
         return binary("div", self, other)
 
-    def __neg__(self):
+    def __neg__(self) -> "Expr":
         return Unary("neg", self)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return show(self)
 
 
-def _node(cls):
+ExprLike = Expr | float  # a Python number takes the dtype of what it meets
+Shape = tuple[Expr, ...]
+E = TypeVar("E", bound=Expr)
+R = TypeVar("R")
+
+
+@dataclass_transform(eq_default=False, frozen_default=True)
+def _node(cls: type[E]) -> type[E]:
     """Frozen dataclass whose structural hash is computed once per object."""
     cls = dataclass(frozen=True, eq=False, repr=True)(cls)
-    key = cls.__dict__.get("key") or attrgetter(*(f.name for f in fields(cls)))
+    names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # the line above made it one
+    key = cls.__dict__.get("key") or attrgetter(*names)
 
-    def hashed(self):
-        h = self.__dict__.get("_hash")
+    def hashed(self: E) -> int:
+        h: int | None = self.__dict__.get("_hash")
         if h is None:
             h = self.__dict__["_hash"] = hash((cls.__name__, key(self)))
         return h
 
-    def equal(self, other):
+    def equal(self: E, other: object) -> bool:
         if self is other:
             return True
         return (type(self) is type(other) and hash(self) == hash(other)
                 and key(self) == key(other))
 
-    def state(self):
+    def state(self: E) -> dict[str, object]:
         # hashes of texts differ from process to process: a pickle must not carry them, nor what
         # else was computed once
         return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
 
-    cls.__hash__, cls.__eq__, cls.__getstate__ = hashed, equal, state
+    for name, method in (("__hash__", hashed), ("__eq__", equal), ("__getstate__", state)):
+        setattr(cls, name, method)
     return cls
 
 
-def kept(fn):
+def kept(fn: Callable[[E], R]) -> Callable[[E], R]:
     """``fn(node)`` computed once per object and kept with it: what is asked of the same node again
     and again, and small beside it."""
     name = f"_{fn.__name__}"
 
     @wraps(fn)
-    def once(e):
-        found = e.__dict__.get(name)
+    def once(e: E) -> R:
+        found: R | None = e.__dict__.get(name)
         if found is None:
             found = e.__dict__[name] = fn(e)
         return found
@@ -117,15 +133,15 @@ class Const(Expr):
     """A scalar.  ``value`` is a Python int, float or bool; floats compare by what they print, so
     that NaN equals itself and -0.0 differs from 0.0."""
 
-    value: object
+    value: Any  # which of the three, only the dtype says
     dtype: str = INDEX
 
-    def key(self):
+    def key(self) -> tuple[object, str]:
         """What equality and hash see."""
         value = self.value
         return (repr(value) if isinstance(value, float) else value, self.dtype)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if is_float(self.dtype):
             object.__setattr__(self, "value", float(self.value))
         elif self.dtype == "bool":
@@ -142,7 +158,7 @@ class Axis(Expr):
     extent: Expr
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         return INDEX
 
 
@@ -153,20 +169,20 @@ class Sym(Expr):
 
     name: str
     lo: int = 1
-    hi: object = 2048
+    hi: int | None = 2048
     likely: int = 0
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         return INDEX
 
     @property
-    def reach(self):
+    def reach(self) -> int:
         """The largest value that decisions reckon with; never a bound where hi is None."""
         return max(self.lo, self.likely) if self.hi is None else self.hi
 
     @property
-    def range(self):
+    def range(self) -> str:
         """``1..2048``, or ``1..`` without an end."""
         return f"{self.lo}..{'' if self.hi is None else self.hi}"
 
@@ -184,7 +200,7 @@ class Load(Expr):
     """An element of a buffer; ``index`` has one expression per dimension."""
 
     buffer: str
-    index: tuple
+    index: tuple[Expr, ...]
     dtype: str
 
 
@@ -202,7 +218,7 @@ class Unary(Expr):
     x: Expr
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         if self.op in ("bits", "float"):
             return AS_BITS[self.x.dtype] if self.op == "bits" else AS_FLOAT[self.x.dtype]
         return "bool" if self.op in ("not", "isnan", "isinf") else self.x.dtype
@@ -215,7 +231,7 @@ class Binary(Expr):
     b: Expr
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         return "bool" if self.op in COMPARE else self.a.dtype
 
 
@@ -237,16 +253,16 @@ class Where(Expr):
     b: Expr
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         return self.a.dtype
 
 
-def as_expr(x):
+def as_expr(x: ExprLike) -> Expr:
     """An int becomes an index constant, an Expr stays itself."""
     return x if isinstance(x, Expr) else Const(int(x))
 
 
-def binary(op, a, b):
+def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """Binary node with Python numbers lifted to the other side's dtype; folds trivial cases."""
     if not isinstance(a, Expr):
         a = Const(a, b.dtype if isinstance(b, Expr) else INDEX)
@@ -261,7 +277,7 @@ def binary(op, a, b):
     return Binary(op, a, b)
 
 
-def _fold_index(op, a, b):
+def _fold_index(op: str, a: Expr, b: Expr) -> Expr | None:
     av, bv = getattr(a, "value", None), getattr(b, "value", None)
     if av is not None and bv is not None and op in _INT_FOLD and not (
             op in ("floordiv", "mod") and bv == 0):
@@ -275,45 +291,46 @@ def _fold_index(op, a, b):
     return None
 
 
-_INT_FOLD = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-             "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}
+_INT_FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}
 
 
-def minimum(a, b):
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
     return binary("min", a, b)
 
 
-def maximum(a, b):
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
     return binary("max", a, b)
 
 
-def compare(op, a, b):
+def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
     return binary(op, a, b)
 
 
-def checked(i, n, why=""):
+def checked(i: Expr, n: ExprLike, why: str = "") -> Guarded:
     """Index ``i`` from data into an extent ``n``; see ``Guarded``."""
     return Guarded("checked", i, as_expr(n), why)
 
 
-def all_of(conds):
+def all_of(conds: Iterable[Expr]) -> Expr | None:
     """Conjunction of bool expressions; None if there are none."""
     return _joined("and", conds)
 
 
-def any_of(conds):
+def any_of(conds: Iterable[Expr]) -> Expr | None:
     """Disjunction of bool expressions; None if there are none."""
     return _joined("or", conds)
 
 
-def _joined(op, conds):
-    out = None
+def _joined(op: str, conds: Iterable[Expr]) -> Expr | None:
+    out: Expr | None = None
     for c in conds:
         out = c if out is None else Binary(op, out, c)
     return out
 
 
-def children(e):
+def children(e: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, in order."""
     if isinstance(e, Load):
         return e.index
@@ -326,7 +343,7 @@ def children(e):
     return ()
 
 
-def with_children(e, kids):
+def with_children(e: Expr, kids: Sequence[Expr]) -> Expr:
     """The same node over other children; the same object if nothing changed."""
     if all(a is b for a, b in zip(children(e), kids)):
         return e
@@ -337,13 +354,15 @@ def with_children(e, kids):
     if isinstance(e, Unary):
         return Unary(e.op, *kids)
     if isinstance(e, Guarded):
-        return Guarded(e.op, *kids, e.why)
+        a, b = kids
+        return Guarded(e.op, a, b, e.why)
     if isinstance(e, Binary):
         return binary(e.op, *kids)
     return Where(*kids)
 
 
-def rewrite(e, fn, memo=None):
+def rewrite(e: Expr, fn: Callable[[Expr], Expr | None],
+            memo: dict[Expr, Expr] | None = None) -> Expr:
     """Bottom-up: rebuild children, then ``fn(node)`` returns a new node or None to keep it."""
     memo = {} if memo is None else memo
     if e in memo:
@@ -354,15 +373,16 @@ def rewrite(e, fn, memo=None):
     return memo[e]
 
 
-def substitute(e, mapping):
+def substitute(e: Expr, mapping: Mapping[E, Expr]) -> Expr:
     """Replace whole nodes (usually Axis or Var) by expressions, all at once: what was put in is
     not looked up again."""
-    return rewrite(e, lambda node: None, dict(mapping))
+    return rewrite(e, lambda node: None, dict(mapping.items()))
 
 
-def walk(e):
+def walk(e: Expr) -> Iterator[Expr]:
     """Every distinct node, parents before children."""
-    seen, todo = set(), [e]
+    seen: set[Expr] = set()
+    todo = [e]
     while todo:
         n = todo.pop()
         if n not in seen:
@@ -372,42 +392,42 @@ def walk(e):
 
 
 @kept
-def loads(e):
+def loads(e: Expr) -> tuple[Load, ...]:
     """Tuple of the distinct Load nodes in a stable order."""
     return tuple(n for n in walk(e) if isinstance(n, Load))
 
 
-def uses(e, nodes):
+def uses(e: Expr, nodes: Iterable[Expr]) -> bool:
     """True if any of ``nodes`` occurs in ``e``."""
     nodes = set(nodes)
     return any(n in nodes for n in walk(e))
 
 
 @kept
-def leaves(e):
+def leaves(e: Expr) -> frozenset[Expr]:
     """Frozen set of the names and loads in ``e``: what loops, symbols and memory decide."""
     return frozenset((e,) if isinstance(e, (Axis, Sym, Var, Load)) else ()).union(
         *map(leaves, children(e)))
 
 
-def contains(e, node):
+def contains(e: Expr, node: Expr) -> bool:
     """True if ``node`` is or occurs in ``e``."""
     if isinstance(node, (Axis, Sym, Var, Load)):
         return node in leaves(e)
     return e == node or any(contains(k, node) for k in children(e))
 
 
-def depends_on_data(e):
+def depends_on_data(e: Expr) -> bool:
     """True if an index expression looks at a tensor or at what a stage has folded."""
     return any(isinstance(n, (Load, Var)) for n in leaves(e))
 
 
 @kept
-def _axes(e):
+def _axes(e: Expr) -> frozenset[Axis]:
     return frozenset(n for n in walk(e) if isinstance(n, Axis))
 
 
-def axes_of(e):
+def axes_of(e: Expr) -> set[Axis]:
     """Set of Axis nodes that occur in ``e``; the caller's own."""
     return set(_axes(e))
 
@@ -416,7 +436,7 @@ _PREC = {"or": 1, "xor": 1, "and": 2, "lt": 3, "le": 3, "gt": 3, "ge": 3, "eq": 
          "add": 4, "sub": 4, "mul": 5, "div": 5, "floordiv": 5, "mod": 5}
 
 
-def show(e, prec=0):
+def show(e: Expr, prec: int = 0) -> str:
     """Text form: ``t11[n, ic, oh + kh] * W3[oc, ic, kh]``."""
     if isinstance(e, Const):
         return repr(e.value) if e.dtype in (INDEX, "bool", "f32") else f"{e.value}:{e.dtype}"
@@ -430,6 +450,7 @@ def show(e, prec=0):
         return f"-{show(e.x, 6)}" if e.op == "neg" else f"{e.op}({show(e.x)})"
     if isinstance(e, Where):
         return f"where({show(e.cond)}, {show(e.a)}, {show(e.b)})"
+    assert isinstance(e, Binary)
     if e.op not in _INFIX:
         return f"{e.op}({show(e.a)}, {show(e.b)})"
     p = _PREC[e.op]

@@ -9,13 +9,20 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from aotc.ir.expr import Binary, Const, Expr, Guarded, maximum, show, walk
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show, walk
+from aotc.ir.program import Check, Fold
 from aotc.ir.simplify import simplify, upper
+
+Size = int | Expr  # an expression in the symbols where an extent has no bound
+Rule = tuple[str, str]  # (operation, why) of a Guarded
+Bindings = tuple[tuple[Axis | Var, Expr], ...]  # (name, what it stands for), in order
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Place:
 
     name: str
     dtype: str
-    shape: tuple
+    shape: Shape
     storage: str
     elements: Expr
     offset: int = 0
@@ -39,7 +46,7 @@ class Place:
     onnx: str = ""
     sparse: bool = False
 
-    def __str__(self):
+    def __str__(self) -> str:
         where = {"arena": f"arena slot {self.slot} + {self.offset}",
                  "weights": f"weights + {self.offset}"}.get(self.storage,
                                                             f"{self.storage} {self.index}")
@@ -50,15 +57,15 @@ class Place:
 class Range:
     """``for axis in lo..hi`` (hi exclusive); lo and hi may be min/max expressions."""
 
-    axis: Expr
+    axis: Axis
     lo: Expr
     hi: Expr
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.axis} in {show(self.lo)}..{show(self.hi)}"
 
 
-def points(ranges):
+def points(ranges: Iterable[Range]) -> int | None:
     """Upper bound of the number of points of loops; None if there is none."""
     total = 1
     for r in ranges:
@@ -69,7 +76,7 @@ def points(ranges):
     return total
 
 
-def _longest(lo, hi):
+def _longest(lo: Expr, hi: Expr) -> int | None:
     """Upper bound of hi - lo; a tile's end is the smaller of two."""
     if isinstance(hi, Binary) and hi.op == "min":
         both = [n for n in (_longest(lo, hi.a), _longest(lo, hi.b)) if n is not None]
@@ -84,9 +91,9 @@ class Put:
     buffer: str
     offset: Expr
     value: Expr
-    guard: object = None
+    guard: Expr | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         cond = f"if {show(self.guard)}: " if self.guard is not None else ""
         return f"{cond}{self.buffer}[{show(self.offset)}] = {show(self.value)}"
 
@@ -95,10 +102,10 @@ class Put:
 class Let:
     """The name ``var`` stands for ``value`` from here on."""
 
-    var: Expr
+    var: Var
     value: Expr
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.var.name} = {show(self.value)}"
 
 
@@ -114,12 +121,12 @@ class Nest:
     """
 
     row: str
-    ranges: tuple
-    reduce: tuple
-    fold: object
-    acc: tuple
+    ranges: tuple[Range, ...]
+    reduce: tuple[Range, ...]
+    fold: str | Fold
+    acc: tuple[Var, ...]
     body: Expr
-    puts: tuple
+    puts: tuple[Put, ...]
     vector: str = ""
     lanes: int = 1
     block: int = 1
@@ -129,11 +136,11 @@ class Nest:
     parts: int = 0
 
     @property
-    def folds_lanes(self):
+    def folds_lanes(self) -> bool:
         """True for a fold whose lanes lie along the reduced axis."""
         return bool(self.vector) and any(r.axis.name == self.vector for r in self.reduce)
 
-    def lines(self):
+    def lines(self) -> list[str]:
         out = [f"for {r} {{" for r in self.ranges]
         if self.fold != "none":
             out += [f"fold {self.fold} over {', '.join(map(str, self.reduce))}: "
@@ -152,17 +159,17 @@ class Unrolled:
     the same for all lanes."""
 
     row: str
-    ranges: tuple
-    flags: tuple
-    body: tuple
+    ranges: tuple[Range, ...]
+    flags: Bindings
+    body: tuple[Let | Put, ...]
     vector: str
     lanes: int
 
     @property
-    def puts(self):
+    def puts(self) -> tuple[Put, ...]:
         return tuple(s for s in self.body if isinstance(s, Put))
 
-    def lines(self):
+    def lines(self) -> list[str]:
         return [f"unrolled {self.row} vector {self.vector}:{self.lanes}"] + [
             f"for {r} {{" for r in self.ranges] + [
             f"{v.name} = {show(c)}" for v, c in self.flags] + [str(s) for s in self.body]
@@ -184,9 +191,9 @@ class Operand:
     buffer: str
     offset: Expr
     stride: Expr
-    guard: object = None
-    value: object = None
-    tap: object = None
+    guard: Expr | None = None
+    value: Expr | None = None
+    tap: Expr | None = None
     pad: str = ""
 
 
@@ -209,34 +216,34 @@ class Contract:
     mr: int
     nv: int
     lanes: int
-    outer: tuple
-    m: tuple
+    outer: tuple[Range, ...]
+    m: tuple[Range, ...]
     n: Range
-    taps: tuple
+    taps: tuple[Range, ...]
     k: Range
     a: Operand
     b: Operand
-    acc: Expr
-    puts: tuple
+    acc: Var
+    puts: tuple[Put, ...]
     note: str = ""
-    dtypes: tuple = ("f32", "f32", "f32")
+    dtypes: tuple[str, str, str] = ("f32", "f32", "f32")
     turned: str = ""
     turned_rows: int = 0
     slices: str = ""
     slice: int = 0
-    slice_taps: tuple = ()
-    whole: tuple = ()
+    slice_taps: tuple[Range, ...] = ()
+    whole: tuple[str, ...] = ()
     part: int = 0
 
     @property
-    def row_count(self):
+    def row_count(self) -> Expr:
         """Rows, as an expression: none where an axis ends before it begins."""
-        n = Const(1)
+        n: Expr = Const(1)
         for r in self.m:  # a single axis needs no bound: its loop ends at once
             n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
         return simplify(n)
 
-    def lines(self):
+    def lines(self) -> list[str]:
         out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
             f" turned by {self.turned_rows} rows" if self.turned else "") + (
             f" in slices of {self.slice}" if self.slices else "") + "".join(
@@ -259,17 +266,20 @@ class Call:
 
     kernel: str
     dtype: str
-    operands: tuple
-    numbers: tuple
-    puts: tuple = ()
+    operands: tuple[tuple[str, Expr], ...]
+    numbers: Shape
+    puts: tuple[Put, ...] = ()
 
     @property
-    def row(self):
+    def row(self) -> str:
         return f"library {self.kernel}"
 
-    def lines(self):
+    def lines(self) -> list[str]:
         parts = [f"{b} + {show(o)}" for b, o in self.operands] + [show(e) for e in self.numbers]
         return [f"call {self.kernel}_{self.dtype}({', '.join(parts)})"]
+
+
+Stage = Nest | Contract | Unrolled | Call
 
 
 @dataclass(frozen=True)
@@ -279,15 +289,15 @@ class Scratch:
 
     name: str
     dtype: str
-    elements: object
-    offset: object
+    elements: Size
+    offset: Size
 
 
-def most(sizes):
+def most(sizes: Iterable[Size]) -> Size:
     """The largest of sizes (ints or expressions), 0 of none: an int if all are."""
     sizes = list(sizes)
     known = max((n for n in sizes if isinstance(n, int)), default=0)
-    out = Const(known)
+    out: Expr = Const(known)
     for n in dict.fromkeys(n for n in sizes if not isinstance(n, int)):
         out = maximum(out, n)
     out = simplify(out)
@@ -309,37 +319,36 @@ class Kernel:
 
     name: str
     title: str
-    origin: tuple
+    origin: tuple[str, ...]
     tiles: Expr
-    let: tuple
-    scratch: tuple
-    stages: tuple
-    reads: tuple
-    writes: tuple
+    let: Bindings
+    scratch: tuple[Scratch, ...]
+    stages: tuple[Stage, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
     flops: Expr = Const(0)
     bytes: Expr = Const(0)
     threads: int = 0
-    steps: object = None
-    step_let: tuple = ()
-    carried: tuple = ()
-    start: object = None
-    barriers: tuple = ()
+    steps: Expr | None = None
+    step_let: Bindings = ()
+    carried: Bindings = ()
+    start: Expr | None = None
+    barriers: tuple[int, ...] = ()
     staged: int = 0
     plain: float = 0.0
 
-    def rule(self, guarded):
+    def rule(self, guarded: Guarded) -> Rule:
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""
         return guarded.op, guarded.why or ", ".join(self.origin)
 
     @property
-    def slab_bytes(self):
+    def slab_bytes(self) -> Size:
         """Bytes of scratch one worker needs, rounded up to 64; an expression where they depend on
         an extent without a bound."""
-        from aotc.ir.dtypes import DTYPES
         end = most(s.offset + s.elements * DTYPES[s.dtype].size for s in self.scratch)
         return most([(end + 63) // 64 * 64])
 
-    def __str__(self):
+    def __str__(self) -> str:
         out = [f"{self.name}: {self.title}", f"  for tile in 0..{show(self.tiles)} parallel {{"]
         out += [f"    {v} = {show(e)}" for v, e in self.let]
         if self.steps is not None:
@@ -364,52 +373,52 @@ class Plan:
 
     name: str
     target: str
-    syms: tuple
-    checks: tuple
-    places: tuple
-    slots: tuple
-    kernels: tuple
-    weights: tuple = field(default=(), hash=False, repr=False)
+    syms: tuple[Sym, ...]
+    checks: tuple[Check, ...]
+    places: tuple[Place, ...]
+    slots: tuple[Expr, ...]
+    kernels: tuple[Kernel, ...]
+    weights: tuple[tuple[str, Array], ...] = field(default=(), hash=False, repr=False)
     math: str = "fast"
     optimize: str = "speed"
-    defaults: tuple = ()
+    defaults: tuple[tuple[str, str], ...] = ()
 
     @cached_property
-    def _place_of(self):
+    def _place_of(self) -> dict[str, Place]:
         return {p.name: p for p in reversed(self.places)}  # the first of a name counts
 
-    def place(self, name):
+    def place(self, name: str) -> Place:
         return self._place_of[name]
 
     @cached_property
-    def rules(self):
+    def rules(self) -> tuple[Rule, ...]:
         """(operation, why) of all values from data that have a rule, each once, in call order: a
         fault is told by its number here."""
         return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for e in _expressions(k)
                                    for n in walk(e) if isinstance(n, Guarded)))
 
     @property
-    def slab_bytes(self):
+    def slab_bytes(self) -> Size:
         """Bytes of scratch that every worker needs for the largest kernel, as a kernel's."""
         return most(k.slab_bytes for k in self.kernels)
 
     @property
-    def weights_bytes(self):
+    def weights_bytes(self) -> int:
         return max((p.offset + a.nbytes for p, (_, a) in zip(self._weight_places, self.weights)),
                    default=0)
 
     @property
-    def _weight_places(self):
+    def _weight_places(self) -> list[Place]:
         return [self.place(n) for n, _ in self.weights]
 
-    def __str__(self):
+    def __str__(self) -> str:
         out = [f"plan {self.name} for {self.target}"]
         out += [f"  slot {i}: {show(s)} bytes" for i, s in enumerate(self.slots)]
         out += [f"  {p}" for p in self.places]
         return "\n".join(out + [str(k) for k in self.kernels])
 
 
-def with_defaults(plan, arrays):
+def with_defaults(plan: Plan, arrays: Mapping[str, Array]) -> Plan:
     """The Plan with default values in its weights image.  arrays: {ONNX name of input: array}."""
     places, weights, defaults, end = [], [], [], plan.weights_bytes
     taken = {p.name for p in plan.places}
@@ -430,7 +439,7 @@ def with_defaults(plan, arrays):
         defaults=tuple(defaults))
 
 
-def _expressions(value):
+def _expressions(value: object) -> Iterator[Expr]:
     """All expressions in a value made of dataclasses and tuples."""
     if isinstance(value, Expr):
         yield value

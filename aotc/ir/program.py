@@ -8,11 +8,13 @@
 element ``[axes]`` of the output buffer, so a buffer's shape is the extents of ``axes``.
 """
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from aotc.ir import library
-from aotc.ir.dtypes import DTYPES, dtype_of
+from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -20,6 +22,7 @@ from aotc.ir.expr import (
     Expr,
     Guarded,
     Load,
+    Shape,
     Sym,
     Unary,
     Var,
@@ -29,9 +32,10 @@ from aotc.ir.expr import (
 )
 from aotc.ir.simplify import same, simplify
 
+Rewrite = tuple[Any, ...]  # (rule, compute, parameters: plain data that the rule explains)
 # fold -> the operation that takes one element more, and what it starts from
 FOLD_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-NEUTRAL = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+NEUTRAL: dict[str, float] = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
 FOLDS = ("none", *FOLD_STEP)
 
 
@@ -43,12 +47,12 @@ class Buffer:
     """
 
     name: str
-    shape: tuple
+    shape: Shape
     dtype: str
     role: str = "temp"
     onnx: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}]"
 
 
@@ -61,11 +65,11 @@ class Fold:
     One output buffer per state.  All updates see the states from before the step.
     """
 
-    states: tuple
-    init: tuple
-    update: tuple
+    states: tuple[tuple[str, str], ...]
+    init: tuple[Expr, ...]
+    update: tuple[Expr, ...]
 
-    def __str__(self):
+    def __str__(self) -> str:
         names = ", ".join(n for n, _ in self.states)
         return f"fold({names} = {', '.join(map(show, self.init))}; " \
                f"{', '.join(map(show, self.update))})"
@@ -78,34 +82,34 @@ class Compute:
     origin: names of the ONNX nodes it came from, for comments, profiles and errors.
     """
 
-    outs: tuple
-    axes: tuple
-    raxes: tuple
-    fold: object
+    outs: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    raxes: tuple[Axis, ...]
+    fold: str | Fold
     body: Expr
     acc: str = ""
-    origin: tuple = ()
+    origin: tuple[str, ...] = ()
 
     @property
-    def out(self):
+    def out(self) -> str:
         """The first (usually only) output buffer's name."""
         return self.outs[0]
 
     @property
-    def acc_dtype(self):
+    def acc_dtype(self) -> str:
         return self.acc or self.body.dtype
 
     @cached_property
-    def loads(self):
+    def loads(self) -> tuple[Load, ...]:
         """Distinct Load nodes of the body, in a stable order."""
         return tuple(loads(self.body))
 
     @cached_property
-    def inputs(self):
+    def inputs(self) -> tuple[str, ...]:
         """Names of the buffers read (also inside indices), in order of first use."""
         return tuple(dict.fromkeys(n.buffer for n in self.loads))
 
-    def __str__(self):
+    def __str__(self) -> str:
         names = ", ".join(a.name for a in self.axes)
         red = ", ".join(a.name for a in self.raxes)
         outs = ", ".join(f"{o}[{names}]" for o in self.outs)
@@ -120,13 +124,16 @@ class LibCall:
     its name in ``ir/library.py``, where its operands are explained; attrs: ((name, int), ...)."""
 
     kernel: str
-    attrs: tuple
-    inputs: tuple
-    outs: tuple
-    origin: tuple = ()
+    attrs: tuple[tuple[str, int], ...]
+    inputs: tuple[str, ...]
+    outs: tuple[str, ...]
+    origin: tuple[str, ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{', '.join(self.outs)} = call {self.kernel}({', '.join(self.inputs)})"
+
+
+Step = Compute | LibCall
 
 
 @dataclass(frozen=True)
@@ -145,59 +152,60 @@ class Program:
     model stores weights as f16."""
 
     name: str
-    inputs: tuple
-    outputs: tuple
-    buffers: dict = field(hash=False)
-    consts: dict = field(hash=False, repr=False)
-    steps: tuple = ()
-    syms: tuple = ()
-    checks: tuple = ()
-    rewrites: tuple = ()
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    buffers: dict[str, Buffer] = field(hash=False)
+    consts: dict[str, Array] = field(hash=False, repr=False)
+    steps: tuple[Step, ...] = ()
+    syms: tuple[Sym, ...] = ()
+    checks: tuple[Check, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
     halves: bool = False
 
     @cached_property
-    def producer(self):
+    def producer(self) -> dict[str, Step]:
         """Buffer name -> the step that writes it."""
         return {o: s for s in self.steps for o in s.outs}
 
     @cached_property
-    def consumers(self):
+    def consumers(self) -> dict[str, tuple[Step, ...]]:
         """Buffer name -> tuple of steps that read it, in order."""
-        out = {}
+        out: dict[str, list[Step]] = {}
         for s in self.steps:
             for b in s.inputs:
                 out.setdefault(b, []).append(s)
         return {b: tuple(v) for b, v in out.items()}
 
     @cached_property
-    def results(self):
+    def results(self) -> frozenset[str]:
         """The outputs and what rules make, as a set: what must be computed and stored."""
         return frozenset(self.outputs).union(*(s.outs for s in self.steps if is_rule(s)))
 
     @cached_property
-    def position(self):
+    def position(self) -> dict[str, int]:
         """Buffer name -> the place in ``steps`` of the step that writes it."""
         return {o: i for i, s in enumerate(self.steps) for o in s.outs}
 
     @cached_property
-    def memo(self):
+    def memo(self) -> dict[object, Any]:
         """Results of pure functions of this Program, kept by those functions."""
         return {}
 
-    def known(self, *key):
+    def known(self, *key: Hashable) -> dict[Any, Any]:
         """A dict of what has been found under that key, empty at first; part of ``memo``."""
-        return self.memo.setdefault(key, {})
+        found: dict[Any, Any] = self.memo.setdefault(key, {})
+        return found
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in self.__dict__.items() if k != "memo"}
 
-    def shape(self, name):
+    def shape(self, name: str) -> Shape:
         return self.buffers[name].shape
 
-    def dtype(self, name):
+    def dtype(self, name: str) -> str:
         return self.buffers[name].dtype
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"program {self.name}"]
         lines += [f"  sym {s.name} in {s.range}" for s in self.syms]
         lines += [f"  require {show(c.cond)}  # {c.why}" for c in self.checks]
@@ -210,27 +218,29 @@ class Program:
         return "\n".join(lines)
 
 
-def static_shape(shape):
+def static_shape(shape: Iterable[Expr]) -> tuple[int, ...] | None:
     """The shape as ints; None if any extent is symbolic."""
     dims = [simplify(d) for d in shape]
-    return tuple(d.value for d in dims) if all(isinstance(d, Const) for d in dims) else None
+    known = tuple(d.value for d in dims if isinstance(d, Const))
+    return known if len(known) == len(dims) else None
 
 
-def make_const(name, array, onnx=""):
+def make_const(name: str, array: Array, onnx: str = "") -> Buffer:
     """A const Buffer for a numpy array."""
     return Buffer(name, tuple(Const(d) for d in array.shape), dtype_of(array), "const", onnx)
 
 
-def is_rule(step):
+def is_rule(step: Step) -> bool:
     """True for a Compute that nobody reads: it is there for the fault where data breaks a rule."""
     return isinstance(step, Compute) and isinstance(step.body, Guarded) and (
         step.body.op == "expected")
 
 
-def update(program, **changes):
+def update(program: Program, **changes: Any) -> Program:
     """``dataclasses.replace`` that drops unreachable steps, buffers and consts; rules stay."""
     program = replace(program, **changes)
-    live, steps = set(program.outputs), []
+    live = set(program.outputs)
+    steps: list[Step] = []
     for s in reversed(program.steps):
         if is_rule(s) or any(o in live for o in s.outs):
             steps.append(s)
@@ -242,18 +252,18 @@ def update(program, **changes):
                    consts={n: a for n, a in program.consts.items() if n in live})
 
 
-def check_program(program):
+def check_program(program: Program) -> list[str]:
     """List of faults of a Program (empty if it is well formed): every buffer known and written
     once before it is read, shapes equal to axes' extents, ranks, dtypes, no stray axes."""
-    faults, written = [], set(program.inputs) | set(program.consts)
+    faults: list[str] = []
+    written = set(program.inputs) | set(program.consts)
     for name, array in program.consts.items():
         b = program.buffers.get(name)
         if b is None or static_shape(b.shape) != array.shape or dtype_of(array) != b.dtype:
             faults.append(f"const {name}: buffer and array disagree")
     for s in program.steps:
-        for b in s.inputs:
-            if b not in written:
-                faults.append(f"{s.outs[0]}: reads {b} before it is written")
+        faults += [f"{s.outs[0]}: reads {n} before it is written" for n in s.inputs
+                   if n not in written]
         for o in s.outs:
             if o in written:
                 faults.append(f"{o}: written twice")
@@ -262,13 +272,13 @@ def check_program(program):
                 faults.append(f"{o}: no such buffer")
         if isinstance(s, Compute):
             faults += _check_compute(program, s)
-        elif all(b in program.buffers for b in s.inputs + s.outs):
+        elif all(n in program.buffers for n in s.inputs + s.outs):
             faults += library.faults(program, s)
     faults += [f"output {o} is never written" for o in program.outputs if o not in written]
     return faults
 
 
-def _check_compute(program, c):
+def _check_compute(program: Program, c: Compute) -> list[str]:
     faults = []
     if len({a.name for a in c.axes + c.raxes}) != len(c.axes) + len(c.raxes):
         faults.append(f"{c.out}: axis names repeat")
@@ -297,9 +307,9 @@ def _check_compute(program, c):
     return faults
 
 
-def flops(compute):
+def flops(compute: Compute) -> Expr:
     """Multiply-adds count 2; other floating-point operations 1; as an index expression."""
-    points = Const(1)
+    points: Expr = Const(1)
     for a in compute.axes + compute.raxes:
         points = points * a.extent
     per = sum(1 for n in walk(compute.body)

@@ -16,9 +16,13 @@ or ``packed``; ``b`` is ``panel`` (packed at compile time), ``direct`` or ``pack
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from aotc.errors import ScheduleError
+from aotc.ir.layout import LayoutJson
+from aotc.ir.program import Rewrite
 
 LEVELS = ("register", "L1", "L2")
 REUSE = ("recompute", "slide")
@@ -29,6 +33,8 @@ WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
 VERSION = 1
+
+Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row reads it
 
 
 @dataclass(frozen=True)
@@ -42,21 +48,21 @@ class Group:
     blocks of threads (0 = none); ``why`` is for readers and is not hashed."""
 
     name: str
-    computes: tuple
-    outputs: tuple
+    computes: tuple[str, ...]
+    outputs: tuple[str, ...]
     anchor: str
-    connect: dict = field(default_factory=dict, hash=False)
-    tile: dict = field(default_factory=dict, hash=False)
-    ukernel: dict = field(default_factory=dict, hash=False)
-    loops: dict = field(default_factory=dict, hash=False)
-    parallel: tuple = ()
-    split: dict = field(default_factory=dict, hash=False)
-    run: dict = field(default_factory=dict, hash=False)
-    reuse: dict = field(default_factory=dict, hash=False)
+    connect: dict[str, str] = field(default_factory=dict, hash=False)
+    tile: dict[str, int] = field(default_factory=dict, hash=False)
+    ukernel: dict[str, str] = field(default_factory=dict, hash=False)
+    loops: dict[str, Loops] = field(default_factory=dict, hash=False)
+    parallel: tuple[str, ...] = ()
+    split: dict[str, dict[str, int]] = field(default_factory=dict, hash=False)
+    run: dict[str, int] = field(default_factory=dict, hash=False)
+    reuse: dict[str, str] = field(default_factory=dict, hash=False)
     why: str = ""
     threads: int = 0
 
-    def __str__(self):
+    def __str__(self) -> str:
         tile = ", ".join(f"{a}/{t}" for a, t in self.tile.items()) or "whole"
         tile += "".join(f" run {a}/{n}" for a, n in self.run.items())
         rows = ", ".join(dict.fromkeys(self.ukernel.values()))
@@ -83,15 +89,15 @@ class Schedule:
     "speed" or "size"; JSON holds either only where it differs from the default."""
 
     target: str
-    groups: tuple
-    layouts: dict = field(default_factory=dict, hash=False)
-    buffers: dict = field(default_factory=dict, hash=False)
-    rewrites: tuple = field(default=(), hash=False)
+    groups: tuple[Group, ...]
+    layouts: dict[str, LayoutJson] = field(default_factory=dict, hash=False)
+    buffers: dict[str, Slot] = field(default_factory=dict, hash=False)
+    rewrites: tuple[Rewrite, ...] = field(default=(), hash=False)
     version: int = VERSION
     math: str = MATH[0]
     optimize: str = OPTIMIZE[0]
 
-    def to_json(self):
+    def to_json(self) -> str:
         """Plain JSON text, stable to the byte."""
         data = asdict(self)
         data["groups"] = [_drop_empty(g) for g in data["groups"]]
@@ -104,7 +110,7 @@ class Schedule:
         return json.dumps(data, indent=1, sort_keys=False) + "\n"
 
     @staticmethod
-    def from_json(text):
+    def from_json(text: str | bytes) -> "Schedule":
         """Inverse of ``to_json``.  ScheduleError on anything that is not such a text."""
         try:
             data = json.loads(text)
@@ -113,12 +119,12 @@ class Schedule:
         return _read(data)
 
     @property
-    def hash(self):
+    def hash(self) -> str:
         """SHA-256 over every decision, without the ``why`` texts."""
         bare = replace(self, groups=tuple(replace(g, why="") for g in self.groups))
         return hashlib.sha256(bare.to_json().encode()).hexdigest()
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"schedule for {self.target}"]
         for g in self.groups:
             lines.append(f"  {g}")
@@ -127,7 +133,7 @@ class Schedule:
         return "\n".join(lines)
 
 
-def _drop_empty(group):
+def _drop_empty(group: dict[str, object]) -> dict[str, object]:
     return {k: v for k, v in group.items() if v not in ((), [], {}, "", 0)}
 
 
@@ -144,7 +150,7 @@ _SLOT_KEYS = {"slot": int, "offset": int, "span": int}
 _CHOICES = {"math": MATH, "optimize": OPTIMIZE}
 
 
-def _read(data):
+def _read(data: Any) -> Schedule:
     faults = _faulty_keys("schedule", data, _KEYS, ("target", "groups"))
     if not faults:
         for i, g in enumerate(data["groups"]):
@@ -171,13 +177,13 @@ def _read(data):
                     **{k: data[k] for k in _CHOICES if k in data})
 
 
-def _frozen(v):
+def _frozen(v: Any) -> Any:
     if isinstance(v, dict):
         return {k: _frozen(x) for k, x in v.items()}
     return tuple(_frozen(x) for x in v) if isinstance(v, list) else v
 
 
-def _faulty_items(where, items, kind):
+def _faulty_items(where: str, items: Any, kind: type) -> list[str]:
     """Faults of a list's or an object's items."""
     pairs = items.items() if isinstance(items, dict) else enumerate(items)
     faults = [f"{where}[{k}]: expected {kind.__name__}, got {type(v).__name__}"
@@ -189,7 +195,8 @@ def _faulty_items(where, items, kind):
     return faults
 
 
-def _faulty_keys(where, data, known, needed):
+def _faulty_keys(where: str, data: object, known: Mapping[str, type],
+                 needed: Iterable[str]) -> list[str]:
     if not isinstance(data, dict):
         return [f"{where}: expected an object, got {type(data).__name__}"]
     faults = [f"{where}: unknown field {k!r}; known: {', '.join(known)}"

@@ -1,11 +1,11 @@
 """Index arithmetic in normal form: polynomials over axes, symbols and floor-div/mod atoms.
 
-A polynomial is a dict from monomial (a sorted tuple of atoms) to an integer coefficient.
 ``simplify`` maps any expression through it, so that ``(i*seq + j) // seq`` becomes ``i`` and
 ``(c // 64)*64 + c % 64`` becomes ``c``.  ``lower`` and ``upper`` bound an index expression over
 the ranges of its axes and symbols: the basis of region analysis and of every proof.
 """
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from math import gcd, isqrt
 
@@ -15,6 +15,7 @@ from aotc.ir.expr import (
     Binary,
     Cast,
     Const,
+    Expr,
     Guarded,
     Sym,
     Unary,
@@ -22,62 +23,35 @@ from aotc.ir.expr import (
     binary,
     children,
     contains,
-    kept,
-    show,
     with_children,
+)
+from aotc.ir.polynomial import (
+    ONE,
+    Monomial,
+    Poly,
+    atom_key,
+    drop,
+    p_add,
+    p_const,
+    p_mul,
+    without,
 )
 from aotc.ir.relax import relaxed_upper
 
-ONE = ()  # the empty monomial
-
-
-@kept
-def _key(atom):
-    """What monomials are sorted by."""
-    return type(atom).__name__, show(atom)
-
-
-def _mono(atoms):
-    return tuple(sorted(atoms, key=_key))
-
-
-def p_add(p, q, scale=1):
-    """p + scale*q."""
-    out = dict(p)
-    for m, c in q.items():
-        v = out.get(m, 0) + scale * c
-        if v:
-            out[m] = v
-        else:
-            out.pop(m, None)
-    return out
-
-
-def p_mul(p, q):
-    out = {}
-    for m, c in p.items():
-        for n, d in q.items():
-            k = _mono(m + n) if m and n else m + n
-            out[k] = out.get(k, 0) + c * d
-    return {m: c for m, c in out.items() if c}
-
-
-def p_const(p):
-    """The integer value of a constant polynomial, else None."""
-    return 0 if not p else p.get(ONE) if len(p) == 1 else None
-
+Ends = tuple[int | None, int | None]  # the lowest and the highest value; None: not known
+Pick = Callable[[Iterable[int]], int]  # min or max
 
 @lru_cache(maxsize=1 << 18)
-def _poly_items(e):
+def _poly_items(e: Expr) -> tuple[tuple[Monomial, int], ...]:
     return tuple(_to_poly(e).items())
 
 
-def to_poly(e):
+def to_poly(e: Expr) -> Poly:
     """Normal form of an integer expression, as a fresh dict."""
     return dict(_poly_items(e))
 
 
-def _to_poly(e):
+def _to_poly(e: Expr) -> Poly:
     if isinstance(e, Const):
         return {ONE: e.value} if e.value else {}
     if isinstance(e, Unary) and e.op == "neg":
@@ -91,8 +65,10 @@ def _to_poly(e):
             return (_div if e.op == "floordiv" else _mod)(to_poly(e.a), to_poly(e.b))
         if e.op in ("min", "max"):
             return _minmax(e.op, simplify(e.a), simplify(e.b))
-    if isinstance(e, Unary) and e.op == "sqrt" and isinstance(simplify(e.x), Const):
-        return to_poly(Const(isqrt(max(simplify(e.x).value, 0))))
+    if isinstance(e, Unary) and e.op == "sqrt":
+        x = simplify(e.x)
+        if isinstance(x, Const):
+            return to_poly(Const(isqrt(max(x.value, 0))))
     if isinstance(e, Where):
         cond = simplify(e.cond)
         if isinstance(cond, Const):
@@ -101,11 +77,12 @@ def _to_poly(e):
     return {(with_children(e, [simplify(k) for k in children(e)]),): 1}
 
 
-def from_poly(p):
+def from_poly(p: Poly) -> Expr:
     """Expression of a polynomial, terms in a fixed order, subtracting negative coefficients."""
-    out = None
-    for m, c in sorted(p.items(), key=lambda t: (t[0] == ONE, t[1] < 0, [_key(a) for a in t[0]])):
-        term = Const(abs(c))
+    out: Expr | None = None
+    for m, c in sorted(p.items(), key=lambda t: (t[0] == ONE, t[1] < 0,
+                                                 [atom_key(a) for a in t[0]])):
+        term: Expr = Const(abs(c))
         for i, atom in enumerate(m):
             term = binary("mul", term, atom) if i or abs(c) != 1 else atom
         if m and abs(c) != 1:
@@ -119,7 +96,7 @@ def from_poly(p):
     return Const(0) if out is None else out
 
 
-def _coefficient_last(atoms, c):
+def _coefficient_last(atoms: Monomial, c: int) -> Expr:
     term = atoms[0]
     for a in atoms[1:]:
         term = Binary("mul", term, a)
@@ -127,7 +104,7 @@ def _coefficient_last(atoms, c):
 
 
 @lru_cache(maxsize=1 << 18)
-def simplify(e):
+def simplify(e: Expr) -> Expr:
     """An equivalent expression in normal form.  Idempotent.  Value expressions keep their shape,
     only the indices and conditions inside them are normalised."""
     if e.dtype == INDEX and isinstance(e, (Binary, Unary, Where)) and not (
@@ -147,7 +124,7 @@ def simplify(e):
     return e
 
 
-def _condition(e):
+def _condition(e: Binary) -> Expr:
     """Decide comparisons that ranges settle; absorb constants in and/or."""
     if e.op in ("and", "or"):
         for x, y in ((e.a, e.b), (e.b, e.a)):
@@ -168,41 +145,42 @@ def _condition(e):
     return e if verdict is None else Const(verdict, "bool")
 
 
-def _sign(hi, true_below, lo, false_from):
+def _sign(hi: int | None, true_below: int, lo: int | None, false_from: int) -> bool | None:
     if hi is not None and hi <= true_below:
         return True
     return False if lo is not None and lo >= false_from else None
 
 
-def _flip(v):
+def _flip(v: bool | None) -> bool | None:
     return None if v is None else not v
 
 
-def _equal(lo, hi):
+def _equal(lo: int | None, hi: int | None) -> bool | None:
     if lo is not None and lo == hi == 0:
         return True
     return False if (lo is not None and lo > 0) or (hi is not None and hi < 0) else None
 
 
-def _minmax(op, a, b):
+def _minmax(op: str, a: Expr, b: Expr) -> Poly:
     diff = p_add(to_poly(a), to_poly(b), -1)  # a - b
     lo, hi = p_lower(diff), p_upper(diff)
     if lo is not None and lo >= 0:
         return to_poly(b if op == "min" else a)
     if hi is not None and hi <= 0:
         return to_poly(a if op == "min" else b)
-    a, b = sorted((a, b), key=_key)
+    a, b = sorted((a, b), key=atom_key)
     return {(Binary(op, a, b),): 1}
 
 
 # ---------------------------------------------------------------- floor division and modulo
 
-def _split(p, d):
+def _split(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     """p = d*q + r with every monomial of p that d's single monomial divides moved into q."""
     if len(d) != 1:
         return ({ONE: 1}, {}) if p == d else ({}, p)
     (dm, dc), = d.items()
-    q, r = {}, {}
+    q: Poly = {}
+    r: Poly = {}
     for m, c in p.items():
         rest = without(m, dm)
         if rest is None or c % dc:
@@ -212,17 +190,7 @@ def _split(p, d):
     return q, r
 
 
-def without(m, sub):
-    """The monomial divided by another one; None if it does not divide it."""
-    left = list(m)
-    for a in sub:
-        if a not in left:
-            return None
-        left.remove(a)
-    return tuple(left)
-
-
-def _within(r, d):
+def _within(r: Poly, d: Poly) -> bool:
     """True if 0 <= r < d is proved."""
     lo = p_lower(r)
     if lo is None or lo < 0:
@@ -231,7 +199,7 @@ def _within(r, d):
     return hi is not None and hi < 0
 
 
-def _normal_remainder(p, d):
+def _normal_remainder(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     """(q, r) with p = d*q + r and, where it can be had, 0 <= r < d."""
     q, r = _split(p, d)
     dc = p_const(d)
@@ -242,7 +210,7 @@ def _normal_remainder(p, d):
     return q, r
 
 
-def _div(p, d):
+def _div(p: Poly, d: Poly) -> Poly:
     if p_const(d) == 1:
         return p
     if not d:
@@ -265,7 +233,7 @@ def _div(p, d):
     return p_add(q, {(Binary("floordiv", from_poly(r), from_poly(d)),): 1})
 
 
-def _reduce_gcd(r, dc):
+def _reduce_gcd(r: Poly, dc: int) -> tuple[Poly, int]:
     g = dc
     for m, c in r.items():
         if m != ONE:
@@ -275,19 +243,19 @@ def _reduce_gcd(r, dc):
     return {m: c // g for m, c in r.items() if c // g}, dc // g
 
 
-def _nested_div(atom, dc):
+def _nested_div(atom: Expr, dc: int) -> Poly | None:
     """(x // a) // b = x // (a*b); (x % (a*b)) // b = (x // b) % a."""
-    if not isinstance(atom, Binary) or p_const(to_poly(atom.b)) is None:
+    k = p_const(to_poly(atom.b)) if isinstance(atom, Binary) else None
+    if not isinstance(atom, Binary) or k is None or k <= 0:
         return None
-    k = p_const(to_poly(atom.b))
-    if atom.op == "floordiv" and k > 0:
+    if atom.op == "floordiv":
         return _div(to_poly(atom.a), {ONE: k * dc})
-    if atom.op == "mod" and k > 0 and k % dc == 0:
+    if atom.op == "mod" and k % dc == 0:
         return _mod(_div(to_poly(atom.a), {ONE: dc}), {ONE: k // dc})
     return None
 
 
-def _mod(p, d):
+def _mod(p: Poly, d: Poly) -> Poly:
     if p_const(d) == 1:
         return {}
     if not d:
@@ -313,7 +281,7 @@ def _mod(p, d):
     return {(Binary("mod", from_poly(r), from_poly(d)),): 1}
 
 
-def _recombine(p):
+def _recombine(p: Poly) -> Poly:
     """k*d*(x // d) + k*(x % d) = k*x, for every pair present."""
     for m, c in list(p.items()):
         for i, atom in enumerate(m):
@@ -331,29 +299,28 @@ def _recombine(p):
 
 # ---------------------------------------------------------------- bounds
 
-def lower(e):
+def lower(e: Expr) -> int | None:
     """A proved integer lower bound of an index expression over its ranges, or None."""
     return p_lower(to_poly(e))
 
 
-def upper(e):
+def upper(e: Expr) -> int | None:
     """A proved integer upper bound, or None."""
     return p_upper(to_poly(e))
 
 
-def p_lower(p):
+def p_lower(p: Poly) -> int | None:
     up = p_upper({m: -c for m, c in p.items()})
     return None if up is None else -up
 
 
-def p_upper(p):
+def p_upper(p: Poly) -> int | None:
     """Largest value of p: axes go to an end of their range, then symbols are shifted to >= 0."""
     top = _interval_upper(p)
-    return top if top is not None else relaxed_upper(_eliminate_axes(p), _interval_upper, to_poly,
-                                                     p_add)
+    return top if top is not None else relaxed_upper(_eliminate_axes(p), _interval_upper, to_poly)
 
 
-def _interval_upper(p):
+def _interval_upper(p: Poly) -> int | None:
     total = 0
     for m, c in _shift_syms(_eliminate_axes(p)).items():
         if m == ONE:
@@ -366,17 +333,18 @@ def _interval_upper(p):
     return total
 
 
-def _eliminate_axes(p):
+def _eliminate_axes(p: Poly) -> Poly:
     """Replace axes that occur linearly with a coefficient of known sign by the end that
     maximises p.  Axes with other extents' axes inside are handled outermost name first."""
     while True:
-        axes = sorted({a for m in p for a in m if isinstance(a, Axis)}, key=_key)
+        axes = sorted({a for m in p for a in m if isinstance(a, Axis)}, key=atom_key)
         for axis in axes:
-            coeff, rest = {}, {}
+            coeff: Poly = {}
+            rest: Poly = {}
             for m, c in p.items():
                 n = m.count(axis)
                 if n == 1:
-                    coeff[without(m, (axis,))] = c
+                    coeff[drop(m, axis)] = c
                 elif n == 0:
                     rest[m] = c
             if len(coeff) + len(rest) < len(p) or any(_inside(axis, m) for m in p):
@@ -392,22 +360,22 @@ def _eliminate_axes(p):
             return p
 
 
-def _inside(axis, mono):
+def _inside(axis: Axis, mono: Monomial) -> bool:
     """axis occurs below a floor-div, mod, min or other atom of the monomial."""
     return any(a is not axis and not isinstance(a, (Axis, Sym)) and contains(a, axis)
                for a in mono)
 
 
-def _nonneg(mono):
+def _nonneg(mono: Monomial) -> bool:
     return all((_atom_range(a)[0] or -1) >= 0 if not isinstance(a, (Axis, Sym)) else True
                for a in mono)
 
 
-def _shift_syms(p):
+def _shift_syms(p: Poly) -> Poly:
     """Substitute s = s.lo + s' so that every symbol's smallest value is 0."""
-    out = {}
+    out: Poly = {}
     for m, c in p.items():
-        term = {ONE: c}
+        term: Poly = {ONE: c}
         for a in m:
             if isinstance(a, Sym) and a.lo:
                 shifted = Sym(a.name, 0, None if a.hi is None else a.hi - a.lo)
@@ -418,34 +386,38 @@ def _shift_syms(p):
     return out
 
 
-def _mono_range(m):
-    lo, hi = 1, 1
+def _mono_range(m: Monomial) -> Ends:
+    lo: int | None = 1
+    hi: int | None = 1
     for a in m:
         alo, ahi = _atom_range(a)
-        if alo is None or ahi is None:
-            nonneg = lo is not None and lo >= 0 and alo is not None and alo >= 0
-            lo, hi = (lo * alo if nonneg else None), None
-            continue
-        if lo is None or hi is None:
-            lo, hi = (lo * alo if lo is not None and lo >= 0 and alo >= 0 else None), None
+        if alo is None or ahi is None or lo is None or hi is None:
+            lo, hi = _lower_product(lo, alo), None
             continue
         ends = (lo * alo, lo * ahi, hi * alo, hi * ahi)
         lo, hi = min(ends), max(ends)
     return lo, hi
 
 
+def _lower_product(x: int | None, y: int | None) -> int | None:
+    """The lower bound of a product of two factors that are not negative; None of others."""
+    return x * y if x is not None and x >= 0 and y is not None and y >= 0 else None
+
+
 @lru_cache(maxsize=1 << 16)
-def _atom_range(a):
+def _atom_range(a: Expr) -> Ends:
     if isinstance(a, Axis):
-        return 0, None if upper(a.extent) is None else upper(a.extent) - 1
+        end = upper(a.extent)
+        return 0, None if end is None else end - 1
     if isinstance(a, Sym):
         return a.lo, a.hi
     if isinstance(a, Unary) and a.op == "sqrt":
-        return tuple(None if end is None else isqrt(max(end, 0)) for end in _pair(a.x))
+        least, most = _pair(a.x)
+        return _root(least), _root(most)
     if not isinstance(a, (Binary, Where)):
         return (0, 1) if isinstance(a, Cast) and a.x.dtype == "bool" else (None, None)
     if isinstance(a, Where):
-        return _join(_pair(a.a), _pair(a.b), min, max)
+        return _join(_pair(a.a), _pair(a.b))
     (alo, ahi), (blo, bhi) = _pair(a.a), _pair(a.b)
     if a.op == "mod" and blo is not None and blo > 0:
         return 0, None if bhi is None else bhi - 1
@@ -454,46 +426,57 @@ def _atom_range(a):
         hi = None if ahi is None else (ahi // blo if ahi >= 0 else -1)
         return lo, hi
     if a.op == "min":
-        return (None if None in (alo, blo) else min(alo, blo),
-                min((x for x in (ahi, bhi) if x is not None), default=None))
+        return _of_both(min, alo, blo), _of_known(min, ahi, bhi)
     if a.op == "max":
-        return (max((x for x in (alo, blo) if x is not None), default=None),
-                None if None in (ahi, bhi) else max(ahi, bhi))
+        return _of_known(max, alo, blo), _of_both(max, ahi, bhi)
     if a.op == "checked":
         return 0, None if bhi is None else bhi - 1
     return None, None
 
 
-def _pair(e):
+def _pair(e: Expr) -> Ends:
     return lower(e), upper(e)
 
 
-def _join(x, y, lo_of, hi_of):
-    return (None if None in (x[0], y[0]) else lo_of(x[0], y[0]),
-            None if None in (x[1], y[1]) else hi_of(x[1], y[1]))
+def _join(x: Ends, y: Ends) -> Ends:
+    return _of_both(min, x[0], y[0]), _of_both(max, x[1], y[1])
 
 
-def proves(cond):
+def _root(end: int | None) -> int | None:
+    return None if end is None else isqrt(max(end, 0))
+
+
+def _of_both(pick: Pick, x: int | None, y: int | None) -> int | None:
+    return None if x is None or y is None else pick((x, y))
+
+
+def _of_known(pick: Pick, x: int | None, y: int | None) -> int | None:
+    known = [end for end in (x, y) if end is not None]
+    return pick(known) if known else None
+
+
+def proves(cond: Expr) -> bool:
     """True if a bool expression is always true over the ranges of its axes and symbols."""
     return simplify(cond) == Const(True, "bool")
 
 
-def same(a, b):
+def same(a: Expr, b: Expr) -> bool:
     """True if two index expressions are provably equal."""
     return to_poly(a) == to_poly(b) or not p_add(to_poly(a), to_poly(b), -1)
 
 
-def linear_in(e, axis):
+def linear_in(e: Expr, axis: Expr) -> tuple[Expr, Expr] | None:
     """(coefficient, rest) with e = coefficient*axis + rest and neither holding the axis;
     None if e is not affine in it."""
-    coeff, rest = {}, {}
+    coeff: Poly = {}
+    rest: Poly = {}
     for m, c in to_poly(e).items():
         n = m.count(axis)
         inside = any(a != axis and contains(a, axis) for a in m)
         if n > 1 or inside:
             return None
         if n:
-            coeff[without(m, (axis,))] = c
+            coeff[drop(m, axis)] = c
         else:
             rest[m] = c
     return from_poly(coeff), from_poly(rest)

@@ -212,7 +212,7 @@ def access(layout, index, shape, c, name):
         if over is not None and over <= after:
             dropped.append(compare("lt", index[d], shape[d]))
     index = list(index)
-    for p, extents in layout.steps(shape)[:-1]:
+    for p, extents in layout.steps(shape):
         tile = sliding(p, index, c, name) if isinstance(p, Unfold) else None
         index = p.index(index, extents) if tile is None else (
             index[:p.dim] + list(tile) + index[p.dim + 1:])

@@ -24,8 +24,9 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
+from aotc.ir.polynomial import ONE
 from aotc.ir.remap import invert_map
-from aotc.ir.simplify import ONE, to_poly
+from aotc.ir.simplify import to_poly
 from aotc.sched.cost.accesses import Extra
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
