@@ -6,12 +6,20 @@ ONNX nor the template engine.
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from aotc.errors import AotcError
 from aotc.options import Options
+
+if TYPE_CHECKING:
+    from aotc.pipeline import Work
+    from aotc.runtime.cuda_model import CudaModel
+    from aotc.runtime.model import Model
+    from aotc.tuner.session import Tuned
 
 
 @dataclass(frozen=True)
@@ -19,20 +27,22 @@ class CompiledBundle:
     """A bundle on disk.  ``path``: its folder; ``seconds``: time spent per compiler stage."""
 
     path: Path
-    seconds: dict
+    seconds: dict[str, float]
 
     @cached_property
-    def manifest(self):
+    def manifest(self) -> dict[str, Any]:
         """The bundle's manifest.json as a dict."""
-        return json.loads((self.path / "manifest.json").read_text())
+        manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+        return manifest
 
-    def load(self, threads=1, variant=None, simulate=False):
+    def load(self, threads: int = 1, variant: str | None = None,
+             simulate: bool | str = False) -> "Model | CudaModel":
         """Build with the C compiler (nvcc) if needed and open it: an
         ``aotc.runtime.model.Model``.  ToolchainError if there is no compiler or it fails."""
         return load(self.path, threads, variant, simulate)
 
 
-def compile(model, out, target="native", **options):
+def compile(model: Any, out: str | Path, target: str = "native", **options: Any) -> CompiledBundle:
     """Compile an ONNX model into a self-contained C bundle and return a CompiledBundle.
 
     model: path of a .onnx file, its bytes, or an ``onnx.ModelProto``.  out: folder of the bundle.
@@ -48,8 +58,10 @@ def compile(model, out, target="native", **options):
     return CompiledBundle(Path(out), work.seconds)
 
 
-def tune(model, out=None, budget=120.0, target="native", dims=None, records=None, seed=0,
-         threads=1, plot=None, progress=None, **decisions):
+def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, target: str = "native",
+         dims: Mapping[str, Any] | None = None, records: str | Path | None = None, seed: int = 0,
+         threads: int = 1, plot: str | Path | None = None,
+         progress: Callable[[str], object] | None = None, **decisions: Any) -> "Tuned":
     """Search a faster Schedule of a model by building and measuring candidates on this machine.
     Returns an ``aotc.tuner.session.Tuned``: its ``schedule`` is for ``compile(schedule=...)``.
 
@@ -80,7 +92,7 @@ def tune(model, out=None, budget=120.0, target="native", dims=None, records=None
     return found
 
 
-def print_notes(work, stream=None):
+def print_notes(work: "Work", stream: TextIO | None = None) -> None:
     """One line for every dynamic dimension whose range the user did not give, and one for an arena
     that may become large: of a finished ``pipeline.Work``."""
     names = {r.sym.name: r.onnx or r.sym.name for r in work.ranges}
@@ -98,7 +110,8 @@ def print_notes(work, stream=None):
                   file=stream or sys.stderr)
 
 
-def load(path, threads=1, variant=None, simulate=False):
+def load(path: str | Path, threads: int = 1, variant: str | None = None,
+         simulate: bool | str = False) -> "Model | CudaModel":
     """Open a bundle built earlier; its library is built first if it is missing or out of date.
 
     path: the bundle's folder.  threads: workers of its pool, at least 1.  variant: name of the

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 TEMPLATES = _PACKAGE / "templates"
 
 
-def runtime_c():
+def runtime_c() -> Path:
     """Folder of the C files a bundle receives copies of.  AotcError if it is not there."""
     for folder in (_PACKAGE / "_runtime_c", _PACKAGE.parent / "runtime_c"):
         if (folder / "aotc_rt.h").is_file():

@@ -7,8 +7,10 @@ text form, reports progress and stops where it was told to.
 import hashlib
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +18,12 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
-from aotc.ir.plan import with_defaults
-from aotc.ir.program import check_program
+from aotc.frontend.graph import DimRange, Graph
+from aotc.frontend.read.settings import Settings
+from aotc.ir.bundle import Bundle
+from aotc.ir.dtypes import Array
+from aotc.ir.plan import Plan, with_defaults
+from aotc.ir.program import Program, check_program
 from aotc.ir.schedule import Schedule
 from aotc.options import Options, check_choices
 from aotc.oracle.check_plan import plan_faults
@@ -42,9 +48,12 @@ from aotc.sched import (
 )
 from aotc.sched.choose.serving import serving
 from aotc.sched.lowering.threads import barrier_faults
+from aotc.sched.memory.arena import LargeArena
 from aotc.stage_names import STAGE_NAMES
-from aotc.target import get_target
+from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
+
+_LATER: Any = None  # no stage has made it yet, or none needs it any more
 
 
 @dataclass(frozen=True)
@@ -53,22 +62,25 @@ class Work:
     a model's weights are held once."""
 
     options: Options
-    target: object
-    variants: tuple = ()  # the Targets that the bundle serves, the widest first, if several
-    model: object = None
+    target: Target
+    variants: tuple[Target, ...] = ()  # that the bundle serves, the widest first, if several
+    model: Any = None  # an onnx.ModelProto
     file_hash: str = ""  # SHA-256 of the model file
-    graph: object = None
-    ranges: tuple = ()  # the DimRange of every dynamic dimension
-    large: object = None  # the LargeArena of the plan, if it is one
-    settings: object = None  # inputs held as constants or with a default (frontend.settings)
-    program: object = None
-    schedule: object = None
-    rewritten: object = None  # the Program under the Schedule's rewrites, until there is a Plan
-    plan: object = None
-    recorded: object = None  # what render_bundle takes beside the Plan and the Schedule
-    bundle: object = None
-    path: object = None
-    seconds: dict = field(default_factory=dict)
+    graph: Graph = _LATER
+    ranges: tuple[DimRange, ...] = ()  # of every dynamic dimension
+    large: LargeArena | None = None  # of the plan, if it is one
+    settings: Settings = _LATER  # inputs held as constants or with a default
+    program: Program = _LATER
+    schedule: Schedule = _LATER
+    rewritten: Program = _LATER  # under the Schedule's rewrites, until there is a Plan
+    plan: Plan = _LATER
+    recorded: dict[str, Any] = _LATER  # what render_bundle takes beside the Plan and the Schedule
+    bundle: Bundle = _LATER
+    path: Path = _LATER
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+Run = Callable[[Work], Work]
 
 
 @dataclass(frozen=True)
@@ -78,41 +90,41 @@ class Stage:
     by then."""
 
     name: str
-    run: object
+    run: Run
     value: str
-    faults: object = None
-    first: object = None
+    faults: Callable[[Work], Sequence[str]] | None = None
+    first: Run | None = None
 
-    def text(self, work):
+    def text(self, work: Work) -> str:
         """The value for a reader."""
         value = getattr(work, self.value)
         return show_bundle(value) if self.value == "bundle" else str(value)
 
 
-def _load(work):
+def _load(work: Work) -> Work:
     source = work.options.source
     return replace(work, model=load_model(source), file_hash=file_hash(source))
 
 
-def _graph(work):
+def _graph(work: Work) -> Work:
     o = work.options
     graph = read_graph(work.model, o.dims, _name(o), o.fix, o.input_default or ())
     return replace(work, graph=graph, ranges=graph.dims, settings=graph.settings, model=None)
 
 
-def _program(work):
-    return replace(work, program=to_program(work.graph, work.target.library), graph=None)
+def _program(work: Work) -> Work:
+    return replace(work, program=to_program(work.graph, work.target.library), graph=_LATER)
 
 
-def _integers(work):
+def _integers(work: Work) -> Work:
     return replace(work, program=integer_products(work.program))
 
 
-def _fold(work):
+def _fold(work: Work) -> Work:
     return replace(work, program=fold_constants(work.program))
 
 
-def _inline(work):
+def _inline(work: Work) -> Work:
     # moves that end at a constant have become constants' moves: fold those too
     program = inline_moves(on_own_points(inline_moves(work.program)))
     program = fold_constants(inline_dequantised(program))
@@ -124,7 +136,7 @@ def _inline(work):
                    target=variants[0] if variants else work.target)
 
 
-def _schedule(work):
+def _schedule(work: Work) -> Work:
     given, target = work.options.schedule, work.target
     if given is None:
         return _with_schedule(work, _decided(work, target, work.options))
@@ -136,7 +148,7 @@ def _schedule(work):
     return _with_schedule(work, complete(work.program, given, target))
 
 
-def _decided(work, target, o):
+def _decided(work: Work, target: Target, o: Options) -> Schedule:
     """The Schedule for one target under Options ``o``.  Neither exact nor small code has use for
     forms that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
@@ -146,7 +158,7 @@ def _decided(work, target, o):
     return decide(work.program, target, o.connect, winograd, unfold=unfold)
 
 
-def _with_schedule(work, schedule):
+def _with_schedule(work: Work, schedule: Schedule) -> Work:
     wanted = {k: getattr(work.options, k) for k in ("math", "optimize")}
     schedule = replace(schedule, **{k: v for k, v in wanted.items() if v is not None})
     try:
@@ -156,22 +168,22 @@ def _with_schedule(work, schedule):
     return replace(work, schedule=schedule, rewritten=program)
 
 
-def _program_faults(work):
+def _program_faults(work: Work) -> list[str]:
     return check_program(work.program)
 
 
-def _schedule_faults(work):
+def _schedule_faults(work: Work) -> list[str]:
     return check_schedule(work.rewritten, work.schedule, work.target)
 
 
-def _plan(work):
+def _plan(work: Work) -> Work:
     plan = lower(work.rewritten, work.schedule, work.target)
     check_arena(plan, parse_limit(work.options.arena), work.target)
-    return replace(work, plan=with_defaults(plan, work.settings.defaults), rewritten=None,
+    return replace(work, plan=with_defaults(plan, work.settings.defaults), rewritten=_LATER,
                    large=large_arena(plan, work.target))
 
 
-def _record(work):
+def _record(work: Work) -> Work:
     """All that a bundle needs of the Program beside its Plan.  Its constants are let go: the Plan
     has them in the order of the image, which is written next."""
     info = {**model_info(work.program, work.settings.defaults), "onnx_sha256": work.file_hash,
@@ -181,13 +193,13 @@ def _record(work):
     return replace(work, recorded=recorded, program=replace(work.program, consts={}))
 
 
-def _bundle(work):
+def _bundle(work: Work) -> Work:
     bundle = render_bundle(work.plan, work.schedule, **work.recorded,
                            weights=work.options.weights, profile=work.options.profile)
-    return replace(work, bundle=bundle, recorded=None)
+    return replace(work, bundle=bundle, recorded=_LATER)
 
 
-def options_target(options):
+def options_target(options: Options) -> Target:
     """The Target that is compiled for, with the machine of a file if one is given."""
     target = get_target(options.target)
     if options.machine is None:
@@ -198,12 +210,13 @@ def options_target(options):
         raise ScheduleError(f"machine file {options.machine}: cannot be read: {err}") from None
 
 
-def _other_variants(work):
+def _other_variants(work: Work) -> tuple[tuple[Plan, Schedule], ...]:
     """(plan, schedule) for the narrower CPUs that a target with variants also serves."""
     out = []
     for target in work.variants[1:]:
-        same = {"math": work.schedule.math, "optimize": work.schedule.optimize}
-        schedule = replace(_decided(work, target, replace(work.options, **same)), **same)
+        math, optimize = work.schedule.math, work.schedule.optimize
+        wanted = replace(work.options, math=math, optimize=optimize)
+        schedule = replace(_decided(work, target, wanted), math=math, optimize=optimize)
         program = apply_rewrites(work.program, schedule.rewrites)
         _refuse(f"the schedule for {target.name} is malformed",
                 check_schedule(program, schedule, target))
@@ -213,14 +226,14 @@ def _other_variants(work):
     return tuple(out)
 
 
-def _refuse(what, faults):
+def _refuse(what: str, faults: Sequence[str]) -> None:
     """AotcError if there are faults."""
     if faults:
         raise AotcError("\n".join([f"{what} (a defect of aotc, please report it with the model):",
                                    *faults]))
 
 
-def _write(work):
+def _write(work: Work) -> Work:
     if work.options.out is None:
         raise AotcError("compile: no output folder; give out=FOLDER (-o FOLDER)")
     if work.options.schedule_out is not None:
@@ -244,7 +257,7 @@ _ROWS = (
 STAGES = tuple({row.name: row for row in _ROWS}[name] for name in STAGE_NAMES)
 
 
-def run_pipeline(options):
+def run_pipeline(options: Options) -> Work:
     """Run the stages of ``options`` and return the Work as it stands after the last one.
 
     Raises ModelError, UnsupportedError, ScheduleError, AotcError; a stage that makes a malformed
@@ -267,7 +280,7 @@ def run_pipeline(options):
     return work
 
 
-def _bounded(work, name, run):
+def _bounded(work: Work, name: str, run: Run) -> Work:
     """``_timed``; UnsupportedError for what needs more memory or deeper recursion than there is:
     a model of nested expressions or absurd sizes must not end the caller.  What overflows or is no
     number in a model's constants is its result, nothing to warn of."""
@@ -283,7 +296,7 @@ def _bounded(work, name, run):
                                f"is ({err or 'out of memory'})") from None
 
 
-def _timed(work, name, run):
+def _timed(work: Work, name: str, run: Run) -> Work:
     """``run(work)`` with its seconds added to those of the stage."""
     start = time.perf_counter()
     done = run(work)
@@ -291,7 +304,7 @@ def _timed(work, name, run):
     return replace(done, seconds=dict(work.seconds, **{name: took}))
 
 
-def _run_stage(work, stage, number):
+def _run_stage(work: Work, stage: Stage, number: int) -> Work:
     done = _bounded(work, stage.name, stage.run)
     faults = list(stage.faults(done)) if stage.faults else []
     if faults and stage.name == "schedule" and work.options.schedule is not None:
@@ -304,7 +317,7 @@ def _run_stage(work, stage, number):
     return done
 
 
-def _name(options):
+def _name(options: Options) -> str | None:
     """The bundle's name: the user's, else the model file's stem, else the output folder's."""
     if options.name is not None:
         return options.name
@@ -314,7 +327,7 @@ def _name(options):
     return None
 
 
-def file_hash(source):
+def file_hash(source: Any) -> str:
     """Hex SHA-256 of the model as given: the file's bytes, the bytes, or what ``model_digest`` says
     of a ModelProto."""
     if isinstance(source, (str, os.PathLike)):
@@ -325,7 +338,7 @@ def file_hash(source):
     return model_digest(source)
 
 
-def model_info(program, defaults=None):
+def model_info(program: Program, defaults: Mapping[str, Array] | None = None) -> dict[str, str]:
     """What the bundle tells about its model: {"graph": name, "model_hash": hex SHA-256 over the
     folded and inlined Program's text and constants, and the ``defaults`` of its inputs}.  The hash
     names the computation, not the file it came from, so the same model saved twice gives the same
@@ -333,11 +346,11 @@ def model_info(program, defaults=None):
     digest = hashlib.sha256(str(program).encode())
     for name, array in (*program.consts.items(), *(defaults or {}).items()):
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return {"graph": program.name, "model_hash": digest.hexdigest()}
 
 
-def show_bundle(bundle):
+def show_bundle(bundle: Bundle) -> str:
     """Text form of a Bundle: its files with sizes, then every kernel file."""
     lines = [f"bundle {bundle.name}"]
     lines += [f"  {name}  {len(data)} bytes" for name, data in sorted(bundle.files.items())]

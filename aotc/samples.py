@@ -6,14 +6,15 @@ index counts rows of a table, one that is only compared or converted is a mask.
 
 import math
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from aotc.errors import FaultError
-from aotc.ir.dtypes import DTYPES, is_float
-from aotc.ir.expr import COMPARE, Binary, Cast, Const, Load, Sym, Where, children, walk
-from aotc.ir.program import Compute, flops
+from aotc.ir.dtypes import DTYPES, Array, is_float
+from aotc.ir.expr import COMPARE, Binary, Cast, Const, Expr, Load, Sym, Where, children, walk
+from aotc.ir.program import Compute, Program, Step, flops
 from aotc.oracle.eval_expr import Scope, index_value
 from aotc.oracle.evaluate import evaluate
 
@@ -25,6 +26,10 @@ LIBRARY_FLOPS = 4000  # that the numpy twin of a library kernel counts for, per 
 # Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
 EXTENT_CAP = 160
 
+Syms = Mapping[str, int]  # symbol -> its value
+Feeds = dict[str, Array]  # by ONNX name
+Role = int | str  # what an element is for: a table's rows, or how it is used
+
 
 @dataclass(frozen=True)
 class InputKind:
@@ -34,7 +39,7 @@ class InputKind:
     high: int = 0
 
 
-def input_kinds(program):
+def input_kinds(program: Program) -> dict[str, InputKind]:
     """{input buffer name: InputKind} for every input of the Program."""
     tables, masks = _index_uses(program)
     out = {}
@@ -51,12 +56,13 @@ def input_kinds(program):
     return out
 
 
-def _index_uses(program):
+def _index_uses(program: Program) -> tuple[dict[str, int], set[str]]:
     """({buffer: rows of the smallest table it indexes}, {buffers only compared or converted}).
 
     Consumers come first, so that a buffer that is merely moved or converted on its way into an
     index inherits what its consumer is used for."""
-    tables, other = {}, set()
+    tables: dict[str, int] = {}
+    other: set[str] = set()
     for step in reversed(program.steps):
         if not isinstance(step, Compute):
             other.update(step.inputs)
@@ -74,7 +80,7 @@ def _index_uses(program):
     return tables, integers - other - set(tables)
 
 
-def _roles(e, role):
+def _roles(e: Expr, role: Role) -> Iterator[tuple[Load, Role]]:
     """(Load, role) pairs under ``e``.  role: an int (inside ``checked`` with that bound), "test"
     (inside a comparison), "arith" (an operand of integer arithmetic), "value" (passed through)."""
     if isinstance(e, Load):
@@ -103,7 +109,8 @@ def _roles(e, role):
             yield from _roles(child, role)
 
 
-def random_inputs(program, sym_values, seed=0, kinds=None):
+def random_inputs(program: Program, sym_values: Syms, seed: int = 0,
+                  kinds: Mapping[str, InputKind] | None = None) -> Feeds:
     """{ONNX input name: array}: floats normal, table indices over the whole range with both ends
     present, masks 0/1 with a one in front (a fully masked row has no meaning to most models)."""
     kinds = kinds or input_kinds(program)
@@ -117,7 +124,7 @@ def random_inputs(program, sym_values, seed=0, kinds=None):
     return feeds
 
 
-def _draw(rng, kind, shape):
+def _draw(rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]) -> Array:
     if kind.kind == "normal":
         return rng.standard_normal(shape)
     if kind.kind == "table":
@@ -133,7 +140,7 @@ def _draw(rng, kind, shape):
     return array
 
 
-def extents(program, cap=EXTENT_CAP):
+def extents(program: Program, cap: int = EXTENT_CAP) -> list[dict[str, int]]:
     """Symbol values to try, as dicts without repeats: all lowest, all highest (at most ``cap``),
     all in the middle, odd and unequal, one that broadcasts 1 beside others.  Of choices that break
     an entry check one dimension is moved to where it holds (``total`` to ``past + seq``), or they
@@ -144,7 +151,7 @@ def extents(program, cap=EXTENT_CAP):
     lows = {s.name: s.lo for s in program.syms}
     mids = {n: (lows[n] + tops[n]) // 2 for n in tops}
     odd = {n: min(tops[n], max(lows[n], 13 + 6 * k)) for k, n in enumerate(tops)}
-    out = []
+    out: list[dict[str, int]] = []
     for values in (mids, lows, odd, tops, *(mids | {n: 1} for n in _broadcast(program))):
         for c in program.checks:
             values = _agreeing(program, c.cond, values)
@@ -153,18 +160,18 @@ def extents(program, cap=EXTENT_CAP):
     return out
 
 
-def _broadcast(program):
+def _broadcast(program: Program) -> list[str]:
     """The first symbol of a condition with alternatives: an extent equal to another, or 1."""
     found = (n.name for c in program.checks if isinstance(c.cond, Binary) and c.cond.op == "or"
              for n in walk(c.cond) if isinstance(n, Sym) and n.lo <= 1)
     return list(found)[:1]
 
 
-def _holds(cond, values):
-    return Scope({}, None, values).value(cond)
+def _holds(cond: Expr, values: Syms) -> bool:
+    return bool(Scope({}, None, values).value(cond))
 
 
-def _agreeing(program, cond, values):
+def _agreeing(program: Program, cond: Expr, values: dict[str, int]) -> dict[str, int]:
     """Symbol values under which an equation holds, or one of several: the first symbol that can
     make it so is moved, within its range.  Other conditions, and what no symbol alone can mend,
     stay as they are."""
@@ -192,16 +199,16 @@ def _agreeing(program, cond, values):
 class Sample:
     """One recorded run: ``syms`` values, ``inputs`` and ``outputs`` by ONNX name."""
 
-    syms: dict
-    inputs: dict
-    outputs: dict
+    syms: dict[str, int]
+    inputs: Feeds
+    outputs: Feeds
 
 
-def record_samples(program, limit=SAMPLE_FLOPS):
+def record_samples(program: Program, limit: float = SAMPLE_FLOPS) -> tuple[Sample, ...]:
     """Recorded runs (a tuple of Sample) for the bundle's own test, from the numpy evaluator; the
     empty tuple if one run would cost more than ``limit`` operations or SAMPLE_BYTES of tensors, or
     random inputs lead to an index outside its table."""
-    out = []
+    out: list[Sample] = []
     for syms in extents(program, cap=16)[:2]:
         if run_work(program, syms) <= limit and _all_bytes(program, syms) <= SAMPLE_BYTES:
             feeds = random_inputs(program, syms, seed=len(out))
@@ -214,12 +221,12 @@ def record_samples(program, limit=SAMPLE_FLOPS):
     return tuple(out)
 
 
-def run_work(program, syms):
+def run_work(program: Program, syms: Syms) -> int:
     """Operations of one run on the numpy evaluator."""
     return sum(_work(program, s, syms) for s in program.steps)
 
 
-def _work(program, step, syms):
+def _work(program: Program, step: Step, syms: Syms) -> int:
     """Operations of a step; of a library call, what its slow twin needs for elements one by one."""
     if isinstance(step, Compute):
         count = flops(step)  # of absurd extents more than numpy can count
@@ -228,7 +235,7 @@ def _work(program, step, syms):
                                for b in step.inputs)
 
 
-def _all_bytes(program, syms):
+def _all_bytes(program: Program, syms: Syms) -> int:
     """Bytes of all tensors of a run together: the evaluator keeps them, in at most 8 bytes an
     element."""
     return sum(8 * math.prod(index_value(d, syms) for d in b.shape)

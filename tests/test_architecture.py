@@ -57,6 +57,10 @@ ONLY = {
     "ncnn": {"tools"},
 }
 
+# folders and modules of aotc whose public functions say the types of what they take and give
+ANNOTATED = {"api", "errors", "installed", "ir", "options", "pipeline", "samples", "stage_names",
+             "target"}
+
 
 def _files(*patterns):
     """Tracked and new files (not ignored ones) of the checkout that match a suffix."""
@@ -114,6 +118,37 @@ def test_a_module_is_found_by_its_name():
     folders, names = Counter(p.parent for p in files), Counter(p.name for p in files)
     assert not {str(f.relative_to(ROOT)): n for f, n in folders.items() if n > FOLDER_FILES}
     assert not [n for n, count in names.items() if count > 1]
+
+
+def _public_functions(body):
+    """Functions of a module, and methods of its classes, whose name is for others."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _public_functions(node.body)
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield node
+
+
+def _untyped(function):
+    """Parameters without an annotation, and ``return``."""
+    a = function.args
+    named = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+    missing = [x.arg for x in named if x.annotation is None and x.arg not in ("self", "cls")]
+    return missing + (["return"] if function.returns is None else [])
+
+
+def test_public_functions_are_annotated():
+    wrong = [f"{p.relative_to(ROOT)}:{f.lineno}: {f.name}: {', '.join(_untyped(f))}"
+             for p in _package_files() if _owner(p) in ANNOTATED
+             for f in _public_functions(ast.parse(p.read_text()).body) if _untyped(f)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_unannotated_function_is_found_by_that_test():
+    body = ast.parse("class A:\n def f(self, x, *y, z: int = 1): ...\n"
+                     "def _g(x): ...\ndef h(x: int) -> int: ...").body
+    assert [(f.name, _untyped(f)) for f in _public_functions(body)] == [
+        ("f", ["x", "y", "return"]), ("h", [])]
 
 
 def test_compiler_imports_only_what_it_declares():

@@ -1,40 +1,43 @@
 """Accesses under layouts: from logical indices to element offsets in memory."""
 
-from aotc.ir.expr import Const, Load, rewrite
-from aotc.ir.layout import Layout, Reorder
+from collections.abc import Callable, Iterable, Sequence
+
+from aotc.ir.expr import Const, Expr, Load, Shape, rewrite
+from aotc.ir.layout import Layout, LayoutJson, Reorder
 from aotc.ir.simplify import linear_in, same, simplify
 
 
-def row_major(shape):
+def row_major(shape: Sequence[Expr]) -> Shape:
     """Strides in elements of a dense row-major tensor, outermost first."""
-    strides, step = [], Const(1)
+    strides: list[Expr] = []
+    step: Expr = Const(1)
     for extent in reversed(shape):
         strides.append(step)
         step = simplify(step * extent)
     return tuple(reversed(strides))
 
 
-def volume(shape):
+def volume(shape: Iterable[Expr]) -> Expr:
     """Number of elements, as an expression."""
-    n = Const(1)
+    n: Expr = Const(1)
     for extent in shape:
         n = n * extent
     return simplify(n)
 
 
-def offset_of(index, shape, layout=None):
+def offset_of(index: Sequence[Expr], shape: Sequence[Expr], layout: Layout | None = None) -> Expr:
     """Element offset of logical ``index`` in a dense buffer of ``shape`` stored in ``layout``."""
     if layout is not None and not layout.is_identity:
         index, shape = layout.index(index, shape), layout.shape(shape)
-    total = Const(0)
+    total: Expr = Const(0)
     for i, s in zip(index, row_major(shape)):
         total = total + i * s
     return simplify(total)
 
 
-def linearise(expr, place):
+def linearise(expr: Expr, place: Callable[[str], Callable[[Shape], Expr]]) -> Expr:
     """Every Load gets one index, its offset: ``place(buffer)`` -> function index -> offset."""
-    def visit(node):
+    def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load):
             return Load(node.buffer, (place(node.buffer)(node.index),), node.dtype)
         return None
@@ -42,23 +45,23 @@ def linearise(expr, place):
     return rewrite(expr, visit)
 
 
-def stride(offset, axis):
+def stride(offset: Expr, axis: Expr) -> Expr | None:
     """The constant (in ``axis``) step of an offset along an axis; None if it is not affine."""
     parts = linear_in(offset, axis)
     return None if parts is None else parts[0]
 
 
-def is_unit(offset, axis):
+def is_unit(offset: Expr, axis: Expr) -> bool:
     step = stride(offset, axis)
     return step is not None and same(step, Const(1))
 
 
-def layout_from_json(data):
+def layout_from_json(data: LayoutJson | None) -> Layout:
     """Layout of a Schedule's JSON value; row-major for None."""
     return Layout(()) if not data else Layout.from_json(data)
 
 
-def dim_order(layout, rank):
+def dim_order(layout: Layout, rank: int) -> tuple[int, ...] | None:
     """Logical dims from outermost to innermost; None if the layout does more than reorder."""
     order = tuple(range(rank))
     for p in layout.primitives:

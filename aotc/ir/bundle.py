@@ -1,6 +1,8 @@
 """Bundle: what a user receives, as plain data: relative file name -> bytes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
@@ -11,14 +13,14 @@ class Bundle:
     """``name`` is the C prefix of every function; ``files`` maps a relative path to bytes."""
 
     name: str
-    files: dict = field(hash=False, repr=False)
+    files: dict[str, bytes] = field(hash=False, repr=False)
 
 
-def emulators(cross):
+def emulators(cross: Mapping[str, Any] | None) -> dict[int | None, list[str]]:
     """{vlen: command as a list} of the CPUs that can be emulated, from the ``cross`` of a
     manifest's build: bits of a vector register, or None where the CPU's vectors have one length.
     Empty if there is no emulator."""
     command = list(cross["emulator"]) if cross else []
-    if not command or not cross["vlens"]:
+    if not cross or not command or not cross["vlens"]:
         return {None: command} if command else {}
     return {v: [w.replace("{vlen}", str(v)) for w in command] for v in cross["vlens"]}

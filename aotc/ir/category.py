@@ -9,7 +9,10 @@ not a category of programs but the row that runs anything.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Where, axes_of, walk
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
+from aotc.ir.program import Fold
+
+Axes = tuple[Axis, ...]
 
 
 @dataclass(frozen=True)
@@ -22,23 +25,23 @@ class Factors:
 
     a: Expr
     b: Expr
-    batch: tuple
-    m: tuple
-    n: tuple
-    k: tuple
+    batch: Axes
+    m: Axes
+    n: Axes
+    k: Axes
 
 
 DOT = ("u8", "i8", "i32")  # operands and sum of a contraction on 8-bit integers
 
 
-def is_dot(body):
+def is_dot(body: Binary) -> bool:
     """True for a product of a u8 and an i8, both converted to i32."""
     kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
     return body.dtype == "i32" and kinds == ["i8", "u8"]
 
 
 @lru_cache(maxsize=1 << 14)
-def factor_pairs(axes, raxes, fold, body):
+def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple[Factors, ...]:
     """Both orientations of a sum of products in which the lane operand has axes of its own and
     every reduction axis occurs in both factors.  Empty if it is none.  Of 8-bit integers (``DOT``)
     the factors are given without their conversion, and the lane operand is the i8; so is a lane
@@ -50,7 +53,7 @@ def factor_pairs(axes, raxes, fold, body):
         return ()
     out = []
     for a, b in ((body.a, body.b), (body.b, body.a)):
-        if narrow:
+        if narrow and isinstance(a, Cast) and isinstance(b, Cast):
             a, b = a.x, b.x
             if (a.dtype, b.dtype) != DOT[:2]:
                 continue
@@ -68,23 +71,25 @@ def factor_pairs(axes, raxes, fold, body):
     return tuple(out)
 
 
-def _stored(e):
+def _stored(e: Expr) -> Expr:
     """The f16 element behind its conversion, which products do themselves."""
-    half = isinstance(e, Cast) and isinstance(e.x, Load) and e.x.dtype == "f16"
-    return e.x if half else e
+    if isinstance(e, Cast) and isinstance(e.x, Load) and e.x.dtype == "f16":
+        return e.x
+    return e
 
 
-def _core(e):
+def _core(e: Expr) -> Expr:
     """The Load below a zero-filling guard."""
     return e.a if isinstance(e, Where) and is_zero(e.b) else e
 
 
-def is_zero(e):
+def is_zero(e: Expr) -> bool:
     return isinstance(e, Const) and e.value == 0
 
 
 @lru_cache(maxsize=1 << 14)
-def category(axes, raxes, fold, body, values=()):
+def category(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr,
+             values: tuple[Expr, ...] = ()) -> str:
     """Category name of a stage; ``values`` are its outputs' expressions."""
     if fold == "none":
         return "move" if all(_is_move(v) for v in values or (body,)) else "map"
@@ -100,7 +105,7 @@ def category(axes, raxes, fold, body, values=()):
     return "reduction"
 
 
-def _is_move(e):
+def _is_move(e: Expr) -> bool:
     if isinstance(e, Where):
         return _is_move(e.a) and _is_move(e.b)
     return isinstance(e, (Load, Const))

@@ -1,22 +1,23 @@
 """Conditions of guards: taken apart and compared."""
 
-from aotc.ir.expr import Binary, Const, Load, walk
+from aotc.ir.expr import Binary, Const, Expr, Load, walk
 from aotc.ir.simplify import linear_in, same, simplify
 
 
-def conjuncts(cond):
+def conjuncts(cond: Expr) -> list[Expr]:
     """The conditions that a chain of ``and`` joins, in order."""
     if isinstance(cond, Binary) and cond.op == "and":
         return conjuncts(cond.a) + conjuncts(cond.b)
     return [cond]
 
 
-def same_condition(a, b):
+def same_condition(a: Expr, b: Expr) -> bool:
     """True if two integer comparisons hold for the same points, as far as their forms tell."""
-    return _slack(a) is not None and _slack(b) is not None and same(_slack(a), _slack(b))
+    x, y = _slack(a), _slack(b)
+    return x is not None and y is not None and same(x, y)
 
 
-def _slack(cond):
+def _slack(cond: Expr) -> Expr | None:
     """An expression that is >= 0 exactly where an integer comparison holds; None for others."""
     if not isinstance(cond, Binary) or cond.a.dtype != "i64":
         return None
@@ -24,7 +25,7 @@ def _slack(cond):
             "lt": cond.b - cond.a - 1}.get(cond.op)
 
 
-def bounds(cond, axis):
+def bounds(cond: Expr, axis: Expr) -> tuple[Expr | None, Expr | None] | None:
     """(first, end) of the values of ``axis`` for which an integer comparison holds, one of them
     None: index expressions without the axis.  None if it is no comparison that is affine in the
     axis with a constant coefficient, or if it looks at data."""

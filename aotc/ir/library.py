@@ -11,14 +11,24 @@ How many results there are may depend on data; then a kernel writes no more than
 and says in ``total`` how many there were, and what reads the outputs checks that number.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aotc.ir.access import volume
-from aotc.ir.expr import Const
+from aotc.ir.dtypes import Array
+from aotc.ir.expr import Const, Shape
 from aotc.ir.simplify import simplify
 
+if TYPE_CHECKING:
+    from aotc.ir.program import LibCall, Program
+
+Attrs = Mapping[str, int]
+Extents = tuple[int, ...]
+Dim = tuple[int, int]  # (operand, dimension counted from the end)
+Run = Callable[[Attrs, Sequence[Array], Sequence[Extents]], tuple[Array, ...]]
 WHOLE = None  # an operand of any rank: the kernel has one item
 
 
@@ -32,36 +42,36 @@ class Library:
     same extent, because the C function is told one of them only."""
 
     name: str
-    inner: tuple
-    outs: tuple
-    sizes: tuple
-    attrs: tuple
-    run: object
-    alike: tuple = ()
+    inner: tuple[int | None, ...]
+    outs: tuple[tuple[str, str], ...]
+    sizes: tuple[Dim, ...]
+    attrs: tuple[str, ...]
+    run: Run
+    alike: tuple[tuple[Dim, Dim], ...] = ()
 
-    def out_dtypes(self, first):
+    def out_dtypes(self, first: str) -> tuple[str, ...]:
         """The dtype of every output where the first input has the dtype ``first``."""
         return tuple(dtype or first for _, dtype in self.outs)
 
-    def extents(self, shapes):
+    def extents(self, shapes: Sequence[Shape]) -> Shape:
         """The extents the C function gets, of the operands' shapes."""
         return tuple(simplify(shapes[k][-d] if d else volume(shapes[k])) for k, d in self.sizes)
 
 
-def item(shape, inner):
+def item(shape: Shape, inner: int | None) -> tuple[Shape, Shape]:
     """(dimensions that count items, dimensions of one item) of an operand's shape."""
     at = 0 if inner is WHOLE else len(shape) - inner
     return shape[:at], shape[at:]
 
 
-def ranks(x):
+def ranks(x: Array) -> Array:
     """int64 array of ``x``'s shape that compares as its elements do: equal elements have equal
     ranks, all NaNs are one value behind every number, -0 is 0."""
     flat = np.unique(x, return_inverse=True)[1]
     return flat.reshape(x.shape).astype(np.int64)
 
 
-def _topk(attrs, inputs, shapes):
+def _topk(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(order i64[.., k],): places of the first k elements of every row in order, the largest or
     smallest first, of equal ones the earlier first; NaN counts as the largest."""
     place = ranks(inputs[0])
@@ -70,13 +80,13 @@ def _topk(attrs, inputs, shapes):
     return (order[..., :shapes[0][-1]],)
 
 
-def _kept(attrs, inputs, shapes):
+def _kept(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(place i64[r], total i64[]): the indices where the flags hold."""
     found = np.flatnonzero(inputs[0])
     return _filled(shapes[0], found), np.array(found.size, np.int64)
 
 
-def _filled(shape, values):
+def _filled(shape: Extents, values: Array) -> Array:
     """int64 array of a shape: ``values`` as far as there is room, then zeros."""
     out = np.zeros(shape, np.int64)
     n = min(len(out), len(values))
@@ -84,7 +94,7 @@ def _filled(shape, values):
     return out
 
 
-def _unique(attrs, inputs, shapes):
+def _unique(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(place i64[r], inverse i64[n], counts i64[r], total i64[], work i64[n]) of rows [n, m]: the
     first row of every kind, in ascending order or that of appearance; the kind of every row; how
     many there are of each."""
@@ -100,7 +110,7 @@ def _unique(attrs, inputs, shapes):
             np.zeros(n, np.int64))
 
 
-def _nms(attrs, inputs, shapes):
+def _nms(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(picked i64[r, 3], total i64[], work i64[n]): rows of batch, class, box, as
     NonMaxSuppression selects them from boxes [batch, n, 4] and scores [batch, class, n]; numbers
     f32[2] are the overlap above which a box goes and the score below or at which it does, most
@@ -113,7 +123,7 @@ def _nms(attrs, inputs, shapes):
             open_ = np.flatnonzero(~np.isnan(here) & (
                 (here > numbers[1]) if attrs["threshold"] else True))
             corners = _corners(boxes[batch], attrs["centred"])
-            mine = []
+            mine: list[int] = []
             for at in open_[np.argsort(-here[open_], kind="stable")]:
                 if len(mine) >= int(most):
                     break
@@ -126,7 +136,7 @@ def _nms(attrs, inputs, shapes):
     return picked, np.array(len(found), np.int64), np.zeros(shapes[2], np.int64)
 
 
-def _corners(boxes, centred):
+def _corners(boxes: Array, centred: int) -> Array:
     """[n, 4]: low, low, high, high."""
     if centred:
         half = boxes[:, 2:] * boxes.dtype.type(0.5)
@@ -135,7 +145,7 @@ def _corners(boxes, centred):
                            np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
 
 
-def _overlap(one, two):
+def _overlap(one: Array, two: Array) -> Any:
     """Intersection over union; 0 where either has no area."""
     sides = np.maximum(np.minimum(one[2:], two[2:]) - np.maximum(one[:2], two[:2]), 0)
     areas = [(c[2] - c[0]) * (c[3] - c[1]) for c in (one, two)]
@@ -149,7 +159,7 @@ JOINS = ("none", "add", "mul", "max", "min")  # in the order of the C function's
 _JOIN = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _scatter(attrs, inputs, shapes):
+def _scatter(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(y,): x with rows of updates put into it in order, one per place: the place of a row's first
     element, counted in elements; ``join`` says what becomes of an element that is there."""
     x, places, updates = inputs
@@ -178,7 +188,7 @@ LIBRARY = {k.name: k for k in (
 )}
 
 
-def faults(program, call):
+def faults(program: "Program", call: "LibCall") -> list[str]:
     """What is malformed in a LibCall of ``program``: list of texts."""
     row = LIBRARY.get(call.kernel)
     if row is None:

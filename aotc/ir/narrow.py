@@ -1,13 +1,13 @@
 """Which expressions of other types than f32 have a form over f32-wide lanes."""
 
-from aotc.ir.expr import Binary, Cast, Const, Load, Sym, Var, Where
+from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Var, Where
 
 NARROW = ("u8", "i8", "i32")
 FLOAT_LANES = ("f32", "f16")  # what sums of floats in lanes are stored as
 _RING = ("add", "sub", "mul")
 
 
-def is_lane_int(e):
+def is_lane_int(e: Expr) -> bool:
     """True for an i32 of loads, variables, scalars and 8-bit loads, and floats converted to
     integers, joined by sums, differences and products."""
     if e.dtype != "i32":
@@ -21,7 +21,7 @@ def is_lane_int(e):
     return isinstance(e, (Load, Var, Const))
 
 
-def is_lane_half(e):
+def is_lane_half(e: Expr) -> bool:
     """True for an f16 that is an f32 converted, or loaded, or chosen from such."""
     if isinstance(e, Where):
         return is_lane_half(e.a) and is_lane_half(e.b)
@@ -29,7 +29,7 @@ def is_lane_half(e):
         isinstance(e, Cast) and e.x.dtype == "f32"))
 
 
-def is_lane_value(e):
+def is_lane_value(e: Expr) -> bool:
     """True for what vector lanes can store: an f32, an f16 of ``is_lane_half``, an f32 converted
     to 8 bits, an i32 of ``is_lane_int``."""
     if e.dtype == "f32":

@@ -8,12 +8,16 @@ Welder's Propagate, halo sizes, redundant edges, unfold and padding all rest on 
 bounds are expressions, so one analysis serves every tile of a kernel.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
 from aotc.ir.expr import (
     Axis,
     Binary,
     Cast,
     Const,
+    Expr,
     Load,
+    Shape,
     Sym,
     Unary,
     Var,
@@ -24,22 +28,30 @@ from aotc.ir.expr import (
     minimum,
     walk,
 )
+from aotc.ir.program import Compute
 from aotc.ir.simplify import lower, same, simplify, to_poly, upper
 
+Ranges = Mapping[Axis, tuple[Expr, Expr]]  # (first, last), or (first, extent) of a box
+ShapeOf = Callable[[str], Shape]  # of a buffer
+Facts = tuple[Expr, ...]  # index expressions that are >= 0
+Bound = tuple[Expr, Expr, Expr]  # (first, last, width)
+Span = tuple[Expr, Expr, Expr, tuple[Expr, Expr] | None]  # (first, last, width, raw)
 _FLIP = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 
 
-def interval(expr, ranges):
+def interval(expr: Expr, ranges: Ranges) -> tuple[Expr, Expr] | tuple[None, None]:
     """(lowest, highest) value of an index expression, both inclusive, as expressions.
 
     ranges: {Axis: (lo, last)} inclusive; axes not named run over their whole extent.  Exact for
     affine expressions, a safe bound for floor division and modulo; (None, None) where the value
     depends on data, which a ``Var`` (a sum that a loop has just made) is too.
     """
-    return _bounds(expr, ranges)[:2]
+    found = _bounds(expr, ranges)
+    return (None, None) if found is None else found[:2]
 
 
-def spans(compute, ranges, shape):
+def spans(compute: Compute, ranges: Ranges,
+          shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
     """{buffer: ((first, last), ...)} read by the points of ``ranges``, inclusive.
 
     ranges: {Axis: (lo, last)} as for ``interval``; shape: buffer name -> its shape.  Both ends
@@ -50,7 +62,8 @@ def spans(compute, ranges, shape):
             for b, dims in _read(compute, ranges, shape).items()}
 
 
-def region(compute, box, shape):
+def region(compute: Compute, box: Ranges,
+           shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
     """{buffer: ((lo, size), ...)} read by a box of the compute.
 
     box: {Axis: (lo, size)}, missing axes are whole; shape: buffer name -> its shape.  ``lo`` is
@@ -66,7 +79,7 @@ def region(compute, box, shape):
     return out
 
 
-def reads_once(compute, buffer):
+def reads_once(compute: Compute, buffer: str) -> bool:
     """True if no element of ``buffer`` is read at two points of a map: one Load, every index an
     axis of its own (plus a constant) or a constant, all other axes held at one value by the
     conditions it happens under.  So a concatenation reads its pieces."""
@@ -81,17 +94,17 @@ def reads_once(compute, buffer):
     return len(set(moved)) == len(moved) and all(same(lo, last) for lo, last in held)
 
 
-def extent_bound(lo, last):
+def extent_bound(lo: Expr, last: Expr) -> int | None:
     """Largest possible number of values between two bounds, an integer; None if unbounded."""
     return upper(simplify(last - lo + 1))
 
 
 # ---------------------------------------------------------------- loads under their guards
 
-def _read(compute, ranges, shape):
+def _read(compute: Compute, ranges: Ranges, shape: ShapeOf) -> dict[str, list[Span]]:
     """{buffer: [(first, last, width, raw)]}: clamped ends, width >= last - first without tile
     origins."""
-    found = {}
+    found: dict[str, list[Span]] = {}
     for load, known in guarded_loads(compute.body, ()):
         dims = [_tightened(i, known, ranges, simplify(extent))
                 for i, extent in zip(load.index, shape(load.buffer))]
@@ -102,18 +115,19 @@ def _read(compute, ranges, shape):
 
 
 @kept
-def _loads_of(e):
+def _loads_of(e: Expr) -> dict[str, list[tuple[Load, Facts]]]:
     """{buffer: [(Load, conditions under which it happens)]} of an expression."""
-    found = {}
+    found: dict[str, list[tuple[Load, Facts]]] = {}
     for load, known in dict.fromkeys(guarded_loads(e, ())):
         found.setdefault(load.buffer, []).append((load, known))
     return found
 
 
-def guarded_loads(e, known, seen=None):
+def guarded_loads(e: Expr, known: Facts, seen: dict[tuple[object, object], Facts] | None = None
+                  ) -> Iterator[tuple[Load, Facts]]:
     """(Load, conditions under which it happens) for every Load of ``e``, also inside indices.
-    A condition is an index expression that is >= 0.  seen: nodes with the conditions they were met
-    under, by identity, and the tuples of conditions themselves: a concatenation of hundreds has
+    A condition is an index expression that is >= 0.  seen: nodes with the conditions they were
+    met under, by identity, and the tuples of conditions themselves: a concatenation of hundreds has
     hundreds of them, each longer by one than that before."""
     seen = {} if seen is None else seen
     if (e, id(known)) in seen:
@@ -132,7 +146,7 @@ def guarded_loads(e, known, seen=None):
         yield from guarded_loads(k, known, seen)
 
 
-def conditions(cond, holds):
+def conditions(cond: Expr, holds: bool) -> Facts:
     """Index expressions that are >= 0 if ``cond`` is ``holds``; conditions that are no
     conjunction of index comparisons give none."""
     if isinstance(cond, Unary) and cond.op == "not":
@@ -148,13 +162,12 @@ def conditions(cond, holds):
             "eq": (a - b, b - a), "ne": ()}[op]
 
 
-def _tightened(index, known, ranges, extent):
+def _tightened(index: Expr, known: Facts, ranges: Ranges, extent: Expr) -> Span:
     """(first, last, width, raw) of one index: clamped to 0..extent-1 and to what is known.
     raw: (lo, width) before clamping, whose difference to a neighbour's is simple."""
-    first, end = Const(0), simplify(extent - 1)
-    lo, last, width = _bounds(index, ranges)
-    if lo is None:
-        lo, last, width = first, end, end
+    first: Expr = Const(0)
+    end = simplify(extent - 1)
+    lo, last, width = _bounds(index, ranges) or (first, end, end)
     raw = (lo, width)
     for fact in known:
         below, above = simplify(index - fact), simplify(index + fact)
@@ -170,7 +183,7 @@ def _tightened(index, known, ranges, extent):
     return lo, last, width, raw
 
 
-def _union(x, y, extent):
+def _union(x: Span, y: Span, extent: Expr) -> Span:
     lo, last = simplify(minimum(x[0], y[0])), simplify(maximum(x[1], y[1]))
     known, raw = [simplify(last - lo)], None
     if x[3] and y[3]:
@@ -182,30 +195,30 @@ def _union(x, y, extent):
     return lo, last, width, raw if raw and _fixed(raw[1]) else None
 
 
-def proves_le(a, b):
+def proves_le(a: Expr, b: Expr) -> bool:
     """True if a <= b is proved over all ranges."""
     least = lower(simplify(b - a))
     return least is not None and least >= 0
 
 
-def _fixed(e):
+def _fixed(e: Expr) -> bool:
     """No axis, tile origin or datum occurs: the value is the same for every tile."""
     return not any(isinstance(n, (Axis, Var, Load)) for n in walk(e))
 
 
 # ---------------------------------------------------------------- interval arithmetic
 
-_NONE = (None, None, None)
-
-
-def _bounds(expr, ranges):
+def _bounds(expr: Expr, ranges: Ranges) -> Bound | None:
     """(lo, last, width): inclusive ends, and a bound of last - lo that holds no tile origin
-    where one is known, else last - lo itself."""
-    low, high, width = Const(0), Const(0), Const(0)
+    where one is known, else last - lo itself.  None where the value depends on data."""
+    low: Expr = Const(0)
+    high: Expr = Const(0)
+    width: Expr = Const(0)
     for mono, c in to_poly(expr).items():
-        lo, last, w = _product([_atom(a, ranges) for a in mono])
-        if lo is None:
-            return _NONE
+        found = _product([_atom(a, ranges) for a in mono])
+        if found is None:
+            return None
+        lo, last, w = found
         if c < 0:
             lo, last = last, lo
         low, high, width = low + lo * c, high + last * c, width + w * abs(c)
@@ -215,24 +228,28 @@ def _bounds(expr, ranges):
     return low, high, exact if better else width
 
 
-def _product(triples):
+def _product(triples: Iterable[Bound | None]) -> Bound | None:
     """Bounds of a product of atoms; axes may be anything, points keep the width simple."""
-    out = (Const(1), Const(1), Const(0))
+    out: Bound = (Const(1), Const(1), Const(0))
     for x in triples:
-        if x[0] is None:
-            return _NONE
+        if x is None:
+            return None
         out = _times(out, x)
     return out
 
 
-def _times(x, y):
+def _not_negative(e: Expr) -> bool:
+    least = lower(e)
+    return least is not None and least >= 0
+
+
+def _times(x: Bound, y: Bound) -> Bound:
     if x[0] == x[1] == Const(1):
         return y
     for p, q in ((x, y), (y, x)):
-        least = lower(p[0])
-        if p[0] == p[1] and least is not None and least >= 0:
+        if p[0] == p[1] and _not_negative(p[0]):
             return p[0] * q[0], p[0] * q[1], p[0] * q[2]
-    if all((lower(e) if lower(e) is not None else -1) >= 0 for e in (x[0], y[0])):
+    if _not_negative(x[0]) and _not_negative(y[0]):
         lo, last = x[0] * y[0], x[1] * y[1]
     else:
         ends = [simplify(a * b) for a in x[:2] for b in y[:2]]
@@ -242,7 +259,7 @@ def _times(x, y):
     return lo, last, simplify(last - lo)
 
 
-def _atom(a, ranges):
+def _atom(a: Expr, ranges: Ranges) -> Bound | None:
     if isinstance(a, Axis):
         lo, last = ranges.get(a) or (Const(0), simplify(a.extent - 1))
         return lo, last, simplify(last - lo)
@@ -252,29 +269,29 @@ def _atom(a, ranges):
         return Const(0), Const(1), Const(1)
     if isinstance(a, Where):
         x, y = _bounds(a.a, ranges), _bounds(a.b, ranges)
-        if x[0] is None or y[0] is None:
-            return _NONE
+        if x is None or y is None:
+            return None
         lo, last = minimum(x[0], y[0]), maximum(x[1], y[1])
         return lo, last, simplify(last - lo)
-    return _binary(a, ranges) if isinstance(a, Binary) else _NONE
+    return _binary(a, ranges) if isinstance(a, Binary) else None
 
 
-def _binary(a, ranges):
+def _binary(a: Binary, ranges: Ranges) -> Bound | None:
     """Bounds of min, max, checked, floor division and modulo."""
     x, y = _bounds(a.a, ranges), _bounds(a.b, ranges)
-    if a.op == "checked" and y[0] is not None:
+    if a.op == "checked" and y is not None:
         end = simplify(y[1] - 1)
-        if x[0] is None:
+        if x is None:
             return Const(0), end, end
         return maximum(x[0], Const(0)), minimum(x[1], end), x[2]
-    if x[0] is None or y[0] is None:
-        return _NONE
+    if x is None or y is None:
+        return None
     if a.op in ("min", "max"):
         pick = minimum if a.op == "min" else maximum
         return pick(x[0], y[0]), pick(x[1], y[1]), simplify(maximum(x[2], y[2]))
     least = lower(y[0])
     if a.op not in ("floordiv", "mod") or y[0] != y[1] or least is None or least < 1:
-        return _NONE
+        return None
     d = y[0]
     first, last = simplify(x[0] // d), simplify(x[1] // d)
     if a.op == "floordiv":

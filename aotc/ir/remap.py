@@ -4,26 +4,29 @@ A reshape, transpose or pixel shuffle between a producer and an elementwise cons
 map; inverting it lets the consumer run inside the producer's loops.
 """
 
-from aotc.ir.expr import Axis, Binary, Const, substitute
+from collections.abc import Sequence
+
+from aotc.ir.expr import Axis, Binary, Const, Expr, substitute
 from aotc.ir.simplify import same, simplify, to_poly
 
 
-def invert_map(index, axes, targets):
+def invert_map(index: Sequence[Expr], axes: Sequence[Axis],
+               targets: Sequence[Axis]) -> dict[Axis, Expr] | None:
     """Find h with ``axes[i] = h[axes[i]](targets)`` given ``targets[j] = index[j](axes)``.
 
     index: expressions over ``axes``; targets: Axis per index position.  Returns a dict
     axis -> expression, verified both ways to be a bijection of the whole domains; else None.
     """
-    volume = Const(1)
+    volume: Expr = Const(1)
     for a in axes:
         volume = volume * a.extent
-    other = Const(1)
+    other: Expr = Const(1)
     for t in targets:
         other = other * t.extent
     if not same(volume, other):
         return None
-    found = {a: Const(0) for a in axes if same(a.extent, Const(1))}
-    digits = {}
+    found: dict[Axis, Expr] = {a: Const(0) for a in axes if same(a.extent, Const(1))}
+    digits: dict[Axis, list[tuple[Expr, Axis]]] = {}
     for expr, t in zip(index, targets):
         expr = simplify(expr)
         if isinstance(expr, Axis):
@@ -32,7 +35,7 @@ def invert_map(index, axes, targets):
             _digit(expr, t, digits)
     for a, parts in digits.items():
         if a not in found:
-            total = Const(0)
+            total: Expr = Const(0)
             for divisor, t in parts:
                 total = total + t * divisor
             found[a] = total
@@ -44,15 +47,15 @@ def invert_map(index, axes, targets):
     return {a: simplify(found[a]) for a in axes}
 
 
-def _mixed_radix(expr, t, found):
+def _mixed_radix(expr: Expr, t: Axis, found: dict[Axis, Expr]) -> bool:
     """t = e1*c1 + e2*c2 + ... with each coefficient the extent product of the later ones."""
     poly = to_poly(expr)
-    terms = []
+    terms: list[tuple[Axis, Expr]] = []
     for mono, c in poly.items():
         own = [a for a in mono if isinstance(a, Axis)]
         if len(own) != 1 or any(isinstance(a, Binary) for a in mono):
             return False
-        coeff = Const(c)
+        coeff: Expr = Const(c)
         for a in mono:
             if a is not own[0]:
                 coeff = coeff * a
@@ -64,7 +67,7 @@ def _mixed_radix(expr, t, found):
     return True
 
 
-def _digit(expr, t, digits):
+def _digit(expr: Expr, t: Axis, digits: dict[Axis, list[tuple[Expr, Axis]]]) -> None:
     """expr = (e // d) % m, e // d or e % m: one digit of e with weight d."""
     modless = expr.a if isinstance(expr, Binary) and expr.op == "mod" else expr
     if isinstance(modless, Binary) and modless.op == "floordiv" and isinstance(modless.a, Axis):

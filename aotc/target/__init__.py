@@ -26,7 +26,7 @@ TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86, AARC
 _AS_COMPILERS = {"avx512_vnni": "avx512vnni"}  # the kernel's name -> __builtin_cpu_supports's
 
 
-def flags_of(text):
+def flags_of(text: str) -> frozenset[str]:
     """What a CPU can do by its /proc/cpuinfo: x86's flags, Arm's features, or the letters of RISC-V
     extensions."""
     for line in text.splitlines():
@@ -40,7 +40,7 @@ def flags_of(text):
     return frozenset()
 
 
-def _cpu_flags():
+def _cpu_flags() -> frozenset[str]:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as f:
             return flags_of(f.read())
@@ -48,20 +48,20 @@ def _cpu_flags():
         return frozenset()  # no such file on this system: only the portable target is certain
 
 
-def runs_here(target):
+def runs_here(target: Target) -> bool:
     """True if this machine's CPU can run the code of a target (of all variants, if it has any)."""
     arch = platform.machine().lower()
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
     return target.arch in ("", arch) and _cpu_flags().issuperset(target.cpu_flags)
 
 
-def native():
+def native() -> Target:
     """The widest target that this machine can run; ``c`` if its machine is unknown."""
     return next(filter(runs_here, (X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT,
                                    AARCH64, RISCV64)), C)
 
 
-def get_target(name):
+def get_target(name: str) -> Target:
     """Target by name or ``native``.  UnsupportedError lists the names there are."""
     if name == "native":
         return native()

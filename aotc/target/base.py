@@ -1,6 +1,9 @@
 """What a target is: facts only.  One file per target fills these in."""
 
 from dataclasses import dataclass, field
+from typing import Any
+
+Words = tuple[str, ...]  # of a command line, or flags
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Machine:
     threads: of one work item, where they share its scratch (threads_max: at most); 0 where a worker
     is one thread."""
 
-    levels: tuple
+    levels: tuple[Level, ...]
     workers: int
     flops: float
     grain_flops: int
@@ -53,17 +56,17 @@ class Machine:
     threads_max: int = 0
 
     @property
-    def memory(self):
+    def memory(self) -> Level:
         """The level that holds everything."""
         return self.levels[0]
 
     @property
-    def last_cache(self):
+    def last_cache(self) -> Level:
         """The level that memory fills."""
         return self.levels[1]
 
     @property
-    def near(self):
+    def near(self) -> Level:
         """The level that holds a work item's scratch."""
         return next(x for x in self.levels if x.name == self.scratch)
 
@@ -78,9 +81,9 @@ class Ukernel:
 
     name: str
     category: str
-    dtypes: tuple
+    dtypes: tuple[str, ...]
     template: str
-    tile: dict = field(default_factory=dict, hash=False)
+    tile: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,13 @@ class Cross:
     place for them, ``{vlen}``.  emulated: flags that code for the emulator needs besides.
     """
 
-    cc: tuple
-    ldflags: tuple
-    emulator: tuple
-    packages: tuple
-    cflags: tuple = ()
-    vlens: tuple = ()
-    emulated: tuple = ()
+    cc: Words
+    ldflags: Words
+    emulator: Words
+    packages: Words
+    cflags: Words = ()
+    vlens: tuple[int, ...] = ()
+    emulated: Words = ()
 
 
 @dataclass(frozen=True)
@@ -118,33 +121,33 @@ class Target:
     name: str
     description: str
     lanes: int
-    cflags: tuple
+    cflags: Words
     folder: str
     machine: Machine
-    ukernels: tuple
+    ukernels: tuple[Ukernel, ...]
     requires: str = ""
-    cpu_flags: tuple = ()
+    cpu_flags: Words = ()
     arch: str = ""
-    variants: tuple = ()
-    cross: Cross = None
+    variants: tuple["Target", ...] = ()
+    cross: Cross | None = None
     emitter: str = "c"
-    lane_steps: tuple = (1,)
+    lane_steps: tuple[int, ...] = (1,)
     part_loads: bool = False
     halves: bool = False
 
     @property
-    def library(self):
+    def library(self) -> bool:
         """True if it has the library kernels, which are C."""
         return self.emitter == "c"
 
-    def row(self, name):
+    def row(self, name: str) -> Ukernel:
         """The row of that name; KeyError if the target has none."""
         for u in self.ukernels:
             if u.name == name:
                 return u
         raise KeyError(name)
 
-    def rows(self, category):
+    def rows(self, category: str) -> tuple[Ukernel, ...]:
         return tuple(u for u in self.ukernels if u.category == category)
 
 
@@ -152,7 +155,7 @@ F32 = ("f32", "f32", "f32")
 WINDOW_BLOCK = 4  # neighbouring outputs of a sliding window computed together, sharing loads
 
 
-def contraction(suffix, lanes, mr, nv, **more):
+def contraction(suffix: str, lanes: int, mr: int, nv: int, **more: float) -> Ukernel:
     """Contraction row: an MR x (NV*lanes) register tile over full K.  more: of its ``tile``."""
     nr = nv * lanes
     return Ukernel(f"contraction_f32_{mr}x{nr}__{suffix}", "contraction", F32,
@@ -162,7 +165,7 @@ def contraction(suffix, lanes, mr, nv, **more):
 DOT_STEP = 4  # neighbours along the sum that one lane of a dot product takes
 
 
-def dot(suffix, lanes, mr, nv, template="dot.c.j2"):
+def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2") -> Ukernel:
     """Row of 8-bit products: an MR x (NV*lanes) tile of i32 sums over full K."""
     nr = nv * lanes
     return Ukernel(f"dot_u8s8_{mr}x{nr}__{suffix}", "dot", ("u8", "i8", "i32"), template,
@@ -172,13 +175,13 @@ def dot(suffix, lanes, mr, nv, template="dot.c.j2"):
 EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
 
 
-def exchange(suffix):
+def exchange(suffix: str) -> Ukernel:
     """Row of moves that exchange the innermost axis: blocks are transposed in registers."""
     return Ukernel(f"move_f32_exchange__{suffix}", "move", ("f32",), "nest",
                    {"block": EXCHANGE, "exchange": True})
 
 
-def nests(suffix, stored=("f32",)):
+def nests(suffix: str, stored: tuple[str, ...] = ("f32",)) -> tuple[Ukernel, ...]:
     """Rows of the categories that are vector loop nests, and the plain nest that is always
     legal.  stored: dtypes that the vector nests load and store (they compute in f32)."""
     rows = [Ukernel(f"{c}_f32__{suffix}", c, stored, "nest")

@@ -1,6 +1,7 @@
 """CPU targets: portable C11, SSE2, AVX2 and AVX-512 (x86-64-v1, -v3, -v4), NEON (aarch64)."""
 
 from dataclasses import replace
+from typing import Any
 
 from aotc.target.base import (
     Cross,
@@ -8,6 +9,7 @@ from aotc.target.base import (
     Machine,
     Target,
     Ukernel,
+    Words,
     contraction,
     dot,
     exchange,
@@ -28,22 +30,24 @@ _AARCH64_CROSS = Cross(("aarch64-linux-gnu-gcc", "aarch64-none-linux-gnu-gcc"), 
 
 
 # loads of aotc_vec.h that take every second element, or any run of lanes
-_LOADS = {"lane_steps": (1, 2), "part_loads": True}
-_HALVES = {**_LOADS, "halves": True}
+_LOADS: dict[str, Any] = {"lane_steps": (1, 2), "part_loads": True}
+_HALVES: dict[str, Any] = {**_LOADS, "halves": True}
 
 
-def _nests(suffix):
+def _nests(suffix: str) -> tuple[Ukernel, ...]:
     """Rows of loop nests, small constant matrices written out (Winograd forms), transposes."""
     return nests(suffix, ("f32", "f16", "u8", "i8", "i32")) + (
         Ukernel(f"transform_f32__{suffix}", "transform", ("f32",), "nest"), exchange(suffix))
 
 
-def _dots(suffix, lanes, *tiles, template="dot.c.j2"):
+def _dots(suffix: str, lanes: int, *tiles: tuple[int, int],
+          template: str = "dot.c.j2") -> tuple[Ukernel, ...]:
     """Rows of 8-bit products."""
     return tuple(dot(suffix, lanes, m, n, template) for m, n in tiles)
 
 
-def _with_dots(target, name, words, dots, cflags, requires, flags):
+def _with_dots(target: Target, name: str, words: str, dots: tuple[Ukernel, ...], cflags: Words,
+               requires: str, flags: Words) -> Target:
     """A target with other rows of 8-bit products: CPUs that have an instruction for them."""
     rows = tuple(u for u in target.ukernels if u.category != "dot")
     return replace(target, name=name, description=f"{target.description} {words}",
@@ -52,7 +56,8 @@ def _with_dots(target, name, words, dots, cflags, requires, flags):
                    cpu_flags=(*target.cpu_flags, *flags))
 
 
-def _machine(flops, l1=32 * _KIB, l2=1 * _MIB, l3=32 * _MIB, rates=(25e9, 80e9, 100e9, 210e9)):
+def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32 * _MIB,
+             rates: tuple[float, float, float, float] = (25e9, 80e9, 100e9, 210e9)) -> Machine:
     """Of a server's core; memory and the last cache serve two.  rates: bytes/s of memory, L3, L2
     and L1.  The default was measured with AVX-512 kernels of the model zoo, one core: 35 to 50 GB/s
     from L3, 75 to 105 from L2; reading runs of 32 bytes takes 7 times as long as reading all, so

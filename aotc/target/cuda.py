@@ -11,7 +11,7 @@ _THREADS = 256  # of a block, unless a row or a Schedule says otherwise
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
 
-def _machine(workers, flops, dram, l2, shared):
+def _machine(workers: int, flops: float, dram: float, l2: int, shared: int) -> Machine:
     """Figures of one device: multiprocessors, f32 flop/s and DRAM bytes/s of all of them, bytes of
     L2 and of the shared memory that one block may have."""
     levels = (Level("DRAM", 1 << 62, dram, True), Level("L2", l2, 3 * dram, True),
@@ -21,7 +21,7 @@ def _machine(workers, flops, dram, l2, shared):
                    threads_max=1024, launch=_LAUNCH)
 
 
-def _tiled(mr, nr, tm, tn, bk):
+def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int) -> Ukernel:
     """Contraction row: an MR x NR tile of a block, TM x TN of it in each thread's registers, BK
     steps of the sum in shared memory at a time.  load_cost: of an operand from there, in
     multiply-adds.  shared: bytes for two such steps of both operands; tap_bytes: for where the rows
@@ -32,14 +32,14 @@ def _tiled(mr, nr, tm, tn, bk):
                     "shared": 8 * (mr * (bk + 4) + bk * nr), "tap_bytes": 4 * mr})
 
 
-def _single(nr, threads):
+def _single(nr: int, threads: int) -> Ukernel:
     """Contraction row for one row of A: threads share the sum, NR columns side by side."""
     return Ukernel(f"contraction_f32_1x{nr}__simt", "contraction", F32, "contraction_1.cu.j2",
                    {"mr": 1, "nv": nr // 32, "nr": nr, "bk": threads // nr, "threads": threads,
                     "shared": 4 * threads})
 
 
-def _tensor_core(mr, nr, bk):
+def _tensor_core(mr: int, nr: int, bk: int) -> Ukernel:
     """Contraction row on tensor cores: f32 operands rounded to f16, sums in f32.  Each warp has
     32 x 32 of the tile.  It loses digits, so it runs where a Schedule names it only."""
     return Ukernel(f"contraction_f16_{mr}x{nr}__mma", "contraction", ("f16", "f16", "f32"),
@@ -54,7 +54,7 @@ _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4,
            for c in ("map", "move", "reduction", "window")), Ukernel("loops", "loops", (), "nest"))
 
 
-def _target(capability, about, machine):
+def _target(capability: int, about: str, machine: Machine) -> Target:
     code = f"arch=compute_{capability},code=sm_{capability}"
     return Target(f"cuda:sm_{capability}", f"CUDA, {about}", 32, ("-gencode", code), "cuda",
                   machine, _ROWS, arch=f"sm_{capability}", cross=_CROSS, emitter="simt")

@@ -2,17 +2,18 @@
 
 import json
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.target.base import Level, Machine
+from aotc.target.base import Level, Machine, Target
 
 
-def machine_json(target):
+def machine_json(target: Target) -> str:
     """Text of a target's machine; it names the target whose instructions it was measured with."""
     return json.dumps({"target": target.name, "machine": asdict(target.machine)}, indent=1) + "\n"
 
 
-def with_machine(target, text):
+def with_machine(target: Target, text: str) -> Target:
     """The target with the machine of a file's text; of a target with variants, the variant that
     the file names.  ScheduleError says what is wrong with the text."""
     try:
@@ -30,7 +31,7 @@ def with_machine(target, text):
                                           for v in target.variants))
 
 
-def _machine(data):
+def _machine(data: Any) -> Machine:
     levels = tuple(Level(**{k: _value(Level, k, v) for k, v in row.items()})
                    for row in data["levels"])
     if len(levels) < 3 or any(x.capacity <= 0 or x.bandwidth <= 0 for x in levels):
@@ -49,9 +50,9 @@ def _machine(data):
     return machine
 
 
-def _value(kind, name, value):
+def _value(kind: type[Level] | type[Machine], name: str, value: Any) -> Any:
     """A field's value, with the type its class says."""
-    want = next((f.type for f in fields(kind) if f.name == name), None)
+    want: Any = next((f.type for f in fields(kind) if f.name == name), None)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fits = {str: isinstance(value, str), bool: isinstance(value, bool), float: number,
             int: number and value == int(value)}.get(want, False)
