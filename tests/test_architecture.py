@@ -151,6 +151,15 @@ def test_an_unannotated_function_is_found_by_that_test():
         ("f", ["x", "y", "return"]), ("h", [])]
 
 
+def test_no_test_module_imports_another():
+    """What several of them share lies in tests/helpers."""
+    files = [p for p in _files(".py") if p.is_relative_to(ROOT / "tests")]
+    tests = {p.stem for p in files if p.name.startswith("test_")}
+    wrong = [f"{p.relative_to(ROOT)} imports {n}" for p in files for n in _imports(p)
+             if n.split(".")[0] in tests]
+    assert len(tests) > 100 and not wrong, "\n".join(wrong)
+
+
 def test_compiler_imports_only_what_it_declares():
     declared = {"numpy", "onnx", "jinja2", "cffi", "aotc"} | set(ONLY)
     wrong = [f"{p.relative_to(ROOT)} imports {n}" for p in _package_files() for n in _imports(p)

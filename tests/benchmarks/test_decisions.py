@@ -5,7 +5,7 @@ import re
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from small_models import two_convolutions
 
 import aotc
 from aotc.cli import main
@@ -16,27 +16,9 @@ from aotc.runtime.compile_bundle import build
 RNG = np.random.default_rng(3)
 
 
-def model(channels=32, size=24):
-    """Two 3x3 convolutions that Winograd forms pay for, with tanh between them, and exp."""
-    rng = np.random.default_rng(5)
-
-    def weights(name, shape):
-        return onnx.numpy_helper.from_array(
-            rng.normal(0, 0.1, shape).astype(np.float32), name)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
-             helper.make_node("Tanh", ["a"], ["b"]),
-             helper.make_node("Conv", ["b", "v"], ["c"], pads=[1, 1, 1, 1]),
-             helper.make_node("Exp", ["c"], ["y"])]
-    shape = [1, channels, size, size]
-    graph = helper.make_graph(
-        nodes, "two", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [weights(n, (channels, channels, 3, 3)) for n in "wv"])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
-
 def compiled(tmp_path, name, **options):
-    bundle = aotc.compile(model(), tmp_path / name, name="two", target="x86-64-v3", **options)
+    bundle = aotc.compile(two_convolutions(), tmp_path / name, name="two", target="x86-64-v3",
+                          **options)
     schedule = Schedule.from_json((bundle.path / "schedule.json").read_text())
     return bundle, schedule
 
@@ -86,8 +68,9 @@ def test_the_schedule_carries_both(tmp_path):
 
 def test_variants_follow_a_schedule_that_is_given(tmp_path):
     """Only the widest variant takes the Schedule itself; the others take its two choices."""
-    first = aotc.compile(model(), tmp_path / "a", name="two", target="x86-64-v4", math="exact")
-    bundle = aotc.compile(model(), tmp_path / "b", name="two", target="x86-64",
+    first = aotc.compile(two_convolutions(), tmp_path / "a", name="two", target="x86-64-v4",
+                         math="exact")
+    bundle = aotc.compile(two_convolutions(), tmp_path / "b", name="two", target="x86-64",
                           schedule=first.path / "schedule.json")
     for part in bundle.path.glob("schedule_*.json"):
         s = Schedule.from_json(part.read_text())
@@ -95,8 +78,8 @@ def test_variants_follow_a_schedule_that_is_given(tmp_path):
 
 
 def test_every_variant_of_a_bundle_follows(tmp_path):
-    bundle = aotc.compile(model(), tmp_path / "b", name="two", target="x86-64", math="exact",
-                          optimize="size")
+    bundle = aotc.compile(two_convolutions(), tmp_path / "b", name="two", target="x86-64",
+                          math="exact", optimize="size")
     parts = sorted(bundle.path.glob("schedule_*.json"))
     assert len(parts) == 3
     for part in parts:
@@ -120,7 +103,7 @@ def test_an_edited_schedule_is_checked(tmp_path):
 
 def test_the_command_line_takes_them(tmp_path, capsys):
     path = tmp_path / "two.onnx"
-    onnx.save(model(channels=8, size=9), path)
+    onnx.save(two_convolutions(channels=8, size=9), path)
     assert main(["verify", str(path), "--math", "exact", "--optimize", "size"]) == 0
     assert main(["show", str(path), "schedule", "--json", "--math", "exact"]) == 0
     assert '"math": "exact"' in capsys.readouterr().out

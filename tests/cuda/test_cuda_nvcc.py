@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 from harness import INFO, Case, merged
+from kernel_programs import dense, pool, rows
 from row_cases import CASES
-from test_kernel_text import dense, pool, rows
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle

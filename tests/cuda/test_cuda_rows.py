@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from group_cases import mlp, schedule
+from group_cases import group_cases, mlp, schedule
 from harness import INFO, Case, build_cases, compile_program
 from row_cases import CASES
 from te_programs import Maker, ax, softmax
-from test_groups import _cases as group_cases
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.errors import FaultError, ScheduleError, ToolchainError

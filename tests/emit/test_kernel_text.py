@@ -6,47 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from te_programs import Maker, ax, matmul, padded, relu, softmax
+from kernel_programs import dense, pool, rows
+from te_programs import Maker, ax, matmul, relu
 
 from aotc.emit.bundle.variants import EMITTERS
-from aotc.ir.expr import Const, Sym, Var, Where, compare, minimum
+from aotc.ir.expr import Const, Var, Where, compare, minimum
 from aotc.ir.plan import Range
 from aotc.sched import decide, lower
 from aotc.sched.lowering.lower_contract import without_single
 from aotc.target import get_target
 
 GOLDEN = Path(__file__).parent / "golden"
-
-
-def dense():
-    """relu(x w + b)"""
-    m = Maker("dense")
-    m.input("x", 7, 5)
-    m.const("w", np.ones((5, 6), np.float32))
-    m.const("b", np.ones(6, np.float32))
-    i, j, k = ax("row", 7), ax("col", 6), ax("k", 5)
-    m.step("xw", (i, j), m.ref("x", i, k) * m.ref("w", k, j), (k,), "sum")
-    m.step("y", (i, j), relu(m.ref("xw", i, j) + m.ref("b", j)))
-    return m.done("y")
-
-
-def rows():
-    """softmax of rows, any number of them"""
-    m = Maker("rows")
-    m.input("x", Sym("n", 1, 100), 20)
-    softmax(m, "y", "x")
-    return m.done("y")
-
-
-def pool(channels=4):
-    """3x3 maximum, stride two, padded by one"""
-    m = Maker("pool")
-    m.input("x", channels, 9, 9)
-    c, y, x, i, j = ax("c", channels), ax("oh", 5), ax("ow", 5), ax("kh", 3), ax("kw", 3)
-    value = padded(m, "x", (c, y * 2 + i - 1, x * 2 + j - 1), {1: 9, 2: 9})
-    value = type(value)(value.cond, value.a, Const(float("-inf"), "f32"))
-    m.step("y", (c, y, x), value, (i, j), "max")
-    return m.done("y")
 
 
 CASES = {"dense_c": (dense, "c"), "rows_x86_64_v3": (rows, "x86-64-v3"), "pool_c": (pool, "c"),
@@ -58,8 +28,8 @@ def two_layers():
     """relu(x w0) w1 b: two products in one kernel, one row of the hidden tensor at a time"""
     m = Maker("layers")
     m.input("x", 64, 16)
-    for n, (rows, columns) in enumerate(((16, 32), (32, 16))):
-        m.const(f"w{n}", np.ones((rows, columns), np.float32))
+    for n, (height, width) in enumerate(((16, 32), (32, 16))):
+        m.const(f"w{n}", np.ones((height, width), np.float32))
     matmul(m, "h0", "x", "w0")
     m.pointwise("h", "h0", lambda e, _: relu(e))
     matmul(m, "y", "h", "w1")

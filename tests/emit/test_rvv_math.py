@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from test_vector_math import BOUNDS, UNARY, every_kind, exact
+from math_values import BOUNDS, UNARY, every_kind, exact
 
 from aotc.installed import runtime_c
 from aotc.target import get_target

@@ -4,8 +4,9 @@ and to the interpreter, on the micro-kernel rows and on the plain nest."""
 import numpy as np
 import pytest
 from group_cases import (
-    GROUPS,
+    SCHEDULES,
     attention,
+    group_cases,
     mlp,
     schedule,
     storing_convolutions,
@@ -23,24 +24,11 @@ from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.model.tilegraph import set_connect
 from aotc.target import get_target
 
-SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUPS.items()
-             for cuts, some in ((False, tiles), (True, panels)) for tile in some]
-
-
-def _cases(target):
-    for name, (p, connect, anchor, *run), tile, cuts in SCHEDULES:
-        if run and target.machine.threads:
-            continue  # blocks of threads make no steps
-        s = schedule(target, p, connect, tile, anchor, **(run[0] if run else {}))
-        if not cuts:
-            yield Case(f"{name} {tile}", p, s, tol=2e-5)
-        yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)
-
 
 @pytest.mark.parametrize("target", [pytest.param(t, id=t.name, marks=at_length(t))
                                     for t in DISTINCT])
 def test_groups_run(target, tmp_path):
-    cases = list(_cases(target))
+    cases = list(group_cases(target))
     for c in cases:
         assert check_schedule(c.program, complete(c.program, c.schedule, target), target) == []
     built = build_cases(cases, target, tmp_path / "groups")

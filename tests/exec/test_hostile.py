@@ -11,9 +11,9 @@ from harness import INFO, Case, merged
 from hostile import FLAGS, Part, run
 from onnx_graphs import random_graph
 from operator_tables import node_cases
+from sanitizers import supported
 from standard_cases import array_of, cases
 from te_programs import Maker, ax
-from test_sanitizers import _supported
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
@@ -180,7 +180,7 @@ def _batches(parts):
     pytest.param(1, 60, "native", marks=pytest.mark.product)])
 def test_hostile_values_and_extents(step, seeds, target, tmp_path, monkeypatch):
     """A few operators and random graphs, or all and many."""
-    if not _supported("address,undefined", tmp_path):
+    if not supported("address,undefined", tmp_path):
         pytest.skip("the C compiler has no sanitizers")
     for k, parts in enumerate(_batches([*_parts(step), *_random_parts(range(seeds))])):
         (tmp_path / str(k)).mkdir()
@@ -189,7 +189,7 @@ def test_hostile_values_and_extents(step, seeds, target, tmp_path, monkeypatch):
 
 def test_what_is_read_outside_is_found(tmp_path, monkeypatch):
     """The sanitizers watch the tensors that Python gives."""
-    if not _supported("address,undefined", tmp_path):
+    if not supported("address,undefined", tmp_path):
         pytest.skip("the C compiler has no sanitizers")
     m, i = Maker(), ax("i", 4)
     m.input("x", 8)

@@ -8,6 +8,7 @@ import pytest
 from group_cases import GROUPS, schedule
 from harness import INFO, RUNNABLE, Case, merged
 from row_cases import CASES
+from sanitizers import supported
 from te_programs import random_feeds
 from te_random import random_program, random_schedule
 
@@ -17,13 +18,6 @@ from aotc.oracle.evaluate import evaluate
 from aotc.sched import lower
 
 SANITIZERS = ("address,undefined", "thread")
-
-
-def _supported(sanitizer, folder):
-    (folder / "t.c").write_text("int main(void) { return 0; }\n")
-    done = subprocess.run(["cc", f"-fsanitize={sanitizer}", "t.c", "-o", "t"], cwd=folder,
-                          capture_output=True)
-    return done.returncode == 0 and subprocess.run([folder / "t"]).returncode == 0
 
 
 def _cases(target):
@@ -58,7 +52,7 @@ def _sample(cases, seed):
     pytest.param(t, s, marks=() if t is RUNNABLE[0] and s != "thread" else pytest.mark.product,
                  id=f"{t.name}-{s}") for t in RUNNABLE[:1] + RUNNABLE[-1:] for s in SANITIZERS])
 def test_sanitizers_find_nothing(target, sanitizer, tmp_path):
-    if not _supported(sanitizer, tmp_path):
+    if not supported(sanitizer, tmp_path):
         pytest.skip(f"the C compiler has no {sanitizer} sanitizer")
     cases = list(_cases(target))[::2 if sanitizer == "thread" else 1]
     program, s = merged(cases, target)

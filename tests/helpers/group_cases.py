@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from harness import Case
 from te_programs import Maker, ax, conv2d, matmul, padded, relu, softmax
 
 from aotc.ir.expr import Axis, Const, Sym, Unary, Where, checked, compare
@@ -227,3 +228,16 @@ GROUPS = {
     "picked": (picked(), ({"i": 3}, {}), ()),
     "masks": (masks(), ({"w": 16}, {"w": 3}, {"w": 40}), ()),
 }
+SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUPS.items()
+             for cuts, some in ((False, tiles), (True, panels)) for tile in some]
+
+
+def group_cases(target):
+    """The Cases of a target: every group and tile on micro-kernel rows and on plain loops."""
+    for name, (p, connect, anchor, *run), tile, cuts in SCHEDULES:
+        if run and target.machine.threads:
+            continue  # blocks of threads make no steps
+        s = schedule(target, p, connect, tile, anchor, **(run[0] if run else {}))
+        if not cuts:
+            yield Case(f"{name} {tile}", p, s, tol=2e-5)
+        yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)

@@ -98,3 +98,22 @@ def conv_stack(size=24, channels=(4, 6), seed=0):
     end = size >> len(channels)
     return make_model(made.nodes, {"x": (TensorProto.FLOAT, [1, 3, size, size])},
                       {"y": (TensorProto.FLOAT, [1, given, end, end])}, made.tensors)
+
+
+def two_convolutions(channels=32, size=24):
+    """Two 3x3 convolutions that Winograd forms pay for, with tanh between them, and exp."""
+    rng = np.random.default_rng(5)
+
+    def weights(name, shape):
+        return numpy_helper.from_array(
+            rng.normal(0, 0.1, shape).astype(np.float32), name)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+             helper.make_node("Tanh", ["a"], ["b"]),
+             helper.make_node("Conv", ["b", "v"], ["c"], pads=[1, 1, 1, 1]),
+             helper.make_node("Exp", ["c"], ["y"])]
+    shape = [1, channels, size, size]
+    graph = helper.make_graph(
+        nodes, "two", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [weights(n, (channels, channels, 3, 3)) for n in "wv"])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])

@@ -5,9 +5,9 @@ import subprocess
 
 import numpy as np
 import pytest
+from hostile_names import HOSTILE, hostile_feeds, hostile_model
 from onnx import save
 from product_models import attention, convnet, embedding
-from test_hostile_names import HOSTILE, _feeds, _model
 
 import aotc
 from aotc.errors import FaultError
@@ -28,12 +28,12 @@ def _strict_make(folder):
 @pytest.mark.product
 def test_hostile_names(tmp_path):
     path = tmp_path / "model.onnx"
-    save(_model(), path)
+    save(hostile_model(), path)
     bundle = aotc.compile(path, tmp_path / "out", target=TARGET,
                           dims=dict.fromkeys(HOSTILE[:6], (1, 4)))
     model = load(bundle.path, simulate=True)
     assert [t.name for t in model.inputs] == HOSTILE
-    feeds = _feeds(3)
+    feeds = hostile_feeds(3)
     for k, (name, got) in enumerate(model.run(feeds).items()):
         assert np.array_equal(got, np.maximum(feeds[HOSTILE[k]] * (k + 1), 0)), name
     assert not list(tmp_path.rglob("pwned"))

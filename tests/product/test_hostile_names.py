@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile_names import HOSTILE, hostile_feeds, hostile_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, save
@@ -17,33 +18,7 @@ import aotc
 from aotc.errors import FaultError, ModelError
 from aotc.frontend.graph import shorten
 
-HOSTILE = ["quo\"te", "new\nline", "*/ int x; /*", "#include <no_such_header.h>",
-           "$(touch pwned)", "`touch pwned`", "../../etc/passwd", "int", "class", "{{ 7*7 }}",
-           "{% raw %}", "张量 😀", "a" * 5000, "a b", "a-b", "a.b", "A_B",
-           "$HOME ${PATH} $(CC) %s%n", "\\", "??/", "'; exit", "run", "ctx", "syms",
-           "weights", "status", "span", "session", "NULL", "9lives", ";", "<b>",
-           "$<TARGET_FILE:x>", "f", "memset", "std", "_", "\t", "=", ":", "@", "x\u2028y",
-           "</script>"]
 F32 = TensorProto.FLOAT
-
-
-def _model():
-    """One chain per hostile text: input -> Mul by a weight -> Relu -> output, everything named by
-    it, and a dynamic dimension for the first few."""
-    nodes, inputs, outputs, tensors = [], [], [], []
-    for k, text in enumerate(HOSTILE):
-        shape = [text, 3] if k < 6 else [2, 3]
-        inputs.append(helper.make_tensor_value_info(f"{text}", F32, shape, doc_string=text))
-        outputs.append(helper.make_tensor_value_info(f"out {text}", F32, shape))
-        tensors.append(numpy_helper.from_array(np.full(3, k + 1, np.float32), f"w {text}"))
-        nodes.append(helper.make_node("Mul", [text, f"w {text}"], [f"m {text}"], name=text,
-                                      doc_string=text))
-        nodes.append(helper.make_node("Relu", [f"m {text}"], [f"out {text}"], name=f"{text}2"))
-    graph = helper.make_graph(nodes, HOSTILE[2], inputs, outputs, tensors, doc_string=HOSTILE[0])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
-                              producer_name=HOSTILE[2], doc_string=HOSTILE[4])
-    helper.set_model_props(model, {HOSTILE[0]: HOSTILE[2]})
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +26,9 @@ def hostile(tmp_path_factory):
     """(bundle folder, its parent): both the model's path and the bundle's are hostile too."""
     root = tmp_path_factory.mktemp("host ile 'x' $(touch pwned) \"q\"")
     path = root / "mo del*;'\"$(touch pwned)`x` #{{y}}.onnx"
-    save(_model(), path)
+    save(hostile_model(), path)
     out = root / "out 'dir' \"q\" $HOME;&"
     return aotc.compile(path, out, target="c", dims=dict.fromkeys(HOSTILE[:6], (1, 4))), root
-
-
-def _feeds(rows=2):
-    rng = np.random.default_rng(0)
-    return {t: rng.standard_normal((rows if k < 6 else 2, 3)).astype(np.float32)
-            for k, t in enumerate(HOSTILE)}
 
 
 def test_runs_and_keeps_the_original_names(hostile):
@@ -67,7 +36,7 @@ def test_runs_and_keeps_the_original_names(hostile):
     model = bundle.load()
     assert [t.name for t in model.inputs] == HOSTILE
     assert [t.name for t in model.outputs] == [f"out {t}" for t in HOSTILE]
-    feeds = _feeds(3)
+    feeds = hostile_feeds(3)
     for k, (name, got) in enumerate(model.run(feeds).items()):
         assert np.array_equal(got, np.maximum(feeds[HOSTILE[k]] * (k + 1), 0)), name
     assert not list(root.rglob("pwned"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from schedule_cases import GOOD, PROGRAM, TARGET, decided, named
 from te_programs import random_feeds
-from test_check_schedule import GOOD, PROGRAM, TARGET, decided, named
 
 from aotc.emit.c.kernels import render_kernels
 from aotc.ir.layout import Layout, Reorder

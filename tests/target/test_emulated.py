@@ -13,10 +13,10 @@ import onnx
 import pytest
 from group_cases import GROUPS, schedule
 from harness import INFO, Built, Case, merged
+from math_values import BOUNDS, UNARY, every_kind, exact
 from row_cases import CASES
 from small_models import dense, embedding
 from strict_flags import STRICT
-from test_vector_math import BOUNDS, UNARY, every_kind, exact
 
 import aotc
 from aotc.cli import main

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
+from small_models import two_convolutions
 from te_programs import random_feeds
 from te_random import random_program
-from test_decisions import model as two_convolutions
 
 import aotc.tools.nodes as nodes
 from aotc.cli import main

@@ -3,15 +3,9 @@
 import json
 
 import pytest
-from zoo_files import zoo_folder
+from zoo_files import OTHERS, SMALL, zoo_folder
 
 from aotc.tools.verify import verify
-
-# In every default run: a transformer, two mobile CNNs, a recommender, and dynamic rows.
-SMALL = ("bert_tiny", "squeezenet1_1", "mobilenet_v2", "dlrm", "dense_dynamic")
-OTHERS = ("bert_base", "bert_small", "bert_small_dyn", "bsrn", "conformer", "densenet121",
-          "gpt2", "gpt2_dyn", "mobilevit_s", "nafnet", "nerf_mlp", "resnet18", "resnet3d18",
-          "resnet50", "restormer", "swin_tiny", "unet", "vgg16", "vit_base_16")
 
 
 def _matches(path):

@@ -2,7 +2,7 @@
 counts, never times, so the numbers are the same on every machine."""
 
 import pytest
-from test_zoo import OTHERS, SMALL
+from zoo_files import OTHERS, SMALL
 from zoo_plans import TARGET, planned
 
 from aotc.emit.c.kernels import render_kernels

@@ -1,7 +1,7 @@
 """No real model spends its arithmetic in the slow ``loops`` row."""
 
 import pytest
-from test_zoo import OTHERS, SMALL
+from zoo_files import OTHERS, SMALL
 from zoo_plans import TARGET, planned
 
 from aotc.ir.program import flops
