@@ -16,4 +16,9 @@ def zero_filled(a: Expr) -> tuple[Load | None, Expr | None]:
     return (load, guard) if fill == 0 else (None, None)
 
 
-__all__ = ["row_source", "zero_filled"]
+def zero_outside(e: Expr, cond: Expr | None) -> Expr:
+    """``e`` where a condition holds (None: everywhere), else zero."""
+    return e if cond is None else Where(cond, e, Const(0, e.dtype))
+
+
+__all__ = ["row_source", "zero_filled", "zero_outside"]

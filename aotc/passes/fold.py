@@ -12,17 +12,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from aotc.ir.dtypes import DTYPES, dtype_of
-from aotc.ir.expr import Const, Guarded, Load, Sym, Var, rewrite, walk
+from aotc.ir.dtypes import DTYPES, Array, dtype_of
+from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, rewrite, walk
 from aotc.ir.library import LIBRARY
-from aotc.ir.program import Compute, Fold, LibCall, make_const, static_shape, update
+from aotc.ir.program import (
+    Buffer,
+    Compute,
+    Fold,
+    LibCall,
+    Program,
+    Step,
+    make_const,
+    static_shape,
+    update,
+)
 from aotc.ir.simplify import simplify
 from aotc.oracle.evaluate import eval_compute, run_step
 
 GROWTH = 1 << 16  # bytes a constant may exceed what it replaces by
 
 
-def fold_constants(program, limit_bytes=GROWTH):
+def fold_constants(program: Program, limit_bytes: int = GROWTH) -> Program:
     """Program with constant computes evaluated, equal constants and computes merged.
 
     limit_bytes: a compute is left as it is if its result would take that many bytes more than
@@ -38,11 +48,14 @@ def fold_constants(program, limit_bytes=GROWTH):
 class _Folder:
     """The pass in progress.  ``names`` maps a dropped buffer to the one that took its place."""
 
-    def __init__(self, program, limit):
+    def __init__(self, program: Program, limit: int) -> None:
         self.program, self.limit = program, limit
         self.outputs = set(program.outputs)
-        self.names, self.consts, self.buffers = {}, {}, {}
-        self.arrays, self.seen = {}, {}
+        self.names: dict[str, str] = {}
+        self.consts: dict[str, Array] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self.arrays: dict[object, list[str]] = {}
+        self.seen: dict[object, Compute] = {}
         for name, array in program.consts.items():
             self.keep(name, array, program.buffers[name].onnx)
         # constants that are read beside data, so that they stay whatever becomes of other readers
@@ -50,7 +63,7 @@ class _Folder:
         self.read = {self.names.get(b, b) for s in program.steps for b in s.inputs
                      if not known.issuperset(s.inputs)}
 
-    def keep(self, name, array, onnx=""):
+    def keep(self, name: str, array: Array, onnx: str = "") -> None:
         """Record a constant; an equal one already known takes its place unless it is an output."""
         bucket = self.arrays.setdefault(_fingerprint(array), [])
         for other in bucket:
@@ -61,7 +74,7 @@ class _Folder:
         self.consts[name] = array
         self.buffers[name] = make_const(name, array, onnx)
 
-    def step(self, step):
+    def step(self, step: Step) -> list[Step]:
         """The steps that replace ``step``: none, one, or one that copies a constant out."""
         if isinstance(step, LibCall):
             return self.call(replace(step, inputs=tuple(self.names.get(b, b)
@@ -72,7 +85,7 @@ class _Folder:
             return self.merged(step)
         values = eval_compute(step, None, self.consts.__getitem__, {},
                               wide=not isinstance(step.body, Load))
-        copies = []
+        copies: list[Step] = []
         for out, value in zip(step.outs, values if isinstance(values, tuple) else (values,)):
             if out in self.outputs:
                 copies += self.copied(step, out, value)
@@ -80,7 +93,7 @@ class _Folder:
                 self.keep(out, value, self.program.buffers[out].onnx)
         return copies
 
-    def call(self, step):
+    def call(self, step: LibCall) -> list[Step]:
         """A library call, or nothing where all it reads is constant."""
         if step.kernel not in LIBRARY or any(b not in self.consts for b in step.inputs) or (
                 self.outputs.intersection(step.outs)):
@@ -91,7 +104,7 @@ class _Folder:
             self.keep(out, array)
         return []
 
-    def renamed(self, step):
+    def renamed(self, step: Compute) -> Compute:
         empty = any(a.extent == Const(0) for a in step.axes + step.raxes)
         # an element that does not exist reads nothing, and its indices may divide by zero
         body = Const(0, step.body.dtype) if empty else simplify(self.expr(step.body))
@@ -102,8 +115,8 @@ class _Folder:
         same = body == step.body and fold == step.fold
         return step if same else replace(step, body=body, fold=fold)
 
-    def expr(self, e):
-        def visit(node):
+    def expr(self, e: Expr) -> Expr:
+        def visit(node: Expr) -> Expr | None:
             if not isinstance(node, Load):
                 return None
             name = self.names.get(node.buffer, node.buffer)
@@ -112,7 +125,7 @@ class _Folder:
             return None if name == node.buffer else Load(name, node.index, node.dtype)
         return rewrite(e, visit)
 
-    def foldable(self, step):
+    def foldable(self, step: Compute) -> bool:
         shape = static_shape(tuple(a.extent for a in step.axes))
         if shape is None or static_shape(tuple(a.extent for a in step.raxes)) is None or (
                 any(b not in self.consts for b in step.inputs)):
@@ -120,24 +133,24 @@ class _Folder:
         if isinstance(step.body, (Load, Const)) and step.fold == "none" and (
                 self.outputs.intersection(step.outs)):
             return False  # already the copy that writes an output
-        if _is_permutation(step) and step.body.buffer in self.read:
+        if isinstance(step.body, Load) and _is_permutation(step) and step.body.buffer in self.read:
             return False  # its readers can read the original: one constant instead of two
         points = int(np.prod(shape, dtype=object)) if shape else 1
         after = sum(points * DTYPES[self.program.buffers[o].dtype].size for o in step.outs)
         before = sum(self.consts[b].nbytes for b in step.inputs)
         return after - before <= self.limit
 
-    def copied(self, step, out, value):
+    def copied(self, step: Compute, out: str, value: Array) -> list[Step]:
         """An output must be written by a step: the constant gets a name of its own."""
         if value.size == 1:
-            body = Const(value.reshape(-1)[0].item(), dtype_of(value))
+            body: Expr = Const(value.reshape(-1)[0].item(), dtype_of(value))
         else:
             self.keep(f"{out}_const", value)
             name = self.names.get(f"{out}_const", f"{out}_const")
             body = Load(name, step.axes, dtype_of(value))
         return [Compute((out,), step.axes, (), "none", body, origin=step.origin)]
 
-    def merged(self, step):
+    def merged(self, step: Compute) -> list[Step]:
         key = _canonical(step)
         other = self.seen.setdefault(key, step)
         if other is step or self.outputs.intersection(step.outs):
@@ -146,7 +159,7 @@ class _Folder:
         return []
 
 
-def _known(program):
+def _known(program: Program) -> set[str]:
     """Names of the constants and of what is computed from them alone, without symbols."""
     known = set(program.consts)
     for step in program.steps:
@@ -155,41 +168,41 @@ def _known(program):
     return known
 
 
-def _is_symbolic(step):
+def _is_symbolic(step: Step) -> bool:
     return isinstance(step, Compute) and any(isinstance(n, Sym) for n in walk(step.body))
 
 
-def _is_permutation(step):
+def _is_permutation(step: Compute) -> bool:
     """True if a Compute only stores a buffer's elements in another order of dimensions."""
     return step.fold == "none" and isinstance(step.body, Load) and (
         len(step.axes) == len(set(step.body.index)) and set(step.axes) == set(step.body.index))
 
 
-def _fingerprint(array):
+def _fingerprint(array: Array) -> tuple[object, ...]:
     """Cheap key: equal arrays have equal keys, most different ones do not."""
     flat = np.ascontiguousarray(array).reshape(-1)
     step = max(1, flat.size // 64)
     return array.shape, array.dtype.str, flat[::step].tobytes()
 
 
-def _same_bytes(a, b):
-    a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
-    return np.array_equal(a, b)
+def _same_bytes(a: Array, b: Array) -> bool:
+    one, two = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return np.array_equal(one, two)
 
 
-def _canonical(step):
+def _canonical(step: Compute) -> tuple[object, ...]:
     """What a Compute says, without the names of its axes and outputs and of the nodes that its
     faults would name."""
     axes = step.axes + step.raxes
-    to = {a: Var(f"#{k}") for k, a in enumerate(axes)}
-    exprs = (step.body,)
-    states = ()
+    to: dict[Expr, Expr] = {a: Var(f"#{k}") for k, a in enumerate(axes)}
+    exprs: tuple[Expr, ...] = (step.body,)
+    states: tuple[tuple[str, str], ...] = ()
     if isinstance(step.fold, Fold):
         exprs += step.fold.init + step.fold.update
         states = step.fold.states
-    memo = {}
+    memo: dict[Expr, Expr] = {}
 
-    def plain(e):
+    def plain(e: Expr) -> Expr | None:
         return replace(e, why="") if isinstance(e, Guarded) else to.get(e)
     body = tuple(rewrite(e, plain, memo) for e in exprs)
     fold = step.fold if isinstance(step.fold, str) else "states"

@@ -7,21 +7,23 @@ from math import prod
 import numpy as np
 
 from aotc.ir.category import factor_pairs
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
-from aotc.ir.program import Compute, update
+from aotc.ir.program import Compute, Program, Step, update
 from aotc.ir.simplify import upper
 
 MOST_ROWS = 16  # of a product: with more, arithmetic decides
 LEAST_BYTES = 1 << 20  # of weights in f32: fewer are in a core's cache after the first call
 
 
-def keep_halves(program):
+def keep_halves(program: Program) -> Program:
     """Program in which constants of f32 that f16 holds exactly are f16, where a product of few rows
     is all that reads them.  For models that store them so (``program.halves``)."""
-    buffers, consts, steps = dict(program.buffers), dict(program.consts), []
+    buffers, consts = dict(program.buffers), dict(program.consts)
+    steps: list[Step] = []
     for step in program.steps:
         load = _weights(program, step) if isinstance(step, Compute) else None
-        if load is not None:
+        if isinstance(step, Compute) and load is not None:
             stored = Load(load.buffer, load.index, "f16")
             step = replace(step, body=substitute(step.body, {load: Cast("f32", stored)}))
             buffers[load.buffer] = replace(buffers[load.buffer], dtype="f16")
@@ -30,24 +32,28 @@ def keep_halves(program):
     return update(program, steps=tuple(steps), buffers=buffers, consts=consts)
 
 
-def _weights(program, step):
+def _weights(program: Program, step: Compute) -> Load | None:
     """The Load of weights that ``step`` may read as f16; None if there is none."""
     for f in factor_pairs(step.axes, step.raxes, step.fold, step.body):
-        array = program.consts.get(f.b.buffer) if isinstance(f.b, Load) else None
+        load = f.b
+        array = program.consts.get(load.buffer) if isinstance(load, Load) else None
         rows = [upper(a.extent) for a in f.m]
-        if array is None or array.dtype != np.float32 or array.nbytes < LEAST_BYTES:
+        if not isinstance(load, Load) or array is None or array.dtype != np.float32 or (
+                array.nbytes < LEAST_BYTES):
             continue
-        plain = [i for i in f.b.index if isinstance(i, Axis)]
-        if None not in rows and prod(rows) <= MOST_ROWS and len(set(plain)) == len(plain) and all(
-                isinstance(i, (Axis, Const)) for i in f.b.index) and (
-                program.consumers[f.b.buffer] == (step,)) and len(
-                [n for n in loads(step.body) if n.buffer == f.b.buffer]) == 1 and (
+        plain = [i for i in load.index if isinstance(i, Axis)]
+        known = [n for n in rows if n is not None]
+        if len(known) == len(rows) and prod(known) <= MOST_ROWS and (
+                len(set(plain)) == len(plain)) and all(
+                isinstance(i, (Axis, Const)) for i in load.index) and (
+                program.consumers[load.buffer] == (step,)) and len(
+                [n for n in loads(step.body) if n.buffer == load.buffer]) == 1 and (
                 _is_exact(array)):
-            return f.b
+            return load
     return None
 
 
-def _is_exact(array):
+def _is_exact(array: Array) -> bool:
     with np.errstate(over="ignore"):
         return np.array_equal(array.astype(np.float16).astype(np.float32), array, equal_nan=True)
 

@@ -4,15 +4,16 @@ A reshape, transpose, slice or broadcast disappears into the index expressions o
 So do integer and boolean expressions of axes and symbols only (position ids, causal masks).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from aotc.ir.category import category
-from aotc.ir.expr import Cast, Load, rewrite, substitute, walk
-from aotc.ir.program import Compute, update
+from aotc.ir.expr import Cast, Expr, Load, rewrite, substitute, walk
+from aotc.ir.program import Compute, Program, Step, update
 from aotc.ir.simplify import simplify
 
 
-def is_move(compute):
+def is_move(compute: Compute) -> bool:
     """One Load whose indices hold no other Load: data changes place, nothing is computed."""
     if compute.fold != "none" or len(compute.outs) != 1:
         return False
@@ -20,13 +21,13 @@ def is_move(compute):
     return isinstance(body, Load) and len(compute.loads) == 1
 
 
-def is_free(compute):
+def is_free(compute: Compute) -> bool:
     """No fold and no Load: an expression of axes and symbols; floats only if constant."""
     return compute.fold == "none" and not compute.loads and len(compute.outs) == 1 and (
         compute.body.dtype[0] != "f" or not any(isinstance(n, Cast) for n in walk(compute.body)))
 
 
-def is_widening(compute):
+def is_widening(compute: Compute) -> bool:
     """A move that converts from f16: part of a load for lanes of floats, where that happens once
     per element or so."""
     return compute.fold == "none" and len(compute.outs) == 1 and isinstance(
@@ -34,26 +35,30 @@ def is_widening(compute):
         compute.body.x.dtype == "f16" and is_move(replace(compute, body=compute.body.x)))
 
 
-def _reads_once(step):
+def _reads_once(step: Compute) -> bool:
     """True for what reads no element again and again, as products and sliding windows do."""
     return category(step.axes, step.raxes, step.fold, step.body) in ("map", "move", "reduction")
 
 
-def inline_all(expr, producers):
+def inline_all(expr: Expr, producers: Mapping[str, Compute]) -> Expr:
     """Replace every Load of a buffer in ``producers`` ({buffer: the Compute that writes it}) in
     ``expr`` by that Compute's body at those indices.  One pass: bodies of ``producers`` read
     none of these buffers themselves."""
-    def visit(node):
-        p = producers.get(node.buffer) if isinstance(node, Load) else None
-        return None if p is None else substitute(p.body, dict(zip(p.axes, node.index)))
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, Load) or node.buffer not in producers:
+            return None
+        p = producers[node.buffer]
+        return substitute(p.body, dict(zip(p.axes, node.index)))
 
     return rewrite(expr, visit)
 
 
-def inline_moves(program):
+def inline_moves(program: Program) -> Program:
     """Program with moves and free expressions inlined everywhere, conversions from f16 where they
     happen once; outputs keep their Computes.  Bodies come out simplified."""
-    ready, widening, steps = {}, {}, []
+    ready: dict[str, Compute] = {}
+    widening: dict[str, Compute] = {}
+    steps: list[Step] = []
     for step in program.steps:
         if not isinstance(step, Compute):
             steps.append(step)

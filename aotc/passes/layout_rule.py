@@ -9,26 +9,29 @@ elements, which its own producer would compute again.  The copies are ordinary c
 elementwise around them can take them in.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Axis, Load, rewrite
+from aotc.ir.expr import Axis, Expr, Load, rewrite
 from aotc.ir.layout import Layout
-from aotc.ir.program import Buffer, Compute, update
+from aotc.ir.program import Buffer, Compute, Program, Rewrite, Step, update
 from aotc.passes.relayout import relayout
 
 RULE = "layout"
 
 
-def layout_rewrite(name, layout, copy=False):
+def layout_rewrite(name: str, layout: Layout,
+                   copy: bool = False) -> tuple[str, str, dict[str, Any]]:
     """The rewrite that stores buffer ``name`` in ``layout``, as a Schedule holds it."""
-    parameters = {"primitives": layout.to_json()} | ({"copy": 1} if copy else {})
+    parameters: dict[str, Any] = {"primitives": layout.to_json()} | ({"copy": 1} if copy else {})
     return RULE, name, parameters
 
 
-def laid_out(rewrites):
+def laid_out(rewrites: Iterable[Rewrite]) -> frozenset[str]:
     """Names of the buffers whose storage the rewrites of this rule have settled."""
-    out = []
+    out: list[str] = []
     for rule, name, parameters in rewrites:
         if rule == RULE:
             own = () if dict(parameters).get("copy") else (name,)
@@ -36,7 +39,7 @@ def laid_out(rewrites):
     return frozenset(out)
 
 
-def faults_of(program, name, parameters):
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
     """What speaks against the rule for buffer ``name``."""
     if not set(parameters) <= {"primitives", "copy"} or "primitives" not in parameters:
         return [f"rewrites: layout {name}: parameters are primitives and copy, got "
@@ -53,7 +56,7 @@ def faults_of(program, name, parameters):
     return []
 
 
-def rewrite_layout(program, name, parameters):
+def rewrite_layout(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with ``name`` stored as ``parameters`` say.  ScheduleError if it cannot be."""
     layout = Layout.from_json(parameters["primitives"])
     role = program.buffers[name].role
@@ -66,28 +69,29 @@ def rewrite_layout(program, name, parameters):
     return relayout(program, {name: layout})
 
 
-def _new_name(program, name):
+def _new_name(program: Program, name: str) -> str:
     name = f"{name}_stored"
     while name in program.buffers:
         name += "_"
     return name
 
 
-def _reading(step, old, new):
+def _reading(step: Compute, old: str, new: str) -> Compute:
     """A compute with its Loads of ``old`` reading ``new``."""
-    def visit(n):
+    def visit(n: Expr) -> Expr | None:
         return replace(n, buffer=new) if isinstance(n, Load) and n.buffer == old else None
 
     return replace(step, body=rewrite(step.body, visit))
 
 
-def _copied_in(program, name, layout):
+def _copied_in(program: Program, name: str, layout: Layout) -> Program:
     """Readers get the copy ``NAME_stored``; library calls go on reading the buffer itself."""
     new, old = _new_name(program, name), program.buffers[name]
     axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
     origin = tuple(dict.fromkeys(o for s in program.consumers.get(name, ()) for o in s.origin))[:1]
     copy = Compute((new,), axes, (), "none", Load(name, axes, old.dtype), origin=origin)
-    steps, placed = [], name in program.inputs
+    steps: list[Step] = []
+    placed = name in program.inputs
     if placed:
         steps.append(copy)
     for s in program.steps:
@@ -99,11 +103,11 @@ def _copied_in(program, name, layout):
     return relayout(update(program, steps=tuple(steps), buffers=buffers), {new: layout})
 
 
-def _copied_out(program, name, layout):
+def _copied_out(program: Program, name: str, layout: Layout) -> Program:
     """The output is computed into the temp ``NAME_stored`` and copied from it at the end."""
     new, old = _new_name(program, name), program.buffers[name]
     axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
-    steps = []
+    steps: list[Step] = []
     for s in program.steps:
         if isinstance(s, Compute) and name in s.inputs:
             s = _reading(s, name, new)

@@ -16,20 +16,33 @@ spread over the dimension once:
     y[n, c, h, w] = x[n, c, h, w] - m_each[n, c],  m_each[n, c] = m[n, c // 3]
 """
 
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import gcd
 
 from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads, rewrite, substitute
-from aotc.ir.program import Buffer, Compute, update
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Shape,
+    axes_of,
+    children,
+    loads,
+    rewrite,
+    substitute,
+)
+from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
-from aotc.passes.digits import axis_digits, split_reductions
+from aotc.passes.digits import Digits, axis_digits, split_reductions
 
 PART = 32  # terms of a group's sum within one index from which they are summed by themselves
 
 
-def on_own_digits(program):
+def on_own_digits(program: Program) -> Program:
     """Program whose sums and maps run over the dimensions of the tensors they read.  The same
     object if there is nothing to change."""
     state = _Pass(program)
@@ -44,49 +57,53 @@ class _Pass:
     """The pass in progress.  ``moved``: {buffer: function from an old index to the new one};
     ``spread``: {(load's buffer, its index by dimension): the buffer that holds it per index}."""
 
-    def __init__(self, program):
+    def __init__(self, program: Program) -> None:
         self.program, self.buffers = program, dict(program.buffers)
-        self.steps, self.moved, self.spread, self.changed = [], {}, {}, False
+        self.steps: list[Step] = []
+        self.moved: dict[str, Callable[[Shape], Shape]] = {}
+        self.spread: dict[tuple[str, Shape], str] = {}
+        self.changed = False
 
-    def step(self, s):
+    def step(self, s: Compute) -> list[Compute]:
         new = _on_points(self, self._read(s))
         out = [x for part in _by_parts(self, new) for x in self._spread(part)]
         self.changed |= len(out) > 1 or out[0] is not s
         return out
 
-    def name(self, stem):
+    def name(self, stem: str) -> str:
         while stem in self.buffers:
             stem += "_"
         return stem
 
-    def buffer(self, stem, axes, dtype):
+    def buffer(self, stem: str, axes: Iterable[Axis], dtype: str) -> str:
         name = self.name(stem)
         self.buffers[name] = Buffer(name, tuple(a.extent for a in axes), dtype)
         return name
 
-    def _read(self, s):
+    def _read(self, s: Compute) -> Compute:
         """The compute with loads of buffers that have moved."""
         if not self.moved.keys() & set(s.inputs):
             return s
 
-        def visit(node):
+        def visit(node: Expr) -> Expr | None:
             if not isinstance(node, Load) or node.buffer not in self.moved:
                 return None
             inner = tuple(rewrite(i, visit) for i in node.index)
             return Load(node.buffer, self.moved[node.buffer](inner), node.dtype)
         return replace(s, body=simplify(rewrite(s.body, visit)))
 
-    def _spread(self, s):
+    def _spread(self, s: Compute) -> list[Compute]:
         """[computes]: ``s`` with what it looks up at c // K, beside loads at c, in tensors of
         their own over c."""
         found = [n for n in s.loads if _is_per_group(n, s)]
         if not found or factor_pairs(s.axes, s.raxes, s.fold, s.body):
             return [s]  # products pack what they look up
-        out, to = [], {}
+        out: list[Compute] = []
+        to: dict[Load, Expr] = {}
         for n in found:
             one = substitute(n, {a: Const(0) for a in axes_of(n) if a.extent == Const(1)})
             axes = tuple(sorted(axes_of(one), key=(s.axes + s.raxes).index))
-            key = n.buffer, _by_position(one, axes)
+            key = n.buffer, _by_position(children(one), axes)
             if key not in self.spread:
                 name = self.buffer(f"{n.buffer}_each", axes, n.dtype)
                 self.spread[key] = name
@@ -95,23 +112,22 @@ class _Pass:
         return out + [replace(s, body=substitute(s.body, to))]
 
 
-def _is_plain(load):
+def _is_plain(load: Load) -> bool:
     return all(isinstance(i, (Axis, Const)) for i in load.index)
 
 
-def _by_position(load, axes):
+def _by_position(index: Shape, axes: Sequence[Axis]) -> Shape:
     return tuple(substitute(i, {a: Axis(f"#{k}", a.extent) for k, a in enumerate(axes)})
-                 for i in load.index)
+                 for i in index)
 
 
-def _is_per_group(load, s):
+def _is_per_group(load: Load, s: Compute) -> bool:
     """True for a load at c // K in one dimension and at other axes elsewhere, of a compute that
     has more axes and reads other tensors at c itself."""
     parts = [i for i in load.index if not isinstance(i, (Axis, Const))]
-    if len(parts) != 1 or not isinstance(parts[0], Binary):
-        return False
-    group, = parts
-    if group.op != "floordiv" or not isinstance(group.a, Axis) or not isinstance(group.b, Const):
+    group = parts[0] if len(parts) == 1 else None
+    if not isinstance(group, Binary) or group.op != "floordiv" or not (
+            isinstance(group.a, Axis) and isinstance(group.b, Const)):
         return False
     own = axes_of(load)
     return len([a for a in s.axes + s.raxes if a not in own and a.extent != Const(1)]) > 0 and any(
@@ -120,7 +136,7 @@ def _is_per_group(load, s):
 
 # ---------------------------------------------------------------- maps
 
-def _on_points(state, s):
+def _on_points(state: _Pass, s: Compute) -> Compute:
     """A map of a temp that reads a tensor at ``g*K + k``, or at digits that make it so, beside
     values per ``g``, runs over that tensor's points."""
     program = state.program
@@ -145,21 +161,22 @@ def _on_points(state, s):
     return s
 
 
-def _looks_up_groups(body):
+def _looks_up_groups(body: Expr) -> bool:
     """True if a map reads one tensor at ``g*K + k`` and another at ``g`` without ``k``."""
     found = loads(body)
     return any(len(axes_of(i)) == 2 and any(len(axes_of(i) & axes_of(n)) == 1 for n in found)
                for load in found for i in load.index)
 
 
-def _moved(state, s, axes, digits, load):
+def _moved(state: _Pass, s: Compute, axes: Sequence[Axis], digits: Mapping[Axis, Digits],
+           load: Load) -> Compute:
     """The map over the points of what it loads; readers, which know it over ``axes``, find its
     elements from now on."""
     shape = tuple(a.extent for a in s.axes)
     state.buffers[s.out] = replace(state.buffers[s.out], shape=shape)
 
-    def place(index):
-        at = {}
+    def place(index: Shape) -> Shape:
+        at: dict[Axis, Expr] = {}
         for a, i in zip(axes, index):
             parts = digits.get(a)
             at |= {a: i} if parts is None else {
@@ -169,7 +186,7 @@ def _moved(state, s, axes, digits, load):
     return s
 
 
-def _whole_quotient(e):
+def _whole_quotient(e: Expr) -> Expr | None:
     """``(g*a + b) // (g*d)`` as ``a // d`` where 0 <= b < g; None for others.  No general rule of
     ``simplify``: what is put in place of ``a`` later may need ``b`` to become whole again."""
     if not isinstance(e, Binary) or e.op != "floordiv" or not isinstance(e.b, Const):
@@ -178,23 +195,23 @@ def _whole_quotient(e):
     for g in sorted({gcd(c, e.b.value) for c in whole.values()}, reverse=True):
         rest = simplify(from_poly({m: c for m, c in whole.items() if c % g}))
         low, high = lower(rest), upper(rest)
-        if g > 1 and None not in (low, high) and low >= 0 and high < g:
+        if g > 1 and low is not None and high is not None and low >= 0 and high < g:
             a = from_poly({m: c // g for m, c in whole.items() if not c % g})
             return simplify(a // (e.b.value // g))
     return None
 
 
-def _is_called(program, buffer):
+def _is_called(program: Program, buffer: str) -> bool:
     return any(not isinstance(c, Compute) for c in program.consumers.get(buffer, ()))
 
 
-def _names(s):
+def _names(s: Compute) -> set[str]:
     return {a.name for a in s.axes + s.raxes}
 
 
 # ---------------------------------------------------------------- sums
 
-def _by_parts(state, s):
+def _by_parts(state: _Pass, s: Compute) -> list[Compute]:
     """[computes]: a sum over a group of a dimension's indices and over other axes, in two: over
     the others at each index, then over the group's."""
     whole, s = s, split_reductions(s)
@@ -214,7 +231,7 @@ def _by_parts(state, s):
             replace(s, raxes=(part,), body=Load(name, index, s.acc_dtype))]
 
 
-def _group(s):
+def _group(s: Compute) -> tuple[Axis, Axis, Expr, Expr] | None:
     """(output axis, reduction axis, their index ``axis*width + part``, width) of a fold that meets
     the two so in a Load and reduces over enough else; None for others."""
     if s.fold not in ("sum", "max", "min") or len(s.raxes) < 2:
@@ -222,10 +239,10 @@ def _group(s):
     for load in s.loads:
         for i in load.index:
             inside = axes_of(i)
-            part, axis = inside & set(s.raxes), inside & set(s.axes)
-            if len(part) != 1 or len(axis) != 1:
+            parts, own = inside & set(s.raxes), inside & set(s.axes)
+            if len(parts) != 1 or len(own) != 1:
                 continue
-            (part,), (axis,) = part, axis
+            (part,), (axis,) = parts, own
             terms = linear_in(i, axis)
             if terms is not None and terms[1] == part and same(terms[0], part.extent) and (
                     isinstance(part.extent, Const)) and _terms(s.raxes, part) >= PART:
@@ -233,7 +250,7 @@ def _group(s):
     return None
 
 
-def _terms(raxes, part):
+def _terms(raxes: Iterable[Axis], part: Axis) -> int:
     n = 1
     for r in raxes:
         if r != part:
@@ -242,7 +259,7 @@ def _terms(raxes, part):
     return n
 
 
-def _fresh(name, taken):
+def _fresh(name: str, taken: Set[str]) -> str:
     return name if name not in taken else _fresh(name + "_", taken)
 
 

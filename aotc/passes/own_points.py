@@ -10,17 +10,18 @@ fold over everything does not care for the order.  Unit strides are kept either 
 
 from dataclasses import replace
 
-from aotc.ir.expr import Axis, Const, Load, axes_of, loads, substitute
-from aotc.ir.program import Buffer, Compute, update
+from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
+from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import same, simplify
 
 ROW = 64  # fewer elements are no work worth sharing
 
 
-def on_own_points(program):
+def on_own_points(program: Program) -> Program:
     """Program in which such computes read tensors at their own indices."""
-    buffers, steps = dict(program.buffers), []
+    buffers = dict(program.buffers)
+    steps: list[Step] = []
     for s in program.steps:
         if isinstance(s, Compute) and len(s.outs) == 1 and s.body.dtype in ("u8", "i8") and (
                 s.fold == "none"):
@@ -32,7 +33,8 @@ def on_own_points(program):
     return update(program, steps=tuple(steps), buffers=buffers)
 
 
-def _source(program, s, axes):
+def _source(program: Program, s: Compute,
+            axes: tuple[Axis, ...]) -> tuple[Load, tuple[Axis, ...], dict[Axis, Expr]] | None:
     """(load, axes of its buffer, {axis: expression over them}) of the one tensor that the body
     reads at a true view of ``axes``; None if there is none."""
     found = [n for n in loads(s.body) if axes_of(n)]
@@ -48,7 +50,7 @@ def _source(program, s, axes):
     return None if h is None else (found[0], own, h)
 
 
-def _rounded(program, s, buffers):
+def _rounded(program: Program, s: Compute, buffers: dict[str, Buffer]) -> list[Compute]:
     found = _source(program, s, s.axes)
     if found is None:
         return [s]
@@ -64,7 +66,7 @@ def _rounded(program, s, buffers):
             replace(s, body=Load(name, load.index, s.body.dtype))]
 
 
-def _folded(program, s):
+def _folded(program: Program, s: Compute) -> Compute:
     """A fold of everything: all axes of the result have one point."""
     if not all(same(a.extent, Const(1)) for a in s.axes):
         return s
@@ -78,16 +80,17 @@ def _folded(program, s):
     return replace(s, raxes=axes, body=Load(load.buffer, axes, load.dtype))
 
 
-def _by_rows(s, buffers):
+def _by_rows(s: Compute, buffers: dict[str, Buffer]) -> list[Compute]:
     """A fold of everything in two: of each row, which work items share and the kernel that makes
     the rows may do, and of what the rows gave.  Largest and smallest are the same in any order."""
     at, points = len(s.raxes), 1
-    while at and points < ROW and isinstance(s.raxes[at - 1].extent, Const):
+    while at and points < ROW and isinstance(extent := s.raxes[at - 1].extent, Const):
         at -= 1
-        points *= s.raxes[at].extent.value
+        points *= extent.value
     rows = s.raxes[:at]
-    if points < ROW or s.body.index != s.raxes or all(same(a.extent, Const(1)) for a in (
-            rows)) or not all(same(a.extent, Const(1)) for a in s.axes):
+    single = [same(a.extent, Const(1)) for a in rows]
+    if points < ROW or not isinstance(s.body, Load) or s.body.index != s.raxes or all(
+            single) or not all(same(a.extent, Const(1)) for a in s.axes):
         return [s]
     name = f"{s.out}_rows"
     while name in buffers:

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from aotc.ir.expr import Cast, Const, Load, Var, rewrite
-from aotc.ir.program import Compute, Fold
+from aotc.ir.expr import Cast, Const, Expr, Load, Var, rewrite
+from aotc.ir.program import Compute, Fold, Program
 
 NARROW, WIDE = "f32", "f64"
 
 
-def promoted(program):
+def promoted(program: Program) -> Program:
     """The Program with f64 in place of every f32: buffers, constants, arithmetic.  Inputs and
     outputs keep their names; a conversion to f32 on the way rounds no more."""
-    memo = {}
+    memo: dict[Expr, Expr] = {}
     buffers = {n: replace(b, dtype=_wide(b.dtype)) for n, b in program.buffers.items()}
     consts = {n: a.astype("f8") if program.dtype(n) == NARROW else a
               for n, a in program.consts.items()}
@@ -19,11 +19,11 @@ def promoted(program):
     return replace(program, buffers=buffers, consts=consts, steps=steps)
 
 
-def _wide(dtype):
+def _wide(dtype: str) -> str:
     return WIDE if dtype == NARROW else dtype
 
 
-def _step(step, memo):
+def _step(step: Compute, memo: dict[Expr, Expr]) -> Compute:
     fold = step.fold
     if isinstance(fold, Fold):
         fold = replace(fold, states=tuple((n, _wide(d)) for n, d in fold.states),
@@ -32,12 +32,12 @@ def _step(step, memo):
     return replace(step, body=_expr(step.body, memo), fold=fold, acc=_wide(step.acc))
 
 
-def _expr(e, memo):
+def _expr(e: Expr, memo: dict[Expr, Expr]) -> Expr:
     return rewrite(e, _node, memo)
 
 
-def _node(e):
-    if getattr(e, "dtype", "") != NARROW:
+def _node(e: Expr) -> Expr | None:
+    if e.dtype != NARROW:
         return None
     if isinstance(e, Const):
         return Const(e.value, WIDE)

@@ -7,13 +7,15 @@ the named readers use; everybody else keeps the original.  Both compute the same
 tensor need not be kept from its first reader to its last, nor shared by two kernels.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from aotc.ir.expr import Load, rewrite
-from aotc.ir.program import Compute, update
+from aotc.ir.expr import Expr, Load, rewrite
+from aotc.ir.program import Compute, Program, Step, update
 
 
-def faults_of(program, name, parameters):
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
     """What speaks against the rule for the compute that writes ``name``."""
     where = f"rewrites: recompute {name}"
     c = program.producer.get(name)
@@ -34,18 +36,18 @@ def faults_of(program, name, parameters):
     return faults
 
 
-def rewrite_readers(program, name, parameters):
+def rewrite_readers(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with a twin of the compute that writes ``name`` for the named readers."""
     c = program.producer[name]
     names = twin_names(program, name)
     twin = replace(c, outs=tuple(names[o] for o in c.outs))
 
-    def visit(node):
+    def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load) and node.buffer in names:
             return Load(names[node.buffer], node.index, node.dtype)
         return None
 
-    steps = []
+    steps: list[Step] = []
     for s in program.steps:
         if isinstance(s, Compute) and s.outs[0] in parameters["readers"]:
             s = replace(s, body=rewrite(s.body, visit))
@@ -55,7 +57,7 @@ def rewrite_readers(program, name, parameters):
     return update(program, steps=tuple(steps), buffers={**program.buffers, **buffers})
 
 
-def twin_names(program, name):
+def twin_names(program: Program, name: str) -> dict[str, str]:
     """{tensor: its twin's name} of the compute that writes ``name``: the first free ones."""
     out = {}
     for o in program.producer[name].outs:

@@ -13,6 +13,7 @@ sliding window over an unfolded dimension reads the tile that belongs to its out
 only if stride = step * windows per tile.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
@@ -22,7 +23,9 @@ from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Expr,
     Load,
+    Shape,
     Where,
     all_of,
     axes_of,
@@ -31,9 +34,10 @@ from aotc.ir.expr import (
     substitute,
     with_children,
 )
-from aotc.ir.layout import Fuse, Pad, Reorder, Split, Unfold
-from aotc.ir.program import Compute, LibCall, make_const, update
+from aotc.ir.layout import Fuse, Layout, Pad, Primitive, Reorder, Split, Unfold
+from aotc.ir.program import Compute, LibCall, Program, make_const, update
 from aotc.ir.region import interval
+from aotc.ir.rows import zero_outside
 from aotc.ir.simplify import linear_in, lower, simplify, upper
 from aotc.passes.digits import split_consts, split_reductions
 
@@ -43,11 +47,11 @@ class Access:
     """One access under a layout: ``index`` into the stored buffer; ``dropped``: guards that need
     not be asked, since outside of them the stored buffer holds zeros."""
 
-    index: tuple
-    dropped: tuple
+    index: Shape
+    dropped: tuple[Expr, ...]
 
 
-def relayout(program, layouts):
+def relayout(program: Program, layouts: Mapping[str, Layout]) -> Program:
     """``program`` with every buffer of ``layouts`` ({name: Layout}) stored that way: its shape is
     the layout's, its producer runs over stored places, its readers find their elements there.
     Inputs and outputs change shape too: the caller then gives and gets them in that layout.
@@ -67,12 +71,12 @@ def relayout(program, layouts):
     touched = set(layouts)
     steps = tuple(_compute(program, s, layouts) if isinstance(s, Compute)
                   and touched & {*s.outs, *s.inputs} else s for s in program.steps)
-    changed = {s.out for s, old in zip(steps, program.steps) if s is not old}
+    changed = {s.outs[0] for s, old in zip(steps, program.steps) if s is not old}
     program = update(program, steps=steps, buffers=buffers, consts=consts)
     return split_consts(program, changed)
 
 
-def _unfit(program, name, layouts):
+def _unfit(program: Program, name: str, layouts: Mapping[str, Layout]) -> list[str]:
     """Faults of one buffer's layout."""
     if name not in program.buffers:
         return [f"layout: no buffer {name!r}"]
@@ -101,7 +105,7 @@ def _unfit(program, name, layouts):
 
 # ---------------------------------------------------------------- one compute
 
-def _compute(program, c, layouts):
+def _compute(program: Program, c: Compute, layouts: Mapping[str, Layout]) -> Compute:
     """The compute with its accesses rewritten and, if its output is laid out, its loops."""
     body = _accesses(program, c, layouts)
     axes = c.axes
@@ -114,12 +118,13 @@ def _compute(program, c, layouts):
     return split_reductions(replace(c, axes=axes, body=simplify(body)))
 
 
-def stored_axes(c, layout, shape):
+def stored_axes(c: Compute, layout: Layout, shape: Shape) -> tuple[Axis, ...]:
     """One Axis per stored dimension, named after the logical ones: oc -> oc_0, oc_1."""
     names = [a.name for a in c.axes]
     for p in layout.primitives:
         names = _names(p, names)
-    taken, out = {r.name for r in c.raxes}, []
+    taken = {r.name for r in c.raxes}
+    out: list[Axis] = []
     for name, extent in zip(names, layout.shape(shape)):
         while name in taken:
             name += "_"
@@ -128,7 +133,7 @@ def stored_axes(c, layout, shape):
     return tuple(out)
 
 
-def _names(p, names):
+def _names(p: Primitive, names: list[str]) -> list[str]:
     """Axis names after one primitive."""
     if isinstance(p, Reorder):
         return [names[d] for d in p.perm]
@@ -143,7 +148,7 @@ def _names(p, names):
     return names
 
 
-def _guarded(body, inside, c):
+def _guarded(body: Expr, inside: Expr | None, c: Compute) -> Expr:
     """The body where a place holds an element, else what makes the result zero.  A sum of products
     keeps its form if each condition belongs to whole factors: those become zero."""
     if inside is None:
@@ -155,36 +160,38 @@ def _guarded(body, inside, c):
         torn = any(axes_of(k) & axes_of(f) for k in conds
                    for f, own in zip((body.a, body.b), parts) if k not in own)
         if not torn and all(k in parts[0] + parts[1] for k in conds):
-            return Binary("mul", *(Where(all_of(own), f, Const(0, f.dtype)) if own else f
+            return Binary("mul", *(zero_outside(f, all_of(own))
                                    for f, own in zip((body.a, body.b), parts)))
-    return Where(inside, body, Const(0, body.dtype))
+    return zero_outside(body, inside)
 
 
 # ---------------------------------------------------------------- accesses
 
-def _accesses(program, c, layouts):
+def _accesses(program: Program, c: Compute, layouts: Mapping[str, Layout]) -> Expr:
     """The body with every Load of a laid-out buffer at its stored place."""
-    memo = {}
+    memo: dict[Expr, Expr] = {}
 
-    def place(load):
+    def place(load: Load) -> tuple[Load, Shape]:
         index = tuple(down(i) for i in load.index)
         if load.buffer not in layouts:
             return Load(load.buffer, index, load.dtype), ()
         at = access(layouts[load.buffer], index, program.shape(load.buffer), c, load.buffer)
         step = program.producer.get(load.buffer)
-        zeros = step is None or step.fold == "none"  # a product may have made NaN of 0 * inf
+        # a product may have made NaN of 0 * inf
+        zeros = not isinstance(step, Compute) or step.fold == "none"
         return Load(load.buffer, at.index, load.dtype), at.dropped if zeros else ()
 
-    def guarded(node):
-        found, dropped = place(node.a)
+    def guarded(node: Where, load: Load) -> Expr:
+        found, dropped = place(load)
         left = [down(k) for k in conjuncts(node.cond)
                 if not any(same_condition(k, d) for d in dropped)]
-        return Where(all_of(left), found, node.b) if left else found
+        cond = all_of(left)
+        return found if cond is None else Where(cond, found, node.b)
 
-    def down(node):  # parents first: a guard belongs to the access as it was
+    def down(node: Expr) -> Expr:  # parents first: a guard belongs to the access as it was
         if node not in memo:
             if isinstance(node, Where) and is_zero(node.b) and isinstance(node.a, Load):
-                memo[node] = guarded(node)
+                memo[node] = guarded(node, node.a)
             elif isinstance(node, Load):
                 memo[node] = place(node)[0]
             else:
@@ -194,7 +201,7 @@ def _accesses(program, c, layouts):
     return down(c.body)
 
 
-def access(layout, index, shape, c, name):
+def access(layout: Layout, index: Shape, shape: Shape, c: Compute, name: str) -> Access:
     """The Access of a Load of buffer ``name`` (logical ``index`` and ``shape``) in the compute
     ``c``.  ScheduleError if it slides over an unfolded dimension whose tiles do not fit."""
     dropped, room = [], dict.fromkeys(range(len(shape)), (0, 0))
@@ -205,21 +212,22 @@ def access(layout, index, shape, c, name):
         room[p.dim] = (before + p.before, after + p.after)
     for d, (before, after) in room.items():
         lo, hi = interval(index[d], {}) if before or after else (None, None)
-        lo = lower(simplify(lo)) if lo is not None else None
-        if lo is not None and lo + before >= 0:
+        least = lower(simplify(lo)) if lo is not None else None
+        if least is not None and least + before >= 0:
             dropped.append(compare("ge", index[d], Const(0)))
         over = upper(simplify(hi - shape[d] + 1)) if hi is not None else None
         if over is not None and over <= after:
             dropped.append(compare("lt", index[d], shape[d]))
-    index = list(index)
+    at = list(index)
     for p, extents in layout.steps(shape):
-        tile = sliding(p, index, c, name) if isinstance(p, Unfold) else None
-        index = p.index(index, extents) if tile is None else (
-            index[:p.dim] + list(tile) + index[p.dim + 1:])
-    return Access(tuple(simplify(i) for i in index), tuple(simplify(d) for d in dropped))
+        tile = sliding(p, at, c, name) if isinstance(p, Unfold) else None
+        at = p.index(at, extents) if tile is None or isinstance(p, Reorder) else (
+            at[:p.dim] + list(tile) + at[p.dim + 1:])
+    return Access(tuple(simplify(i) for i in at), tuple(simplify(d) for d in dropped))
 
 
-def sliding(unfold, index, c, name):
+def sliding(unfold: Unfold, index: Sequence[Expr], c: Compute,
+            name: str) -> tuple[Expr, Expr] | None:
     """(tile, offset) of a sliding access ``step*i + r`` (i: a loop, r: reduction axes) along the
     unfolded dimension; None if it is none and any tile that holds the element will do."""
     at = simplify(index[unfold.dim])

@@ -11,17 +11,24 @@ with everything constant in ``c``.  One product replaces a division.  Results di
 division by at most one quantum, where the quotient lies within rounding errors of a tie.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import numpy as np
 
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, substitute
-from aotc.ir.program import Compute, make_const, update
+from aotc.ir.program import Compute, Program, make_const, update
 
 _CHAIN = 8  # maps between an integer and its rounding
 _WHOLE = 1e-6  # relative distance of a bias from a multiple of the scale
 _BOUNDS = {"u8": (0.0, 255.0), "i8": (-128.0, 127.0)}
+
+
+Constant = Const | Load  # one value, or one along an axis
+Term = tuple[Cast, Constant]  # (an integer as f32, its scale)
+Offset = tuple[int, Constant, Constant]  # (sign, its two factors)
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Rounding:
     positive: bool = False
 
 
-def requantise(program):
+def requantise(program: Program) -> Program:
     """Program with every rounding of scaled integers to 8 bits in the forms above."""
     work = _Work(program)
     steps = tuple(work.step(s) if isinstance(s, Compute) and s.fold == "none" else s
@@ -43,7 +50,7 @@ def requantise(program):
     return update(program, steps=steps, buffers=work.buffers, consts=work.consts)
 
 
-def rounding(e):
+def rounding(e: Expr) -> Rounding | None:
     """The Rounding that an expression is; None if it is none."""
     if not (isinstance(e, Cast) and e.dtype in _BOUNDS and isinstance(e.x, Binary)):
         return None
@@ -52,30 +59,31 @@ def rounding(e):
     if not (x.op == "min" and x.b == high and isinstance(x.a, Binary) and x.a.op == "max"
             and x.a.b == low):
         return None
-    x, zero = x.a.a, 0.0
-    if isinstance(x, Binary) and x.op == "add" and isinstance(x.b, Const):
-        x, zero = x.a, x.b.value
-    if not (isinstance(x, Unary) and x.op == "round" and isinstance(x.x, Binary)
-            and x.x.op == "div" and isinstance(x.x.b, Const) and x.x.b.value > 0):
+    y, zero = x.a.a, 0.0
+    if isinstance(y, Binary) and y.op == "add" and isinstance(y.b, Const):
+        zero, y = y.b.value, y.a
+    if not (isinstance(y, Unary) and y.op == "round" and isinstance(y.x, Binary)
+            and y.x.op == "div" and isinstance(y.x.b, Const) and y.x.b.value > 0):
         return None
-    return Rounding(e.dtype, x.x.a, x.x.b.value, zero)
+    return Rounding(e.dtype, y.x.a, y.x.b.value, zero)
 
 
 class _Work:
     """The pass in progress: constants with those that it adds."""
 
-    def __init__(self, program):
+    def __init__(self, program: Program) -> None:
         self.program = program
         self.buffers, self.consts = dict(program.buffers), dict(program.consts)
 
-    def step(self, s):
+    def step(self, s: Compute) -> Compute:
         r = rounding(s.body)
         if r is None:
             return s
         x = self.expanded(r.x)
         if isinstance(x, Binary) and x.op == "max" and x.b == Const(0.0, "f32"):
             r, x = replace(r, positive=True), self.expanded(x.a)
-        terms, offsets = [], []
+        terms: list[Term] = []
+        offsets: list[Offset] = []
         if not self.linear(x, Const(1.0, "f32"), terms, offsets) or not terms:
             return s
         value = self.one(s, r, *terms[0], offsets) if len(terms) == 1 else None
@@ -83,26 +91,26 @@ class _Work:
             value = self.several(s, r, terms, offsets)
         return s if value is None else replace(s, body=value)
 
-    def expanded(self, e):
+    def expanded(self, e: Expr) -> Expr:
         """``e`` with f32 maps that it loads written out, outermost first."""
         for _ in range(_CHAIN):
             p = self.program.producer.get(e.buffer) if isinstance(e, Load) else None
-            if not isinstance(p, Compute) or p.fold != "none" or len(p.outs) != 1 or (
-                    e.dtype != "f32"):
+            if not isinstance(e, Load) or not isinstance(p, Compute) or p.fold != "none" or (
+                    len(p.outs) != 1 or e.dtype != "f32"):
                 return e
             e = substitute(p.body, dict(zip(p.axes, e.index)))
         return e
 
-    def linear(self, e, scale, terms, offsets):
+    def linear(self, e: Expr, scale: Constant, terms: list[Term], offsets: list[Offset]) -> bool:
         """Collect ``e * scale`` as (integer as f32, scale) terms and constant offsets; False if it
         is something else."""
         e = self.expanded(e)
         if self.constant(e):
-            offsets.append((e, scale))
+            offsets.append((1, e, scale))
             return True
         centred = _centred(e)
         if centred is not None and self.constant(centred[1]):
-            offsets.append((centred[1], _negative(scale)))
+            offsets.append((-1, centred[1], scale))
             e = centred[0]
         if isinstance(e, Cast) and DTYPES[e.x.dtype].kind in "iu" and DTYPES[e.x.dtype].size <= 4:
             terms.append((e, scale))
@@ -112,12 +120,12 @@ class _Work:
         if e.op == "mul" and self.constant(e.b) and scale == Const(1.0, "f32"):
             return self.linear(e.a, e.b, terms, offsets)
         if e.op == "sub" and self.constant(e.b):
-            offsets.append((e.b, _negative(scale)))
+            offsets.append((-1, e.b, scale))
             return self.linear(e.a, scale, terms, offsets)
         return e.op == "add" and self.linear(e.a, scale, terms, offsets) and self.linear(
             e.b, scale, terms, offsets)
 
-    def constant(self, e):
+    def constant(self, e: Expr) -> TypeGuard[Constant]:
         """A constant, or a load of one along one axis."""
         return isinstance(e, Const) or isinstance(e, Load) and e.buffer in self.consts and sum(
             isinstance(i, Axis) for i in e.index) == 1 and all(
@@ -125,15 +133,16 @@ class _Work:
 
     # ------------------------------------------------------------ the two forms
 
-    def one(self, s, r, term, scale, offsets):
+    def one(self, s: Compute, r: Rounding, term: Cast, scale: Constant,
+            offsets: Sequence[Offset]) -> Expr | None:
         """One integer with a bias that is a multiple of its scale; None if it is not."""
-        found = self.along(scale, *(part for o in offsets for part in o))
+        found = self.along(scale, *(part for _, *o in offsets for part in o))
         if found is None or term.x.dtype != "i32":
             return None
         axis, values = found
         size = values[0].astype(np.float64)
-        bias = sum((a.astype(np.float64) * b for a, b in zip(values[1::2], values[2::2])),
-                   np.zeros(1))
+        bias = sum((sign * a.astype(np.float64) * b for (sign, *_), a, b in zip(
+            offsets, values[1::2], values[2::2])), np.zeros(1))
         if (size <= 0).any():
             return None
         whole = np.rint(bias / size)
@@ -145,10 +154,10 @@ class _Work:
             total = Binary("add", total, self.stored(s, "bias", whole.astype(np.int32), axis))
         ratio = (values[0] / np.float32(r.quantum)).astype(np.float32)
         e = Binary("mul", Cast("f32", total), self.stored(s, "ratio", ratio, axis))
-        e = Unary("round", Binary("max", e, Const(0.0, "f32")) if r.positive else e)
-        return _clamped(r, Binary("add", e, Const(r.zero, "f32")) if r.zero else e)
+        rounded = Unary("round", Binary("max", e, Const(0.0, "f32")) if r.positive else e)
+        return _clamped(r, Binary("add", rounded, Const(r.zero, "f32")) if r.zero else rounded)
 
-    def without_offset(self, total, whole, axis):
+    def without_offset(self, total: Expr, whole: Array, axis: Axis | None) -> tuple[Expr, Array]:
         """(the sum without a constant that it subtracts, ``whole`` less that constant)."""
         if not (isinstance(total, Binary) and total.op == "sub" and self.constant(total.b)):
             return total, whole
@@ -162,16 +171,18 @@ class _Work:
         fits = axis is not None or isinstance(total.b, Const)
         return (total.a, left) if fits and (np.abs(left) < 2.0 ** 31).all() else (total, whole)
 
-    def several(self, s, r, terms, offsets):
+    def several(self, s: Compute, r: Rounding, terms: Sequence[Term],
+                offsets: Sequence[Offset]) -> Expr | None:
         """A sum of scaled integers and constants; the zero point is added before the rounding."""
-        found = self.along(*(scale for _, scale in terms), *(part for o in offsets for part in o))
+        found = self.along(*(scale for _, scale in terms),
+                           *(part for _, *o in offsets for part in o))
         if found is None:
             return None
         axis, values = found
         quantum = np.float64(np.float32(r.quantum))
         rest = values[len(terms):]
-        fixed = sum((a.astype(np.float64) * b / quantum for a, b in zip(rest[::2], rest[1::2])),
-                    np.full(1, r.zero))
+        fixed = sum((sign * a.astype(np.float64) * b / quantum for (sign, *_), a, b in zip(
+            offsets, rest[::2], rest[1::2])), np.full(1, r.zero))
         e = self.stored(s, "fixed", fixed.astype(np.float32), axis)
         for k in range(len(terms)):
             ratio = (values[k] / quantum).astype(np.float32)
@@ -181,7 +192,7 @@ class _Work:
             e = Binary("max", e, Const(r.zero, "f32"))
         return _clamped(r, Unary("round", e))
 
-    def along(self, *parts):
+    def along(self, *parts: Constant) -> tuple[Axis | None, list[Array]] | None:
         """(index of the one axis that the constants run along or None, their f32 values as vectors
         along it); None if they run along several."""
         indices = {self.place(p) for p in parts if isinstance(p, Load)}
@@ -191,13 +202,13 @@ class _Work:
             np.full(1, p.value, np.float32) if isinstance(p, Const)
             else self.consts[p.buffer].reshape(-1) for p in parts]
 
-    def place(self, load):
+    def place(self, load: Load) -> Axis:
         return next(i for i in load.index if isinstance(i, Axis))
 
-    def stored(self, s, tag, values, axis):
+    def stored(self, s: Compute, tag: str, values: Array, axis: Axis | None) -> Expr:
         """The values as a Const if they are all the same, else a Load of a new constant."""
         dtype = "i32" if values.dtype == np.int32 else "f32"
-        if (values == values[0]).all():
+        if axis is None or (values == values[0]).all():
             return Const(values[0].item(), dtype)
         name = f"{s.out}_{tag}"
         while name in self.buffers:
@@ -206,7 +217,7 @@ class _Work:
         return Load(name, (axis,), dtype)
 
 
-def _centred(e):
+def _centred(e: Expr) -> tuple[Cast, Const] | None:
     """(f32(x), z as f32) of ``f32(i32(x) - z)`` for an 8-bit x and a constant z: exact in f32."""
     if not (isinstance(e, Cast) and isinstance(e.x, Binary) and e.x.op == "sub" and isinstance(
             e.x.a, Cast) and e.x.a.x.dtype in _BOUNDS and isinstance(e.x.b, Const)):
@@ -214,11 +225,7 @@ def _centred(e):
     return Cast("f32", e.x.a.x), Const(float(e.x.b.value), "f32")
 
 
-def _negative(scale):
-    return Const(-scale.value, "f32") if isinstance(scale, Const) else Unary("neg", scale)
-
-
-def _clamped(r, e):
+def _clamped(r: Rounding, e: Expr) -> Expr:
     low, high = _BOUNDS[r.dtype]
     return Cast(r.dtype, Binary("min", Binary("max", e, Const(low, "f32")), Const(high, "f32")))
 

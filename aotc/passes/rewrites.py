@@ -7,19 +7,25 @@ and layouts of the Schedule speak of the rewritten Program.  ``Program.rewrites`
 has been applied, so that applying a Schedule's rewrites twice changes nothing.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from aotc.errors import ScheduleError
+from aotc.ir.program import Program
 from aotc.passes import layout_rule, recompute, unfold, winograd
 
 # rule -> (faults of (program, compute, parameters), Program with it applied)
-RULES = {"winograd": (winograd.faults_of, winograd.rewrite),
-         "unfold": (unfold.faults_of, unfold.rewrite),
-         "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
-         "recompute": (recompute.faults_of, recompute.rewrite_readers)}
+Parameters = Mapping[str, Any]
+RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
+                       Callable[[Program, str, Parameters], Program]]] = {
+    "winograd": (winograd.faults_of, winograd.rewrite),
+    "unfold": (unfold.faults_of, unfold.rewrite),
+    "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
+    "recompute": (recompute.faults_of, recompute.rewrite_readers)}
 
 
-def apply_rewrites(program, rewrites):
+def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
     """The Program with ``rewrites`` applied; itself if they are already.  ScheduleError lists what
     cannot be applied, with the legal choices."""
     wanted = tuple(map(_key, rewrites))
@@ -28,7 +34,7 @@ def apply_rewrites(program, rewrites):
     if program.rewrites:
         raise ScheduleError(["rewrites: the program has others applied: "
                              + ", ".join(f"{r} of {c}" for r, c, _ in program.rewrites)])
-    faults = []
+    faults: list[str] = []
     for item in rewrites:
         wrong = _faults(program, item)
         faults += wrong
@@ -40,19 +46,19 @@ def apply_rewrites(program, rewrites):
     return replace(program, rewrites=wanted)
 
 
-def _key(item):
+def _key(item: Any) -> Any:
     """A rewrite as a hashable value."""
     if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[2], dict):
         return repr(item)
     return item[0], item[1], tuple((k, _frozen(v)) for k, v in sorted(item[2].items()))
 
 
-def _frozen(value):
+def _frozen(value: Any) -> Any:
     """Lists, as JSON gives them, as tuples."""
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _faults(program, item):
+def _faults(program: Program, item: Any) -> list[str]:
     if not isinstance(item, (tuple, list)) or len(item) != 3:
         return [f"rewrites: {item!r}; an item is [rule, compute, parameters]"]
     rule, compute, parameters = item

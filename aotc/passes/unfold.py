@@ -24,17 +24,23 @@ groups, outside the windows, so that the channels of one group lie side by side 
     u[n, g, ih, iw, ic] = where(inside, x[n, g*size + ic, ih - p, iw - p], 0)
 """
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from aotc.ir.category import factor_pairs, is_zero
+from aotc.errors import ScheduleError
+from aotc.ir.category import factor_pairs
 from aotc.ir.conditions import conjuncts, same_condition
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, substitute, walk
-from aotc.ir.program import Buffer, Compute, make_const, update
+from aotc.ir.program import Buffer, Compute, Program, make_const, update
 from aotc.ir.region import interval
+from aotc.ir.rows import zero_filled
 from aotc.ir.simplify import linear_in, simplify
 
+Channel = tuple[int, Axis, Axis | None]  # (dimension, reduction axis, axis of the groups)
 CHANNELS = 8  # from so many on, rows are read along the channels themselves
 SHORTEST = 8  # a joined axis below this is not worth the copy
 
@@ -61,21 +67,21 @@ class Match:
     swapped: bool
     at: int
     channel: Axis
-    group: Axis
-    tap: Axis
-    windows: tuple
+    group: Axis | None
+    tap: Axis | None
+    windows: tuple[Window, ...]
 
 
-def unfold_candidates(program):
+def unfold_candidates(program: Program) -> tuple[str, ...]:
     """Names of the computes that the rule pays for, in program order."""
     return tuple(c.out for c in program.steps if isinstance(c, Compute)
                  and match_unfold(program, c) is not None)
 
 
-def match_unfold(program, c):
+def match_unfold(program: Program, c: Compute) -> Match | None:
     """The Match of a compute, or None."""
     for f in factor_pairs(c.axes, c.raxes, c.fold, c.body) if c.body.dtype == "f32" else ():
-        data, guard = _data(f.a)
+        data, guard = zero_filled(f.a)
         weight = f.b
         if data is None or not isinstance(weight, Load) or data.buffer in program.consts or (
                 weight.buffer not in program.consts):
@@ -98,20 +104,22 @@ def match_unfold(program, c):
             tap is not None and _static(channel) < CHANNELS and group is None)
         if _static(channel) < 2 or not few or joined < SHORTEST:
             continue
-        return Match(data, weight, c.body.a is weight, at, channel, group, tap, windows)
+        swapped = isinstance(c.body, Binary) and c.body.a is weight
+        return Match(data, weight, swapped, at, channel, group, tap, windows)
     return None
 
 
-def _channels(c, data, weight):
+def _channels(c: Compute, data: Load, weight: Load) -> list[Channel]:
     """[(dimension, reduction axis, group axis or None)] of the data's index over the channels, or
     over those of one group: the weights have a dimension for the groups, and none for the outputs
     of a window that is as wide as its step."""
-    own = [(d, i, None) for d, i in enumerate(data.index) if i in c.raxes]
+    own: list[Channel] = [(d, i, None) for d, i in enumerate(data.index)
+                          if isinstance(i, Axis) and i in c.raxes]
     grouped = [_grouped(c, d, i) for d, i in enumerate(data.index)]
     return own or [x for x in grouped if x is not None and x[2] in weight.index]
 
 
-def _grouped(c, dim, index):
+def _grouped(c: Compute, dim: int, index: Expr) -> Channel | None:
     """(dim, reduction axis, group axis) of ``group * size + channel``; None for others."""
     own, sums = axes_of(index) & set(c.axes), axes_of(index) & set(c.raxes)
     if len(own) != 1 or len(sums) != 1 or any(isinstance(n, Load) for n in walk(index)):
@@ -123,18 +131,12 @@ def _grouped(c, dim, index):
     return (dim, channel, group) if whole else None
 
 
-def _data(e):
-    """(Load, guard) of a factor that is a Load or a zero-filled guarded Load; else (None, None)."""
-    if isinstance(e, Where) and is_zero(e.b) and isinstance(e.a, Load):
-        return e.a, e.cond
-    return (e, None) if isinstance(e, Load) else (None, None)
-
-
-def _static(axis):
+def _static(axis: Axis) -> int:
     return axis.extent.value if isinstance(axis.extent, Const) else 1
 
 
-def _windows(program, c, data, channels):
+def _windows(program: Program, c: Compute, data: Load,
+             channels: Sequence[int]) -> tuple[Window, ...]:
     """The Windows of a Load, or () if its other dimensions (but ``channels``) are not plain axes or
     windows have no static bounds."""
     out = []
@@ -151,21 +153,21 @@ def _windows(program, c, data, channels):
     return tuple(out)
 
 
-def _inside(program, data, guard, windows):
+def _inside(program: Program, data: Load, guard: Expr | None, windows: Iterable[Window]) -> bool:
     """True if ``guard`` says no more than that the windows' indices lie inside the tensor."""
     wanted = [simplify(i) for i in _bounds(program, data, {w.dim: w.index for w in windows})]
     given = conjuncts(guard) if guard is not None else []
     return all(any(same_condition(g, w) for w in wanted) for g in given)
 
 
-def _bounds(program, data, index):
+def _bounds(program: Program, data: Load, index: Mapping[int, Expr]) -> Iterator[Expr]:
     """0 <= i < extent for every {dimension: i}."""
     for d, i in index.items():
         yield compare("ge", i, Const(0))
         yield compare("lt", i, program.shape(data.buffer)[d])
 
 
-def faults_of(program, name, parameters):
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
     """What speaks against the rule for the compute that writes ``name``."""
     c = program.producer.get(name)
     if parameters:
@@ -177,20 +179,24 @@ def faults_of(program, name, parameters):
     return []
 
 
-def rewrite(program, name, parameters):
-    """The Program with the rule applied to the compute that writes ``name``, which matches."""
+def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
+    """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
+    does not match."""
     c = program.producer[name]
-    m = match_unfold(program, c)
+    m = match_unfold(program, c) if isinstance(c, Compute) else None
+    if not isinstance(c, Compute) or m is None:
+        raise ScheduleError(faults_of(program, name, parameters))
     copy, where_is = _padded_copy(program, c, m)
-    if m.tap is None:
-        digits, joined, arrays, weight = {}, (), {}, m.weight
-    else:
-        joined = (Axis(f"{m.tap.name}_{m.channel.name}",
-                       Const(_static(m.tap) * _static(m.channel))),)
+    digits: dict[Axis, Expr] = {}
+    arrays: dict[str, Array] = {}
+    joined: tuple[Axis, ...] = ()
+    weight = m.weight
+    if m.tap is not None:
+        both = Axis(f"{m.tap.name}_{m.channel.name}", Const(_static(m.tap) * _static(m.channel)))
         count = Const(_static(m.channel))
-        digits = {m.tap: joined[0] // count, m.channel: joined[0] % count}
-        array, weight = _weights(program, c, m, joined[0])
-        arrays = {weight.buffer: array}
+        digits = {m.tap: both // count, m.channel: both % count}
+        array, weight = _weights(program, c, m, m.tap, both)
+        arrays, joined = {weight.buffer: array}, (both,)
     index = tuple(simplify(substitute(e, digits)) for e in where_is)
     stored = copy.body == Load(m.data.buffer, copy.axes, m.data.dtype)
     load = Load(m.data.buffer if stored else copy.out, index, m.data.dtype)
@@ -206,10 +212,12 @@ def rewrite(program, name, parameters):
                   consts={**program.consts, **arrays})
 
 
-def _padded_copy(program, c, m):
+def _padded_copy(program: Program, c: Compute, m: Match) -> tuple[Compute, list[Expr]]:
     """(the Compute that stores the input padded, channels innermost; its index in ``c``)."""
     windows = {w.dim: w for w in m.windows}
-    axes, source, where_is = [], list(m.data.index), []
+    axes: list[Axis] = []
+    where_is: list[Expr] = []
+    source = list(m.data.index)
     # the channels come last; those of a group leave the groups' dimension where they were
     order = [d for d in range(len(source)) if d != m.at or m.group is not None]
     for d in order + [m.at] * (m.group is None):
@@ -230,9 +238,9 @@ def _padded_copy(program, c, m):
         axes.append(Axis("ic", m.channel.extent))
         where_is.append(m.channel)
         source[m.at] = axes[m.at] * m.channel.extent + axes[-1]
-    source = tuple(simplify(e) for e in source)
-    value = Load(m.data.buffer, source, m.data.dtype)
-    for cond in _bounds(program, m.data, {d: source[d] for d in windows}):
+    index = tuple(simplify(e) for e in source)
+    value: Expr = Load(m.data.buffer, index, m.data.dtype)
+    for cond in _bounds(program, m.data, {d: index[d] for d in windows}):
         cond = simplify(cond)
         if cond != Const(True, "bool"):
             value = _guarded(cond, value)
@@ -242,17 +250,17 @@ def _padded_copy(program, c, m):
     return Compute((name,), tuple(axes), (), "none", value, origin=c.origin), where_is
 
 
-def _guarded(cond, value):
+def _guarded(cond: Expr, value: Expr) -> Expr:
     if isinstance(value, Where):
         return replace(value, cond=Binary("and", value.cond, cond))
     return Where(cond, value, Const(0, value.dtype))
 
 
-def _weights(program, c, m, joined):
+def _weights(program: Program, c: Compute, m: Match, tap: Axis, joined: Axis) -> tuple[Array, Load]:
     """(array, Load) of the weights with tap and channel joined to the last dimension."""
     index = m.weight.index
-    rest = [i for i in index if i not in (m.tap, m.channel)]
-    order = [index.index(i) for i in (*rest, m.tap, m.channel)]
+    rest = [i for i in index if i not in (tap, m.channel)]
+    order = [index.index(i) for i in (*rest, tap, m.channel)]
     array = np.ascontiguousarray(program.consts[m.weight.buffer].transpose(order))
     array = array.reshape(*array.shape[:-2], -1)
     name = f"{m.weight.buffer}_{c.out}_unfolded"

@@ -7,18 +7,23 @@ inputs), M (a batched contraction over the channels, one per point) and the outp
 the old name.  Which axes are transformed is the caller's choice; the others stay taps of M.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
+from aotc.errors import ScheduleError
 from aotc.ir.category import is_zero
 from aotc.ir.conditions import conjuncts
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Expr,
     Load,
     Where,
     all_of,
@@ -26,9 +31,11 @@ from aotc.ir.expr import (
     compare,
     substitute,
 )
-from aotc.ir.program import Buffer, Compute, make_const, update
+from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
+from aotc.ir.rows import zero_outside
 from aotc.ir.schedule import WINOGRAD_TILES
 from aotc.ir.simplify import linear_in, simplify
+from aotc.passes.digits import static_extent
 
 # points of the interpolation, best first: small, then their reciprocals; infinity is implied
 _POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))
@@ -40,13 +47,13 @@ TILES = WINOGRAD_TILES
 class Forms:
     """Matrices of F(m, r) as f64 arrays: ``at`` [m, n], ``g`` [n, r], ``bt`` [n, n], n = m+r-1."""
 
-    at: np.ndarray
-    g: np.ndarray
-    bt: np.ndarray
+    at: Array
+    g: Array
+    bt: Array
 
 
 @cache
-def exact_forms(m, r):
+def exact_forms(m: int, r: int) -> tuple[tuple[tuple[Fraction, ...], ...], ...]:
     """(A^T, G, B^T) of F(m, r) as nested tuples of Fractions, from Lagrange interpolation."""
     n = m + r - 1
     points = [Fraction(p) for p in _POINTS[:n - 1]]
@@ -67,17 +74,17 @@ def exact_forms(m, r):
     return tuple(tuple(tuple(row) for row in x) for x in (at, g, bt))
 
 
-def _product(roots):
+def _product(roots: Iterable[Fraction]) -> list[Fraction]:
     """Coefficients of the product of (x - root), the constant first."""
     out = [Fraction(1)]
     for root in roots:
-        out = [(out[k - 1] if k else 0) - (out[k] * root if k < len(out) else 0)
+        out = [(out[k - 1] if k else Fraction(0)) - (out[k] * root if k < len(out) else 0)
                for k in range(len(out) + 1)]
     return out
 
 
 @cache
-def forms(m, r):
+def forms(m: int, r: int) -> Forms:
     """The Forms of F(m, r)."""
     return Forms(*(np.array([[float(c) for c in row] for row in x]) for x in exact_forms(m, r)))
 
@@ -103,14 +110,14 @@ class Convolution:
 
     compute: Compute
     data: Load
-    conds: tuple
+    conds: tuple[Expr, ...]
     weights: Load
-    windows: dict
+    windows: dict[str, Window]
     channel: Axis
     columns: Axis
 
 
-def find_convolution(program, compute):
+def find_convolution(program: Program, compute: Step) -> Convolution | None:
     """The Convolution that a compute is, by its expression alone; None if it is none."""
     c = compute
     if not isinstance(c, Compute) or c.fold != "sum" or c.body.dtype != "f32" or not (
@@ -126,14 +133,14 @@ def find_convolution(program, compute):
     return None
 
 
-def _guarded_load(e):
+def _guarded_load(e: Expr) -> tuple[Load | None, tuple[Expr, ...]]:
     """(Load, conjuncts) of a Load, or of one that is zero where a condition fails."""
     if isinstance(e, Where) and is_zero(e.b) and isinstance(e.a, Load):
         return e.a, tuple(conjuncts(e.cond))
     return (e, ()) if isinstance(e, Load) else (None, ())
 
 
-def _match(c, data, conds, weights):
+def _match(c: Compute, data: Load, conds: tuple[Expr, ...], weights: Load) -> Convolution | None:
     plain = [i for i in weights.index if isinstance(i, Axis)]
     if len(plain) != len(weights.index) or len(set(plain)) != len(plain) or not all(
             r in plain for r in c.raxes):
@@ -153,7 +160,8 @@ def _match(c, data, conds, weights):
     return Convolution(c, data, conds, weights, windows, channels[0], columns[0])
 
 
-def _window(c, data, conds, dim, index):
+def _window(c: Compute, data: Load, conds: tuple[Expr, ...], dim: int,
+            index: Expr) -> Window | None:
     """The Window of one dimension: out + tap + constant, both static and nowhere else."""
     here = axes_of(index)
     outs, taps = [a for a in c.axes if a in here], [r for r in c.raxes if r in here]
@@ -161,7 +169,7 @@ def _window(c, data, conds, dim, index):
         return None
     out, tap = outs[0], taps[0]
     shift = simplify(index - out - tap)
-    if not all(isinstance(e, Const) for e in (shift, out.extent, tap.extent)):
+    if not isinstance(shift, Const) or not all(isinstance(a.extent, Const) for a in (out, tap)):
         return None
     if any(here & axes_of(i) for d, i in enumerate(data.index) if d != dim):
         return None
@@ -173,7 +181,7 @@ def _window(c, data, conds, dim, index):
     return Window(out, tap, dim, shift.value)
 
 
-def _slides(cond, out, tap):
+def _slides(cond: Expr, out: Axis, tap: Axis) -> bool:
     """A comparison that sees the two axes through their sum only."""
     if not isinstance(cond, Binary) or cond.a.dtype != "i64":
         return False
@@ -184,7 +192,7 @@ def _slides(cond, out, tap):
 
 # ---------------------------------------------------------------- rewriting
 
-def faults_of(program, compute, tile):
+def faults_of(program: Program, compute: str, tile: Any) -> list[str]:
     """What is wrong with the rewriting of one compute, with the legal choices; empty if nothing."""
     where = f"rewrites: winograd of {compute}"
     step = program.producer.get(compute)
@@ -209,22 +217,24 @@ def faults_of(program, compute, tile):
     return faults
 
 
-def legal_tiles(window):
+def legal_tiles(window: Window) -> tuple[int, ...]:
     """Outputs per tile that there are points for."""
-    r = window.tap.extent.value
+    r = static_extent(window.tap)
     return tuple(m for m in TILES if r > 1 and m + r - 1 <= MAX_POINTS)
 
 
-def rewrite(program, compute, tile):
+def rewrite(program: Program, compute: str, tile: Mapping[str, int]) -> Program:
     """The Program with one convolution in its Winograd form; ``tile``: {output axis: m}.
 
-    The caller has asked ``faults_of``.  Buffers NAME_v and NAME_m and the transformed weights are
-    new; weights nobody else reads are dropped.
+    ScheduleError for what is no convolution.  Buffers NAME_v and NAME_m and the transformed
+    weights are new; weights nobody else reads are dropped.
     """
     conv = find_convolution(program, program.producer[compute])
+    if conv is None:
+        raise ScheduleError(faults_of(program, compute, tile))
     parts = _Parts(program, conv, {n: tile[n] for n in conv.windows if n in tile})
     v, m, y = parts.input_transform(), parts.products(), parts.output_transform()
-    steps = []
+    steps: list[Step] = []
     for s in program.steps:
         steps += [v, m, y] if s is conv.compute else [s]
     buffers = dict(program.buffers)
@@ -238,8 +248,9 @@ def rewrite(program, compute, tile):
 class _Parts:
     """The three computes of one rewriting and the constants they read."""
 
-    def __init__(self, program, conv, tile):
-        self.program, self.conv, self.tile, self.consts = program, conv, tile, {}
+    def __init__(self, program: Program, conv: Convolution, tile: Mapping[str, int]) -> None:
+        self.program, self.conv, self.tile = program, conv, tile
+        self.consts: dict[str, Array] = {}
         self.windows = [conv.windows[n] for n in tile]
         self.points = {w: Axis(f"{w.out.name}_x", Const(self.count(w))) for w in self.windows}
         self.tiles = {w: Axis(f"{w.out.name}_t", simplify(
@@ -252,17 +263,17 @@ class _Parts:
         self.v_name = self.fresh(f"{conv.compute.out}_v")
         self.m_name = self.fresh(f"{conv.compute.out}_m")
 
-    def count(self, w):
-        return self.tile[w.out.name] + w.tap.extent.value - 1
+    def count(self, w: Window) -> int:
+        return self.tile[w.out.name] + static_extent(w.tap) - 1
 
-    def fresh(self, name):
+    def fresh(self, name: str) -> str:
         while name in self.program.buffers:
             name += "_"
         return name
 
-    def matrix(self, kind, w):
+    def matrix(self, kind: str, w: Window) -> str:
         """Name of the constant matrix ``at`` or ``bt`` of a window, one per form."""
-        m, r = self.tile[w.out.name], w.tap.extent.value
+        m, r = self.tile[w.out.name], static_extent(w.tap)
         array = getattr(forms(m, r), kind).astype(np.float32)
         name = f"winograd_{kind}_{m}_{r}"
         while name in self.program.buffers and not (
@@ -272,7 +283,7 @@ class _Parts:
         self.consts[name] = array
         return name
 
-    def input_transform(self):
+    def input_transform(self) -> Compute:
         """V[points.., lead.., tiles.., channel] = sum over a tile's inputs, zero outside."""
         conv, index = self.conv, list(self.conv.data.index)
         within = {w: Axis(f"{w.out.name}_i", Const(self.count(w))) for w in self.windows}
@@ -285,12 +296,10 @@ class _Parts:
             index[w.dim] = simplify(substitute(conv.data.index[w.dim], here))
             conds += [simplify(substitute(c, here)) for c in conv.conds if w.out in axes_of(c)]
             if not self._covered(w):
-                end = w.out.extent.value + w.tap.extent.value - 1
+                end = static_extent(w.out) + static_extent(w.tap) - 1
                 conds.append(compare("lt", simplify(at + within[w]), Const(end)))
         conds = [c for c in conds if c != Const(True, "bool")]
-        body = Load(conv.data.buffer, tuple(index), "f32")
-        if conds:
-            body = Where(all_of(conds), body, Const(0, "f32"))
+        body = zero_outside(Load(conv.data.buffer, tuple(index), "f32"), all_of(conds))
         for w in self.windows:
             body = Binary("mul", body, Load(self.matrix("bt", w), (self.points[w], within[w]),
                                             "f32"))
@@ -298,9 +307,9 @@ class _Parts:
         return Compute((self.v_name,), axes, tuple(within.values()), "sum", body,
                        origin=conv.compute.origin)
 
-    def _covered(self, w):
+    def _covered(self, w: Window) -> bool:
         """True if the last tile reads nothing, or only zeros, behind the last input it needs."""
-        m, r, n = self.tile[w.out.name], w.tap.extent.value, w.out.extent.value
+        m, r, n = self.tile[w.out.name], static_extent(w.tap), static_extent(w.out)
         for v in range(n + r - 1, -(-n // m) * m + r - 1):
             at = {w.out: Const(v), w.tap: Const(0)}
             if not any(simplify(substitute(c, at)) == Const(False, "bool")
@@ -308,7 +317,7 @@ class _Parts:
                 return False
         return True
 
-    def products(self):
+    def products(self) -> Compute:
         """M[points.., other outputs.., tiles.., columns] = sum over channels and taps left."""
         conv, c = self.conv, self.conv.compute
         gone = {w.tap for w in self.windows}
@@ -319,20 +328,18 @@ class _Parts:
         load = Load(self.v_name, (*self.points.values(), *lead, *self.tiles.values(),
                                   conv.channel), "f32")
         conds = [x for x in conv.conds if not axes_of(x) & sliding]
-        if conds:
-            load = Where(all_of(conds), load, Const(0, "f32"))
-        weights = self.fold_weights(raxes)
-        body = Binary("mul", load, Load(weights, (*self.points.values(), *raxes, conv.columns),
-                                        "f32"))
+        weights = Load(self.fold_weights(raxes), (*self.points.values(), *raxes, conv.columns),
+                       "f32")
+        body = Binary("mul", zero_outside(load, all_of(conds)), weights)
         axes = (*self.points.values(), *others, *self.tiles.values(), conv.columns)
         return Compute((self.m_name,), axes, raxes, "sum", body, origin=c.origin)
 
-    def fold_weights(self, raxes):
+    def fold_weights(self, raxes: tuple[Axis, ...]) -> str:
         """Name of U = G w G^T, computed in f64: [points.., reduction axes.., columns]."""
         conv, order = self.conv, list(self.conv.weights.index)
         u = self.program.consts[conv.weights.buffer].astype(np.float64)
         for w in self.windows:
-            g = forms(self.tile[w.out.name], w.tap.extent.value).g
+            g = forms(self.tile[w.out.name], static_extent(w.tap)).g
             at = order.index(w.tap)
             u = np.moveaxis(np.tensordot(g, u, axes=(1, at)), 0, at)
             order[at] = self.points[w]
@@ -346,20 +353,21 @@ class _Parts:
         self.consts[name] = u
         return name
 
-    def output_transform(self):
+    def output_transform(self) -> Compute:
         """The old compute's values: constant matrices over the points of the tile they lie in."""
         conv, c = self.conv, self.conv.compute
         sliding = {w.out for w in self.windows}
         others = tuple(a for a in c.axes if a not in sliding and a != conv.columns)
         tiles = tuple(simplify(w.out // self.tile[w.out.name]) for w in self.windows)
-        body = Load(self.m_name, (*self.points.values(), *others, *tiles, conv.columns), "f32")
+        index = (*self.points.values(), *others, *tiles, conv.columns)
+        body: Expr = Load(self.m_name, index, "f32")
         for w in self.windows:
             row = simplify(w.out % self.tile[w.out.name])
             body = Binary("mul", body, Load(self.matrix("at", w), (row, self.points[w]), "f32"))
         return replace(c, raxes=tuple(self.points.values()), body=body)
 
 
-def stages_of(program, compute):
+def stages_of(program: Program, compute: str) -> tuple[Step, Step, Step]:
     """The computes (V, M, Y) that one rewriting made of ``compute``."""
     y = program.producer[compute]
     m, = (b for b in y.inputs if b not in program.consts)
@@ -367,7 +375,7 @@ def stages_of(program, compute):
     return program.producer[v], program.producer[m], y
 
 
-def _axis_name(index, dim):
+def _axis_name(index: Expr, dim: int) -> str:
     return index.name if isinstance(index, Axis) else f"dim{dim}"
 
 

@@ -202,6 +202,18 @@ def test_sums_of_scaled_integers_are_rounded_once(relu):
     assert not any(isinstance(n, Binary) and n.op == "div" for n in walk(new.producer["z"].body))
 
 
+def test_a_zero_point_under_scales_along_an_axis_joins_the_offset():
+    m = Maker()
+    m.input("x", 2, 4, 9)
+    quantised(m, "q", "x", 0.03, 7)
+    scalar(m, "zx", 7, np.uint8)
+    m.const("s", np.array([0.02, 0.05], np.float32))
+    real(m, "q", "zx", "s")
+    quantised(m, "z", "q_real", 0.04, 3)
+    new = compared(m, "z")
+    assert not any(isinstance(n, Binary) and n.op == "div" for n in walk(new.producer["z"].body))
+
+
 def test_rounding_of_a_float_keeps_its_division():
     m = Maker()
     m.input("x", 2, 4, 9)

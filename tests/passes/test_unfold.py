@@ -12,7 +12,7 @@ from aotc.ir.program import check_program
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.unfold import unfold_candidates
+from aotc.passes.unfold import rewrite, unfold_candidates
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS
@@ -138,6 +138,8 @@ def test_what_gains_nothing_is_left_alone(change):
                  ("unfold", before.steps[0].out, {"oh": 2})):
         with pytest.raises(ScheduleError, match="unfold"):
             apply_rewrites(before, (item,))
+    with pytest.raises(ScheduleError, match="no convolution over few channels"):
+        rewrite(before, before.steps[0].out, {})
 
 
 def test_groups_too_small_for_a_vector_keep_their_order():

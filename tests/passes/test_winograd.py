@@ -12,7 +12,14 @@ from aotc.ir.expr import Axis, Sym
 from aotc.ir.program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.winograd import MAX_POINTS, TILES, exact_forms, find_convolution, stages_of
+from aotc.passes.winograd import (
+    MAX_POINTS,
+    TILES,
+    exact_forms,
+    find_convolution,
+    rewrite,
+    stages_of,
+)
 
 FORMS = [(m, r) for m, r in product(TILES, (2, 3, 4, 5)) if m + r - 1 <= MAX_POINTS]
 
@@ -138,6 +145,8 @@ def test_what_is_no_such_convolution(change):
     assert find_convolution(p, p.producer["c"]) is None
     with pytest.raises(ScheduleError, match="winograd of c"):
         apply_rewrites(p, (("winograd", "c", {"oh": 2}),))
+    with pytest.raises(ScheduleError, match="no convolution with constant weights"):
+        rewrite(p, "c", {"oh": 2})
 
 
 @pytest.mark.parametrize("item, words", [
