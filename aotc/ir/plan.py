@@ -22,7 +22,7 @@ from aotc.ir.simplify import simplify, upper
 
 Size = int | Expr  # an expression in the symbols where an extent has no bound
 Rule = tuple[str, str]  # (operation, why) of a Guarded
-Bindings = tuple[tuple[Axis | Var, Expr], ...]  # (name, what it stands for), in order
+Bindings = tuple[tuple[Axis, Expr], ...]  # (name, what it stands for), in order
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Unrolled:
 
     row: str
     ranges: tuple[Range, ...]
-    flags: Bindings
+    flags: tuple[tuple[Var, Expr], ...]
     body: tuple[Let | Put, ...]
     vector: str
     lanes: int

@@ -6,20 +6,37 @@ symbols decide, what is not proved is one if a point at which it fails is found 
 Vectors are as their ranges: a last one that is cut stores what there is.
 """
 
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
 from aotc.ir.access import volume
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Var, as_expr, maximum, substitute
+from aotc.ir.expr import Axis, Const, Expr, Shape, Var, as_expr, maximum, substitute
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.multiples import is_multiple
-from aotc.ir.plan import Call, Contract, Let, Nest, Unrolled
-from aotc.ir.region import conditions, guarded_loads
+from aotc.ir.plan import (
+    Bindings,
+    Call,
+    Contract,
+    Kernel,
+    Let,
+    Nest,
+    Operand,
+    Place,
+    Plan,
+    Put,
+    Range,
+    Unrolled,
+)
+from aotc.ir.region import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
+from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative
 
 TILE, STEP = Axis("tile", Const(1 << 40)), Axis("step", Const(1 << 40))
 
 
-def plan_faults(plan):
+def plan_faults(plan: Plan) -> list[str]:
     """Texts of what is not proved to stay inside its buffer; [] for a Plan that does."""
     facts = tuple(f for c in plan.checks for f in conditions(c.cond, True))
     tables = {n: (int(a.min()), int(a.max())) for n, a in plan.weights
@@ -30,9 +47,9 @@ def plan_faults(plan):
     return faults
 
 
-def _place(plan, place):
+def _place(plan: Plan, place: Place) -> list[str]:
     """Faults of where a buffer lies: in the arena, from its slot on."""
-    size, room = place.elements * DTYPES[place.dtype].size, Const(0)
+    size, room = place.elements * DTYPES[place.dtype].size, as_expr(0)
     for slot in plan.slots[place.slot:] if place.storage == "arena" else ():
         room = room + slot
         if not in_doubt(room - place.offset - size, Scope()):
@@ -43,8 +60,11 @@ def _place(plan, place):
 class _Kernel:
     """The check of one Kernel; ``found`` collects its faults."""
 
-    def __init__(self, plan, kernel, facts, tables):
-        self.kernel, self.found, self.done = kernel, [], set()
+    def __init__(self, plan: Plan, kernel: Kernel, facts: Facts,
+                 tables: Mapping[str, tuple[int, int]]) -> None:
+        self.kernel = kernel
+        self.found: list[str] = []
+        self.done: set[object] = set()
         self.shapes = {p.name: p.shape for p in plan.places}
         self.sizes = {p.name: p.elements for p in plan.places} | {
             s.name: as_expr(s.elements) for s in kernel.scratch}
@@ -58,7 +78,7 @@ class _Kernel:
             self.scope = self.scope.inside(_carried(kernel))
             self.scope = self.bound(self.scope, rest, "let of a step")
 
-    def faults(self):
+    def faults(self) -> list[str]:
         for number, stage in enumerate(self.kernel.stages):
             self.where = f"kernel {self.kernel.name} ({self.kernel.title}), stage {number}, " \
                          f"{stage.row}"
@@ -69,10 +89,10 @@ class _Kernel:
             self.within(self.scope, e, v.extent, f"next {v} = {e}")
         return self.found
 
-    def fault(self, text):
+    def fault(self, text: str) -> None:
         self.found.append(f"{self.where}: {text}")
 
-    def bound(self, scope, lets, what):
+    def bound(self, scope: Scope, lets: Bindings, what: str) -> Scope:
         """The Scope with the names ``lets`` bound; each lies in the extent that it claims."""
         self.where = f"kernel {self.kernel.name} ({self.kernel.title})"
         for v, e in lets:
@@ -82,7 +102,7 @@ class _Kernel:
             scope = scope.inside({v: ("value", e)})
         return scope
 
-    def loops(self, scope, ranges):
+    def loops(self, scope: Scope, ranges: Iterable[Range]) -> Scope:
         """The Scope inside loops; each stays in the extent of its axis."""
         for r in ranges:
             last, empty = simplify(r.hi - 1), simplify(r.lo - r.hi)
@@ -95,13 +115,13 @@ class _Kernel:
                                  runs if self.kernel.carried else ())
         return scope
 
-    def known(self, scope, e, what, also=()):
+    def known(self, scope: Scope, e: Expr, what: str, also: Collection[Expr] = ()) -> None:
         """A fault if an expression uses a name that nothing binds; ``also``: further names."""
         names = scope.unknown(e, also)
         if names:
             self.fault(f"{what} uses {', '.join(names)}, which nothing before it binds")
 
-    def within(self, scope, e, size, what, facts=()):
+    def within(self, scope: Scope, e: Expr, size: Expr, what: str, facts: Facts = ()) -> None:
         """A fault unless 0 <= e < size."""
         e = simplify(e)
         key = e, size, facts, scope
@@ -112,25 +132,26 @@ class _Kernel:
             if in_doubt(gap, scope, facts, what.startswith("load")):
                 self.fault(f"{what}: may be {text}")
 
-    def size(self, buffer):
+    def size(self, buffer: str) -> Expr | None:
         """Elements of a buffer or scratch; None and a fault for one that is not there."""
         if buffer not in self.sizes:
             self.fault(f"no buffer {buffer}")
         return self.sizes.get(buffer)
 
-    def access(self, scope, buffer, at, what, facts=()):
+    def access(self, scope: Scope, buffer: str, at: Expr, what: str, facts: Facts = ()) -> None:
         """Faults of one access to a buffer."""
         size = self.size(buffer)
         if size is None:
             return
         self.within(scope, at, size, what, facts)
 
-    def loads(self, scope, e, facts=()):
+    def loads(self, scope: Scope, e: Expr, facts: Facts = ()) -> None:
         """Faults of the loads in an expression."""
         for load, known in guarded_loads(e, tuple(facts)):
             self.access(scope, load.buffer, load.index[0], f"load of {load}", known)
 
-    def put(self, scope, p, names=(), flags=None):
+    def put(self, scope: Scope, p: Put, names: Collection[Expr] = (),
+            flags: Mapping[Var, Expr] | None = None) -> None:
         guard = () if p.guard is None else conditions(substitute(p.guard, flags or {}), True)
         for e in (p.offset, p.value):
             self.known(scope, e, f"store {p}", names)
@@ -140,7 +161,7 @@ class _Kernel:
 
     # ------------------------------------------------------------ stages
 
-    def nest(self, nest):
+    def nest(self, nest: Nest) -> None:
         scope = self.loops(self.scope, nest.ranges)
         if nest.fold != "none":
             inner = self.loops(scope, nest.reduce)
@@ -153,9 +174,9 @@ class _Kernel:
         for p in nest.puts:
             self.put(scope, p, nest.acc)
 
-    def unrolled(self, stage):
+    def unrolled(self, stage: Unrolled) -> None:
         scope, flags = self.loops(self.scope, stage.ranges), dict(stage.flags)
-        names = set(flags)
+        names: set[Expr] = set(flags)
         for s in stage.body:
             if isinstance(s, Let):
                 self.known(scope, s.value, str(s), names)
@@ -164,11 +185,17 @@ class _Kernel:
             else:
                 self.put(scope, s, names, flags)
 
-    def call(self, call):
+    def call(self, call: Call) -> None:
         """Items of a library kernel: the C function stays inside one, whose extents it is told."""
-        row, shapes = LIBRARY.get(call.kernel), []
+        row = LIBRARY.get(call.kernel)
+        if row is None:
+            self.fault(f"{call.lines()[0]}: no library kernel has that name")
+            return
+        shapes: list[Shape] = []
         for (buffer, at), inner in zip(call.operands, row.inner):
-            size, shape = self.size(buffer), self.shapes[buffer]
+            size, shape = self.size(buffer), self.shapes.get(buffer)
+            if size is None or shape is None:
+                return
             shapes.append(shape)
             last = at + volume(item(shape, inner)[1])
             if in_doubt(at, self.scope) or in_doubt(size - last, self.scope):
@@ -177,7 +204,7 @@ class _Kernel:
         if not all(same(a, b) for a, b in zip(call.numbers, told)):
             self.fault(f"{call.lines()[0]}: other extents than its tensors have")
 
-    def contract(self, c):
+    def contract(self, c: Contract) -> None:
         outer = self.loops(self.scope, c.outer)
         rows = self.loops(outer, c.m)
         points = self.loops(rows, (c.n,))
@@ -189,17 +216,17 @@ class _Kernel:
         self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), sums), "B")
         self.kept(c, outer)
 
-    def tiles(self, c):
+    def tiles(self, c: Contract) -> None:
         """What a Contract says of its register tiles holds."""
         nr = c.nv * c.lanes
-        values = dict(self.kernel.let + self.kernel.step_let)
+        values: dict[Expr, Expr] = dict(self.kernel.let + self.kernel.step_let)
         for what, count, by in (("rows", c.row_count, c.mr), ("columns", c.n.hi - c.n.lo, nr)):
             if what in c.whole and not is_multiple(count, by, values):
                 self.fault(f"{what} are not whole: {simplify(count)} of them in tiles of {by}")
         if c.b.mode == "panel" and not is_multiple(c.n.lo, nr, values):
             self.fault(f"columns {c.n} begin inside a panel of {nr}")
 
-    def operand(self, c, o, scope, name):
+    def operand(self, c: Contract, o: Operand, scope: Scope, name: str) -> None:
         nr, total = c.nv * c.lanes, volume([r.axis.extent for r in c.slice_taps + c.taps + (c.k,)])
         guard = () if o.guard is None else conditions(o.guard, True)
         for e in (o.offset, o.stride, o.guard, o.value):
@@ -208,7 +235,8 @@ class _Kernel:
         if o.guard is not None:
             self.loads(scope, o.guard)
         if o.mode == "packed":
-            self.loads(scope, o.value, guard)
+            if o.value is not None:
+                self.loads(scope, o.value, guard)
             if o.buffer:
                 depth = total if c.dtypes[0] != "u8" else simplify((total + 3) // 4 * 4)
                 self.room(scope, o.buffer, depth * (c.mr if name == "A" else nr))
@@ -227,7 +255,7 @@ class _Kernel:
         if o.pad:
             self.room(scope, o.pad, k.extent)
 
-    def kept(self, c, scope):
+    def kept(self, c: Contract, scope: Scope) -> None:
         """Scratch for sums in slices, and for results that are turned."""
         nr = c.nv * c.lanes
         if c.slices:
@@ -238,18 +266,19 @@ class _Kernel:
             if c.turned_rows % c.mr:
                 self.fault(f"{c.turned_rows} turned rows are no whole tiles of {c.mr}")
 
-    def room(self, scope, buffer, elements):
+    def room(self, scope: Scope, buffer: str, elements: Expr) -> None:
         """A fault unless a buffer holds so many elements."""
         size = self.size(buffer)
         if size is not None and in_doubt(size - elements, scope):
             self.fault(f"{buffer} of {size} elements holds {simplify(elements)}")
 
 
-_STAGES = {Nest: _Kernel.nest, Unrolled: _Kernel.unrolled, Call: _Kernel.call,
-           Contract: _Kernel.contract}
+_STAGES: dict[type, Callable[[_Kernel, Any], None]] = {
+    Nest: _Kernel.nest, Unrolled: _Kernel.unrolled, Call: _Kernel.call,
+    Contract: _Kernel.contract}
 
 
-def _carried(kernel):
+def _carried(kernel: Kernel) -> dict[Axis, How]:
     """How names that a step leaves to the next one are bound: 0 in a first step; else as the step
     before left them, which ended where this one begins.  As many steps are followed back as stages
     slide, since each may begin where the one after it has been before; what is older is
@@ -258,18 +287,21 @@ def _carried(kernel):
         return {}
     (lo, start), (hi, _) = kernel.step_let[:2]
     size = to_poly(start).get((STEP,), 0)
-    begins, names, now, end = [], [], {v: v for v, _ in kernel.carried}, lo
+    begins: list[tuple[Axis, How]] = []
+    names: list[tuple[Axis, How]] = []
+    now, end = {v: v for v, _ in kernel.carried}, lo
     for back in range(1, len(kernel.carried) // 2 + 1):
         begin = Axis(f"{lo.name}_{back}_before", lo.extent)
         older = {v: Axis(f"{v.name}_{back}_before", v.extent) for v in now}
-        values = {lo: begin, hi: end, **older}
+        values: dict[Axis, Expr] = {lo: begin, hi: end, **older}
         for v, e in kernel.step_let[2:]:
             values[v] = simplify(substitute(e, values))
         left = {now[v]: simplify(substitute(e, values)) for v, e in kernel.carried}
         begins.append((begin, ("range", maximum(end - size, Const(0)), simplify(end - 1))))
-        names = [(v, ("before", left)) for v in left] + names
+        names = [*((v, ("before", left)) for v in left), *names]
         now, end = older, begin
-    oldest = [(v, ("range", Const(0), simplify(v.extent - 1))) for v in now.values()]
+    oldest: list[tuple[Axis, How]] = [
+        (v, ("range", Const(0), simplify(v.extent - 1))) for v in now.values()]
     return dict(begins + oldest + names)
 
 

@@ -7,57 +7,81 @@ faults count only on those points, and indices of the others are clipped.
 """
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from aotc.errors import FaultError
-from aotc.ir.dtypes import DTYPES, INDEX, is_float
-from aotc.ir.expr import Axis, Binary, Cast, Const, Guarded, Load, Sym, Unary, Var, Where, show
+from aotc.ir.dtypes import DTYPES, INDEX, Array, is_float
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Guarded,
+    Load,
+    Sym,
+    Unary,
+    Var,
+    Where,
+    show,
+)
 from aotc.ir.simplify import simplify
+
+Window = tuple[Array, tuple[int, ...]]  # (elements, index of the first of them)
+Read = Callable[[str], Array | Window]
+Syms = Mapping[str, Any]  # symbol -> an int, or the ints of many points side by side
+Affine = dict[Axis | None, int]  # coefficients; of None: the constant
 
 
 class Guard:
     """The points at which an expression is really evaluated (mask None: all of them), with the
     values already known there.  What holds for a parent holds for its children."""
 
-    def __init__(self, mask=None, parent=None):
-        self.mask, self.parent, self.memo = mask, parent, {}
+    def __init__(self, mask: Array | None = None, parent: "Guard | None" = None) -> None:
+        self.mask, self.parent = mask, parent
+        self.memo: dict[Expr, Array] = {}
 
-    def find(self, e):
-        guard = self
+    def find(self, e: Expr) -> Array | None:
+        guard: Guard | None = self
         while guard is not None:
             if e in guard.memo:
                 return guard.memo[e]
             guard = guard.parent
         return None
 
-    def narrowed(self, cond):
+    def narrowed(self, cond: Array) -> "Guard":
         return Guard(cond if self.mask is None else self.mask & cond, self)
 
-    def active(self, flags):
+    def active(self, flags: Array) -> Array:
         return flags if self.mask is None else flags & self.mask
 
 
 class Scope:
     """Where an expression is evaluated: ``ranges`` maps each Axis to (lo, size) in the order of
     the dimensions, ``read(buffer)`` gives an array or (array, index of its first element),
-    ``syms`` and ``variables`` map names to values, ``wide`` computes every float in f64."""
+    None where nothing is loaded, ``syms`` and ``variables`` map names to values, ``wide`` computes
+    every float in f64."""
 
-    def __init__(self, ranges, read, syms, variables=None, wide=False, origin=()):
+    def __init__(self, ranges: Mapping[Axis, tuple[int, int]], read: Read | None, syms: Syms,
+                 variables: Mapping[str, Array] | None = None, wide: bool = False,
+                 origin: Sequence[str] = ()) -> None:
         self.ranges, self.read, self.syms = ranges, read, syms
         self.variables, self.wide, self.origin = variables or {}, wide, origin
         self.top = Guard()
-        self.grid = {}
+        self.grid: dict[Expr, Array] = {}
         for k, (axis, (lo, size)) in enumerate(ranges.items()):
             shape = [1] * len(ranges)
             shape[k] = size
             self.grid[axis] = np.arange(lo, lo + size, dtype=np.int64).reshape(shape)
 
-    def dtype(self, name):
+    def dtype(self, name: str) -> np.dtype[Any]:
         return np.dtype(np.float64) if self.wide and is_float(name) else DTYPES[name].numpy
 
-    def value(self, e, guard=None):
+    def value(self, e: Expr, guard: Guard | None = None) -> Array:
         """Array of ``e``, broadcastable over the ranges, in ``self.dtype(e.dtype)``."""
         guard = guard or self.top
         out = guard.find(e)
@@ -65,32 +89,32 @@ class Scope:
             out = guard.memo[e] = _EVAL[type(e)](self, e, guard)
         return out
 
-    def fault(self, what):
+    def fault(self, what: str) -> FaultError:
         where = f" (from {', '.join(self.origin)})" if self.origin else ""
         return FaultError(f"{what}{where}")
 
 
 # ---------------------------------------------------------------- leaves and operators
 
-def _const(scope, e, guard):
+def _const(scope: Scope, e: Const, guard: Guard) -> Array:
     return np.asarray(e.value, dtype=scope.dtype(e.dtype))
 
 
-def _axis(scope, e, guard):
+def _axis(scope: Scope, e: Axis, guard: Guard) -> Array:
     if e not in scope.grid:
         raise scope.fault(f"axis {e.name} is not bound")
     return scope.grid[e]
 
 
-def _sym(scope, e, guard):
+def _sym(scope: Scope, e: Sym, guard: Guard) -> Array:
     return np.asarray(scope.syms[e.name], dtype=np.int64)
 
 
-def _var(scope, e, guard):
+def _var(scope: Scope, e: Var, guard: Guard) -> Array:
     return np.asarray(scope.variables[e.name])
 
 
-def _cast(scope, e, guard):
+def _cast(scope: Scope, e: Cast, guard: Guard) -> Array:
     x, to = scope.value(e.x, guard), DTYPES[e.dtype].numpy
     if to.kind == "b":
         return x != 0
@@ -102,7 +126,7 @@ def _cast(scope, e, guard):
     return x.astype(to).astype(scope.dtype(e.dtype))
 
 
-def _truncated(x, dtype, unsigned):
+def _truncated(x: Array, dtype: str, unsigned: bool) -> Array:
     """Floats toward zero; the least number of ``dtype`` for NaN and where it does not fit.
     ``unsigned``: above it, the numbers up to 2**64 fit too."""
     x = np.trunc(x.astype(np.float64))
@@ -117,19 +141,19 @@ def _truncated(x, dtype, unsigned):
     return out
 
 
-def _in_f64(fn):
+def _in_f64(fn: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Transcendental functions go through f64 and are rounded once: correct to half a unit."""
-    def apply(x):
+    def apply(x: Array) -> Array:
         return fn(x.astype(np.float64)).astype(x.dtype)
     return apply
 
 
-def _erf(x):
+def _erf(x: Array) -> Array:
     flat = map(math.erf, np.ravel(x).tolist())
     return np.fromiter(flat, np.float64, np.size(x)).reshape(np.shape(x))
 
 
-_UNARY = {
+_UNARY: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil,
     "round": np.rint, "sign": np.sign, "not": np.logical_not, "isnan": np.isnan,
     "isinf": np.isinf, "erf": _in_f64(_erf),
@@ -138,7 +162,7 @@ _UNARY = {
                     "cosh", "asinh", "acosh", "atanh")}}
 
 
-def _unary(scope, e, guard):
+def _unary(scope: Scope, e: Unary, guard: Guard) -> Array:
     x = scope.value(e.x, guard)
     if e.op in ("bits", "float"):
         seen = np.ascontiguousarray(x.astype(DTYPES[e.x.dtype].numpy)).view(DTYPES[e.dtype].numpy)
@@ -148,13 +172,13 @@ def _unary(scope, e, guard):
     return np.asarray(_UNARY[e.op](x))
 
 
-def _isqrt(x):
+def _isqrt(x: Array) -> Array:
     """The integer part of the square root, 0 below 0."""
     flat = [math.isqrt(max(v, 0)) for v in np.ravel(x).tolist()]
     return np.array(flat, x.dtype).reshape(np.shape(x))
 
 
-def _div(a, b):
+def _div(a: Array, b: Array) -> Array:
     """Integers truncate toward zero; by zero they give 0, as in numpy."""
     if a.dtype.kind == "f":
         return a / b
@@ -162,16 +186,16 @@ def _div(a, b):
     return (q + ((q < 0) & (q * b != a))).astype(a.dtype)
 
 
-def _mod(a, b):
+def _mod(a: Array, b: Array) -> Array:
     """Floor modulo for integers, C ``fmod`` for floats."""
     return np.fmod(a, b) if a.dtype.kind == "f" else np.mod(a, b)
 
 
-def _floordiv(a, b):
+def _floordiv(a: Array, b: Array) -> Array:
     return np.floor(a / b) if a.dtype.kind == "f" else a // b
 
 
-def _pow(a, b):
+def _pow(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
     whole = np.power(a, np.maximum(b, 0))
@@ -179,7 +203,7 @@ def _pow(a, b):
     return np.where(b < 0, inverse, whole).astype(a.dtype)
 
 
-_BINARY = {
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "floordiv": _floordiv,
     "mod": _mod, "min": np.minimum, "max": np.maximum, "pow": _pow, "and": np.bitwise_and,
     "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
@@ -187,7 +211,7 @@ _BINARY = {
     "eq": np.equal, "ne": np.not_equal}
 
 
-def _binary(scope, e, guard):
+def _binary(scope: Scope, e: Binary, guard: Guard) -> Array:
     a, b = scope.value(e.a, guard), scope.value(e.b, guard)
     if isinstance(e, Guarded):
         return _guarded(scope, e, a, b, guard)
@@ -196,7 +220,7 @@ def _binary(scope, e, guard):
     return np.asarray(_BINARY[e.op](a, b))
 
 
-def _guarded(scope, e, a, b, guard):
+def _guarded(scope: Scope, e: Guarded, a: Array, b: Array, guard: Guard) -> Array:
     """``a``, or the fault that its rule is broken."""
     bad = guard.active((a < 0) | (a >= b) if e.op == "checked" else a != b)
     if np.any(bad):
@@ -207,7 +231,7 @@ def _guarded(scope, e, a, b, guard):
     return a
 
 
-def _where(scope, e, guard):
+def _where(scope: Scope, e: Where, guard: Guard) -> Array:
     cond = scope.value(e.cond, guard)
     yes, no = guard.active(cond), guard.active(~cond)
     if not np.any(no):
@@ -221,7 +245,7 @@ def _where(scope, e, guard):
 
 # ---------------------------------------------------------------- loads
 
-def affine(e, syms):
+def affine(e: Expr, syms: Mapping[str, int]) -> Affine | None:
     """``{Axis: coefficient, None: constant}`` of an index expression that is affine as written
     (symbols have values), else None."""
     if isinstance(e, Const):
@@ -231,7 +255,8 @@ def affine(e, syms):
     if isinstance(e, Axis):
         return {e: 1, None: 0}
     if isinstance(e, Unary) and e.op == "neg":
-        return _scaled(affine(e.x, syms), -1)
+        inner = affine(e.x, syms)
+        return None if inner is None else _scaled(inner, -1)
     if not isinstance(e, Binary) or e.op not in ("add", "sub", "mul"):
         return None
     a, b = affine(e.a, syms), affine(e.b, syms)
@@ -247,11 +272,13 @@ def affine(e, syms):
     return out
 
 
-def _scaled(form, factor):
-    return None if form is None else {k: c * factor for k, c in form.items()}
+def _scaled(form: Affine, factor: int) -> Affine:
+    return {k: c * factor for k, c in form.items()}
 
 
-def _load(scope, e, guard):
+def _load(scope: Scope, e: Load, guard: Guard) -> Array:
+    if scope.read is None:
+        raise scope.fault(f"{show(e)}: no tensor is given here")
     source = scope.read(e.buffer)
     array, first = source if isinstance(source, tuple) else (source, (0,) * source.ndim)
     view = _strided(scope, e, array, first, guard)
@@ -260,17 +287,20 @@ def _load(scope, e, guard):
     return view.astype(np.float64) if scope.wide and view.dtype.kind == "f" else view
 
 
-def _strided(scope, e, array, first, guard):
+def _strided(scope: Scope, e: Load, array: Array, first: Sequence[int],
+             guard: Guard) -> Array | None:
     """The load as a view without copying, if its map is affine and stays inside; else None."""
     if any(size == 0 for _, size in scope.ranges.values()) or 0 in array.shape:
         return None
     forms = [affine(i, scope.syms) for i in e.index]
-    if any(f is None for f in forms):
+    known = [f for f in forms if f is not None]
+    if len(known) < len(forms):
         if not array.flags.c_contiguous or any(first):
             return None
         return _linear(scope, e, array, guard)
-    start, strides = [], dict.fromkeys(scope.ranges, 0)
-    for form, extent, stride, base in zip(forms, array.shape, array.strides, first):
+    start: list[int] = []
+    strides = dict.fromkeys(scope.ranges, 0)
+    for form, extent, stride, base in zip(known, array.shape, array.strides, first):
         at = low = high = form[None] - base
         for axis, c in form.items():
             if axis is None:
@@ -287,17 +317,18 @@ def _strided(scope, e, array, first, guard):
     return _view(scope, array[tuple(slice(s, None) for s in start)], strides)
 
 
-def _view(scope, base, strides):
+def _view(scope: Scope, base: Array, strides: Mapping[Axis, int]) -> Array:
     shape = [size if strides[a] else 1 for a, (_, size) in scope.ranges.items()]
     # the step along an axis of one element is never taken, and may be larger than a pointer
     steps = [strides[a] if n > 1 else 0 for a, n in zip(scope.ranges, shape)]
     return as_strided(base, shape, steps, writeable=False)
 
 
-def _linear(scope, e, array, guard):
+def _linear(scope: Scope, e: Load, array: Array, guard: Guard) -> Array | None:
     """Reshapes: floor-div and mod indices whose row-major position is affine after all."""
     known = {a: s for a, (_, s) in scope.ranges.items()}
-    position, stride = Const(0), 1
+    position: Expr = Const(0)
+    stride = 1
     for i, extent in zip(reversed(e.index), reversed(array.shape)):
         at = scope.value(i, guard)
         if np.min(at) < 0 or np.max(at) >= extent:
@@ -311,7 +342,7 @@ def _linear(scope, e, array, guard):
     return _view(scope, array.reshape(-1)[start:], strides)
 
 
-def _gather(scope, e, array, first, guard):
+def _gather(scope: Scope, e: Load, array: Array, first: Sequence[int], guard: Guard) -> Array:
     index = []
     for i, extent, base, dim in zip(e.index, array.shape, first, range(array.ndim)):
         at = scope.value(i, guard)
@@ -330,10 +361,13 @@ def _gather(scope, e, array, first, guard):
     return array[tuple(index)]
 
 
-_EVAL = {Const: _const, Axis: _axis, Sym: _sym, Var: _var, Cast: _cast, Unary: _unary,
-         Binary: _binary, Guarded: _binary, Where: _where, Load: _load}
+_EVAL: dict[type[Expr], Callable[[Scope, Any, Guard], Array]] = {
+    Const: _const, Axis: _axis, Sym: _sym, Var: _var, Cast: _cast, Unary: _unary,
+    Binary: _binary, Guarded: _binary, Where: _where, Load: _load}
 
 
-def index_value(e, syms):
+def index_value(e: Expr, syms: Mapping[str, int]) -> int:
     """Integer value of an index expression without axes (an extent) under ``syms``."""
-    return int(Scope({}, None, syms).value(e)) if e.dtype == INDEX else None
+    if e.dtype != INDEX:
+        raise TypeError(f"{show(e)} is no index but {e.dtype}")
+    return int(Scope({}, None, syms).value(e))

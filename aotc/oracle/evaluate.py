@@ -10,21 +10,27 @@ cut into pieces so that no intermediate array holds more than ``CHUNK`` elements
 """
 
 import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from aotc.errors import FaultError, UnsupportedError
-from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Sym, children, show
-from aotc.ir.library import LIBRARY
-from aotc.ir.program import Compute, Fold
-from aotc.oracle.eval_expr import Scope, index_value
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.expr import Axis, Binary, Expr, Sym, children, show
+from aotc.ir.library import LIBRARY, Run
+from aotc.ir.program import Compute, Fold, Program, Step
+from aotc.oracle.eval_expr import Read, Scope, index_value
 
+Box = tuple[tuple[int, int], ...]  # (first index, extent) per axis
 CHUNK = 1 << 21  # elements per intermediate array: 16 MB in f64
-COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+COMBINE: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum,
+                                "min": np.minimum}
 
 
-def evaluate(program, feeds, sym_values=None, libcalls=None):
+def evaluate(program: Program, feeds: Mapping[str, Array],
+             sym_values: Mapping[str, int] | None = None,
+             libcalls: Mapping[str, Run] | None = None) -> dict[str, Array]:
     """Outputs of ``program`` for input arrays: ``{output buffer name: array}``.
 
     feeds: array per input, by buffer name or by its ONNX name, of exactly the buffer's dtype.
@@ -50,7 +56,7 @@ def evaluate(program, feeds, sym_values=None, libcalls=None):
     return {name: arrays[name] for name in program.outputs}
 
 
-def input_arrays(program, feeds):
+def input_arrays(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The inputs as arrays by buffer name; ValueError names what is missing or ill-typed."""
     arrays = {}
     for name in program.inputs:
@@ -65,7 +71,8 @@ def input_arrays(program, feeds):
     return arrays
 
 
-def infer_syms(program, arrays, sym_values=None):
+def infer_syms(program: Program, arrays: Mapping[str, Array],
+               sym_values: Mapping[str, int] | None = None) -> dict[str, int]:
     """Symbol values ``{name: int}`` from the shapes of the input ``arrays``: an extent that is
     one symbol defines it, every other extent is checked.  ValueError if they disagree, if a
     symbol is out of its range, or if one is left open."""
@@ -88,7 +95,8 @@ def infer_syms(program, arrays, sym_values=None):
     return syms
 
 
-def run_step(program, step, arrays, syms, libcalls):
+def run_step(program: Program, step: Step, arrays: Mapping[str, Array], syms: Mapping[str, int],
+             libcalls: Mapping[str, Run]) -> tuple[Array, ...]:
     """Output arrays of one step; UnsupportedError for a LibCall that libcalls does not know."""
     if isinstance(step, Compute):
         out = eval_compute(step, None, arrays.__getitem__, syms)
@@ -101,7 +109,8 @@ def run_step(program, step, arrays, syms, libcalls):
     return run(dict(step.attrs), [arrays[b] for b in step.inputs], shapes)
 
 
-def eval_compute(compute, box, read, syms, wide=False):
+def eval_compute(compute: Compute, box: Iterable[tuple[int, int]] | None, read: Read,
+                 syms: Mapping[str, int], wide: bool = False) -> Array | tuple[Array, ...]:
     """Values of a Compute over a box, as an array of the box's shape (a tuple of arrays, one per
     state, if its fold has states).
 
@@ -126,28 +135,30 @@ def eval_compute(compute, box, read, syms, wide=False):
     return tuple(outs) if isinstance(compute.fold, Fold) else outs[0]
 
 
-def _parts(axes, box, split):
+def _parts(axes: Sequence[Axis], box: Iterable[tuple[int, int]],
+           split: Mapping[Axis, int]) -> Iterator[Box]:
     """Every piece of the box, row-major: tuples of (lo, size)."""
     ranges = [[(at, min(split[a], lo + size - at)) for at in range(lo, lo + size, split[a])]
               for a, (lo, size) in zip(axes, box)]
     return itertools.product(*ranges)
 
 
-def _allocate(compute, shape):
+def _allocate(compute: Compute, shape: list[int]) -> list[Array]:
     names = [d for _, d in compute.fold.states] if isinstance(compute.fold, Fold) else [
         compute.body.dtype]
     return [np.empty(shape, DTYPES[d].numpy) for d in names]
 
 
-def _axis_sets(compute):
+def _axis_sets(compute: Compute) -> list[frozenset[Axis]]:
     """The sets of axes over which intermediate arrays extend: every node, but in a sum of
     products only the factors, because the product itself is never stored."""
-    sets, memo = set(), {}
+    sets: set[frozenset[Axis]] = set()
+    memo: dict[Expr, frozenset[Axis]] = {}
 
-    def visit(e):
+    def visit(e: Expr) -> frozenset[Axis]:
         if e not in memo:
-            own = {e} if isinstance(e, Axis) else set()
-            memo[e] = frozenset(own.union(*map(visit, children(e))))
+            own = frozenset((e,) if isinstance(e, Axis) else ())
+            memo[e] = own.union(*map(visit, children(e)))
             sets.add(memo[e])
         return memo[e]
 
@@ -157,7 +168,7 @@ def _axis_sets(compute):
     return [s for s in sets if not any(s < other for other in sets)]
 
 
-def _chunks(sets, sizes):
+def _chunks(sets: Iterable[frozenset[Axis]], sizes: Mapping[Axis, int]) -> dict[Axis, int]:
     """Extent of a piece along each axis such that every set's product stays within CHUNK."""
     split = {a: max(size, 1) for a, size in sizes.items()}
     for s in sets:
@@ -167,7 +178,7 @@ def _chunks(sets, sizes):
     return split
 
 
-def _factors(e):
+def _factors(e: Expr) -> tuple[Expr, ...]:
     """Factors of a product, left to right."""
     if isinstance(e, Binary) and e.op == "mul":
         return _factors(e.a) + _factors(e.b)
@@ -176,9 +187,11 @@ def _factors(e):
 
 # ---------------------------------------------------------------- folds
 
-def _fold(compute, part, inner, read, syms, wide):
+def _fold(compute: Compute, part: Box, inner: Sequence[Box], read: Read, syms: Mapping[str, int],
+          wide: bool) -> tuple[Array, ...]:
     """Values over one piece of the output, one per output buffer."""
-    def scope(more=(), variables=None):
+    def scope(more: Iterable[tuple[int, int]] = (),
+              variables: Mapping[str, Array] | None = None) -> Scope:
         ranges = dict(zip(compute.axes + compute.raxes, tuple(part) + tuple(more)))
         return Scope(ranges, read, syms, variables, wide, compute.origin)
 
@@ -186,7 +199,7 @@ def _fold(compute, part, inner, read, syms, wide):
         return (scope().value(compute.body),)
     shape = [size for _, size in part]
     if isinstance(compute.fold, Fold):
-        return _fold_states(compute, scope, inner, shape)
+        return _fold_states(compute, compute.fold, scope, inner, shape)
     total = np.full(shape, _neutral(compute))
     for more in inner:
         s = scope(more)
@@ -202,7 +215,7 @@ def _fold(compute, part, inner, read, syms, wide):
     return (total.astype(DTYPES[compute.body.dtype].numpy),)
 
 
-def _neutral(compute):
+def _neutral(compute: Compute) -> Any:
     """Neutral element of the fold as a numpy scalar of the dtype it accumulates in."""
     dtype = DTYPES[compute.acc_dtype].numpy
     if compute.fold in ("sum", "prod"):
@@ -216,7 +229,8 @@ def _neutral(compute):
     return dtype.type(info.min if compute.fold == "max" else info.max)
 
 
-def _sum_of_products(scope, factors, dtype, rank):
+def _sum_of_products(scope: Scope, factors: Iterable[Expr], dtype: np.dtype[Any],
+                     rank: int) -> Array:
     """Sum over the dimensions from ``rank`` on of the product of factors, each evaluated over
     the axes it depends on only."""
     values = [np.asarray(scope.value(f)).astype(dtype, order="C") for f in factors]
@@ -224,7 +238,8 @@ def _sum_of_products(scope, factors, dtype, rank):
     if 0 in sizes:
         return np.zeros(sizes[:rank], dtype)
     values = _merge([v.reshape(v.shape or (1,) * len(sizes)) for v in values])
-    args, covered = [], set()
+    args: list[Any] = []
+    covered: set[int] = set()
     for v in values:
         dims = [d for d, n in enumerate(v.shape) if n > 1]
         covered.update(dims)
@@ -236,10 +251,10 @@ def _sum_of_products(scope, factors, dtype, rank):
     return np.broadcast_to(total * dtype.type(repeats), sizes[:rank])
 
 
-def _merge(values):
+def _merge(values: Iterable[Array]) -> list[Array]:
     """Multiply factors into larger ones that cover their dimensions, so few operands remain."""
     values = sorted(values, key=lambda v: -v.size)
-    out = []
+    out: list[Array] = []
     for v in values:
         for k, w in enumerate(out):
             if all(n == 1 or n == m for n, m in zip(v.shape, w.shape)):
@@ -250,9 +265,10 @@ def _merge(values):
     return out
 
 
-def _fold_states(compute, scope, inner, shape):
+def _fold_states(compute: Compute, fold: Fold, scope: Callable[..., Scope], inner: Sequence[Box],
+                 shape: list[int]) -> tuple[Array, ...]:
     """Fold with states: the output points side by side, the reduction points one by one."""
-    fold, names = compute.fold, [n for n, _ in compute.fold.states]
+    names = [n for n, _ in fold.states]
     first, full = scope(), shape + [1] * len(compute.raxes)
     states = [np.broadcast_to(first.value(e), shape).reshape(full) for e in fold.init]
     for more in inner:

@@ -7,14 +7,18 @@ frame computes), or of the one that reads it at register level.  Used by the int
 shares no code with the lowering that it checks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from aotc.errors import InterpreterError
-from aotc.ir.expr import Const, Load, Var, loads, rewrite, show, substitute
-from aotc.ir.program import Compute
+from aotc.ir.expr import Axis, Const, Expr, Load, Shape, Var, loads, rewrite, show, substitute
+from aotc.ir.program import Compute, Program
 from aotc.ir.region import spans
 from aotc.ir.remap import invert_map
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
+
+Placement = tuple[str, Expr, Shape]  # (frame, body, index)
 
 
 @dataclass(frozen=True)
@@ -26,15 +30,15 @@ class Node:
     name: str
     frame: str
     compute: Compute
-    index: tuple
-    reads: dict
+    index: Shape
+    reads: dict[str, tuple[tuple[Expr, Expr], ...]]
 
     @property
-    def outs(self):
+    def outs(self) -> tuple[str, ...]:
         return self.compute.outs
 
 
-def group_frames(program, group):
+def group_frames(program: Program, group: Group) -> tuple[dict[str, tuple[Node, ...]], str]:
     """(frames, anchor's frame): frames maps the root's name to its Nodes, in execution order.
 
     InterpreterError if a compute cannot be placed, or frames need each other in a cycle.
@@ -44,49 +48,57 @@ def group_frames(program, group):
     return builder.ordered(), builder.anchor
 
 
-def low(axis):
+def low(axis: Axis) -> Var:
     """Variable of the first index of a frame's box along an axis."""
     return Var(f"{axis.name}_lo")
 
 
-def last(axis):
+def last(axis: Axis) -> Var:
     """Variable of the last index (inclusive)."""
     return Var(f"{axis.name}_last")
 
 
-def _exactly(index, axes):
+def _exactly(index: Iterable[Expr], axes: Iterable[Axis]) -> bool:
     """The index names the very point of the axes (an axis of extent one has only one)."""
     return all(same(i, a) or same(a.extent, Const(1)) for i, a in zip(index, axes))
 
 
+def _compute(program: Program, group: Group, name: str) -> Compute:
+    step = program.producer[name]
+    if not isinstance(step, Compute):
+        raise InterpreterError(f"group {group.name}: {name} is a library call; make it a group of "
+                               "its own")
+    return step
+
+
 class _Builder:
-    def __init__(self, program, group):
+    def __init__(self, program: Program, group: Group) -> None:
         self.program, self.group = program, group
-        self.computes = [program.producer[c] for c in group.computes]
+        self.computes = [_compute(program, group, c) for c in group.computes]
         self.inside = {o: c for c in self.computes for o in c.outs}
         self.maps = {c.out: c for c in self.computes
                      if c.fold == "none" and group.connect.get(c.out) == "register"}
-        self.nodes = {}
-        anchor = program.producer[group.anchor]
+        self.nodes: dict[str, Node] = {}
+        anchor = _compute(program, group, group.anchor)
         inner = [b for b in self.reads(self.expand(anchor.body))
                  if group.connect.get(b) == "register"]
         # an absorbed anchor stands for the loops of the reduction it finishes
         self.anchor = inner[0] if anchor.fold == "none" and inner else anchor.out
 
-    def expand(self, e, but=()):
+    def expand(self, e: Expr, but: tuple[str, ...] = ()) -> Expr:
         """Inline register-connected maps until none is left."""
-        def visit(n):
+        def visit(n: Expr) -> Expr | None:
             if isinstance(n, Load) and n.buffer in self.maps and n.buffer not in but:
                 p = self.maps[n.buffer]
                 return self.expand(substitute(p.body, dict(zip(p.axes, n.index))), but)
             return None
         return rewrite(e, visit)
 
-    def reads(self, body):
+    def reads(self, body: Expr) -> list[str]:
         """Buffers of the group that a body loads, in order."""
         return [b for b in dict.fromkeys(n.buffer for n in loads(body)) if b in self.inside]
 
-    def place(self):
+    def place(self) -> None:
         """Roots from the anchor backwards; then each stored compute that is left joins a frame."""
         self.add_roots([self.inside[self.anchor]])
         pending = [c for c in self.computes if set(c.outs) & set(self.group.outputs)]
@@ -97,7 +109,7 @@ class _Builder:
                     f"follow from the tiles of {self.anchor}; make it a group of its own or "
                     "the anchor")
 
-    def join(self, c):
+    def join(self, c: Compute) -> bool:
         """Place a compute in an existing frame; False if none offers the points it needs."""
         found = self.follow(c) or self.read_by(c) or self.beside(c)
         if found is None:
@@ -108,7 +120,7 @@ class _Builder:
         self.add_roots([self.inside[b] for b in self.reads(body)])
         return True
 
-    def add_roots(self, todo):
+    def add_roots(self, todo: list[Compute]) -> None:
         while todo:
             c = todo.pop()
             if c.out in self.nodes:
@@ -117,7 +129,7 @@ class _Builder:
             self.add(c.out, c.out, replace(c, body=body), c.axes)
             todo += [self.inside[b] for b in self.reads(body)]
 
-    def add(self, name, frame, compute, index):
+    def add(self, name: str, frame: str, compute: Compute, index: Iterable[Expr]) -> None:
         for b in self.reads(compute.body):
             if b not in self.group.connect:
                 raise InterpreterError(f"group {self.group.name}: {name} reads {b} inside the "
@@ -127,7 +139,7 @@ class _Builder:
         reads = {b: dims for b, dims in need.items() if b in self.inside}
         self.nodes[name] = Node(name, frame, compute, tuple(index), reads)
 
-    def follow(self, c):
+    def follow(self, c: Compute) -> Placement | None:
         """(frame, body, index) of a map that reads a root of the group one to one: a reduction that
         it finishes in registers, if there is one."""
         body = simplify(self.expand(c.body))
@@ -149,7 +161,7 @@ class _Builder:
             return root.frame, moved, tuple(h[a] for a in c.axes)
         return None
 
-    def read_by(self, c):
+    def read_by(self, c: Compute) -> Placement | None:
         """(frame, body, index) of a stored map that a placed compute reads at one point."""
         for v in self.computes if c.fold == "none" else ():
             node = self.nodes.get(v.out)
@@ -167,15 +179,18 @@ class _Builder:
             return node.frame, simplify(substitute(self.expand(c.body), at)), index
         return None
 
-    def beside(self, c):
+    def beside(self, c: Compute) -> Placement | None:
         """(frame, body, index) of a stored map that reads an inlined map at the very points at
         which a placed one does."""
         for v in self.computes if c.fold == "none" else ():
             node = self.nodes.get(v.out)
-            for m in self.maps.values() if node is not None and v.fold == "none" else ():
+            if node is None or v.fold != "none":
+                continue
+            for m in self.maps.values():
                 mine, theirs = self.point(v, m.out), self.point(c, m.out)
-                back = None if mine is None or theirs is None else invert_map(
-                    theirs, c.axes, m.axes)
+                if mine is None or theirs is None:
+                    continue
+                back = invert_map(theirs, c.axes, m.axes)
                 if back is None or invert_map(mine, v.axes, m.axes) is None:
                     continue
                 there, here = dict(zip(m.axes, mine)), dict(zip(v.axes, node.index))
@@ -185,26 +200,26 @@ class _Builder:
                         tuple(at[a] for a in c.axes))
         return None
 
-    def point(self, c, buffer):
+    def point(self, c: Compute, buffer: str) -> Shape | None:
         """The one index at which a map (through inlined ones) reads ``buffer``, else None."""
         only = {a: Const(0) for a in c.axes if same(a.extent, Const(1))}
         body = simplify(substitute(self.expand(c.body, but=(buffer,)), only))
         found = {n.index for n in loads(body) if n.buffer == buffer}
         return found.pop() if len(found) == 1 else None
 
-    def frame_of(self, buffer):
+    def frame_of(self, buffer: str) -> str:
         return self.nodes[self.inside[buffer].out].frame
 
-    def ordered(self):
+    def ordered(self) -> dict[str, tuple[Node, ...]]:
         """Frames in an order in which every buffer is computed before it is read."""
-        frames = {}
+        frames: dict[str, list[Node]] = {}
         for c in self.computes:
             if c.out in self.nodes:
                 n = self.nodes[c.out]
                 frames.setdefault(n.frame, []).append(n)
         for nodes in frames.values():
             nodes.sort(key=lambda n: n.name != n.frame)
-        out = {}
+        out: dict[str, tuple[Node, ...]] = {}
         while frames:
             ready = [f for f, nodes in frames.items() if not any(
                 (self.frame_of(b) in frames) and self.frame_of(b) != f

@@ -8,21 +8,31 @@ stored buffer must be written.  What ``evaluate`` says of the Program, this must
 """
 
 import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from aotc.errors import FaultError, InterpreterError
-from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Load, rewrite
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.expr import Axis, Expr, Load, Shape, rewrite
 from aotc.ir.layout import Layout, Unfold
-from aotc.ir.program import LibCall
-from aotc.oracle.eval_expr import Scope, index_value
-from aotc.oracle.evaluate import COMBINE, eval_compute, infer_syms, input_arrays, run_step
-from aotc.oracle.frames import group_frames, last, low
+from aotc.ir.library import Run
+from aotc.ir.program import Compute, LibCall, Program
+from aotc.ir.schedule import Group, Schedule, Slot
+from aotc.oracle.eval_expr import Read, Scope, Window, index_value
+from aotc.oracle.evaluate import COMBINE, Box, eval_compute, infer_syms, input_arrays, run_step
+from aotc.oracle.frames import Node, group_frames, last, low
+
+Frames = dict[str, tuple[Node, ...]]
+Windows = dict[str, Window]  # of scratch: what this tile has
 
 
-def interpret(program, schedule, feeds, sym_values=None, libcalls=None, backwards=False):
+def interpret(program: Program, schedule: Schedule, feeds: Mapping[str, Array],
+              sym_values: Mapping[str, int] | None = None,
+              libcalls: Mapping[str, Run] | None = None,
+              backwards: bool = False) -> dict[str, Array]:
     """Outputs ``{buffer name: array}`` of a Program run as its Schedule says.
 
     feeds, sym_values, libcalls: as for ``evaluate``.  backwards: run the tiles of every group in
@@ -43,7 +53,8 @@ def interpret(program, schedule, feeds, sym_values=None, libcalls=None, backward
     return {name: memory.logical(name) for name in program.outputs}
 
 
-def _run_call(program, call, memory, libcalls):
+def _run_call(program: Program, call: LibCall, memory: "Memory",
+              libcalls: Mapping[str, Run] | None) -> None:
     """A group that is a library call: whole, from stored tensors to stored tensors."""
     arrays = {b: memory.logical(b) for b in call.inputs}
     results = run_step(program, call, arrays, memory.syms, libcalls or {})
@@ -56,10 +67,13 @@ def _run_call(program, call, memory, libcalls):
 class Memory:
     """Stored buffers in physical order: the caller's arrays, weights, and the arena's bytes."""
 
-    def __init__(self, program, schedule, syms, inputs):
+    def __init__(self, program: Program, schedule: Schedule, syms: Mapping[str, int],
+                 inputs: Mapping[str, Array]) -> None:
         self.program, self.syms = program, syms
         self.layouts = {b: Layout.from_json(data) for b, data in schedule.layouts.items()}
-        self.arrays, self.stored, self.written = {}, set(), {}
+        self.arrays: dict[str, Array] = {}
+        self.stored: set[str] = set()
+        self.written: dict[str, Array] = {}
         for name, array in itertools.chain(inputs.items(), program.consts.items()):
             self.arrays[name] = self.layout(name).apply(array)
             self.stored.add(name)
@@ -70,7 +84,7 @@ class Memory:
             part = arena[at:at + self.bytes(name)]
             self.arrays[name] = part.view(self.dtype(name)).reshape(self.physical(name))
 
-    def slot_starts(self, places):
+    def slot_starts(self, places: Mapping[str, Slot]) -> list[int]:
         """Where every slot begins in the arena, and where the last one ends (bytes)."""
         sizes = [0] * max((p.slot + p.span for p in places.values()), default=0)
         for name, p in places.items():
@@ -79,44 +93,44 @@ class Memory:
                 sizes[i] = max(sizes[i], part)
         return list(itertools.accumulate(sizes, initial=0))
 
-    def layout(self, name):
+    def layout(self, name: str) -> Layout:
         return self.layouts.get(name, Layout())
 
-    def dtype(self, name):
+    def dtype(self, name: str) -> np.dtype[Any]:
         return DTYPES[self.program.dtype(name)].numpy
 
-    def shape(self, name):
+    def shape(self, name: str) -> tuple[int, ...]:
         return tuple(index_value(d, self.syms) for d in self.program.shape(name))
 
-    def physical(self, name):
-        return tuple(d.value for d in self.layout(name).shape(self.shape(name)))
+    def physical(self, name: str) -> tuple[int, ...]:
+        return tuple(index_value(d, {}) for d in self.layout(name).shape(self.shape(name)))
 
-    def bytes(self, name):
+    def bytes(self, name: str) -> int:
         return int(np.prod(self.physical(name), dtype=np.int64)) * self.dtype(name).itemsize
 
-    def array(self, name):
+    def array(self, name: str) -> Array:
         """The physical array; private memory if the Schedule gives no place."""
         if name not in self.arrays:
             raw = np.full(self.bytes(name), 0xFF, np.uint8)
             self.arrays[name] = raw.view(self.dtype(name)).reshape(self.physical(name))
         return self.arrays[name]
 
-    def read(self, name):
+    def read(self, name: str) -> Array:
         if name not in self.stored:
             raise InterpreterError(f"{name} is read, but no earlier group stores it")
         return self.array(name)
 
-    def logical(self, name):
+    def logical(self, name: str) -> Array:
         return self.layout(name).unapply(self.read(name), self.shape(name))
 
-    def put(self, name, array):
+    def put(self, name: str, array: Array) -> None:
         self.array(name)[...] = self.layout(name).apply(array)
         self.stored.add(name)
 
-    def located(self, e, scratch):
+    def located(self, e: Expr, scratch: Set[str]) -> Expr:
         """``e`` with every load of a stored buffer moved to where its layout keeps the element;
         scratch is always row-major."""
-        def visit(n):
+        def visit(n: Expr) -> Expr | None:
             if not isinstance(n, Load) or n.buffer in scratch:
                 return None
             layout = self.layout(n.buffer)
@@ -125,7 +139,7 @@ class Memory:
             return Load(n.buffer, layout.index(n.index, self.program.shape(n.buffer)), n.dtype)
         return rewrite(e, visit)
 
-    def write(self, name, index, scope, values):
+    def write(self, name: str, index: Shape, scope: Scope, values: Array) -> None:
         """Store ``values`` at logical ``index`` (expressions over the scope's axes)."""
         shape, layout = self.program.shape(name), self.layout(name)
         at = tuple(np.broadcast_to(scope.value(i), values.shape) for i in index)
@@ -139,10 +153,10 @@ class Memory:
                       for i in layout.index(index, shape))
         self.array(name)[place] = values
 
-    def logical_draft(self, name):
+    def logical_draft(self, name: str) -> Array:
         return self.layout(name).unapply(self.array(name), self.shape(name))
 
-    def finish(self, group):
+    def finish(self, group: Group) -> None:
         """After a group: its outputs are stored, and completely."""
         for name in group.outputs:
             mask = self.written.pop(name, np.zeros(self.shape(name), bool))
@@ -156,7 +170,7 @@ class Memory:
 
 # ---------------------------------------------------------------- groups, tile by tile
 
-def _run_group(program, group, memory, backwards):
+def _run_group(program: Program, group: Group, memory: Memory, backwards: bool) -> None:
     frames, anchor = group_frames(program, group)
     scratch = {b for nodes in frames.values() for n in nodes for b in n.reads}
     placed = {n.name: replace(n.compute, body=memory.located(n.compute.body, scratch))
@@ -166,7 +180,7 @@ def _run_group(program, group, memory, backwards):
         _tiles(group, axes, memory.syms), lambda tile: _item(group, axes, tile))]
     memory.stored -= set(group.outputs)
     for item in reversed(items) if backwards else items:
-        kept = {}
+        kept: Windows = {}
         for tile in item:
             try:
                 kept = _run_tile(group, frames, anchor, placed, memory, tile, kept)
@@ -176,12 +190,12 @@ def _run_group(program, group, memory, backwards):
     memory.finish(group)
 
 
-def _item(group, axes, tile):
+def _item(group: Group, axes: Sequence[Axis], tile: Box) -> tuple[int, ...]:
     """The work item that a tile belongs to: tiles that differ along a run alone share one."""
     return tuple(lo // group.run.get(a.name, 1) for a, (lo, _) in zip(axes, tile))
 
 
-def _tiles(group, axes, syms):
+def _tiles(group: Group, axes: Sequence[Axis], syms: Mapping[str, int]) -> Iterator[Box]:
     """Boxes ((lo, size), ...) of the anchor's axes, in the order of the Schedule's loops."""
     names = {a.name: k for k, a in enumerate(axes)}
     unknown = [n for n in itertools.chain(group.tile, group.parallel) if n not in names]
@@ -200,14 +214,15 @@ def _tiles(group, axes, syms):
         yield tuple(box)
 
 
-def _run_tile(group, frames, anchor, placed, memory, tile, kept):
+def _run_tile(group: Group, frames: Frames, anchor: str, placed: Mapping[str, Compute],
+              memory: Memory, tile: Box, kept: Windows) -> Windows:
     """One tile; ``kept``: {buffer: its window in the step before} of this work item.  Returns the
     windows of stages that slide."""
     boxes, asked = _boxes(group, frames, anchor, tile, memory.syms, kept)
-    windows = {}
+    windows: Windows = {}
     scratch = {b for nodes in frames.values() for n in nodes for b in n.reads}
 
-    def read(name):
+    def read(name: str) -> Array | Window:
         if name not in scratch:
             return memory.read(name)
         if name not in windows:
@@ -230,7 +245,7 @@ def _run_tile(group, frames, anchor, placed, memory, tile, kept):
     return kept | {b: w for b, w in windows.items() if b in asked}
 
 
-def _joined(before, value, box, asked):
+def _joined(before: Window | None, value: Array, box: Box, asked: Box | None) -> Window:
     """(array, where it starts) of a window: what was computed just now, behind what an earlier step
     has left of what is ``asked`` for."""
     if before is None or asked is None:
@@ -243,17 +258,20 @@ def _joined(before, value, box, asked):
     return np.concatenate([old, value], axis=d), at
 
 
-def _moved(window, box):
+def _moved(window: Window, box: Iterable[tuple[int, int]]) -> int:
     """The dimension along which a box differs from the window of the step before."""
     array, start = window
     return next((d for d, (at, n, (lo, size)) in enumerate(zip(start, array.shape, box))
                  if (at, n) != (lo, size)), 0)
 
 
-def _boxes(group, frames, anchor, tile, syms, kept):
+def _boxes(group: Group, frames: Frames, anchor: str, tile: Box, syms: Mapping[str, int],
+           kept: Windows) -> tuple[dict[str, Box], dict[str, Box]]:
     """({frame: ((lo, size), ...)}, {buffer that slides: what is asked of it}): the tile for the
     anchor, for others what later frames read and, if they slide, no earlier step has computed."""
-    boxes, demand, slid = {}, {}, {}
+    boxes: dict[str, Box] = {}
+    demand: dict[str, Box] = {}  # (first, last) per dimension
+    slid: dict[str, Box] = {}
     for frame, nodes in reversed(frames.items()):
         if frame == anchor:
             box = tile
@@ -266,7 +284,7 @@ def _boxes(group, frames, anchor, tile, syms, kept):
                 slid |= {o: _join(asked) for o in nodes[0].outs}
                 box = _rest(box, kept.get(nodes[0].outs[0]))
         boxes[frame] = box
-        variables = {}
+        variables: dict[str, Any] = {}
         for a, (lo, size) in zip(nodes[0].compute.axes, box):
             variables |= {low(a).name: lo, last(a).name: lo + size - 1}
         scope = Scope({}, None, syms, variables)
@@ -278,7 +296,7 @@ def _boxes(group, frames, anchor, tile, syms, kept):
     return boxes, slid
 
 
-def _rest(box, before):
+def _rest(box: Box, before: Window | None) -> Box:
     """The part of a box behind a window that is there already; they differ along one dimension."""
     if before is None:
         return box
@@ -288,27 +306,31 @@ def _rest(box, before):
                  for i, (lo, size) in enumerate(box))
 
 
-def _join(boxes):
+def _join(boxes: Iterable[Box]) -> Box:
     return tuple((min(lo for lo, _ in dims), max(end for _, end in dims))
                  for dims in zip(*boxes))
 
 
-def _values(group, node, compute, box, read, syms):
+def _arrays(values: Array | tuple[Array, ...]) -> tuple[Array, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
+def _values(group: Group, node: Node, compute: Compute, box: Box, read: Read,
+            syms: Mapping[str, int]) -> tuple[Array, ...]:
     """Arrays of a node over its box; a reduction split folds piece by piece, each partial
     result rounded to the accumulator's dtype."""
     split = group.split.get(node.name)
     if not split or not isinstance(compute.fold, str):
-        out = eval_compute(compute, box, read, syms)
-        return out if isinstance(out, tuple) else (out,)
+        return _arrays(eval_compute(compute, box, read, syms))
     ranges = []
     for a in compute.raxes:
         extent = index_value(a.extent, syms)
         step = split.get(a.name, max(extent, 1))
         ranges.append([(lo, min(step, extent - lo)) for lo in range(0, extent, step)])
-    total = None
+    total: Array | None = None
     for part in itertools.product(*ranges):
-        value = eval_compute(compute, tuple(box) + part, read, syms)
+        value, = _arrays(eval_compute(compute, box + part, read, syms))
         total = value if total is None else COMBINE[compute.fold](total, value)
     if total is None:
-        total = eval_compute(compute, box, read, syms)
+        total, = _arrays(eval_compute(compute, box, read, syms))
     return (total.astype(DTYPES[compute.body.dtype].numpy),)

@@ -7,6 +7,7 @@ the end of its range that makes the expression smallest, a minimum either of its
 be proved is not; no answer is ever a guess.
 """
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
 
@@ -15,6 +16,8 @@ from aotc.ir.expr import (
     Binary,
     Cast,
     Const,
+    E,
+    Expr,
     Load,
     Sym,
     Var,
@@ -24,22 +27,10 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.region import conditions
-from aotc.ir.simplify import (
-    ONE,
-    from_poly,
-    lower,
-    p_add,
-    p_const,
-    p_lower,
-    p_mul,
-    p_upper,
-    simplify,
-    to_poly,
-    upper,
-    without,
-)
-from aotc.oracle.points import Points, UnknownValue
+from aotc.ir.polynomial import ONE, Monomial, Poly, drop, p_add, p_const, p_mul, without
+from aotc.ir.region import Facts, conditions
+from aotc.ir.simplify import from_poly, lower, p_lower, p_upper, simplify, to_poly, upper
+from aotc.oracle.points import How, Points, UnknownValue
 
 FUEL = 600  # polynomials looked at for one proof: far above what any has needed
 SHORT = 6  # polynomials of a proof for which no point is looked at
@@ -53,26 +44,30 @@ class Scope:
     in a first step.  ``facts``: index expressions that are >= 0.  ``tables``: {buffer of constant
     integers: (least, greatest) of them}.  ``checks``: conditions that hold at entry."""
 
-    def __init__(self, names=(), facts=(), tables=None, checks=()):
-        self.names, self.facts, self.tables = dict(names), tuple(facts), tables or {}
+    def __init__(self, names: Mapping[E, How] | None = None, facts: Iterable[Expr] = (),
+                 tables: Mapping[str, tuple[int, int]] | None = None,
+                 checks: tuple[Expr, ...] = ()) -> None:
+        self.names: dict[Expr, How] = dict(names.items() if names else ())
+        self.facts, self.tables = tuple(facts), tables or {}
         self.checks = checks
-        self.points = None
+        self.points: Points | bool | None = None  # False: data decides
         self.depth = {a: i for i, a in enumerate(self.names)}
 
-    def inside(self, names, facts=()):
+    def inside(self, names: Mapping[E, How], facts: Iterable[Expr] = ()) -> "Scope":
         """The Scope with further names and facts."""
-        return Scope({**self.names, **dict(names)}, self.facts + tuple(facts), self.tables,
+        return Scope(self.names | dict(names.items()), self.facts + tuple(facts), self.tables,
                      self.checks)
 
-    def how(self, leaf):
+    def how(self, leaf: Expr) -> How:
         """How a name or a datum is bound; ("",) for what data decides, and symbols."""
         if isinstance(leaf, Load) and leaf.buffer in self.tables:
             return "range", *map(Const, self.tables[leaf.buffer])
         return self.names.get(leaf, ("",))
 
-    def symbolic(self, e):
+    def symbolic(self, e: Expr) -> bool:
         """True if symbols decide an expression, also by the names in it."""
-        todo, seen = [e], set()
+        todo = [e]
+        seen: set[Expr] = set()
         while todo:
             for x in leaves(todo.pop()) - seen:
                 seen.add(x)
@@ -82,29 +77,29 @@ class Scope:
                 todo += how[0].values() if kind == "before" else how
         return False
 
-    def refutes(self, p, facts):
+    def refutes(self, p: Poly, facts: Facts) -> bool | None:
         """True if a polynomial is below zero somewhere, as far as that was looked for."""
         if self.points is None:
             try:
                 self.points = Points(self.names, self.checks)
             except UnknownValue:
                 self.points = False
-        return self.points.refute(p, facts) if self.points else None
+        return self.points.refute(p, facts) if isinstance(self.points, Points) else None
 
-    def unknown(self, e, also=()):
+    def unknown(self, e: Expr, also: Collection[Expr] = ()) -> list[str]:
         """Names in an expression that neither this nor ``also`` binds."""
         return sorted({x.name for x in walk(e) if isinstance(x, (Axis, Var))
                        and x not in self.names and x not in also})
 
 
-def never_negative(e, scope, facts=()):
+def never_negative(e: Expr, scope: Scope, facts: Facts = ()) -> bool:
     """True if index expression ``e`` is proved to be >= 0 in a Scope, wherever ``facts`` (further
     expressions) are >= 0 too."""
     p, facts = to_poly(e), _known(*scope.facts, *facts)
     return not facts and _Proof(scope, False).holds(p, facts) or _Proof(scope, True).holds(p, facts)
 
 
-def in_doubt(e, scope, facts=(), read=False):
+def in_doubt(e: Expr, scope: Scope, facts: Facts = (), read: bool = False) -> bool:
     """True if ``e`` may be below 0: it is not proved to be ``never_negative``, and it holds no
     symbol.  Of what symbols decide not all that is true is proved: there, True only if it is below
     0 at a point that the loops come to; so of what is only ``read``, unless data decides it and
@@ -118,15 +113,16 @@ def in_doubt(e, scope, facts=(), read=False):
     return not read or below is not False
 
 
-def _known(*facts):
+def _known(*facts: Expr) -> Facts:
     """The facts in normal form, without those that hold anyway."""
     out = dict.fromkeys(map(simplify, facts))
     return tuple(f for f in out if not (isinstance(f, Const) and f.value >= 0))
 
 
-def _put(p, node, e):
+def _put(p: Poly, node: Expr, e: Expr) -> Poly:
     """Polynomial ``p`` with ``node`` replaced by the expression ``e`` everywhere."""
-    out, value = {}, to_poly(e)
+    out: Poly = {}
+    value = to_poly(e)
     for mono, c in p.items():
         term = {ONE: c}
         for a in mono:
@@ -140,49 +136,49 @@ def _put(p, node, e):
     return out
 
 
-def _replaced(p, facts, mapping):
+def _replaced(p: Poly, facts: Facts, mapping: Mapping[E, Expr]) -> tuple[Poly, Facts]:
     """(polynomial, facts) with all names of ``mapping`` replaced."""
     for name, e in mapping.items():
         p = _put(p, name, e)
     return p, _known(*(substitute(f, mapping) for f in facts))
 
 
-def _sign(p, atom):
+def _sign(p: Poly, atom: Expr) -> int | None:
     """1 or -1 if ``p`` grows or falls with ``atom``, which stands nowhere but in monomials of their
     own whose other factors are not negative; else None."""
     signs = set()
     for mono, c in p.items():
         if atom in mono:
-            rest = without(mono, (atom,))
+            rest = drop(mono, atom)
             if atom in rest or not _not_negative(rest):
                 return None
             signs.add(c > 0)
     return None if len(signs) != 1 else 1 if signs == {True} else -1
 
 
-def _not_negative(mono):
+def _not_negative(mono: Monomial) -> bool:
     """True if no factor of a monomial is ever below zero."""
     return all(isinstance(a, (Axis, Sym)) or _at_least(a, 0) for a in mono)
 
 
-def _at_least(e, n):
+def _at_least(e: Expr, n: int) -> bool:
     least = lower(e)
     return least is not None and least >= n
 
 
 @lru_cache(maxsize=1 << 16)
-def _grows(e, leaf):
+def _grows(e: Expr, leaf: Expr) -> int | None:
     """1, -1: ``e`` never falls, or never grows, while ``leaf`` grows; None: not known."""
     return _direction(to_poly(e), leaf)
 
 
-def _direction(p, leaf):
+def _direction(p: Poly, leaf: Expr) -> int | None:
     found = set()
     for mono, c in p.items():
         inside = [a for a in mono if contains(a, leaf)]
         if not inside:
             continue
-        if len(inside) > 1 or not _not_negative(without(mono, (inside[0],))):
+        if len(inside) > 1 or not _not_negative(drop(mono, inside[0])):
             return None
         way = _atom_grows(inside[0], leaf)
         if way is None:
@@ -191,7 +187,7 @@ def _direction(p, leaf):
     return found.pop() if len(found) == 1 else None
 
 
-def _atom_grows(a, leaf):
+def _atom_grows(a: Expr, leaf: Expr) -> int | None:
     if a == leaf:
         return 1
     if not isinstance(a, Binary):
@@ -208,11 +204,12 @@ class _Proof:
     """``parts``: minima and maxima whose parts must both be looked at are taken apart first, which
     takes longer and loses nothing of what ties the parts to other names."""
 
-    def __init__(self, scope, parts):
-        self.scope, self.parts, self.known, self.looked = scope, parts, {}, 0
+    def __init__(self, scope: Scope, parts: bool) -> None:
+        self.scope, self.parts, self.looked = scope, parts, 0
+        self.known: dict[object, bool] = {}
         self.fuel = FUEL if parts else FUEL // 10
 
-    def holds(self, p, facts):
+    def holds(self, p: Poly, facts: Facts) -> bool:
         """True if the polynomial is proved >= 0."""
         const = p_const(p)
         if const is not None and (const >= 0 or not facts):
@@ -230,7 +227,7 @@ class _Proof:
             self.known[key] = self.search(p, facts)
         return self.known[key]
 
-    def search(self, p, facts):
+    def search(self, p: Poly, facts: Facts) -> bool:
         least = p_lower(p)
         if least is not None and least >= 0:
             return True
@@ -263,39 +260,39 @@ class _Proof:
             self.resolved(p, a, leaf, how, facts)
             for a in self.compound(p, leaf)[:1])
 
-    def end_of_box(self, p):
+    def end_of_box(self, p: Poly) -> Expr | None:
         """The innermost name in ``p`` that stands for a minimum or maximum; None without one."""
         found = {x for mono in p for a in mono for x in leaves(a)
                  if self.scope.names.get(x, ("",))[0] == "value" and any(
                      getattr(n, "op", "") in ("min", "max") for n in walk(self.scope.names[x][1]))}
         return max(found, key=self.order, default=None)
 
-    def refuted(self, p, facts):
+    def refuted(self, p: Poly, facts: Facts) -> bool:
         """True if ``p`` is below zero somewhere; looked for where the proof is not a short one."""
         self.looked += 1
-        return self.looked >= SHORT and self.scope.refutes(p, facts)
+        return self.looked >= SHORT and bool(self.scope.refutes(p, facts))
 
-    def worse(self, p):
+    def worse(self, p: Poly) -> Expr | None:
         """A minimum or maximum of ``p`` whose parts must both be looked at; None without one."""
-        found = {a for m in p for a in m if getattr(a, "op", "") in ("min", "max")}
+        found = {a for m in p for a in m if isinstance(a, Binary) and a.op in ("min", "max")}
         for a in sorted(found, key=str):
             if _sign(p, a) == (-1 if a.op == "max" else 1):
                 return a
         return None
 
-    def innermost(self, p):
+    def innermost(self, p: Poly) -> Expr | None:
         """The name or datum of ``p`` that is bound last."""
         found = {x for mono in p for a in mono for x in leaves(a)}
         return max(found, key=self.order, default=None)
 
-    def order(self, leaf):
+    def order(self, leaf: Expr) -> tuple[int, str]:
         if isinstance(leaf, Sym):
             return -2, leaf.name
         if isinstance(leaf, Axis):
             return self.scope.depth.get(leaf, -1), leaf.name
         return DATA, str(leaf)
 
-    def bounded(self, p, leaf, facts):
+    def bounded(self, p: Poly, leaf: Expr, facts: Facts) -> bool:
         """Proved by a fact that bounds ``leaf``."""
         way = _direction(p, leaf)
         for f in facts:
@@ -304,7 +301,7 @@ class _Proof:
                 return True
         return False
 
-    def in_digits(self, p, leaf, ends, facts, by):
+    def in_digits(self, p: Poly, leaf: Expr, ends: Sequence[Expr], facts: Facts, by: int) -> bool:
         """Proved with ``leaf`` as the number of two digits, of one of which a fact knows."""
         extent = leaf.extent if isinstance(leaf, Axis) else ends[1] + 1
         upper_digit = Axis(f"{leaf}_quotient", simplify(extent // by + 1))
@@ -316,7 +313,7 @@ class _Proof:
                              {leaf: upper_digit * by + digit})
         return _Proof(scope, True).holds(p, facts)
 
-    def at_ends(self, p, leaf, ends, facts):
+    def at_ends(self, p: Poly, leaf: Expr, ends: Sequence[Expr], facts: Facts) -> bool:
         """Proved at the end, or both ends, of the range of ``leaf``."""
         way = _direction(p, leaf)
         facts = tuple(f for f in facts if not contains(f, leaf))
@@ -325,16 +322,16 @@ class _Proof:
         linear = not self.compound(p, leaf) and all(m.count(leaf) < 2 for m in p)
         return linear and all(self.holds(_put(p, leaf, e), facts) for e in ends)
 
-    def compound(self, p, leaf):
+    def compound(self, p: Poly, leaf: Expr) -> list[Expr]:
         """Atoms of ``p`` that hold ``leaf`` inside."""
         return sorted({a for m in p for a in m if a != leaf and contains(a, leaf)},
                       key=lambda a: (getattr(a, "op", "") in ("floordiv", "mod"), str(a)))
 
-    def resolved(self, p, a, leaf, ends, facts):
+    def resolved(self, p: Poly, a: Expr, leaf: Expr, ends: Sequence[Expr], facts: Facts) -> bool:
         """Proved with the atom ``a``, which holds ``leaf``, replaced by what bounds it."""
         sign = _sign(p, a)
 
-        def swap(e, *more):
+        def swap(e: Expr, *more: Expr) -> bool:
             return self.holds(_put(p, a, e), _known(*(substitute(f, {a: e}) for f in facts), *more))
 
         if isinstance(a, Where):
@@ -361,7 +358,8 @@ class _Proof:
             return self.divided(p, a, sign, leaf, ends, facts)
         return False
 
-    def divided(self, p, a, sign, leaf, ends, facts):
+    def divided(self, p: Poly, a: Binary, sign: int | None, leaf: Expr, ends: Sequence[Expr],
+                facts: Facts) -> bool:
         """Proved with the quotient ``a`` at an end of its range, or as the fraction that it is the
         floor of."""
         parts = _of_parts(a)
@@ -379,38 +377,39 @@ class _Proof:
                 return True
         # the divisor times the quotient is between these and nothing else
         x = to_poly(a.a - (a.b - 1) if sign > 0 else a.a)
-        d, out = to_poly(a.b), {}
+        d = to_poly(a.b)
+        out: Poly = {}
         for mono, c in p.items():
             rest = without(mono, (a,))
             out = p_add(out, p_mul({mono: c}, d) if rest is None else p_mul({rest: c}, x))
         return self.holds(_primitive(out), facts)
 
 
-def _of_parts(a):
+def _of_parts(a: Binary) -> Expr | None:
     """A quotient of a minimum or maximum and a rest as the minimum or maximum of quotients; None
     for others."""
     for mono, c in to_poly(a.a).items():
-        if len(mono) == 1 and getattr(mono[0], "op", "") in ("min", "max"):
-            op = mono[0].op if c > 0 else "max" if mono[0].op == "min" else "min"
-            return Binary(op, *(simplify(substitute(a, {mono[0]: x}))
-                                for x in (mono[0].a, mono[0].b)))
+        one = mono[0] if len(mono) == 1 else None
+        if isinstance(one, Binary) and one.op in ("min", "max"):
+            op = one.op if c > 0 else "max" if one.op == "min" else "min"
+            return Binary(op, *(simplify(substitute(a, {one: x})) for x in (one.a, one.b)))
     return None
 
 
-def _primitive(p):
+def _primitive(p: Poly) -> Poly:
     """The polynomial without the number that divides all its coefficients."""
     by = gcd(*p.values()) or 1
     return {m: c // by for m, c in p.items()}
 
 
-def _divisor(leaf, facts):
+def _divisor(leaf: Expr, facts: Facts) -> int | None:
     """The number by which a fact divides ``leaf`` itself; None without one."""
     return next((n.b.value for f in facts for n in walk(f) if isinstance(n, Binary)
                  and n.op in ("floordiv", "mod") and n.a == leaf and isinstance(n.b, Const)
                  and n.b.value > 1), None)
 
 
-def _bounded(p, way, leaf, fact):
+def _bounded(p: Poly, way: int | None, leaf: Expr, fact: Poly) -> Poly | None:
     """A polynomial below a positive multiple of p, without ``leaf``, which the fact bounds; None
     where it does not bound p.  way: as of ``_direction``."""
     a = fact.get((leaf,), 0)
@@ -421,7 +420,7 @@ def _bounded(p, way, leaf, fact):
         return _put(p, leaf, from_poly({m: -c * a for m, c in rest.items()}))
     if any(leaf not in m and contains(x, leaf) for m in p for x in m):
         return None
-    many = {without(m, (leaf,)): abs(c) for m, c in p.items() if leaf in m}
+    many = {drop(m, leaf): abs(c) for m, c in p.items() if leaf in m}
     return p_add(p_mul(p, {ONE: abs(a)}), p_mul(many, fact), -1)
 
 

@@ -1,22 +1,26 @@
 """Which tensors of a Program are exact up to a quantum: what is rounded to 8 bits can go one step
 the other way where the value lies within float errors of a tie."""
 
+from collections.abc import Iterable, Mapping
+
 from aotc.ir.dtypes import is_float
-from aotc.ir.expr import Binary, Cast, Const, Load, Unary, Where, walk
-from aotc.ir.program import Compute
+from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, Where, walk
+from aotc.ir.program import Compute, Program, Step
+
+Quanta = Mapping[str, float | None]
 
 BYTES = ("u8", "i8")
 _KEEPS = ("none", "max", "min")  # folds whose result is one of the values
 
 
-def rounds(step):
+def rounds(step: Step) -> bool:
     """True for a Compute that rounds floats to 8 bits."""
     return isinstance(step, Compute) and isinstance(step.body, Cast) and (
         step.body.dtype in BYTES and step.body.x.dtype in ("f32", "f64")) and any(
             isinstance(n, Unary) and n.op == "round" for n in walk(step.body.x))
 
 
-def quanta(program, steps=None):
+def quanta(program: Program, steps: Iterable[Step] | None = None) -> dict[str, float | None]:
     """{buffer: its quantum} of every buffer that ``steps`` (None: all of the Program) compute from
     numbers that they round to 8 bits.
 
@@ -24,7 +28,7 @@ def quanta(program, steps=None):
     the scale of what only scales, moves, clips or selects such; None for all else, to which a
     step of an 8-bit number may do anything.
     """
-    found = {}
+    found: dict[str, float | None] = {}
     for step in program.steps if steps is None else steps:
         if rounds(step):
             found |= dict.fromkeys(step.outs, 1.0)
@@ -33,13 +37,13 @@ def quanta(program, steps=None):
     return found
 
 
-def _step_of(step, found):
+def _step_of(step: Step, found: Quanta) -> float | None:
     if not isinstance(step, Compute) or step.fold not in _KEEPS:
         return None
     return _slope(step.body, found)
 
 
-def _slope(e, found):
+def _slope(e: Expr, found: Quanta) -> float | None:
     """How far ``e`` moves when the one number of ``found`` in it moves by its quantum; None if it
     holds several, or is no such scaling."""
     if isinstance(e, Load):

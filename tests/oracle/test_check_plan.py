@@ -201,6 +201,11 @@ def test_library_calls():
     wrong = mutated(plan, lambda s: replace(s, numbers=(s.numbers[0] + 1, *s.numbers[1:])),
                     type(call), number)
     assert names(wrong, "other extents")
+    unknown = mutated(plan, lambda s: replace(s, kernel="nothing"), type(call), number)
+    assert names(unknown, "no library kernel has that name")
+    nowhere = mutated(plan, lambda s: replace(s, operands=(("gone", at), *s.operands[1:])),
+                      type(call), number)
+    assert names(nowhere, "no buffer gone")
 
 
 # ---------------------------------------------------------------- proofs

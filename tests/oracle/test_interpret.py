@@ -9,7 +9,7 @@ import pytest
 from aotc.errors import InterpreterError
 from aotc.ir.expr import Axis, Const, Load, Sym, Unary, Where, all_of, compare, maximum
 from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split, Unfold
-from aotc.ir.program import Buffer, Compute, Program, check_program, make_const, update
+from aotc.ir.program import Buffer, Compute, LibCall, Program, check_program, make_const, update
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
@@ -344,6 +344,16 @@ def test_groups_in_the_wrong_order_and_parts_never_written():
     g = Group("g", ("t", "y"), ("t", "y"), "y", {"t": "register"})
     with pytest.raises(InterpreterError, match=r"4 elements of t are never written.*\[4\]"):
         interpret(half, schedule(g), {"x": f32(8)})
+
+
+def test_a_library_call_among_computes():
+    i = ax("i", 8)
+    p = program([Compute(("t",), (i,), (), "none", load("x", i)),
+                 Compute(("y",), (i,), (), "none", load("t", i))], (8,), {}, ("y",))
+    p = replace(p, steps=(LibCall("any", (), ("x",), ("t",)), p.steps[1]))
+    g = Group("g", ("t", "y"), ("y",), "y", {"t": "L1"})
+    with pytest.raises(InterpreterError, match="t is a library call; make it a group of its own"):
+        interpret(p, schedule(g), {"x": f32(8)})
 
 
 def test_unknown_tile_axis():
