@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aotc.runtime.model import Model
     from aotc.tuner.session import Tuned
 
+    OpenModel = Model | CudaModel
+
 
 @dataclass(frozen=True)
 class CompiledBundle:
@@ -36,7 +38,7 @@ class CompiledBundle:
         return manifest
 
     def load(self, threads: int = 1, variant: str | None = None,
-             simulate: bool | str = False) -> "Model | CudaModel":
+             simulate: bool | str = False) -> "OpenModel":
         """Build with the C compiler (nvcc) if needed and open it: an
         ``aotc.runtime.model.Model``.  ToolchainError if there is no compiler or it fails."""
         return load(self.path, threads, variant, simulate)
@@ -111,7 +113,7 @@ def print_notes(work: "Work", stream: TextIO | None = None) -> None:
 
 
 def load(path: str | Path, threads: int = 1, variant: str | None = None,
-         simulate: bool | str = False) -> "Model | CudaModel":
+         simulate: bool | str = False) -> "OpenModel":
     """Open a bundle built earlier; its library is built first if it is missing or out of date.
 
     path: the bundle's folder.  threads: workers of its pool, at least 1.  variant: name of the

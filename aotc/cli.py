@@ -5,15 +5,17 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, NoReturn
 
 from aotc.errors import AotcError
 from aotc.options import Options, decisions, option
 from aotc.stage_names import SHOWN, STAGE_NAMES
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the only place where errors become text and an exit code."""
     args = _parser().parse_args(argv)
     try:
@@ -30,14 +32,14 @@ def main(argv=None):
         return 130
 
 
-def _clipped(text, width=1000, lines=100):
+def _clipped(text: str, width: int = 1000, lines: int = 100) -> str:
     """An error for a screen: attributes of a hostile model can be megabytes long."""
     rows = text.split("\n")
     more = [f"... and {len(rows) - lines} lines more"] if len(rows) > lines else []
     return "\n".join([r if len(r) <= width else r[:width] + "..." for r in rows[:lines]] + more)
 
 
-def entry():
+def entry() -> NoReturn:
     """Console script; a closed pipe behind us (``aotc show ... | head``) is no error."""
     try:
         code = main()
@@ -49,28 +51,28 @@ def entry():
     sys.exit(code)
 
 
-def progress_line(text):
+def progress_line(text: str) -> None:
     """Show ``text`` in place on a terminal; nothing in a pipe."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def progress_done():
+def progress_done() -> None:
     """Clear the progress line."""
     progress_line("")
 
 
-def _stage_progress(number, of, stage):
+def _stage_progress(number: int, of: int, stage: str) -> None:
     progress_line(f"[{number}/{of}] {stage}")
 
 
-def _file_progress(done, of, name):
+def _file_progress(done: int, of: int, name: str) -> None:
     progress_line(f"[{done}/{of}] cc {name}")
 
 
 # ---------------------------------------------------------------- commands
 
-def _compile(args):
+def _compile(args: argparse.Namespace) -> None:
     from aotc.api import print_notes
     from aotc.pipeline import run_pipeline
     if args.out is None and args.stop_after == "write":
@@ -88,14 +90,14 @@ def _compile(args):
           f"{work.plan.weights_bytes / 1e6:.1f} MB of weights ({took:.1f} s)")
 
 
-def _build(args):
+def _build(args: argparse.Namespace) -> None:
     from aotc.runtime.compile_bundle import build
     library = build(args.bundle, jobs=args.jobs, progress=_file_progress)
     progress_done()
     print(library)
 
 
-def _run(args):
+def _run(args: argparse.Namespace) -> None:
     import numpy as np
 
     from aotc.api import load
@@ -120,7 +122,7 @@ def _run(args):
             np.save(folder / f"{safe}.npy", array)
 
 
-def _verify(args):
+def _verify(args: argparse.Namespace) -> int:
     from aotc.runtime.status import DeviceError
     from aotc.tools.verify import verify
     if args.per_node:
@@ -141,12 +143,12 @@ def _verify(args):
     return 0 if all(match.ok for _, match in results) else 1
 
 
-def _report(line):
+def _report(line: str) -> None:
     progress_done()
     print(line)
 
 
-def _bench(args):
+def _bench(args: argparse.Namespace) -> None:
     from aotc.tools.bench import bench, profile, profile_lines
     if args.profile:
         if args.compare:
@@ -168,7 +170,7 @@ def _bench(args):
               f"{r.median_ms / rows[0].median_ms:6.2f}x of {rows[0].name}")
 
 
-def _show(args):
+def _show(args: argparse.Namespace) -> None:
     from aotc.tools.show import show_stage
     text = show_stage(args.model, args.stage, args.target, args.dims, args.json,
                       _stage_progress, **_decisions(args))
@@ -176,7 +178,7 @@ def _show(args):
     print(text)
 
 
-def _tune(args):
+def _tune(args: argparse.Namespace) -> None:
     from aotc.api import tune
     found = tune(args.model, args.out, args.budget, args.target, args.dims, args.records, args.seed,
                  args.threads, args.plot, progress_line, **_decisions(args))
@@ -190,7 +192,7 @@ def _tune(args):
               f"back: {before:.2f} analytic, {after:.2f} corrected")
 
 
-def _targets(args):
+def _targets(args: argparse.Namespace) -> None:
     from aotc.target import TARGETS, get_target
     if args.probe is not None:
         from aotc.target.machine_file import machine_json
@@ -212,7 +214,8 @@ def _targets(args):
 class _Pairs(argparse.Action):
     """Collect ``NAME=VALUE`` options into a dict; ``type`` has split them already."""
 
-    def __call__(self, parser, namespace, values, option_string=None):
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
         pairs = dict(getattr(namespace, self.dest) or {})
         pairs[values[0]] = values[1]
         setattr(namespace, self.dest, pairs)
@@ -221,11 +224,12 @@ class _Pairs(argparse.Action):
 class _Words(argparse.Action):
     """Collect the values of an option that may stand several times."""
 
-    def __call__(self, parser, namespace, values, option_string=None):
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
         setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
 
 
-def _arena(text):
+def _arena(text: str) -> Any:
     from aotc.sched import parse_limit
     try:
         return parse_limit(text)
@@ -233,7 +237,7 @@ def _arena(text):
         raise argparse.ArgumentTypeError(str(err)) from None
 
 
-def _dim(text):
+def _dim(text: str) -> tuple[str, int | tuple[int, int]]:
     """"seq=1..512" -> ("seq", (1, 512)); "batch=4" -> ("batch", 4)."""
     match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
     if not match:
@@ -242,7 +246,7 @@ def _dim(text):
     return name, int(lo) if hi is None else (int(lo), int(hi))
 
 
-def _fixed(text):
+def _fixed(text: str) -> tuple[str, Any]:
     """"sr=16000" -> ("sr", 16000); lists, nested too, true and false; NAME.npy stays a path."""
     name, eq, value = text.partition("=")
     if not name or eq and not value:
@@ -257,30 +261,31 @@ def _fixed(text):
                                          "no .npy file") from None
 
 
-def _named_file(text):
+def _named_file(text: str) -> tuple[str, str]:
     name, eq, path = text.partition("=")
     if not (name and eq and path):
         raise argparse.ArgumentTypeError(f"{text}: write NAME=FILE.npy")
     return name, path
 
 
-def _words(text):
+def _words(text: str | None) -> list[str]:
     return [w for w in (text or "").split(",") if w]
 
 
-def _threads(text):
+def _threads(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("at least 1")
     return value
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="aotc", description="Compile ONNX models into readable, self-contained C.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name, function, about):
+    def command(name: str, function: Callable[[argparse.Namespace], int | None],
+                about: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=about, description=about)
         sub.set_defaults(command=function, usage=sub.error)
         return sub
@@ -329,14 +334,15 @@ def _parser():
 _VIEWS = ("kernels", "layouts", "source")  # of stages, for readers
 
 
-def _model_arguments(sub, metavar="MODEL"):
+def _model_arguments(sub: argparse.ArgumentParser,
+                     metavar: str = "MODEL") -> argparse.ArgumentParser:
     sub.add_argument("model", metavar=metavar)
     _option_arguments(sub, ("target", "dims"))
     return sub
 
 
 # how an option is written on the command line, where that is more than a word
-_WRITTEN = {
+_WRITTEN: dict[str, dict[str, Any]] = {
     "out": {"metavar": "DIR"},
     "dims": {"action": _Pairs, "type": _dim, "metavar": "NAME=LO..HI"},
     "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
@@ -353,7 +359,7 @@ _WRITTEN = {
 _FLAGS = {"out": ("-o", "--out"), "dims": ("--dim",)}  # the others are called as the option is
 
 
-def _option_arguments(sub, names):
+def _option_arguments(sub: argparse.ArgumentParser, names: Iterable[str]) -> None:
     """Arguments for options of ``aotc.options.Options``."""
     for name in names:
         f = option(name)
@@ -365,16 +371,16 @@ def _option_arguments(sub, names):
         sub.add_argument(*_FLAGS.get(name, ("--" + name.replace("_", "-"),)), **written)
 
 
-def _decision_arguments(sub):
+def _decision_arguments(sub: argparse.ArgumentParser) -> None:
     """What ``_decisions`` collects."""
     _option_arguments(sub, decisions())
 
 
-def _decisions(args):
+def _decisions(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in decisions()}
 
 
-def _seconds(text):
+def _seconds(text: str) -> float:
     """"120s", "120" or "2m" as seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|)", text)
     if not match or not float(match[1]):
@@ -382,13 +388,13 @@ def _seconds(text):
     return float(match[1]) * (60 if match[2] == "m" else 1)
 
 
-def _svg(text):
+def _svg(text: str) -> str:
     if not text.endswith(".svg"):
         raise argparse.ArgumentTypeError(f"{text}: the picture is an SVG; write NAME.svg")
     return text
 
 
-def _tune_arguments(sub):
+def _tune_arguments(sub: argparse.ArgumentParser) -> None:
     _model_arguments(sub)
     sub.add_argument("-o", "--out", metavar="SCHEDULE.json", required=True,
                      help="where the schedule goes; compile takes it with --schedule")
@@ -402,7 +408,7 @@ def _tune_arguments(sub):
     _decision_arguments(sub)
 
 
-def _compile_arguments(sub):
+def _compile_arguments(sub: argparse.ArgumentParser) -> None:
     _model_arguments(sub)
     _option_arguments(sub, ("out", "name", "weights", "profile", *decisions(), "schedule",
                             "schedule_out", "dump", "stop_after"))

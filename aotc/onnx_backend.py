@@ -6,7 +6,9 @@
 
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -15,16 +17,20 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from aotc.api import compile as compile_model
 from aotc.errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from aotc.api import OpenModel
+
 
 class AotcBackendRep(BackendRep):
     """A compiled and loaded model.  ``run(inputs)`` takes a list in graph order or a dict by
     name and returns the outputs as a tuple that also knows their names."""
 
-    def __init__(self, model, folder):
+    def __init__(self, model: "OpenModel",
+                 folder: tempfile.TemporaryDirectory[str]) -> None:
         self._model = model
         self._folder = folder  # kept alive: the library is mapped from it
 
-    def run(self, inputs, **kwargs):
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         outputs = self._model.run(inputs if isinstance(inputs, dict) else list(inputs))
         names = [o.name for o in self._model.outputs]  # a tensor may be listed twice
         return namedtupledict("Outputs", names)(*(outputs[n] for n in names))
@@ -35,7 +41,7 @@ class AotcBackend(Backend):
     AOTC_TARGET (native without it) into a temporary folder."""
 
     @classmethod
-    def is_compatible(cls, model, device="CPU", **kwargs):
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         """True if the model compiles for ``device``."""
         if not cls.supports_device(device):
             return False
@@ -47,7 +53,8 @@ class AotcBackend(Backend):
         return True
 
     @classmethod
-    def prepare(cls, model, device="CPU", threads=1, **kwargs):
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", threads: int = 1,
+                **kwargs: Any) -> AotcBackendRep:
         """Compile, build and load; ``kwargs`` go to ``aotc.compile``.  Raises UnsupportedError
         (a NotImplementedError) for what aotc does not compile."""
         if not cls.supports_device(device):
@@ -59,12 +66,15 @@ class AotcBackend(Backend):
         return AotcBackendRep(bundle.load(threads), folder)
 
     @classmethod
-    def run_model(cls, model, inputs, device="CPU", **kwargs):
+    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU",
+                  **kwargs: Any) -> tuple[Any, ...]:
         """Outputs of a ModelProto for ``inputs``; as ``prepare`` then ``run``."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
-    def run_node(cls, node, inputs, device="CPU", outputs_info=None, **kwargs):
+    def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU",
+                 outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
+                 **kwargs: Any) -> tuple[Any, ...]:
         """Outputs of one node.  inputs: list of arrays.  outputs_info: ((dtype, shape), ...) as
         ONNX defines it; without it the types come from ONNX's own shape inference."""
         super().run_node(node, inputs, device, outputs_info, **kwargs)
@@ -74,12 +84,14 @@ class AotcBackend(Backend):
         return cls.run_model(model, feeds, device, **kwargs)
 
     @classmethod
-    def supports_device(cls, device):
+    def supports_device(cls, device: str) -> bool:
         """True for "CPU"."""
         return device.partition(":")[0] == "CPU"
 
 
-def _node_model(node, feeds, outputs_info, opset):
+def _node_model(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray[Any, Any]],
+                outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None,
+                opset: int) -> onnx.ModelProto:
     """ModelProto around one node whose inputs look like the arrays of ``feeds``."""
     value = onnx.helper.make_tensor_value_info
     to_type = onnx.helper.np_dtype_to_tensor_dtype
@@ -91,7 +103,7 @@ def _node_model(node, feeds, outputs_info, opset):
                  for n, (dtype, shape) in zip(names, outputs_info)}
     opsets = [onnx.helper.make_opsetid(node.domain, opset)]
 
-    def model(outputs):
+    def model(outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
         graph = onnx.helper.make_graph([node], "node", ins, outputs)
         return onnx.helper.make_model(graph, opset_imports=opsets)
 
@@ -101,7 +113,7 @@ def _node_model(node, feeds, outputs_info, opset):
     return model([known[n] for n in names if n in known])
 
 
-def _target():
+def _target() -> str:
     return os.environ.get("AOTC_TARGET", "native")
 
 

@@ -58,8 +58,8 @@ ONLY = {
 }
 
 # folders and modules of aotc whose public functions say the types of what they take and give
-ANNOTATED = {"api", "errors", "installed", "ir", "options", "oracle", "passes", "pipeline",
-             "samples", "stage_names", "target"}
+ANNOTATED = {"api", "cli", "errors", "installed", "ir", "onnx_backend", "options", "oracle",
+             "passes", "pipeline", "samples", "stage_names", "target"}
 
 
 def _files(*patterns):
