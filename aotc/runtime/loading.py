@@ -1,5 +1,6 @@
 """``load(folder)``: a bundle on disk becomes a Model for this machine."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from aotc.errors import AotcError
@@ -10,7 +11,9 @@ from aotc.runtime.model import Model
 from aotc.runtime.shared_library import Library
 
 
-def load(folder, threads=1, jobs=2, progress=None, variant=None, simulate=False):
+def load(folder: str | Path, threads: int = 1, jobs: int = 2,
+         progress: Callable[[int, int, str], object] | None = None, variant: str | None = None,
+         simulate: bool | str = False) -> Model | CudaModel:
     """Model of a bundle folder; compiles its C files first if that has not been done.
 
     ``threads``: 1 = the calling thread alone, 0 = one per processor.  ``jobs`` and ``progress``

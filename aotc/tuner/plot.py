@@ -1,13 +1,17 @@
 """The course of a tuning run as an SVG picture: predicted time of the model against trials."""
 
 from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aotc.tuner.session import Tuned
 
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
 TICKS = 5
 
 
-def plot(tuned, title):
+def plot(tuned: "Tuned", title: str) -> str:
     """SVG text of a Tuned: a step line of the time predicted for the best points so far, the
     untuned time as a dashed line, the tuned time as it was measured in the end as a dot."""
     trials = [0] + [n for _, n, _ in tuned.history]

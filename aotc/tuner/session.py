@@ -10,19 +10,22 @@ import os
 import platform
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from random import Random
 from threading import Lock
+from typing import Any
 
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
+from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
-from aotc.pipeline import options_target, run_pipeline
+from aotc.pipeline import Work, options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident
-from aotc.target import runs_here
+from aotc.target import Target, runs_here
 from aotc.tuner.measure.executor import LocalExecutor
 from aotc.tuner.measure.inside import ModelExecutor
 from aotc.tuner.measure.records import Record, Records
@@ -57,17 +60,19 @@ class Tuned:
     predicted milliseconds of the model); ``changed``: names of the groups that changed;
     ``correlation``: ``held_back`` of the records."""
 
-    schedule: object
+    schedule: Schedule
     untuned_ms: float
     tuned_ms: float
     trials: int
-    history: tuple
-    changed: tuple
-    correlation: tuple
+    history: tuple[tuple[float, int, float], ...]
+    changed: tuple[str, ...]
+    correlation: tuple[float, float, int]
 
 
-def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, executor=None,
-         checker=None, progress=None, clock=time.monotonic):
+def tune(source: Any, options: Options | None = None, budget: float = 120.0,
+         records: str | Path | None = None, seed: int = 0, threads: int = 1, executor: Any = None,
+         checker: Any = None, progress: Callable[[str], object] | None = None,
+         clock: Callable[[], float] = time.monotonic) -> Tuned:
     """Search a faster Schedule of a model by measuring.  Returns a Tuned.
 
     source: as for ``aotc.compile``; options: Options with its target and decisions;
@@ -83,8 +88,10 @@ def tune(source, options=None, budget=120.0, records=None, seed=0, threads=1, ex
     return tune_work(work, budget, records, seed, threads, executor, checker, say, clock, start)
 
 
-def tune_work(work, budget=120.0, records=None, seed=0, threads=1, executor=None, checker=None,
-              progress=None, clock=time.monotonic, start=None):
+def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = None, seed: int = 0,
+              threads: int = 1, executor: Any = None, checker: Any = None,
+              progress: Callable[[str], object] | None = None,
+              clock: Callable[[], float] = time.monotonic, start: float | None = None) -> Tuned:
     """The same of a pipeline's Work whose schedule stage has run: its Program may be any.  start:
     of the budget, now if None."""
     start, say = clock() if start is None else start, progress or (lambda text: None)
@@ -100,7 +107,7 @@ def tune_work(work, budget=120.0, records=None, seed=0, threads=1, executor=None
         return session.against(work.schedule, session.run())
 
 
-def tunable(target):
+def tunable(target: Target) -> Target:
     """The Target itself; UnsupportedError if kernels for it cannot be timed here."""
     if target.variants or target.emitter != "c" or not runs_here(target):
         raise UnsupportedError(f"tune: measuring needs a CPU target that runs here, {target.name} "

@@ -1,8 +1,12 @@
 """The table of operators: (domain, name) -> implementations by opset."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-OPS = {}
+Build = Callable[..., Any]  # (node, builder) -> the Val of the output, or a tuple of Vals
+B = TypeVar("B", bound=Build)
+OPS: dict[tuple[str, str], list["Entry"]] = {}  # newest first
 
 
 @dataclass(frozen=True)
@@ -10,12 +14,12 @@ class Entry:
     """``build(node, builder)`` returns the Val of the output, or a tuple of Vals."""
 
     since: int
-    build: object
+    build: Build
 
 
-def op(name, since=1, domain=""):
+def op(name: str, since: int = 1, domain: str = "") -> Callable[[B], B]:
     """Decorator: register an implementation of an ONNX operator from opset ``since`` on."""
-    def register(fn):
+    def register(fn: B) -> B:
         rows = OPS.setdefault((domain, name), [])
         rows.append(Entry(since, fn))
         rows.sort(key=lambda e: -e.since)
@@ -23,7 +27,7 @@ def op(name, since=1, domain=""):
     return register
 
 
-def lookup(domain, name, opset):
+def lookup(domain: str, name: str, opset: int) -> Build | None:
     """The implementation for this opset, or None."""
     for entry in OPS.get((domain, name), ()):
         if entry.since <= opset:
