@@ -186,10 +186,10 @@ def allowed(op):
     schema = onnx.defs.get_schema(op, OPSET, "")
     texts = next(c.allowed_type_strs for c in schema.type_constraints
                  if c.type_param_str == schema.inputs[0].type_str)
-    found = []
+    found, known = [], set(onnx.TensorProto.DataType.keys())  # itself it cannot be asked
     for text in texts:
         key = text.removeprefix("tensor(").removesuffix(")").upper()
-        if text.startswith("tensor(") and key in onnx.TensorProto.DataType:
+        if text.startswith("tensor(") and key in known:
             name = dtype_name(onnx.TensorProto.DataType.Value(key))
             found += [str(DTYPES[name].numpy)] if name else []
     return found
