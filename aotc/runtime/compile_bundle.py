@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -47,7 +48,7 @@ def build(folder, jobs=2, progress=None, simulate=False, objects=None):
     the CPU, made by $CXX or a C++ compiler.  If the folder cannot be written, the library lies in
     the user's cache folder.  Any number of processes may build the same bundle at once.
     ``objects``: an existing folder of the caller's own that keeps object files by what they are
-    made from, for bundles that share files.
+    made from, for bundles that share files; without it the one that $AOTC_OBJECTS names, if any.
     ToolchainError if there is no compiler or it fails, AotcError if ``folder`` is no bundle.
     """
     folder = Path(folder).resolve()
@@ -61,17 +62,17 @@ def build(folder, jobs=2, progress=None, simulate=False, objects=None):
             return place / file
     place = _writable(_places(folder))
     _remove_leftovers(place)
+    objects = objects or os.environ.get("AOTC_OBJECTS") or None
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=place) as work:
         units = [(folder / s, flags) for s, flags in sources] + [(s, []) for s in tools.further]
         made = [os.path.join(work, path.name + ".o") for path, _ in units]
-        kept = {out: _kept(objects, path, tools.command(Path(path.name), flags))
-                for (path, flags), out in zip(units, made)} if objects is not None else {}
+        kept = _kept_objects(objects, units, made, tools) if objects else {}
         commands = [(path.name, [*tools.command(path, flags), "-o", out])
                     for (path, flags), out in zip(units, made)
                     if out not in kept or not kept[out].exists()]
         _compile_all(commands, jobs, progress, folder)
         for _, command in commands if kept else ():
-            os.replace(command[-1], kept[command[-1]])
+            _keep(command[-1], kept[command[-1]])
         library = os.path.join(work, "library.so")
         _run([*tools.link, "-o", library, *(str(kept.get(o, o)) for o in made),
               *tools.libraries], file, folder)
@@ -79,13 +80,21 @@ def build(folder, jobs=2, progress=None, simulate=False, objects=None):
     return place / file
 
 
-_INCLUDE = re.compile(rb'^#include "([^"]+)"', re.M)
+_READ = re.compile(rb'''^#include "([^"]+)"|\.incbin \\"([^"\\]+)\\"''', re.M)
 
 
-def _kept(objects, source, command):
-    """Where the object of a source lies in the folder ``objects``: named by the command, the text
-    and those of the headers beside it that it includes."""
-    digest, todo, seen = hashlib.sha256(repr(command).encode()), [source], set()
+def _kept_objects(objects, units, made, tools):
+    """{object: where it lies in the folder ``objects``}."""
+    common = repr(_compilers(tools)).encode() + b"".join(
+        hashlib.sha256(h.read_bytes()).digest() for h in tools.headers)
+    return {out: _kept(objects, path, tools.command(Path(path.name), flags), common)
+            for (path, flags), out in zip(units, made)}
+
+
+def _kept(objects, source, command, common):
+    """Where the object of a source lies in the folder ``objects``: named by what is common to all,
+    the command, the text and those of the files beside it that it reads."""
+    digest, todo, seen = hashlib.sha256(common + repr(command).encode()), [source], set()
     while todo:
         path = todo.pop()
         if path in seen or not path.exists():
@@ -93,8 +102,16 @@ def _kept(objects, source, command):
         seen.add(path)
         text = path.read_bytes()
         digest.update(hashlib.sha256(text).digest())
-        todo += [path.parent / name.decode() for name in _INCLUDE.findall(text)]
+        todo += [path.parent / (a or b).decode() for a, b in _READ.findall(text)]
     return Path(objects) / f"{digest.hexdigest()[:24]}.o"
+
+
+def _keep(made, kept):
+    """Move an object to where it is kept, which may be another file system: no other build sees
+    a part of it."""
+    part = f"{kept}.{os.getpid()}.{threading.get_ident()}"
+    shutil.move(made, part)
+    os.replace(part, kept)
 
 
 def is_cuda(manifest):
@@ -170,13 +187,17 @@ def _sources(manifest):
             + [(s, []) for s in plan["others"]])
 
 
+def _compilers(tools):
+    """What tells the installed compilers from others: [path, bytes, time of change]."""
+    return [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns)
+            for path in tools.executables]
+
+
 def _key(folder, manifest, sources, tools):
     """Hash of everything the library is made from: texts, flags, the compilers' executables."""
     digest = hashlib.sha256()
-    about = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns)
-             for path in tools.executables]
     digest.update(json.dumps([sorted(tools.compile.items()), tools.link, tools.libraries,
-                              sources, about]).encode())
+                              sources, _compilers(tools)]).encode())
     for path in (*tools.headers, *tools.further):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     read = sorted(f for f in manifest["files"] if f.endswith(".h"))

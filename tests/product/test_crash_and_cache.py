@@ -35,6 +35,12 @@ def whole(folder):
     return manifest
 
 
+@pytest.fixture(autouse=True)
+def no_objects(monkeypatch):
+    """What is built here is compiled here."""
+    monkeypatch.delenv("AOTC_OBJECTS", raising=False)
+
+
 @pytest.fixture
 def two_models(tmp_path):
     """Paths of two versions of a model."""

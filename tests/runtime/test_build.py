@@ -3,18 +3,24 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from bundle_plans import feeds, lookup_bundle, reference
+from onnx import save
+from small_models import dense
 
+import aotc
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError, ToolchainError
 from aotc.runtime import compile_bundle as module
 from aotc.runtime.compile_bundle import build
 from aotc.runtime.loading import load
+from aotc.tools.peers import open_reference
 
 
 @pytest.fixture
-def fresh(tmp_path):
+def fresh(tmp_path, monkeypatch):
+    monkeypatch.delenv("AOTC_OBJECTS", raising=False)
     return write_bundle(lookup_bundle(), tmp_path / "lookup")
 
 
@@ -31,6 +37,36 @@ def test_built_once_per_content(fresh, monkeypatch):
     assert build(fresh) != first
     monkeypatch.setenv("CFLAGS", "-O0")
     assert build(fresh) != first
+
+
+def test_bundles_share_objects(tmp_path, monkeypatch):
+    (tmp_path / "objects").mkdir()
+    monkeypatch.setenv("AOTC_OBJECTS", str(tmp_path / "objects"))
+    compiled = []
+    for name in ("first", "second"):
+        folder = write_bundle(lookup_bundle(), tmp_path / name)
+        build(folder, progress=lambda done, of, file: compiled.append(file))
+        ids, bias = feeds()
+        assert (load(folder)(ids, bias)["out"] == reference(ids, bias)).all()
+    assert len(compiled) == 4 == len(list((tmp_path / "objects").iterdir()))
+    with open(folder / "lookup.h", "a") as f:
+        f.write("/* changed */\n")
+    build(folder, progress=lambda done, of, file: compiled.append(file))
+    assert set(compiled[4:]) == {"lookup.c", "lookup_kernels_0.c"}  # what includes it
+
+
+def test_shared_objects_hold_their_own_weights(tmp_path, monkeypatch):
+    (tmp_path / "objects").mkdir()
+    monkeypatch.setenv("AOTC_OBJECTS", str(tmp_path / "objects"))
+    x, got = np.ones((2, 8), np.float32), []
+    for seed in (0, 1):
+        path = tmp_path / f"{seed}" / "m.onnx"
+        path.parent.mkdir()
+        save(dense(rows=2, seed=seed), path)
+        got.append(aotc.compile(path, path.parent / "b", target="c", weights="embed").load()(x))
+        want = open_reference(path)[1]({"x": x})
+        np.testing.assert_allclose(got[-1]["y"], want["y"], rtol=1e-5, atol=1e-6)
+    assert (got[0]["y"] != got[1]["y"]).any()
 
 
 def test_elsewhere_if_the_folder_cannot_be_written(fresh, tmp_path, monkeypatch):
