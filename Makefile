@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
-# tests run on every core: in neighbouring pieces, or all of one model's in one process
+# tests run on every core: in neighbouring pieces, or all of one model's in one process; what they
+# compile is shared by all (tests/helpers/quick_builds.py)
 TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 BY_MODEL := $(subst worksteal,loadgroup,$(TEST))
 

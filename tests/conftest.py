@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bundle_plans import lookup_bundle
+from quick_builds import QuickBuilds
 from zoo_files import ROOT, zoo_folder, zoo_module
 
 from aotc.emit.bundle.write import write_bundle
@@ -21,6 +22,16 @@ for _variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true",
                      help="rewrite the golden files of tests/emit from what is generated now")
+
+
+def pytest_configure(config):
+    """The suites ``product`` and ``zoo`` build bundles as their users do, the others quicker."""
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return  # a worker has the environment of the process that started it
+    chosen = config.getoption("markexpr").split()
+    longer = not chosen or any(m in chosen and "not" not in chosen[:chosen.index(m)][-1:]
+                               for m in ("product", "zoo"))
+    config.add_cleanup(QuickBuilds(not longer).close)
 
 
 def pytest_collection_modifyitems(items):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from quick_builds import KEPT
 from te_programs import random_feeds
 
 from aotc.emit.bundle.render import render_bundle
@@ -26,7 +27,7 @@ from aotc.sched import complete, decide, lower
 from aotc.target import TARGETS, _cpu_flags
 
 # every bundle of these tests compiles without a warning; -Og takes half of -O1's time
-STRICT = "-Og -Wall -Wextra -Wshadow -Werror"
+STRICT = f"-Og -Wall -Wextra -Wshadow -Werror {os.environ.get(KEPT, '')}"
 INFO = {"model_hash": "00" * 32, "graph": "test"}
 # the targets of one instruction set each that this machine can run
 RUNNABLE = tuple(t for t in TARGETS.values() if not t.variants and t.arch in ("", machine())
