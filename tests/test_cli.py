@@ -12,6 +12,7 @@ import onnx
 import pytest
 from small_models import dense
 
+from aotc.cli import main
 from aotc.pipeline import STAGE_NAMES
 
 
@@ -108,9 +109,17 @@ def test_schedule_round_trip_and_every_fault_of_a_wrong_edit(model, bundle, tmp_
 
 @pytest.mark.parametrize("stage", ["graph", "program", "fold", "inline", "schedule", "plan",
                                    "bundle", "kernels", "layouts", "source"])
-def test_show_text_and_json(model, stage):
-    assert len(ok("show", model, stage, "--target", "c")) > 40
-    assert json.loads(ok("show", model, stage, "--target", "c", "--json"))
+def test_show_text_and_json(model, stage, capsys):
+    command = ["show", str(model), stage, "--target", "c"]
+    assert main(command) in (0, None)
+    assert len(capsys.readouterr().out) > 40
+    assert main([*command, "--json"]) in (0, None)
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_show_in_a_process_of_its_own(model):
+    assert len(ok("show", model, "plan", "--target", "c")) > 40
+    assert json.loads(ok("show", model, "plan", "--target", "c", "--json"))
 
 
 def test_targets_lists_every_target():

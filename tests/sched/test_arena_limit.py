@@ -78,8 +78,8 @@ def test_wrong_usage(capsys):
 
 # ---------------------------------------------------------------- schedules that fit
 
-@pytest.mark.parametrize("name,unfold", [("u_net", False), ("u_net", True),
-                                         ("conv_stack", True)])
+@pytest.mark.parametrize("name,unfold", [("u_net", False), ("u_net", True), pytest.param(
+    "conv_stack", True, marks=pytest.mark.product)])
 def test_schedules_keep_the_limit_and_compute_the_same(programs, name, unfold):
     program, target = programs[name], get_target("x86-64-v3")
     limit = need(program, decide(program, target, unfold=unfold), target) * 6 // 10
@@ -249,7 +249,7 @@ def test_a_recurrence_under_its_smallest_limit(tmp_path):
 
 def test_no_file_is_written_where_nothing_fits(tmp_path):
     with pytest.raises(ScheduleError, match="smallest limit that works"):
-        aotc_compile(MODELS["conv_stack"], tmp_path / "b", target="c", arena=512)
+        aotc_compile(conv_stack(12, (3,)), tmp_path / "b", target="c", arena=512)
     assert not (tmp_path / "b").exists()
 
 

@@ -97,9 +97,11 @@ def test_scratch_moved_over_what_the_same_stage_reads_is_named():
     raise AssertionError("no stage reads and writes scratch")
 
 
-def test_random_programs_and_schedules_are_proved():
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.product)
+                                        for n in (30, 60, 90))])
+def test_random_programs_and_schedules_are_proved(first):
     proved = 0
-    for seed in range(120):
+    for seed in range(first, first + 30):
         program = inline_moves(random_program(seed))
         if any(isinstance(s, LibCall) for s in program.steps):
             continue
@@ -110,7 +112,7 @@ def test_random_programs_and_schedules_are_proved():
         for kernel, number in random.Random(seed).sample(planted, min(2, len(planted))):
             assert barrier_faults(without(plan, kernel, number)), seed
             proved += 1
-    assert proved > 20
+    assert proved > 5
 
 
 def test_starts_of_rows_take_what_the_taps_need():

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from group_cases import GROUPS, attention, depthwise_pointwise, mlp, row_norm, two_convolutions
-from harness import DISTINCT, Case, build_cases, differences
+from harness import DISTINCT, Case, at_length, build_cases, differences
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
 from aotc.ir.expr import Axis, Const, Load, Sym, Where, compare, maximum, minimum
@@ -88,7 +88,8 @@ def stored(program, groups):
     return {o for g in groups for o in g.outputs} - set(program.outputs)
 
 
-@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [pytest.param(t, id=t.name, marks=at_length(t))
+                                    for t in DISTINCT])
 @pytest.mark.parametrize("how", ["all", "none"])
 def test_connected_groups_run(target, how, tmp_path):
     extra = {"heads": heads(3, 20, 26, 8), "masked": heads(2, 19, 19, 8, "where"),
