@@ -58,9 +58,10 @@ def test_random_graphs_under_sanitizers():
     assert main(["--graphs", "25", "--seed", "7000", "--sanitize", "--seconds", "100000"]) == 0
 
 
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.product)])
 @pytest.mark.parametrize("mutate", (edited, flipped))
-def test_damaged_models_are_refused_or_right(mutate):
-    rng, seeds = random.Random(1), corpus(40)
+def test_damaged_models_are_refused_or_right(mutate, seed):
+    rng, seeds = random.Random(seed), corpus(40)
     for _ in range(60):
         assert offend(mutate(rng, rng.choice(seeds))) is None
 
