@@ -10,8 +10,8 @@ from aotc.errors import (
                          UnsupportedError,
 )
 from aotc.options import Options
+from aotc.version import __version__
 
-__version__ = "0.1.0"
 __all__ = ["AotcError", "CompiledBundle", "FaultError", "ModelError", "Options", "ScheduleError",
            "ToolchainError", "UnsupportedError", "compile", "load", "tune",
            "__version__"]

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from aotc.errors import AotcError
 from aotc.options import Options, decisions, option
 from aotc.stage_names import SHOWN, STAGE_NAMES
+from aotc.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -282,6 +283,7 @@ def _threads(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="aotc", description="Compile ONNX models into readable, self-contained C.")
+    parser.add_argument("--version", action="version", version=f"aotc {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(name: str, function: Callable[[argparse.Namespace], int | None],

@@ -18,7 +18,8 @@ FOLDER_FILES = 20  # modules of a folder, beside __init__
 BASE = {"errors", "ir"}
 VALUES = BASE | {"passes", "oracle"}
 COMPILER = VALUES | {"frontend", "target", "sched", "emit", "samples", "installed"}
-SURFACE = COMPILER | {"pipeline", "runtime", "api", "tools", "tuner", "stage_names", "options"}
+SURFACE = COMPILER | {"pipeline", "runtime", "api", "tools", "tuner", "stage_names", "options",
+                      "version"}
 # folder or module of aotc -> those it may import, beside itself
 MAY_IMPORT = {
     "errors": set(),
@@ -32,6 +33,7 @@ MAY_IMPORT = {
     "emit": VALUES | {"target", "installed"},
     "samples": VALUES,
     "stage_names": set(),
+    "version": set(),
     "options": BASE,
     "pipeline": COMPILER | {"stage_names", "options"},
     "runtime": VALUES | {"pipeline", "installed", "target"},
@@ -40,7 +42,7 @@ MAY_IMPORT = {
     "tools": SURFACE,
     "cli": SURFACE,
     "onnx_backend": {"api", "errors"},
-    "__init__": {"api", "errors", "options"},
+    "__init__": {"api", "errors", "options", "version"},
     "__main__": {"cli"},
 }
 # third-party package -> who may import it, and why
@@ -59,7 +61,7 @@ ONLY = {
 
 # folders and modules of aotc whose public functions say the types of what they take and give
 ANNOTATED = {"api", "cli", "errors", "installed", "ir", "onnx_backend", "options", "oracle",
-             "passes", "pipeline", "samples", "stage_names", "target"}
+             "passes", "pipeline", "samples", "stage_names", "target", "version"}
 
 
 def _files(*patterns):

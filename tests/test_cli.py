@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from small_models import dense
 
 from aotc.cli import main
 from aotc.pipeline import STAGE_NAMES
+from aotc.version import __version__
 
 
 def aotc(*args, cwd=None):
@@ -177,3 +179,9 @@ def test_wrong_usage_is_code_2(model):
     refused("frobnicate", code=2)
     refused(code=2)
     refused("run", "x", "--threads", "0", code=2)
+
+
+def test_the_version_is_said_once(tmp_path):
+    done = aotc("--version", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout == f"aotc {version('aotc')}\n"
+    assert version("aotc") == __version__
