@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE_LINES, FUNCTION_LINES, COLUMNS = 500, 60, 100
+README_LINES = 150
 
 FOLDER_FILES = 20  # modules of a folder, beside __init__
 BASE = {"errors", "ir"}
@@ -231,6 +232,33 @@ def test_no_machine_paths_or_registries():
             if paths.search(line):
                 wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_readme_is_short():
+    """It says what aotc is and where to read on; all else has a page of docs/."""
+    assert len((ROOT / "README.md").read_text().splitlines()) < README_LINES
+
+
+def _relative_links(text):
+    """Paths that a Markdown text links to, without anchors; code, addresses and links inside the
+    page are none."""
+    prose = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", text, flags=re.S | re.M)
+    targets = re.findall(r"\]\(([^)\s]+)[^)]*\)|^\[[^]]+\]:\s+(\S+)", prose, re.M)
+    paths = [(inline or named).partition("#")[0] for inline, named in targets]
+    return [p for p in paths if p and not re.match(r"\w+:", p)]
+
+
+def test_links_between_pages_lead_somewhere():
+    links = [(page, link) for page in _files(".md") for link in _relative_links(page.read_text())]
+    wrong = [f"{page.relative_to(ROOT)}: {link}" for page, link in links
+             if not (page.parent / link).exists()]
+    assert links and not wrong, "\n".join(wrong)
+
+
+def test_relative_links_are_found_by_that_test():
+    text = ("[a](b.md), [two\nlines](../c/d.md#part) `x[0](y)`, [in](#page) [o](https://e.org/f)\n"
+            "```\nf[i](g)\n```\n![picture](h.svg \"title\")\n[named]: i.md\n")
+    assert _relative_links(text) == ["b.md", "../c/d.md", "h.svg", "i.md"]
 
 
 def test_no_unfinished_work():
