@@ -15,6 +15,7 @@ from aotc.sched.choose.connect_cost import (
 )
 from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, split_settled
 from aotc.sched.choose.loops import choose_loops
+from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
@@ -47,7 +48,8 @@ def decide(program, target, how="all", winograd="off", unfold=False, layouts=Non
     if not isinstance(winograd, tuple) and groups is None:
         found = settle_layouts(apply_rewrites(program, rewrites), target)
         more, settled = split_settled({b: x for b, x in found.items() if b not in (layouts or {})})
-        rewrites, layouts = rewrites + more, settled | (layouts or {})
+        copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in (layouts or {}))
+        rewrites, layouts = rewrites + more + copies, settled | (layouts or {})
     program = apply_rewrites(program, rewrites)
     groups = connected(program, target, how) if groups is None else groups
     groups = join_transforms(program, groups)
