@@ -7,23 +7,16 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.ir.expr import Const, Unary, Where, all_of, as_expr, compare, maximum, minimum
 
 
-def _border(x, last, n, align):
-    return minimum(maximum(x, const(0, x.dtype)), cast(x.dtype, last))
-
-
-def _reflection(x, last, n, align):
+def _reflected(x, last, align):
     """Coordinates outside bounce off the edges: pixel centres if aligned, else pixel borders."""
     half = const(0 if align else 0.5, x.dtype)
-    low, span = Unary("neg", half), cast(x.dtype, last) + half + half
+    low, span = Unary("neg", half), maximum(last + half + half, const(1, x.dtype))
     far = Unary("abs", x - low)
     turns = Unary("floor", far / span)
     rest = far - turns * span
     even = compare("eq", turns, const(2, x.dtype) * Unary("floor", turns * const(0.5, x.dtype)))
     x = Where(even, rest + low, span - rest + low)
-    return _border(x, last, n, align)
-
-
-_PADDING = {"zeros": lambda x, last, n, align: x, "border": _border, "reflection": _reflection}
+    return minimum(maximum(x, const(0, x.dtype)), last)
 
 
 def _nearest(x):
@@ -53,8 +46,10 @@ def _cubic(x):
     return [(low + c(k - 1), w) for k, w in enumerate(weights)]
 
 
-_MODES = {"nearest": _nearest, "linear": _linear, "bilinear": _linear, "cubic": _cubic,
-          "bicubic": _cubic}
+# (taps of a place, how many neighbours on either side)
+_MODES = {"nearest": (_nearest, 1), "linear": (_linear, 1), "bilinear": (_linear, 1),
+          "cubic": (_cubic, 2), "bicubic": (_cubic, 2)}
+_PADDINGS = ("zeros", "border", "reflection")
 
 
 @op("GridSample", since=16)
@@ -64,9 +59,9 @@ def grid_sample(node, b):
     b.same_dtype(x, grid)
     mode, padding = node.attr("mode", "linear"), node.attr("padding_mode", "zeros")
     align, rank = bool(node.attr("align_corners", 0)), x.rank - 2
-    if mode not in _MODES or padding not in _PADDING:
+    if mode not in _MODES or padding not in _PADDINGS:
         raise b.unsupported(f"GridSample mode {mode!r} with padding {padding!r}",
-                            f"use {', '.join(_MODES)} and {', '.join(_PADDING)}")
+                            f"use {', '.join(_MODES)} and {', '.join(_PADDINGS)}")
     if grid.rank != x.rank:
         raise b.bad("the grid must have the input's rank")
     b.require("eq", grid.shape[-1], rank, "a grid holds one coordinate per spatial dimension")
@@ -82,9 +77,14 @@ def grid_sample(node, b):
         size = cast(x.dtype, n)
         place = ((g + one) * half * (size - one) if align
                  else ((g + one) * size - one) * half)
-        if _MODES[mode] is _cubic:  # each tap is padded by itself
-            return [(_PADDING[padding](p, n - 1, n, align), w) for p, w in _cubic(place)]
-        return _MODES[mode](_PADDING[padding](place, n - 1, n, align))
+        last, (neighbours, reach) = size - one, _MODES[mode]
+        if padding == "border":  # there all taps are the edge's, and linear weights are halves
+            out = const(reach - 0.5, x.dtype)
+            place = minimum(maximum(place, Unary("neg", out)), last + out)
+        taken = neighbours(place)
+        if padding == "reflection":  # every tap by itself: the last pixel has a neighbour too
+            taken = [(_reflected(p, last, align), w) for p, w in taken]
+        return taken
 
     def body(index):
         total = None

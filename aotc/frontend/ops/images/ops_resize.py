@@ -7,7 +7,7 @@ from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.ops.images.resample import Sampling, resample
 from aotc.ir.dtypes import DTYPES, is_float
-from aotc.ir.expr import Const, Unary, maximum, minimum
+from aotc.ir.expr import Const, Unary, Where, compare, maximum, minimum
 from aotc.ir.simplify import same, simplify
 
 _ROUND = {"round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor, "ceil": np.ceil,
@@ -156,6 +156,8 @@ def _one_axis(b, x, axis, n, factor, mode, how, tag):
                                        n.value)
     index, weight = _TAPS[mode](np.asarray(place, np.float64), how)
     index = np.clip(index, 0, old.value - 1).astype(np.int64)
+    if mode == "linear":  # no weight of zero where both are the edge: an infinity stays one
+        weight = np.where(index[:, :1] == index[:, 1:], 0.5, weight)
     label = b.node.label
     taps = [(_index_reader(b, index[:, t], old.value, f"{label}_index{t}_{axis}"),
              b.const(weight[:, t].astype(DTYPES[x.dtype].numpy), f"{label}_weight{t}_{axis}"))
@@ -202,6 +204,7 @@ def _symbolic_axis(b, x, axis, n, factor, mode, how, tag):
         # (o + 0.5)/r - 0.5 = (2o + 1 - r) / 2r, so the weight is the remainder over 2r
         line = i[axis] * 2 - shift
         low, rest = line // (2 * ratio), line % (2 * ratio)
+        rest = Where(compare("lt", low + 1, old), rest, Const(ratio))  # halves of the edge
         w = cast(x.dtype, simplify(rest)) * const(1 / (2 * ratio), x.dtype)
         ends = [b.at(x, i[:axis] + (simplify(minimum(maximum(p, Const(0)), old - 1)),)
                      + i[axis + 1:]) for p in (low, low + 1)]

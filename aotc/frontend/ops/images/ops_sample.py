@@ -7,6 +7,7 @@ from aotc.frontend.building.declared import bounded, expect, expect_shape, loade
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.ops.images.ops_grid import element
+from aotc.frontend.ops.images.resample import weighted
 from aotc.ir.access import volume
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
@@ -120,7 +121,8 @@ def roi_align(node, b):
     values = []
     for corner in product(*(line[1] for line in lines)):
         e = b.at(x, (n, axes[1]) + tuple(p for p, _ in corner))
-        values.append(e * (corner[0][1] * corner[1][1]))
+        w = corner[0][1] * corner[1][1]
+        values.append(weighted(e, w) if mode == "max" else e * w)
     total = values[0]
     for e in values[1:]:
         total = maximum(total, e) if mode == "max" else total + e

@@ -234,11 +234,17 @@ def _one(b, x, a, mode, how, tag):
         for t in range(count):
             source = minimum(maximum(b.load(first, (at,)) + t, Const(0)), Const(a.n - 1))
             e = b.at(x, i[:a.number] + (source,) + i[a.number + 1:])
-            e = e if weights is None else e * b.load(weights, (at, Const(t)))
+            e = e if weights is None else weighted(e, b.load(weights, (at, Const(t))))
             total = e if total is None else total + e
         return total if inside is None else Where(
             b.load(inside, (at,)), total, const(how.outside, x.dtype))
     return b.map(x.shape[:a.number] + (Const(a.m),) + x.shape[a.number + 1:], body, [x], tag)
+
+
+def weighted(e, w):
+    """``e`` times ``w``; zero for a weight of zero, also where ``e`` is infinite or no number."""
+    zero = const(0, e.dtype)
+    return Where(compare("ne", w, zero), e * w, zero)
 
 
 def _normalised(b, place, a, mode, how, count, dtype, node):
