@@ -181,6 +181,12 @@ def test_models_that_contradict_themselves(case, words):
         program_of(model)
 
 
+def test_a_resize_to_nothing():
+    model, _ = one_node("Resize", [rand(1, 1, 2, 2)], {})
+    with pytest.raises(ModelError, match="neither scales nor sizes"):
+        program_of(model)
+
+
 @pytest.mark.parametrize("case,words", [
     (("Reshape", [rand(2, 3), np.array([6])], {}, ()), "depends on data; make it a constant"),
     (("Relu", [np.ones(2, np.uint8)], {}, ()), "dtype u8; cast to a supported dtype first"),

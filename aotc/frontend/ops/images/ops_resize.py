@@ -43,6 +43,8 @@ def resize(node, b):
     axes = [b.axis(a, x.rank) for a in node.attr("axes", range(x.rank))]
     coord = node.attr("coordinate_transformation_mode", "half_pixel")
     scales = None if scales is None or scales.size == 0 else scales
+    if scales is None and sizes is None:
+        raise b.bad("neither scales nor sizes; give one of them")
     how = Sampling(coord, node.attr("nearest_mode", "round_prefer_floor"),
                    node.attr("cubic_coeff_a", -0.75), bool(node.attr("antialias", 0)),
                    bool(node.attr("exclude_outside", 0)), node.attr("extrapolation_value", 0.0))
