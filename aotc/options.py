@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from aotc.errors import AotcError
+from aotc.ir.bundle import WEIGHTS
 from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, WINOGRAD
-
-WEIGHTS = ("file", "embed")
 
 
 def _option(default: Any, about: str, choices: tuple[Any, ...] = (), decides: bool = False) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MANIFEST = "manifest.json"
+WEIGHTS = ("file", "embed")  # where a bundle has them: in a file, or linked into its library
 FORMAT_VERSION = 1
 
 

@@ -13,6 +13,7 @@ from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Load,
     Sym,
     Where,
     checked,
@@ -246,3 +247,12 @@ def test_facts_and_symbols():
     assert never_negative(n * m - 1 - (I * n + j), s)
     assert not never_negative(n * m - 2 - (I * n + j), s)
     assert never_negative(m - n, s, (m - n - 3,)) and not never_negative(m - n, s)
+
+
+def test_what_data_divides_is_proved_by_the_range_of_its_table():
+    place = Load("t", (ax("i", 8),), "i64")
+    first = Const(1) - place // 27  # at most the second of runs of 27
+    counts, signed = (Scope(tables={"t": (least, 200)}) for least in (0, -1))
+    assert never_negative(Const(53) - place, counts, (first,))
+    assert not never_negative(Const(52) - place, counts, (first,))
+    assert not never_negative(place, signed, (first,))  # no number of digits

@@ -24,12 +24,11 @@ from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
 from aotc.errors import AotcError, UnsupportedError
 from aotc.installed import TEMPLATES, runtime_c
-from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle, emulators
+from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, emulators
 from aotc.ir.dtypes import DTYPES, dtype_of
 from aotc.ir.expr import as_expr
 from aotc.ir.simplify import simplify
 
-WEIGHTS = ("file", "embed")
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
 SHOWN = 64  # elements of a fixed input that the manifest states
 

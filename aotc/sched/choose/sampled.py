@@ -15,8 +15,8 @@ from aotc.sched.model.size import estimate, estimate_volume
 def sampled_inputs(program, target):
     """Layout rewrites of the f32 inputs all of whose readers look pixels up (two places from data
     innermost, as often as the input has elements) and run over one other dimension of at least a
-    vector's lanes; none where the target has no vectors."""
-    if target.lanes < 2 or target.emitter != "c":
+    vector's lanes; none where the target has no vectors, or its lanes are threads."""
+    if target.lanes < 2 or target.machine.threads:
         return ()
     found = ((b, _channels(program, target, b)) for b in program.inputs)
     return tuple(layout_rewrite(b, channels_last(len(program.shape(b)), d))
