@@ -7,6 +7,7 @@ run time; otherwise it is a Compute.
 
 from dataclasses import replace
 from functools import lru_cache
+from weakref import proxy
 
 import numpy as np
 
@@ -56,9 +57,10 @@ class Builder:
         self._held, self.preset, self.wrapped, self._bodies = {}, {}, {}, {}
         self.run_node = None  # function (node, builder) that enters the node's Vals
         self._inlined = 0  # nodes of sub-graphs built so far
-        self.known = Known(self)  # what can be had of a Val while building
+        own = proxy(self)  # without a circle: the constants are let go with the Builder
+        self.known = Known(own)  # what can be had of a Val while building
         self.inner = ()  # nodes of the sub-graphs that are being built
-        self.joins = Joins(self, graph.learnt)
+        self.joins = Joins(own, graph.learnt)
         self.may_be_empty = set()  # names of extents of inputs that something is appended to
         self.unrounded = frozenset()  # outputs that will be rounded to another dtype at the end
         # f16 Val -> the f32 Val that it was rounded from; -> the same numbers as f32
