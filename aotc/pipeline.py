@@ -18,8 +18,7 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
-from aotc.frontend.graph import DimRange, Graph
-from aotc.frontend.read.settings import Settings
+from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan, with_defaults

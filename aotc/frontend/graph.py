@@ -3,11 +3,20 @@
     %12 = Conv(%11, W3, B3) pads=[1, 1, 1, 1] : f32[N, 64, 56, 56]
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
-from aotc.ir.expr import Sym, show
+from aotc.ir.dtypes import Array
+from aotc.ir.expr import Shape, Sym, show
+
+if TYPE_CHECKING:  # which is learnt from Graphs
+    from aotc.frontend.building.joins import Learnt
+
+Type = tuple[str, Shape]  # dtype and extents of a tensor
 
 
 @dataclass(frozen=True)
@@ -18,20 +27,20 @@ class Node:
 
     op: str
     domain: str
-    inputs: tuple
-    outputs: tuple
-    attrs: dict = field(hash=False)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: dict[str, Any] = field(hash=False)  # which kind of value, only the operator says
     name: str = ""
     opset: int = 1
-    origin: tuple = ()
-    proto: object = field(default=None, compare=False, repr=False)
+    origin: tuple[str, ...] = ()
+    proto: onnx.NodeProto | None = field(default=None, compare=False, repr=False)
 
     @property
-    def captures(self):
+    def captures(self) -> tuple[str, ...]:
         """Tensors from outside that the node's sub-graphs read."""
         return tuple(c for v in self.attrs.values() if isinstance(v, Body) for c in v.captures)
 
-    def attr(self, name, default=None):
+    def attr(self, name: str, default: Any = None) -> Any:
         """The attribute's value.  Float attributes are f32, their defaults too: what computes in
         f64 sees the rounded number."""
         if isinstance(default, float):
@@ -39,12 +48,12 @@ class Node:
         return self.attrs.get(name, default)
 
     @property
-    def label(self):
+    def label(self) -> str:
         """The node's name, or what stands for it in messages and comments."""
         return self.name or f"{self.op}_{next((o for o in self.outputs if o), '')}"
 
 
-def label_of(message):
+def label_of(message: onnx.NodeProto) -> str:
     """``Node.label`` of a node's message."""
     return message.name or f"{message.op_type}_{next((o for o in message.output if o), '')}"
 
@@ -55,19 +64,19 @@ class Body:
     ``captures``: names it reads that it does not make; ``types``: numpy dtype and extents of every
     output as declared (None where they are not)."""
 
-    inputs: tuple
-    outputs: tuple
-    nodes: tuple
-    constants: dict = field(hash=False, repr=False)
-    captures: tuple = ()
-    types: tuple = ()
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: dict[str, Array] = field(hash=False, repr=False)
+    captures: tuple[str, ...] = ()
+    types: tuple[tuple[np.dtype[Any] | None, tuple[int, ...] | None], ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{{{', '.join(map(shorten, self.inputs))} -> {len(self.nodes)} nodes -> " \
                f"{', '.join(map(shorten, self.outputs))}}}"
 
 
-def all_nodes(nodes, branches=True):
+def all_nodes(nodes: Iterable[Node], branches: bool = True) -> Iterator[Node]:
     """``nodes`` and those of their sub-graphs; without ``branches`` not those of an If."""
     for n in nodes:
         yield n
@@ -82,7 +91,7 @@ class TensorType:
 
     name: str
     dtype: str
-    shape: tuple
+    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -95,39 +104,49 @@ class DimRange:
     source: str
     why: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         label = repr(self.onnx) if self.onnx and self.onnx != self.sym.name else ""
         return f"{self.sym.name} in {self.sym.range} {label} " \
                f"({self.source}{': ' + self.why if self.why else ''})".replace("  ", " ")
 
 
 @dataclass(frozen=True)
+class Settings:
+    """``fixed``: {input: array} compiled as constants; ``defaults``: {input: array} used where the
+    caller gives none; ``held``: initializers listed as inputs that are constants all the same."""
+
+    fixed: dict[str, Array] = field(default_factory=dict, hash=False)
+    defaults: dict[str, Array] = field(default_factory=dict, hash=False)
+    held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
     those whose shape the model states in numbers to the extents, ``elements`` outputs to the dtype
-    that the model states; ``settings``: a ``frontend.settings.Settings``; ``learnt``: what
-    trial builds have learnt about extents, a ``frontend.joins.Learnt``."""
+    that the model states; ``learnt``: what trial builds have learnt about
+    extents."""
 
     name: str
-    nodes: tuple
-    inputs: tuple
-    outputs: tuple
-    initializers: dict = field(hash=False, repr=False)
-    opset: dict = field(hash=False)
-    dims: tuple = ()
-    types: dict = field(default_factory=dict, hash=False, repr=False)
-    declared: dict = field(default_factory=dict, hash=False, repr=False)
-    elements: dict = field(default_factory=dict, hash=False, repr=False)
-    settings: object = field(default=None, hash=False, repr=False)
-    learnt: object = field(default=None, hash=False, repr=False)
+    nodes: tuple[Node, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[str, ...]
+    initializers: dict[str, Array] = field(hash=False, repr=False)
+    opset: dict[str, int] = field(hash=False)
+    dims: tuple[DimRange, ...] = ()
+    types: dict[str, Type] = field(default_factory=dict, hash=False, repr=False)
+    declared: dict[str, tuple[int, ...]] = field(default_factory=dict, hash=False, repr=False)
+    elements: dict[str, str] = field(default_factory=dict, hash=False, repr=False)
+    settings: Settings = field(default_factory=Settings, hash=False, repr=False)
+    learnt: "Learnt | None" = field(default=None, hash=False, repr=False)
 
     @property
-    def syms(self):
+    def syms(self) -> tuple[Sym, ...]:
         """The symbolic extents, in order of first appearance."""
         return tuple(d.sym for d in self.dims)
 
-    def __str__(self):
-        ids = {}
+    def __str__(self) -> str:
+        ids: dict[str, int] = {}
         lines = [f"graph {shorten(self.name)} opset " + ", ".join(
             f"{d or 'ai.onnx'} {v}" for d, v in sorted(self.opset.items()))]
         lines += [f"  sym {d}" for d in self.dims]
@@ -135,7 +154,7 @@ class Graph:
             lines.append(f"  in {shorten(t.name)} : {show_type((t.dtype, t.shape))}")
         known = set(self.initializers) | {t.name for t in self.inputs}
 
-        def ref(name):
+        def ref(name: str) -> str:
             if not name:
                 return "_"
             return shorten(name) if name in known else f"%{ids.setdefault(name, len(ids))}"
@@ -151,24 +170,24 @@ class Graph:
         return "\n".join(lines)
 
 
-def shorten(name, limit=60):
+def shorten(name: str, limit: int = 60) -> str:
     """A model's name, printable on one line."""
     text = name.encode("unicode_escape").decode()
     return text if len(text) <= limit else text[:limit - 3] + "..."
 
 
-def listed(lines, most=40):
+def listed(lines: Sequence[str], most: int = 40) -> str:
     """Lines of a message, indented, those beyond ``most`` counted."""
     rest = [f"... and {len(lines) - most} more"] if len(lines) > most else []
     return "\n".join(f"  {line}" for line in [*lines[:most], *rest])
 
 
-def show_type(t):
+def show_type(t: Type | None) -> str:
     """``f32[N, 64, 56, 56]``; ``?`` if unknown."""
     return f"{t[0]}[{', '.join(map(show, t[1]))}]" if t else "?"
 
 
-def show_attr(value):
+def show_attr(value: object) -> str:
     """An attribute on one line, large ones shortened."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"

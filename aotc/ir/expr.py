@@ -262,6 +262,13 @@ def as_expr(x: ExprLike) -> Expr:
     return x if isinstance(x, Expr) else Const(int(x))
 
 
+def int_of(e: Expr) -> int:
+    """The value of an integer constant.  TypeError for another expression."""
+    if not isinstance(e, Const) or isinstance(e.value, float):
+        raise TypeError(f"{e} is no integer that is known while compiling")
+    return int(e.value)
+
+
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """Binary node with Python numbers lifted to the other side's dtype; folds trivial cases."""
     if not isinstance(a, Expr):

@@ -77,6 +77,37 @@ def test_branches_that_make_sequences():
         program_of(model)
 
 
+def loop_with(nodes, states, last):
+    """The body of a Loop of one state "s" (a sequence, or none), whose last output is "last"."""
+    info, seq = helper.make_tensor_value_info, helper.make_tensor_sequence_value_info
+    bools = [info(c, TensorProto.BOOL, []) for c in ("c", "c2")]
+    return helper.make_graph(
+        [*nodes, node("Identity", ["c"], ["c2"])], "b",
+        [info("i", TensorProto.INT64, []), bools[0],
+         *(seq(s, TensorProto.FLOAT, None) for s in states)], [bools[1], *last])
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_a_loop_with_sequences_that_tensors_would_have_to_be(gathered):
+    """Rounds that may not run pick what a state was; gathered values are stacked."""
+    info, seq = helper.make_tensor_value_info, helper.make_tensor_sequence_value_info
+    if gathered:
+        body = loop_with([node("SequenceConstruct", ["x"], ["g"])], [],
+                         [seq("g", TensorProto.FLOAT, None)])
+        loop, rest = node("Loop", ["three", ""], ["y"], body=body), []
+    else:
+        body = loop_with([node("SequenceInsert", ["s", "x"], ["s2"]), node("Neg", ["x"], ["g"])],
+                         ["s"], [seq("s2", TensorProto.FLOAT, None),
+                                 info("g", TensorProto.FLOAT, [2])])
+        loop = node("Loop", ["n", "", "s0"], ["t", "y"], body=body)
+        rest = [node("SequenceEmpty", [], ["s0"])]
+    model = model_of([*rest, loop], {"x": (F, (2,)), "n": (I, ())}, ["y"], {
+        "three": np.array(3, I)})
+    model.graph.output[0].CopyFrom(info("y", TensorProto.FLOAT, [3, 2]))
+    with pytest.raises(UnsupportedError, match="Loop.*a sequence; take its tensors out"):
+        program_of(model)
+
+
 @pytest.mark.parametrize("nodes, error, words", [
     ([node("SplitToSequence", ["x"], ["s"]), node("Neg", ["s"], ["y"])], UnsupportedError,
      "'Neg_y' .Neg.*sequence of 5.*: a sequence; take its tensors out first"),

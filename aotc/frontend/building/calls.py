@@ -1,27 +1,29 @@
 """Library kernels as operators use them (``ir/library.py``): for targets that have them, where
 rows are longer than what expressions compare pair by pair."""
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect
 from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import At, Index, Val
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Const, Where, compare, maximum, minimum
+from aotc.ir.expr import Const, Expr, Where, compare, maximum, minimum
 from aotc.ir.library import JOINS
 from aotc.ir.program import static_shape
 
 SMALL_ROW = 32  # elements: up to here every pair is compared, in kernels that fuse with others
 
 
-def calls(b, extent):
+def calls(b: Builder, extent: Expr) -> bool:
     """True if rows of ``extent`` elements are given to a library kernel."""
     n = static_shape((extent,))
     return b.library and (n is None or n[0] > SMALL_ROW)
 
 
-def top_k(b, x, axis, k, largest):
+def top_k(b: Builder, x: Val, axis: int, k: Expr, largest: bool) -> Val:
     """Places i64 of the first ``k`` elements along the axis, of x's shape but for that axis."""
     rows = x
     if axis != x.rank - 1:
-        def source(i):
+        def source(i: Index) -> Index:
             return i[:axis] + (i[-1],) + i[axis:-1]
         rows = b.move(x, x.shape[:axis] + x.shape[axis + 1:] + (x.shape[axis],), source, "rows")
     order, = b.call("topk", (rows,), (rows.shape[:-1] + (k,),), largest=int(largest))
@@ -29,14 +31,14 @@ def top_k(b, x, axis, k, largest):
                   lambda i: i[:axis] + i[axis + 1:] + (i[axis],), out=1)
 
 
-def kept(b, flags, count):
+def kept(b: Builder, flags: Val, count: Expr) -> At:
     """Function from a number below ``count`` to the place of that element among the bool Val
     ``flags`` [n] that hold; another count of them is a fault."""
     place, total = b.call("kept", (flags,), ((count,), ()))
     return checked_place(b, place, total, count, flags.shape[0])
 
 
-def checked_place(b, place, total, count, n):
+def checked_place(b: Builder, place: Val, total: Val, count: Expr, n: Expr) -> At:
     """Function from an index below ``count`` to ``place[index]``, an index below ``n``; a fault
     where ``total`` is another number than ``count``."""
     b.nonempty(n, (count,), "elements to choose from")
@@ -45,22 +47,23 @@ def checked_place(b, place, total, count, n):
     return lambda at: minimum(maximum(b.load(place, (at,)), Const(0)), n - 1)
 
 
-def expect_count(b, total, count):
+def expect_count(b: Builder, total: Val, count: Expr) -> None:
     """The rule that the data gives ``count`` elements, ``total`` [] being their number."""
     expect(b, [(b.load(total, ()), count)],
            f"the data must give the declared {count} elements, their number is")
 
 
-def unique(b, rows, count, ordered):
+def unique(b: Builder, rows: Val, count: Expr, ordered: int) -> tuple[Val, ...]:
     """(place, inverse, counts, total) of the rows [n, m], see ``ir/library.py``."""
     n = rows.shape[0]
     return b.call("unique", (rows,), ((count,), (n,), (count,), (), (n,)),
                   sorted=int(ordered))[:4]
 
 
-def suppressed(b, boxes, scores, most, limit, least, count):
+def suppressed(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val | None,
+               least: Val | None, count: Expr) -> Val:
     """The selected boxes [count, 3]; most, limit, least: Vals of one element or None."""
-    def number(v, other, dtype):
+    def number(v: Val | None, other: float, dtype: str) -> Expr:
         return const(other, dtype) if v is None else cast(dtype, b.at(v, (Const(0),) * v.rank))
     dtype = boxes.dtype
     given = [v for v in (limit, least) if v is not None] or [b.scalar_val(0, dtype)]
@@ -76,7 +79,7 @@ def suppressed(b, boxes, scores, most, limit, least, count):
     return b.map((count, Const(3)), lambda i: b.at(picked, i), [picked])
 
 
-def scattered(b, x, places, updates, join, tag=""):
+def scattered(b: Builder, x: Val, places: Val, updates: Val, join: str, tag: str = "") -> Val:
     """``x`` with rows of ``updates`` put in, one for every element of ``places``: where in x its
     first element belongs.  ``join``: what becomes of an element that is there (``JOINS``)."""
     return b.call("scatter", (x, places, updates), (x.shape,), (tag,), join=JOINS.index(join))[0]

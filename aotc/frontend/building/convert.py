@@ -11,19 +11,20 @@ from aotc.frontend.building.extents import check_extents
 from aotc.frontend.building.fold_norm import fold_batch_norm
 from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import lookup
-from aotc.frontend.building.values import Sequence, Val
-from aotc.frontend.graph import Node, shorten, show_type
+from aotc.frontend.building.rules import OUTSIDE
+from aotc.frontend.building.values import Result, Sequence, Val
+from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
-from aotc.frontend.refusals import is_unknown, parts_of, raise_refused, unknown
+from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, compare
 from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, proves, simplify, upper
 
 
-def to_program(graph, library=True):
+def to_program(graph: Graph, library: bool = True) -> Program:
     """The Program of a Graph.  ``library``: the target has library kernels (``ir/library.py``);
     without, all is tensor expressions.
 
@@ -35,14 +36,14 @@ def to_program(graph, library=True):
     outputs = _bind_outputs(graph, b)
     _check_sizes(b)
     check_extents(b.steps, b.buffers, b.checks)
-    program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.env[t.name])
+    program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.tensor(t.name))
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
                       tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves)
     return update(program)
 
 
-def build(graph, trial=False, library=True):
+def build(graph: Graph, trial: bool = False, library: bool = True) -> Builder:
     """A Builder that has run over every node; ``env`` holds the Val of every tensor."""
     b = Builder(graph, trial, library)
     b.run_node = _run_node
@@ -53,14 +54,15 @@ def build(graph, trial=False, library=True):
     for name, array in graph.initializers.items():
         b.env[name] = b.const(array, name)
     _run_nodes(graph, b)
-    b.node = None
+    b.node = OUTSIDE
     return b
 
 
-def _run_nodes(graph, b):
+def _run_nodes(graph: Graph, b: Builder) -> None:
     """Build all nodes; UnsupportedError for those that are refused, all of them but what only
     depends on them."""
-    refusals, lost = unknown(graph, graph.nodes), set()
+    refusals = unknown(graph, graph.nodes)
+    lost: set[str] = set()  # tensors that refused nodes would make
     for node in graph.nodes:
         outer = b.env, b.inner
         if is_unknown(node) or lost.intersection((*node.inputs, *node.captures)):
@@ -77,25 +79,27 @@ def _run_nodes(graph, b):
     raise_refused(graph, refusals)
 
 
-def _run_node(node, b):
+def _run_node(node: Node, b: Builder) -> None:
     """Build one node and enter the Vals of its outputs."""
     b.node = node
     out = _call(node, b)
     vals = out if isinstance(out, tuple) else (out,)
-    made = {name: v for name, v in zip(node.outputs, vals) if name}
-    if any(made.get(name) is None for name in node.outputs if name):
+    made = {name: v for name, v in zip(node.outputs, vals) if name and v is not None}
+    if any(name not in made for name in node.outputs if name):
         raise b.unsupported(f"{len(node.outputs)} outputs, of which {len(vals)} can be made",
                             "remove the use of the others")
     b.env.update(made)
 
 
-def _call(node, b):
+def _call(node: Node, b: Builder) -> Result:
     """The node's Vals.  Ranks and dtypes that an operator's function does not expect surface as
     Python errors; a user needs to know the node."""
     if node.proto is not None:
         return by_definition(node, b)
     try:
         build = lookup(node.domain, node.op, node.opset)
+        if build is None:
+            raise b.unsupported(UNKNOWN, "")
         known = counted(node, b)
         if known is not None:
             return known
@@ -107,7 +111,7 @@ def _call(node, b):
                          "full_check, this is a fault of aotc") from err
 
 
-def _bind_outputs(graph, b):
+def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
     """Output buffer names.  An output that is an input, a constant, a shape value, an alias or a
     tensor that is an output already gets a move of its own."""
     names = []
@@ -127,13 +131,13 @@ def _bind_outputs(graph, b):
             axes = b.axes(v.shape)
             b.node = _output_node(tensor)
             v = b.compute(axes, b.at(v, axes))
-            b.node = None
+            b.node = OUTSIDE
         b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor)
         names.append(v.buffer)
     return tuple(names)
 
 
-def _check_sizes(b):
+def _check_sizes(b: Builder) -> None:
     """ModelError for a tensor of a negative extent, or one that no machine holds even at the
     smallest extents.  An extent that some dimensions make negative becomes a Check."""
     for step in b.steps:
@@ -158,5 +162,5 @@ def _check_sizes(b):
                              f"up {rounds} elements for each result: no machine does")
 
 
-def _output_node(tensor):
+def _output_node(tensor: str) -> Node:
     return Node("Identity", "", (), (tensor,), {}, name=f"output_{tensor}")

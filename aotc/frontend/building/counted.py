@@ -4,48 +4,48 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.symbolic import cast
-from aotc.frontend.building.values import SMALL
+from aotc.frontend.building.values import SMALL, At, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.read.read_types import type_proto
-from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Binary, Const, Where, compare
+from aotc.ir.dtypes import INDEX, Array
+from aotc.ir.expr import Binary, Const, Expr, Where, compare
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
 
 _COUNTED = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 
-def counted(node, b):
+def counted(node: Node, b: Builder) -> tuple[Val | None, ...] | None:
     """The node's Vals as constants, computed by the standard's own evaluator, if it is such an
     operator and all its inputs are constants; else None."""
     if node.domain or node.op not in _COUNTED:
         return None
-    vals = [b.known(b.env[i]) if i else None for i in node.inputs]
-    if any(v is not None and v.array is None for v in vals):
+    vals = {k: b.known(b.tensor(i)) for k, i in enumerate(node.inputs) if i}
+    arrays = {k: v.array for k, v in vals.items() if v.array is not None}
+    if len(arrays) < len(vals):
         return None
-    made = onnx.helper.make_node(node.op, [v and f"in{k}" for k, v in enumerate(vals)],
+    made = onnx.helper.make_node(node.op, [i and f"in{k}" for k, i in enumerate(node.inputs)],
                                  [o and f"out{k}" for k, o in enumerate(node.outputs)],
                                  **node.attrs)
-    made.input[:] = [i or "" for i in made.input]
     inputs = [onnx.helper.make_value_info(f"in{k}", type_proto(v.dtype, v.shape))
-              for k, v in enumerate(vals) if v is not None]
+              for k, v in vals.items()]
     outputs = [onnx.helper.make_empty_tensor_value_info(o) for o in made.output if o]
     model = onnx.helper.make_model(onnx.helper.make_graph([made], "one", inputs, outputs),
                                    opset_imports=[onnx.helper.make_opsetid("", node.opset)])
-    arrays = {f"in{k}": v.array.reshape(_lists(node, k, v)) for k, v in enumerate(vals)
-              if v is not None}
+    feeds = {f"in{k}": a.reshape(_lists(node, k, a)) for k, a in arrays.items()}
     with np.errstate(all="ignore"):
-        arrays = ReferenceEvaluator(model).run(None, arrays)
-    arrays = iter(arrays)
-    return tuple(b.const(next(arrays), o) if o else None for o in node.outputs)
+        results = iter(ReferenceEvaluator(model).run(None, feeds))
+    return tuple(b.const(next(results), o) if o else None for o in node.outputs)
 
 
-def _lists(node, k, v):
+def _lists(node: Node, k: int, array: Array) -> tuple[int, ...]:
     """The shape that the evaluator wants: numbers of a suppression in lists of one."""
-    return (1,) if node.op == "NonMaxSuppression" and k > 1 else v.array.shape
+    return (1,) if node.op == "NonMaxSuppression" and k > 1 else array.shape
 
 
-def kept_known(b, flags):
+def kept_known(b: Builder, flags: Val) -> tuple[Expr, At] | None:
     """(count, place) of the elements of the bool Val ``flags`` [n] that hold, place a function from
     a number below count; None if they depend on data.  All of an extent or none of it hold, or
     each of a few depends on extents."""
@@ -60,12 +60,12 @@ def kept_known(b, flags):
     if size is None or size[0] > SMALL:
         return None
     ones = [simplify(cast(INDEX, b.at(flags, (Const(k),)))) for k in range(size[0])]
-    before = [Const(0)]
+    before: list[Expr] = [Const(0)]
     for one in ones:
         before.append(simplify(before[-1] + one))
 
-    def place(at):
-        out = Const(0)
+    def place(at: Expr) -> Expr:
+        out: Expr = Const(0)
         for k, one in reversed(list(enumerate(ones))):
             here = Binary("and", compare("eq", before[k], at), compare("eq", one, Const(1)))
             out = Where(here, Const(k), out)

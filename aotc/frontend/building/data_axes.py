@@ -7,36 +7,40 @@ from itertools import combinations
 
 import numpy as np
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, expected_shape, some
+from aotc.frontend.building.registry import Build
+from aotc.frontend.building.values import Extents, Index, Val
+from aotc.frontend.graph import Node
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Where, all_of, any_of, compare
+from aotc.ir.expr import Const, Expr, Where, all_of, any_of, compare
 from aotc.ir.program import static_shape
 
 _MOST = 6  # choices beyond which computing them all is no answer
 
 
-def _reduced(node, shape, axes):
+def _reduced(node: Node, shape: Extents, axes: Extents) -> Extents:
     if node.attr("keepdims", 1):
         return tuple(1 if k in axes else d for k, d in enumerate(shape))
     return tuple(d for k, d in enumerate(shape) if k not in axes)
 
 
-def _squeezed(node, shape, axes):
+def _squeezed(node: Node, shape: Extents, axes: Extents) -> Extents | None:
     keep = tuple(d for k, d in enumerate(shape) if k not in axes)
     return keep if all(shape[k] == 1 for k in axes) else None
 
 
-def _unsqueezed(node, shape, axes):
+def _unsqueezed(node: Node, shape: Extents, axes: Extents) -> Extents:
     rest = iter(shape)
     return tuple(1 if k in axes else next(rest) for k in range(len(shape) + len(axes)))
 
 
-def _kept(node, shape, axes):
+def _kept(node: Node, shape: Extents, axes: Extents) -> Extents:
     return shape
 
 
 # operators with an input that holds axes: shape of the result for a choice of them
-def _transformed(node, shape, axes):
+def _transformed(node: Node, shape: Extents, axes: Extents) -> Extents | None:
     out = list(shape)
     half = node.attr("onesided", 0)
     if half:
@@ -54,14 +58,14 @@ _RESULT = {f"Reduce{name}": _reduced for name in (
         "DFT": _transformed}
 
 
-def choose_axes(node, b, build):
+def choose_axes(node: Node, b: Builder, build: Build) -> Val | None:
     """The node's Val if its axes come from data and the declared shape of the result leaves few
     choices; else None.  ``build`` is the operator's function."""
     place = _INPUT.get(node.op, 1)
     v = b.arg(place) if node.op in _RESULT and not node.domain else None
     if v is None or v.size is None or not v.size or not b.from_data(v):
         return None
-    shape = static_shape(b.arg(0).shape)
+    shape = static_shape(b.input(0).shape)
     declared = expected_shape(b, node.outputs[0])
     if shape is None or declared is None:
         return None
@@ -80,7 +84,7 @@ def choose_axes(node, b, build):
             for axes in choices]
     b.node = node
 
-    def body(index):
+    def body(index: Index) -> Expr:
         out = b.at(vals[-1], index)
         for test, val in zip(tests[-2::-1], vals[-2::-1]):
             out = Where(test, b.at(val, index), out)
@@ -88,7 +92,7 @@ def choose_axes(node, b, build):
     return b.map(tuple(map(Const, declared)), body, [*vals, v])
 
 
-def _build(node, b, build, v, axes, output):
+def _build(node: Node, b: Builder, build: Build, v: Val, axes: Extents, output: str) -> Val:
     """The operator with these axes as a constant, under another name."""
     place = _INPUT.get(node.op, 1)
     name = f"{node.inputs[place]} = {list(axes)}"
@@ -96,16 +100,20 @@ def _build(node, b, build, v, axes, output):
     b.env[name] = b.const(array, name)
     b.node = replace(node, inputs=(*node.inputs[:place], name, *node.inputs[place + 1:]),
                      outputs=(output,))
-    return build(b.node, b)
+    made = build(b.node, b)
+    assert isinstance(made, Val), node.op  # those with axes from data have one output
+    return made
 
 
-def _equal(b, v, axes, rank):
+def _equal(b: Builder, v: Val, axes: Extents, rank: int) -> Expr:
     """The condition that ``v`` holds these axes, in any order, perhaps counted from the end, each
     once."""
-    points = [()] if v.rank == 0 else [(Const(k),) for k in range(v.size)]
-
+    points: list[Index] = [()] if v.rank == 0 else [(Const(k),) for k in range(len(axes))]
     found = [b.index_at(v, p) for p in points]
-    return all_of([any_of([compare("eq", e, Const(a)) for e in found for a in (axis, axis - rank)])
-                   for axis in axes])
+    held = [any_of([compare("eq", e, Const(a)) for e in found for a in (axis, axis - rank)])
+            for axis in axes]
+    out = all_of(c for c in held if c is not None)
+    assert out is not None, v  # there is an axis at least
+    return out
 
 

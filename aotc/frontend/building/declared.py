@@ -2,10 +2,18 @@
 shape of its result (an extent that is 1 there instead is refused when the tensor is computed).  And
 the rule that data must give what is declared."""
 
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from aotc.frontend.graph import Node
 from aotc.ir.expr import (
+    Axis,
     Const,
+    Expr,
+    ExprLike,
     Guarded,
     Load,
+    Shape,
     Where,
     as_expr,
     compare,
@@ -14,6 +22,9 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.simplify import simplify
+
+if TYPE_CHECKING:  # which needs this module
+    from aotc.frontend.building.builder import Builder
 
 # operators whose result has the shape that their inputs broadcast to
 _ELEMENTWISE = frozenset("""
@@ -26,14 +37,16 @@ _ELEMENTWISE = frozenset("""
 _FAR = 64  # operators to look through
 
 
-def expected_shape(b, tensor, rank=None):
+def expected_shape(b: "Builder", tensor: str, rank: int | None = None) -> tuple[int, ...] | None:
     """The extents that the model declares for ``tensor``, or for a result of elementwise operators
     on it: a tuple of ints, the last ``rank`` of them; None if nothing is declared."""
-    graph, users = b.graph, {}
+    graph = b.graph
+    users: dict[str, list[Node]] = {}
     for n in (*graph.nodes, *b.inner):
         for i in n.inputs:
             users.setdefault(i, []).append(n)
-    todo, seen = [tensor], set()
+    todo = [tensor]
+    seen: set[str] = set()
     while todo and len(seen) < _FAR:
         t = todo.pop(0)
         found = graph.declared.get(t)
@@ -48,41 +61,43 @@ def expected_shape(b, tensor, rank=None):
 LARGEST = 1 << 40  # what data may say of extents and places: sums and products of a few fit 64 bits
 
 
-def loaded(e):
+def loaded(e: Expr) -> bool:
     """True if an expression has a value from data in it."""
     return any(isinstance(n, Load) for n in walk(e))
 
 
-def bounded(e):
+def bounded(e: Expr) -> Expr:
     """A number from data as arithmetic on extents takes it, which cannot overflow then."""
     return minimum(maximum(e, Const(-LARGEST)), Const(LARGEST)) if loaded(e) else e
 
 
-def some(conds):
+def some(conds: Iterable[Expr]) -> Expr:
     """1 where any of the conditions holds, else 0."""
-    out = Const(0)
+    out: Expr = Const(0)
     for cond in conds:
         out = Where(cond, Const(1), out)
     return simplify(out)
 
 
-def expect(b, pairs, what, out=0):
+def expect(b: "Builder", pairs: Iterable[tuple[ExprLike, ExprLike]], what: str,
+           out: int = 0) -> None:
     """Demand that the data gives what the model declares: (value, declared) pairs, mostly the
     extents of output ``out``.  ModelError where no data is needed to see that it does not; else a
     fault at run time that names the node, before anything is computed from the data."""
-    pairs = [(simplify(as_expr(v)), simplify(as_expr(d))) for v, d in pairs]
-    for value, declared in pairs:
+    found: list[tuple[Expr, Expr]] = [(simplify(as_expr(v)), simplify(as_expr(d)))
+                                      for v, d in pairs]
+    for value, declared in found:
         if not loaded(value):
             b.require("eq", value, declared, what)
-    pairs = [(v, d) for v, d in pairs if loaded(v)]
-    if not pairs:
+    found = [(v, d) for v, d in found if loaded(v)]
+    if not found:
         return
-    axes = b.axes((Const(len(pairs)),)) if len(pairs) > 1 else ()
-    value, declared = (_nth(list(row), axes) for row in zip(*pairs))
+    axes = b.axes((Const(len(found)),)) if len(found) > 1 else ()
+    value, declared = (_nth(row, axes) for row in zip(*found))
     b.compute(axes, Guarded("expected", value, declared, b.rule(what)), tag="rule", out=out)
 
 
-def expect_shape(b, values, declared, out=0):
+def expect_shape(b: "Builder", values: Sequence[ExprLike], declared: Shape, out: int = 0) -> None:
     """``expect`` for the extents ``values`` of output ``out``.  ModelError for another rank."""
     text = f"[{', '.join(map(str, declared))}]"
     if len(values) != len(declared):
@@ -91,7 +106,7 @@ def expect_shape(b, values, declared, out=0):
            out)
 
 
-def _nth(values, axes):
+def _nth(values: Sequence[Expr], axes: Sequence[Axis]) -> Expr:
     """The value of the number that the one axis says; the only one without an axis."""
     out = values[-1]
     for k in range(len(values) - 2, -1, -1):

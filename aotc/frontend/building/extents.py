@@ -4,6 +4,8 @@ Operators ask for what the standard says of their inputs' extents, each in its o
 steps that they made are gone through once more, so that a model whose extents contradict each other
 in a way that nobody thought of is refused, or a call of it, and never reads what is not there."""
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from aotc.errors import ModelError
 from aotc.frontend.building.symbolic import over_axes
 from aotc.frontend.graph import shorten
@@ -12,20 +14,24 @@ from aotc.ir.expr import (
     Binary,
     Cast,
     Const,
+    Expr,
     Guarded,
     Load,
     Where,
+    as_expr,
     axes_of,
     children,
     compare,
+    int_of,
     show,
     walk,
 )
-from aotc.ir.program import Compute
+from aotc.ir.program import Buffer, Compute, Step
 from aotc.ir.simplify import simplify, to_poly, upper
 
 
-def check_extents(steps, buffers, checks):
+def check_extents(steps: Iterable[Step], buffers: Mapping[str, Buffer],
+                  checks: dict[Expr, str]) -> None:
     """Enter in ``checks`` ({condition: why}) what extents must be for all reads of the steps to lie
     inside their buffers, as far as no condition or data decides it.  ModelError where they are not,
     whatever the extents."""
@@ -40,13 +46,14 @@ def check_extents(steps, buffers, checks):
                     _demand(compare("lt", i, extent), step, load, checks)
 
 
-def _plainly_inside(i, extent):
+def _plainly_inside(i: Expr, extent: Expr) -> bool:
     if isinstance(i, Const) and isinstance(extent, Const):
         return 0 <= i.value < extent.value
     return isinstance(i, Axis) and i.extent == extent
 
 
-def _reads(e, guarded):
+def _reads(e: Expr,
+           guarded: frozenset[Axis] | None) -> Iterator[tuple[Load, frozenset[Axis] | None]]:
     """(Load, the axes that conditions around it look at; None: there are no conditions) pairs."""
     seen, todo = set(), [(e, guarded)]
     while todo:
@@ -63,17 +70,19 @@ def _reads(e, guarded):
             todo += [(k, guarded) for k in children(n)]
 
 
-def _free_of(i, guarded):
+def _free_of(i: Expr, guarded: frozenset[Axis] | None) -> bool:
     """True for an index that no condition keeps inside: it moves along other axes."""
     axes = axes_of(i)
     return guarded is None or bool(axes) and not axes & guarded
 
 
-def _demand(cond, step, load, checks):
+def _demand(cond: Expr, step: Compute, load: Load, checks: dict[Expr, str]) -> None:
     cond = simplify(cond)
-    if not isinstance(cond, Const) and axes_of(cond):
-        cond = over_axes(cond)
-    if cond is None or cond == Const(True, "bool") or any(
+    stated = over_axes(cond) if not isinstance(cond, Const) and axes_of(cond) else cond
+    if stated is None:
+        return
+    cond = stated
+    if cond == Const(True, "bool") or any(
             isinstance(n, (Where, Cast)) for n in walk(cond)):
         return  # also where extents are compared while running: broadcasting has its own rules
     nodes = ", ".join(map(shorten, step.origin)) or step.out
@@ -85,7 +94,7 @@ def _demand(cond, step, load, checks):
                           f"{show(cond)}")
 
 
-def _implied(cond, checks):
+def _implied(cond: Expr, checks: Iterable[Expr]) -> bool:
     """True if the equalities among ``checks`` imply the inequality ``cond``, or it always holds."""
     over = _excess(cond)
     most = upper(_with_rests(over))
@@ -100,20 +109,21 @@ def _implied(cond, checks):
     return False
 
 
-def _excess(cond):
+def _excess(cond: Expr) -> Expr:
     """What must not be above 0 for an inequality of extents to hold."""
+    assert isinstance(cond, Binary), cond
     a, b = (cond.a, cond.b) if cond.op in ("lt", "le") else (cond.b, cond.a)
     return simplify(a - b + (1 if cond.op in ("lt", "gt") else 0))
 
 
-def _with_rests(e):
+def _with_rests(e: Expr) -> Expr:
     """``e`` with x // n * n as x - x % n."""
-    out = Const(0)
+    out: Expr = Const(0)
     for atoms, factor in to_poly(e).items():
         found = next((a for a in atoms if isinstance(a, Binary) and a.op == "floordiv"
                       and isinstance(a.b, Const) and a.b.value and factor % a.b.value == 0), None)
-        term = Const(factor) if found is None else (
-            found.a - found.a % found.b) * (factor // found.b.value)
+        term = as_expr(factor) if found is None else (
+            found.a - found.a % found.b) * (factor // int_of(found.b))
         for a in atoms:
             term, found = (term, None) if a is found else (term * a, found)
         out = out + term

@@ -1,24 +1,29 @@
 """BatchNormalization with constant statistics, directly behind a linear operator with constant
 weights that nothing else reads, becomes part of the weights (computed in f64)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
+from aotc.frontend.graph import Graph, Node
+from aotc.ir.dtypes import Array
+
 LINEAR = ("Conv", "ConvTranspose", "Gemm")
 
 
-def fold_batch_norm(graph):
+def fold_batch_norm(graph: Graph) -> Graph:
     """A Graph without the BatchNormalization nodes that fold into the node before them; both
     names stay in the node's ``origin``."""
     makers = {o: n for n in graph.nodes for o in n.outputs if o}
-    uses = {}
+    uses: dict[str, int] = {}
     for n in graph.nodes:
         for i in (*n.inputs, *n.captures):
             uses[i] = uses.get(i, 0) + 1
     for o in graph.outputs:
         uses[o] = uses.get(o, 0) + 1
-    constants, changed = dict(graph.initializers), {}
+    constants = dict(graph.initializers)
+    changed: dict[int, Node | None] = {}
     for bn in graph.nodes:
         before = makers.get(bn.inputs[0]) if bn.op == "BatchNormalization" else None
         if before is None or not _folds(before, bn, constants, uses):
@@ -34,7 +39,7 @@ def fold_batch_norm(graph):
                    initializers={k: v for k, v in constants.items() if k in live})
 
 
-def _folds(before, bn, constants, uses):
+def _folds(before: Node, bn: Node, constants: Mapping[str, Array], uses: Mapping[str, int]) -> bool:
     return (before.op in LINEAR and before.domain == bn.domain == ""
             and uses[bn.inputs[0]] == 1 and not bn.attr("training_mode", 0)
             and bn.attr("spatial", 1) == 1 and sum(bool(o) for o in bn.outputs) == 1
@@ -42,7 +47,7 @@ def _folds(before, bn, constants, uses):
             and all(not i or i in constants for i in before.inputs[1:]))
 
 
-def _merge(node, bn, constants):
+def _merge(node: Node, bn: Node, constants: dict[str, Array]) -> Node | None:
     """The linear node with scaled weights and a new bias, or None if shapes do not fit."""
     scale, shift, mean, var = (constants[i].astype(np.float64) for i in bn.inputs[1:5])
     scale = scale / np.sqrt(var + bn.attr("epsilon", 1e-5))
@@ -64,12 +69,12 @@ def _merge(node, bn, constants):
                    origin=(node.origin or (node.label,)) + (bn.label,))
 
 
-def _fresh(name, constants):
+def _fresh(name: str, constants: Mapping[str, Array]) -> str:
     """``name``, numbered if a shared weight has been folded under it before."""
     return name if name not in constants else _fresh(name + "_", constants)
 
 
-def _scale(node, weights, scale):
+def _scale(node: Node, weights: Array, scale: Array) -> Array | None:
     """Weights times the scale of their output channel, or None if the counts disagree."""
     spread = (1,) * (weights.ndim - 2)
     if node.op == "Conv":

@@ -10,8 +10,11 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.registry import Build
 from aotc.frontend.building.symbolic import cast
-from aotc.frontend.building.values import Val
+from aotc.frontend.building.values import Result, Val, Value
+from aotc.frontend.graph import Node
 
 STORED, WIDE = "f16", "f32"
 
@@ -30,11 +33,12 @@ _STEPS = frozenset("""
 """.split())
 
 
-def call(node, b, build):
+def call(node: Node, b: Builder, build: Build) -> Result:
     """The node's Val or Vals, made by ``build(node, builder)``; f16 inputs are given to it as
     f32, and outputs that the operator's schema makes f16 come back as f16."""
     places = node.op in _PLACES and not node.domain
-    stored = {i: b.env[i] for i in node.inputs if i and b.env[i].dtype == STORED}
+    vals = {i: b.env[i] for i in node.inputs if i}
+    stored = {i: v for i, v in vals.items() if isinstance(v, Val) and v.dtype == STORED}
     if places and (node.op in _STEPS or not any(v in b.wide for v in stored.values())):
         return build(node, b)
     types = {k for k, i in enumerate(node.inputs) if i in stored}
@@ -48,13 +52,16 @@ def call(node, b, build):
     b.unrounded = outs
     result = build(b.node, b)
     b.unrounded = frozenset()
-    vals = result if isinstance(result, tuple) else (result,)
-    vals = tuple(_rounded(b, v, k) if k in outs and v is not None and v.dtype == WIDE else v
-                 for k, v in enumerate(vals))
-    return vals if isinstance(result, tuple) else vals[0]
+
+    def stored_as(v: Value, k: int) -> Value:
+        return _rounded(b, v, k) if k in outs and isinstance(v, Val) and v.dtype == WIDE else v
+
+    if isinstance(result, tuple):
+        return tuple(v if v is None else stored_as(v, k) for k, v in enumerate(result))
+    return stored_as(result, 0)
 
 
-def _widened(b, v, node):
+def _widened(b: Builder, v: Val, node: Node) -> Val:
     """The f16 Val as f32: what it was rounded from, where the node does not mind."""
     if v in b.wide and node.op not in _STEPS:
         return b.wide[v]
@@ -63,17 +70,18 @@ def _widened(b, v, node):
     return b.exact[v]
 
 
-def _converted(b, v, node):
+def _converted(b: Builder, v: Val, node: Node) -> Val:
     if v.array is not None:
         b.halves = True
         return b.const(v.array.astype(np.float32), v.name)
-    if v.fn is not None:
-        return Val(v.shape, WIDE, fn=lambda index: cast(WIDE, v.fn(index)))
+    fn = v.fn
+    if fn is not None:
+        return Val(v.shape, WIDE, fn=lambda index: cast(WIDE, fn(index)))
     tag = f"in{list(node.inputs).index(v.name)}" if v.name in node.inputs else "wide"
     return b.map(v.shape, lambda index: cast(WIDE, b.at(v, index)), [v], tag)
 
 
-def _rounded(b, v, k):
+def _rounded(b: Builder, v: Val, k: int) -> Val:
     """The Val as f16; ``b.wide`` remembers what it comes from."""
     if v.array is not None:
         return b.const(v.array.astype(np.float16), v.name)
@@ -82,7 +90,7 @@ def _rounded(b, v, k):
     return stored
 
 
-def _is_stored(node, k, types):
+def _is_stored(node: Node, k: int, types: set[int]) -> bool:
     """True if output ``k`` is f16: its type is that of an f16 input, or an attribute says so.
     types: the numbers of the f16 inputs."""
     for name in ("dtype", "to", "output_dtype"):

@@ -6,13 +6,18 @@ elsewhere may rule that out: extents that some operator requires to be equal are
 extent that must be one of its members is that member (``Learnt``, learnt in the trial builds).
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from aotc.frontend.building.values import is_one
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Binary, Cast, Const, Where, as_expr, compare, show
+from aotc.ir.expr import Binary, Cast, Const, Expr, ExprLike, Where, as_expr, compare, show
 from aotc.ir.simplify import proves, same, simplify
+
+if TYPE_CHECKING:  # which have a Joins
+    from aotc.frontend.building.rules import Rules
 
 WHY = "shapes must broadcast"
 
@@ -23,22 +28,24 @@ class Learnt:
     {members of a joint extent: which of them it is}, all as texts, which outlive a change of
     ranges."""
 
-    equal: frozenset = frozenset()
-    settled: dict = field(default_factory=dict, hash=False)
+    equal: frozenset[frozenset[str]] = frozenset()
+    settled: dict[frozenset[str], str] = field(default_factory=dict, hash=False)
 
 
 class Joins:
-    """Joint extents of one build, the Builder ``b``.  ``known``: what earlier ones have learnt."""
+    """Joint extents of one build, of its Rules ``b``.  ``known``: what earlier ones have learnt."""
 
-    def __init__(self, b, known):
+    def __init__(self, b: "Rules", known: Learnt | None) -> None:
         self.b, self.known = b, known or Learnt()
-        self.members, self.equal, self.settled = {}, set(), {}
+        self.members: dict[Expr, tuple[Expr, ...]] = {}  # of a joint extent
+        self.equal: set[frozenset[str]] = set()
+        self.settled: dict[frozenset[str], str] = {}
 
-    def learnt(self):
+    def learnt(self) -> Learnt:
         """The Learnt after a build."""
         return Learnt(self.known.equal | self.equal, {**self.known.settled, **self.settled})
 
-    def note_equal(self, a, b):
+    def note_equal(self, a: Expr, b: Expr) -> None:
         """Some operator demands that two extents are equal."""
         self.equal.add(frozenset((show(a), show(b))))
         for joint, other in ((a, b), (b, a)):
@@ -46,19 +53,19 @@ class Joins:
             if members is not None:
                 self.settled.setdefault(_names(members), show(other))
 
-    def extent(self, dims):
+    def extent(self, dims: Iterable[ExprLike]) -> Expr:
         """The joint extent of dims that broadcast together."""
-        dims = [simplify(as_expr(d)) for d in dims]
-        members = []
-        for d in (m for e in dims for m in self.members.get(e, (e,))):
+        extents: list[Expr] = [simplify(as_expr(d)) for d in dims]
+        members: list[Expr] = []
+        for d in (m for e in extents for m in self.members.get(e, (e,))):
             if not is_one(d) and not any(self._equal(d, m) for m in members):
                 members.append(d)
         fixed = next((m for m in members if isinstance(m, Const)), None) or next(
             (m for m in members if _never_one(m)), None)
         if len(members) < 2:
             return members[0] if members else Const(1)
-        out = fixed or self._settled(members, dims) or _first_of(members)
-        if fixed is None and out not in members and not any(same(out, d) for d in dims):
+        out = fixed or self._settled(members, extents) or _first_of(members)
+        if fixed is None and out not in members and not any(same(out, d) for d in extents):
             self.members.setdefault(out, tuple(members))
             for a, b in combinations(members, 2):
                 self.b.check(_any_of(a, b), WHY)
@@ -67,7 +74,7 @@ class Joins:
             self.fits(d, out)
         return out
 
-    def fits(self, d, out):
+    def fits(self, d: Expr, out: Expr) -> None:
         """Demand that an extent broadcasts to ``out``: equal, or 1."""
         if same(d, out) or is_one(d) or self._equal(d, out):
             return
@@ -76,7 +83,7 @@ class Joins:
             return
         self.b.check(_either(compare("eq", d, out), compare("eq", d, Const(1))), WHY)
 
-    def at(self, d, out, i):
+    def at(self, d: Expr, out: Expr, i: Expr) -> Expr:
         """Index into an extent for index ``i`` of the joint extent ``out``."""
         if is_one(d):
             return i if is_one(out) else Const(0)
@@ -84,23 +91,23 @@ class Joins:
             return i
         return i * Cast(INDEX, compare("ne", d, Const(1)))
 
-    def _equal(self, a, b):
+    def _equal(self, a: Expr, b: Expr) -> bool:
         return same(a, b) or frozenset((show(a), show(b))) in self.known.equal
 
-    def _settled(self, members, dims):
+    def _settled(self, members: Sequence[Expr], dims: Sequence[Expr]) -> Expr | None:
         text = self.known.settled.get(_names(members))
         return next((d for d in (*members, *dims) if show(d) == text), None)
 
 
-def _names(members):
+def _names(members: Iterable[Expr]) -> frozenset[str]:
     return frozenset(map(show, members))
 
 
-def _never_one(d):
+def _never_one(d: Expr) -> bool:
     return not is_one(d) and proves(compare("ne", d, Const(1)))
 
 
-def _first_of(members):
+def _first_of(members: Sequence[Expr]) -> Expr:
     """The first of them that is not 1, else the last."""
     out = members[-1]
     for m in reversed(members[:-1]):
@@ -108,13 +115,13 @@ def _first_of(members):
     return simplify(out)
 
 
-def _any_of(a, b):
+def _any_of(a: Expr, b: Expr) -> Expr:
     """Two extents are equal, or one of them is 1."""
     return _either(compare("eq", a, b), _either(compare("eq", a, Const(1)),
                                                 compare("eq", b, Const(1))))
 
 
-def _either(a, b):
+def _either(a: Expr, b: Expr) -> Expr:
     return Binary("or", a, b)
 
 

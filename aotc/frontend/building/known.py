@@ -4,18 +4,22 @@ compiling, however many computes made them.
 Constants alone are evaluated in numpy.  With symbols in it, an element becomes an expression of
 them: computes are put into one another and their folds are unrolled."""
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from aotc.errors import FaultError
 from aotc.frontend.building import symbolic
-from aotc.frontend.building.values import Val, const_at
-from aotc.ir.dtypes import DTYPES, INDEX, is_float
+from aotc.frontend.building.values import Index, Val, const_at
+from aotc.ir.dtypes import DTYPES, INDEX, Array, is_float
 from aotc.ir.expr import (
     Axis,
     Cast,
     Const,
+    Expr,
     Guarded,
     Load,
     Sym,
@@ -24,14 +28,18 @@ from aotc.ir.expr import (
     binary,
     children,
     compare,
+    int_of,
     substitute,
     walk,
     with_children,
 )
-from aotc.ir.program import FOLD_STEP, Compute, Program, static_shape
+from aotc.ir.program import FOLD_STEP, Compute, Program, Step, static_shape
 from aotc.ir.simplify import linear_in, lower, proves, simplify
 from aotc.oracle.eval_expr import Scope
 from aotc.oracle.evaluate import evaluate
+
+if TYPE_CHECKING:  # which needs this module
+    from aotc.frontend.building.builder import Builder
 
 MOST_POINTS = 1 << 26  # elements and terms that are evaluated for one tensor
 MOST_NODES = 1 << 14  # nodes of expressions that are looked at for one tensor
@@ -50,20 +58,22 @@ class Known:
     constant or a shape value, if that is worth having.  ``maker``: the step of every buffer that
     has one."""
 
-    def __init__(self, b):
-        self.b, self.maker = b, {}
-        self._data, self._vals = set(), {}  # buffers that depend on inputs; Vals found
+    def __init__(self, b: "Builder") -> None:
+        self.b = b
+        self.maker: dict[str, Step] = {}
+        self._data: set[str] = set()  # buffers that depend on inputs
+        self._vals: dict[str, Val | None] = {}  # what has been found
 
-    def enter(self, step):
+    def enter(self, step: Step) -> None:
         """A step that has been appended."""
         self.maker.update(dict.fromkeys(step.outs, step))
         if any(i in self._data or self.b.buffers[i].role == "input" for i in step.inputs):
             self._data.update(step.outs)
 
-    def is_data(self, v):
+    def is_data(self, v: Val) -> bool:
         return bool(v.buffer) and (v.buffer in self._data or v.buffer not in self.maker)
 
-    def reason(self, vals, declare=False):
+    def reason(self, vals: Iterable[Val | None], declare: bool = False) -> tuple[str, str]:
         """(what, instead) for a message about parameters ``vals`` that are needed and not known.
         ``declare``: a declared shape of the result would do."""
         what = "a shape, axis or size that "
@@ -74,7 +84,7 @@ class Known:
         return (what + "extents decide in a way that is not followed",
                 "pin the dimensions that it depends on")
 
-    def __call__(self, v):
+    def __call__(self, v: Val) -> Val:
         if not v.buffer or self.is_data(v):
             return v
         if v.buffer not in self._vals:
@@ -82,7 +92,7 @@ class Known:
         return self._vals[v.buffer] or v
 
 
-def evaluated(b, v):
+def evaluated(b: "Builder", v: Val) -> Val | None:
     """A constant Val for a buffer that is computed from constants alone; None if it is not, or if
     that is more than MOST_POINTS.  ModelError for an index out of range."""
     steps = _cone(b, v.buffer)
@@ -98,7 +108,7 @@ def evaluated(b, v):
     return b.const(array, v.name)
 
 
-def expressed(b, v):
+def expressed(b: "Builder", v: Val) -> Val | None:
     """A shape value for a buffer that is computed from constants and extents; None if an element
     is no expression worth having."""
     dims, elements = static_shape(v.shape), _Elements(b)
@@ -114,7 +124,7 @@ def expressed(b, v):
     return Val(v.shape, v.dtype, name=v.name, fn=lambda index: chosen(table, place_of(index, dims)))
 
 
-def without_loads(b, e):
+def without_loads(b: "Builder", e: Expr) -> Expr:
     """A shape value's element without loads of what is known, if they can be had."""
     buffers = [n.buffer for n in walk(e) if isinstance(n, Load)]
     if not buffers or any(i not in b.consts and i not in b.known.maker for i in buffers):
@@ -125,15 +135,15 @@ def without_loads(b, e):
         return e
 
 
-def place_of(index, dims):
+def place_of(index: Sequence[Expr], dims: Sequence[int]) -> Expr:
     """The row-major place of an index."""
-    place = Const(0)
+    place: Expr = Const(0)
     for i, d in zip(index, dims):
         place = place * d + i
     return simplify(place)
 
 
-def chosen(values, place):
+def chosen(values: Sequence[Expr], place: Expr) -> Expr:
     """``values[place]``, a choice among expressions where the place is none that is known."""
     if isinstance(place, Const):
         return values[place.value]
@@ -144,7 +154,7 @@ def chosen(values, place):
     return out
 
 
-def _cone(b, buffer):
+def _cone(b: "Builder", buffer: str) -> tuple[Step, ...]:
     """The steps that a buffer depends on, in order."""
     needed, todo = set(), [buffer]
     while todo:
@@ -155,27 +165,28 @@ def _cone(b, buffer):
     return tuple(s for s in b.steps if id(s) in needed)
 
 
-def _exprs(b, step):
+def _exprs(b: "Builder", step: Step) -> Iterator[Expr]:
     yield from (d for o in step.outs for d in b.buffers[o].shape)
     if isinstance(step, Compute):
         yield step.body
         yield from (a.extent for a in step.raxes)
 
 
-def _points(step):
+def _points(step: Step) -> int:
     axes = (*step.axes, *step.raxes) if isinstance(step, Compute) else ()
-    return int(np.prod([a.extent.value for a in axes], dtype=object)) if axes else 1
+    return prod(int_of(a.extent) for a in axes)
 
 
 class _Elements:
     """Elements of buffers as expressions of symbols; the work of one object is bounded."""
 
-    def __init__(self, b):
-        self.b, self.left, self.depth, self.memo = b, MOST_NODES, 0, {}
+    def __init__(self, b: "Builder") -> None:
+        self.b, self.left, self.depth = b, MOST_NODES, 0
+        self.memo: dict[tuple[str, Index], Expr] = {}
         self.unsure = 0  # branches around that may not be taken
-        self.kept = set()  # rules that are checked at entry
+        self.kept: set[Expr] = set()  # rules that are checked at entry
 
-    def element(self, buffer, index):
+    def element(self, buffer: str, index: Index) -> Expr:
         if buffer in self.b.consts:
             return self.looked_up(self.b.consts[buffer], self.b.buffers[buffer].dtype, index)
         step = self.b.known.maker.get(buffer)
@@ -183,13 +194,13 @@ class _Elements:
             raise TooInvolved
         key = (buffer, index)
         if key not in self.memo:
-            at = dict(zip(step.axes, index, strict=True))
+            at: dict[Expr, Expr] = dict(zip(step.axes, index, strict=True))
             self.depth += 1
             self.memo[key] = self.folded(step, at, step.outs.index(buffer))
             self.depth -= 1
         return self.memo[key]
 
-    def looked_up(self, array, dtype, index):
+    def looked_up(self, array: Array, dtype: str, index: Index) -> Expr:
         """An element of a constant: itself, arithmetic where it is regular, else a choice."""
         index = tuple(simplify(i) for i in index)
         if any(isinstance(i, Const) and not 0 <= i.value < d for i, d in zip(index, array.shape)):
@@ -204,12 +215,12 @@ class _Elements:
         values = [Const(x, dtype) for x in row.reshape(-1).tolist()]
         return chosen(values, place_of(free, row.shape))
 
-    def folded(self, step, at, number):
+    def folded(self, step: Compute, at: Mapping[Expr, Expr], number: int) -> Expr:
         """Output ``number`` of a compute at a point."""
         if step.fold == "none":
             return self.resolved(substitute(step.body, at))
         extents = [self.resolved(substitute(a.extent, at)) for a in step.raxes]
-        states = None if isinstance(step.fold, str) else dict(zip(
+        states: dict[Expr, Expr] | None = None if isinstance(step.fold, str) else dict(zip(
             (Var(*s) for s in step.fold.states), map(self.resolved, step.fold.init)))
         dims = static_shape(tuple(extents))
         if dims is None:
@@ -218,26 +229,27 @@ class _Elements:
             raise TooInvolved
         total = None
         for point in np.ndindex(*dims):
-            here = at | {a: Const(k) for a, k in zip(step.raxes, point)}
+            here: dict[Expr, Expr] = {**at, **{a: Const(k) for a, k in zip(step.raxes, point)}}
             term = self.resolved(substitute(step.body, here))
-            if states is None:
+            if isinstance(step.fold, str):
                 total = term if total is None else self.made(
                     binary(FOLD_STEP[step.fold], total, term))
                 continue
-            known = {**states, **here, Var("x", term.dtype): term}
+            assert states is not None, step
+            known: dict[Expr, Expr] = {**states, **here, Var("x", term.dtype): term}
             states = dict(zip(states, [self.resolved(substitute(e, known))
                                        for e in step.fold.update]))
         if states is not None:
             return list(states.values())[number]
         return self.neutral(step) if total is None else total
 
-    def repeated(self, step, at, extents):
+    def repeated(self, step: Compute, at: Mapping[Expr, Expr], extents: Sequence[Expr]) -> Expr:
         """A fold over extents that are symbols: of a term that is the same everywhere, or the
         largest or smallest of one that grows with its axes."""
         if not isinstance(step.fold, str) or step.fold == "prod":
             raise TooInvolved
         term = self.resolved(substitute(step.body, at))
-        ends = dict(zip(step.raxes, extents))
+        ends: dict[Expr, Expr] = dict(zip(step.raxes, extents))
         if step.fold != "sum":
             if any((lower(n) or 0) < 1 for n in extents):
                 raise TooInvolved
@@ -248,7 +260,7 @@ class _Elements:
             term = self.made(binary("mul", term, symbolic.cast(term.dtype, n)))
         return term
 
-    def extreme(self, term, ends, sign):
+    def extreme(self, term: Expr, ends: Mapping[Expr, Expr], sign: int) -> Expr:
         if isinstance(term, Cast) and DTYPES[term.x.dtype].kind == "i":
             return symbolic.cast(term.dtype, self.extreme(term.x, ends, sign))
         for axis in [a for a in walk(term) if a in ends]:
@@ -259,7 +271,7 @@ class _Elements:
             term = simplify(substitute(term, {axis: last}))
         return term
 
-    def neutral(self, step):
+    def neutral(self, step: Compute) -> Const:
         """What a fold of nothing gives, as the evaluator has it."""
         empty = Compute(step.outs, (), (Axis("none", Const(0)),), step.fold, Const(
             0, step.body.dtype))
@@ -267,7 +279,7 @@ class _Elements:
                           (empty,))
         return Const(evaluate(program, {})[step.outs[0]].item(), step.body.dtype)
 
-    def resolved(self, e):
+    def resolved(self, e: Expr) -> Expr:
         """``e`` without loads; a branch that is not taken is not looked at."""
         self.left -= 1
         if self.left < 0:
@@ -287,7 +299,7 @@ class _Elements:
             return self.element(e.buffer, kids)
         return self.made(with_children(e, kids)) if kids else e
 
-    def made(self, e):
+    def made(self, e: Expr) -> Expr:
         """A node over resolved children, in its simplest form."""
         kids = children(e)
         if isinstance(e, Guarded):
@@ -299,15 +311,15 @@ class _Elements:
             return symbolic.cast(e.dtype, e.x)
         return symbolic.tidy(e)
 
-    def guarded(self, op, i, n):
+    def guarded(self, op: str, i: Expr, n: Expr) -> Expr:
         """A value whose rule is proved or checked at entry."""
-        rules = ([compare("eq", i, n)] if op == "expected" else
-                 [compare("ge", i, Const(0)), compare("lt", i, n)])
-        for rule in rules:
+        rules = ([("eq", i, n)] if op == "expected" else [("ge", i, Const(0)), ("lt", i, n)])
+        for how, a, b in rules:
+            rule = compare(how, a, b)
             if proves(rule) or rule in self.kept:
                 continue
             if self.unsure or any(isinstance(x, Axis) for x in walk(rule)):
                 raise TooInvolved
-            self.b.require(rule.op, rule.a, rule.b, "an index must lie inside")
+            self.b.require(how, a, b, "an index must lie inside")
             self.kept.add(rule)
         return i

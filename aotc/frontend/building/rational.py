@@ -5,24 +5,26 @@ What comes out is compared with the arithmetic that the model asks for, in its o
 own roundings, over the ranges of its symbols: where one symbol's values differ in a few runs, they
 are corrected there, and otherwise there is no index expression."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
-from aotc.ir.dtypes import DTYPES, INDEX, is_float
+from aotc.ir.dtypes import DTYPES, INDEX, Array, is_float
 from aotc.ir.expr import (
     Axis,
     Binary,
     Cast,
     Const,
+    Expr,
     Load,
     Sym,
     Unary,
     Var,
     Where,
-    all_of,
     any_of,
+    as_expr,
     binary,
     compare,
     rewrite,
@@ -37,9 +39,11 @@ _RUNS = 48  # runs of values that are treated apart
 _WHOLE = ("add", "sub", "mul", "min", "max")  # of narrow integers, where they do not wrap
 _LARGE = 1 << 40  # of a numerator or a denominator
 
+Ratio = tuple[Expr, Expr]  # numerator and denominator, index expressions
+
 
 @lru_cache(maxsize=1 << 14)
-def to_int(e):
+def to_int(e: Expr) -> Expr | None:
     """The integer that a float expression of extents truncates to, as an index expression; None if
     it is no rational arithmetic on them, or one that rounds in too many places."""
     if not any(isinstance(n, (Axis, Load, Sym, Var)) for n in walk(e)):
@@ -53,7 +57,7 @@ def to_int(e):
 
 
 @lru_cache(maxsize=1 << 14)
-def condition(e):
+def condition(e: Binary) -> Expr | None:
     """A comparison of float expressions of extents as one of index expressions; None likewise."""
     a, b = ratio(e.a), ratio(e.b)
     if a is None or b is None:
@@ -62,9 +66,9 @@ def condition(e):
     return _agreeing(e, simplify(compare(e.op, simplify(an * bd), simplify(bn * ad))))
 
 
-def _meant(e):
+def _meant(e: Expr) -> Expr:
     """``e`` with its constants as they were meant, if they have been rounded to half precision."""
-    def plain(n):
+    def plain(n: Expr) -> Expr | None:
         if not isinstance(n, Const) or not is_float(n.dtype) or (
                 abs(n.value) > 65504 or float(np.float16(n.value)) != n.value):
             return None
@@ -78,7 +82,7 @@ def _meant(e):
 
 # ---------------------------------------------------------------- roundings
 
-def _agreeing(e, exact):
+def _agreeing(e: Expr, exact: Expr) -> Expr | None:
     """``exact``, corrected where it is not what ``e`` computes; None if that is in many places."""
     leaves = sorted({n for n in walk(e) if isinstance(n, (Axis, Sym))}, key=lambda n: n.name)
     if any(isinstance(n, (Load, Var)) for n in walk(e)):
@@ -97,7 +101,7 @@ def _agreeing(e, exact):
                       exact) if len(leaves) == 1 else None
 
 
-def _corrected(leaf, at, wanted, made, exact):
+def _corrected(leaf: Expr, at: Array, wanted: Array, made: Array, exact: Expr) -> Expr | None:
     """``exact`` with another value at the points ``at`` of its one symbol, which lie at equal
     distances in a few runs: the mantissas at which a product rounds to the other side."""
     if exact.dtype == "bool":
@@ -109,18 +113,20 @@ def _corrected(leaf, at, wanted, made, exact):
         cuts = np.flatnonzero(gaps != step) + 1
         if len(cuts) >= _RUNS:
             return None
-        runs = any_of([all_of([compare("ge", leaf, Const(r[0])), compare("le", leaf, Const(r[-1]))])
-                       for r in np.split(these, cuts)])
+        runs = any_of([Binary("and", compare("ge", leaf, Const(r[0])),
+                              compare("le", leaf, Const(r[-1]))) for r in np.split(these, cuts)])
+        assert runs is not None, these
         aligned = compare("eq", (leaf - int(these[0])) % step, Const(0))
-        exact = exact + Where(all_of([aligned, runs]), Const(off), Const(0))
+        exact = exact + Where(Binary("and", aligned, runs), Const(off), Const(0))
     return simplify(exact)
 
 
-def _points(leaves):
+def _points(leaves: Sequence[Axis | Sym]) -> list[Array]:
     """An array of values per leaf: of one leaf all there are, up to _FARTHEST of them."""
-    ends = [(0, upper(n.extent - 1)) if isinstance(n, Axis) else (n.lo, n.hi) for n in leaves]
+    open_ends = [(0, upper(n.extent - 1)) if isinstance(n, Axis) else (n.lo, n.hi)
+                 for n in leaves]
     ends = [(lo, lo + _FARTHEST if hi is None else max(lo, min(hi, lo + _FARTHEST)))
-            for lo, hi in ends]
+            for lo, hi in open_ends]
     if len(leaves) == 1:
         return [np.arange(ends[0][0], ends[0][1] + 1)]
     rng, half = np.random.default_rng(0), _POINTS // 2
@@ -130,7 +136,7 @@ def _points(leaves):
 
 # ---------------------------------------------------------------- integer parts
 
-def _whole(op, e):
+def _whole(op: str, e: Expr) -> Expr | None:
     """floor, ceil, round or trunc of a float expression as an index expression, or None."""
     if isinstance(e, Where):
         a, b = _whole(op, e.a), _whole(op, e.b)
@@ -154,19 +160,22 @@ def _whole(op, e):
     return Where(compare("ge", n, Const(0)), n // d, 0 - (0 - n) // d)
 
 
-def _under_root(e):
+def _under_root(e: Expr) -> Ratio | None:
     """(numerator, denominator) of x for sqrt(x) that is no ratio itself, else None."""
     while isinstance(e, Cast) and is_float(e.dtype) and is_float(e.x.dtype):
         e = e.x
-    half = isinstance(e, Binary) and e.op == "pow" and e.b == Const(0.5, e.b.dtype)
-    if not half and not (isinstance(e, Unary) and e.op == "sqrt") or ratio(e) is not None:
+    if isinstance(e, Binary) and e.op == "pow" and e.b == Const(0.5, e.b.dtype):
+        x = e.a
+    elif isinstance(e, Unary) and e.op == "sqrt":
+        x = e.x
+    else:
         return None
-    parts = ratio(e.a if half else e.x)
+    parts = ratio(x) if ratio(e) is None else None
     axes = parts and any(isinstance(n, Axis) for p in parts for n in walk(p))
     return None if parts is None or axes or not _at_least(parts[0], 0) else parts
 
 
-def _whole_root(op, n, d):
+def _whole_root(op: str, n: Expr, d: Expr) -> Expr:
     root = simplify(Unary("sqrt", simplify(n // d)))
     if op in ("floor", "trunc"):
         return root
@@ -175,26 +184,27 @@ def _whole_root(op, n, d):
     return root + Where(past, Const(1), Const(0))
 
 
-def _at_least(e, least):
+def _at_least(e: Expr, least: int) -> bool:
     low = lower(e)
     return low is not None and low >= least
 
 
 # ---------------------------------------------------------------- ratios
 
-def ratio(e):
+def ratio(e: Expr) -> Ratio | None:
     """(numerator, denominator) of an expression as index expressions, the denominator above 0;
     None if it is no ratio of such."""
     parts = _ratio(e)
     if parts is None:
         return None
     n, d = map(simplify, parts)
-    if upper(d) is not None and upper(d) < 0:
+    most = upper(d)
+    if most is not None and most < 0:
         n, d = simplify(0 - n), simplify(0 - d)
     return (n, d) if _at_least(d, 1) else None
 
 
-def _ratio(e):
+def _ratio(e: Expr) -> Ratio | None:
     if isinstance(e, Const):
         return _fraction(e)
     if e.dtype == INDEX:
@@ -212,7 +222,7 @@ def _ratio(e):
         e, Binary) else None
 
 
-def _fraction(e):
+def _fraction(e: Const) -> Ratio | None:
     if e.dtype == "bool" or not np.isfinite(e.value):
         return None
     f = Fraction(e.value).limit_denominator(1 << 16)
@@ -222,7 +232,7 @@ def _fraction(e):
         Const(f.numerator), Const(f.denominator))
 
 
-def _converted(e):
+def _converted(e: Cast) -> Ratio | None:
     if e.x.dtype == "bool":
         return Where(e.x, Const(1), Const(0)), Const(1)
     if DTYPES[e.dtype].kind in "iu" and is_float(e.x.dtype):
@@ -231,7 +241,7 @@ def _converted(e):
     return ratio(e.x)
 
 
-def _of_unary(e):
+def _of_unary(e: Unary) -> Ratio | None:
     if e.op in ("floor", "ceil", "round"):
         whole = _whole(e.op, e.x)
         return None if whole is None else (whole, Const(1))
@@ -244,13 +254,13 @@ def _of_unary(e):
     if e.op == "abs":
         return (n if _at_least(n, 0) else Where(compare("ge", n, Const(0)), n, 0 - n)), d
     if e.op == "sign":
-        below = Where(compare("lt", n, Const(0)), Const(-1), Const(0))
-        return Where(compare("gt", n, Const(0)), Const(1), below), Const(1)
-    roots = _exact_root(n), _exact_root(d)
-    return None if None in roots else roots
+        negative = Where(compare("lt", n, Const(0)), Const(-1), Const(0))
+        return Where(compare("gt", n, Const(0)), Const(1), negative), Const(1)
+    above, below = _exact_root(n), _exact_root(d)
+    return None if above is None or below is None else (above, below)
 
 
-def _exact_root(e):
+def _exact_root(e: Expr) -> Expr | None:
     """The square root of an expression that is a square as written, else None."""
     poly = to_poly(e)
     if len(poly) != 1:
@@ -259,14 +269,14 @@ def _exact_root(e):
     root = int(round(c**0.5)) if c > 0 else 0
     if root * root != c or any(mono.count(a) % 2 for a in mono):
         return None
-    out = Const(root)
+    out: Expr = Const(root)
     for a in dict.fromkeys(mono):
         for _ in range(mono.count(a) // 2):
             out = out * a
     return out
 
 
-def _of_binary(e):
+def _of_binary(e: Binary) -> Ratio | None:
     if e.op == "pow":
         return _power(e)
     a, b = ratio(e.a), ratio(e.b)
@@ -286,14 +296,14 @@ def _of_binary(e):
     return None
 
 
-def _power(e):
+def _power(e: Binary) -> Ratio | None:
     p = e.b.value if isinstance(e.b, Const) else None
     if p == 0.5:
         return _of_unary(Unary("sqrt", e.a))
     x = ratio(e.a)
     if x is None or p is None or p != int(p) or not 1 <= abs(p) <= 4:
         return None
-    n, d = Const(1), Const(1)
+    n, d = as_expr(1), as_expr(1)
     for _ in range(abs(int(p))):
         n, d = n * x[0], d * x[1]
     return (n, d) if p > 0 else (d, n)

@@ -2,9 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-Build = Callable[..., Any]  # (node, builder) -> the Val of the output, or a tuple of Vals
+from aotc.frontend.building.values import Result
+from aotc.frontend.graph import Node
+
+if TYPE_CHECKING:  # which needs this table
+    from aotc.frontend.building.builder import Builder
+
+Build = Callable[[Node, "Builder"], Result]
 B = TypeVar("B", bound=Build)
 OPS: dict[tuple[str, str], list["Entry"]] = {}  # newest first
 

@@ -7,6 +7,7 @@ condition for the one symbol in it.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from aotc.frontend.building.rational import condition, ratio, to_int
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
@@ -15,6 +16,7 @@ from aotc.ir.expr import (
     Binary,
     Cast,
     Const,
+    Expr,
     Load,
     Sym,
     Unary,
@@ -35,7 +37,7 @@ MAX_PIECES = 12  # Wheres in one expression beyond which pulling them outward do
 
 # ---------------------------------------------------------------- piecewise values
 
-def tidy(e):
+def tidy(e: Expr) -> Expr:
     """simplify, then pull Wheres outward and merge equal branches where that is cheap."""
     if any(n.dtype == "bool" for n in walk(e)):
         e = rewrite(e, _float_condition)
@@ -46,15 +48,15 @@ def tidy(e):
     return simplify(rewrite(e, _pull))
 
 
-def _float_condition(n):
+def _float_condition(n: Expr) -> Expr | None:
     """A comparison or test of floats that are extents as one of integers, else None."""
     if isinstance(n, Binary) and n.dtype == "bool" and is_float(n.a.dtype):
         return condition(n)
-    test = isinstance(n, Unary) and n.op in ("isnan", "isinf")
-    return Const(False, "bool") if test and ratio(n.x) is not None else None
+    test = isinstance(n, Unary) and n.op in ("isnan", "isinf") and ratio(n.x) is not None
+    return Const(False, "bool") if test else None
 
 
-def _pull(n):
+def _pull(n: Expr) -> Expr | None:
     if isinstance(n, Where):
         return _merge(n.cond, n.a, n.b)
     if isinstance(n, Binary) and isinstance(n.a, Where):
@@ -72,11 +74,11 @@ def _pull(n):
     return None
 
 
-def _pull_or_keep(n):
+def _pull_or_keep(n: Expr) -> Expr:
     return _pull(n) or n
 
 
-def _merge(cond, a, b):
+def _merge(cond: Expr, a: Expr, b: Expr) -> Expr:
     cond = simplify(cond)
     if isinstance(cond, Const):
         return a if cond.value else b
@@ -84,13 +86,13 @@ def _merge(cond, a, b):
     return a if a == b else Where(cond, a, b)
 
 
-def _fold_bool(e):
+def _fold_bool(e: Expr) -> Expr:
     if isinstance(e, Unary) and e.op == "not" and isinstance(e.x, Const):
         return Const(not e.x.value, "bool")
     return e
 
 
-def _assume(e, cond):
+def _assume(e: Expr, cond: Expr) -> Expr:
     """``e`` where ``cond`` holds: a condition like ``axis < 1`` says which axis is 0."""
     if (isinstance(cond, Binary) and isinstance(cond.a, Axis) and isinstance(cond.b, Const)
             and (cond.op, cond.b.value) in (("lt", 1), ("le", 0), ("eq", 0))):
@@ -100,7 +102,7 @@ def _assume(e, cond):
 
 # ---------------------------------------------------------------- conversions
 
-def cast(dtype, e):
+def cast(dtype: str, e: Expr) -> Expr:
     """Cast that folds constants, drops itself where it changes nothing, and sees through
     float detours of shape arithmetic."""
     if e.dtype == dtype:
@@ -116,7 +118,7 @@ def cast(dtype, e):
     return Cast(dtype, e)
 
 
-def _keeps(e):
+def _keeps(e: Cast) -> bool:
     """True for an index that a narrower dtype holds; extents fit 32 bits."""
     if e.x.dtype != INDEX or DTYPES[e.dtype].kind not in "iu":
         return False
@@ -128,14 +130,14 @@ def _keeps(e):
         hi < least + (1 << 8 * DTYPES[e.dtype].size)))
 
 
-def _cast_const(dtype, e):
+def _cast_const(dtype: str, e: Const) -> Expr:
     if dtype != "bool" and is_float(e.dtype) and not abs(e.value) < 2.0**31:
         # what does not fit an integer has its own rules: the evaluator knows them
         return const(e.value, dtype) if is_float(dtype) else Cast(dtype, e)
     return const(e.value != 0 if dtype == "bool" else e.value, dtype)
 
 
-def const(value, dtype):
+def const(value: Any, dtype: str) -> Const:
     """A Const whose value is representable in ``dtype`` (floats rounded, integers wrapped)."""
     if is_float(dtype):
         return Const(float(DTYPES[dtype].numpy.type(value)), dtype)
@@ -147,11 +149,11 @@ def const(value, dtype):
     return Const(value - (1 << bits) if signed else value, dtype)
 
 
-def _has_load(e):
+def _has_load(e: Expr) -> bool:
     return any(isinstance(n, Load) for n in walk(e))
 
 
-def _narrow(e):
+def _narrow(e: Expr) -> Expr:
     """A 32-bit shape value as Cast(i32, 64-bit value), so that simplify can work on it."""
     wide = _widen(e)
     if wide is None:
@@ -160,7 +162,7 @@ def _narrow(e):
     return const(wide.value, "i32") if isinstance(wide, Const) else Cast("i32", wide)
 
 
-def _widen(e):
+def _widen(e: Expr) -> Expr | None:
     if isinstance(e, Cast) and e.x.dtype == INDEX:
         return e.x
     if isinstance(e, Const):
@@ -174,7 +176,7 @@ def _widen(e):
     return None
 
 
-def readable(cond):
+def readable(cond: Expr) -> str:
     """A condition for a message."""
     if isinstance(cond, Binary) and cond.op in ("and", "or") and cond.dtype == "bool":
         return f"{readable(cond.a)} {cond.op} {readable(cond.b)}"
@@ -183,7 +185,7 @@ def readable(cond):
 
 # ---------------------------------------------------------------- limits
 
-def worst_case(e):
+def worst_case(e: Expr) -> Expr | None:
     """The largest value of ``e`` over its axes, as an expression over symbols; None if unknown."""
     e = simplify(e)
     if _grows(e):
@@ -192,20 +194,22 @@ def worst_case(e):
         return simplify(substitute(e, {a: Const(0) for a in axes_of(e)}))
     for axis in sorted(axes_of(e), key=lambda a: a.name):
         parts = linear_in(e, axis)
-        if parts is None or not isinstance(parts[0], Const):
+        if parts is None:
             return None
         c, rest = parts
+        if not isinstance(c, Const):
+            return None
         e = simplify(rest + c * (axis.extent - 1) if c.value > 0 else rest)
     return e
 
 
-def _grows(e):
+def _grows(e: Expr) -> bool:
     """True if ``e`` never falls where one of its axes grows: sums and quotients of axes."""
     return all(c > 0 and all(_grows_atom(a) for a in m)
                for m, c in to_poly(e).items() if any(map(axes_of, m)))
 
 
-def _grows_atom(a):
+def _grows_atom(a: Expr) -> bool:
     if not axes_of(a):
         low = lower(a)
         return low is not None and low >= 0
@@ -215,7 +219,7 @@ def _grows_atom(a):
         not axes_of(a.b)) and (lower(a.b) or 0) >= 1
 
 
-def over_axes(cond):
+def over_axes(cond: Expr) -> Expr | None:
     """A condition ``a < b`` (or le, gt, ge) that holds for every value of the axes in it, as a
     condition on symbols; None if it cannot be stated."""
     if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
@@ -231,13 +235,13 @@ class Limit:
     hold; otherwise that is only known at the ends, and a range the user gave stands."""
 
     sym: Sym
-    lo: object
-    hi: object
+    lo: int | None
+    hi: int | None
     why: str = ""
     firm: bool = True
 
 
-def limit_of(cond):
+def limit_of(cond: Expr) -> Limit | None:
     """The Limit that a condition over one symbol implies; None if it cannot be solved."""
     syms = {n for n in walk(cond) if isinstance(n, Sym)}
     if not isinstance(cond, Binary) or len(syms) != 1:
@@ -256,9 +260,9 @@ def limit_of(cond):
     return Limit(sym, None, -k // c) if c > 0 else Limit(sym, max(0, -(-k // -c)), None)
 
 
-def _bisected(cond, sym):
+def _bisected(cond: Expr, sym: Sym) -> Limit | None:
     """Where a condition that holds at one end of the symbol's range stops holding."""
-    def holds(value):
+    def holds(value: int) -> bool:
         return simplify(substitute(cond, {sym: Const(value)})) == Const(True, "bool")
     most = FAR if sym.hi is None else sym.hi
     good, bad = (most, sym.lo) if holds(most) else (sym.lo, most)

@@ -1,17 +1,25 @@
 """Val: a tensor while a Program is built.  It is a numpy constant, a shape value computed from
 symbols and axes (no memory behind it), or a buffer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from aotc.ir.dtypes import DTYPES, INDEX
-from aotc.ir.expr import Cast, Const
+from aotc.ir.dtypes import DTYPES, INDEX, Array
+from aotc.ir.expr import Cast, Const, Expr, Shape
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
 
 SMALL = 64  # elements up to which integer constants are known element by element
 _AFFINE_MAX = 1 << 20
+
+Index = tuple[Expr, ...]  # of an element: one expression per dimension
+Element = Callable[[Index], Expr]  # what an element is
+At = Callable[[Expr], Expr]  # what the element of a list is
+Extents = tuple[int, ...]
+Row = tuple[int, tuple[int, ...]]  # (base, steps) of an affine array
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,24 +27,24 @@ class Val:
     """Exactly one of ``array`` (constant), ``fn`` (index tuple -> expression) and ``buffer`` (name)
     is set.  ``shape`` has one index expression per dimension; ``name`` is the ONNX tensor name."""
 
-    shape: tuple
+    shape: Shape
     dtype: str
-    array: object = None
-    fn: object = None
+    array: Array | None = None
+    fn: Element | None = None
     buffer: str = ""
     name: str = ""
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return len(self.shape)
 
     @property
-    def size(self):
+    def size(self) -> int | None:
         """Number of elements, or None if the shape is symbolic."""
         dims = static_shape(self.shape)
         return None if dims is None else int(np.prod(dims, dtype=np.int64))
 
-    def __str__(self):
+    def __str__(self) -> str:
         from aotc.frontend.graph import show_type
         return show_type((self.dtype, self.shape))
 
@@ -45,17 +53,25 @@ class Val:
 class Sequence:
     """A list of Vals in the place of a Val; only operators on sequences take it."""
 
-    vals: tuple
-    shape = ()
-    dtype = "sequence"
-    array = fn = size = None
-    rank, buffer, name = 0, "", ""
+    vals: tuple[Val, ...]
+    shape: ClassVar[Shape] = ()
+    dtype: ClassVar[str] = "sequence"
+    array: ClassVar[None] = None
+    fn: ClassVar[None] = None
+    size: ClassVar[None] = None
+    rank: ClassVar[int] = 0
+    buffer: ClassVar[str] = ""
+    name: ClassVar[str] = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"sequence of {len(self.vals)}"
 
 
-def is_one(dim):
+Value = Val | Sequence
+Result = Value | tuple[Value | None, ...]  # of a node: its output, or one per output
+
+
+def is_one(dim: Expr) -> bool:
     """True if an extent is the constant 1."""
     return isinstance(dim, Const) and dim.value == 1
 
@@ -63,10 +79,11 @@ def is_one(dim):
 class Affine:
     """Integer (or uniform bool) arrays that are ``base + sum(step_k * i_k)``, recognised once."""
 
-    def __init__(self):
-        self.memo = {}  # id(array) -> (array, {fixed indices: row or None})
+    def __init__(self) -> None:
+        # id(array) -> (array, {fixed indices: row or None})
+        self.memo: dict[int, tuple[Array, dict[tuple[int | None, ...], Row | None]]] = {}
 
-    def row(self, array, fixed):
+    def row(self, array: Array, fixed: tuple[int | slice, ...]) -> Row | None:
         """(base, steps of the dimensions not fixed) of ``array[fixed]``, or None."""
         rows = self.memo.setdefault(id(array), (array, {}))[1]  # holding it keeps its id its own
         key = tuple(None if isinstance(f, slice) else f for f in fixed)
@@ -75,7 +92,7 @@ class Affine:
         return rows[key]
 
 
-def _affine(a):
+def _affine(a: Array) -> Row | None:
     if a.size == 0 or a.size > _AFFINE_MAX:
         return None
     base = a[(0,) * a.ndim]
@@ -93,7 +110,7 @@ def _affine(a):
     return (int(base), tuple(steps)) if np.array_equal(model, a) else None
 
 
-def const_at(affine, array, dtype, index):
+def const_at(affine: Affine, array: Array, dtype: str, index: Index) -> Expr | None:
     """Element ``index`` of a constant as an expression without a load, or None if it has none.
     Floats only when the element itself is known; NaN never, since it does not equal itself."""
     fixed = tuple(i.value if isinstance(i, Const) else 0 if d == 1 else slice(None)
@@ -110,7 +127,7 @@ def const_at(affine, array, dtype, index):
     if not any(steps):
         return Const(base, dtype)
     free = [i for i, f in zip(index, fixed) if isinstance(f, slice)]
-    e = Const(base)
+    e: Expr = Const(base)
     for i, s in zip(free, steps):
         e = e + i * s
     e = simplify(e)

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import onnx
 
-from aotc.frontend.graph import Body
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.values import Value
+from aotc.frontend.graph import Body, Node
 from aotc.frontend.read.expand import Fresh, body_of, definition_of, opsets_of
 from aotc.frontend.read.read_nodes import Reader, contents, ordered
 from aotc.frontend.read.read_types import type_proto
@@ -13,9 +15,10 @@ from aotc.frontend.read.read_types import type_proto
 _INSTEAD = "write it as the operators that it stands for"
 
 
-def by_definition(node, b):
+def by_definition(node: Node, b: Builder) -> tuple[Value | None, ...]:
     """The node's Vals; the nodes of its definition are built in its place, and messages about them
     begin with its name.  UnsupportedError where there is no definition for its inputs."""
+    assert node.proto is not None, node  # what is compiled by its definition has its message
     kinds = [b"" if v is None else type_proto(v.dtype, v.shape).SerializeToString()
              for v in b.args()]
     try:
@@ -26,25 +29,25 @@ def by_definition(node, b):
                             _INSTEAD) from None
     if function is None:
         raise b.unsupported("the standard does not define it for these inputs", _INSTEAD)
-    made = b.inline(_body(function, node, b), ())
-    made = dict(zip((o for o in node.outputs if o), made, strict=True))
-    return tuple(made.get(o) for o in node.outputs)
+    made = b.inline(_body(function, node.proto, node, b), ())
+    by_name = dict(zip((o for o in node.outputs if o), made, strict=True))
+    return tuple(by_name.get(o) for o in node.outputs)
 
 
-def _body(function, node, b):
+def _body(function: onnx.FunctionProto, message: onnx.NodeProto, node: Node, b: Builder) -> Body:
     """The definition as a Body without inputs, in the names of the node's own tensors."""
     call = onnx.NodeProto()
-    call.CopyFrom(node.proto)
+    call.CopyFrom(message)
     call.name = node.label
     call.input[:], call.output[:] = node.inputs, node.outputs
     protos, _ = body_of(function, call, Fresh([*b.env, *b.preset]))
     reader = Reader({**b.graph.opset, **opsets_of(function)})
-    nodes, constants = contents(onnx.GraphProto(node=protos), reader)
+    found, constants = contents(onnx.GraphProto(node=protos), reader)
     if reader.faults:
         raise b.unsupported(f"its definition holds what is not compiled ({reader.faults[0]})",
                             _INSTEAD)
     outputs = tuple(o for o in node.outputs if o)
     origin = node.origin or (node.label,)
     known = {*(i for i in node.inputs if i), *constants}
-    nodes = tuple(replace(n, origin=origin) for n in ordered(nodes, known, outputs))
+    nodes = tuple(replace(n, origin=origin) for n in ordered(found, known, outputs))
     return Body((), outputs, nodes, constants)

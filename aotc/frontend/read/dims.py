@@ -1,37 +1,49 @@
 """Extents of model inputs: constants, named symbols, arithmetic on names, and their ranges."""
 
 import ast
+import operator
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 
 from aotc.errors import ModelError
+from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.graph import DimRange, shorten
 from aotc.frontend.read.identifiers import Names
-from aotc.ir.expr import Const, Sym, rewrite
+from aotc.ir.expr import Const, Expr, Shape, Sym, rewrite
 from aotc.ir.simplify import simplify
 
 BATCH, OTHER = 64, 2048  # the largest extents that decisions reckon with where no range is given
 _BATCH = re.compile(r"batch|^(n|b|bs|bsz)$|num_?(samples|images)", re.IGNORECASE)
-_ARITH = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__", ast.FloorDiv: "__floordiv__"}
+_ARITH: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv}
+
+
+Input = tuple[str, str, tuple[int | str | None, ...]]  # name, dtype, extents as the model has them
+Range = int | tuple[int, int]  # an extent, or its ends
+Given = Mapping[str, Range]  # dimension -> what the user says of it
 
 
 @dataclass(frozen=True, init=False)
 class Dims:
     """``ranges``: a DimRange per symbol; ``shapes``: {input: tuple of index expressions}."""
 
-    ranges: tuple
-    shapes: tuple
+    ranges: tuple[DimRange, ...]
+    shapes: tuple[tuple[str, Shape], ...]
 
-    def __init__(self, inputs, given):
-        names, symbols, ranges = Names(), {}, {}
+    def __init__(self, inputs: Sequence[Input], given: Given) -> None:
+        names = Names()
+        symbols: dict[str, Expr] = {}
+        ranges: dict[str, DimRange | None] = {}
         plain = _plain_names(inputs)
         named = {d for _, _, dims in inputs for d in dims if isinstance(d, str)}
         fresh = (f"d{k}" for k in count() if f"d{k}" not in named)
         shapes = []
         for tensor, _, dims in inputs:
-            shape = []
+            shape: list[Expr] = []
             for axis, d in enumerate(dims):
                 own = f"{tensor}:{axis}"  # an axis that the user tells apart from its namesakes
                 if own in given and own not in named:
@@ -58,13 +70,14 @@ class Dims:
         object.__setattr__(self, "shapes", tuple(shapes))
 
     @cached_property
-    def _shape_of(self):
+    def _shape_of(self) -> dict[str, Shape]:
         return dict(self.shapes)
 
-    def shape(self, tensor):
+    def shape(self, tensor: str) -> Shape:
         return self._shape_of[tensor]
 
-    def narrow(self, limits, equal, empty=()):
+    def narrow(self, limits: Iterable[Limit], equal: Mapping[tuple[Expr, Expr], str],
+               empty: Collection[str] = ()) -> "Dims":
         """Dims with the symbols' ranges cut to ``limits``, and nameless symbols that ``equal``
         ({(a, b): node}) forces to be the same made one.  empty: names of symbols that may be 0
         where no range is given."""
@@ -72,7 +85,7 @@ class Dims:
         for limit in limits:
             name = limit.sym.name
             table[name] = _cut(table[name], limit)
-        swap = {r.sym: table[r.sym.name].sym for r in self.ranges}
+        swap: dict[Expr, Sym] = {r.sym: table[r.sym.name].sym for r in self.ranges}
         for (a, b), _ in equal.items():
             drop = next((s for s in (b, a) if isinstance(s, Sym) and not table[s.name].onnx
                          and table[s.name].source != "given"), None)
@@ -83,7 +96,7 @@ class Dims:
                 swap[drop] = swap[keep]
         return self._swapped(swap, table)
 
-    def _swapped(self, swap, table):
+    def _swapped(self, swap: Mapping[Expr, Sym], table: Mapping[str, DimRange]) -> "Dims":
         out = object.__new__(Dims)
         kept = {s.name for s in swap.values()}
         object.__setattr__(out, "ranges", tuple(table[r.sym.name] for r in self.ranges
@@ -93,7 +106,7 @@ class Dims:
         return out
 
 
-def _cut(r, limit):
+def _cut(r: DimRange, limit: Limit) -> DimRange:
     """A DimRange within a Limit; ModelError if a range the user gave is not."""
     lo, hi = limit.lo, limit.hi
     ends = [end for end in (r.sym.hi, hi) if end is not None]
@@ -108,23 +121,24 @@ def _cut(r, limit):
     return DimRange(Sym(r.sym.name, *new, r.sym.likely), r.onnx, "derived", limit.why)
 
 
-def _from_zero(r):
+def _from_zero(r: DimRange) -> DimRange:
     if r.source != "default" or not r.sym.lo:
         return r
     sym = Sym(r.sym.name, 0, r.sym.hi, r.sym.likely)
     return DimRange(sym, r.onnx, r.source, f"{r.why}; concatenated, so it may be empty")
 
 
-def _empty(ends):
+def _empty(ends: tuple[int, int | None]) -> bool:
     return ends[1] is not None and ends[0] > ends[1]
 
 
-def _plain_names(inputs):
+def _plain_names(inputs: Sequence[Input]) -> set[str]:
     """Dimension names that stand alone somewhere: the ones arithmetic may refer to."""
     return {d for _, _, dims in inputs for d in dims if isinstance(d, str) and d.isidentifier()}
 
 
-def _symbol(key, onnx, given, names, symbols, ranges):
+def _symbol(key: str, onnx: str, given: Given, names: Names, symbols: dict[str, Expr],
+            ranges: dict[str, DimRange | None]) -> None:
     """Enter one dimension name; a pinned one becomes a Const."""
     if key in symbols:
         return
@@ -141,16 +155,17 @@ def _symbol(key, onnx, given, names, symbols, ranges):
     symbols[key], ranges[key] = sym, DimRange(sym, onnx, source, why)
 
 
-def _given(key, value):
+def _given(key: str, value: Range) -> tuple[int, int]:
     pair = value if isinstance(value, (tuple, list)) else (value, value)
     if len(pair) != 2 or any(isinstance(v, bool) or not isinstance(v, int) for v in pair) \
             or not 0 <= pair[0] <= pair[1]:
         raise ModelError(f"dimension {shorten(str(key))!r}: {value!r} is neither an extent nor a "
                          "range (lo, hi) with 0 <= lo <= hi")
-    return tuple(pair)
+    return pair[0], pair[1]
 
 
-def _parse(text, plain):
+def _parse(text: str,
+           plain: set[str]) -> tuple[Callable[[Mapping[str, Expr]], Expr], set[str]] | None:
     """(function from symbols to an expression, names used) of a dimension like ``2*seq + 1``;
     None if it is no arithmetic on names that stand alone elsewhere."""
     try:
@@ -166,12 +181,13 @@ def _parse(text, plain):
     return lambda symbols: _arithmetic(tree, symbols), names
 
 
-def _arithmetic(node, symbols):
+def _arithmetic(node: ast.expr, symbols: Mapping[str, Expr]) -> Expr:
     if isinstance(node, ast.Constant):
         return Const(node.value)
     if isinstance(node, ast.Name):
         return symbols[node.id]
+    assert isinstance(node, ast.BinOp), node
     left, right = _arithmetic(node.left, symbols), _arithmetic(node.right, symbols)
-    return getattr(left, _ARITH[type(node.op)])(right)
+    return _ARITH[type(node.op)](left, right)
 
 

@@ -4,6 +4,8 @@ body takes the place of the node, message by message, so no model is ever copied
 whole."""
 
 import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import onnx
 
@@ -11,14 +13,16 @@ from aotc.errors import ModelError
 from aotc.frontend.building.registry import lookup
 from aotc.frontend.graph import label_of, shorten
 
+Key = tuple[str, str, str]  # domain, name and overload of a function
+
 
 class Fresh:
     """Gives names that are not among ``taken`` and were not given before."""
 
-    def __init__(self, taken):
+    def __init__(self, taken: Iterable[str]) -> None:
         self.taken = set(taken)
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> str:
         name, number = text, 1
         while name in self.taken:
             number += 1
@@ -27,12 +31,12 @@ class Fresh:
         return name
 
 
-def opsets_of(message):
+def opsets_of(message: onnx.FunctionProto | onnx.ModelProto) -> dict[str, int]:
     """{domain: version} that a model or a function imports."""
     return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in message.opset_import}
 
 
-def key_of(message, name):
+def key_of(message: onnx.FunctionProto | onnx.NodeProto, name: str) -> Key:
     """What a node and the function that it calls have in common."""
     domain = "" if message.domain == "ai.onnx" else message.domain
     return domain, name, message.overload
@@ -40,18 +44,19 @@ def key_of(message, name):
 
 # ---------------------------------------------------------------- definitions of the standard
 
-def has_definition(domain, op, version):
+def has_definition(domain: str, op: str, version: int) -> bool:
     """True for an operator that has no implementation here but a definition in the standard."""
     if lookup(domain, op, version) or not onnx.defs.has(op, version, domain):
         return False
-    schema = onnx.defs.get_schema(op, version, domain)
+    schema: Any = onnx.defs.get_schema(op, version, domain)  # whose stub lacks its functions
     return schema.has_function or schema.has_context_dependent_function
 
 
-def definition_of(call, domain, version, kinds):
+def definition_of(call: onnx.NodeProto, domain: str, version: int,
+                  kinds: Sequence[bytes]) -> onnx.FunctionProto | None:
     """The function that defines the node ``call`` for inputs of the types ``kinds`` (serialised
     TypeProtos, an empty one for an input left out); None where the standard has none for them."""
-    schema = onnx.defs.get_schema(call.op_type, version, domain)
+    schema: Any = onnx.defs.get_schema(call.op_type, version, domain)
     node = onnx.NodeProto()
     node.CopyFrom(call)
     given = {a.name for a in node.attribute}
@@ -77,7 +82,8 @@ def definition_of(call, domain, version, kinds):
 
 # ---------------------------------------------------------------- bodies
 
-def body_of(function, call, fresh):
+def body_of(function: onnx.FunctionProto, call: onnx.NodeProto,
+            fresh: Callable[[str], str]) -> tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto]]:
     """(nodes, types): the messages of a function's body that take the place of the node ``call``.
 
     Tensors of the call keep their names, all others get names from ``fresh``; attributes that refer
@@ -108,16 +114,17 @@ def body_of(function, call, fresh):
 class _Renamed:
     """Copies of messages in a body with other names and attributes."""
 
-    def __init__(self, label, attributes, fresh):
+    def __init__(self, label: str, attributes: Mapping[str, onnx.AttributeProto],
+                 fresh: Callable[[str], str]) -> None:
         self.label, self.attributes, self.fresh = label, attributes, fresh
 
-    def enter(self, made, names):
+    def enter(self, made: Iterable[str], names: dict[str, str]) -> None:
         """Give every name in ``made`` that has none yet a fresh one."""
         for name in made:
             if name not in names:
                 names[name] = self.fresh(f"{self.label}/{name}")
 
-    def node(self, node, names):
+    def node(self, node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
         out = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload,
                              name=self.label and f"{self.label}/{node.name or node.op_type}")
         out.input.extend(names.get(i, i) for i in node.input)
@@ -134,7 +141,7 @@ class _Renamed:
                     self.graph(graph, names)
         return out
 
-    def graph(self, graph, outer):
+    def graph(self, graph: onnx.GraphProto, outer: Mapping[str, str]) -> None:
         """Rename in place: what a sub-graph makes itself hides what is outside."""
         made = [i.name for i in (*graph.input, *graph.initializer)] + [
             o for n in graph.node for o in n.output if o]
@@ -146,7 +153,7 @@ class _Renamed:
         del graph.node[:]
         graph.node.extend(nodes)
 
-    def info(self, info, names):
+    def info(self, info: onnx.ValueInfoProto, names: Mapping[str, str]) -> onnx.ValueInfoProto:
         out = onnx.ValueInfoProto()
         out.CopyFrom(info)
         out.name = names[info.name]

@@ -34,7 +34,7 @@ RESERVED = frozenset((_KEYWORDS + _LIBC).split())
 _AXIS_LIKE = re.compile(r"(?:[bikoqra]\d*|[nmcgj]|[oik]c|[okq][dhw])\Z")
 
 
-def sanitize(text, keep_case=False):
+def sanitize(text: str, keep_case: bool = False) -> str:
     """A C identifier near ``text``: letters, digits and _, at most LIMIT, starts with a letter."""
     text = re.sub(r"[^A-Za-z0-9_]", "_", text if keep_case else text.lower())
     text = re.sub(r"__+", "_", text).strip("_")
@@ -50,11 +50,12 @@ def sanitize(text, keep_case=False):
 class Names:
     """Gives each name once; a clash or a reserved word gets _ and a number."""
 
-    def __init__(self):
-        self.taken = set()
-        self.last = {}  # name asked for -> the number that its last clash ended with
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        # name asked for -> the number that its last clash ended with
+        self.last: dict[str, int] = {}
 
-    def claim(self, text, keep_case=False, extent=False):
+    def claim(self, text: str, keep_case: bool = False, extent: bool = False) -> str:
         """A free identifier near ``text``; compared without case, as some file systems do.
         extent: of a symbol, which no loop variable hides and which stays what a user called it."""
         base = name = sanitize(text, keep_case)

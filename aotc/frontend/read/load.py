@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -10,13 +11,15 @@ from onnx import checker, external_data_helper
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.graph import shorten
-from aotc.frontend.read.expand import key_of
+from aotc.frontend.read.expand import Key, key_of
 from aotc.frontend.read.validate import NODES, check_message
 
 CALLS = 90  # depth of calls of functions
 
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
 
-def load_model(source):
+
+def load_model(source: Source) -> onnx.ModelProto:
     """An ``onnx.ModelProto`` from a path, bytes or a ModelProto, with its tensors in memory.
 
     External tensors are read from the model's own folder and from nowhere else.  Raises ModelError
@@ -43,7 +46,7 @@ def load_model(source):
     return model
 
 
-def model_digest(model):
+def model_digest(model: onnx.ModelProto) -> str:
     """Hex SHA-256 of a ModelProto's deterministic serialisation; of one beyond 2 GB, which protobuf
     cannot serialise, of that of its parts."""
     try:
@@ -60,13 +63,13 @@ def model_digest(model):
         return digest.hexdigest()
 
 
-def _check_calls(model, what):
+def _check_calls(model: onnx.ModelProto, what: str) -> None:
     """ModelError for functions that call themselves, UnsupportedError for calls that would make
     more nodes than any model has."""
     bodies = {key_of(f, f.name): f.node for f in model.functions}
     sizes = {}
 
-    def size(nodes, inside):
+    def size(nodes: Iterable[onnx.NodeProto], inside: frozenset[Key]) -> int:
         total = 0
         for n in nodes:
             key = key_of(n, n.op_type)
@@ -85,7 +88,7 @@ def _check_calls(model, what):
                                f"{NODES} nodes; call them less often")
 
 
-def _read(path, what):
+def _read(path: str | os.PathLike[str], what: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as err:
@@ -94,7 +97,7 @@ def _read(path, what):
         raise ModelError(f"{what} cannot be read: {err}") from None
 
 
-def _parse(data, what):
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -105,7 +108,7 @@ def _parse(data, what):
     return model
 
 
-def _load_external(model, folder, what):
+def _load_external(model: onnx.ModelProto, folder: Path | None, what: str) -> None:
     external = [t for part in (model.graph, *model.functions) for t in all_tensors(part)
                 if external_data_helper.uses_external_data(t)]
     for tensor in external:
@@ -139,7 +142,7 @@ def _load_external(model, folder, what):
         del tensor.external_data[:]
 
 
-def _check_extent(path, info, name, location):
+def _check_extent(path: Path, info: Mapping[str, str], name: str, location: str) -> None:
     try:
         offset, length = int(info.get("offset", 0)), int(info.get("length", 0))
     except ValueError:
@@ -150,7 +153,7 @@ def _check_extent(path, info, name, location):
                          f"{location!r}, which has {path.stat().st_size} bytes")
 
 
-def all_tensors(graph):
+def all_tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.TensorProto]:
     """Every tensor stored in a graph or a function: initializers, attributes, those of its
     sub-graphs."""
     yield from getattr(graph, "initializer", ())

@@ -1,5 +1,7 @@
 """Models of opsets older than the operators' functions know, brought to the oldest of those."""
 
+from collections.abc import Iterator
+
 import onnx
 from google.protobuf.message import EncodeError
 from onnx import shape_inference, version_converter
@@ -10,7 +12,7 @@ from aotc.frontend.read.expand import opsets_of
 OLDEST = 7  # the opset from which on elementwise operators broadcast as numpy does
 
 
-def _without_negative_extents(model):
+def _without_negative_extents(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with extents below 0, which some exporters write for "any", left open; the same
     object if there are none.  The onnx package's inference takes them for positions and reads
     outside its own arrays."""
@@ -24,7 +26,7 @@ def _without_negative_extents(model):
     return out
 
 
-def _extents(graph):
+def _extents(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
     """Every dimension that a graph or one of its sub-graphs declares of a tensor."""
     kinds = [i.type for i in (*graph.input, *graph.output, *graph.value_info)]
     while kinds:
@@ -42,7 +44,7 @@ def _extents(graph):
                 yield from _extents(sub)
 
 
-def modernised(model):
+def modernised(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model in opset 7 or newer; the same object if it is.  UnsupportedError where the
     converter of the onnx package gives up."""
     version = opsets_of(model).get("", OLDEST)
@@ -58,7 +60,7 @@ def modernised(model):
                                f"({reason}): export the model in a newer opset") from None
 
 
-def _with_channel_slopes(model):
+def _with_channel_slopes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Before opset 7 the slopes of a PRelu belong to the channels, which the converter does not
     know: their shape gets the trailing ones that say so."""
     if not any(n.op_type == "PRelu" for n in model.graph.node):
@@ -80,7 +82,7 @@ def _with_channel_slopes(model):
 
 
 
-def _typed(model):
+def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with inferred types; ModelError where they contradict each other."""
     try:
         return shape_inference.infer_shapes(model)

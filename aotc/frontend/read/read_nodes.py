@@ -1,7 +1,9 @@
 """Messages of nodes -> Nodes and constants.  Calls of the model's own functions are replaced by the
 functions' nodes on the way (expand.py)."""
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -9,9 +11,9 @@ from onnx import numpy_helper
 
 from aotc.errors import ModelError
 from aotc.frontend.graph import Body, Node, label_of, shorten
-from aotc.frontend.read.expand import Fresh, body_of, has_definition, key_of, opsets_of
+from aotc.frontend.read.expand import Fresh, Key, body_of, has_definition, key_of, opsets_of
 from aotc.frontend.read.read_types import dtype_name, elem_name
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, Array
 
 _NESTING = 32  # sub-graphs within sub-graphs
 
@@ -22,20 +24,20 @@ class Reader:
     the model {key_of: message}, ``fresh`` names for what functions make; and what it leaves behind:
     ``faults``, and ``infos``, declared types inside functions and sub-graphs."""
 
-    opset: dict
-    functions: dict = field(default_factory=dict)
-    fresh: object = None
-    faults: list = field(default_factory=list)
-    infos: list = field(default_factory=list)
+    opset: dict[str, int]
+    functions: dict[Key, onnx.FunctionProto] = field(default_factory=dict)
+    fresh: Fresh | None = None
+    faults: list[str] = field(default_factory=list)
+    infos: list[onnx.ValueInfoProto] = field(default_factory=list)
 
 
-def reader_of(model):
+def reader_of(model: onnx.ModelProto) -> Reader:
     """The Reader for a model's main graph."""
     functions = {key_of(f, f.name): f for f in model.functions}
     return Reader(opsets_of(model), functions, Fresh(_names(model.graph)) if functions else None)
 
 
-def _names(graph):
+def _names(graph: onnx.GraphProto) -> set[str]:
     """Every name of a tensor in a graph and its sub-graphs."""
     out = {i.name for i in (*graph.input, *graph.output, *graph.initializer)}
     for node in graph.node:
@@ -46,9 +48,11 @@ def _names(graph):
     return out
 
 
-def contents(g, reader, depth=0):
+def contents(g: onnx.GraphProto, reader: Reader,
+             depth: int = 0) -> tuple[list[Node], dict[str, Array]]:
     """(nodes in the file's order, {name: array} of the constants) of a graph or sub-graph."""
-    constants, nodes = {}, []
+    constants: dict[str, Array] = {}
+    nodes: list[Node] = []
     for proto in g.node:
         _read_node(proto, reader, depth, nodes, constants)
     if g.sparse_initializer:
@@ -60,11 +64,13 @@ def contents(g, reader, depth=0):
     return nodes, constants
 
 
-def _read_node(proto, reader, depth, nodes, constants):
+def _read_node(proto: onnx.NodeProto, reader: Reader, depth: int, nodes: list[Node],
+               constants: dict[str, Array]) -> None:
     """Enter what a message of a node says: a constant, a Node, or those of the function that it
     calls."""
     function = reader.functions.get(key_of(proto, proto.op_type))
     if function is not None:
+        assert reader.fresh is not None, function.name  # there is one where there are functions
         body, infos = body_of(function, proto, reader.fresh)
         inner = replace(reader, opset={**reader.opset, **opsets_of(function)})
         reader.infos.extend(infos)
@@ -79,36 +85,35 @@ def _read_node(proto, reader, depth, nodes, constants):
         nodes.append(_node(proto, reader, depth))
 
 
-def used_names(nodes, g):
+def used_names(nodes: Iterable[Node], g: onnx.GraphProto) -> set[str]:
     return {i for n in nodes for i in (*n.inputs, *n.captures)} | {o.name for o in g.output}
 
 
-def _body(g, reader, depth):
+def _body(g: onnx.GraphProto, reader: Reader, depth: int) -> Body:
     """A sub-graph as a Body; what it reads from outside is resolved where it is built."""
     if depth > _NESTING:
         raise ModelError(f"sub-graphs are nested more than {_NESTING} deep")
-    nodes, constants = contents(g, reader, depth)
+    found, constants = contents(g, reader, depth)
     reader.infos.extend((*g.value_info, *g.output))
     inputs, outputs = tuple(i.name for i in g.input), tuple(o.name for o in g.output)
-    made = {o for n in nodes for o in n.outputs} | set(inputs) | set(constants)
-    read = dict.fromkeys(i for n in nodes for i in (*n.inputs, *n.captures))
+    made = {o for n in found for o in n.outputs} | set(inputs) | set(constants)
+    read = dict.fromkeys(i for n in found for i in (*n.inputs, *n.captures))
     captures = tuple(i for i in (*read, *outputs) if i and i not in made)
-    nodes = ordered(nodes, set(inputs) | set(constants) | set(captures), outputs)
+    nodes = ordered(found, set(inputs) | set(constants) | set(captures), outputs)
     return Body(inputs, outputs, nodes, constants, captures, tuple(map(_output_type, g.output)))
 
 
-def _output_type(info):
+def _output_type(info: onnx.ValueInfoProto) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
     kind = info.type.tensor_type
     name = dtype_name(kind.elem_type)
-    dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
-            for d in kind.shape.dim]
-    known = kind.HasField("shape") and None not in dims
+    dims = [d.dim_value for d in kind.shape.dim if d.HasField("dim_value") and d.dim_value >= 0]
+    known = kind.HasField("shape") and len(dims) == len(kind.shape.dim)
     return DTYPES[name].numpy if name else None, tuple(dims) if known else None
 
 
 # ---------------------------------------------------------------- nodes
 
-def _node(proto, reader, depth=0):
+def _node(proto: onnx.NodeProto, reader: Reader, depth: int = 0) -> Node:
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     label = label_of(proto)
     if domain not in reader.opset:
@@ -126,12 +131,14 @@ def _node(proto, reader, depth=0):
                 proto.name, version, proto=proto if defined else None)
 
 
-def _check_schema(proto, schema, what, faults):
+def _check_schema(proto: onnx.NodeProto, schema: onnx.defs.OpSchema, what: str,
+                  faults: list[str]) -> None:
     """Unknown attributes are faults; too few inputs or missing attributes raise ModelError."""
     kinds = {a.name: a.type for a in proto.attribute}
     faults += [f"{what}: unknown attribute {shorten(a)!r}: remove it"
                for a in sorted(set(kinds) - set(schema.attributes))]
-    for a in schema.attributes.values():
+    attributes: Mapping[str, Any] = schema.attributes  # whose stub lacks the values of enums
+    for a in attributes.values():
         if a.required and a.name not in kinds:
             raise ModelError(f"{what}: attribute {a.name!r} is missing")
         if a.name in kinds and int(kinds[a.name]) != int(a.type.value):
@@ -153,7 +160,7 @@ _TENSORS = (onnx.AttributeProto.TENSOR,)
 _STRINGS = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
 
 
-def _attribute(a, label, op, faults):
+def _attribute(a: onnx.AttributeProto, label: str, op: str, faults: list[str]) -> Any:
     """Python value of an attribute: int, float, str, numpy array, or a tuple of them."""
     what = f"node {shorten(label)!r} ({shorten(op)}): attribute {shorten(a.name)!r}"
     if a.type == onnx.AttributeProto.GRAPHS:
@@ -163,13 +170,13 @@ def _attribute(a, label, op, faults):
         return _array(a.t, what, faults)
     value = onnx.helper.get_attribute_value(a)
     if a.type in _STRINGS:
-        texts = [value] if isinstance(value, bytes) else list(value)
-        texts = tuple(t.decode("utf-8", "replace") for t in texts)
+        raw = [value] if isinstance(value, bytes) else list(value)
+        texts = tuple(t.decode("utf-8", "replace") for t in raw)
         return texts[0] if isinstance(value, bytes) else texts
     return value if isinstance(value, (int, float)) else tuple(value)
 
 
-def _constant(proto, faults):
+def _constant(proto: onnx.NodeProto, faults: list[str]) -> Array:
     """The array of a Constant node; what cannot be one is a fault."""
     a = proto.attribute[0] if len(proto.attribute) == 1 else None
     kinds = {"value_int": np.int64, "value_ints": np.int64,
@@ -183,7 +190,7 @@ def _constant(proto, faults):
     return np.zeros((), np.float32)
 
 
-def _array(tensor, what, faults):
+def _array(tensor: onnx.TensorProto, what: str, faults: list[str]) -> Array:
     """A tensor as a numpy array of a supported dtype; else a fault and a placeholder that is
     never used, since faults are raised before anything is built."""
     if dtype_name(tensor.data_type):
@@ -196,7 +203,8 @@ def _array(tensor, what, faults):
     return np.zeros((), np.float32)
 
 
-def ordered(nodes, known, outputs):
+def ordered(nodes: Sequence[Node], known: Collection[str],
+            outputs: Iterable[str]) -> tuple[Node, ...]:
     """Nodes in topological order, stable; those that no output needs are dropped."""
     makers = {}
     for n in nodes:
@@ -206,7 +214,8 @@ def ordered(nodes, known, outputs):
                                  f"{shorten(n.label)!r}): a model must be in SSA form")
             if o:
                 makers[o] = n
-    order, state = [], {}
+    order: list[Node] = []
+    state: dict[int, int] = {}
     for out in outputs:
         if out not in makers and out not in known:
             raise ModelError(f"output {shorten(out)!r} is produced by no node and is no input")
@@ -218,7 +227,8 @@ def ordered(nodes, known, outputs):
     return tuple(sorted(order, key=lambda n: (position if in_order else rank)[id(n)]))
 
 
-def _visit(node, makers, known, state, order):
+def _visit(node: Node | None, makers: Mapping[str, Node], known: Collection[str],
+           state: dict[int, int], order: list[Node]) -> None:
     """Depth-first without recursion: models are deeper than Python's stack."""
     stack = [(node, False)] if node is not None else []
     while stack:

@@ -1,23 +1,34 @@
 """ModelProto -> Graph: nodes and constants as plain data, and every extent named and bounded."""
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.joins import Learnt
-from aotc.frontend.graph import Graph, TensorType, listed, shorten
-from aotc.frontend.read.dims import Dims
+from aotc.frontend.graph import Graph, Node, TensorType, listed, shorten
+from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.old_opsets import modernised
-from aotc.frontend.read.read_nodes import contents, ordered, reader_of, used_names
+from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, elem_name
-from aotc.frontend.read.settings import choices, pins
-from aotc.ir.dtypes import DTYPES, dtype_of
+from aotc.frontend.read.settings import Settings, choices, pins
+from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Const
 
 _ROUNDS = 6  # trial builds until the ranges of symbols stand still
 
 
-def read_graph(model, dims=None, name=None, fix=None, input_default=()):
+@dataclass(frozen=True)
+class _Raw:
+    graph: Graph
+    inputs: tuple[Input, ...]
+
+
+def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
+               fix: Mapping[str, Any] | None = None, input_default: Collection[str] = ()) -> Graph:
     """The Graph of an ``onnx.ModelProto``.
 
     dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
@@ -40,7 +51,7 @@ def read_graph(model, dims=None, name=None, fix=None, input_default=()):
     raise fault
 
 
-def _bounded(raw, given):
+def _bounded(raw: _Raw, given: Given) -> Graph:
     """The Graph with every symbol's range, found by trial builds."""
     inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
     table, known = Dims(inputs, given), Learnt()
@@ -55,13 +66,7 @@ def _bounded(raw, given):
     return replace(graph, types=types)
 
 
-@dataclass(frozen=True)
-class _Raw:
-    graph: Graph
-    inputs: tuple  # (name, dtype, dims as int | str | None)
-
-
-def _typed_inputs(graph, inputs, table):
+def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
     typed = tuple(TensorType(n, dtype, table.shape(n)) for n, dtype, _ in inputs)
     return replace(graph, inputs=typed, dims=table.ranges,
                    types={t.name: (t.dtype, t.shape) for t in typed} | {
@@ -69,7 +74,8 @@ def _typed_inputs(graph, inputs, table):
                        for k, a in graph.initializers.items()})
 
 
-def _read(model, name, nodes, constants, settings, reader):
+def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
+          constants: dict[str, Array], settings: Settings, reader: Reader) -> _Raw:
     g, own = model.graph, {**settings.fixed, **settings.defaults}
     inputs = tuple(_input(i, reader.faults) for i in g.input
                    if i.name not in constants or i.name in own)
@@ -89,10 +95,11 @@ def _read(model, name, nodes, constants, settings, reader):
     return _Raw(graph, inputs)
 
 
-def _declared(infos):
+def _declared(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, tuple[int, ...]]:
     """{tensor: extents} where the model states all of them in numbers, and only once (branches may
     give their tensors the same names); some exporters write negative ones for "any"."""
-    out, twice = {}, set()
+    out: dict[str, tuple[int, ...]] = {}
+    twice: set[str] = set()
     for info in infos:
         kind = info.type.tensor_type
         if kind.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0
@@ -103,13 +110,13 @@ def _declared(infos):
     return {name: dims for name, dims in out.items() if name not in twice}
 
 
-def _elements(g):
+def _elements(g: onnx.GraphProto) -> dict[str, str]:
     """{output: dtype} where the model states one that aotc has."""
     stated = {o.name: dtype_name(o.type.tensor_type.elem_type) for o in g.output}
     return {name: dtype for name, dtype in stated.items() if dtype}
 
 
-def _input(info, faults):
+def _input(info: onnx.ValueInfoProto, faults: list[str]) -> Input:
     what = f"input {shorten(info.name)!r}"
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":

@@ -1,14 +1,17 @@
 """Inputs that are settings: held as constants (``fix``), or with a value of their own that a caller
 may replace (initializers that are also inputs)."""
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import onnx
 
 from aotc.errors import ModelError
-from aotc.frontend.graph import shorten
+from aotc.frontend.graph import Settings, shorten
+from aotc.frontend.read.dims import Given, Input, Range
 from aotc.frontend.read.read_types import dtype_name
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, Array
 
 # from these versions on an initializer that is an input is a default; before, all were listed
 OVERRIDABLE_IR, OVERRIDABLE_OPSET = 4, 9
@@ -16,17 +19,8 @@ SMALL = 4096  # elements: a larger initializer is a weight, which kernels want t
 HABIT = 4  # a model that lists every one of more initializers follows old exporters' habit
 
 
-@dataclass(frozen=True)
-class Settings:
-    """``fixed``: {input: array} compiled as constants; ``defaults``: {input: array} used where the
-    caller gives none; ``held``: initializers listed as inputs that are constants all the same."""
-
-    fixed: dict = field(default_factory=dict, hash=False)
-    defaults: dict = field(default_factory=dict, hash=False)
-    held: tuple = ()
-
-
-def choices(model, constants, fix, wanted):
+def choices(model: onnx.ModelProto, constants: Mapping[str, Array], fix: Mapping[str, Any],
+            wanted: Collection[str]) -> list[Settings]:
     """The Settings to try, the first that compiles counts.
 
     model: as it was given; constants: {initializer that is read: array}; fix: {input: value, None:
@@ -65,11 +59,11 @@ def choices(model, constants, fix, wanted):
             for names in ([likely, asked] if likely != asked else [asked])]
 
 
-def _names(names):
+def _names(names: Iterable[str]) -> str:
     return ", ".join(map(shorten, names)) or "none"
 
 
-def _array(info, value):
+def _array(info: onnx.ValueInfoProto, value: Any) -> Array:
     """A value for an input as an array of its dtype and rank; ModelError if it does not fit."""
     what, kind = f"fix: input {shorten(info.name)!r}", info.type.tensor_type
     dtype = dtype_name(kind.elem_type)
@@ -92,7 +86,7 @@ def _array(info, value):
     return np.ascontiguousarray(made).reshape(made.shape)
 
 
-def _loaded(what, value):
+def _loaded(what: str, value: Any) -> Array:
     """A number, a list, an array, or the path of a .npy file, as an array."""
     try:
         if isinstance(value, str):
@@ -103,21 +97,22 @@ def _loaded(what, value):
                          f".npy file: {err}") from None
 
 
-def _shown(value):
+def _shown(value: object) -> str:
     return shorten(str(value))
 
 
-def pins(inputs, settings, given):
+def pins(inputs: Sequence[Input], settings: Settings, given: Given) -> dict[str, Range]:
     """``given`` and the dimensions that the fixed inputs' shapes decide for the others.  inputs:
     (name, dtype, dims) of all; ModelError where they contradict each other."""
     rest = {d for n, _, dims in inputs if n not in settings.fixed for d in dims
             if isinstance(d, str)}
-    out = dict(given)
+    out: dict[str, Range] = dict(given)
     for name, _, dims in inputs:
         for d, n in zip(dims, settings.fixed[name].shape if name in settings.fixed else ()):
             if d not in rest:
                 continue
-            lo, hi = out[d] if isinstance(out.get(d), tuple) else (out.get(d, n),) * 2
+            ends = out.get(d, n)
+            lo, hi = ends if isinstance(ends, tuple) else (ends, ends)
             if not lo <= n <= hi:
                 raise ModelError(f"fix: input {shorten(name)!r} makes dimension {shorten(d)!r} "
                                  f"{n}, but it is given as {out[d]!r}")

@@ -1,7 +1,10 @@
 """What the protobuf reader lets through and no later code should meet: a message that is well
 formed but says nothing, or the impossible."""
 
+from collections.abc import Sequence
+
 import onnx
+from google.protobuf.message import Message
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.graph import label_of, shorten
@@ -20,7 +23,7 @@ _FIELDS = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g",
 _ONE = ("FLOAT", "INT", "STRING", "TENSOR", "GRAPH")
 
 
-def check_message(model):
+def check_message(model: onnx.ModelProto) -> None:
     """ModelError for names that are no text, attributes without a value of their type, opset
     versions nobody defined, negative or absurd extents; UnsupportedError for opsets newer than
     the installed onnx package, for attributes that no tensor operator has and for more nodes than
@@ -39,7 +42,7 @@ def check_message(model):
     _check_graph(model.graph, 1)
 
 
-def _check_count(model):
+def _check_count(model: onnx.ModelProto) -> None:
     """Before anything looks at every node."""
     todo, nodes, names = [model.graph, *model.functions], 0, 0
     while todo:
@@ -55,7 +58,7 @@ def _check_count(model):
                                    "of it as models of their own")
 
 
-def _check_text(message):
+def _check_text(message: Message) -> None:
     """Protobuf hands out text that is no UTF-8 as bytes."""
     todo = [message]
     while todo:
@@ -69,7 +72,7 @@ def _check_text(message):
                                          "not UTF-8: this is not an ONNX model")
 
 
-def _check_graph(graph, depth):
+def _check_graph(graph: onnx.GraphProto, depth: int) -> None:
     if depth > DEPTH:
         raise UnsupportedError(f"graph {shorten(graph.name)!r}: more than {DEPTH} sub-graphs "
                                "inside one another")
@@ -84,13 +87,13 @@ def _check_graph(graph, depth):
         _check_node(node, depth)
 
 
-def _check_node(node, depth):
+def _check_node(node: onnx.NodeProto, depth: int) -> None:
     what = f"node {shorten(label_of(node))!r} ({shorten(node.op_type)})"
     for a in node.attribute:
         _check_attribute(a, f"{what}: attribute {shorten(a.name)!r}", depth)
 
 
-def _check_attribute(a, what, depth):
+def _check_attribute(a: onnx.AttributeProto, what: str, depth: int) -> None:
     if a.ref_attr_name:
         return  # of a function's body: inlining replaces it
     kind = onnx.AttributeProto.AttributeType.Name(a.type) if (
@@ -108,13 +111,13 @@ def _check_attribute(a, what, depth):
         _check_graph(graph, depth + 1)
 
 
-def _check_tensor(tensor, what):
+def _check_tensor(tensor: onnx.TensorProto, what: str) -> None:
     if any(d < 0 for d in tensor.dims):
         raise ModelError(f"{what} has a negative extent: {list(tensor.dims)}")
     _check_size(tensor.dims, tensor.data_type, what)
 
 
-def _check_size(dims, elem_type, what):
+def _check_size(dims: Sequence[int], elem_type: int, what: str) -> None:
     """Extents multiply to something that fits a machine, and are few enough for loops."""
     if len(dims) > RANK:
         raise UnsupportedError(f"{what} has {len(dims)} dimensions; reshape it to at most {RANK}")

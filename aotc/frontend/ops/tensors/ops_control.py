@@ -35,9 +35,7 @@ class Rounds:
 
 @op("If")
 def if_op(node, b):
-    cond = b.arg(0)
-    if cond.dtype != "bool" or cond.size != 1:
-        raise b.bad("the condition must be one bool")
+    cond = _condition(b, b.input(0))
     branches = [node.attr(k) for k in ("then_branch", "else_branch")]
     known = b.scalar(cond)
     if known is not None:
@@ -49,7 +47,8 @@ def if_op(node, b):
     if len(one) != len(two):
         raise b.bad(f"branches with {len(one)} and {len(two)} outputs")
     picked = []
-    for k, (x, y) in enumerate(zip(one, two)):
+    for k, pair in enumerate(zip(one, two)):
+        x, y = map(b.as_tensor, pair)
         if x.dtype != y.dtype or x.rank != y.rank or any(
                 isinstance(simplify(d - e), Const) and not same(d, e)
                 for d, e in zip(x.shape, y.shape)):
@@ -60,6 +59,14 @@ def if_op(node, b):
             b.require("eq", d, e, "both branches of an If give the same shape")
         picked.append(_pick(b, cond, x, y, out=k))
     return _results(picked)
+
+
+def _condition(b, v):
+    """A condition, which is one bool."""
+    v = b.as_tensor(v)
+    if v.dtype != "bool" or v.size != 1:
+        raise b.bad(f"the condition must be one bool, it is {v}")
+    return v
 
 
 def _settled(b, cond):
@@ -107,9 +114,7 @@ def loop(node, b):
     state = [b.env[i] for i in node.inputs[2:]]
     if len(body.outputs) < 1 + len(state) or len(body.inputs) != 2 + len(state):
         raise b.bad("the body's inputs and outputs do not fit the loop's")
-    alive = alive or b.const(np.array(True))
-    if alive.dtype != "bool":
-        raise b.bad("the condition must be one bool")
+    alive = _condition(b, alive or b.const(np.array(True)))
     rounds = _rounds(b, count, alive, len(state))
     gathered, runs, step = [[] for _ in body.outputs[1 + len(state):]], None, 0
     while step < rounds.steps:
@@ -119,7 +124,7 @@ def loop(node, b):
         outs = b.inline(body, (b.const(np.array(step)), alive, *state), f"round{step}")
         state = [new if runs is None else _kept(b, runs, new, old, f"state{k}")
                  for k, (new, old) in enumerate(zip(outs[1:], state))]
-        alive = outs[0]
+        alive = _condition(b, outs[0])
         for values, value in zip(gathered, outs[1 + len(state):]):
             values.append(value)
         step += 1
@@ -172,6 +177,7 @@ def _runs(b, alive, rounds, step, before):
 
 
 def _kept(b, runs, new, old, tag):
+    new, old = b.as_tensor(new), b.as_tensor(old)
     if new.dtype != old.dtype or static_shape(new.shape) != static_shape(old.shape):
         raise b.unsupported(f"a loop that changes {old} into {new} in a round that may not run",
                             "make the number of rounds constant")
@@ -200,7 +206,8 @@ def _stacked(b, values, out, body, k):
 def stack(b, values, axis, out=0):
     """Tensors of one shape along a new axis."""
     rows = [Val(v.shape[:axis] + (Const(1),) + v.shape[axis:], v.dtype,
-                fn=lambda i, v=v: b.at(v, i[:axis] + i[axis + 1:])) for v in values]
+                fn=lambda i, v=v: b.at(v, i[:axis] + i[axis + 1:]))
+            for v in map(b.as_tensor, values)]
     return concat(b, rows, axis, "stacked", out)
 
 
@@ -212,7 +219,7 @@ def scan_8(node, b):
     if b.arg(0) is not None:
         raise b.unsupported("sequence_lens", "export the model in opset 9 or newer")
     body, count = node.attr("body"), node.attr("num_scan_inputs")
-    args = [b.env[i] for i in node.inputs[1:]]
+    args = [b.tensor(i) for i in node.inputs[1:]]
     states = len(args) - _counted(b, args, count)
     batch = static_shape(args[0].shape[:1])
     if batch is None:
@@ -229,7 +236,7 @@ def scan_8(node, b):
 @op("Scan", since=9)
 def scan(node, b):
     body, count = node.attr("body"), node.attr("num_scan_inputs")
-    args = [b.env[i] for i in node.inputs]
+    args = [b.tensor(i) for i in node.inputs]
     states = len(args) - _counted(b, args, count)
     inputs = args[states:]
     axes = [b.axis(a, v.rank) for a, v in zip(node.attr("scan_input_axes", (0,) * count), inputs)]

@@ -1,0 +1,162 @@
+"""Rules: what operators demand of extents and indices, and the messages where that does not hold.
+
+A demand is proved while compiling, refused, or becomes a Check at entry; what data decides becomes
+a ``Guarded`` value, whose fault names the node.
+"""
+
+from dataclasses import replace
+from weakref import proxy
+
+from aotc.errors import ModelError
+from aotc.frontend.building import symbolic
+from aotc.frontend.building.joins import WHY as BROADCAST
+from aotc.frontend.building.joins import Joins
+from aotc.frontend.building.symbolic import Limit
+from aotc.frontend.building.values import Value
+from aotc.frontend.graph import Graph, Node, shorten
+from aotc.frontend.refusals import Refusal
+from aotc.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    ExprLike,
+    Load,
+    Shape,
+    Sym,
+    Where,
+    as_expr,
+    axes_of,
+    checked,
+    compare,
+    walk,
+)
+from aotc.ir.simplify import proves, simplify
+
+INSIDE = "index must lie inside the table"
+OUTSIDE = Node("", "", (), (), {})  # the current node while none is being built
+
+
+class Rules:
+    """Rules of one build.  ``node``: the one being built; ``env``: the tensors made so far;
+    ``trial``: only shapes and limits are wanted."""
+
+    def __init__(self, graph: Graph, trial: bool) -> None:
+        self.graph, self.trial, self.node = graph, trial, OUTSIDE
+        self.env: dict[str, Value] = {}
+        self.checks: dict[Expr, str] = {}  # condition at entry -> why
+        self.limits: list[Limit] = []  # of symbols, in a trial build
+        self.equal: dict[tuple[Expr, Expr], str] = {}  # extents that must be equal -> the node
+        # without a circle: the constants of a build are let go with its last reference
+        self.joins = Joins(proxy(self), graph.learnt)
+
+    # ------------------------------------------------------------ messages
+
+    def where(self) -> str:
+        """The node being built, for messages: label, operator, opset, input types."""
+        n = self.node
+        return f"node {shorten(n.label)!r} ({n.domain + '.' if n.domain else ''}{n.op}, " \
+               f"opset {n.opset}, inputs {self._types() or 'none'})"
+
+    def _types(self) -> str:
+        return ", ".join("none" if not i else str(self.env[i]) for i in self.node.inputs)
+
+    def unsupported(self, what: str, instead: str) -> Refusal:
+        """UnsupportedError for the current node: what, and what to do instead."""
+        return Refusal(self.node, self._types(), what, instead)
+
+    def bad(self, what: str) -> ModelError:
+        """ModelError for the current node."""
+        return ModelError(f"{self.where()}: {what}")
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        return (self.node.origin or (self.node.label,)) if self.node is not OUTSIDE else ()
+
+    # ------------------------------------------------------------ rules
+
+    def require(self, op: str, a: ExprLike, b: ExprLike, why: str) -> bool:
+        """Demand ``a op b`` for all values of symbols and axes: proved, or refused, or a Check at
+        entry.  In the trial build a condition on one symbol also narrows that symbol's range.
+        False if it depends on axes in a way that no entry check can state."""
+        cond = simplify(compare(op, as_expr(a), as_expr(b)))
+        if not isinstance(cond, Const) and axes_of(cond):
+            stated = symbolic.over_axes(cond)
+            if stated is None:
+                return False
+            cond = stated
+        if isinstance(cond, Const):
+            if not cond.value:
+                raise self.bad(f"{why}: {as_expr(a)} {op} {as_expr(b)} does not hold"
+                               + _ranges(as_expr(a) - as_expr(b)))
+            return True
+        if self.trial:
+            if why != BROADCAST:  # an extent that must be n there may also be 1
+                self.note(cond, why)
+            if op == "eq":
+                self.equal.setdefault((as_expr(a), as_expr(b)), self.node.label)
+        if op == "eq" and why != BROADCAST:
+            self.joins.note_equal(simplify(as_expr(a)), simplify(as_expr(b)))
+        self.check(cond, why)
+        return True
+
+    def check(self, cond: Expr, why: str) -> None:
+        """Demand a condition on symbols at entry."""
+        cond = simplify(cond)
+        if cond == Const(False, "bool"):
+            raise self.bad(f"{why}: they do for no extents")
+        if cond != Const(True, "bool"):
+            self.checks.setdefault(cond, f"{self.rule(why)}: {symbolic.readable(cond)}")
+
+    def inside(self, i: Expr, n: Expr, why: str = INSIDE) -> Expr:
+        """Index ``i`` into an extent ``n``, negative counting from the end: the plain index if
+        that can be proved or checked at entry, else wrapped and checked at run time."""
+        i = simplify(i)
+        if any(isinstance(e, Load) for e in walk(i)):
+            return self.from_end(i, n, why)
+        if not proves(compare("ge", i, Const(0))):
+            i = simplify(Where(compare("lt", i, Const(0)), i + n, i))
+            if not self.require("ge", i, 0, why):
+                return self.from_end(i, n, why)
+        return i if self.require("lt", i, n, why) else self.checked(i, n, why)
+
+    def checked(self, i: Expr, n: ExprLike, why: str = INSIDE) -> Expr:
+        """Index ``i`` from data into an extent ``n``: outside is a fault that names this node."""
+        return checked(i, n, self.rule(why))
+
+    def from_end(self, i: Expr, n: Expr, why: str = INSIDE) -> Expr:
+        """``checked`` for an index that counts from the end where it is negative."""
+        return self.checked(Where(compare("lt", i, Const(0)), i + n, i), n, why)
+
+    def nonempty(self, extent: ExprLike, shape: Shape, what: str) -> None:
+        """Demand at entry that an axis of this extent has an element to read, unless the result
+        of this shape has none that reads it."""
+        if proves(compare("ge", as_expr(extent), Const(1))):
+            return
+        size: Expr = Const(1)
+        for d in shape:
+            size = size * d
+        size = simplify(size)
+        why = f"there must be {what}"
+        if isinstance(size, Const):
+            if size.value:
+                self.require("ge", extent, 1, why)
+            return
+        self.check(Binary("or", compare("le", size, Const(0)),
+                          compare("ge", as_expr(extent), Const(1))), why)
+
+    def rule(self, why: str) -> str:
+        """What a fault says that breaks a rule of the current node."""
+        return f"{shorten(self.node.label)} ({self.node.op}): {why}"
+
+    def note(self, cond: Expr, why: str) -> None:
+        """In the trial build: a condition that a default range of a symbol should satisfy."""
+        solved = symbolic.limit_of(cond) if self.trial else None
+        if solved is not None:
+            why = f"{why}, node {shorten(self.node.label)!r}"
+            self.limits.append(replace(solved, why=why))
+
+
+def _ranges(e: Expr) -> str:
+    """The ranges of the symbols in ``e``, for a message that a wider one might not need."""
+    syms = sorted({f"{s.name} in {s.range}" for s in walk(e) if isinstance(s, Sym)})
+    return f" for any {', '.join(syms)}: state other extents if the model allows" if syms else ""
