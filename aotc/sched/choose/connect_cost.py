@@ -24,7 +24,7 @@ from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.gensor import Policy, Space, State, construct, grown
 from aotc.sched.choose.loops import choose_loops, contraction_factors, pick_row
-from aotc.sched.choose.runs import best_run, run_cost, with_run
+from aotc.sched.choose.runs import NamedRun, best_run, run_cost, with_run
 from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
@@ -59,11 +59,11 @@ class Verdict:
 
     legal: bool
     seconds: float = float("inf")
-    tile: tuple = ()
+    tile: tuple[tuple[str, int], ...] = ()
     level: str = "L1"
     dram_bytes: int = 0
     why: str = ""
-    run: tuple = ()
+    run: NamedRun | None = None
 
 
 def register_groups(program):

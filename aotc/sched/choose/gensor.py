@@ -22,6 +22,7 @@ from random import Random
 
 from aotc.errors import ScheduleError
 from aotc.sched.cost.group_cost import (
+    Cost,
     bank_passes,
     compute_seconds,
     fetches,
@@ -33,6 +34,7 @@ from aotc.sched.cost.group_cost import (
     together,
     work_item,
 )
+from aotc.sched.model.tile_model import Widths
 
 MAX_VTHREADS = 8
 COOLING = 100  # halvings of the temperature from 1 to the end of a walk
@@ -57,7 +59,7 @@ class Policy:
 class State:
     """``tiles``: one tuple of extents per level that the walk has reached."""
 
-    tiles: tuple
+    tiles: tuple[Widths, ...]
     vthreads: int = 1
 
 
@@ -66,7 +68,7 @@ class Construction:
     """The chosen state, its Cost, the walker that found it and how many states were costed."""
 
     state: State
-    cost: object
+    cost: Cost
     walker: int
     states: int
 

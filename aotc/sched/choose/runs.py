@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from aotc.sched.choose.gensor import ladder
-from aotc.sched.cost.group_cost import Steps, group_cost
+from aotc.sched.cost.group_cost import Cost, Steps, group_cost
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.tile_model import Boxes, Widths
 
+# (axis, its extent in a work item), numbers of the stages that slide
+NamedRun = tuple[tuple[str, int], tuple[int, ...]]
 PARTS = (1, 2, 4)  # work items per worker along the axis of a run
 
 
@@ -22,9 +25,9 @@ class Run:
 
     axis: str
     extent: int
-    tile: tuple
-    slide: tuple
-    cost: object
+    tile: Widths
+    slide: tuple[int, ...]
+    cost: Cost
 
 
 def best_run(model, machine, state, aligned, free, units):
@@ -123,8 +126,8 @@ class _Sliding:
     """Along an axis: numbers of the stages that are asked for more than is new in a step, what
     every stage computes in it, bytes live at once, and bytes that the stages keep per step."""
 
-    stages: tuple
-    fresh: list
+    stages: tuple[int, ...]
+    fresh: Boxes
     live: int
     again: int
 

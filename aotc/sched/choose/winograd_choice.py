@@ -31,7 +31,7 @@ class Candidate:
     of weights, and both without it."""
 
     compute: str
-    tile: dict
+    tile: dict[str, int]
     seconds: float
     bytes: int
     direct: float

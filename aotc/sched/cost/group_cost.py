@@ -9,11 +9,17 @@ tile computes again are in the arithmetic; micro-kernel rows pad what they do no
 terms come from the ``Machine``: levels in order, nothing knows which kind of machine it is.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from aotc.ir.dtypes import DTYPES
+from aotc.ir.program import Program
 from aotc.sched.model.size import estimate_volume
+from aotc.sched.model.tile_model import Boxes, GroupModel, Widths
+from aotc.target.base import Level, Machine
+
+Free = Sequence[frozenset[str]]  # per boundary between levels: buffers that need not cross it
 
 WAVE = 0.5  # share of the time that follows whole waves of tiles; the rest balances out
 # flops that an operation outside contractions takes: nests of eight models reach 285 G operations
@@ -34,7 +40,7 @@ class Aligned:
     its lane axis, and the register tile they are padded to."""
 
     stage: int
-    rows: tuple
+    rows: tuple[int, ...]
     lane: int
     mr: int
     nr: int
@@ -47,8 +53,8 @@ class Steps:
     slide move to its front, ``again``: bytes that its level has no room to keep for the next step,
     both in the whole group."""
 
-    tile: tuple
-    boxes: list
+    tile: Widths
+    boxes: Boxes
     live: int
     moved: int
     again: int = 0
@@ -60,26 +66,26 @@ class Cost:
     slowest to fastest; ``recompute``: operations done per operation needed."""
 
     seconds: float
-    levels: tuple
+    levels: tuple[tuple[str, float, int], ...]
     compute: float
     util: float
     launch: float
     recompute: float
 
     @property
-    def bound(self):
+    def bound(self) -> str:
         """What takes longest: a level's name or ``compute``."""
         name, seconds, _ = max(self.levels, key=lambda x: x[1], default=("compute", 0.0, 0))
         return name if seconds > self.compute else "compute"
 
-    def __str__(self):
+    def __str__(self) -> str:
         parts = [f"{n} {s * 1e6:.1f}" for n, s, _ in self.levels]
         return f"{self.seconds * 1e6:.1f} us ({self.bound}): " + ", ".join(
             parts + [f"compute {self.compute * 1e6:.1f}", f"util {self.util:.2f}"] + (
                 [f"recompute {self.recompute:.2f}"] if self.recompute > 1.005 else []))
 
 
-def utilisation(tiles, places, k=1.0, equal=None):
+def utilisation(tiles: int, places: int, k: float = 1.0, equal: float | None = None) -> float:
     """Part of ``places`` busy while ``tiles`` run in waves; ``k``: the part of the time that waits
     for whole waves (1: all of it).  equal: how many whole tiles do the work of all, some of which
     are cut."""
@@ -87,20 +93,22 @@ def utilisation(tiles, places, k=1.0, equal=None):
     return 1.0 / (k * waves / (equal or tiles) + 1.0 - k)
 
 
-def bank_passes(width, banks, vthreads=1):
+def bank_passes(width: int, banks: int, vthreads: int = 1) -> int:
     """Passes that a row of ``width`` words takes over ``banks``, shared by virtual threads that
     interleave; 1 without banks."""
     return -(-width // (vthreads * banks)) if banks else 1
 
 
-def work_item(machine, count):
+def work_item(machine: Machine, count: int) -> int:
     """Which of ``count`` tiles is the one that workers take: that of the first level they do not
     share, else the last."""
     private = [i for i in range(count) if not machine.levels[i + 1].shared]
     return private[0] if private else count - 1
 
 
-def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=(), steps=None):
+def group_cost(model: GroupModel, machine: Machine, tiles: Sequence[Widths], vthreads: int = 1,
+               aligned: Sequence[Aligned] = (), free: Free = (),
+               steps: Steps | None = None) -> Cost:
     """Cost of a group whose tile in ``machine.levels[1 + i]`` is ``tiles[i]`` (tuples along
     ``model.axes``, each inside the one before; at least one).
 
@@ -111,7 +119,7 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=(), steps=Non
     item = work_item(machine, len(tiles))
     boxes = [model.boxes(t) for t in tiles]
     util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item],
-                                    free[-1] if free else (), steps and steps.boxes)
+                                    free[-1] if free else (), steps.boxes if steps else None)
     levels = []
     for i, tile in enumerate(tiles):
         moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
@@ -132,19 +140,20 @@ def group_cost(model, machine, tiles, vthreads=1, aligned=(), free=(), steps=Non
                 done_work(model, tiles[item], boxes[item]) / max(1, needed_work(model)))
 
 
-def launch_seconds(model, machine, tile):
+def launch_seconds(model: GroupModel, machine: Machine, tile: Widths) -> float:
     """Seconds to start a kernel and every stage of its work items."""
     stages = len(model.stages) * model.tiles(tile)
     return machine.launch + machine.step * stages / machine.workers
 
 
-def together(machine, terms):
+def together(machine: Machine, terms: Sequence[float]) -> float:
     """Seconds of terms that run at the same time, as far as the machine overlaps them."""
     worst = max(terms)
     return worst + (1.0 - machine.overlap) * (sum(terms) - worst)
 
 
-def level_seconds(model, machine, number, tile, moved, vthreads=1):
+def level_seconds(model: GroupModel, machine: Machine, number: int, tile: Widths, moved: int,
+                  vthreads: int = 1) -> float:
     """Seconds that ``moved`` bytes take from ``machine.levels[number]`` into the next one, which
     holds ``tile``."""
     source = machine.levels[number]
@@ -152,19 +161,20 @@ def level_seconds(model, machine, number, tile, moved, vthreads=1):
     return moved * bank_passes(width, source.banks, vthreads) / _rate(machine, source)
 
 
-def fetches(machine, number):
+def fetches(machine: Machine, number: int) -> bool:
     """True if what is stored must first come from ``machine.levels[number]``: the cache before it
     is a worker's own, which takes whole lines in and has given away what was there."""
     return not machine.levels[number + 1].shared and not machine.threads
 
 
-def kept_bytes(model, free, depth):
+def kept_bytes(model: GroupModel, free: Free, depth: int) -> int:
     """Bytes that a group reads of tensors that are in the level of the last of ``depth`` tiles
     anyway."""
     return model.touched(free[depth - 1]) if depth <= len(free) else 0
 
 
-def scratch_seconds(model, machine, tile, boxes=None, kept=0, steps=None):
+def scratch_seconds(model: GroupModel, machine: Machine, tile: Widths, boxes: Boxes | None = None,
+                    kept: int = 0, steps: Steps | None = None) -> tuple[str, float, int]:
     """(name, seconds, bytes) of what stages hand each other: how much longer it takes from the
     fastest level that holds all of it than from the one beside the registers, which every kernel's
     operands pass.  kept: bytes of tensors that other kernels left in the level before that one;
@@ -177,13 +187,14 @@ def scratch_seconds(model, machine, tile, boxes=None, kept=0, steps=None):
     return f"scratch in {home.name}", max(0.0, later), moved + kept
 
 
-def _home(machine, live):
+def _home(machine: Machine, live: int) -> Level:
     """The fastest level that holds so many bytes of scratch."""
     return next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
                 machine.levels[0])
 
 
-def scattered_seconds(model, machine, boxes, aligned, near=()):
+def scattered_seconds(model: GroupModel, machine: Machine, boxes: Boxes, aligned: Sequence[Aligned],
+                      near: Collection[str] = ()) -> float:
     """Seconds that products lose where the rows they store end inside cache lines and are too many
     for those lines to stay at hand until the next panel; stores to buffers in ``near`` do not."""
     total, nearest = 0.0, machine.levels[-2]
@@ -198,12 +209,14 @@ def scattered_seconds(model, machine, boxes, aligned, near=()):
     return total
 
 
-def _rate(machine, level):
+def _rate(machine: Machine, level: Level) -> float:
     """Bytes/s of a level for all workers together."""
     return level.bandwidth if level.shared else level.bandwidth * machine.workers
 
 
-def compute_seconds(model, machine, tile, aligned=(), boxes=None, near=(), step=None):
+def compute_seconds(model: GroupModel, machine: Machine, tile: Widths,
+                    aligned: Sequence[Aligned] = (), boxes: Boxes | None = None,
+                    near: Collection[str] = (), step: Boxes | None = None) -> tuple[float, float]:
     """(utilisation, seconds of arithmetic at full utilisation) for the tile of a work item.  Tiles
     at the far ends of the output do what is left for them.  near: buffers that are in a worker's
     cache anyway; step: boxes that are computed at a time, if that is not the whole tile."""
@@ -219,21 +232,21 @@ def compute_seconds(model, machine, tile, aligned=(), boxes=None, near=(), step=
         model, machine, boxes or model.boxes(tile), aligned, near)
 
 
-def done_work(model, tile, boxes=None):
+def done_work(model: GroupModel, tile: Widths, boxes: Boxes | None = None) -> int:
     """Operations of the group in tiles, those computed twice included."""
     return sum(number * sum(model.work(part, boxes if part == tile else None))
                for number, part in model.parts(tile))
 
 
-def needed_work(model):
+def needed_work(model: GroupModel) -> int:
     """Operations of the group if nothing is computed twice."""
     return sum(prod(s.extents[:s.rank]) * (prod(s.extents[s.rank:]) * s.per_point + s.per_output)
                + s.per_packed * prod(s.extents[p] for p in s.packed) for s in model.stages)
 
 
-def _padding(model, aligned, boxes):
+def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> float:
     """Work of the contractions on their rows, per unit of work without padding."""
-    done = total = 0
+    done, total = 0.0, 0
     for a in aligned:
         widths = boxes[a.stage][0]
         work = prod(widths) * model.stages[a.stage].per_point
@@ -243,7 +256,7 @@ def _padding(model, aligned, boxes):
     return done / total if total else 1.0
 
 
-def resident(program, machine):
+def resident(program: Program, machine: Machine) -> tuple[frozenset[str], ...]:
     """Per boundary between levels, the buffers that are in the faster one already when a kernel
     starts: temps that fit in a cache, and the weights if all of them fit in a shared one.  Memory
     that threads share is no cache."""

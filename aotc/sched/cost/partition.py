@@ -5,28 +5,37 @@ and what a merge asks is found near the two groups: time and memory of a search 
 it tries, not with the program times those.
 """
 
+from collections.abc import ItemsView, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
+
+if TYPE_CHECKING:  # which needs this module
+    from aotc.sched.choose.connect_cost import Judge
 
 FEW = 64  # changes to a mapping that are kept beside it
 MAX_COMPUTES = 128  # of one group
+V = TypeVar("V")
 
 
-class Changed:
+class Changed(Generic[V]):
     """A mapping: ``base`` with ``changes``, which must not be written to."""
 
-    def __init__(self, base, changes=()):
-        self.base, self.changes = base, dict(changes)
+    def __init__(self, base: dict[str, V], changes: Mapping[str, V] | None = None) -> None:
+        self.base, self.changes = base, dict(changes or {})
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> V:
         return self.changes[key] if key in self.changes else self.base[key]
 
-    def changed(self, new):
+    def changed(self, new: dict[str, V]) -> "Changed[V]":
         """The mapping with other values for the keys of ``new``."""
         changes = self.changes | new
         return Changed(self.base, changes) if len(changes) <= FEW else Changed(
             self.base | changes)
 
-    def items(self):
+    def items(self) -> ItemsView[str, V]:
         return (self.base | self.changes).items()
 
 
@@ -36,23 +45,23 @@ class Partition:
     {compute: group name}; key: the numbers of its merged groups, as bits: equal states have equal
     ones."""
 
-    program: object
-    groups: Changed
-    owner: Changed
+    program: Program
+    groups: Changed[Group | None]
+    owner: Changed[str]
     seconds: float
     key: int
 
     @staticmethod
-    def of(program, groups, judge):
+    def of(program: Program, groups: Sequence[Group], judge: "Judge") -> "Partition":
         owner = {c: g.name for g in groups for c in g.computes}
         return Partition(program, Changed({g.name: g for g in groups}), Changed(owner),
                          sum(judge.verdict(g).seconds for g in groups), 0)
 
-    def all_groups(self):
+    def all_groups(self) -> list[Group]:
         """The Groups, in no particular order."""
         return [g for _, g in self.groups.items() if g is not None]
 
-    def joined(self, source, sink, judge):
+    def joined(self, source: str, sink: str, judge: "Judge") -> "Partition | None":
         """The partition with the groups of two computes merged; None if they are one already or
         may not be."""
         a, b = self._group(source), self._group(sink)
@@ -69,8 +78,10 @@ class Partition:
         key = (self.key | 1 << judge.number(group.computes)) & ~(1 << parts[0] | 1 << parts[1])
         return Partition(self.program, groups, owner, self.seconds - gain, key)
 
-    def _group(self, compute):
-        return self.groups[self.owner[compute]]
+    def _group(self, compute: str) -> Group:
+        group = self.groups[self.owner[compute]]
+        assert group is not None, compute  # one that has joined another owns nothing
+        return group
 
     def _cycle(self, a, b):
         """True if a group outside lies on a path from ``a`` to ``b``: looked for from both ends at

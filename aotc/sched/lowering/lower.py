@@ -1,16 +1,14 @@
 """Lowering: (Program, Schedule) -> Plan.  Decides nothing; the Schedule has every choice."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major
-from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, as_expr, depends_on_data, maximum, minimum
-from aotc.ir.plan import Kernel, Place, Plan, Scratch, most
+from aotc.ir.access import layout_from_json
+from aotc.ir.plan import Kernel, Place, Plan, most
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import simplify
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
+from aotc.sched.lowering.context import ALIGN, Context
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_dot import lower_dot
@@ -27,60 +25,7 @@ from aotc.sched.model.tilegraph import best_fit, best_fit_places
 from aotc.sched.model.unroll import data_loads, lower_unrolled
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
 
-ALIGN = 64
 WORTH_SHARING = 4096  # bytes of scratch: less is not worth a slab that is harder to read
-
-
-@dataclass
-class Context:
-    """What lowering one group needs: where every buffer lives and the slab filled so far."""
-
-    program: object
-    schedule: object
-    target: object
-    group: object
-    local: dict  # scratch buffer -> ((lo, size) per dim)
-    scratch: list
-    slab: object = 0  # bytes, an int or an expression over symbols
-    values: dict = field(default_factory=dict)  # Axis bound by the kernel -> its value
-
-    def place(self, buffer):
-        """Function from logical index to element offset in the buffer's memory."""
-        if buffer in self.local:
-            dims = self.local[buffer]
-            strides = _scratch_strides(dims, self.schedule.layouts.get(buffer))
-
-            def relative(index):
-                total = Const(0)
-                for i, (lo, n), s in zip(index, dims, strides):
-                    at = i - lo
-                    if depends_on_data(i):  # 0, where a check fails, may lie outside of the box
-                        at = minimum(maximum(at, Const(0)), Const(n - 1))
-                    total = total + at * s
-                return simplify(total)
-            return relative
-        layout = layout_from_json(self.schedule.layouts.get(buffer))
-        return lambda index: offset_of(index, self.program.shape(buffer), layout)
-
-    def add_scratch(self, name, dtype, elements):
-        """Reserve ``elements`` (an int, or an expression over symbols) in the worker's slab; the
-        name is made unique.  ScheduleError where threads share scratch and it has no bound."""
-        if not isinstance(elements, int) and self.target.machine.threads:
-            raise ScheduleError([f"group {self.group.name}: scratch {name} has no constant bound; "
-                                 "tile the axis or store the tensor"])
-        while any(s.name == name for s in self.scratch):
-            name += "_"
-        self.scratch.append(Scratch(name, dtype, elements, self.slab))
-        size = elements * DTYPES[dtype].size
-        self.slab += (size + ALIGN - 1) // ALIGN * ALIGN
-        return name
-
-
-def _scratch_strides(dims, layout):
-    """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says."""
-    order = dim_order(layout_from_json(layout), len(dims))
-    strides = row_major([as_expr(dims[d][1]) for d in order])
-    return [strides[order.index(d)] for d in range(len(dims))]
 
 
 def lower(program, schedule, target):

@@ -12,14 +12,16 @@ from aotc.sched.model.dots import dot_factors, padded_depth
 def lower_dot(ctx, stage, row, box):
     """One Contract over the stage's box, as ``ctx.group.loops`` says."""
     choice = ctx.group.loops[stage.name]
-    f = dot_factors(stage)
+    found = dot_factors(stage)
+    assert found is not None, stage.name  # ``check_schedule`` refuses others
+    f, weights = found
     lane, nr = f.n[0], row.tile["nr"]
     k = next(r for r in f.k if r.name == choice["k"])
     taps = tuple(r for r in f.k if r != k)
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
     depth = padded_depth(f)
-    b = Operand("panel", f.b.buffer, simplify(lane // nr * (nr * depth)), Const(nr))
+    b = Operand("panel", weights.buffer, simplify(lane // nr * (nr * depth)), Const(nr))
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],

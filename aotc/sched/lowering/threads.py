@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr, Load, substitute, walk
-from aotc.ir.plan import Contract, Nest, points
+from aotc.ir.plan import Contract, Nest, Range, points
 from aotc.ir.simplify import simplify, upper
 
 _ANYWHERE = 1 << 62
@@ -24,13 +24,13 @@ class Access:
 
     stage: int
     buffer: str
-    memory: tuple
+    memory: tuple[str, int]
     first: int
     end: int
     writes: bool
-    offset: object
+    offset: Expr | None
     size: int
-    ranges: tuple
+    ranges: tuple[Range, ...]
 
 
 def shared_by_threads(kernel, target):

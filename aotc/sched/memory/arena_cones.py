@@ -14,13 +14,15 @@ from aotc.ir.access import volume
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
 from aotc.ir.program import LibCall
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import upper
 from aotc.sched.choose.connect_cost import Judge
 from aotc.sched.choose.loops import contraction_factors, pick_row
 from aotc.sched.cost.group_cost import Aligned, group_cost
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import find_call, group_stages
+from aotc.sched.model.stages import Stage, find_call, group_stages
+from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.tilegraph import best_fit
 from aotc.sched.model.widths import group_model
 
@@ -33,7 +35,7 @@ FINE = (1, 3)  # refined tiles are powers of two times one of these
 class Tiling:
     """A tile of a kernel's anchor, ((axis, extent), ...): bytes of scratch, predicted seconds."""
 
-    tile: tuple
+    tile: tuple[tuple[str, int], ...]
     slab: int
     seconds: float
 
@@ -43,8 +45,8 @@ class Unit:
     """A group that is stored or recomputed as a whole.  reads: units it reads from; bytes: of its
     stored temps; fixed: it must be stored."""
 
-    group: object
-    reads: frozenset
+    group: Group
+    reads: frozenset[int]
     bytes: int
     fixed: bool
 
@@ -174,9 +176,9 @@ class _Part:
     """What a unit adds to a kernel: its GroupModel, the micro-kernel row of each stage (an Aligned
     or None), the stage that a tile of the unit cuts."""
 
-    model: object
-    rows: tuple
-    anchor: object
+    model: GroupModel
+    rows: tuple[Aligned | None, ...]
+    anchor: Stage
 
 
 def _part(program, target, group):

@@ -39,8 +39,8 @@ class State:
     budget: bytes left for one worker's scratch; excess: by how much the limit is missed, summed
     over the kernels (0: it is kept); seconds: predicted, with the tiles that fit."""
 
-    stored: frozenset
-    cones: dict
+    stored: frozenset[int]
+    cones: dict[int, frozenset[int]]
     peak: int
     budget: int
     excess: int

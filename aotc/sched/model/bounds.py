@@ -4,21 +4,30 @@ The box of a stage far from the anchor is a chain of clamps, one per stage betwe
 max(max(max(oh_lo - 1, 0) * 2 - 1, 0) - 1, 0).  With every end named, each is a step from the next.
 """
 
-from aotc.ir.expr import Axis, Binary, substitute, walk
+from collections.abc import Sequence
+
+from aotc.ir.expr import Axis, Binary, Expr, substitute, walk
+from aotc.ir.plan import Bindings
+from aotc.ir.program import Program
 from aotc.ir.simplify import simplify
+from aotc.sched.model.boxes import Box, Places
+from aotc.sched.model.stages import Stage
 
 CLAMPS = 2  # an end with so many minima and maxima gets a name
 
 
-def name_bounds(program, stages, boxes, places):
+def name_bounds(program: Program, stages: Sequence[Stage], boxes: dict[str, Box],
+                places: Places) -> tuple[Bindings, dict[str, Box], Places]:
     """(lets, boxes, places) of a group with long ends of boxes replaced by names.
 
     stages: in execution order; boxes: {stage name: {axis: (first, last)}}; places: {scratch buffer:
     ((first, size) per dimension)}; lets: ((Axis, expression) ...), each after those it uses.
     """
-    names, lets, taken = {}, [], set()
+    names: dict[Expr, Axis] = {}
+    lets: list[tuple[Axis, Expr]] = []
+    taken: set[str] = set()
 
-    def short(e):
+    def short(e: Expr) -> Expr:
         return substitute(e, names)
 
     for s in reversed(stages):
@@ -41,7 +50,7 @@ def name_bounds(program, stages, boxes, places):
     return tuple(lets), boxes, places
 
 
-def _clamp(e):
+def _clamp(e: Expr) -> bool:
     return isinstance(e, Binary) and e.op in ("min", "max")
 
 

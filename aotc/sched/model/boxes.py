@@ -3,13 +3,25 @@
 The anchor's box comes from the tile; every other stage's box is what later stages read of it.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Axis, Const, axes_of, maximum, minimum, substitute
+from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum, substitute
+from aotc.ir.plan import Bindings, Size
+from aotc.ir.program import Program
 from aotc.ir.region import extent_bound, interval
 from aotc.ir.remap import invert_map
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
+from aotc.sched.model.stages import Stage
+
+Ends = tuple[Expr, Expr]  # the first value and the last
+Box = dict[Axis, Ends]
+Part = tuple[Ends, ...]  # of a buffer, per dimension
+Dims = tuple[tuple[Expr, Size], ...]  # (first, size) per dimension
+Places = dict[str, Dims]  # of buffers in scratch
 
 STEP = Axis("step", Const(1 << 40))
 
@@ -22,24 +34,28 @@ class Tile:
     the axis from the number of the step, which is ``STEP``.  It goes on where the item before it
     has ended unless ``start``, where its run begins, is 0 (None: no item goes on)."""
 
-    let: tuple
-    count: object
-    box: dict
-    size: dict
-    axis: object = None
-    steps: object = None
-    step_let: tuple = ()
-    start: object = None
+    let: Bindings
+    count: Expr
+    box: Box
+    size: dict[Axis, int | None]
+    axis: Axis | None = None
+    steps: Expr | None = None
+    step_let: Bindings = ()
+    start: Axis | None = None
 
 
-def tile_anchor(anchor, group):
+def tile_anchor(anchor: Stage, group: Group) -> Tile:
     """Decode the work item number into the anchor's box.  Axes in ``group.parallel`` order,
     outermost first."""
     axis = {a.name: a for a in anchor.axes}
     cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > group.tile[n]]
     order = [axis[n] for n in group.parallel if n in cut] + [
         axis[n] for n in cut if n not in group.parallel]
-    let, box, size, count, walked = [], {}, {}, Const(1), {}
+    let: list[tuple[Axis, Expr]] = []
+    box: Box = {}
+    size: dict[Axis, int | None] = {}
+    count: Expr = Const(1)
+    walked: dict[str, Any] = {}
     left = Axis("tile", Const(1 << 40))  # an Axis, so that its range is known to simplify
     part = [group.run.get(a.name, group.tile[a.name]) for a in order]  # of a work item
     steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
@@ -48,13 +64,14 @@ def tile_anchor(anchor, group):
         even = a.name not in group.run and simplify(a.extent % t) == Const(0)
         # where no border cuts a tile, it ends as far behind its start as every other
         lo = Axis(f"{a.name}_lo", simplify(a.extent - (t - 1)) if even else a.extent)
-        last = lo + t if even else Axis(f"{a.name}_hi", simplify(a.extent + 1))
+        hi = None if even else Axis(f"{a.name}_hi", simplify(a.extent + 1))
+        last = lo + t if hi is None else hi
         at = left if i == 0 else left % steps[i]
         if a.name in group.run:
             walked = _walked(a, at, part[i], t, let, i == len(order) - 1)
         else:
             let.append((lo, at * t if t != 1 else at))
-            let += [] if even else [(last, simplify(minimum(lo + t, a.extent)))]
+            let += [] if hi is None else [(hi, simplify(minimum(lo + t, a.extent)))]
         box[a], size[a] = (lo, simplify(last - 1)), t
         if i and steps[i] != Const(1):
             rest = Axis(f"tile_{i}", Const(1 << 40))
@@ -80,7 +97,8 @@ def _walked(axis, at, part, tile, let, innermost):
                          (last, lo + 1 if tile == 1 else simplify(minimum(lo + tile, end))))}
 
 
-def stage_boxes(program, group, stages, tile):
+def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
+                tile: Tile) -> tuple[dict[str, Box], Places]:
     """({stage name: {axis: (lo, last)}}, {scratch buffer: ((lo, size) per dim)}): the size an int,
     or an expression over symbols where an extent has no bound.
 
@@ -107,31 +125,35 @@ def _open_size(lo, last, extent):
     return width if not axes_of(width) else simplify(extent)
 
 
-def scratch_of(group):
+def scratch_of(group: Group) -> set[str]:
     """Buffers that flow between stages of a group."""
     return {b for b, level in group.connect.items() if level != "register"}
 
 
-def boxes_of_tile(program, group, stages, tile, cut=None):
+def boxes_of_tile(program: Program, group: Group, stages: Sequence[Stage], tile: Tile,
+                  cut: Callable[[Stage, Box], Box] | None = None
+                 ) -> tuple[dict[str, Box], dict[str, Part]]:
     """({stage name: box}, {scratch buffer: (first, last) per dimension that is read}) of a tile,
     inside the tensors.  cut: as for ``_boxes_from``."""
     anchor = next(s for s in stages if group.anchor in s.computes)
     return _boxes_from(program, group, stages, anchor, tile.box, scratch_of(group), True, cut)
 
 
-def whole_tiles(program, group, stages, tile):
+def whole_tiles(program: Program, group: Group, stages: Sequence[Stage],
+                tile: Tile) -> tuple[dict[str, Box], dict[str, Part]]:
     """Like ``boxes_of_tile`` for a tile that no border cuts, which starts at a multiple of its
     size: floor divisions of it come out exact."""
     shifted = {}
     for a, (lo, last) in tile.box.items():
-        if isinstance(lo, Axis):
-            lo = Axis(f"{lo.name}_tile", lo.extent) * tile.size[a]
-        shifted[a] = (lo, simplify(lo + (tile.size[a] - 1)) if tile.size[a] else last)
+        size = tile.size[a]
+        if size is not None and isinstance(lo, Axis):
+            lo = Axis(f"{lo.name}_tile", lo.extent) * size
+        shifted[a] = (lo, last if size is None else simplify(lo + (size - 1)))
     anchor = next(s for s in stages if group.anchor in s.computes)
     return _boxes_from(program, group, stages, anchor, shifted, scratch_of(group), False)
 
 
-def starts_at_multiple(group, origin, n):
+def starts_at_multiple(group: Group, origin: Expr, n: int) -> bool:
     """True if ``origin``, where a box of the group starts, is a multiple of ``n`` in every tile."""
     first = {}
     for a in axes_of(origin):

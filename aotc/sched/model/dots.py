@@ -5,37 +5,48 @@ sum side by side, so that one lane adds four products at a time.  The sum runs o
 axis, padded with zeros to a multiple of four.
 """
 
+from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Axis, Const, axes_of
-from aotc.ir.layout import Fuse, Layout, Pad, Reorder, Split
+from aotc.ir.category import Factors, factor_pairs
+from aotc.ir.expr import Axis, Const, Expr, Load, axes_of
+from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
-from aotc.ir.program import static_shape
+from aotc.ir.program import Program, static_shape
 from aotc.ir.rows import row_source
-from aotc.sched.model.size import MAX_TAPS, estimate, row_waste
-from aotc.target.base import DOT_STEP
+from aotc.ir.schedule import Loops, Schedule
+from aotc.passes.digits import static_extent
+from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume, row_waste
+from aotc.sched.model.stages import Stage
+from aotc.target.base import DOT_STEP, Ukernel
+
+if TYPE_CHECKING:  # which needs this module
+    from aotc.sched.choose.loops import Choices
 
 
-def dot_factors(stage):
-    """The Factors of a stage that multiplies u8 by i8; None if it is none."""
+def dot_factors(stage: Stage) -> tuple[Factors, Load] | None:
+    """(Factors, their lane operand) of a stage that multiplies u8 by a loaded i8; None if it is
+    none."""
     pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
-    return pairs[0] if pairs and stage.body.dtype == "i32" else None
+    weights = pairs[0].b if pairs and stage.body.dtype == "i32" else None
+    return (pairs[0], weights) if isinstance(weights, Load) else None
 
 
-def padded_depth(f):
+def padded_depth(f: Factors) -> int:
     """Products per column, up to a multiple of four."""
-    return -(-prod(r.extent.value for r in f.k) // DOT_STEP) * DOT_STEP
+    return -(-prod(map(static_extent, f.k)) // DOT_STEP) * DOT_STEP
 
 
-def dot_layout(f, k, nr, shape):
+def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
+               shape: Sequence[int]) -> Layout | None:
     """Layout of the weights: N/NR, (taps K)/4, NR, 4."""
-    dim = {i: d for d, i in enumerate(f.b.index) if isinstance(i, Axis)}
+    dim = {i: d for d, i in enumerate(weights.index) if isinstance(i, Axis)}
     order = [dim[r] for r in (*(r for r in f.k if r != k), k) if r in dim]
     ones = [d for d in range(len(shape)) if d != dim[f.n[0]] and d not in order]
-    n, depth = shape[dim[f.n[0]]], prod(r.extent.value for r in f.k)
-    out = [Reorder((dim[f.n[0]], *ones, *order)), Fuse(1, len(shape) - 1)]
+    n, depth = shape[dim[f.n[0]]], prod(map(static_extent, f.k))
+    out: list[Movement] = [Reorder((dim[f.n[0]], *ones, *order)), Fuse(1, len(shape) - 1)]
     if len(shape) == 1:
         return None
     if n % nr:
@@ -47,38 +58,41 @@ def dot_layout(f, k, nr, shape):
     return Layout(tuple(out))
 
 
-def dot_choice(c, s):
+def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
     """(row name, loops) of a stage, with the layout of its weights in ``c.layouts``; the plain nest
     where the target has no row or the operands no such form."""
-    f = dot_factors(s)
-    plain = "loops", {}
-    weights = c.program.consts.get(f.b.buffer)
+    found = dot_factors(s)
+    plain: tuple[str, Loops] = "loops", {}
+    if found is None:
+        return plain
+    f, b = found
+    weights = c.program.consts.get(b.buffer)
     if weights is None or len(f.n) != 1 or static_shape(tuple(r.extent for r in f.k)) is None or (
             not all(is_lane_value(o.value) for o in s.outputs)):
         return plain
-    m = prod(estimate(a.extent) for a in f.m)
+    m = estimate_volume(a.extent for a in f.m)
     rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)]
-    if not rows or not _whole(f, weights.shape):
+    if not rows or not _whole(f, b, weights.shape):
         return plain
     k, mode = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: row_waste(u, m, estimate(f.n[0].extent))):
-        layout = dot_layout(f, k, row.tile["nr"], weights.shape)
-        if layout is not None and c.layouts.setdefault(f.b.buffer, layout) == layout:
+        layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
+        if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
     return plain  # another stage packs it differently
 
 
-def _whole(f, shape):
+def _whole(f: Factors, weights: Load, shape: Sequence[int]) -> bool:
     """True if the weights hold the lane axis and the reduction axes, each once, and no more."""
-    plain = [i for i in f.b.index if i != Const(0)]
+    plain = [i for i in weights.index if i != Const(0)]
     return len(set(plain)) == len(plain) and set(plain) <= {f.n[0], *f.k} and f.n[0] in plain and (
         all(isinstance(i, Axis) and i.extent == Const(d) or i == Const(0) and d == 1
-            for i, d in zip(f.b.index, shape)))
+            for i, d in zip(weights.index, shape)))
 
 
-def _row_mode(c, f):
+def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
     """(innermost reduction axis, whether rows are read where they lie)."""
-    best = max(f.k, key=lambda r: r.extent.value)
+    best = max(f.k, key=static_extent)
     load, guard, _ = row_source(f.a)
     if load is None:
         return best, "packed"
@@ -89,28 +103,31 @@ def _row_mode(c, f):
     return unit[0] if unit else best, "packed"  # copied in runs
 
 
-def rows_fault(f, k, offset, guard):
+def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | None:
     """Why rows cannot be read in place along ``k``; None if they can."""
     if not is_unit(offset, k):
         return f"unit stride along {k.name}"
-    if k.extent.value % DOT_STEP:
+    if static_extent(k) % DOT_STEP:
         return f"a multiple of {DOT_STEP} steps along {k.name}"
     if guard is not None and k in axes_of(guard):
         return f"a padding that {k.name} does not reach"
     most = MAX_TAPS["dot"]
-    if prod(r.extent.value for r in f.k if r != k) > most:
+    if prod(static_extent(r) for r in f.k if r != k) > most:
         return f"at most {most} taps"
     return None
 
 
-def dot_faults(program, schedule, s, row, loops, where):
+def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loops: Loops,
+               where: str) -> list[str]:
     """Faults of a stage's ``loops`` for a row of 8-bit products."""
-    f = dot_factors(s)
-    if f is None or len(f.n) != 1 or loops.get("lanes") != f.n[0].name:
+    found = dot_factors(s)
+    own = found[0].n if found is not None else ()
+    if found is None or len(own) != 1 or loops.get("lanes") != own[0].name:
         return [f"{where}: lanes {loops.get('lanes')!r}; the weights' one axis of their own is "
-                + (f.n[0].name if f is not None and len(f.n) == 1 else "missing: use loops")]
-    weights = program.consts.get(f.b.buffer)
-    if weights is None or not _whole(f, weights.shape):
+                + (own[0].name if len(own) == 1 else "missing: use loops")]
+    f, b = found
+    weights = program.consts.get(b.buffer)
+    if weights is None or not _whole(f, b, weights.shape):
         return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
                 "axes; use loops"]
     k = next((r for r in f.k if r.name == loops.get("k")), None)
@@ -118,10 +135,10 @@ def dot_faults(program, schedule, s, row, loops, where):
         return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
     faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
               for o in s.outputs if not is_lane_value(o.value)]
-    layout = dot_layout(f, k, row.tile["nr"], weights.shape)
+    layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
     if loops.get("b") != "panel" or layout is None or (
-            layout_from_json(schedule.layouts.get(f.b.buffer)) != layout):
-        faults.append(f"{where}: b 'panel' needs {f.b.buffer} in panels of {row.tile['nr']} x "
+            layout_from_json(schedule.layouts.get(b.buffer)) != layout):
+        faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile['nr']} x "
                       f"{DOT_STEP} for k {k.name}")
     load, guard, _ = row_source(f.a)
     if loops.get("a") == "rows":

@@ -4,12 +4,14 @@ ALT's three constraints: a layout is copied only along such paths; one that repe
 elements stops where it is; no path leads across a reduction, whose own layouts are its own choice.
 """
 
-from aotc.ir.layout import Pad, Unfold
-from aotc.ir.program import Compute
+from collections.abc import Mapping
+
+from aotc.ir.layout import Layout, Pad, Unfold
+from aotc.ir.program import Compute, Program, Step
 from aotc.ir.simplify import same
 
 
-def elementwise_inputs(program, step):
+def elementwise_inputs(program: Program, step: Step) -> Mapping[str, None]:
     """Buffers of the output's shape that a map reads at exactly the point it writes, as keys in
     order."""
     known = program.known("elementwise inputs")
@@ -30,7 +32,7 @@ def _elementwise_inputs(program, step):
     return {b: None for b, plain in at.items() if plain}
 
 
-def elementwise_class(program, buffer):
+def elementwise_class(program: Program, buffer: str) -> tuple[str, ...]:
     """Names of the buffers that elementwise paths join with ``buffer`` (itself among them), in
     program order."""
     return program.memo.setdefault("elementwise", {}).get(buffer) or _classes(program)[buffer]
@@ -59,7 +61,7 @@ def _classes(program):
     return known
 
 
-def expands(layout):
+def expands(layout: Layout) -> bool:
     """True if a stored tensor is larger than the logical one or holds elements twice."""
     return any(isinstance(p, Unfold) and p.stride < p.size or isinstance(p, Pad)
                and (p.before or p.after) for p in layout.primitives)

@@ -1,18 +1,26 @@
 """Moves that exchange the innermost axis: which two axes the blocks of a transposition run over."""
 
+from typing import TYPE_CHECKING
+
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.expr import Load, walk
+from aotc.ir.schedule import Loops
 from aotc.sched.model.size import estimate
+from aotc.sched.model.stages import Stage
+from aotc.target.base import Target, Ukernel
+
+if TYPE_CHECKING:  # which needs this module
+    from aotc.sched.choose.loops import Choices
 
 LEAST = 4  # neighbours on either side below which elements are moved one by one
 
 
-def exchange_row(target):
+def exchange_row(target: Target) -> Ukernel | None:
     """The row that transposes blocks, or None."""
     return next((u for u in target.rows("move") if u.tile.get("exchange")), None)
 
 
-def exchange_choice(c, stage):
+def exchange_choice(c: "Choices", stage: Stage) -> tuple[str, Loops] | None:
     """(row, loops) of a move that reads neighbours along one axis and writes neighbours along
     another: ``lanes`` is the first, ``block`` the second.  None if the target has no such row, or
     the move is none.  c: the Choices so far, with layouts of what the stage reads and writes."""

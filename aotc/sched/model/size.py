@@ -1,22 +1,24 @@
 """Sizes for decisions: symbols stand for a typical value inside their range."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 
-from aotc.ir.expr import Const, Sym, substitute, walk
+from aotc.ir.expr import Const, Expr, Sym, substitute, walk
 from aotc.ir.simplify import simplify, upper
+from aotc.target.base import Ukernel
 
 TYPICAL = 128  # assumed value of a symbol when its range allows it
 # of a product whose rows are read in place, a pointer for each and every row: by category
 MAX_TAPS = {"contraction": 128, "dot": 64}
 
 
-def typical(sym):
+def typical(sym: Sym) -> int:
     """The assumed value of a symbol."""
     return min(max(TYPICAL if sym.reach > 64 else 2, sym.lo), sym.reach)
 
 
 @lru_cache(maxsize=1 << 14)
-def reach(expr):
+def reach(expr: Expr) -> int | None:
     """``upper`` for decisions: extents without an end take their likely largest value.  None where
     data decide.  Never to reserve memory by."""
     return upper(substitute(expr, {s: Sym(s.name, s.lo, s.reach) for s in walk(expr)
@@ -24,7 +26,7 @@ def reach(expr):
 
 
 @lru_cache(maxsize=1 << 14)
-def estimate(expr):
+def estimate(expr: Expr) -> int:
     """A typical integer value of an extent expression, at least 1."""
     syms = {s: Const(typical(s)) for s in walk(expr) if isinstance(s, Sym)}
     value = simplify(substitute(expr, syms))
@@ -33,14 +35,14 @@ def estimate(expr):
     return max(1, upper(value) or 1)
 
 
-def estimate_volume(extents):
+def estimate_volume(extents: Iterable[Expr]) -> int:
     n = 1
     for e in extents:
         n *= estimate(e)
     return n
 
 
-def row_waste(row, m, n, workers=1):
+def row_waste(row: Ukernel, m: int, n: int, workers: int = 1) -> float:
     """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
     ``workers``: how many take one tile each at a time; the last round may leave some idle."""
     mr, nr = row.tile["mr"], row.tile["nr"]

@@ -6,14 +6,18 @@ front of its scratch first, so that addresses stay plain.  Depthwise convolution
 and chains of convolutions then compute every row once per work item.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.access import dim_order, layout_from_json
-from aotc.ir.expr import Axis, Const, Load, as_expr, axes_of, maximum, substitute
+from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, axes_of, maximum, substitute
+from aotc.ir.plan import Bindings, Nest
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify
+from aotc.sched.lowering.context import Context, scratch_order
 from aotc.sched.lowering.lower_nest import lower_nest
-from aotc.sched.model.boxes import boxes_of_tile, stage_boxes, whole_tiles
+from aotc.sched.model.boxes import Box, Places, Tile, boxes_of_tile, stage_boxes, whole_tiles
 from aotc.sched.model.stages import Output, Stage
 
 
@@ -24,8 +28,8 @@ class Kept:
 
     buffer: str
     dim: int
-    count: object
-    shift: object
+    count: Axis
+    shift: Axis
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,14 @@ class Boxes:
     in the order in which they are bound; ``carried``: ((Axis, its value in the next step), ...), 0
     in the first; ``kept``: {stage name: (Kept, ...)}."""
 
-    boxes: dict
-    places: dict
-    lets: tuple = ()
-    carried: tuple = ()
-    kept: dict = field(default_factory=dict)
+    boxes: dict[str, Box]
+    places: Places
+    lets: Bindings = ()
+    carried: Bindings = ()
+    kept: dict[str, tuple[Kept, ...]] = field(default_factory=dict)
 
 
-def step_boxes(program, group, stages, tile):
+def step_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Tile) -> Boxes:
     """Boxes of a group's stages in one step of a work item (all of it, if it makes none).
 
     ScheduleError as ``stage_boxes``; and if a stage cannot slide: it is the anchor or stores,
@@ -52,9 +56,12 @@ def step_boxes(program, group, stages, tile):
         return Boxes(pure, places)
     axes = {s.name: _moving_axis(group, s, pure[s.name], tile) for s in sliding}
     _forward(program, group, stages, tile, axes)
-    lets, done, carried, kept = [], {}, [], {}
+    lets: list[tuple[Axis, Expr]] = []
+    done: dict[str, Axis] = {}
+    carried: list[tuple[Axis, Expr]] = []
+    kept: dict[str, tuple[Kept, ...]] = {}
 
-    def cut(s, box):
+    def cut(s: Stage, box: Box) -> Box:
         """Of the box that a stage is asked for, what no step before has computed."""
         axis = axes.get(s.name)
         if axis is None:
@@ -116,7 +123,7 @@ def _forward(program, group, stages, tile, axes):
                                 "recompute")
 
 
-def lower_kept(ctx, kept):
+def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
     """The nests that move what a stage keeps to the front of its scratch, rows in order."""
     nests = []
     for k in kept:
@@ -127,8 +134,7 @@ def lower_kept(ctx, kept):
         value = Load(k.buffer, there, ctx.program.dtype(k.buffer))
         stage = Stage(f"{k.buffer}_kept", axes, (), "none", value, (),
                       (Output(k.buffer, here, value),), ())
-        layout = layout_from_json(ctx.schedule.layouts.get(k.buffer))
-        lane = axes[dim_order(layout, len(dims))[-1]]
+        lane = axes[scratch_order(ctx.schedule.layouts.get(k.buffer), len(dims))[-1]]
         rows = ctx.target.rows("move") if value.dtype == "f32" else ()
         row = rows[0] if rows else ctx.target.row("loops")
         box = {a: (Const(0), simplify(a.extent - 1)) for a in axes}

@@ -1,14 +1,14 @@
 """Constants of which a run reads a few places only: tables indexed by data, such as embeddings."""
 
 from aotc.ir.expr import axes_of, loads
-from aotc.ir.program import Compute
+from aotc.ir.program import Compute, Program
 from aotc.sched.model.size import estimate_volume
 
 TOUCHED = 1 << 16  # bytes around a place that become resident with it (Linux maps that many)
 SPARSE = 0.5  # share of a table that may be touched
 
 
-def sparse_constants(program):
+def sparse_constants(program: Program) -> frozenset[str]:
     """Names of constants whose every reader looks elements up by an index from the data, and so few
     of them that most of the constant is left untouched (for typical extents)."""
     touched = {}

@@ -5,14 +5,31 @@ level inlined: producers into its body, elementwise consumers as its epilogue, r
 main's axes by inverting their index maps.  Group -> tuple of Stage, in execution order.
 """
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Cast, Const, Expr, Load, Var, children, loads, rewrite, show, substitute
-from aotc.ir.program import LibCall
+from aotc.ir.category import Axes
+from aotc.ir.expr import (
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Shape,
+    Var,
+    children,
+    loads,
+    rewrite,
+    show,
+    substitute,
+)
+from aotc.ir.program import Compute, Fold, LibCall, Program
 from aotc.ir.remap import invert_map
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
+from aotc.target.base import Target
 
 
 @dataclass(frozen=True)
@@ -20,7 +37,7 @@ class Output:
     """Element ``index`` (over the stage's axes) of ``buffer`` gets ``value`` (may use acc)."""
 
     buffer: str
-    index: tuple
+    index: Shape
     value: Expr
 
 
@@ -30,48 +47,48 @@ class Stage:
     state of the fold.  ``computes``: names of the computes it absorbs."""
 
     name: str
-    axes: tuple
-    raxes: tuple
-    fold: object
+    axes: Axes
+    raxes: Axes
+    fold: str | Fold
     body: Expr
-    acc: tuple
-    outputs: tuple
-    computes: tuple
+    acc: tuple[Var, ...]
+    outputs: tuple[Output, ...]
+    computes: tuple[str, ...]
 
-    def exprs(self):
+    def exprs(self) -> tuple[Expr, ...]:
         """Every expression of the stage: the body of the fold and the outputs' values."""
         return ((self.body,) if self.fold != "none" else ()) + tuple(
             o.value for o in self.outputs)
 
-    def loads(self):
+    def loads(self) -> tuple[Load, ...]:
         return self._loads
 
     @cached_property
-    def _loads(self):
+    def _loads(self) -> tuple[Load, ...]:
         return tuple(dict.fromkeys(n for e in self.exprs() for n in loads(e)))
 
     @cached_property
-    def reads(self):
+    def reads(self) -> frozenset[str]:
         """Names of the buffers it loads."""
         return frozenset(n.buffer for n in self._loads)
 
     @cached_property
-    def buffers(self):
+    def buffers(self) -> tuple[str, ...]:
         """Names of the buffers it loads or stores, sorted."""
         return tuple(sorted(self.reads | {o.buffer for o in self.outputs}))
 
     @cached_property
-    def _hash(self):
+    def _hash(self) -> int:
         return hash((self.name, self.axes, self.raxes, self.fold, self.body, self.outputs))
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return self._hash
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, object]:
         # hashes of texts differ from process to process: a pickle must not carry them
         return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"stage {self.name}[{', '.join(a.name for a in self.axes)}]"]
         if self.fold != "none":
             red = ", ".join(a.name for a in self.raxes)
@@ -81,7 +98,7 @@ class Stage:
         return "\n".join(lines)
 
 
-def expand(expr, inline):
+def expand(expr: Expr, inline: Mapping[str, Compute]) -> Expr:
     """Inline register-connected producers until no Load of one is left.  ``inline``: buffer ->
     Compute."""
     if not inline:
@@ -103,9 +120,9 @@ class TreeSize:
 
     nodes: int
     depth: int
-    reads: dict
+    reads: dict[str, tuple[int, int]]
 
-    def inlined(self, sizes):
+    def inlined(self, sizes: Mapping[str, "TreeSize"]) -> "TreeSize":
         """That of the expression with every load of a buffer in ``sizes`` ({buffer: TreeSize})
         replaced by what it reads, as ``expand`` would."""
         found = {b: self.reads[b] for b in sizes if b in self.reads}
@@ -119,10 +136,13 @@ class TreeSize:
         return TreeSize(nodes, depth, reads)
 
 
-def tree_size(expr):
+def tree_size(expr: Expr) -> TreeSize:
     """The TreeSize of an expression, which is a graph: one that reads each of its parts twice
     doubles with every level."""
-    order, depth, seen, todo = [], {}, set(), [(expr, False)]
+    order: list[Expr] = []
+    depth: dict[Expr, int] = {}
+    seen: set[Expr] = set()
+    todo = [(expr, False)]
     while todo:
         e, done = todo.pop()
         if done:
@@ -132,7 +152,8 @@ def tree_size(expr):
             seen.add(e)
             todo.append((e, True))
             todo += [(k, False) for k in children(e)]
-    times, at, reads = dict.fromkeys(order, 0), dict.fromkeys(order, 1), {}
+    times, at = dict.fromkeys(order, 0), dict.fromkeys(order, 1)
+    reads: dict[str, tuple[int, int]] = {}
     times[expr] = 1
     for e in reversed(order):
         for k in children(e):
@@ -144,26 +165,26 @@ def tree_size(expr):
     return TreeSize(sum(times.values()), depth[expr], reads)
 
 
-def target_memo(program, target):
+def target_memo(program: Program, target: Target) -> dict[Hashable, Any]:
     """A dict of what has been found for stages of a Program on a target."""
     known = program.known("target", id(target))
     known.setdefault("target", target)  # holding it keeps its id its own
     return known
 
 
-def find_call(program, group):
+def find_call(program: Program, group: Group) -> LibCall | None:
     """The library call that ``group`` is, None if it is made of computes.  ScheduleError if a call
     shares a kernel with something else."""
-    calls = [c for c in group.computes if isinstance(program.producer[c], LibCall)]
+    calls = {c: step for c in group.computes if isinstance(step := program.producer[c], LibCall)}
     if not calls:
         return None
     if len(group.computes) > 1:
         raise ScheduleError([f"group {group.name}: {', '.join(calls)} is a library call, which "
                              "has a group of its own; take the others out"])
-    return program.producer[calls[0]]
+    return next(iter(calls.values()))
 
 
-def group_stages(program, group):
+def group_stages(program: Program, group: Group) -> tuple[Stage, ...]:
     """The stages of ``group`` in execution order, () for a library call.  ScheduleError names
     every compute that cannot be connected as the group says, and what would be legal."""
     if find_call(program, group) is not None:
@@ -221,7 +242,7 @@ def _needed(stages, group):
     return _needed([s for s in kept if s.outputs], group)
 
 
-def merge_stages(program, a, b, group):
+def merge_stages(program: Program, a: Group, b: Group, group: Group) -> None:
     """Makes the stages of ``group``, which has all of the Groups ``a`` and ``b`` with what ``a``
     hands ``b`` in scratch, known to ``group_stages``: they are those of both, which need not be
     formed anew.  Where a reader inside ``a`` has had such a buffer inlined they are not."""

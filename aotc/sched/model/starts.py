@@ -4,29 +4,34 @@ Queries, keys and values of one product are three runs of its columns; a tile of
 hull of all three.  Widths alone (``aotc.sched.model.widths``) would take them for one.
 """
 
-from aotc.ir.expr import Axis, Binary, Load, axes_of
+from collections.abc import Mapping
+
+from aotc.ir.expr import Axis, Binary, Expr, Load, axes_of
 from aotc.ir.simplify import to_poly
 from aotc.sched.model.size import estimate
+from aotc.sched.model.stages import Stage
+
+Hull = tuple[tuple[int, int], ...]  # (first, end) per dimension
 
 
-def hull(old, new):
+def hull(old: Hull | None, new: Hull) -> Hull:
     """((first, end) per dimension) of two boxes together; ``old`` may be None."""
     if old is None:
         return new
     return tuple([(a if a < c else c, b if b > d else d) for (a, b), (c, d) in zip(old, new)])
 
 
-def first_axes(s, first):
+def first_axes(s: Stage, first: Mapping[str, tuple[int, ...]]) -> dict[Axis, int]:
     """{axis: its first value in the first tile} of a stage, from where readers start; 0 if it
     cannot be told."""
-    out = {}
+    out: dict[Axis, int] = {}
     for o in s.outputs:
         if o.buffer in first and o.index == s.axes:
             out |= {a: min(out.get(a, lo), lo) for a, lo in zip(s.axes, first[o.buffer])}
     return out
 
 
-def first_value(index, lows):
+def first_value(index: Expr, lows: Mapping[Axis, int]) -> int:
     """Value of an index in the first tile; data counts as 0."""
     if isinstance(index, Axis):
         return lows.get(index, 0)

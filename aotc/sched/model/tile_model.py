@@ -5,12 +5,18 @@ and arithmetic follow from the boxes.  Searches ask for thousands of tiles that 
 extent, so what a stage answers for its own widths is kept.
 """
 
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
+from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.sched.model.starts import hull
+from aotc.sched.model.starts import Hull, hull
+
+Widths = tuple[int, ...]  # along axes
+Width = Callable[[Sequence[int]], int]  # of a dimension, from the widths of a stage
+Boxes = list[tuple[Widths, Widths]]  # per stage: reductions whole, and cut as a tile says
 
 RAGGED = 3  # axes of a tile whose ends are looked at
 
@@ -28,30 +34,29 @@ class Access:
     """
 
     buffer: str
-    extents: tuple
+    extents: Widths
     size: int
-    boxes: tuple
-    reduces: tuple = ()
+    boxes: tuple[tuple[Width, ...], ...]
+    reduces: tuple[int, ...] = ()
     elementwise: bool = False
-    counts: tuple = ()
-    stored: tuple = ()
-    lows: tuple = ()
+    counts: tuple[tuple[Width, ...], ...] = ()
+    stored: Widths = ()
+    lows: tuple[tuple[int, ...], ...] = ()
 
-    def shape(self, widths):
+    def shape(self, widths: Sequence[int]) -> Widths:
         """Extents of the hull of the boxes."""
         return tuple([hi - lo for lo, hi in self.ends(widths)])
 
-    def ends(self, widths):
+    def ends(self, widths: Sequence[int]) -> Hull:
         """(first, end) of the hull of the boxes in every dimension, in the first tile."""
         if len(self.boxes) == 1:
             return tuple([(lo, lo + min(f(widths), n)) for f, lo, n in zip(
                 self.boxes[0], self.lows[0], self.extents)])
-        out = None
-        for box, lows in zip(self.boxes, self.lows):
-            out = hull(out, tuple((lo, lo + f(widths)) for f, lo in zip(box, lows)))
-        return tuple((lo, min(hi, lo + n)) for (lo, hi), n in zip(out, self.extents))
+        ends = reduce(hull, [tuple((lo, lo + f(widths)) for f, lo in zip(box, lows))
+                             for box, lows in zip(self.boxes, self.lows)])
+        return tuple((lo, min(hi, lo + n)) for (lo, hi), n in zip(ends, self.extents))
 
-    def bytes(self, widths, unit=1):
+    def bytes(self, widths: Sequence[int], unit: int = 1) -> int:
         """Bytes of the boxes together, at most the whole buffer's; with ``unit``, every contiguous
         run in memory counts as whole units."""
         if unit > 1:
@@ -65,7 +70,7 @@ class Access:
             total += n
         return total if len(self.boxes) == 1 else min(total, prod(self.extents) * self.size)
 
-    def _runs(self, widths, unit):
+    def _runs(self, widths: Sequence[int], unit: int) -> int:
         total = 0
         for box in self.counts:
             shape = [min(f(widths), n) for f, n in zip(box, self.stored)]
@@ -83,25 +88,25 @@ class StageModel:
     are axes); accesses; arithmetic per point of the fold and per output point."""
 
     name: str
-    axes: tuple
-    extents: tuple
+    axes: tuple[str, ...]
+    extents: Widths
     rank: int
-    reads: tuple
-    writes: tuple
-    preimage: tuple  # per written buffer: per axis a function of the widths of its dims
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    preimage: tuple[tuple[Width, ...], ...]  # per written buffer and axis, from its dims' widths
     per_point: int
     per_output: int
     contraction: bool
     per_packed: int  # per point of what follows
-    packed: tuple  # positions in a stage's widths of what a work item packs for all of its rows
-    split: tuple  # names of the reduction axes that may be cut
+    packed: tuple[int, ...]  # positions in the widths of what a work item packs for all its rows
+    split: tuple[str, ...]  # names of the reduction axes that may be cut
 
     @cached_property
-    def known(self):
+    def known(self) -> dict[Hashable, Any]:
         """What was found for given widths."""
         return {}
 
-    def asked(self, needs):
+    def asked(self, needs: tuple[Hull | None, ...]) -> Widths:
         """Widths of the axes that cover what later stages read of it; needs: per written buffer
         ((first, end), ...) or None."""
         found = self.known.get(needs)
@@ -114,14 +119,14 @@ class StageModel:
             found = self.known[needs] = tuple([max(1, b) for b in box])
         return found
 
-    def ends(self, whole):
+    def ends(self, whole: Widths) -> tuple[tuple[str, Hull], ...]:
         """((buffer, its hull), ...) of what it reads, as ``Access.ends``."""
         found = self.known.get(whole)
         if found is None:
             found = self.known[whole] = tuple([(a.buffer, a.ends(whole)) for a in self.reads])
         return found
 
-    def sizes(self, widths, unit=1):
+    def sizes(self, widths: Widths, unit: int = 1) -> tuple[Widths, Widths]:
         """(bytes of every read, bytes of every write), as ``Access.bytes``."""
         found = self.known.get((unit, widths))
         if found is None:
@@ -140,29 +145,30 @@ class GroupModel:
     """
 
     name: str
-    stages: tuple
+    stages: tuple[StageModel, ...]
     anchor: int
-    axes: tuple
-    extents: tuple
+    axes: tuple[str, ...]
+    extents: Widths
     rank: int  # how many of the axes are the anchor's
-    scratch: frozenset
-    outputs: tuple
-    cut: tuple  # per variable beyond rank: (stage number, position in its widths)
+    scratch: frozenset[str]
+    outputs: tuple[str, ...]
+    cut: tuple[tuple[int, int], ...]  # per variable beyond rank: (stage, position in its widths)
 
     @cached_property
-    def known(self):
+    def known(self) -> dict[Widths, Boxes]:
         """What was found for given tiles."""
         return {}
 
     @cached_property
-    def cuts(self):
+    def cuts(self) -> dict[int, list[tuple[int, int]]]:
         """{stage number: [(position in its widths, position among the variables)]}."""
-        out = {}
+        out: dict[int, list[tuple[int, int]]] = {}
         for v, (stage, place) in enumerate(self.cut, self.rank):
             out.setdefault(stage, []).append((place, v))
         return out
 
-    def variables(self, tile, split=None):
+    def variables(self, tile: Mapping[str, int],
+                  split: Mapping[str, Mapping[str, int]] | None = None) -> Widths:
         """Tuple of widths for ``axes`` from {axis: extent} and {stage: {raxis: extent}}."""
         named = {f"{s}.{r}": n for s, part in (split or {}).items() for r, n in part.items()}
         unknown = [n for n in [*tile, *named] if n not in self.axes]
@@ -171,15 +177,16 @@ class GroupModel:
                                 f"from {', '.join(self.axes)}")
         return tuple(min(n, named.get(a, tile.get(a, n))) for a, n in zip(self.axes, self.extents))
 
-    def boxes(self, tile):
+    def boxes(self, tile: Widths) -> Boxes:
         """Widths of every stage for a tile (a tuple along ``axes``): list of (whole, sliced) per
         stage: reduction axes whole, and cut to the tile's reduction split."""
         if tile not in self.known:
             self.known[tile] = self._boxes(tile)
         return self.known[tile]
 
-    def _boxes(self, tile):
-        demand, out = {}, [None] * len(self.stages)
+    def _boxes(self, tile: Widths) -> Boxes:
+        demand: dict[str, Hull] = {}
+        out: Boxes = [((), ())] * len(self.stages)
         for i in range(len(self.stages) - 1, -1, -1):
             s = self.stages[i]
             wide = tuple(tile[:self.rank]) if i == self.anchor else s.asked(
@@ -195,17 +202,18 @@ class GroupModel:
                     demand[buffer] = hull(demand.get(buffer), ends)
         return out
 
-    def tiles(self, tile):
+    def tiles(self, tile: Widths) -> int:
         """Number of tiles of the whole output."""
         n = 1
         for w, e in zip(tile[:self.rank], self.extents):
             n *= -(-e // w)
         return n
 
-    def parts(self, tile):
+    def parts(self, tile: Widths) -> list[tuple[int, Widths]]:
         """[(number, widths)] of the tiles that the output is cut into, whole ones first: those at
         its far ends are what is left (along ``RAGGED`` axes at most; the others count as whole)."""
-        out, cut = [(1, ())], 0
+        out: list[tuple[int, Widths]] = [(1, ())]
+        cut = 0
         for w, e in zip(tile[:self.rank], self.extents):
             whole, left = divmod(e, w)
             if left and cut == RAGGED:
@@ -215,7 +223,8 @@ class GroupModel:
                    for c, x in ((whole, w), (1, left)) if c and x]
         return [(n, t + tuple(tile[self.rank:])) for n, t in out]
 
-    def traffic(self, tile, free=frozenset(), boxes=None, unit=1, fetch=False, streamed=False):
+    def traffic(self, tile: Widths, free: Collection[str] = frozenset(), boxes: Boxes | None = None,
+                unit: int = 1, fetch: bool = False, streamed: bool = False) -> int:
         """Bytes the group moves in and out of the level that holds ``tile``, for its whole output;
         buffers named in ``free`` cost nothing; ``unit``: bytes that always move together;
         ``fetch``: what is stored is fetched first, free or not; ``streamed``: slices of a reduction
@@ -223,13 +232,15 @@ class GroupModel:
         return sum(n * self._moved(boxes if boxes and part == tile else self.boxes(part), free,
                                    unit, fetch, streamed) for n, part in self.parts(tile))
 
-    def moved(self, tile):
+    def moved(self, tile: Widths) -> int:
         """Bytes in and out for one tile."""
         return self._moved(self.boxes(tile), frozenset(), 1, False, False)
 
-    def _moved(self, boxes, free, unit, fetch, streamed):
+    def _moved(self, boxes: Boxes, free: Collection[str], unit: int, fetch: bool,
+               streamed: bool) -> int:
         """Bytes in and out for one tile."""
-        total, best = 0, {}
+        total = 0
+        best: dict[str, int] = {}
         for s, (whole, sliced) in zip(self.stages, boxes):
             for a, n in zip(s.reads, s.sizes(sliced, unit)[0]):
                 if a.buffer in self.scratch or a.buffer in free:
@@ -245,7 +256,8 @@ class GroupModel:
                     total += n
         return total + sum(best.values())
 
-    def measure(self, tile, free=frozenset(), unit=1, fetch=False, streamed=False):
+    def measure(self, tile: Widths, free: Collection[str] = frozenset(), unit: int = 1,
+                fetch: bool = False, streamed: bool = False) -> tuple[int, int]:
         """(traffic, peak) of a tile; what searches ask thousands of times."""
         if len(self.stages) > 1:
             boxes = self.boxes(tile)
@@ -256,7 +268,8 @@ class GroupModel:
             moved, live = moved + n * more, live or size
         return moved, live
 
-    def _alone(self, tile, free, unit, fetch, streamed):
+    def _alone(self, tile: Widths, free: Collection[str], unit: int, fetch: bool,
+               streamed: bool) -> tuple[int, int]:
         """(bytes in and out, bytes live) for one tile of a single stage."""
         s, (whole, sliced) = self.stages[0], self.boxes(tile)[0]
         moved = peak = 0
@@ -281,11 +294,14 @@ class GroupModel:
                 moved += _all_slices(a, n, whole, sliced, unit, streamed)
         return moved, peak
 
-    def lifetimes(self, tile, boxes=None, align=1):
+    def lifetimes(self, tile: Widths, boxes: Boxes | None = None,
+                  align: int = 1) -> list[tuple[str, int, int, int]]:
         """[(buffer, bytes, first stage, last stage)] of every tile that is live while one tile of
         the output is computed; an elementwise stage writes over an input that dies in it."""
         boxes = boxes or self.boxes(tile)
-        size, first, last = {}, {}, {}
+        size: dict[str, int] = {}
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
         for i, (s, (whole, sliced)) in enumerate(zip(self.stages, boxes)):
             (reads, writes), (parts, _) = s.sizes(whole), s.sizes(sliced)
             for a, n in [*((a, n if a.buffer in self.scratch else part)
@@ -305,7 +321,7 @@ class GroupModel:
                     last.pop(hosts[0])
         return [(b, -(-n // align) * align, first[b], last[b]) for b, n in size.items()]
 
-    def peak(self, tile, boxes=None):
+    def peak(self, tile: Widths, boxes: Boxes | None = None) -> int:
         """Bytes live at once: what no allocation can be below."""
         live = self.lifetimes(tile, boxes)
         if len(self.stages) == 1:
@@ -313,7 +329,7 @@ class GroupModel:
         return max(sum(n for _, n, lo, hi in live if lo <= i <= hi)
                    for i in range(len(self.stages)))
 
-    def inner(self, tile, boxes=None):
+    def inner(self, tile: Widths, boxes: Boxes | None = None) -> tuple[int, int]:
         """(bytes moved through scratch for the whole output, bytes live at once between stages):
         what stages hand each other, and what a later one reads again."""
         boxes = boxes or self.boxes(tile)
@@ -329,7 +345,7 @@ class GroupModel:
                     for i in range(len(self.stages))), default=0)
         return moved * self.tiles(tile), peak
 
-    def touched(self, buffers):
+    def touched(self, buffers: Collection[str]) -> int:
         """Bytes of those buffers that the stages read, by the first stage that does."""
         total, seen = 0, set(self.scratch)
         for s in self.stages:
@@ -338,7 +354,7 @@ class GroupModel:
             seen |= {a.buffer for a in s.reads}
         return total
 
-    def work(self, tile, boxes=None):
+    def work(self, tile: Widths, boxes: Boxes | None = None) -> tuple[int, int]:
         """(operations of contractions, other operations) of one tile, recomputation included."""
         fast = slow = 0
         for s, (whole, _) in zip(self.stages, boxes or self.boxes(tile)):
@@ -350,7 +366,8 @@ class GroupModel:
         return fast, slow
 
 
-def _all_slices(access, moved, whole, sliced, unit, streamed):
+def _all_slices(access: Access, moved: int, whole: Widths, sliced: Widths, unit: int,
+                streamed: bool) -> int:
     """Bytes of all slices of the reductions an access moves along, of which one moves ``moved``."""
     count = 1
     for r in access.reduces:

@@ -12,18 +12,24 @@ and its two ends are in different groups.
 Sizes are those of an interior tile (``aotc/sched/model/widths.py``); symbols take a typical value.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
 from aotc.errors import ScheduleError
-from aotc.ir.schedule import LEVELS
+from aotc.ir.program import Program
+from aotc.ir.schedule import LEVELS, Group, Schedule
+from aotc.sched.model.tile_model import Widths
 from aotc.sched.model.widths import group_model
 
+Split = Mapping[str, Mapping[str, int]]  # {stage: {reduction axis: extent of a slice}}
+Life = tuple[int, int, int]  # bytes, first and last step
 STORED = "DRAM"
 SHARED_ALIGN = 32  # bytes; what matrix fragments need
 
 
-def set_connect(program, schedule, edge, level):
+def set_connect(program: Program, schedule: Schedule, edge: tuple[str, str],
+                level: str) -> Schedule:
     """The Schedule with one edge at another level.
 
     edge: (buffer, compute that reads it); level: ``register``, ``L1``, ``L2`` or ``DRAM``.  Rising
@@ -53,10 +59,10 @@ def set_connect(program, schedule, edge, level):
     return replace(schedule, groups=ordered(program, groups), layouts={}, buffers={})
 
 
-def merged(program, source, sink, level):
+def merged(program: Program, source: Group, sink: Group, level: str) -> Group:
     """One group of two, ``source`` before ``sink``, every buffer between them at ``level``.  The
     sink's anchor and tile stay."""
-    computes = tuple(sorted(source.computes + sink.computes, key=program.position.get))
+    computes = tuple(sorted(source.computes + sink.computes, key=lambda c: program.position[c]))
     made = {o for c in source.computes for o in program.producer[c].outs}
     between = {b for c in sink.computes for b in program.producer[c].inputs if b in made}
     connect = source.connect | sink.connect | dict.fromkeys(sorted(between), level)
@@ -64,7 +70,7 @@ def merged(program, source, sink, level):
                    ukernel={}, loops={}, run={}, reuse={})
 
 
-def _stored(program, computes):
+def _stored(program: Program, computes: Sequence[str]) -> tuple[str, ...]:
     """Buffers made in ``computes`` that somebody outside reads, or the caller."""
     inside = set(computes)
     return tuple(o for c in computes for o in program.producer[c].outs
@@ -72,11 +78,11 @@ def _stored(program, computes):
                                                 for s in program.consumers.get(o, ())))
 
 
-def _parted(program, group, buffer):
+def _parted(program: Program, group: Group, buffer: str) -> list[Group]:
     """Groups that the other edges of a group still hold together."""
     root = {c: c for c in group.computes}
 
-    def find(c):
+    def find(c: str) -> str:
         while root[c] != c:
             c = root[c]
         return c
@@ -85,7 +91,7 @@ def _parted(program, group, buffer):
         for b in program.producer[c].inputs:
             if b in group.connect and b != buffer:
                 root[find(c)] = find(program.producer[b].outs[0])
-    parts = {}
+    parts: dict[str, list[str]] = {}
     for c in group.computes:
         parts.setdefault(find(c), []).append(c)
     if len(parts) == 1:
@@ -106,14 +112,15 @@ def _parted(program, group, buffer):
     return out
 
 
-def ordered(program, groups):
+def ordered(program: Program, groups: Iterable[Group]) -> tuple[Group, ...]:
     """Groups in an order in which each runs after those it reads from, ties by first compute.
     ScheduleError names the groups that wait for each other."""
     owner = {o: g.name for g in groups for c in g.computes for o in program.producer[c].outs}
     waits = {g.name: {owner[b] for c in g.computes for b in program.producer[c].inputs
                       if b in owner} - {g.name} for g in groups}
-    left = sorted(groups, key=lambda g: min(map(program.position.get, g.computes)))
-    out, done = [], set()
+    left = sorted(groups, key=lambda g: min(program.position[c] for c in g.computes))
+    out: list[Group] = []
+    done: set[str] = set()
     while left:
         ready = next((g for g in left if waits[g.name] <= done), None)
         if ready is None:
@@ -124,14 +131,15 @@ def ordered(program, groups):
     return tuple(out)
 
 
-def propagate(program, group, tile, split=None):
+def propagate(program: Program, group: Group, tile: Mapping[str, int],
+              split: Split | None = None) -> dict[str, Widths]:
     """{buffer: extents of the box that one tile needs or makes}, Welder's Propagate.
 
     tile: {axis of the anchor: extent}, an axis not named is whole; split: {stage: {reduction
     axis: extent}}, which cuts what is read from outside the group.
     """
     model = group_model(program, group)
-    out = {}
+    out: dict[str, Widths] = {}
     for s, (whole, sliced) in zip(model.stages, model.boxes(model.variables(tile, split))):
         for a in s.reads + s.writes:
             shape = a.shape(sliced if a in s.reads and a.buffer not in model.scratch else whole)
@@ -139,7 +147,8 @@ def propagate(program, group, tile, split=None):
     return out
 
 
-def mem_traffic(program, group, tile, split=None):
+def mem_traffic(program: Program, group: Group, tile: Mapping[str, int],
+                split: Split | None = None) -> int:
     """Bytes that cross into and out of the level that holds the tile, for the group's whole
     output: everything read from outside once per tile (once per slice of a reduction split it
     moves along), everything stored once."""
@@ -147,7 +156,8 @@ def mem_traffic(program, group, tile, split=None):
     return model.traffic(model.variables(tile, split))
 
 
-def mem_footprint(program, group, tile, split=None, align=SHARED_ALIGN):
+def mem_footprint(program: Program, group: Group, tile: Mapping[str, int],
+                  split: Split | None = None, align: int = SHARED_ALIGN) -> int:
     """Bytes of the level while one tile is computed: peak of a best-fit allocation of all tiles in
     execution order, each rounded up to ``align``."""
     model = group_model(program, group)
@@ -155,13 +165,13 @@ def mem_footprint(program, group, tile, split=None, align=SHARED_ALIGN):
                      model.lifetimes(model.variables(tile, split), align=align)])
 
 
-def best_fit(tensors):
+def best_fit(tensors: Sequence[Life]) -> int:
     """End of the used memory when ``tensors`` (bytes, first, last step) lie where
     ``best_fit_places`` puts them."""
     return _end(tensors, best_fit_places(tensors))
 
 
-def best_fit_places(tensors):
+def best_fit_places(tensors: Sequence[Life]) -> list[int]:
     """Offset of every tensor, in the order given.  They are placed one after the other, each in
     the smallest gap between those it lives with: step by step, or, where that takes less memory,
     the largest first, or those first that take most for longest."""
@@ -172,31 +182,31 @@ def best_fit_places(tensors):
     return min(ways, key=lambda places: _end(tensors, places))
 
 
-def _end(tensors, places):
+def _end(tensors: Sequence[Life], places: Sequence[int]) -> int:
     return max((at + n for at, (n, _, _) in zip(places, tensors)), default=0)
 
 
-def _placed(tensors, order):
-    places = [None] * len(tensors)
+def _placed(tensors: Sequence[Life], order: Sequence[int]) -> list[int]:
+    places: dict[int, int] = {}
     for i in order:
         size, first, last = tensors[i]
         busy = sorted((places[o], places[o] + tensors[o][0]) for o in order
-                      if places[o] is not None and tensors[o][1] <= last and first <= tensors[o][2])
+                      if o in places and tensors[o][1] <= last and first <= tensors[o][2])
         gaps, at = [], 0
         for lo, hi in busy:
             if lo - at >= size:
                 gaps.append((lo - at, at))
             at = max(at, hi)
         places[i] = min(gaps)[1] if gaps else at
-    return places
+    return [places[i] for i in range(len(tensors))]
 
 
-def transactions(rows, row_bytes, unit):
+def transactions(rows: int, row_bytes: int, unit: int) -> int:
     """Bytes that move when ``rows`` runs of ``row_bytes`` are fetched in whole units."""
     return rows * -(-row_bytes // unit) * unit
 
 
-def block_size(counts, low=128, high=1024):
+def block_size(counts: Iterable[int], low: int = 128, high: int = 1024) -> int:
     """Threads for a block whose stages have ``counts`` tiles each: the largest common divisor in
     low..high, or ``low`` (the spare threads idle) if the counts share none."""
     common = gcd(*counts)

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 from aotc.ir.access import stride
 from aotc.ir.expr import Const
+from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, simplify
+from aotc.sched.lowering.context import Context
 from aotc.sched.model.exchange import exchange_row
 
 LEAST_ROWS = 48  # that are stored at a time: whole cache lines, and scratch that stays in L1
 
 
-def turned(ctx, contract):
+def turned(ctx: Context, contract: Contract) -> Contract:
     """The Contract with scratch for its results where that pays: one output of f32, lanes that do
     not lie side by side in it, rows that do."""
     if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.mr == 1 or (

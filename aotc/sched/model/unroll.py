@@ -6,12 +6,12 @@ a time, and what two results share is computed once.
 """
 
 from dataclasses import dataclass
-
-import numpy as np
+from math import prod
 
 from aotc.ir.access import linearise
 from aotc.ir.category import is_zero
 from aotc.ir.conditions import conjuncts
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -29,8 +29,13 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.plan import Let, Put, Range, Unrolled
+from aotc.ir.program import Compute, Program
 from aotc.ir.simplify import same, simplify, upper
-from aotc.sched.model.boxes import starts_at_multiple
+from aotc.passes.digits import static_extent
+from aotc.sched.lowering.context import Context
+from aotc.sched.model.boxes import Box, starts_at_multiple
+from aotc.sched.model.stages import Stage
+from aotc.target.base import Ukernel
 
 MAX_SIDE = 8  # of a matrix
 MAX_TERMS = 512  # elements of the data one point reads
@@ -44,7 +49,7 @@ class Matrix:
     rows: Axis
     block: int
     tap: Axis
-    values: np.ndarray
+    values: Array
 
 
 @dataclass(frozen=True)
@@ -52,24 +57,28 @@ class Transform:
     """A stage seen as constant matrices on ``data`` (a Load, or one with a zero fill)."""
 
     data: Expr
-    matrices: tuple
+    matrices: tuple[Matrix, ...]
 
     @property
-    def blocks(self):
+    def blocks(self) -> dict[str, int]:
         """{output axis name: how many of its neighbours are computed together}."""
         return {m.rows.name: m.block for m in self.matrices}
 
 
-def find_transform(program, stage):
+def find_transform(program: Program, stage: Stage | Compute) -> Transform | None:
     """The Transform that a stage (or a Compute) is; None if it is none."""
     if stage.fold != "sum" or stage.body.dtype != "f32":
         return None
-    data, matrices = [], []
+    data: list[Expr] = []
+    matrices: list[Matrix] = []
     for factor in _factors(stage.body):
         m = _matrix(program, stage, factor)
-        (data if m is None else matrices).append(factor if m is None else m)
+        if m is None:
+            data.append(factor)
+        else:
+            matrices.append(m)
     taps = [m.tap for m in matrices]
-    terms = np.prod([m.tap.extent.value for m in matrices]) if matrices else 0
+    terms = prod(static_extent(tap) for tap in taps) if taps else 0
     if len(data) != 1 or set(taps) != set(stage.raxes) or len(set(taps)) != len(taps) or (
             terms > MAX_TERMS or len({m.rows for m in matrices}) != len(matrices)):
         return None
@@ -83,37 +92,38 @@ def find_transform(program, stage):
     return t if _same_for_a_block(t) else None
 
 
-def data_loads(stage):
+def data_loads(stage: Stage) -> tuple[Load, ...]:
     """Loads of a transform stage (``find_transform``) but those of its matrices."""
     data = [n for f in _factors(stage.body) for n in loads(f)
             if not (n is f and len(f.index) == 2 and f.index[1] in stage.raxes)]
     return tuple(dict.fromkeys(data + [n for o in stage.outputs for n in loads(o.value)]))
 
 
-def _factors(e):
+def _factors(e: Expr) -> list[Expr]:
     if isinstance(e, Binary) and e.op == "mul":
         return _factors(e.a) + _factors(e.b)
     return [e]
 
 
-def _matrix(program, stage, e):
+def _matrix(program: Program, stage: Stage | Compute, e: Expr) -> Matrix | None:
     """The Matrix that a factor is, None for anything else."""
     if not isinstance(e, Load) or e.buffer not in program.consts or len(e.index) != 2:
         return None
     values, (row, tap) = program.consts[e.buffer], e.index
-    if tap not in stage.raxes or max(values.shape) > MAX_SIDE or tap.extent != Const(
-            values.shape[1]):
+    if not isinstance(tap, Axis) or tap not in stage.raxes or (
+            max(values.shape) > MAX_SIDE or tap.extent != Const(values.shape[1])):
         return None
     if isinstance(row, Binary) and row.op == "mod" and isinstance(row.b, Const):
-        row, block = row.a, row.b.value
+        block, row = row.b.value, row.a
     else:
         block = upper(row.extent) if isinstance(row, Axis) else None
-    if row not in stage.axes or block is None or block > values.shape[0]:
+    if not isinstance(row, Axis) or row not in stage.axes or (
+            block is None or block > values.shape[0]):
         return None
     return Matrix(row, block, tap, values[:block])
 
 
-def _same_for_a_block(t):
+def _same_for_a_block(t: Transform) -> bool:
     """True if all outputs of a block read the same data."""
     for m in t.matrices:
         inside = Axis("inside", Const(m.block))
@@ -125,24 +135,20 @@ def _same_for_a_block(t):
 
 # ---------------------------------------------------------------- lowering
 
-def lower_unrolled(ctx, stage, row, box):
+def lower_unrolled(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Unrolled:
     """The Unrolled stage of a transform over its box."""
     t = find_transform(ctx.program, stage)
+    assert t is not None, stage.name  # ``check_schedule`` refuses others
     lane = ctx.group.loops[stage.name]["lanes"]
     steps = {a: _Block(ctx.group, a, t.blocks[a.name], *box[a])
              for a in stage.axes if a.name in t.blocks}
-    ranges, last = [], None
-    for a in stage.axes:
+    ranges: list[Range] = []
+    for a in sorted(stage.axes, key=lambda a: a.name == lane):  # the lanes innermost
         lo, end = box[a]
-        if a in steps:
-            ranges += steps[a].ranges
-        elif a.name == lane:
-            last = Range(a, lo, simplify(end + 1))
-        else:
-            ranges.append(Range(a, lo, simplify(end + 1)))
+        ranges += steps[a].ranges if a in steps else [Range(a, lo, simplify(end + 1))]
     code = _Code(ctx, stage, t, steps)
     body = code.written_out()
-    return Unrolled(row.name, (*ranges, last), tuple(code.flags.items()), tuple(body), lane,
+    return Unrolled(row.name, tuple(ranges), tuple(code.flags.items()), tuple(body), lane,
                     ctx.target.lanes)
 
 

@@ -7,6 +7,7 @@ Widths are those of a tile in the interior: no clamping at borders, alignment to
 for floor-div and mod, symbols at their typical value, data-dependent dimensions whole.
 """
 
+from collections.abc import Mapping
 from math import ceil, prod
 
 from aotc.errors import ScheduleError
@@ -25,7 +26,9 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.polynomial import ONE
+from aotc.ir.program import Program
 from aotc.ir.remap import invert_map
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import to_poly
 from aotc.sched.cost.accesses import Extra
 from aotc.sched.model.size import estimate
@@ -33,6 +36,7 @@ from aotc.sched.model.stages import group_stages
 from aotc.sched.model.starts import first_axes, first_value
 from aotc.sched.model.tile_model import Access, GroupModel, StageModel
 
+Orders = Mapping[str, tuple[int, ...] | None]  # {buffer: its dims, outermost in memory first}
 WHOLE = 1 << 60  # width of an index nothing is known about; the dimension's extent cuts it
 # operations in units of a multiply or an add; what is not named costs 1.  Fitted to the nests of
 # eight models on AVX-512, 3.5 ps an addition: exp 0.11 ns an element, erf 0.18, division 0.07
@@ -42,7 +46,8 @@ OP_COST = {"exp": 30, "log": 30, "tanh": 40, "erf": 50, "sin": 30, "cos": 30, "p
 
 # ---------------------------------------------------------------- compiling a group
 
-def group_model(program, group, orders=None, extra=None):
+def group_model(program: Program, group: Group, orders: Orders | None = None,
+                extra: Mapping[str, Extra] | None = None) -> GroupModel:
     """The GroupModel of a group.  orders: {buffer: its dims from outermost to innermost in memory}
     of those that are not row-major; extra: {stage: Extra}, what its accesses cost, and its
     arithmetic where no vectors compute it.  ScheduleError where its stages cannot be formed."""
@@ -52,7 +57,9 @@ def group_model(program, group, orders=None, extra=None):
         raise ScheduleError(f"group {group.name}: anchor {group.anchor!r} is no stage of it")
     read = {n.buffer for s in stages for n in s.loads()}
     made = {o.buffer for s in stages for o in s.outputs}
-    first, models, orders, extra = {}, [], orders or {}, extra or {}
+    first: dict[str, tuple[int, ...]] = {}
+    found: list[StageModel] = []
+    orders, extra = orders or {}, extra or {}
     known = program.known("stage models")
     for i, s in reversed(list(enumerate(stages))):
         lows = {} if i == anchor else first_axes(s, first)
@@ -60,19 +67,20 @@ def group_model(program, group, orders=None, extra=None):
         key = s, tuple([orders.get(b) for b in s.buffers]), more, tuple(lows.items())
         if key not in known:
             known[key] = _stage_model(program, s, orders, more, lows)
-        models.append(known[key])
-        for a in models[-1].reads:
+        found.append(known[key])
+        for a in found[-1].reads:
             if a.buffer in made:
-                lows = tuple(map(min, *a.lows)) if len(a.lows) > 1 else a.lows[0]
-                first[a.buffer] = tuple(map(min, first.get(a.buffer, lows), lows))
-    models = tuple(reversed(models))
-    names, extents, cut = list(models[anchor].axes[:models[anchor].rank]), [], []
-    extents += models[anchor].extents[:models[anchor].rank]
-    for i, s in enumerate(models):
-        for r in s.split:
-            place = s.axes.index(r)
-            names.append(f"{s.name}.{r}")
-            extents.append(s.extents[place])
+                at = tuple(map(min, *a.lows)) if len(a.lows) > 1 else a.lows[0]
+                first[a.buffer] = tuple(map(min, first.get(a.buffer, at), at))
+    models = tuple(reversed(found))
+    names = list(models[anchor].axes[:models[anchor].rank])
+    extents = list(models[anchor].extents[:models[anchor].rank])
+    cut = []
+    for i, m in enumerate(models):
+        for r in m.split:
+            place = m.axes.index(r)
+            names.append(f"{m.name}.{r}")
+            extents.append(m.extents[place])
             cut.append((i, place))
     return GroupModel(group.name, models, anchor, tuple(names), tuple(extents),
                       models[anchor].rank, frozenset(read & made), group.outputs, tuple(cut))

@@ -33,10 +33,10 @@ class Stored:
     buffer: str
     role: str
     dtype: str
-    shape: tuple
+    shape: tuple[int, ...]
     layout: str
     bytes: int
-    why: tuple
+    why: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Report:
-    stored: tuple
-    conversions: tuple
+    stored: tuple[Stored, ...]
+    conversions: tuple[Conversion, ...]
 
     def between(self):
         """The conversions at run time that touch neither an input nor an output of the model and

@@ -1,0 +1,80 @@
+"""What lowering one group needs: where every buffer lives, and the scratch reserved so far."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Const, Expr, Shape, as_expr, depends_on_data, maximum, minimum
+from aotc.ir.layout import LayoutJson
+from aotc.ir.plan import Scratch, Size
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group, Schedule
+from aotc.ir.simplify import simplify
+from aotc.sched.model.boxes import Dims, Places
+from aotc.target.base import Target
+
+ALIGN = 64
+
+
+@dataclass
+class Context:
+    """What lowering one group needs: where every buffer lives and the slab filled so far."""
+
+    program: Program
+    schedule: Schedule
+    target: Target
+    group: Group
+    local: Places
+    scratch: list[Scratch]
+    slab: Size = 0  # bytes
+    values: dict[Axis, Expr] = field(default_factory=dict)  # Axis bound by the kernel -> its value
+
+    def place(self, buffer: str) -> Callable[[Shape], Expr]:
+        """Function from logical index to element offset in the buffer's memory."""
+        if buffer in self.local:
+            dims = self.local[buffer]
+            strides = _scratch_strides(dims, self.schedule.layouts.get(buffer))
+
+            def relative(index: Shape) -> Expr:
+                total: Expr = Const(0)
+                for i, (lo, n), s in zip(index, dims, strides):
+                    at = i - lo
+                    if depends_on_data(i):  # 0, where a check fails, may lie outside of the box
+                        at = minimum(maximum(at, Const(0)), as_expr(n - 1))
+                    total = total + at * s
+                return simplify(total)
+            return relative
+        layout = layout_from_json(self.schedule.layouts.get(buffer))
+        return lambda index: offset_of(index, self.program.shape(buffer), layout)
+
+    def add_scratch(self, name: str, dtype: str, elements: Size) -> str:
+        """Reserve ``elements`` (an int, or an expression over symbols) in the worker's slab; the
+        name is made unique.  ScheduleError where threads share scratch and it has no bound."""
+        if not isinstance(elements, int) and self.target.machine.threads:
+            raise ScheduleError([f"group {self.group.name}: scratch {name} has no constant bound; "
+                                 "tile the axis or store the tensor"])
+        while any(s.name == name for s in self.scratch):
+            name += "_"
+        self.scratch.append(Scratch(name, dtype, elements, self.slab))
+        size = elements * DTYPES[dtype].size
+        self.slab += (size + ALIGN - 1) // ALIGN * ALIGN
+        return name
+
+
+def _scratch_strides(dims: Dims, layout: LayoutJson | None) -> list[Expr]:
+    """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says."""
+    order = scratch_order(layout, len(dims))
+    strides = row_major([as_expr(dims[d][1]) for d in order])
+    return [strides[order.index(d)] for d in range(len(dims))]
+
+
+def scratch_order(layout: LayoutJson | None, rank: int) -> tuple[int, ...]:
+    """Dimensions of a scratch buffer from outermost to innermost in memory."""
+    order = dim_order(layout_from_json(layout), rank)
+    assert order is not None, layout  # ``check_schedule`` refuses all but those that reorder
+    return order
+
+
+__all__ = ["ALIGN", "Context", "scratch_order"]
