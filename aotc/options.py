@@ -9,6 +9,8 @@ from aotc.errors import AotcError
 from aotc.ir.bundle import WEIGHTS
 from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, WINOGRAD
 
+Dims = Mapping[str, int | tuple[int, int]] | None  # {dimension: its value, or (lowest, highest)}
+
 
 def _option(default: Any, about: str, choices: tuple[Any, ...] = (), decides: bool = False) -> Any:
     """A field.  decides: it says how a model runs, and every command that compiles one takes it."""
@@ -61,14 +63,14 @@ class Options:
     out: str | Path | None = _option(None, "the bundle's folder")
     target: str = _option("native", "see `aotc targets`")
     name: str | None = _option(None, "prefix of everything the bundle exports")
-    dims: Mapping[str, int | tuple[int, int]] | None = _option(
+    dims: Dims = _option(
         None, "range (seq=1..512) or value (batch=4) of a dynamic dimension, by name or by input "
         "and axis (x:3=48..320)")
     schedule: Any = _option(None, "use these decisions")
     schedule_out: str | Path | None = _option(None, "write the decisions used")
     dump: str | Path | None = _option(None, "write the text of every stage")
     stop_after: str = _option("write", "the last stage to run")
-    progress: Callable[[int, int, str], None] | None = _option(None, "")
+    progress: Callable[[int, int, str], object] | None = _option(None, "")
     weights: str = _option("file", "in NAME_weights.bin, or linked into the library", WEIGHTS)
     profile: bool = _option(
         False, "count what every kernel costs (for aotc bench DIR --profile)")

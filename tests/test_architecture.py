@@ -61,8 +61,9 @@ ONLY = {
 }
 
 # folders and modules of aotc whose public functions say the types of what they take and give
-ANNOTATED = {"api", "cli", "errors", "installed", "ir", "onnx_backend", "options", "oracle",
-             "passes", "pipeline", "samples", "stage_names", "target", "version"}
+ANNOTATED = {"__main__", "api", "cli", "errors", "installed", "ir", "onnx_backend", "options",
+             "oracle", "passes", "pipeline", "runtime", "samples", "stage_names", "target",
+             "tools", "tuner", "version"}
 
 
 def _files(*patterns):

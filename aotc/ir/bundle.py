@@ -8,6 +8,8 @@ MANIFEST = "manifest.json"
 WEIGHTS = ("file", "embed")  # where a bundle has them: in a file, or linked into its library
 FORMAT_VERSION = 1
 
+Manifest = dict[str, Any]  # what the file of that name holds, as JSON data
+
 
 @dataclass(frozen=True)
 class Bundle:

@@ -10,19 +10,23 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from aotc.errors import AotcError, ToolchainError
-from aotc.ir.bundle import FORMAT_VERSION, MANIFEST
+from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Manifest
 from aotc.runtime.feeds import machine
-from aotc.runtime.tools import c_tools, cuda_tools, simulated_tools
+from aotc.runtime.tools import Tools, c_tools, cuda_tools, simulated_tools
 
 _WORK = ".build-"
 _COMPILERS = ("cc", "gcc", "clang")
 
+Progress = Callable[[int, int, str], object]  # files done, of how many, the last one's name
+Units = Sequence[tuple[Path, list[str]]]  # (source, extra flags)
 
-def read_manifest(folder):
+
+def read_manifest(folder: str | Path) -> Manifest:
     """The manifest of a bundle folder as a dict.  AotcError if it is missing or of another
     format version."""
     path = Path(folder) / MANIFEST
@@ -38,7 +42,8 @@ def read_manifest(folder):
     return data
 
 
-def build(folder, jobs=2, progress=None, simulate=False, objects=None):
+def build(folder: str | Path, jobs: int = 2, progress: Progress | None = None,
+          simulate: bool = False, objects: str | Path | None = None) -> Path:
     """Path of the bundle's shared library, compiled if there is none for the present sources,
     compiler and flags.
 
@@ -83,7 +88,8 @@ def build(folder, jobs=2, progress=None, simulate=False, objects=None):
 _READ = re.compile(rb'''^#include "([^"]+)"|\.incbin \\"([^"\\]+)\\"''', re.M)
 
 
-def _kept_objects(objects, units, made, tools):
+def _kept_objects(objects: str | Path, units: Units, made: Sequence[str],
+                  tools: Tools) -> dict[str, Path]:
     """{object: where it lies in the folder ``objects``}."""
     common = repr(_compilers(tools)).encode() + b"".join(
         hashlib.sha256(h.read_bytes()).digest() for h in tools.headers)
@@ -91,7 +97,7 @@ def _kept_objects(objects, units, made, tools):
             for (path, flags), out in zip(units, made)}
 
 
-def _kept(objects, source, command, common):
+def _kept(objects: str | Path, source: Path, command: Sequence[str], common: bytes) -> Path:
     """Where the object of a source lies in the folder ``objects``: named by what is common to all,
     the command, the text and those of the files beside it that it reads."""
     digest, todo, seen = hashlib.sha256(common + repr(command).encode()), [source], set()
@@ -106,7 +112,7 @@ def _kept(objects, source, command, common):
     return Path(objects) / f"{digest.hexdigest()[:24]}.o"
 
 
-def _keep(made, kept):
+def _keep(made: str, kept: Path) -> None:
     """Move an object to where it is kept, which may be another file system: no other build sees
     a part of it."""
     part = f"{kept}.{os.getpid()}.{threading.get_ident()}"
@@ -114,12 +120,12 @@ def _keep(made, kept):
     os.replace(part, kept)
 
 
-def is_cuda(manifest):
+def is_cuda(manifest: Manifest) -> bool:
     """True for a bundle that runs on a GPU."""
     return manifest["build"].get("compiler") == "nvcc"
 
 
-def tools_of(manifest, simulate=False):
+def tools_of(manifest: Manifest, simulate: bool = False) -> Tools:
     """The Tools for a bundle, here or (a CUDA bundle) for the simulator.  ToolchainError if there
     are none, AotcError if there is nothing to simulate."""
     arch = manifest["build"]["arch"]
@@ -131,7 +137,7 @@ def tools_of(manifest, simulate=False):
     return c_tools(compiler_of(manifest))
 
 
-def compiler_of(manifest):
+def compiler_of(manifest: Manifest) -> list[str]:
     """The C compiler's command for a bundle, as a list: $CC, else one of this machine, or of the
     bundle's target where that is another machine.  ToolchainError if there is none."""
     if os.environ.get("CC") or manifest["build"]["arch"] in ("", machine()):
@@ -139,7 +145,7 @@ def compiler_of(manifest):
     return cross_compiler(manifest)
 
 
-def cross_compiler(manifest):
+def cross_compiler(manifest: Manifest) -> list[str]:
     """The command, as a list, of the first compiler for the bundle's machine that is installed
     here.  ToolchainError with what to install if there is none."""
     cross = manifest["build"]["cross"]
@@ -150,7 +156,7 @@ def cross_compiler(manifest):
     raise missing_tool(manifest, names[0] if names else "a cross compiler")
 
 
-def missing_tool(manifest, tool):
+def missing_tool(manifest: Manifest, tool: str) -> ToolchainError:
     """ToolchainError for a tool that a bundle of another machine needs."""
     packages = (manifest["build"]["cross"] or {}).get("packages", ())
     what = f"; install it (Debian: {', '.join(packages)})" if packages else ""
@@ -159,7 +165,7 @@ def missing_tool(manifest, tool):
                           "environment variable CC")
 
 
-def _remove_leftovers(place):
+def _remove_leftovers(place: Path) -> None:
     """Remove the work folders of builds that were killed: a live one is younger than a day."""
     for work in place.glob(f"{_WORK}*"):
         try:
@@ -169,7 +175,7 @@ def _remove_leftovers(place):
             continue  # its owner has just finished
 
 
-def find_compiler():
+def find_compiler() -> list[str]:
     """The C compiler's command as a list: $CC, else cc, gcc or clang.  ToolchainError if none."""
     given = shlex.split(os.environ.get("CC", ""))
     for command in [given] if given else [[c] for c in _COMPILERS]:
@@ -180,20 +186,21 @@ def find_compiler():
                          "yours in the environment variable CC")
 
 
-def _sources(manifest):
+def _sources(manifest: Manifest) -> list[tuple[str, list[str]]]:
     """[(file name, extra flags)]: kernels first, they take longest."""
     plan = manifest["build"]
     return ([(s, part["cflags"]) for part in plan["kernels"] for s in part["files"]]
             + [(s, []) for s in plan["others"]])
 
 
-def _compilers(tools):
+def _compilers(tools: Tools) -> list[tuple[str, int, int]]:
     """What tells the installed compilers from others: [path, bytes, time of change]."""
     return [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns)
             for path in tools.executables]
 
 
-def _key(folder, manifest, sources, tools):
+def _key(folder: Path, manifest: Manifest, sources: Sequence[tuple[str, list[str]]],
+         tools: Tools) -> str:
     """Hash of everything the library is made from: texts, flags, the compilers' executables."""
     digest = hashlib.sha256()
     digest.update(json.dumps([sorted(tools.compile.items()), tools.link, tools.libraries,
@@ -212,14 +219,14 @@ def _key(folder, manifest, sources, tools):
     return digest.hexdigest()[:16]
 
 
-def _places(folder):
+def _places(folder: Path) -> tuple[Path, ...]:
     """Where a library may lie: in the bundle, in the user's cache, in a private temporary one."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return (folder / ".build", Path(cache) / "aotc",
             Path(tempfile.gettempdir()) / f"aotc-{os.getuid()}")
 
 
-def _trusted(library, folder):
+def _trusted(library: Path, folder: Path) -> bool:
     """True for a library that exists and lies in the bundle or belongs to this user."""
     try:
         owner = library.stat().st_uid
@@ -228,7 +235,7 @@ def _trusted(library, folder):
         return False
 
 
-def _writable(places):
+def _writable(places: Iterable[Path]) -> Path:
     """The first place that exists or can be made, and may be written.  Outside the bundle only a
     folder of this user's own will do: a library found there later is loaded without question."""
     tried = []
@@ -244,7 +251,8 @@ def _writable(places):
     raise AotcError("no folder to build in: " + "; ".join(tried))
 
 
-def _compile_all(commands, jobs, progress, folder):
+def _compile_all(commands: Sequence[tuple[str, list[str]]], jobs: int, progress: Progress | None,
+                 folder: Path) -> None:
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         futures = {pool.submit(_run, c, name, folder): name for name, c in commands}
         try:
@@ -258,7 +266,7 @@ def _compile_all(commands, jobs, progress, folder):
             raise
 
 
-def _run(command, name, folder):
+def _run(command: Sequence[str], name: str, folder: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                               cwd=folder)

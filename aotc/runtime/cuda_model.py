@@ -2,19 +2,25 @@
 
 import os
 import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import cffi
 import numpy as np
 
-from aotc.runtime.feeds import feeds_in_order
+from aotc.ir.bundle import Manifest
+from aotc.ir.dtypes import Array
+from aotc.runtime.feeds import Given, feeds_in_order
 from aotc.runtime.model import Model
+from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError
 
 _DRIVER = "libcuda.so.1"
 _CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 
 
-def devices():
+def devices() -> tuple[tuple[str, str], ...]:
     """(name, compute capability as "sm_90") of each GPU, asked of the driver; () without one."""
     ffi = cffi.FFI()
     ffi.cdef("int cuInit(unsigned); int cuDeviceGetCount(int *); int cuDeviceGet(int *, int);"
@@ -38,7 +44,7 @@ def devices():
     return tuple(found)
 
 
-def require_device(name):
+def require_device(name: str) -> None:
     """DeviceError unless this machine has a GPU; ``name``: what is to run on it."""
     if not devices():
         raise DeviceError(f"{name} is for CUDA and this machine has no GPU (no device behind "
@@ -49,7 +55,7 @@ def require_device(name):
 class DeviceMemory:
     """So many bytes of device memory, freed with this object.  RunError if there are not."""
 
-    def __init__(self, library, nbytes):
+    def __init__(self, library: Library, nbytes: int) -> None:
         pointer = library.ffi.new("void **")
         library.call("device_alloc", pointer, max(nbytes, 1), detail=f"{nbytes} bytes of device "
                      "memory")
@@ -57,7 +63,11 @@ class DeviceMemory:
         weakref.finalize(self, _free, library, self.pointer, os.getpid())
 
 
-def _free(library, pointer, pid):
+# of a call's inputs (None: one that is left out) and of its outputs
+Tensors = tuple[Sequence[DeviceMemory | None], Sequence[DeviceMemory]]
+
+
+def _free(library: Library, pointer: Any, pid: int) -> None:
     # memory of a device belongs to the process that asked for it
     if os.getpid() == pid:
         library.function("device_free")(pointer)
@@ -71,17 +81,18 @@ class CudaModel(Model):
     outputs are here.  Every simulated run has an arena of its own, just large enough and filled
     with NaN."""
 
-    def __init__(self, folder, manifest, library, variant=None, simulate=False):
+    def __init__(self, folder: Path, manifest: Manifest, library: Library,
+                 variant: str | None = None, simulate: bool | str = False) -> None:
         self._describe(manifest, library, variant)
         self.simulated, self._order = bool(simulate), simulate if isinstance(simulate, str) else ""
         if self._order:
             self._ffi.cdef("void aotc_cusim_set_order(const char *);")
         self._context = self._ffi.new(f"{self.name}_context *")
         self._weights = self._upload_weights(folder)
-        self._arena = None
-        self._tensors = None  # device memory of the last run's inputs and outputs
+        self._device_arena: DeviceMemory | None = None
+        self._tensors: Tensors | None = None  # of the last run
 
-    def _upload_weights(self, folder):
+    def _upload_weights(self, folder: Path) -> DeviceMemory:
         """DeviceMemory with the weights; the host's copy is closed again."""
         library, null = self._library, self._ffi.NULL
         weights = self._ffi.new("aotc_weights *")
@@ -95,53 +106,58 @@ class CudaModel(Model):
         return memory
 
     @property
-    def variant(self):
+    def variant(self) -> str:
         """The target whose kernels run."""
         return self.manifest["variants"][0]["target"]
 
     @property
-    def threads(self):
+    def threads(self) -> int:
         """Threads of the host that a call uses."""
         return 1
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Wait for everything started so far; raises what failed in it, as ``run`` does."""
         self._checked(self._library.function("check")(self._context, self._ffi.NULL))
 
-    def _checked(self, status):
+    def _checked(self, status: int) -> None:
         if status:
             raise self._library.error(status, self._library.detail(self._context))
 
-    def run(self, feeds):
+    def run(self, feeds: Given) -> dict[str, Array]:
         """As ``Model.run``.  The device memory of the tensors is kept for the next run with the
         same shapes."""
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         syms = self._check(arrays)
-        arrays = [a if a is None else np.require(a, requirements="CA") for a in arrays]
+        arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
         with self._lock:
             outputs = self._outputs_of(syms)
             sizes = [None if a is None else a.nbytes for a in (*arrays, *outputs)]
-            if self._tensors is None or [m and m.nbytes for m in self._tensors] != sizes:
+            kept = None if self._tensors is None else [
+                m and m.nbytes for of in self._tensors for m in of]
+            if self._tensors is None or kept != sizes:
                 self._tensors = None  # freed before the new ones are asked for
-                self._tensors = [n if n is None else DeviceMemory(self._library, n)
-                                 for n in sizes]
+                self._tensors = self._memory(arrays, outputs)
             return CudaBound(self, arrays, outputs, syms, self._tensors).call_locked()
 
-    def _prepare(self, arrays, syms):
+    def _prepare(self, arrays: Sequence[Array | None], syms: Any) -> "CudaBound":
         with self._lock:
             outputs = self._outputs_of(syms)
-            memory = [a if a is None else DeviceMemory(self._library, a.nbytes)
-                      for a in (*arrays, *outputs)]
-            return CudaBound(self, arrays, outputs, syms, memory)
+            return CudaBound(self, arrays, outputs, syms, self._memory(arrays, outputs))
 
-    def _start(self, syms, ins, outs):
+    def _memory(self, arrays: Sequence[Array | None], outputs: Sequence[Array]) -> Tensors:
+        """Device memory for arrays of these sizes."""
+        return [a if a is None else DeviceMemory(self._library, a.nbytes) for a in arrays], [
+            DeviceMemory(self._library, a.nbytes) for a in outputs]
+
+    def _start(self, syms: Any, ins: Any, outs: Any) -> None:
         """Start the kernels on device memory, in an arena that is large enough."""
         function, null = self._library.function, self._ffi.NULL
         need = function("arena_size_of")(syms)
-        if self.simulated or self._arena is None or self._arena.nbytes < need:
-            self._arena = DeviceMemory(self._library, need)
+        arena = self._device_arena
+        if self.simulated or arena is None or arena.nbytes < need:
+            self._device_arena = arena = DeviceMemory(self._library, need)
             self._checked(function("init")(self._context, self._weights.pointer,
-                                           self._arena.pointer, self._arena.nbytes, null))
+                                           arena.pointer, arena.nbytes, null))
         if self._order:
             self._library.lib.aotc_cusim_set_order(self._order.encode())
         self._checked(function("run_buffers")(self._context, syms, ins, outs, null))
@@ -152,22 +168,23 @@ class CudaBound:
     ``bound.outputs``, copied back; ``upload``, ``launch`` and ``download`` are its three steps, of
     which ``launch`` alone does not wait."""
 
-    def __init__(self, model, arrays, outputs, syms, memory):
+    def __init__(self, model: CudaModel, arrays: Sequence[Array | None], outputs: Sequence[Array],
+                 syms: Any, memory: Tensors) -> None:
         ffi = model._ffi
         self.inputs = {info.name: a for info, a in zip(model.inputs, arrays) if a is not None}
         self.outputs = {info.name: a for info, a in zip(model.outputs, outputs)}
         self._model, self._arrays, self._syms = model, arrays, syms
         self._results = outputs
-        self._ins, self._outs = memory[:len(arrays)], memory[len(arrays):]
+        self._ins, self._outs = memory
         self._in_pointers = ffi.new("const void *[]", [ffi.NULL if m is None else m.pointer
                                                        for m in self._ins] or 1)
         self._out_pointers = ffi.new("void *[]", [m.pointer for m in self._outs] or 1)
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Array]:
         with self._model._lock:
             return self.call_locked()
 
-    def call_locked(self):
+    def call_locked(self) -> dict[str, Array]:
         """The whole call, by who holds the model's lock."""
         self.upload()
         self.launch()
@@ -175,27 +192,29 @@ class CudaBound:
         self.download()
         return self.outputs
 
-    def upload(self):
+    def upload(self) -> None:
         """The inputs, to the device."""
-        given = [(m, a) for m, a in zip(self._ins, self._arrays) if a is not None]
+        given = [(m, a) for m, a in zip(self._ins, self._arrays)
+                 if m is not None and a is not None]
         self._copy("copy_in", [(m.pointer, _address(self._model, a)) for m, a in given],
                    [a for _, a in given])
 
-    def launch(self):
+    def launch(self) -> None:
         """Start the kernels on what ``upload`` has copied."""
         self._model._start(self._syms, self._in_pointers, self._out_pointers)
 
-    def download(self):
+    def download(self) -> None:
         """The outputs, from the device."""
         self._copy("copy_out", [(_address(self._model, a), m.pointer)
                                 for m, a in zip(self._outs, self._results)], self._results)
         self._model._library.call("synchronize", self._model._ffi.NULL)
 
-    def _copy(self, function, pointers, arrays):
+    def _copy(self, function: str, pointers: Sequence[tuple[Any, Any]],
+              arrays: Sequence[Array]) -> None:
         library, null = self._model._library, self._model._ffi.NULL
         for (to, source), array in zip(pointers, arrays):
             library.call(function, to, source, array.nbytes, null)
 
 
-def _address(model, array):
+def _address(model: CudaModel, array: Array) -> Any:
     return model._ffi.cast("void *", array.__array_interface__["data"][0])

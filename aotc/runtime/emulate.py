@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from aotc.errors import AotcError, ToolchainError
-from aotc.ir.bundle import emulators
+from aotc.ir.bundle import Manifest, emulators
+from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import cross_compiler, missing_tool, read_manifest
-from aotc.runtime.feeds import feeds_in_order, symbol_values, tensor_infos
+from aotc.runtime.feeds import Given, feeds_in_order, symbol_values, tensor_infos
 
 
-def tools(manifest):
+def tools(manifest: Manifest) -> tuple[list[str], list[str], dict[int | None, list[str]]]:
     """(C compiler's command, linker flags, ``emulators``) for a bundle of another machine.
     ToolchainError with what to install if one is missing or the target names none."""
     arch, cross = manifest["build"]["arch"], manifest["build"]["cross"]
@@ -29,7 +30,8 @@ def tools(manifest):
     return compiler, cross["ldflags"], found
 
 
-def emulated_models(folder, vlen=None):
+def emulated_models(folder: str | Path,
+                    vlen: int | None = None) -> dict[int | None, "EmulatedModel"]:
     """{vlen: EmulatedModel} of a bundle for another machine: one for every vector length that its
     target lists, or for ``vlen`` alone.  Errors as ``EmulatedModel``."""
     found = tools(read_manifest(folder))[2]
@@ -44,7 +46,7 @@ class EmulatedModel:
     ToolchainError if a tool is missing or fails, AotcError for another ``vlen``.
     """
 
-    def __init__(self, folder, jobs=2, vlen=None):
+    def __init__(self, folder: str | Path, jobs: int = 2, vlen: int | None = None) -> None:
         self.folder = Path(folder).resolve()
         self.manifest = read_manifest(self.folder)
         self.name = self.manifest["name"]
@@ -65,7 +67,7 @@ class EmulatedModel:
         if done.returncode:
             raise ToolchainError(f"{compiler[0]} failed on {self.folder}:\n{done.stderr[-2000:]}")
 
-    def run(self, feeds):
+    def run(self, feeds: Given) -> dict[str, Array]:
         """Outputs as {ONNX name: array} in the model's order; ``feeds`` as for ``Model.run``.
         ValueError for wrong feeds, AotcError with what the program printed if it fails."""
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
@@ -86,11 +88,11 @@ class EmulatedModel:
                                 f"{done.returncode}: {done.stdout}{done.stderr}")
             return self._read(outputs)
 
-    def _weights(self):
+    def _weights(self) -> str:
         embedded = self.manifest["weights"] == "embed"
         return "-" if embedded else str(self.folder / f"{self.name}_weights.bin")
 
-    def _read(self, path):
+    def _read(self, path: str) -> dict[str, Array]:
         """The outputs file: per tensor its extents (i64 each), then its elements."""
         data, at, out = Path(path).read_bytes(), 0, {}
         for info in self.outputs:

@@ -1,11 +1,17 @@
 """What may be fed to a model: its tensors as the manifest describes them, and the checks."""
 
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.bundle import Manifest
+from aotc.ir.dtypes import DTYPES, Array
+
+Given = Mapping[str, ArrayLike] | Sequence[ArrayLike]  # by ONNX name, or in order
 
 
 @dataclass(frozen=True)
@@ -16,9 +22,9 @@ class Extent:
     text: str
     symbol: str
     lo: int
-    hi: object
+    hi: int | None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.text}={self.lo}..{'' if self.hi is None else self.hi}"
 
 
@@ -28,27 +34,27 @@ class TensorInfo:
     it may be left out of a call."""
 
     name: str
-    dtype: np.dtype
-    shape: tuple
+    dtype: np.dtype[Any]
+    shape: tuple[int | Extent, ...]
     default: bool = False
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-def tensor_infos(manifest):
+def tensor_infos(manifest: Manifest) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     """(inputs, outputs) of a manifest as tuples of TensorInfo."""
-    return tuple(tuple(map(_info, manifest[which])) for which in ("inputs", "outputs"))
+    return tuple(map(_info, manifest["inputs"])), tuple(map(_info, manifest["outputs"]))
 
 
-def _info(entry):
+def _info(entry: dict[str, Any]) -> TensorInfo:
     shape = tuple(d if isinstance(d, int) else Extent(d["text"], d["symbol"], d["lo"], d["hi"])
                   for d in entry["shape"])
     return TensorInfo(entry["onnx"], DTYPES[entry["dtype"]].numpy, shape,
                       entry.get("default", False))
 
 
-def _check_extent(where, shape, i, want, got):
+def _check_extent(where: str, shape: tuple[int, ...], i: int, want: int | Extent, got: int) -> None:
     lo, hi = (want.lo, want.hi) if isinstance(want, Extent) else (want, want)
     if got < lo or hi is not None and got > hi:
         must = f"{want}"
@@ -58,19 +64,20 @@ def _check_extent(where, shape, i, want, got):
                          f"must be {must}")
 
 
-def machine():
+def machine() -> str:
     """The name of this machine's instruction set, as bundles call it."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
-def feeds_in_order(name, inputs, feeds, manifest=None):
+def feeds_in_order(name: str, inputs: Sequence[TensorInfo], feeds: Given,
+                   manifest: Manifest | None = None) -> list[Array | None]:
     """The arrays of ``feeds`` ({ONNX name: array} or a sequence) in the order of ``inputs``, None
     for those left out that have a default.  ValueError if some are missing or unknown; manifest:
     says which of the unknown ones the compiler has made constants."""
     names = [t.name for t in inputs]
     needed = [t.name for t in inputs if not t.default]
-    if isinstance(feeds, dict):
+    if isinstance(feeds, Mapping):
         missing = [n for n in needed if n not in feeds]
         extra = [str(n) for n in feeds if n not in names]
         if missing or extra:
@@ -89,7 +96,7 @@ def feeds_in_order(name, inputs, feeds, manifest=None):
     return [np.asarray(given[n]) if n in given else None for n in names]
 
 
-def _constant(name, manifest):
+def _constant(name: str, manifest: Manifest) -> str:
     """Why a name that the model has is no input of the bundle, and what makes it one."""
     if name in manifest.get("fixed", {}):
         return (f"; {name} was fixed when compiling: compile without --fix {name} (fix=) to feed "
@@ -100,9 +107,11 @@ def _constant(name, manifest):
     return ""
 
 
-def symbol_values(name, inputs, arrays):
+def symbol_values(name: str, inputs: Sequence[TensorInfo],
+                  arrays: Sequence[Array | None]) -> dict[str, int]:
     """{symbol: value} from the arrays' shapes.  ValueError for a wrong dtype, rank or extent."""
-    values, origin = {}, {}
+    values: dict[str, int] = {}
+    origin: dict[str, str] = {}
     for info, array in zip(inputs, arrays):
         if array is None:
             continue  # its default is used

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.ir.bundle import Manifest
 from aotc.runtime.compile_bundle import build, is_cuda, read_manifest
 from aotc.runtime.cuda_model import CudaModel, require_device
 from aotc.runtime.feeds import machine
@@ -36,7 +37,7 @@ def load(folder: str | Path, threads: int = 1, jobs: int = 2,
     return Model(folder, manifest, library, threads, variant)
 
 
-def _check_machine(folder, manifest):
+def _check_machine(folder: Path, manifest: Manifest) -> None:
     arch, here = manifest["build"]["arch"], machine()
     if arch not in ("", here):
         raise AotcError(f"{folder}: compiled for {arch}, this machine is {here}; compile the model "

@@ -3,18 +3,32 @@
 import os
 import threading
 import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from aotc.errors import AotcError
-from aotc.runtime.feeds import Extent, feeds_in_order, symbol_values, tensor_infos
+from aotc.ir.bundle import Manifest
+from aotc.ir.dtypes import Array
+from aotc.runtime.feeds import (
+    Extent,
+    Given,
+    TensorInfo,
+    feeds_in_order,
+    symbol_values,
+    tensor_infos,
+)
+from aotc.runtime.shared_library import Library
 
 _ALIGNMENT = 64
 ABOUT_EXTENTS = ("AOTC_BAD_DIMENSION", "AOTC_BAD_SHAPE")
 
 
-def _variant_index(manifest, variant):
+def _variant_index(manifest: Manifest, variant: str | None) -> int:
     names = [v["target"] for v in manifest["variants"]]
     if variant is not None and variant not in names:
         raise AotcError(f"{manifest['name']}: no kernels for {variant!r}; the bundle has "
@@ -29,13 +43,22 @@ class KernelCost:
     ``plain``: the part of its time (0 to 1) that stages on plain loops are estimated to take."""
 
     kernel: str
-    rows: tuple
-    nodes: tuple
+    rows: tuple[str, ...]
+    nodes: tuple[str, ...]
     calls: int
     seconds: float
     flops: float
     bytes: float
     plain: float = 0.0
+
+
+class Binding(Protocol):
+    """What ``bind`` returns: called, it runs the model over ``inputs`` and returns ``outputs``."""
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+    def __call__(self) -> dict[str, Array]: ...
 
 
 class Model:
@@ -44,7 +67,8 @@ class Model:
     One Model may be used from several threads; its calls take turns.
     """
 
-    def __init__(self, folder, manifest, library, threads=1, variant=None):
+    def __init__(self, folder: Path, manifest: Manifest, library: Library, threads: int = 1,
+                 variant: str | None = None) -> None:
         self._describe(manifest, library, variant)
         self._arena = np.empty(0, np.uint8)
         self._weights = self._ffi.new("aotc_weights *")
@@ -55,7 +79,7 @@ class Model:
         library.call("pool_create", self._pool, threads, detail=f"threads={threads}")
         self._run_buffers = library.function("run_buffers")
 
-    def _describe(self, manifest, library, variant):
+    def _describe(self, manifest: Manifest, library: Library, variant: str | None) -> None:
         """What any Model knows from its manifest.  AotcError for what it cannot be called with."""
         self._variant = _variant_index(manifest, variant)
         self.name = manifest["name"]
@@ -70,7 +94,7 @@ class Model:
         self._library, self._ffi = library, library.ffi
         self._lock = threading.Lock()
 
-    def _open_weights(self, folder, weights):
+    def _open_weights(self, folder: Path, weights: Any) -> None:
         if self.manifest["weights"] == "embed":
             self._library.call("weights_embedded", weights)
             return
@@ -78,17 +102,17 @@ class Model:
         self._library.call("weights_open", weights, os.fsencode(path), detail=str(path))
 
     @property
-    def variant(self):
+    def variant(self) -> str:
         """The target whose kernels run: the one asked for, else the widest this CPU can run (known
         after the first call)."""
         return self.manifest["variants"][self._context.variant]["target"]
 
     @property
-    def threads(self):
+    def threads(self) -> int:
         """Workers of the pool, the calling thread included."""
         return self._pool.workers
 
-    def run(self, feeds):
+    def run(self, feeds: Given) -> dict[str, Array]:
         """Outputs as {ONNX name: array} in the model's order.
 
         ``feeds``: {ONNX input name: array} or a sequence of arrays in order.  ValueError for
@@ -97,18 +121,18 @@ class Model:
         """
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         syms = self._check(arrays)
-        arrays = [a if a is None else np.require(a, requirements="CA") for a in arrays]
+        arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
         return self._prepare(arrays, syms)()
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: ArrayLike) -> dict[str, Array]:
         """``model(x, y)``, ``model(x=x, y=y)`` or ``model({"x": x, "y": y})``: as ``run``."""
-        if len(args) == 1 and not kwargs and isinstance(args[0], (dict, list, tuple)):
+        if len(args) == 1 and not kwargs and isinstance(args[0], (Mapping, list, tuple)):
             return self.run(args[0])
         if args and kwargs:
             raise ValueError(f"{self.name}: give inputs by position or by name, not both")
         return self.run(kwargs or list(args))
 
-    def bind(self, feeds):
+    def bind(self, feeds: Given) -> Binding:
         """A callable for repeated runs over the same memory: write into the arrays of ``feeds``
         (they are not copied), call it, read the arrays of the dict it returns, the same dict
         every time.  ValueError as in ``run``, and for arrays that are not contiguous."""
@@ -119,7 +143,7 @@ class Model:
                                  "would copy it; use np.ascontiguousarray first")
         return self._prepare(arrays, self._check(arrays))
 
-    def profile(self, reset=False):
+    def profile(self, reset: bool = False) -> list[KernelCost]:
         """What every kernel has cost in the calls since the arena was made or the last reset: a
         list of KernelCost in call order.  AotcError if the bundle was compiled without
         ``profile=True``."""
@@ -138,7 +162,7 @@ class Model:
                 self._library.function("profile_reset")(self._context)
         return out
 
-    def _check(self, arrays):
+    def _check(self, arrays: Sequence[Array | None]) -> Any:
         """Values of the symbols, as a C array, from the arrays' shapes; checks everything."""
         values = symbol_values(self.name, self.inputs, arrays)
         syms = self._ffi.new("int64_t[]", [values[s["name"]] for s in self._symbols] or 1)
@@ -150,19 +174,19 @@ class Model:
                                  f"({list(info.shape)}) with {values}")
         return syms
 
-    def _shape(self, function, index, info, syms):
+    def _shape(self, function: str, index: int, info: TensorInfo, syms: Any) -> tuple[int, ...]:
         shape = self._ffi.new("int64_t[]", max(len(info.shape), 1))
         self._library.call(function, index, syms, shape, detail=info.name)
         return tuple(shape)[:len(info.shape)]
 
-    def _prepare(self, arrays, syms):
+    def _prepare(self, arrays: Sequence[Array | None], syms: Any) -> Binding:
         """A Bound over these (checked, contiguous) arrays."""
         outputs = self._outputs_of(syms)
         with self._lock:
             self._grow(self._library.function("arena_size_of")(syms, self._pool.workers))
         return Bound(self, arrays, outputs, syms)
 
-    def _outputs_of(self, syms):
+    def _outputs_of(self, syms: Any) -> list[Array]:
         """Empty arrays of the outputs for these dimensions, in the model's order: a tensor that
         is listed twice has two.  Dimensions that break a rule may ask for a negative extent: the
         call says so."""
@@ -171,14 +195,14 @@ class Model:
         return [np.empty(tuple(max(d, 0) for d in shape), info.dtype)
                 for shape, info in zip(shapes, self.outputs)]
 
-    def _extents(self, status, syms):
+    def _extents(self, status: int, syms: Any) -> str:
         """The dimensions of a call, for the message of a status about them."""
         names = [s["name"] for s in self._symbols]
         if self._library.statuses.get(status) not in ABOUT_EXTENTS or not names:
             return ""
         return f" (here {', '.join(f'{n}={v}' for n, v in zip(names, syms))})"
 
-    def _grow(self, need):
+    def _grow(self, need: int) -> None:
         if self._arena.nbytes >= need + _ALIGNMENT:
             return
         self._arena = np.empty(need + _ALIGNMENT, np.uint8)
@@ -195,7 +219,8 @@ class Model:
 class Bound:
     """``bound()`` runs the model over ``bound.inputs`` and returns ``bound.outputs``."""
 
-    def __init__(self, model, arrays, outputs, syms):
+    def __init__(self, model: Model, arrays: Sequence[Array | None], outputs: Sequence[Array],
+                 syms: Any) -> None:
         ffi = model._ffi
         self.inputs = {info.name: a for info, a in zip(model.inputs, arrays) if a is not None}
         self.outputs = {info.name: a for info, a in zip(model.outputs, outputs)}
@@ -206,7 +231,7 @@ class Bound:
         self._lock, self._run = model._lock, model._run_buffers
         self._context = model._context
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Array]:
         with self._lock:
             status = self._run(self._context, self._syms, self._ins, self._outs)
             if status:
@@ -216,11 +241,11 @@ class Bound:
         return self.outputs
 
 
-def _pointer(ffi, array):
+def _pointer(ffi: Any, array: Array | None) -> Any:
     return ffi.NULL if array is None else ffi.cast("void *", array.__array_interface__["data"][0])
 
 
-def _close(library, weights, pool, pid):
+def _close(library: Library, weights: Any, pool: Any, pid: int) -> None:
     # the pool's threads exist only in the process that made them
     if os.getpid() == pid:
         library.function("pool_destroy")(pool)

@@ -5,6 +5,8 @@ The sources (``runtime_c/cuda/sim``) are installed with the package and never tr
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 
 from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
@@ -16,12 +18,12 @@ SOURCES = ("aotc_cusim.cpp", "aotc_cusim_fiber.cpp", "aotc_cusim_memory.cpp",
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=fast")
 
 
-def cuda_folder():
+def cuda_folder() -> Path:
     """Folder of aotc_cuda.h, with the simulator in ``sim``.  AotcError if it is not installed."""
     return runtime_c() / "cuda"
 
 
-def find_cxx():
+def find_cxx() -> list[str]:
     """The C++ compiler's command as a list: $CXX, else c++, g++ or clang++.  ToolchainError with
     what to do if there is none."""
     given = shlex.split(os.environ.get("CXX", ""))
@@ -33,7 +35,7 @@ def find_cxx():
                          "or name yours in the environment variable CXX")
 
 
-def compile_command(cxx, arch):
+def compile_command(cxx: Sequence[str], arch: str) -> list[str]:
     """The start of the command that compiles .cu and .cpp files against the simulator of a device
     of architecture ``arch`` ("sm_90"; "" for the largest); $CXXFLAGS are added."""
     smem = block_bytes(arch)

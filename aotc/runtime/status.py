@@ -10,7 +10,7 @@ class DeviceError(AotcError):
 class RunError(AotcError):
     """A function of the bundle returned a status; ``status`` is its name (``AOTC_...``)."""
 
-    def __init__(self, status, text):
+    def __init__(self, status: str, text: str) -> None:
         self.status = status
         super().__init__(text)
 
@@ -39,7 +39,7 @@ _ADVICE = {"AOTC_WEIGHTS_MISSING": "write the bundle again",
            "AOTC_CPU_UNSUPPORTED": "compile the model for another target, e.g. target='c'"}
 
 
-def error_of(name, status, text, detail):
+def error_of(name: str, status: str, text: str, detail: str) -> RunError:
     """The exception for a status that is not ok: ``name`` is the model's, ``status`` the C
     enumerator, ``text`` its English text and ``detail`` the argument, node or rule behind it."""
     cls = _ERRORS.get(status) or (WeightsError if "_WEIGHTS_" in status else RunError)

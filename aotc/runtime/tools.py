@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,38 +25,38 @@ class Tools:
     the flags that a bundle states for its kernels are meant for these compilers; ``further``:
     paths of sources beside the bundle's; ``headers``: paths of the headers these need."""
 
-    compile: dict
-    link: tuple
-    libraries: tuple = ()
+    compile: dict[str, Sequence[str]]
+    link: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
     bundle_flags: bool = True
-    further: tuple = ()
-    headers: tuple = field(default=(), repr=False)
+    further: tuple[Path, ...] = ()
+    headers: tuple[Path, ...] = field(default=(), repr=False)
 
-    def command(self, source, flags):
+    def command(self, source: str | Path, flags: Iterable[str]) -> list[str]:
         """The command that compiles a source (a path) with these flags of the bundle; the output
         is to be added."""
         return [*self.compile[Path(source).suffix], *(flags if self.bundle_flags else ()),
                 f"-I{Path(source).parent}", "-c", str(source)]
 
     @property
-    def executables(self):
+    def executables(self) -> list[str]:
         """Paths of the programs the commands start."""
         names = sorted({self.link[0], *(c[0] for c in self.compile.values())})
         return [found for found in map(shutil.which, names) if found]
 
 
-def user_flags():
+def user_flags() -> list[str]:
     """$CFLAGS as a list."""
     return shlex.split(os.environ.get("CFLAGS", ""))
 
 
-def c_tools(compiler):
+def c_tools(compiler: Sequence[str]) -> Tools:
     """Tools of bundles in C; ``compiler``: its command as a list."""
     return Tools({".c": (*compiler, *_C_FLAGS, *user_flags())},
                  (*compiler, "-shared", "-pthread", *SYMBOLIC, *user_flags()), ("-lm",))
 
 
-def cuda_tools(compiler, arch):
+def cuda_tools(compiler: Sequence[str], arch: str) -> Tools:
     """Tools of CUDA bundles for a GPU: nvcc, and the C compiler for the files that are C.  The
     CUDA runtime is linked in, so that the library loads, and says so, where there is no GPU.
     ToolchainError if there is no nvcc."""
@@ -65,7 +66,7 @@ def cuda_tools(compiler, arch):
                   "-Xlinker", "-Bsymbolic"))
 
 
-def simulated_tools(compiler, arch):
+def simulated_tools(compiler: Sequence[str], arch: str) -> Tools:
     """Tools of CUDA bundles for the simulator of a device of architecture ``arch`` (sm_90)."""
     cxx, sim = find_cxx(), cuda_folder() / "sim"
     command = tuple(compile_command(cxx, arch))
@@ -74,7 +75,7 @@ def simulated_tools(compiler, arch):
                  tuple(sim / s for s in SOURCES), tuple(sorted(sim.glob("*.h"))))
 
 
-def find_nvcc(arch=""):
+def find_nvcc(arch: str = "") -> list[str]:
     """nvcc's command as a list: $NVCC, else nvcc on the PATH or in the usual folders.
     ToolchainError with what to do if there is none."""
     given = shlex.split(os.environ.get("NVCC", ""))

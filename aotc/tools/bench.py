@@ -5,18 +5,22 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from aotc.api import load
 from aotc.errors import AotcError
-from aotc.options import Options
+from aotc.options import Dims, Options
 from aotc.pipeline import run_pipeline
-from aotc.runtime.compile_bundle import build
-from aotc.samples import EXTENT_CAP, extents, random_inputs
+from aotc.runtime.compile_bundle import Progress, build
+from aotc.runtime.model import KernelCost, Model
+from aotc.samples import EXTENT_CAP, Feeds, extents, random_inputs
 from aotc.target import get_target
+from aotc.target.base import Target
 from aotc.tools.peers import check_peer, open_peer
 from aotc.tools.probe import MEMORY_BYTES, peak_functions
 from aotc.tools.verify import compare as compare_arrays
@@ -38,7 +42,7 @@ class Timing:
     fault: str = ""
 
 
-def pin(threads):
+def pin(threads: int) -> set[int]:
     """Bind this process (and the threads it starts from now on) to ``threads`` of the CPUs it
     may use; returns the set it could use before.  AotcError if there are fewer."""
     before = os.sched_getaffinity(0)
@@ -49,10 +53,11 @@ def pin(threads):
     return before
 
 
-def interleave(calls, seconds, rounds=ROUNDS):
+def interleave(calls: Mapping[str, Callable[[], object]], seconds: float,
+               rounds: int = ROUNDS) -> list[Timing]:
     """Time ``{name: function}`` in turns: warm-up, then ``rounds`` rounds in which each runs
     for ``seconds / rounds`` (at least once).  Returns a list of Timing in the given order."""
-    times = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
@@ -69,8 +74,9 @@ def interleave(calls, seconds, rounds=ROUNDS):
     return [Timing(n, statistics.median(t), min(t), len(t)) for n, t in times.items()]
 
 
-def bench(path, threads=1, compare=(), target="native", dims=None, seconds=3.0, progress=None,
-          build_progress=None, **decisions):
+def bench(path: str | Path, threads: int = 1, compare: Sequence[str] = (), target: str = "native",
+          dims: Dims = None, seconds: float = 3.0, progress: Progress | None = None,
+          build_progress: Progress | None = None, **decisions: Any) -> list[Timing]:
     """Time a model (compiled into a temporary bundle) or a bundle's folder, and peers.
 
     compare: names from ``aotc.tools.peers.PEERS``; they need the .onnx file.  One that is not
@@ -92,8 +98,10 @@ def bench(path, threads=1, compare=(), target="native", dims=None, seconds=3.0, 
                        dims, progress, build_progress, **decisions)
 
 
-def measure(path, out, feeds, threads, compare, target, seconds, dims=None, progress=None,
-            build_progress=None, **decisions):
+def measure(path: str | Path, out: str | Path, feeds: Feeds | None, threads: int,
+            compare: Sequence[str], target: str, seconds: float, dims: Dims = None,
+            progress: Progress | None = None, build_progress: Progress | None = None,
+            **decisions: Any) -> list[Timing]:
     """Compile a model into ``out``, build it, and time it and its peers on ``feeds`` (arrays by
     input name; None: random ones).  The compiler has finished before anything is pinned or
     timed.  Returns a list of Timing, aotc first."""
@@ -107,17 +115,17 @@ def measure(path, out, feeds, threads, compare, target, seconds, dims=None, prog
     return _timings(lambda: load(out, threads=threads).bind(feeds), threads, seconds, peers)
 
 
-def _bound_peer(name, path, threads, feeds):
+def _bound_peer(name: str, path: str | Path, threads: int, feeds: Feeds) -> Callable[[], Feeds]:
     run = open_peer(name, path, threads, feeds)
     return lambda: run(feeds)
 
 
-def _bound_folder(folder, threads):
+def _bound_folder(folder: Path, threads: int) -> Callable[[], Feeds]:
     model = load(folder, threads=threads)
     return model.bind(folder_inputs(model))
 
 
-def folder_inputs(model):
+def folder_inputs(model: Model) -> Feeds:
     """{name: array} that suit any bundle: floats normal, integers zero (an index into any table),
     dynamic dimensions in the middle of their capped range.  AotcError if an extent is computed
     from several dimensions: only the model knows which values fit together."""
@@ -150,14 +158,15 @@ class Profile:
     """``costs``: a KernelCost per kernel in call order, medians of ``calls`` runs, which one slow
     run does not change; ``peak`` of one core."""
 
-    costs: tuple
+    costs: tuple[KernelCost, ...]
     calls: int
     threads: int
     peak: Peak
 
 
-def profile(path, threads=1, target="native", dims=None, seconds=3.0, progress=None,
-            build_progress=None, **decisions):
+def profile(path: str | Path, threads: int = 1, target: str = "native", dims: Dims = None,
+            seconds: float = 3.0, progress: Progress | None = None,
+            build_progress: Progress | None = None, **decisions: Any) -> Profile:
     """The Profile of a model (compiled into a temporary bundle that counts), or of the folder of a
     bundle compiled with ``--profile``.  Raises AotcError and what compiling raises."""
     path = Path(path)
@@ -176,7 +185,8 @@ def profile(path, threads=1, target="native", dims=None, seconds=3.0, progress=N
             for _ in range(WARM_UP):
                 call()
             model.profile(reset=True)
-            runs, end = [], time.perf_counter() + seconds
+            runs: list[list[KernelCost]] = []
+            end = time.perf_counter() + seconds
             while not runs or time.perf_counter() < end:
                 call()
                 runs.append(model.profile(reset=True))
@@ -188,14 +198,14 @@ def profile(path, threads=1, target="native", dims=None, seconds=3.0, progress=N
     return Profile(costs, len(runs), threads, peak)
 
 
-def measure_peak(target, folder):
+def measure_peak(target: Target, folder: str | Path) -> Peak:
     """The Peak of this machine with the instructions of ``target``, from a small C program that is
     compiled into ``folder``.  ToolchainError if the compiler fails."""
     read, flops = peak_functions(target, folder)
     return Peak(flops(), read(MEMORY_BYTES))
 
 
-def profile_lines(p):
+def profile_lines(p: Profile) -> list[str]:
     """A Profile as text: per kernel milliseconds a call, share of the whole, GFLOP/s, per cent of
     the machine's peak (of all threads), GB/s, micro-kernel rows and ONNX nodes; longest first."""
     whole = sum(c.seconds for c in p.costs) or 1e-9
@@ -216,7 +226,7 @@ def profile_lines(p):
     return lines + plain_warnings(p)
 
 
-def plain_warnings(p):
+def plain_warnings(p: Profile) -> list[str]:
     """A line for every kernel whose plain loops, which no lanes compute, take more than ``PLAIN``
     of a Profile's time."""
     whole = sum(c.seconds for c in p.costs) or 1e-9
@@ -226,11 +236,12 @@ def plain_warnings(p):
             if c.seconds * c.plain > PLAIN * whole]
 
 
-def _node_list(nodes):
+def _node_list(nodes: Sequence[str]) -> str:
     return ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
 
 
-def _timings(own, threads, seconds, peers=None):
+def _timings(own: Callable[[], Callable[[], Feeds]], threads: int, seconds: float,
+             peers: Mapping[str, Callable[[], Callable[[], Feeds]]] | None = None) -> list[Timing]:
     """Timing of ``own()`` and of every peer; all are opened pinned, so that the threads they
     create inherit the CPUs.  A peer that cannot be opened or computes something else has a fault
     in place of times."""
@@ -249,7 +260,7 @@ def _timings(own, threads, seconds, peers=None):
     return rows + [Timing(n, float("nan"), float("nan"), 0, why) for n, why in faults.items()]
 
 
-def wrong_results(calls):
+def wrong_results(calls: Mapping[str, Callable[[], Feeds]]) -> dict[str, str]:
     """{name: what is wrong} of the systems whose outputs are not those of the reference: ONNX
     Runtime, or aotc where that takes no part.  AotcError if aotc itself is wrong: its times would
     mean nothing."""

@@ -9,17 +9,24 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from aotc.errors import AotcError
+from aotc.ir.dtypes import Array
+from aotc.samples import Feeds
 
 CONVERT_SECONDS, TRIAL_SECONDS = 300, 120
 _CODES = {"float32": "f32", "int64": "i64", "int32": "i32", "bool": "i8"}  # as pnnx calls dtypes
 
+Run = Callable[[Feeds], Feeds]  # inputs by name -> outputs by name
 
-def open_ncnn(path, threads, feeds, inputs, outputs):
+
+def open_ncnn(path: str | Path, threads: int, feeds: Feeds, inputs: Sequence[str],
+              outputs: Sequence[str]) -> Run:
     """``run(feeds) -> {output: array}`` of an .onnx file.
 
     feeds: arrays by input name with the shapes that every run will have.  inputs, outputs: names
@@ -39,10 +46,10 @@ def open_ncnn(path, threads, feeds, inputs, outputs):
     return lambda feeds: dict(zip(outputs, _run(net, [feeds[n] for n in inputs])))
 
 
-def _convert(path, scratch, arrays):
+def _convert(path: str | Path, scratch: Path, arrays: Sequence[Array]) -> None:
     """model.ncnn.param and model.ncnn.bin in ``scratch``."""
     spec = importlib.util.find_spec("pnnx")
-    if spec is None:
+    if spec is None or spec.origin is None:
         raise AotcError("pnnx, which converts models for ncnn, is not installed in this Python")
     (scratch / "model.onnx").symlink_to(Path(path).resolve())
     unknown = [str(a.dtype) for a in arrays if str(a.dtype) not in _CODES]
@@ -56,7 +63,8 @@ def _convert(path, scratch, arrays):
         raise AotcError("pnnx wrote no model for ncnn")
 
 
-def _tool(command, folder, seconds, what, **env):
+def _tool(command: Sequence[str], folder: str | Path, seconds: float, what: str,
+          **env: str) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True,
                               timeout=seconds, env={**os.environ, **env})
@@ -70,7 +78,7 @@ def _tool(command, folder, seconds, what, **env):
         raise AotcError(f"{what} failed: {how}")
 
 
-def _load(folder, threads):
+def _load(folder: str | Path, threads: int) -> Any:
     import ncnn
     net = ncnn.Net()
     net.opt.num_threads = threads
@@ -82,7 +90,7 @@ def _load(folder, threads):
     return net
 
 
-def _run(net, arrays):
+def _run(net: Any, arrays: Sequence[Array]) -> list[Array]:
     import ncnn
     extractor, found = net.create_extractor(), []
     mats = [ncnn.Mat(a[0]) for a in arrays]  # views, alive until the last output is there
@@ -96,7 +104,7 @@ def _run(net, arrays):
     return found
 
 
-def _trial(folder, arrays):
+def _trial(folder: str, arrays: str) -> None:
     with np.load(arrays) as data:
         _run(_load(folder, 1), [data[n] for n in data.files])
 

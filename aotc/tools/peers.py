@@ -7,12 +7,17 @@ compile.  Each import happens when its peer is asked for.
 
 import importlib.util
 import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
 
 from aotc.errors import AotcError
-from aotc.tools.peer_ncnn import open_ncnn
+from aotc.samples import Feeds
+from aotc.tools.peer_ncnn import Run, open_ncnn
 
 
-def _onnxruntime(path, threads, feeds, literal=False, exact=False):
+def _onnxruntime(path: str | Path, threads: int, feeds: Feeds | None, literal: bool = False,
+                 exact: bool = False) -> Run:
     import onnxruntime
     options = onnxruntime.SessionOptions()
     if literal:
@@ -32,7 +37,7 @@ def _onnxruntime(path, threads, feeds, literal=False, exact=False):
 REFUSED = ("Attempt to replace the existing tensor", "Failed to find kernel for")
 
 
-def _exact_onnxruntime(path, threads, literal=False):
+def _exact_onnxruntime(path: str | Path, threads: int, literal: bool = False) -> Run:
     """Its kernels that do not saturate: on CPUs without VNNI, those of its default add two products
     of u8 and s8 in 16 bits.  It refuses them to some models of s8 activations (``REFUSED``), which
     need none."""
@@ -44,7 +49,7 @@ def _exact_onnxruntime(path, threads, literal=False):
         return _onnxruntime(path, threads, None, literal)
 
 
-def _openvino(path, threads, feeds):
+def _openvino(path: str | Path, threads: int, feeds: Feeds | None) -> Run:
     import openvino
     core = openvino.Core()
     # its default precision on some CPUs is bfloat16, which is no opponent for f32
@@ -53,13 +58,13 @@ def _openvino(path, threads, feeds):
     compiled = core.compile_model(core.read_model(str(path)), "CPU", config)
     request, outputs = compiled.create_infer_request(), list(compiled.outputs)
 
-    def run(feeds):
+    def run(feeds: Feeds) -> Feeds:
         request.infer(feeds, share_inputs=True)
         return {o.get_any_name(): request.get_tensor(o).data for o in outputs}
     return run
 
 
-def _reference(path, threads, feeds=None):
+def _reference(path: str | Path, threads: int, feeds: Feeds | None = None) -> Run:
     import numpy as np
     import onnx
     from onnx.reference import ReferenceEvaluator
@@ -67,7 +72,7 @@ def _reference(path, threads, feeds=None):
     evaluator = ReferenceEvaluator(model, new_ops=[_erf()])
     names = [o.name for o in model.graph.output]
 
-    def run(feeds):
+    def run(feeds: Feeds) -> Feeds:
         with np.errstate(all="ignore"):  # NaN and infinities are results
             return dict(zip(names, evaluator.run(None, feeds)))
     return run
@@ -85,7 +90,7 @@ def _erf():
     return Erf
 
 
-def _ncnn(path, threads, feeds):
+def _ncnn(path: str | Path, threads: int, feeds: Feeds | None) -> Run:
     import onnx
     if feeds is None:
         raise AotcError("its converter needs the inputs' shapes")
@@ -96,24 +101,24 @@ def _ncnn(path, threads, feeds):
 
 
 PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino, "ncnn": _ncnn}
-REFERENCES = {"onnxruntime": _exact_onnxruntime, "onnx": _reference}
-_KNOWN = {**REFERENCES, **PEERS}
+REFERENCES: dict[str, Callable[..., Run]] = {"onnxruntime": _exact_onnxruntime, "onnx": _reference}
+_KNOWN: dict[str, Callable[..., Run]] = {**REFERENCES, **PEERS}
 
 
-def check_peer(name):
+def check_peer(name: str) -> None:
     """AotcError unless ``name`` is a peer's."""
     if name not in _KNOWN:
         raise AotcError(f"no peer {name!r}; known: {', '.join(_KNOWN)}")
 
 
-def open_peer(name, path, threads=1, feeds=None):
+def open_peer(name: str, path: str | Path, threads: int = 1, feeds: Feeds | None = None) -> Run:
     """``run(feeds) -> {output: array}`` of a peer for inputs shaped like ``feeds`` (arrays by
     name; None: any); AotcError if it is unknown, not installed or refuses the model."""
     check_peer(name)
     return _opened(name, _KNOWN[name], path, threads, feeds)
 
 
-def _opened(name, system, *args):
+def _opened(name: str, system: Callable[..., Run], *args: Any) -> Run:
     if importlib.util.find_spec(name) is None:
         raise AotcError(f"peer {name} is not installed in this Python")
     try:
@@ -122,13 +127,15 @@ def _opened(name, system, *args):
         raise AotcError(f"{name} cannot run this model: {first_line(err)}") from err
 
 
-def open_literal(name, path, threads=1):
+def open_literal(name: str, path: str | Path, threads: int = 1) -> Run | None:
     """``run`` of the reference ``name`` with no node fused, moved or replaced; None if it has no
     such mode of its own."""
     return _exact_onnxruntime(path, threads, literal=True) if name == "onnxruntime" else None
 
 
-def open_reference(path, threads=1, told=lambda why: None, skip=()):
+def open_reference(path: str | Path, threads: int = 1,
+                   told: Callable[[str], object] = lambda why: None,
+                   skip: Collection[str] = ()) -> tuple[str, Run]:
     """(name, run) of the first reference that is importable and takes the model: ONNX Runtime
     (which refuses opsets newer than itself), else the ONNX reference evaluator.  ``told`` is called
     with why one before it does not, ``skip`` names those that are not asked.  AotcError if there is
@@ -144,6 +151,6 @@ def open_reference(path, threads=1, told=lambda why: None, skip=()):
     raise AotcError("no reference for this model: " + ("; ".join(refused) or "none is left"))
 
 
-def first_line(err):
+def first_line(err: Exception) -> str:
     """What an exception says, on one line."""
     return (str(err).strip().splitlines() or [type(err).__name__])[0][:300]

@@ -9,6 +9,7 @@ import ctypes
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from threading import Barrier
 from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
 from aotc.runtime.compile_bundle import find_compiler
+from aotc.target.base import Level, Target
 
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 MEMORY_BYTES = 256 << 20  # more than any cache: what is read comes from memory
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def probe(target):
+def probe(target: Target) -> Target:
     """The target with its machine measured.  ToolchainError if the C program does not compile."""
     machine, cpus = target.machine, sorted(os.sched_getaffinity(0))
     sizes = cache_sizes(CACHES)
@@ -39,7 +41,7 @@ def probe(target):
                                            workers=len(cpus)))
 
 
-def block_bytes(levels, i, readers):
+def block_bytes(levels: Sequence[Level], i: int, readers: int) -> int:
     """Bytes that each of ``readers`` reads to measure ``levels[i]``: together half of the capacity
     (outermost: MEMORY_BYTES), but more than the next level of each holds."""
     total = MEMORY_BYTES if i == 0 else levels[i].capacity // 2
@@ -48,7 +50,7 @@ def block_bytes(levels, i, readers):
     return max(total // readers, 2 * held)
 
 
-def together(read, block, cpus):
+def together(read: Callable[[int], float], block: int, cpus: Sequence[int]) -> float:
     """Bytes per second of one thread on each of ``cpus``, all reading a block of their own at the
     same time; 0 if one of them found no memory."""
     start = Barrier(len(cpus), timeout=60)
@@ -63,7 +65,7 @@ def together(read, block, cpus):
     return sum(rates) if all(rates) else 0.0
 
 
-def cache_sizes(folder):
+def cache_sizes(folder: str | Path) -> dict[str, int]:
     """{"L1": bytes, ...} of the first CPU's data caches, as far as the system tells."""
     out = {}
     for index in sorted(Path(folder).glob("index*")):
@@ -77,7 +79,8 @@ def cache_sizes(folder):
     return out
 
 
-def peak_functions(target, folder):
+def peak_functions(target: Target,
+                   folder: str | Path) -> tuple[Callable[[int], float], Callable[[], float]]:
     """(bytes -> bytes per second read, () -> flops per second), from a small C program with the
     instructions of ``target``, compiled into ``folder``.  ToolchainError if that fails."""
     library = Path(folder) / "peak.so"

@@ -2,19 +2,21 @@
 
 import json
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
 from aotc.ir.expr import Expr, show
-from aotc.options import Options
+from aotc.options import Dims, Options
 from aotc.pipeline import STAGES, run_pipeline
+from aotc.runtime.compile_bundle import Progress
 from aotc.sched.report.explain import explain
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.sched.report.summary import summarise
 
 
-def show_stage(model, stage, target="native", dims=None, as_json=False, progress=None,
-               **decisions):
+def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None,
+               as_json: bool = False, progress: Progress | None = None, **decisions: Any) -> str:
     """Text (or JSON text) of the value after ``stage``; ``kernels`` says what every group became
     and why, ``layouts`` how every tensor in memory is stored, why, and what that costs, ``source``
     is the C of the bundle's kernel files.  decisions: as ``aotc.compile``'s.  Raises what the
@@ -46,7 +48,7 @@ def show_stage(model, stage, target="native", dims=None, as_json=False, progress
     return json.dumps(plain(value), indent=1)
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """A value of the compiler as JSON data: dataclasses become objects with a "type" field,
     expressions their text, arrays their dtype and shape."""
     if isinstance(value, Expr):

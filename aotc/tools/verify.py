@@ -1,24 +1,30 @@
 """``aotc verify``: does a compiled model compute what a reference computes?"""
 
 import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from aotc.errors import AotcError
-from aotc.ir.dtypes import dtype_of
-from aotc.options import Options
-from aotc.oracle.quanta import quanta
-from aotc.pipeline import run_pipeline
-from aotc.runtime.compile_bundle import build
+from aotc.ir.dtypes import Array, dtype_of
+from aotc.ir.program import Program
+from aotc.options import Dims, Options
+from aotc.oracle.quanta import Quanta, quanta
+from aotc.pipeline import Work, run_pipeline
+from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
-from aotc.runtime.emulate import emulated_models
+from aotc.runtime.emulate import EmulatedModel, emulated_models
 from aotc.runtime.feeds import machine
 from aotc.runtime.loading import load
-from aotc.samples import EXTENT_CAP, extents, input_kinds, random_inputs
+from aotc.runtime.model import Model
+from aotc.samples import EXTENT_CAP, Feeds, extents, input_kinds, random_inputs
 from aotc.target import get_target, runs_here
-from aotc.tools.peers import first_line, open_literal, open_reference
+from aotc.target.base import Target
+from aotc.tools.peers import Run, first_line, open_literal, open_reference
 
 # The one table of tolerances: largest |a - b| as a share of the output's range (largest minus
 # smallest finite reference value).  Sums in another order differ by a few roundings, which is
@@ -52,11 +58,11 @@ class Match:
     unit: str = "of the range"
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         return not self.fault and self.share <= self.limit
 
 
-def compare(name, got, want, quantum=0.0):
+def compare(name: str, got: ArrayLike, want: ArrayLike, quantum: float | None = 0.0) -> Match:
     """Match of an output array with its reference.  NaN matches NaN, an infinity matches the
     same infinity; shapes and dtypes must be equal.  quantum: of an output behind a rounding to 8
     bits (``aotc.oracle.quanta``; None: of no fixed size), 0.0 of others."""
@@ -73,7 +79,7 @@ def compare(name, got, want, quantum=0.0):
         return _compared(name, got, want, limit, quantum)
 
 
-def _compared(name, got, want, limit, quantum):
+def _compared(name: str, got: Array, want: Array, limit: float, quantum: float | None) -> Match:
     """``compare`` of arrays of one shape and dtype that hold elements."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
@@ -96,12 +102,15 @@ class _Judge:
     """Compares the outputs of one model with its reference.  quanta: of the outputs behind
     roundings to 8 bits, by ONNX name."""
 
-    def __init__(self, path, threads, quanta, told):
+    def __init__(self, path: str | Path, threads: int, quanta: Quanta,
+                 told: Callable[[str], object]) -> None:
         self.name, self._run = open_reference(path, threads, told)
-        self.quanta, self.source, self.literal = quanta, (path, threads), None
-        self._told, self._refused = told, ()
+        self.quanta, self.source = quanta, (path, threads)
+        self.literal: Run | None = None
+        self._told = told
+        self._refused: tuple[str, ...] = ()
 
-    def run(self, feeds):
+    def run(self, feeds: Feeds) -> Feeds:
         """{output: array} of the reference.  One that refuses the inputs gives way to the next:
         that is told; AotcError where there is none."""
         while True:
@@ -118,7 +127,7 @@ class _Judge:
                     raise AotcError(f"{why}; {none}") from err
                 self.literal = None
 
-    def matches(self, feeds, got, want):
+    def matches(self, feeds: Feeds, got: Feeds, want: Feeds) -> Iterator[Match]:
         """A Match per output of one run."""
         for n in got:
             match = compare(n, got[n], want[n], self.quanta.get(n, 0.0))
@@ -126,7 +135,7 @@ class _Judge:
                 feeds, n, want)
             yield replace(match, limit=max(match.limit, SPREAD * spread))
 
-    def spread(self, feeds, name, want):
+    def spread(self, feeds: Feeds, name: str, want: Feeds) -> float:
         """How far the literal mode of the reference is from it, as a share; 0.0 without one."""
         self.literal = self.literal or open_literal(self.name, *self.source)
         if self.literal is None:
@@ -135,7 +144,7 @@ class _Judge:
         return 0.0 if match.fault else match.share
 
 
-def _shapes(feeds):
+def _shapes(feeds: Feeds) -> str:
     return ", ".join(f"{n} {list(np.shape(a))}" for n, a in feeds.items()) or "no inputs"
 
 
@@ -144,10 +153,10 @@ class Case:
     """One set of inputs: a title for the report and the arrays by ONNX input name."""
 
     title: str
-    feeds: dict
+    feeds: Feeds
 
 
-def make_cases(program, runs, cap=EXTENT_CAP):
+def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP) -> Iterator[Case]:
     """``runs`` cases per choice of the dynamic dimensions (``extents``), at most ``cap``."""
     kinds = input_kinds(program)
     for syms in extents(program, cap):
@@ -157,7 +166,7 @@ def make_cases(program, runs, cap=EXTENT_CAP):
                        random_inputs(program, syms, seed, kinds))
 
 
-def read_inputs(path, fixed=()):
+def read_inputs(path: str | Path, fixed: Collection[str] = ()) -> Case:
     """The one Case held by an .npz file of arrays by input name, without the ``fixed`` ones."""
     try:
         with np.load(path, allow_pickle=False) as data:
@@ -166,14 +175,18 @@ def read_inputs(path, fixed=()):
         raise AotcError(f"inputs {path}: not an .npz file of plain arrays: {err}") from None
 
 
-def _open(work, target, threads, build_progress, vlen, simulate):
+def _open(work: Work, target: Target, threads: int, build_progress: Progress | None,
+          vlen: int | None, simulate: bool) -> dict[str, Model | EmulatedModel]:
     """{target: model} of the bundle just written, built: one for each set of kernels that this
     machine can run, or one for each emulated vector length of the bundle's machine."""
     if _for_gpu(target):
-        ways = {f"{target.name}, simulated": True,
-                f"{target.name}, simulated in another order": "random:1"}
+        ways: dict[str, bool | str] = {
+            f"{target.name}, simulated": True,
+            f"{target.name}, simulated in another order": "random:1"}
+        if not simulate:
+            ways = {target.name: False}
         return {name: load(work.path, simulate=way, progress=build_progress)
-                for name, way in (ways if simulate else {target.name: False}).items()}
+                for name, way in ways.items()}
     if target.arch not in ("", machine()):
         return {f"{target.name} vlen {v}" if v else target.name: model
                 for v, model in emulated_models(work.path, vlen).items()}
@@ -187,11 +200,11 @@ def _open(work, target, threads, build_progress, vlen, simulate):
             for v in work.variants if runs_here(v)}
 
 
-def _for_gpu(target):
+def _for_gpu(target: Target) -> bool:
     return target.emitter == "simt"
 
 
-def _check_place(target, vlen, simulate):
+def _check_place(target: Target, vlen: int | None, simulate: bool) -> None:
     """Say before the work begins that a target cannot be run as asked."""
     if simulate and not _for_gpu(target):
         raise AotcError(f"simulate: {target.name} is no GPU; leave simulate out")
@@ -201,9 +214,11 @@ def _check_place(target, vlen, simulate):
         require_device(target.name)
 
 
-def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out=None,
-           report=print, progress=None, build_progress=None, vlen=None, simulate=False,
-           **decisions):
+def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims = None,
+           inputs: str | Path | None = None, threads: int = 1, out: str | Path | None = None,
+           report: Callable[[str], object] = print, progress: Progress | None = None,
+           build_progress: Progress | None = None, vlen: int | None = None, simulate: bool = False,
+           **decisions: Any) -> list[tuple[str, Match]]:
     """Compile, build and run a model and compare every output with a reference.
 
     path: the .onnx file.  inputs: path of an .npz to use instead of random inputs.
@@ -241,7 +256,7 @@ def verify(path, target="native", runs=1, dims=None, inputs=None, threads=1, out
     return results
 
 
-def summary(results):
+def summary(results: Sequence[tuple[str, Match]]) -> list[str]:
     """Lines with the worst error of every output over all cases."""
     lines = []
     for output in dict.fromkeys(m.output for _, m in results):

@@ -1,5 +1,6 @@
 """The course of a tuning run as an SVG picture: predicted time of the model against trials."""
 
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -36,17 +37,17 @@ def plot(tuned: "Tuned", title: str) -> str:
 class _Frame:
     """Where trials and milliseconds lie in the picture."""
 
-    def __init__(self, trials, low, high):
+    def __init__(self, trials: int, low: float, high: float) -> None:
         self.trials, self.low, self.high = trials, low, high
 
-    def x(self, trials):
+    def x(self, trials: float) -> float:
         return round(LEFT + (WIDTH - LEFT - RIGHT) * trials / self.trials, 1)
 
-    def y(self, ms):
+    def y(self, ms: float) -> float:
         share = (ms - self.low) / (self.high - self.low)
         return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share, 1)
 
-    def axes(self):
+    def axes(self) -> Iterator[str]:
         """Both axes with their numbers and what they count."""
         base = HEIGHT - BOTTOM
         yield f'<path d="M{LEFT},{TOP} V{base} H{WIDTH - RIGHT}" stroke="black" fill="none"/>'
@@ -60,7 +61,7 @@ class _Frame:
                     "start")
 
 
-def _text(x, y, text, anchor):
+def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>'
 
 

@@ -10,7 +10,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import log
@@ -26,17 +26,18 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident
 from aotc.target import Target, runs_here
-from aotc.tuner.measure.executor import LocalExecutor
+from aotc.tuner.measure.executor import Executor, LocalExecutor, Result
 from aotc.tuner.measure.inside import ModelExecutor
 from aotc.tuner.measure.records import Record, Records
 from aotc.tuner.measure.whole_model import Checker
 from aotc.tuner.search.layout_stage import LayoutStage
 from aotc.tuner.search.learned_cost import Correction, Estimator, held_back
 from aotc.tuner.search.site_search import SiteSearch
-from aotc.tuner.space.assemble import assembled
+from aotc.tuner.space.assemble import Choices, Tie, assembled
 from aotc.tuner.space.copies import Copies
 from aotc.tuner.space.seeds import seeded
-from aotc.tuner.space.sites import sites
+from aotc.tuner.space.sites import Site, sites
+from aotc.tuner.space.trial import Candidate, Point
 
 SEEDS_COST = 0.06  # of the budget that deciding may have taken, for other deciders to be asked
 SEEDS_SHARE = 0.25  # of the budget: after that, no further decider is asked
@@ -51,6 +52,11 @@ OPTIONS = 2  # points of a site that the whole model tries
 WORTH = 0.985  # a point is taken into the model if it has at most this share of the untuned time
 KEPT = 0.99  # and stays there
 CONFIRM_FROM = 0.75  # of the budget: from then on, what seems fastest is measured again
+
+
+Asked = list[tuple[SiteSearch, list[Candidate]]]  # what to measure, by site
+# a Schedule, names of the sites that changed, (untuned, tuned) seconds
+Best = tuple[Schedule, set[str], tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -118,8 +124,9 @@ def tunable(target: Target) -> Target:
 class Session:
     """State of one tuning run.  executor: None for measuring inside the model, here."""
 
-    def __init__(self, work, target, records, rng, seed, executor, checker, say, clock, start,
-                 budget, threads=1):
+    def __init__(self, work: Work, target: Target, records: Records, rng: Random, seed: int,
+                 executor: Executor | None, checker: Checker, say: Callable[[str], object],
+                 clock: Callable[[], float], start: float, budget: float, threads: int = 1) -> None:
         self.program, self.untuned, self.target = work.program, work.schedule, target
         self.records, self.rng = records, rng
         self.executor = executor or ModelExecutor(self, LocalExecutor(
@@ -129,20 +136,21 @@ class Session:
         self.correction = Correction(seed)
         self.machine = _machine()
         self.settled, self.sites = sites(work.program, work.schedule, target)
-        self.computes = {}
+        self.computes: dict[str, set[str]] = {}
         for s in self.sites:
             self.computes.setdefault(s.key, set()).update(c for g in s.groups for c in g.computes)
         self.rewritten = apply_rewrites(work.program, work.schedule.rewrites)
         self.estimator = Estimator(target, resident(self.rewritten, target.machine))
-        self.trials, self.history, self.size = 0, [], FIRST_ROUND
+        self.trials, self.size = 0, FIRST_ROUND
+        self.history: list[tuple[float, int, float]] = []
         self.lock = Lock()  # of the searches: a round is measured while the next is proposed
 
-    def run(self):
+    def run(self) -> Tuned:
         """The Tuned of the whole session."""
         self.say("measuring the untuned model")
         kernels, self.whole = self.checker.untuned()
         owner = {c: s.name for s in self.sites for g in s.groups for c in g.computes}
-        seconds = {}
+        seconds: dict[str | None, list[float]] = {}
         for g, s in zip(self.untuned.groups, kernels):
             seconds.setdefault(owner.get(g.computes[0]), []).append(s)
         self._open({n: sum(s) for n, s in seconds.items()})
@@ -158,9 +166,10 @@ class Session:
 
     # ------------------------------------------------------------ the search
 
-    def _open(self, seconds):
+    def _open(self, seconds: Mapping[str | None, float]) -> None:
         """A SiteSearch for every distinct site that takes a noticeable share of the time."""
-        total, keys = sum(seconds.values()) or 1.0, {}
+        total = sum(seconds.values()) or 1.0
+        keys: dict[str, list[Site]] = {}
         for site in self.sites:
             keys.setdefault(site.key, []).append(site)
         self.searches = {}
@@ -172,7 +181,7 @@ class Session:
                     Random(self.rng.getrandbits(64)))
         self.copies = Copies(self.sites, self.searches)
 
-    def _resume(self):
+    def _resume(self) -> None:
         """Take in what the records know of these sites on this machine."""
         known = [r for r in self.records.all if r.target == self.target.name
                  and r.machine == self.machine]
@@ -180,7 +189,7 @@ class Session:
             search.learn([r for r in known if r.site == key])
         self.correction.fit(known)
 
-    def _loop_rounds(self, end):
+    def _loop_rounds(self, end: float) -> None:
         """Rounds over the loops until the time ``end``, or until there is nothing left to measure.
         The next round is proposed while one is measured, one at least."""
         with ThreadPoolExecutor(1) as pool:
@@ -195,14 +204,14 @@ class Session:
                     return
                 running = asked, self.clock(), pool.submit(self._results, asked)
 
-    def _proposed(self):
+    def _proposed(self) -> Asked:
         """[(SiteSearch, [Candidate])] to measure next: new ones, and at the end those that seem
         fastest once more, until they are believed."""
         late = self.clock() > self.start + CONFIRM_FROM * self.budget
         return late and self._asked(lambda s: s.unsure(PER_SITE)) or self._asked(
             lambda s: s.propose(PER_SITE * min(s.copies, SPREAD), self.correction))
 
-    def _asked(self, what):
+    def _asked(self, what: Callable[[SiteSearch], list[Candidate]]) -> Asked:
         """The same for ``what``, a function from SiteSearch to Candidates: of the sites where that
         promises most."""
         order = sorted(self.searches.values(), key=lambda s: -s.seconds / (
@@ -218,25 +227,26 @@ class Session:
                 count += 1 + len(found)
         return asked
 
-    def _measure(self, asked):
+    def _measure(self, asked: Asked) -> bool:
         """Build and time what is asked.  False if that is nothing."""
         if asked:
             begun = self.clock()
             self._take(asked, begun, self._results(asked))
         return bool(asked)
 
-    def _results(self, asked):
+    def _results(self, asked: Asked) -> list[Result]:
         """A Result for each of [(SiteSearch, [Candidate])], the untuned one of its site first."""
         return self.executor.build_and_measure([
             c for s, found in asked for c in (s.base, *found)])
 
-    def _take(self, asked, begun, results):
+    def _take(self, asked: Asked, begun: float,
+              results: list[Result] | Future[list[Result]]) -> None:
         """Learn from the results (or the future of them) of a round begun at a time."""
-        results = iter(results.result() if isinstance(results, Future) else results)
+        found = iter(results.result() if isinstance(results, Future) else results)
         done = []
-        for _, found in asked:
-            base = next(results).seconds
-            done.append([self._record(c, next(results), base) for c in found])
+        for _, some in asked:
+            base = next(found).seconds
+            done.append([self._record(c, next(found), base) for c in some])
         new = [r for rows in done for r in rows]
         self.records.add(new)
         with self.lock:
@@ -248,18 +258,18 @@ class Session:
         wish = self.size * min(ROUND_SHARE * self.budget, left) / max(took, 1e-3)
         self.size = int(min(2 * self.size, max(self.size / 2, 8, wish)))
 
-    def _record(self, candidate, result, base):
+    def _record(self, candidate: Candidate, result: Result, base: float | None) -> Record:
         e = self.estimator.estimate(candidate)
         error = result.error or ("" if base else "the untuned candidate failed")
         return Record(candidate.site, self.target.name, self.machine, candidate.point,
                       result.seconds, base, e.seconds, e.features, error)
 
-    def predicted(self):
+    def predicted(self) -> float:
         """Seconds of the model if every site ran at its best ratio."""
         return self.whole - sum(s.seconds * (1 - s.best[1]) for s in self.searches.values()
                                 if s.best[1] < 1)
 
-    def _note(self):
+    def _note(self) -> None:
         now = self.clock() - self.start
         self.history.append((now, self.trials, self.predicted() * 1e3))
         better = sum(s.best[1] < WORTH for s in self.searches.values())
@@ -269,8 +279,8 @@ class Session:
 
     # ------------------------------------------------------------ the end
 
-    def _finish(self):
-        options = {}  # {tie: [{site name: Choice}]}, what was fastest first
+    def _finish(self) -> Tuned:
+        options: dict[Tie, list[Choices]] = {}  # what was fastest first
         for key, search in self.searches.items():
             tie = next((i for i, keys in enumerate(self.ties) if key in keys), None)
             if tie is not None:
@@ -283,12 +293,13 @@ class Session:
         return Tuned(schedule, times[0] * 1e3, times[1] * 1e3, self.trials, tuple(self.history),
                      tuple(sorted(kept)), held_back(self.records.all))
 
-    def _choices(self, key, search, point, ratio, tie):
+    def _choices(self, key: str, search: SiteSearch, point: Point, ratio: float,
+                 tie: Tie) -> Choices:
         """{name: Choice} of all equal sites at a point."""
         return self.copies.choices(key, point, tie, f"tuned: {ratio:.2f} of the time untuned in "
                                    f"{search.measured} trials")
 
-    def against(self, first, tuned):
+    def against(self, first: Schedule, tuned: Tuned) -> Tuned:
         """The Tuned beside the Schedule ``first`` that it did not start from: what is not faster
         than that is not kept."""
         if first.hash == self.untuned.hash:
@@ -301,15 +312,16 @@ class Session:
         return replace(tuned, untuned_ms=verdict.seconds[0] * 1e3,
                        tuned_ms=verdict.seconds[1] * 1e3)
 
-    def _assembled(self, chosen):
+    def _assembled(self, chosen: Choices) -> Schedule:
         return assembled(self.program, self.untuned, self.settled, self.sites, chosen, self.target)
 
-    def _checked(self, options):
+    def _checked(self, options: dict[Tie, list[Choices]]) -> Best:
         """(Schedule, names of the sites that changed, (untuned, tuned) seconds): the fastest of
         what was tried in the whole model, the untuned Schedule if nothing is faster.  Of equal
         sites that are not faster by all that was measured of them, there too, the next option is
         tried, then none."""
-        best, ratio = (self.untuned, set(), (self.whole, self.whole)), self.checker.faster
+        best: Best = self.untuned, set(), (self.whole, self.whole)
+        ratio = self.checker.faster
         for attempt in range(ATTEMPTS):
             chosen = {n: c for found in options.values() if found for n, c in found[0].items()}
             if not chosen:
@@ -333,12 +345,12 @@ class Session:
                        for tie, found in options.items()}
         return best
 
-    def _slower(self, chosen, ratios):
+    def _slower(self, chosen: Choices, ratios: Mapping[Tie, float]) -> set[Tie]:
         """The ties of ``chosen`` that are not worth it; what the check has measured counts like
         any other measurement."""
         slow = set()
         for tie, point in {c.tie: c.candidate.point for c in chosen.values()}.items():
-            search = self.searches.get(tie)
+            search = self.searches.get(tie) if isinstance(tie, str) else None
             if search is not None:
                 search.logs[point].append(log(ratios[tie]))
             if (ratios[tie] if search is None else search.ratio(point)) > KEPT:
@@ -346,7 +358,7 @@ class Session:
         return slow
 
 
-def _machine():
+def _machine() -> str:
     """What the times of records depend on beside the target."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -67,6 +67,22 @@ def test_promoted_programs_compute_the_same(seed):
         np.testing.assert_allclose(got[name], array, rtol=1e-3, atol=1e-3)
 
 
+def test_kernels_around_a_library_kernel_are_judged(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["e"], name="before"),
+         helper.make_node("TopK", ["e", "k"], ["v", "places"], name="picked"),
+         helper.make_node("Mul", ["v", "v"], ["y"], name="behind")],
+        "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 300])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 7])],
+        [numpy_helper.from_array(np.array([7], np.int64), "k")])
+    path = tmp_path / "topk.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    lines = []
+    found = nodes.verify_nodes(path, report=lines.append)
+    assert all(r.ok for r in found) and "within their bounds" in lines[0]
+    assert {"before", "behind"} <= {n for r in found for n in r.nodes}
+
+
 def test_winograd_forms_and_recorded_inputs_are_judged_too(tmp_path):
     path = tmp_path / "two.onnx"
     save(two_convolutions(), path)

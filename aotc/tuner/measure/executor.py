@@ -1,7 +1,4 @@
-"""Where candidates are built and timed.  One small interface, so that other machines can do it:
-
-    class Executor:
-        def build_and_measure(self, candidates) -> list of Result, one per candidate, in order
+"""Where candidates are built and timed.  One small interface, so that other machines can do it.
 
 ``LocalExecutor`` does it here, for candidates by themselves (``inside.py`` does it inside the whole
 model): all candidates become one bundle, its files are compiled in parallel, and a process of its
@@ -16,9 +13,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from subprocess import Popen
+from typing import Any, Protocol
+
+from aotc.tuner.space.trial import Candidate
 
 BUILD_TIMEOUT = 300.0  # seconds for the C compiler over one batch
 RUN_TIMEOUT = 60.0  # for running it
@@ -31,9 +33,9 @@ class Result:
     ``interval``: 95 % interval of its time over that of its site's first candidate, () if the
     executor does not tell."""
 
-    seconds: object
+    seconds: float | None
     error: str = ""
-    interval: tuple = ()
+    interval: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Job:
     name, Schedule.math, CPU seconds to measure, calls to measure at least, workers of the pool, C
     compilers at a time."""
 
-    candidates: tuple
+    candidates: tuple[Candidate, ...]
     target: str
     math: str
     seconds: float
@@ -51,20 +53,28 @@ class Job:
     jobs: int
 
 
+class Executor(Protocol):
+    """Who measures."""
+
+    def build_and_measure(self, candidates: Sequence[Candidate]) -> list[Result]:
+        """A Result per candidate, in order."""
+
+
 class LocalExecutor:
     """Builds and times on this machine.
 
     target: name of a target that runs here; jobs: C compilers at a time; seconds: measured per
     batch; threads: workers that kernels may use; timeouts in seconds; calls: measured at least."""
 
-    def __init__(self, target, jobs=2, seconds=0.8, threads=1, math="fast",
-                 build_timeout=BUILD_TIMEOUT, run_timeout=RUN_TIMEOUT, calls=9):
+    def __init__(self, target: str, jobs: int = 2, seconds: float = 0.8, threads: int = 1,
+                 math: str = "fast", build_timeout: float = BUILD_TIMEOUT,
+                 run_timeout: float = RUN_TIMEOUT, calls: int = 9) -> None:
         self.target, self.jobs, self.seconds, self.threads = target, jobs, seconds, threads
         self.math, self.timeout, self.calls = math, build_timeout + run_timeout, calls
 
-    def build_and_measure(self, candidates):
+    def build_and_measure(self, candidates: Sequence[Candidate]) -> list[Result]:
         """A Result per candidate.  Never raises for what a candidate does."""
-        results = [None] * len(candidates)
+        results: dict[int, Result] = {}
         todo, left = [in_turns([c.site for c in candidates])] if candidates else [], MAX_BATCHES
         while todo:
             numbers, left = todo.pop(), left - 1
@@ -77,9 +87,9 @@ class LocalExecutor:
                     results[n] = Result(None, found)
             else:
                 todo += [numbers[:len(numbers) // 2], numbers[len(numbers) // 2:]]
-        return results
+        return [results[n] for n in range(len(candidates))]
 
-    def _batch(self, candidates):
+    def _batch(self, candidates: Sequence[Candidate]) -> list[Any] | str:
         """(seconds, interval) per candidate, or the text of what went wrong."""
         with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
             folder = Path(scratch)
@@ -90,16 +100,16 @@ class LocalExecutor:
             return error or json.loads((folder / "times").read_text())
 
 
-def in_turns(sites):
+def in_turns(sites: Iterable[str]) -> list[int]:
     """Numbers 0.. of candidates in the order in which they run: those of one site as far apart as
     can be, for what others leave in the caches is what a model would."""
-    by_site = {}
+    by_site: dict[str, list[int]] = {}
     for n, site in enumerate(sites):
         by_site.setdefault(site, []).append(n)
     return [n for turn in zip_longest(*by_site.values()) for n in turn if n is not None]
 
 
-def start(action, folder):
+def start(action: str, folder: Path) -> Popen[bytes]:
     """A worker process, in a group of its own."""
     root = str(Path(__file__).absolute().parents[3])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
@@ -110,7 +120,7 @@ def start(action, folder):
             env={**os.environ, "PYTHONPATH": path})
 
 
-def finish(process, folder, timeout):
+def finish(process: Popen[bytes], folder: Path, timeout: float) -> str:
     """"" once the worker has done its work, else why not; its whole process group is gone then."""
     try:
         code = process.wait(timeout)
@@ -128,7 +138,7 @@ def finish(process, folder, timeout):
     return f"{what}: {last[:300]}" if last else what
 
 
-def stop(process):
+def stop(process: Popen[bytes]) -> None:
     """End a worker that has not, with all it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -137,4 +147,4 @@ def stop(process):
     process.wait()
 
 
-__all__ = ["Job", "LocalExecutor", "Result", "finish", "in_turns", "start", "stop"]
+__all__ = ["Executor", "Job", "LocalExecutor", "Result", "finish", "in_turns", "start", "stop"]

@@ -8,49 +8,55 @@ its variant, compared with the same kernels of the unchanged model.  Layouts tha
 are timed with these sites alone, by another executor.
 """
 
+from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from aotc.errors import AotcError
-from aotc.tuner.measure.executor import Result
+from aotc.ir.schedule import Schedule
+from aotc.tuner.measure.executor import Executor, Result
 from aotc.tuner.measure.whole_model import site_ratios
-from aotc.tuner.space.assemble import assembled
+from aotc.tuner.space.assemble import Choices, assembled
 from aotc.tuner.space.site_forms import LAYOUT
+from aotc.tuner.space.trial import Candidate
+
+if TYPE_CHECKING:
+    from aotc.tuner.session import Session
 
 SECONDS = 0.5  # CPU time of measuring, for every variant
 TRIES = 8  # measurements of one round, where candidates crash
 BASE = ("", ())
+
+Parts = list[tuple[int, list[str]]]  # (number of a candidate, names of the sites that become it)
 
 
 class ModelExecutor:
     """``session``: whose sites the candidates are of; ``alone``: the executor for candidates that
     cannot be inside the model by themselves."""
 
-    def __init__(self, session, alone):
+    def __init__(self, session: "Session", alone: Executor) -> None:
         self.session, self.alone = session, alone
 
-    def build_and_measure(self, candidates):
+    def build_and_measure(self, candidates: Sequence[Candidate]) -> list[Result]:
         """A Result per candidate, in order; the untuned one of a site stands among them."""
-        results = [None] * len(candidates)
+        results: list[Result | None] = [None] * len(candidates)
         apart = {c.site for c in candidates if c.point[0].startswith(LAYOUT)}
         outside = [n for n, c in enumerate(candidates) if c.site in apart]
         for n, r in zip(outside, self.alone.build_and_measure(
                 [candidates[n] for n in outside])) if outside else ():
             results[n] = r
-        inside = {}
+        inside: dict[str, list[int]] = {}
         for n, c in enumerate(candidates):
             if c.site not in apart and c.point != BASE:
                 inside.setdefault(c.site, []).append(n)
         bases = self._measured(candidates, self._variants(inside), results)
-        for n, c in enumerate(candidates):
-            if results[n] is None:
-                results[n] = Result(bases.get(c.site)) if c.point == BASE else Result(
-                    None, "it was not measured")
-        return results
+        return [r or (Result(bases.get(c.site)) if c.point == BASE else Result(
+            None, "it was not measured")) for c, r in zip(candidates, results)]
 
-    def _variants(self, inside):
+    def _variants(self, inside: Mapping[str, Sequence[int]]) -> list[Parts]:
         """What the variants hold: lists of (number of a candidate, names of the sites that become
         it).  inside: {site key: numbers}."""
-        out = []
+        out: list[Parts] = []
         for key, numbers in inside.items():
             names = self.session.copies.names(key)
             for v, at in enumerate(range(0, len(numbers), len(names))):
@@ -60,10 +66,12 @@ class ModelExecutor:
                 out[v] += [(n, names[i::len(some)]) for i, n in enumerate(some)]
         return out
 
-    def _measured(self, candidates, todo, results):
+    def _measured(self, candidates: Sequence[Candidate], todo: list[Parts],
+                  results: list[Result | None]) -> dict[str, float]:
         """{site: untuned seconds}; fills ``results`` of the candidates of every variant.  A variant
         that fails is tried in halves."""
-        bases, left = {}, TRIES
+        bases: dict[str, float] = {}
+        left = TRIES
         while todo and left:
             left -= 1
             made, again = [], []
@@ -82,10 +90,12 @@ class ModelExecutor:
             todo = again
         return bases
 
-    def _variant(self, candidates, parts):
+    def _variant(self, candidates: Sequence[Candidate],
+                 parts: Parts) -> tuple[Schedule, Choices] | str:
         """(Schedule, {site name: Choice}) with these candidates, or what is wrong with it; whether
         it is legal is seen when it is built."""
-        s, chosen = self.session, {}
+        s = self.session
+        chosen: Choices = {}
         for n, names in parts:
             c = candidates[n]
             with s.lock:
@@ -96,7 +106,9 @@ class ModelExecutor:
         except AotcError as err:
             return str(err)
 
-    def _timed(self, candidates, made, results, bases):
+    def _timed(self, candidates: Sequence[Candidate],
+               made: list[tuple[Parts, Schedule, Choices]], results: list[Result | None],
+               bases: dict[str, float]) -> list[Parts]:
         """Run variants beside the untuned model; returns those that have to be tried again."""
         if not made:
             return []
@@ -119,7 +131,7 @@ class ModelExecutor:
                     None, "not legal for any of the sites")
         return []
 
-    def _halves(self, parts, results, error):
+    def _halves(self, parts: Parts, results: list[Result | None], error: str) -> list[Parts]:
         """Both halves of a variant that failed; the only candidate of one is at fault."""
         if len(parts) == 1:
             results[parts[0][0]] = Result(None, error)

@@ -14,16 +14,20 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
+from aotc.ir.bundle import Bundle
+from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import build, read_manifest, tools_of
 from aotc.runtime.loading import load
-from aotc.samples import extents
+from aotc.samples import Feeds, extents
 from aotc.sched import decide, lower
 from aotc.target import get_target
 from aotc.tuner.measure.portable import HEAD, portable_files
@@ -34,8 +38,10 @@ LEAST_CALLS = 9
 TURN = 0.006  # seconds that short models run before another's turn
 SHARE = 0.1  # of the calls, the fastest, whose mean counts: others were disturbed
 
+Calls = Sequence[Sequence[float]]  # seconds [calls, kernels]
 
-def trial(folder):
+
+def trial(folder: Path) -> None:
     """FOLDER/job -> FOLDER/times: [seconds, interval] of every candidate, the sum of its
     kernels."""
     job = pickle.loads((folder / "job").read_bytes())
@@ -52,7 +58,8 @@ def trial(folder):
     for _ in range(WARM_UP):
         call()
     model.profile(reset=True)
-    runs, go_on = [], _clock(job.seconds * job.threads)
+    runs: list[list[float]] = []
+    go_on = _clock(job.seconds * job.threads)
     while len(runs) < job.calls or go_on(len(runs)):
         call()
         runs.append([c.seconds for c in model.profile(reset=True)])
@@ -64,7 +71,7 @@ def trial(folder):
         c.site for c in job.candidates])))
 
 
-def build_one(folder):
+def build_one(folder: Path) -> None:
     """FOLDER/job: {"model": a file as ``Checker`` writes it, "objects": a folder of object files,
     "wish": a Schedule or decisions, "known": hashes of Schedules that have been built,
     "threads": workers it will run with, "jobs": C compilers at a time} -> FOLDER/bundle, with its
@@ -100,13 +107,13 @@ static uint64_t thread_nanoseconds(void)
 """
 
 
-def _timed_by_thread(bundle):
+def _timed_by_thread(bundle: Bundle) -> Bundle:
     """The Bundle counting what its thread has run, so that being interrupted costs nothing."""
     main = f"{bundle.name}.c"
     return replace(bundle, files=bundle.files | {main: CLOCK + bundle.files[main]})
 
 
-def _precompile(folder, objects):
+def _precompile(folder: Path, objects: Path) -> None:
     """The header of all kernels, compiled once for all bundles: it is most of a small file.  A
     compiler that does not know how reads the header itself."""
     manifest = read_manifest(folder)
@@ -124,11 +131,12 @@ def _precompile(folder, objects):
         os.link(kept, folder / f"{HEAD}.gch")
 
 
-def against_first(calls, sites):
+def against_first(calls: Array, sites: Sequence[str]) -> list[tuple[float, tuple[float, float]]]:
     """(seconds, interval) per candidate from ``calls`` [calls, candidates]: the first of each site
     by its fastest calls, the others by their median ratio to it in the same call, because what
     disturbs the machine for a while meets all of a site."""
-    first, out = {}, []
+    first: dict[str, int] = {}
+    out = []
     for n, site in enumerate(sites):
         ref = first.setdefault(site, n)
         ratios = calls[:, n] / calls[:, ref]
@@ -136,32 +144,32 @@ def against_first(calls, sites):
     return out
 
 
-def median_interval(samples):
+def median_interval(samples: Array) -> tuple[float, float]:
     """(low, high): the 95 % interval of the median of ``samples`` [n], from their order."""
     ordered, n = np.sort(samples), len(samples)
     low = max(0, int((n - 1.96 * n ** 0.5) // 2) - 1)
     return float(ordered[low]), float(ordered[n - 1 - low])
 
 
-def _clock(seconds):
+def _clock(seconds: float) -> Callable[[int], bool]:
     """Function of the calls so far: True while there are too few of them, or less CPU time than
     ``seconds`` has gone by; where others use the CPUs too, that is longer by the clock."""
     end = time.process_time() + seconds
     return lambda calls: calls < LEAST_CALLS or time.process_time() < end
 
 
-def _pin(threads):
+def _pin(threads: int) -> None:
     """Stay on as many CPUs as there are threads: what moves between CPUs loses its caches."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def typical(runs):
+def typical(runs: Array | Calls) -> Array:
     """Per column of ``runs`` [calls, kernels], the mean of its fastest calls."""
     fast = max(1, int(len(runs) * SHARE))
     return np.sort(runs, axis=0)[:fast].mean(axis=0)
 
 
-def compare(folder):
+def compare(folder: Path) -> None:
     """Bundles of one model in turns, call by call.
 
     FOLDER/job: {"bundles", "feeds", "seconds", "threads"}.  FOLDER/times: {"kernels": [seconds per
@@ -170,7 +178,9 @@ def compare(folder):
     job = pickle.loads((folder / "job").read_bytes())
     _pin(job["threads"])
     count = len(job["bundles"])
-    whole, kernels, outputs = [[] for _ in range(count)], [[] for _ in range(count)], []
+    whole: list[list[float]] = [[] for _ in range(count)]
+    kernels: list[list[list[float]]] = [[] for _ in range(count)]
+    outputs: list[Feeds] = []
     # at times what is loaded later is slower, by 5 % or more, with the same code: both orders count
     orders = (range(count), range(count)[::-1])[:count]
     for order in orders:
@@ -204,7 +214,7 @@ def _in_turns(models, calls, counting, go_on, whole, kernels):
                     kernels[i].append(costs)
 
 
-def _turn(call):
+def _turn(call: Callable[[], object]) -> int:
     """Calls of one model before another's turn: of a short one several, the first of which does
     not count, for it finds the caches as the other has left them."""
     start = time.perf_counter()
@@ -212,7 +222,7 @@ def _turn(call):
     return 1 + int(TURN / (time.perf_counter() - start))
 
 
-def _difference(a, b):
+def _difference(a: ArrayLike, b: ArrayLike) -> float:
     """Largest difference of two arrays, relative to the first's range; equal NaNs are equal."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

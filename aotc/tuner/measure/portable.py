@@ -8,11 +8,14 @@ passes their addresses.  Equal kernels have equal files, in one model and in all
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aotc.emit.c.kernels import render_kernels
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
+from aotc.ir.plan import Kernel, Place, Plan
+from aotc.target.base import Target
 
 _PIECE = "zzpiece"  # what a kernel's bundle is called until its text has been hashed
 _HEADER = "zzframe.h"
@@ -64,9 +67,10 @@ static inline int64_t zzexpected(zzframe *f, int32_t rule, int64_t i, int64_t n)
 """
 
 
-def portable_files(plan, target):
+def portable_files(plan: Plan, target: Target) -> dict[str, str]:
     """{file name: C text} of the kernels of a plan, in place of ``render_kernels``."""
-    name, files = prefix(plan.name), {}
+    name = prefix(plan.name)
+    files: dict[str, str] = {}
     places = {p.name: p for p in plan.places}
     fields = [sym_field(s.name) for s in plan.syms]
     count = max((len(k.reads + k.writes) for k in plan.kernels), default=0)
@@ -89,7 +93,7 @@ def portable_files(plan, target):
     return files
 
 
-def _head(files):
+def _head(files: Mapping[str, str]) -> str:
     """What the files of kernels include, and the definitions that these headers look for."""
     first = next((text for f, text in sorted(files.items()) if f.endswith("_kernels_1.c")), "")
     found = re.findall(r'^(?:#define AOTC_\w+(?: \d+)?|#include "aotc_(?:num|vec)\.h")$', first,
@@ -97,7 +101,8 @@ def _head(files):
     return "\n".join([f"#include \"{_HEADER}\"", *found, ""])
 
 
-def _kernel_files(plan, kernel, used, target):
+def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
+                  target: Target) -> tuple[dict[str, str], str]:
     """({file: text}, prefix of the names in them) of one kernel."""
     places = tuple(replace(p, storage="arena", slot=i, offset=0) for i, p in enumerate(used))
     alone = replace(plan, name=_PIECE, places=places, weights=(), slots=(),
@@ -111,7 +116,7 @@ def _kernel_files(plan, kernel, used, target):
     return _named(texts)
 
 
-def _named(texts):
+def _named(texts: dict[str, str]) -> tuple[dict[str, str], str]:
     """Files and names of a kernel, its micro-kernels apart, called after what they contain."""
     header, shared = f"{_PIECE}_ukernels.h", f"{_PIECE}_kernels_0.c"
     out = {}
@@ -127,16 +132,17 @@ def _named(texts):
     return out | _called(texts, own), own
 
 
-def _called(texts, name):
+def _called(texts: Mapping[str, str], name: str) -> dict[str, str]:
     return {f.replace(_PIECE, name): text.replace(_PIECE, name).replace(
         _PIECE.upper(), name.upper()) for f, text in texts.items()}
 
 
-def _hash(texts):
+def _hash(texts: Mapping[str, str]) -> str:
     return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
 
 
-def _call(name, kernel, rules, own, fields, used):
+def _call(name: str, kernel: str, rules: Sequence[int], own: str, fields: Sequence[str],
+          used: Sequence[Place]) -> str:
     """The function that the bundle calls: it tells the kernel where its tensors are, and the bundle
     which of its rules (``rules``: their numbers there) data have broken."""
     lines = [f"void {name}_{kernel}(void *frame, int64_t begin, int64_t end, int worker)", "{",

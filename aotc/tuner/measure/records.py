@@ -6,10 +6,12 @@ anything is appended.
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.tuner.space.trial import Point
 
 VERSION = 1
 
@@ -24,15 +26,15 @@ class Record:
     site: str
     target: str
     machine: str
-    point: tuple
-    seconds: object
-    base: object
+    point: Point
+    seconds: float | None
+    base: float | None
     analytic: float
-    features: tuple
+    features: tuple[float, ...]
     error: str = ""
 
     @property
-    def ratio(self):
+    def ratio(self) -> float:
         """Time in units of the untuned candidate's; infinite for one that failed."""
         return self.seconds / self.base if self.seconds and self.base else float("inf")
 
@@ -40,12 +42,13 @@ class Record:
 class Records:
     """Records of a file (``path``; None: kept in memory only), those there first."""
 
-    def __init__(self, path=None):
-        self.path, self.all = path if path is None else Path(path), []
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = path if path is None else Path(path)
+        self.all: list[Record] = []
         if self.path is not None and self.path.exists():
-            self.all = self._read()
+            self.all = _read(self.path)
 
-    def add(self, records):
+    def add(self, records: Sequence[Record]) -> None:
         """Append: each line is written whole or, by a kill, cut short at the end of the file."""
         self.all += records
         if self.path is None or not records:
@@ -56,17 +59,17 @@ class Records:
             f.flush()
             os.fsync(f.fileno())
 
-    def _read(self):
-        data = self.path.read_bytes()
-        whole = data[:data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            with open(self.path, "r+b") as f:
-                f.truncate(len(whole))
-        return [_record(line, f"{self.path}, line {i}")
-                for i, line in enumerate(whole.splitlines(), 1)]
+
+def _read(path: Path) -> list[Record]:
+    data = path.read_bytes()
+    whole = data[:data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with open(path, "r+b") as f:
+            f.truncate(len(whole))
+    return [_record(line, f"{path}, line {i}") for i, line in enumerate(whole.splitlines(), 1)]
 
 
-def _record(line, where):
+def _record(line: bytes, where: str) -> Record:
     try:
         data = json.loads(line)
         if data.pop("v") != VERSION:

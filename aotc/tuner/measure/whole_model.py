@@ -5,14 +5,19 @@ import pickle
 import shutil
 import statistics
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import Popen
+from typing import Any, TypedDict
 
 from aotc.errors import AotcError
-from aotc.pipeline import model_info
+from aotc.ir.schedule import Schedule
+from aotc.pipeline import Work, model_info
 from aotc.samples import extents, random_inputs
 from aotc.tuner.measure.executor import BUILD_TIMEOUT, RUN_TIMEOUT, finish, start, stop
-from aotc.tuner.measure.measure_worker import typical
+from aotc.tuner.measure.measure_worker import Calls, typical
+from aotc.tuner.space.assemble import Choice, Tie
 
 SECONDS = 4.0  # of measuring two models in turns
 PATIENCE = 60  # times the CPU time that is measured: on a busy machine it takes so long
@@ -21,18 +26,30 @@ TICK = 1e-9  # seconds: what a kernel takes at least, whatever the clock says
 FASTER = 0.995  # a tuned model counts if it has at most this share of the untuned one's time
 
 
+Decisions = tuple[tuple[str, Any], ...]  # (name, value) of what ``decide`` is told
+Wish = Schedule | Decisions
+
+
+class Times(TypedDict):
+    """What ``measure_worker.compare`` writes."""
+
+    kernels: list[Calls]
+    whole: list[list[float]]
+    worst: float
+
+
 @dataclass(frozen=True)
 class Verdict:
     """``seconds``: (untuned, tuned) of a call; ``ratios``: {tie: time of its changed sites by
     that untuned}; ``wrong``: outputs differ, or it did not run, ``why`` says what happened."""
 
-    seconds: tuple
-    ratios: dict
+    seconds: tuple[float, float]
+    ratios: dict[Tie, float]
     wrong: bool
     why: str = ""
 
     @property
-    def ratio(self):
+    def ratio(self) -> float:
         return self.seconds[1] / self.seconds[0] if not self.wrong else float("inf")
 
 
@@ -41,8 +58,8 @@ class Built:
     """A Schedule of the model and the ``folder`` of its bundle, or the ``error`` that kept it from
     being one."""
 
-    schedule: object
-    folder: object
+    schedule: Schedule | None
+    folder: Path
     error: str = ""
 
 
@@ -53,11 +70,12 @@ class Checker:
 
     faster = FASTER
 
-    def __init__(self, work, scratch, threads=1, seconds=SECONDS, jobs=2):
+    def __init__(self, work: Work, scratch: str | Path, threads: int = 1, seconds: float = SECONDS,
+                 jobs: int = 2) -> None:
         self.schedule, self.scratch = work.schedule, Path(scratch)
         self.threads, self.seconds, self.jobs = threads, seconds, jobs
         self.feeds = random_inputs(work.program, extents(work.program)[0])
-        self.known = {}  # what has been asked for -> Built
+        self.known: dict[Any, Built] = {}  # what has been asked for -> Built
         (self.scratch / "objects").mkdir()
         # a fresh Program leaves behind what functions have remembered of it
         (self.scratch / "model").write_bytes(pickle.dumps(
@@ -65,7 +83,7 @@ class Checker:
              work.schedule.math, "optimize": work.schedule.optimize, "info": {
                  **model_info(work.program), "onnx_sha256": work.file_hash}}))
 
-    def built(self, wishes):
+    def built(self, wishes: Sequence[Wish]) -> list[Built]:
         """A Built for each of ``wishes``: Schedules, or decisions as tuples of (name, value) for
         ``decide``; several are made at a time, each in a process of its own."""
         keys = [w if isinstance(w, tuple) else w.hash for w in wishes]
@@ -84,7 +102,7 @@ class Checker:
                 raise
         return [self.known[k] for k in keys]
 
-    def _start(self, wish, hashes, jobs):
+    def _start(self, wish: Wish, hashes: list[str], jobs: int) -> tuple[Popen[bytes], Path]:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
         (folder / "job").write_bytes(pickle.dumps(
             {"model": str(self.scratch / "model"), "objects": str(self.scratch / "objects"),
@@ -92,14 +110,15 @@ class Checker:
                  b.schedule.hash for b in self.known.values() if b.schedule]}))
         return start("build", folder), folder
 
-    def _take(self, key, wish, folder, error):
+    def _take(self, key: str | Decisions, wish: Wish, folder: Path, error: str) -> None:
         schedule = None if isinstance(wish, tuple) else wish
         if not error and schedule is None:
             schedule = pickle.loads((folder / "schedule").read_bytes())
         made = Built(schedule, folder / "bundle", error)
-        self.known[key] = made if error else self.known.setdefault(schedule.hash, made)
+        self.known[key] = made if error or schedule is None else self.known.setdefault(
+            schedule.hash, made)
 
-    def forget(self, schedules):
+    def forget(self, schedules: Iterable[Schedule]) -> None:
         """Remove the bundles of Schedules that are not asked for any more, each has weights of its
         own; what their kernels were compiled to stays."""
         for s in schedules:
@@ -108,12 +127,12 @@ class Checker:
                 shutil.rmtree(built.folder.parent, ignore_errors=True)
                 self.known = {k: b for k, b in self.known.items() if b is not built}
 
-    def untuned(self):
+    def untuned(self) -> tuple[list[float], float]:
         """(seconds per kernel, seconds of a call) of the untuned model."""
         times = self.times([self.schedule], self.seconds / 2)
         return list(typical(times["kernels"][0])), busy(times["kernels"][0])
 
-    def times(self, schedules, seconds):
+    def times(self, schedules: Sequence[Wish], seconds: float) -> Times:
         """What ``measure_worker.compare`` says of Schedules (or decisions, or Builts) in turns.
         AotcError if one cannot be built, or they do not run."""
         found = self.built(schedules)
@@ -122,7 +141,8 @@ class Checker:
             raise AotcError(f"tune: the whole model could not be built: {wrong}")
         return self._run([b.folder for b in found], seconds)
 
-    def compare(self, schedule, chosen, base=None):
+    def compare(self, schedule: Schedule, chosen: Mapping[str, Choice],
+                base: Schedule | None = None) -> Verdict:
         """The Verdict on a Schedule beside ``base``, the untuned one.  chosen: {site name: Choice}
         of what it changes."""
         base = base or self.schedule
@@ -133,9 +153,10 @@ class Checker:
         ratios = site_ratios(base, schedule, chosen, times["kernels"])
         wrong = not times["worst"] <= TOLERANCE
         why = f"its outputs differ by {times['worst']:.1e} of their range" if wrong else ""
-        return Verdict(tuple(map(busy, times["kernels"])), ratios, wrong, why)
+        before, after = map(busy, times["kernels"])
+        return Verdict((before, after), ratios, wrong, why)
 
-    def _run(self, bundles, seconds):
+    def _run(self, bundles: Iterable[Path], seconds: float) -> Times:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
         (folder / "job").write_bytes(pickle.dumps(
             {"bundles": [str(b) for b in bundles], "feeds": self.feeds, "seconds": seconds,
@@ -146,19 +167,20 @@ class Checker:
         return json.loads((folder / "times").read_text())
 
 
-def busy(calls):
+def busy(calls: Calls) -> float:
     """Seconds of a call of the whole model from ``calls`` [calls, kernels]: the sum of its kernels'
     medians, which a call that something else has interrupted does not change."""
     return sum(statistics.median(k) for k in zip(*calls))
 
 
-def pair_ratio(before, after):
+def pair_ratio(before: Iterable[float], after: Iterable[float]) -> float:
     """Median ratio of calls that followed each other: what disturbs the machine meets both.  What
     took no time that the clock shows counts as TICK."""
     return statistics.median(max(b, TICK) / max(a, TICK) for a, b in zip(before, after))
 
 
-def site_ratios(base, schedule, chosen, kernels):
+def site_ratios(base: Schedule, schedule: Schedule, chosen: Mapping[str, Choice],
+                kernels: Sequence[Calls]) -> dict[Tie, float]:
     """{tie: time in a Schedule over that in ``base``}.  chosen: {site name: Choice} of what it
     changes; kernels: [calls, kernels] of both."""
     before = _by_tie(base, {c: x.tie for x in chosen.values() for g in x.site.groups
@@ -168,11 +190,11 @@ def site_ratios(base, schedule, chosen, kernels):
     return {tie: pair_ratio(before[tie], after[tie]) for tie in after}
 
 
-def _by_tie(schedule, owner, calls):
+def _by_tie(schedule: Schedule, owner: Mapping[str, Tie], calls: Calls) -> dict[Tie, list[float]]:
     """{tie: seconds per call} from seconds per call and kernel; owner: {compute: tie of its
     site}."""
-    out, kernels = {}, list(zip(*calls))
-    for g, seconds in zip(schedule.groups, kernels):
+    out: dict[Tie, list[float]] = {}
+    for g, seconds in zip(schedule.groups, zip(*calls)):
         if g.computes[0] in owner:
             tie = owner[g.computes[0]]
             out[tie] = [a + b for a, b in zip(out.get(tie, [0.0] * len(seconds)), seconds)]

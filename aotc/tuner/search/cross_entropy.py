@@ -6,7 +6,13 @@ because the scheduler's own decisions are rarely far off.  ``neighbours`` are wh
 a point would try.
 """
 
+from collections.abc import Sequence
 from math import exp
+from random import Random
+from typing import Any
+
+from aotc.tuner.space.knobs import Knob
+from aotc.tuner.space.trial import Values
 
 ELITE = 0.25  # part of the measured points that counts as the elite, at least LEAST of them
 LEAST = 3
@@ -19,15 +25,15 @@ STAY = 0.6  # probability of the base where choices have no order
 class CrossEntropy:
     """``knobs``: Knobs of a Space; ``rng``: a ``random.Random``."""
 
-    def __init__(self, knobs, rng):
+    def __init__(self, knobs: Sequence[Knob], rng: Random) -> None:
         self.knobs, self.rng = knobs, rng
         self.weights = {k.name: _first_weights(k) for k in knobs}
 
-    def draw(self):
+    def draw(self) -> dict[str, Any]:
         """{knob name: choice} from the present distributions."""
         return {k.name: self.rng.choices(k.choices, self.weights[k.name])[0] for k in self.knobs}
 
-    def update(self, scored):
+    def update(self, scored: Sequence[tuple[Values, float]]) -> None:
         """Move towards the elite of ``scored``: [({knob: choice}, score)], smaller is better; a
         knob that a point does not name is at its base."""
         if not scored:
@@ -41,7 +47,7 @@ class CrossEntropy:
             self.weights[k.name] = [(1 - FLOOR) * w + FLOOR / len(mixed) for w in mixed]
 
 
-def neighbours(knobs, values):
+def neighbours(knobs: Sequence[Knob], values: dict[str, Any]) -> list[dict[str, Any]]:
     """[{knob name: choice}] of points that differ from ``values`` in one knob: choices without an
     order each, of a tile's extents the nearest on both sides and the ends."""
     out = []
@@ -54,7 +60,7 @@ def neighbours(knobs, values):
     return out
 
 
-def _first_weights(knob):
+def _first_weights(knob: Knob) -> list[float]:
     n = len(knob.choices)
     if all(isinstance(c, int) for c in knob.choices):
         at = knob.choices.index(knob.base)

@@ -6,11 +6,19 @@ falls.  Tensors between equal sites are one case; a case counts only if it holds
 sites, for a site's copies are tuned alike.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from aotc.ir.layout import Layout
+from aotc.ir.program import Program
+from aotc.ir.schedule import Schedule
 from aotc.sched.choose.layout_choices import layout_choices
+from aotc.target.base import Target
+from aotc.tuner.search.learned_cost import Correction
+from aotc.tuner.search.site_search import SiteSearch
 from aotc.tuner.space.site_forms import layout_name
-from aotc.tuner.space.sites import canonical
+from aotc.tuner.space.sites import Site, canonical
+from aotc.tuner.space.trial import Candidate
 
 MOST = 4  # layouts of one tensor that are tried
 PER_SITE = 3  # candidates of a site for one layout: its own decisions, and two more
@@ -23,15 +31,16 @@ class Case:
     """Tensors alike: ``ends``: (site key, number of the tensor in its piece) of the producer and
     the readers; ``copies`` of them; ``choices``: Layouts to try."""
 
-    ends: tuple
+    ends: tuple[tuple[str, int], ...]
     copies: int
-    choices: tuple
+    choices: tuple[Layout, ...]
 
 
 class LayoutStage:
     """What stage 1 has asked and learnt.  program: with the untuned Schedule's rewrites."""
 
-    def __init__(self, program, schedule, sites, searches, target):
+    def __init__(self, program: Program, schedule: Schedule, sites: Iterable[Site],
+                 searches: Mapping[str, SiteSearch], target: Target) -> None:
         self.searches = searches
         total = sum(s.seconds for s in searches.values()) or 1.0
         found = _cases(program, schedule, sites, searches, target)
@@ -39,12 +48,13 @@ class LayoutStage:
         cases.sort(key=lambda c: (-self._seconds(c), c.ends))
         self.todo = [(c, layout) for i in range(MOST) for c in cases
                      for layout in c.choices[i:i + 1]]
-        self.asked = []
+        self.asked: list[tuple[Case, dict[str, str]]] = []
 
-    def _seconds(self, case):
+    def _seconds(self, case: Case) -> float:
         return sum(self.searches[k].seconds for k in {k for k, _ in case.ends})
 
-    def propose(self, size, correction):
+    def propose(self, size: int,
+                correction: Correction) -> list[tuple[SiteSearch, list[Candidate]]]:
         """[(SiteSearch, [Candidate])] for the next layouts, about ``size`` candidates; [] when all
         have been asked."""
         out, count = [], 0
@@ -61,7 +71,7 @@ class LayoutStage:
             self.asked.append((case, names))
         return out
 
-    def adopt(self):
+    def adopt(self) -> list[set[str]]:
         """Freeze the forms whose layouts pay, best first, each site at most once.  Returns the site
         keys of every adopted case, a list of sets: they change together or not at all."""
         gains = []
@@ -83,29 +93,30 @@ class LayoutStage:
         return ties
 
 
-def _cases(program, schedule, sites, searches, target):
+def _cases(program: Program, schedule: Schedule, sites: Iterable[Site],
+           searches: Mapping[str, SiteSearch], target: Target) -> list[Case]:
     owner = {c: s for s in sites for g in s.groups for c in g.computes}
-    made, found = {g.name: g for g in schedule.groups}, {}
-    for g in made.values():
+    found: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for g in schedule.groups:
         for b in g.outputs:
             near = [program.producer[b], *program.consumers.get(b, ())]
-            ends = dict.fromkeys(owner.get(s.outs[0]) for s in near) if (
-                program.buffers[b].role == "temp") else {None: None}
-            if None in ends or len({s.key for s in ends}) < len(ends) or any(
-                    s.key not in searches or b not in s.fixed for s in ends):
+            around = dict.fromkeys(owner.get(s.outs[0]) for s in near)
+            ends = [s for s in around if s is not None]
+            if program.buffers[b].role != "temp" or len({s.key for s in ends}) < len(
+                    around) or any(s.key not in searches or b not in s.fixed for s in ends):
                 continue
             key = tuple((s.key, int(canonical(s.piece, "")[b])) for s in ends)
             found.setdefault(key, []).append(b)
     out = []
-    for ends, buffers in found.items():
-        if any(searches[k].copies != len(buffers) for k, _ in ends):
+    for key, buffers in found.items():
+        if any(searches[k].copies != len(buffers) for k, _ in key):
             continue
         b = buffers[0]
         now = schedule.layouts.get(b, ())
         choices = tuple(x for x in layout_choices(program, b, target) if str(
             _plain(x.to_json())) != str(_plain(now)))
         if choices:
-            out.append(Case(ends, len(buffers), choices[:MOST]))
+            out.append(Case(key, len(buffers), choices[:MOST]))
     return out
 
 

@@ -6,14 +6,19 @@ anew from all records with a fixed seed, so the same records give the same predi
 records, or without scikit-learn, it is 1.
 """
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import log, prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from aotc.ir.access import layout_from_json, offset_of, stride
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.rows import zero_filled
+from aotc.ir.schedule import Group
 from aotc.sched.choose.loops import stage_category
 from aotc.sched.choose.runs import run_cost
 from aotc.sched.cost.group_cost import Aligned, group_cost
@@ -21,6 +26,9 @@ from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.widths import group_model
+from aotc.target.base import Target
+from aotc.tuner.measure.records import Record
+from aotc.tuner.space.trial import Candidate
 
 CATEGORIES = ("contraction", "window", "reduction", "map", "move", "transform", "loops")
 LEAST = 24  # records before the correction says anything
@@ -32,17 +40,18 @@ class Estimate:
     """``seconds``: analytic; ``features``: a tuple of floats, the same length always."""
 
     seconds: float
-    features: tuple
+    features: tuple[float, ...]
 
 
 class Estimator:
     """Estimates of candidates on one target.  free: as for ``group_cost``, by buffer names of the
     whole model."""
 
-    def __init__(self, target, free=()):
-        self.target, self.free, self.known = target, free, {}
+    def __init__(self, target: Target, free: Collection[str] = ()) -> None:
+        self.target, self.free = target, free
+        self.known: dict[Any, Any] = {}
 
-    def estimate(self, candidate):
+    def estimate(self, candidate: Candidate) -> Estimate:
         """The Estimate of a Candidate: seconds of all its kernels, features of the longest."""
         parts = [self._group(candidate, g) for g in candidate.groups]
         longest = max(parts, key=lambda p: p.seconds)
@@ -50,7 +59,7 @@ class Estimator:
         return Estimate(total, longest.features + (float(len(parts)), log(
             total / longest.seconds)))
 
-    def _group(self, candidate, g):
+    def _group(self, candidate: Candidate, g: Group) -> Estimate:
         key = id(candidate.program), g.computes, tuple(sorted(g.connect.items()))
         if key not in self.known:
             # the program stays alive with its key
@@ -129,12 +138,13 @@ def _terms(cost):
 class Correction:
     """Factor on analytic seconds, from records.  ``seed`` fixes the trees."""
 
-    def __init__(self, seed=0):
+    def __init__(self, seed: int = 0) -> None:
         self.seed, self.trees = seed, None
 
-    def fit(self, records):
+    def fit(self, records: Iterable[Record]) -> None:
         """Fit to Records that have a time; nothing changes with fewer than LEAST of them."""
-        rows = [r for r in records if r.seconds and r.analytic]
+        rows = [(r.features, log(r.seconds / r.analytic)) for r in records
+                if r.seconds and r.analytic]
         if len(rows) < LEAST:
             return
         try:
@@ -142,10 +152,9 @@ class Correction:
         except ImportError:
             return
         trees = GradientBoostingRegressor(random_state=self.seed, **TREES)
-        self.trees = trees.fit(np.array([r.features for r in rows]), np.array(
-            [log(r.seconds / r.analytic) for r in rows]))
+        self.trees = trees.fit(*(np.array(x) for x in zip(*rows)))
 
-    def seconds(self, estimates):
+    def seconds(self, estimates: Sequence[Estimate | Record]) -> Array:
         """Predicted seconds of every Estimate (or Record)."""
         plain = np.array([getattr(e, "analytic", None) or e.seconds for e in estimates])
         if self.trees is None or not len(estimates):
@@ -153,7 +162,7 @@ class Correction:
         return plain * np.exp(self.trees.predict(np.array([e.features for e in estimates])))
 
 
-def rank_correlation(a, b):
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's rank correlation of two sequences, ties at their mean rank; 0 if one of them has
     no order."""
     a, b = _ranks(a), _ranks(b)
@@ -162,27 +171,27 @@ def rank_correlation(a, b):
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def _ranks(values):
+def _ranks(values: ArrayLike) -> Array:
     _, place, counts = np.unique(np.asarray(values, float), return_inverse=True,
                                  return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
-def held_back(records, seed=0, folds=5):
+def held_back(records: Iterable[Record], seed: int = 0, folds: int = 5) -> tuple[float, float, int]:
     """(before, after, sites): mean over sites of the rank correlation between predicted and
     measured seconds, without and with a correction that has never seen the site."""
-    rows = [r for r in records if r.seconds and r.analytic]
-    sites = sorted({r.site for r in rows})
+    rows = [(r, r.seconds) for r in records if r.seconds and r.analytic]
+    sites = sorted({r.site for r, _ in rows})
     order = np.random.default_rng(seed).permutation(len(sites))
     before, after = [], []
     for fold in range(folds):
         out = {sites[i] for i in order[fold::folds]}
         correction = Correction(seed)
-        correction.fit([r for r in rows if r.site not in out])
+        correction.fit([r for r, _ in rows if r.site not in out])
         for site in sorted(out):
-            mine = [r for r in rows if r.site == site]
+            mine = [r for r, _ in rows if r.site == site]
             if len(mine) >= 4:
-                measured = [r.seconds for r in mine]
+                measured = [seconds for r, seconds in rows if r.site == site]
                 before.append(rank_correlation([r.analytic for r in mine], measured))
                 after.append(rank_correlation(correction.seconds(mine), measured))
     if not before:

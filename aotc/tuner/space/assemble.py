@@ -1,12 +1,20 @@
 """One Schedule of the whole model from what is best for its sites."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
+from aotc.ir.program import Program, Rewrite
+from aotc.ir.schedule import Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.tilegraph import ordered
+from aotc.target.base import Target
+from aotc.tuner.space.sites import Site
+from aotc.tuner.space.trial import Candidate
+
+Tie = str | int  # a key of equal sites, or a number of others that go together
 
 
 @dataclass(frozen=True)
@@ -14,13 +22,18 @@ class Choice:
     """What one site becomes: a Candidate and the rewrites of its form.  Choices of one ``tie``
     (sites that share a changed layout) are taken together or not at all."""
 
-    site: object
-    candidate: object
-    rewrites: tuple
-    tie: object
+    site: Site
+    candidate: Candidate
+    rewrites: tuple[Rewrite, ...]
+    tie: Tie
 
 
-def assembled(program, untuned, settled, sites, chosen, target, check=True):
+Choices = dict[str, Choice]  # by the site's name
+
+
+def assembled(program: Program, untuned: Schedule, settled: Iterable[Rewrite],
+              sites: Iterable[Site], chosen: Choices, target: Target,
+              check: bool = True) -> Schedule:
     """The Schedule with some sites' Candidates in place of their untuned groups.
 
     program: before any rewrite; settled: rewrites that reach across sites; chosen: {site name:
@@ -29,16 +42,16 @@ def assembled(program, untuned, settled, sites, chosen, target, check=True):
         chosen[s.name].rewrites if s.name in chosen else s.rewrites))
     program = apply_rewrites(program, rewrites)
     gone = {g.name for c in chosen.values() for g in c.site.groups}
-    groups = [g for g in untuned.groups if g.name not in gone]
+    kept = [g for g in untuned.groups if g.name not in gone]
     layouts = dict(untuned.layouts)
     for name, c in chosen.items():
-        groups += [replace(g, name=f"{name}_{i}") for i, g in enumerate(c.candidate.groups)]
+        kept += [replace(g, name=f"{name}_{i}") for i, g in enumerate(c.candidate.groups)]
         for b in c.site.layouts:
             layouts.pop(b, None)
     for c in chosen.values():
         layouts |= c.candidate.layouts
     groups = tuple(replace(g, name=f"g{i:03d}")
-                   for i, g in enumerate(ordered(program, groups)))
+                   for i, g in enumerate(ordered(program, kept)))
     layouts = {b: x for b, x in layouts.items() if b in program.buffers and x}
     schedule = replace(untuned, groups=groups, layouts=layouts, buffers={}, rewrites=rewrites)
     schedule = replace(schedule, buffers=allocate(program, schedule))

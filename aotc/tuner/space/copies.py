@@ -1,10 +1,18 @@
 """What a point of one site means for all sites equal to it."""
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from aotc.ir.program import Program, Rewrite
 from aotc.passes.rewrites import apply_rewrites
-from aotc.tuner.space.assemble import Choice
-from aotc.tuner.space.sites import canonical, renamed, renamed_group
+from aotc.tuner.space.assemble import Choice, Tie
+from aotc.tuner.space.knobs import Form
+from aotc.tuner.space.sites import Site, canonical, renamed, renamed_group
+from aotc.tuner.space.trial import Candidate, Point
+
+if TYPE_CHECKING:
+    from aotc.tuner.search.site_search import SiteSearch
 
 
 @dataclass(frozen=True)
@@ -12,26 +20,28 @@ class _Moved:
     """A form in a site equal to the one it was made for: its rewrites and Program there, and the
     {buffer: buffer there}."""
 
-    rewrites: tuple
-    program: object = field(repr=False)
-    names: dict = field(repr=False)
+    rewrites: tuple[Rewrite, ...]
+    program: Program = field(repr=False)
+    names: dict[str, str] = field(repr=False)
 
 
 class Copies:
     """The sites of a model.  searches: {key: SiteSearch of the first site with it}, whose forms and
     candidates are those of all: only names differ."""
 
-    def __init__(self, sites, searches):
-        self.searches, self.moved = searches, {}
-        self.sites = {}
+    def __init__(self, sites: Iterable[Site], searches: Mapping[str, "SiteSearch"]) -> None:
+        self.searches = searches
+        self.moved: dict[tuple[str, str], _Moved | None] = {}
+        self.sites: dict[str, list[Site]] = {}
         for s in sites:
             self.sites.setdefault(s.key, []).append(s)
 
-    def names(self, key):
+    def names(self, key: str) -> list[str]:
         """Names of the sites with a key, in order."""
         return [s.name for s in self.sites[key]]
 
-    def choices(self, key, point, tie, why="", names=None):
+    def choices(self, key: str, point: Point, tie: Tie, why: str = "",
+                names: Collection[str] | None = None) -> dict[str, Choice]:
         """{site name: Choice} of the sites with a key (those called ``names``) at a point; {} if
         it is not legal."""
         search, chosen = self.searches[key], {}
@@ -44,7 +54,8 @@ class Copies:
                 chosen[site.name] = self._choice(search, search.forms[point[0]], found, site, tie)
         return {name: c for name, c in chosen.items() if c is not None}
 
-    def _choice(self, search, form, found, site, tie):
+    def _choice(self, search: "SiteSearch", form: Form, found: Candidate, site: Site,
+                tie: Tie) -> Choice | None:
         if site is search.site:
             return Choice(site, found, form.rewrites, tie)
         key = site.name, form.name
@@ -60,7 +71,7 @@ class Copies:
                       there.rewrites, tie)
 
 
-def _moved(form, site, other):
+def _moved(form: Form, site: Site, other: Site) -> _Moved | None:
     """The _Moved of a form of ``site`` in an equal one; None if its Program comes out otherwise
     there."""
     names = dict(zip(canonical(site.piece, ""), canonical(other.piece, "")))

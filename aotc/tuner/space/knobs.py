@@ -9,13 +9,17 @@ Knobs are named by position (``group.stage.what``), so a point means the same in
 Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.expr import Const
-from aotc.ir.schedule import Schedule
+from aotc.ir.layout import Layout, LayoutJson
+from aotc.ir.program import Program, Rewrite
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
 from aotc.sched.choose.gensor import ladder
@@ -24,7 +28,9 @@ from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.size import estimate, estimate_volume, row_waste
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.unroll import find_transform
-from aotc.tuner.space.trial import Candidate
+from aotc.target.base import Target
+from aotc.tuner.space.sites import Site
+from aotc.tuner.space.trial import Candidate, Values
 
 RUNGS = 9  # extents of a tile that are tried along one axis
 SHORTEST = 4  # an axis below this is not worth lanes
@@ -35,8 +41,8 @@ class Knob:
     """``choices``: JSON values; ``base``: the one that the form's own groups have."""
 
     name: str
-    choices: tuple
-    base: object
+    choices: tuple[Any, ...]
+    base: Any
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,13 @@ class Form:
     ``program``: with ``rewrites`` applied; ``layouts``: primitives of every buffer it touches."""
 
     name: str
-    rewrites: tuple
-    program: object = field(repr=False)
-    groups: tuple = field(repr=False)
-    layouts: dict = field(hash=False, repr=False)
+    rewrites: tuple[Rewrite, ...]
+    program: Program = field(repr=False)
+    groups: tuple[Group, ...] = field(repr=False)
+    layouts: dict[str, LayoutJson] = field(hash=False, repr=False)
 
 
-def untuned_form(site):
+def untuned_form(site: Site) -> Form:
     """The Form a site has in the untuned Schedule."""
     return Form("", site.rewrites, apply_rewrites(site.piece, site.rewrites), site.groups,
                 site.layouts)
@@ -60,20 +66,20 @@ def untuned_form(site):
 class Space:
     """The knobs of one form of a site, and what a point of them means."""
 
-    def __init__(self, site, form, target):
+    def __init__(self, site: Site, form: Form, target: Target) -> None:
         self.site, self.form, self.target = site, form, target
         self.stages = [group_stages(form.program, g) for g in form.groups]
         self.knobs = tuple(k for i in range(len(form.groups)) for k in self._group_knobs(i)
                            if len(k.choices) > 1)
         self.base = tuple((k.name, k.base) for k in self.knobs)
 
-    def candidate(self, values):
+    def candidate(self, values: Values) -> Candidate | None:
         """The Candidate of {knob name: choice}; None where it is not legal.  A knob that is not
         named stays at its base."""
         found = self.unchecked(values)
         return found if found is not None and self.legal(found) else None
 
-    def unchecked(self, values):
+    def unchecked(self, values: Values) -> Candidate | None:
         """The Candidate of {knob name: choice}, perhaps not a legal one; None if the choices
         contradict each other."""
         changed = tuple((k.name, values.get(k.name, k.base)) for k in self.knobs
@@ -85,16 +91,16 @@ class Space:
         return Candidate(self.site.key, (self.form.name, changed), self.form.program, groups,
                          layouts)
 
-    def legal(self, candidate):
+    def legal(self, candidate: Candidate) -> bool:
         """True if ``check_group`` accepts every group of an unchecked Candidate."""
         schedule = Schedule(self.target.name, candidate.groups, candidate.layouts)
         return not any(check_group(self.form.program, schedule, self.target, g)
                        for g in candidate.groups)
 
-    def seeds(self):
+    def seeds(self) -> list[dict[str, Any]]:
         """[{knob name: choice}] worth trying first: on every product the row that pads a work
         item least; uncut work items; both."""
-        rows = {}
+        rows: dict[str, Any] = {}
         for i, g in enumerate(self.form.groups):
             for n, s in enumerate(self.stages[i]):
                 rows |= self._least_waste(f"{i}.{n}.row", g, s)
@@ -116,7 +122,7 @@ class Space:
 
     # ------------------------------------------------------------ knobs
 
-    def _group_knobs(self, i):
+    def _group_knobs(self, i: int) -> Iterator[Knob]:
         g = self.form.groups[i]
         anchor = next(s for s in self.stages[i] if g.anchor in s.computes)
         for n, s in enumerate(self.stages[i]):
@@ -179,7 +185,7 @@ class Space:
 
     # ------------------------------------------------------------ a point
 
-    def _turned(self, values):
+    def _turned(self, values: Values) -> tuple[tuple[Group, ...], dict[str, LayoutJson]]:
         """(groups, layouts) with the knobs of ``values`` turned."""
         layouts, groups = dict(self.form.layouts), []
         for i, g in enumerate(self.form.groups):
@@ -255,7 +261,7 @@ class Space:
         return replace(g, tile=tile, parallel=tuple(order), run=run, reuse=reuse)
 
 
-def _rungs(extent, unit, base):
+def _rungs(extent: int, unit: int, base: int) -> tuple[int, ...]:
     """At most RUNGS extents of a tile from 1 (or ``unit``) to the whole, about evenly spaced on a
     logarithmic scale, the base among them."""
     rungs = [r for r in ladder(extent, unit) if r % unit == 0 or r in (extent, base)]
@@ -265,7 +271,7 @@ def _rungs(extent, unit, base):
     return tuple(sorted({*rungs, base, extent}))
 
 
-def settled(layouts, names):
+def settled(layouts: Mapping[str, LayoutJson], names: Iterable[str]) -> dict[str, Layout]:
     """{buffer: Layout} of the buffers whose layout is not to be chosen."""
     return {b: layout_from_json(layouts.get(b)) for b in names}
 

@@ -8,14 +8,18 @@ make of it.  Each kernel is tiled by cost; whether it pays is measured.
 from dataclasses import replace
 
 from aotc.errors import AotcError
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.connect_cost import Judge, register_groups
 from aotc.sched.model.tilegraph import merged, ordered
+from aotc.target.base import Target
+from aotc.tuner.space.sites import Site
 
 MOST_PARTS = 10  # of a site: more are cut as the deciders do only
 
 
-def cut_groups(program, target, at):
+def cut_groups(program: Program, target: Target, at: int) -> tuple[Group, ...] | None:
     """Groups of a rewritten piece with its parts merged on both sides of a cut: the first ``at``
     of them are one kernel, the others the second; 0: all are one.  None if a side is no legal
     kernel, or the cut leaves the parts as they are."""
@@ -43,7 +47,7 @@ def _one(program, judge, parts):
     return group if judge.verdict(group).legal else None
 
 
-def cuts(site):
+def cuts(site: Site) -> tuple[int, ...]:
     """Places to cut the parts of a site at, 0 (none) first; () where there is nothing to cut."""
     n = len(register_groups(apply_rewrites(site.piece, site.rewrites)))
     if n < 2:

@@ -6,35 +6,42 @@ part of the other: a **region** is the least set of computes that no group, rewr
 either Schedule reaches out of.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
 from aotc.errors import AotcError
+from aotc.ir.program import Program
+from aotc.ir.schedule import Schedule
+from aotc.options import Options
 from aotc.passes.rewrites import RULES, apply_rewrites
+from aotc.pipeline import Work
 from aotc.sched import CONNECT, check_schedule
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.tilegraph import ordered
-from aotc.tuner.measure.whole_model import busy
+from aotc.target.base import Target
+from aotc.tuner.measure.whole_model import Checker, Decisions, busy
 from aotc.tuner.space.sites import LOCAL, owners
 
 SECONDS = 0.5  # CPU time of measuring, for every Schedule
 BETTER = 0.985  # of its time in the base: what a region must leave in another Schedule
 
 
-def decisions(options):
+def decisions(options: Options) -> list[Decisions]:
     """Decisions for ``Checker.built`` that differ from those of Options: the other ways
     to connect, and no Winograd forms if there may be some."""
     plain = options.winograd == "auto" and (options.math == "exact" or options.optimize == "size")
     winograd, unfold = "off" if plain else options.winograd, options.optimize != "size"
     common = (("winograd", winograd), ("unfold", unfold))
-    out = [(("how", how), *common) for how in reversed(CONNECT)
+    out: list[Decisions] = [(("how", how), *common) for how in reversed(CONNECT)
            if how not in (options.connect, "none")]
     if winograd == "auto":
         out.append((("how", options.connect), ("winograd", "off"), ("unfold", unfold)))
     return out
 
 
-def seeded(work, options, checker, say, in_time):
+def seeded(work: Work, options: Options, checker: Checker, say: Callable[[str], object],
+           in_time: Callable[[], bool]) -> Schedule:
     """The Schedule to search from: the fastest of the untuned one, those of the other deciders,
     and the best parts of all.  in_time: a function, False once no further decider is to be
     asked."""
@@ -46,8 +53,8 @@ def seeded(work, options, checker, say, in_time):
     for b in built:
         if b.error:
             say(f"without the schedule of a decider, which does not build: {b.error}")
-    built = [b for b in built if not b.error]
-    found = list({b.schedule.hash: b.schedule for b in built}.values())
+    found = list({b.schedule.hash: b.schedule for b in built
+                  if b.schedule is not None and not b.error}.values())
     if len(found) < 2 or found[0].hash != work.schedule.hash:
         return work.schedule
     try:
@@ -70,7 +77,8 @@ def seeded(work, options, checker, say, in_time):
     return checker.schedule
 
 
-def mixed(program, target, schedules, seconds):
+def mixed(program: Program, target: Target, schedules: Sequence[Schedule],
+          seconds: Sequence[Sequence[float]]) -> Schedule | None:
     """The Schedule with the fastest of ``schedules`` for every region; the first one where none is
     clearly faster.  program: before rewrites; seconds: per group of each.  None if what comes out
     is not legal."""

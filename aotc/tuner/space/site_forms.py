@@ -2,24 +2,27 @@
 told something else."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 from aotc.errors import AotcError
-from aotc.ir.program import Compute
+from aotc.ir.layout import Layout, LayoutJson
+from aotc.ir.program import Compute, Rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
 from aotc.sched.choose.winograd_choice import SLIDING, exact_enough
 from aotc.sched.decide import decide
+from aotc.target.base import Target
 from aotc.tuner.space.knobs import Form, settled
 from aotc.tuner.space.partings import cut_groups, cuts
-from aotc.tuner.space.sites import canonical
+from aotc.tuner.space.sites import Site, canonical
 
 LAYOUT = "layout:"  # what names of forms with another layout start with
 CUT = "cut:"  # and of those whose parts are connected otherwise
 
 
-def forms(site, target):
+def forms(site: Site, target: Target) -> tuple[Form, ...]:
     """Tuple of Form, those of other rewrites and connections that are legal; the untuned one is
     not among them.  Winograd forms keep to the error budget of the untuned choice."""
     out, seen = [], set()
@@ -34,7 +37,8 @@ def forms(site, target):
     return tuple(out)
 
 
-def decided_form(site, target, name, how, rewrites, layouts):
+def decided_form(site: Site, target: Target, name: str, how: str, rewrites: tuple[Rewrite, ...],
+                 layouts: dict[str, LayoutJson]) -> Form | None:
     """The Form that the deciders make of a site's piece; None if they refuse.  layouts: primitives
     of the buffers on its border."""
     given = settled(layouts, [b for b in site.fixed if b in site.piece.buffers])
@@ -54,12 +58,12 @@ def decided_form(site, target, name, how, rewrites, layouts):
         b: x for b, x in schedule.layouts.items() if b in after.buffers})
 
 
-def layout_name(number, layout):
+def layout_name(number: int, layout: Layout) -> str:
     """Name of the form in which buffer ``number`` of a site's piece is stored in a Layout."""
     return f"{LAYOUT}{number}:{json.dumps(layout.to_json())}"
 
 
-def layout_form(site, target, name):
+def layout_form(site: Site, target: Target, name: str) -> Form | None:
     """The Form of such a name; None if the deciders refuse it."""
     number, _, data = name.removeprefix(LAYOUT).partition(":")
     buffer = next((b for b, n in canonical(site.piece, "").items() if n == number), None)
@@ -75,9 +79,10 @@ def _frozen(value):
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def _options(site):
+def _options(site: Site) -> Iterator[tuple[str, str, tuple[Rewrite, ...]]]:
     """(name, connect, rewrites) of what the deciders may be told."""
-    now, others = {c: (rule, c, p) for rule, c, p in site.rewrites}, {}
+    now = {c: (rule, c, p) for rule, c, p in site.rewrites}
+    others: dict[str, list[tuple[str, Rewrite | None]]] = {}
     # a tensor of the model counts as the caller's own only if it is
     own = replace(site.piece, inputs=tuple(b for b in site.piece.inputs
                                            if site.piece.buffers[b].role == "input"))

@@ -10,13 +10,19 @@ tuned once.
 """
 
 import hashlib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Load, Sym, rewrite, show, walk
-from aotc.ir.program import Compute, LibCall, Program
+from aotc.ir.expr import Expr, Load, Sym, rewrite, show, walk
+from aotc.ir.layout import LayoutJson
+from aotc.ir.program import Compute, LibCall, Program, Rewrite, Step
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import RULES, apply_rewrites
+from aotc.target.base import Target
 
+T = TypeVar("T")
 LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
 
 
@@ -27,24 +33,25 @@ class Site:
     primitives} of every buffer it touches; ``fixed``: buffers whose layout others share; ``key``:
     equal for equal sites."""
 
-    groups: tuple
-    rewrites: tuple
+    groups: tuple[Group, ...]
+    rewrites: tuple[Rewrite, ...]
     piece: Program
-    layouts: dict
-    fixed: frozenset
+    layouts: dict[str, LayoutJson]
+    fixed: frozenset[str]
     key: str
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.groups[0].name
 
     @property
-    def computes(self):
+    def computes(self) -> tuple[str, ...]:
         """Names of its computes before rewriting."""
         return tuple(s.outs[0] for s in self.piece.steps)
 
 
-def sites(program, schedule, target):
+def sites(program: Program, schedule: Schedule,
+          target: Target) -> tuple[tuple[Rewrite, ...], tuple[Site, ...]]:
     """(rewrites that are settled, tuple of Site).
 
     program: as it was before the Schedule's rewrites.  Rewrites that reach across groups are
@@ -76,7 +83,7 @@ def _split_rewrites(program, rewrites):
     return replace(start, rewrites=()), settled, local
 
 
-def owners(program, rewrites):
+def owners(program: Program, rewrites: Iterable[Rewrite]) -> dict[str, str]:
     """{compute after rewriting: the compute before it that it belongs to}.  What is made of an
     input belongs to the first that reads it."""
     owner = {s.outs[0]: s.outs[0] for s in program.steps}
@@ -107,7 +114,7 @@ def _joined(program, groups, owner):
                   key=lambda gs: place[gs[0].name])
 
 
-def piece(program, computes):
+def piece(program: Program, computes: Collection[str]) -> Program:
     """The Program of some computes alone: what they read from outside are its inputs, what is
     read outside its outputs; buffers keep their roles."""
     steps = tuple(s for s in program.steps if s.outs[0] in computes)
@@ -142,13 +149,15 @@ def _site(program, schedule, target, groups, computes, rewrites):
     return Site(tuple(groups), rewrites, part, layouts, frozenset(border | shared), key)
 
 
-def signature(program, groups, layouts, target, before):
+def signature(program: Program, groups: Iterable[Group], layouts: Mapping[str, LayoutJson],
+              target: Target, before: Program) -> str:
     """Hex SHA-256 of everything that decides a site's time, without the names of its buffers."""
     names = canonical(program, "$")
     plain = renamed(program, names)
     text = [target.name, str(plain), str(renamed(before, canonical(before, "$")))]
     text += [f"{b.name} {b.role}" for b in plain.buffers.values()]
-    text += [f"{a.name} {show(a.extent)}" for s in plain.steps for a in s.axes + s.raxes]
+    text += [f"{a.name} {show(a.extent)}" for s in plain.steps
+             if isinstance(s, Compute) for a in s.axes + s.raxes]
     text += [str(sorted((k, str(v)) for k, v in vars(renamed_group(g, names, "g")).items()
                         if k != "why")) for g in groups]
     text += [f"{names[b]}: {x}" for b, x in sorted(layouts.items(), key=lambda x: names[x[0]])]
@@ -157,7 +166,7 @@ def signature(program, groups, layouts, target, before):
 
 # ---------------------------------------------------------------- names
 
-def canonical(program, prefix):
+def canonical(program: Program, prefix: str) -> dict[str, str]:
     """{buffer: prefix + its number}: inputs first, then as steps read and write them."""
     order = dict.fromkeys(program.inputs)
     for s in program.steps:
@@ -166,12 +175,13 @@ def canonical(program, prefix):
     return {b: f"{prefix}{i}" for i, b in enumerate(order)}
 
 
-def renamed(program, names):
+def renamed(program: Program, names: Mapping[str, str]) -> Program:
     """The Program with its buffers renamed and without the names of the model it came from."""
-    def visit(n):
+    def visit(n: Expr) -> Expr | None:
         return Load(names[n.buffer], n.index, n.dtype) if isinstance(n, Load) else None
 
-    def step(s):
+    def step(s: Step) -> Compute:
+        assert isinstance(s, Compute), s  # library calls are in no site
         fold = s.fold if isinstance(s.fold, str) else replace(
             s.fold, init=tuple(rewrite(e, visit) for e in s.fold.init),
             update=tuple(rewrite(e, visit) for e in s.fold.update))
@@ -186,9 +196,9 @@ def renamed(program, names):
                    tuple(map(step, program.steps)), program.syms)
 
 
-def renamed_group(group, names, name):
+def renamed_group(group: Group, names: Mapping[str, str], name: str) -> Group:
     """A Group called ``name`` over renamed buffers."""
-    def keys(table):
+    def keys(table: Mapping[str, T]) -> dict[str, T]:
         return {names[k]: v for k, v in table.items()}
 
     return replace(group, name=name, computes=tuple(names[c] for c in group.computes),

@@ -9,20 +9,29 @@ the next.  Where that would take too much memory they share those of equal conte
 executor orders them so that equal ones lie far apart.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from aotc.ir.access import layout_from_json
-from aotc.ir.dtypes import is_float
-from aotc.ir.expr import Axis, Cast, Const, Load
-from aotc.ir.program import Buffer, Compute, Program
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.dtypes import Array, is_float
+from aotc.ir.expr import Axis, Cast, Const, Load, Sym
+from aotc.ir.layout import LayoutJson
+from aotc.ir.program import Buffer, Compute, Program, Step
+from aotc.ir.schedule import Group, Loops, Schedule
+from aotc.samples import Feeds, Syms
 from aotc.sched.memory.allocate import allocate
+from aotc.target.base import Target
 from aotc.tuner.space.sites import canonical, renamed, renamed_group
 
 OWN_BYTES = 160 << 20  # of weights in one Program; further candidates share them
 SEED = "seed"  # one number, the value of every float that a candidate reads
+
+
+Values = Mapping[str, Any]  # {knob name: choice}, names and numbers as JSON has them
+Point = tuple[str, tuple[tuple[str, Any], ...]]  # (form, ((knob name, choice), ...))
 
 
 @dataclass(frozen=True)
@@ -31,17 +40,18 @@ class Candidate:
     key; ``point``: what was chosen, as JSON values, the same for equal sites."""
 
     site: str
-    point: tuple
+    point: Point
     program: Program = field(repr=False)
-    groups: tuple = field(repr=False)
-    layouts: dict = field(hash=False, repr=False)
+    groups: tuple[Group, ...] = field(repr=False)
+    layouts: dict[str, LayoutJson] = field(hash=False, repr=False)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         # a fresh Program leaves behind what functions have remembered of it
         return self.__dict__ | {"program": replace(self.program)}
 
 
-def trial_program(candidates, target, math="fast"):
+def trial_program(candidates: Sequence[Candidate], target: Target,
+                  math: str = "fast") -> tuple[Program, Schedule, tuple[int | None, ...]]:
     """(Program, Schedule, owners): ``owners[i]`` is the number of the candidate whose kernel is
     the i-th group of the Schedule, or None for one that only writes an input."""
     b = _Builder(target)
@@ -56,25 +66,31 @@ def trial_program(candidates, target, math="fast"):
 class _Builder:
     """The union of candidates under construction."""
 
-    def __init__(self, target):
+    def __init__(self, target: Target) -> None:
         self.target, self.done = target, "done"
-        self.inputs, self.consts, self.steps = [SEED], {}, []
+        self.inputs = [SEED]
+        self.consts: dict[str, Array] = {}
+        self.steps: list[Step] = []
         self.buffers = {SEED: Buffer(SEED, (Const(1),), "f32", "input", SEED),
                         self.done: Buffer(self.done, (Const(1),), "f32", "output", "done")}
-        self.groups, self.layouts, self.owners, self.syms = [], {}, [], {}
-        self.weights = {}  # (id of the array, layout) -> name of the const that holds it
+        self.groups: list[Group] = []
+        self.layouts: dict[str, LayoutJson] = {}
+        self.owners: list[int | None] = []
+        self.syms: dict[Sym, None] = {}
+        # (id of the array, layout) -> name of the const that holds it
+        self.weights: dict[tuple[int, str], str] = {}
         self.bytes = 0  # of all weights
         one = Axis("i", Const(1))
         self._group(Compute((self.done,), (one,), (), "none", Load(SEED, (one,), "f32")), None)
 
-    def _group(self, step, owner):
+    def _group(self, step: Compute, owner: int | None) -> None:
         self.steps.append(step)
         row, loops = _fill_row(self.target, step, self.layouts.get(step.out))
         self.groups.append(Group(f"g{len(self.groups)}", (step.out,), (step.out,), step.out, {},
                                  {}, {step.out: row}, {step.out: loops} if loops else {}))
         self.owners.append(owner)
 
-    def add(self, number, candidate):
+    def add(self, number: int, candidate: Candidate) -> None:
         """Append a candidate's kernels, and those that write what it reads."""
         source = candidate.program
         names = canonical(source, f"v{number}_")
@@ -91,14 +107,14 @@ class _Builder:
             self.buffers.setdefault(b.name, replace(b, role=role))
         self.consts.update(plain.consts)
         self.layouts.update({names[b]: x for b, x in candidate.layouts.items() if b in names})
-        for b in plain.inputs:
-            self._input(b)
+        for name in plain.inputs:
+            self._input(name)
         self.steps += plain.steps
         self.groups += [renamed_group(g, names, f"g{len(self.groups) + i}")
                         for i, g in enumerate(candidate.groups)]
         self.owners += [number] * len(candidate.groups)
 
-    def _symbols(self, syms):
+    def _symbols(self, syms: Iterable[Sym]) -> None:
         """Inputs whose shapes tell the symbols."""
         for s in syms:
             if s not in self.syms:
@@ -107,12 +123,12 @@ class _Builder:
                 self.inputs.append(name)
                 self.buffers[name] = Buffer(name, (s,), "f32", "input", name)
 
-    def _input(self, name):
+    def _input(self, name: str) -> None:
         b = self.buffers[name]
         if b.role == "temp" and is_float(b.dtype):
             axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(b.shape))
-            value = Load(SEED, (Const(0),), "f32")
-            value = value if b.dtype == "f32" else Cast(b.dtype, value)
+            one = Load(SEED, (Const(0),), "f32")
+            value = one if b.dtype == "f32" else Cast(b.dtype, one)
             self._group(Compute((name,), axes, (), "none", value), None)
             return
         # data that may become an index, and the caller's own tensors: real inputs, row-major
@@ -121,19 +137,20 @@ class _Builder:
         self.inputs.append(name)
 
 
-def _fill_row(target, step, layout):
+def _fill_row(target: Target, step: Compute, layout: LayoutJson | None) -> tuple[str, Loops]:
     """(row, loops) of a map that writes one value everywhere: lanes over the innermost dim."""
     rows = target.rows("map")
     if not rows or not step.axes or step.body.dtype != "f32":
         return "loops", {}
-    lane = step.axes[-1]
+    lane: Axis | None = step.axes[-1]
     if layout:
         index = layout_from_json(layout).index(step.axes, tuple(a.extent for a in step.axes))
-        lane = index[-1] if isinstance(index[-1], Axis) else None
+        last = index[-1]
+        lane = last if isinstance(last, Axis) else None
     return (rows[0].name, {"lanes": lane.name}) if lane is not None else ("loops", {})
 
 
-def trial_feeds(program, values):
+def trial_feeds(program: Program, values: Syms) -> Feeds:
     """{input: array} of a trial's Program.  values: {symbol name: extent}; {} without symbols."""
     from aotc.samples import random_inputs
     feeds = random_inputs(program, values)
