@@ -6,7 +6,7 @@ anew from all records with a fixed seed, so the same records give the same predi
 records, or without scikit-learn, it is 1.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log, prod
 from typing import Any
@@ -47,7 +47,7 @@ class Estimator:
     """Estimates of candidates on one target.  free: as for ``group_cost``, by buffer names of the
     whole model."""
 
-    def __init__(self, target: Target, free: Collection[str] = ()) -> None:
+    def __init__(self, target: Target, free: Sequence[frozenset[str]] = ()) -> None:
         self.target, self.free = target, free
         self.known: dict[Any, Any] = {}
 

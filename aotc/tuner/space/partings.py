@@ -29,11 +29,11 @@ def cut_groups(program: Program, target: Target, at: int) -> tuple[Group, ...] |
             not judge.own.isdisjoint(g.computes) for g in parts):
         return None
     sides = [side for side in (parts[:at], parts[at:]) if side]
-    groups = [_one(program, judge, side) for side in sides]
-    if None in groups:
+    groups = [g for g in (_one(program, judge, side) for side in sides) if g is not None]
+    if len(groups) < len(sides):
         return None
     try:
-        groups = ordered(program, groups)
+        groups = list(ordered(program, groups))
     except AotcError:
         return None  # each side would wait for the other
     return tuple(replace(judge.finished(g), name=f"g{i:03d}") for i, g in enumerate(groups))
