@@ -151,9 +151,10 @@ def _decided(work: Work, target: Target, o: Options) -> Schedule:
     """The Schedule for one target under Options ``o``.  Neither exact nor small code has use for
     forms that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
-    winograd, unfold, limit = "off" if plain else o.winograd, o.optimize != "size", o.arena
+    winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
+    limit = parse_limit(o.arena)
     if limit is not None:
-        return decide_within(work.program, target, parse_limit(limit), o.connect, winograd, unfold)
+        return decide_within(work.program, target, limit, o.connect, winograd, unfold)
     return decide(work.program, target, o.connect, winograd, unfold=unfold)
 
 

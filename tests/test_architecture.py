@@ -62,8 +62,8 @@ ONLY = {
 
 # folders and modules of aotc whose public functions say the types of what they take and give
 ANNOTATED = {"__main__", "api", "cli", "errors", "installed", "ir", "onnx_backend", "options",
-             "oracle", "passes", "pipeline", "runtime", "samples", "stage_names", "target",
-             "tools", "tuner", "version"}
+             "oracle", "passes", "pipeline", "runtime", "samples", "sched", "stage_names",
+             "target", "tools", "tuner", "version"}
 
 
 def _files(*patterns):

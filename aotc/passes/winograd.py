@@ -367,12 +367,16 @@ class _Parts:
         return replace(c, raxes=tuple(self.points.values()), body=body)
 
 
-def stages_of(program: Program, compute: str) -> tuple[Step, Step, Step]:
+def stages_of(program: Program, compute: str) -> tuple[Compute, Compute, Compute]:
     """The computes (V, M, Y) that one rewriting made of ``compute``."""
-    y = program.producer[compute]
-    m, = (b for b in y.inputs if b not in program.consts)
-    v, = (b for b in program.producer[m].inputs if b not in program.consts)
-    return program.producer[v], program.producer[m], y
+    def made(name: str) -> Compute:
+        step = program.producer[name]
+        assert isinstance(step, Compute), name
+        return step
+
+    y = made(compute)
+    m = made(*(b for b in y.inputs if b not in program.consts))
+    return made(*(b for b in m.inputs if b not in program.consts)), m, y
 
 
 def _axis_name(index: Expr, dim: int) -> str:

@@ -6,9 +6,9 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.narrow import FLOAT_LANES
-from aotc.ir.program import LibCall
+from aotc.ir.program import LibCall, Program
 from aotc.ir.rows import zero_filled
-from aotc.ir.schedule import LEVELS, REUSE
+from aotc.ir.schedule import LEVELS, REUSE, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
@@ -21,6 +21,7 @@ from aotc.sched.model.size import reach
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import group_stages, target_memo
 from aotc.sched.model.unroll import find_transform
+from aotc.target.base import Target
 
 MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
 MAX_ARENA = 1 << 40  # bytes
@@ -30,7 +31,7 @@ _CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b"),
             **dict.fromkeys(("map", "move", "reduction", "window", "transform"), ("lanes",))}
 
 
-def check_schedule(program, schedule, target):
+def check_schedule(program: Program, schedule: Schedule, target: Target) -> list[str]:
     """List of faults (empty if the Schedule is legal for this Program and target)."""
     faults = []
     try:
@@ -123,7 +124,7 @@ def _layouts(program, schedule):
     return faults
 
 
-def check_group(program, schedule, target, g):
+def check_group(program: Program, schedule: Schedule, target: Target, g: Group) -> list[str]:
     """Faults of one group by itself: its edges, stages, boxes, rows and loops."""
     faults = [f"group {g.name}: connect level {lv!r} of {b}; choose from {', '.join(LEVELS)}"
               for b, lv in g.connect.items() if lv not in LEVELS]

@@ -1,10 +1,13 @@
 """The deciders in order.  Each is a function that fills more of the Schedule."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
-from aotc.ir.schedule import CONNECT, Schedule
+from aotc.ir.layout import Layout
+from aotc.ir.program import Program
+from aotc.ir.schedule import CONNECT, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
 from aotc.sched.choose.connect_cost import (
@@ -17,11 +20,12 @@ from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, sp
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.tile import choose_threads, choose_tiles
-from aotc.sched.choose.winograd_choice import choose_winograd
+from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
+from aotc.target.base import Target
 
 # which edges stay inside a kernel: none, those at register level, all that pay
 _CONNECTED = dict(zip(CONNECT, (lambda program, target: separate_groups(program),
@@ -29,12 +33,14 @@ _CONNECTED = dict(zip(CONNECT, (lambda program, target: separate_groups(program)
                                connect_by_cost)))
 
 
-def connected(program, target, how):
+def connected(program: Program, target: Target, how: str) -> tuple[Group, ...]:
     """The groups of a Program by a way of ``CONNECT``."""
     return _CONNECTED[how](program, target)
 
 
-def decide(program, target, how="all", winograd="off", unfold=False, layouts=None, groups=None):
+def decide(program: Program, target: Target, how: str = "all", winograd: Winograd = "off",
+           unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
+           groups: Sequence[Group] | None = None) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
     themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
@@ -45,16 +51,17 @@ def decide(program, target, how="all", winograd="off", unfold=False, layouts=Non
         taken = {compute for _, compute, _ in rewrites}
         rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program)
                           if c not in taken and not runs_over_columns(program, target, c))
+    given = dict(layouts or {})
     if not isinstance(winograd, tuple) and groups is None:
         found = settle_layouts(apply_rewrites(program, rewrites), target)
-        more, settled = split_settled({b: x for b, x in found.items() if b not in (layouts or {})})
-        copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in (layouts or {}))
-        rewrites, layouts = rewrites + more + copies, settled | (layouts or {})
+        more, settled = split_settled({b: x for b, x in found.items() if b not in given})
+        copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in given)
+        rewrites, given = rewrites + more + copies, settled | given
     program = apply_rewrites(program, rewrites)
     groups = connected(program, target, how) if groups is None else groups
     groups = join_transforms(program, groups)
     while True:
-        schedule = replace(_decided(program, target, groups, layouts), rewrites=rewrites)
+        schedule = replace(_decided(program, target, groups, given), rewrites=rewrites)
         refused = {g.name for g in schedule.groups if g.why and kernel_faults(
             program, schedule, target, g)}
         if not refused:
@@ -78,7 +85,7 @@ def _anchor_inlined(program, group):
     return bool(stages) and not any(group.anchor in s.computes for s in stages)
 
 
-def complete(program, schedule, target):
+def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
     """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
     them, if any stage lacks its row), tiles of groups without one, buffers if there are none."""
     try:

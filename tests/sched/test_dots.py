@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from te_programs import Maker, ax
 
-from aotc.ir.expr import Cast
+from aotc.ir.expr import Cast, Const, Where, compare
 from aotc.ir.schedule import Schedule
 from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS
@@ -43,6 +43,24 @@ def test_rows_are_read_in_place_in_whole_steps(depth, mode):
 
 def test_weights_that_are_no_constant_run_in_plain_loops():
     assert chosen(product(constant=False)) == ("loops", {})
+
+
+def test_weights_behind_a_guard_run_in_plain_loops():
+    """The chooser leaves them alone, and an edit that names a row of products is refused."""
+    m = Maker()
+    m.input("x", 9, 16, dtype="u8")
+    m.const("w", np.ones((16, 32), np.int8))
+    i, j, k = ax("i", 9), ax("j", 32), ax("k", 16)
+    padded = Where(compare("lt", j, Const(24)), m.ref("w", k, j), Const(0, "i8"))
+    m.step("y", (i, j), Cast("i32", m.ref("x", i, k)) * Cast("i32", padded), (k,), "sum")
+    program = m.done("y")
+    assert chosen(program) == ("loops", {})
+    schedule = decide(program, TARGET)
+    loops = {"lanes": "j", "k": "k", "a": "rows", "b": "panel"}
+    group = replace(schedule.groups[0], loops={"y": loops},
+                    ukernel={"y": TARGET.rows("dot")[0].name})
+    assert "use loops" in "\n".join(
+        check_schedule(program, replace(schedule, groups=(group,)), TARGET))
 
 
 @pytest.mark.parametrize("name", ("cuda", "riscv64"))

@@ -1,6 +1,8 @@
 """Which layers get a Winograd form: by estimates of error, cost and memory that this file pins
 down where they must not drift."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from te_programs import Maker, ax, conv2d
@@ -8,7 +10,7 @@ from te_programs import Maker, ax, conv2d
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import find_convolution
-from aotc.sched import WINOGRAD, check_schedule, decide
+from aotc.sched import WINOGRAD, check_schedule, complete, decide
 from aotc.sched.choose.winograd_choice import (
     ERROR_FACTOR,
     ERROR_SHARE,
@@ -153,6 +155,19 @@ def test_decisions_are_in_the_schedule_and_equal_each_time():
         a, b = (decide(program, TARGET, winograd=choice) for _ in range(2))
         assert a.to_json() == b.to_json()
         assert bool([r for r in a.rewrites if r[0] == "winograd"]) == (choice != "off")
+
+
+def test_a_form_anchored_at_its_products_is_named():
+    """What a hand-written schedule leaves out is still decided; then the checker says what is
+    wrong with the anchor."""
+    program = net(14, 32)
+    schedule = decide(program, TARGET, winograd=2)
+    group = next(g for g in schedule.groups if "c0" in g.computes)
+    products = next(c for c in group.computes if c.endswith("_m"))
+    bare = replace(group, anchor=products, ukernel={}, loops={}, tile={}, parallel=())
+    groups = tuple(bare if g is group else g for g in schedule.groups)
+    done = complete(program, replace(schedule, groups=groups, layouts={}, buffers={}), TARGET)
+    assert "nothing after c0 reads it" in "\n".join(check_schedule(program, done, TARGET))
 
 
 def test_small_forms_everywhere_come_before_a_large_one():

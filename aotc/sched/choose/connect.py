@@ -5,11 +5,12 @@ only.
 """
 
 import heapq
+from collections.abc import Mapping
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
 from aotc.ir.narrow import FLOAT_LANES
-from aotc.ir.program import LibCall
+from aotc.ir.program import Compute, LibCall, Program
 from aotc.ir.region import reads_once
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
@@ -61,16 +62,19 @@ class _Cluster:
         return {o for c in self.members for o in c.outs}
 
 
-def connect(program):
+def connect(program: Program) -> tuple[Group, ...]:
     """Tuple of Groups (connect levels, outputs, anchor) covering every step of ``program``."""
-    clusters, owner = [], {}
+    clusters: list[_Cluster] = []
+    owner: dict[str, _Cluster] = {}
     for step in program.steps:
-        target = None if isinstance(step, LibCall) else _best_host(program, step, owner)
+        target = None
+        if isinstance(step, Compute):
+            target = _best_host(program, step, owner)
+            if target is not None:
+                target.add(step, tree_size(step.body).inlined(target.maps()))
         if target is None:
             target = _Cluster(step, len(clusters))
             clusters.append(target)
-        else:
-            target.add(step, tree_size(step.body).inlined(target.maps()))
         for o in step.outs:
             owner[o] = target
     _absorb_maps(program, clusters, owner)
@@ -79,7 +83,7 @@ def connect(program):
     return tuple(_group(program, c, i) for i, c in enumerate(order))
 
 
-def _best_host(program, step, owner):
+def _best_host(program: Program, step: Compute, owner: Mapping[str, _Cluster]) -> _Cluster | None:
     """The cluster this compute joins, the one with the most work first; None to start its own."""
     read = dict.fromkeys(owner[b] for b in step.inputs if b in owner)
     hosts = [c for c in read if not c.is_call]

@@ -10,6 +10,7 @@ network of equal layers is decided once per distinct layer.  Nothing is looked u
 be merged is what ``group_stages``, region analysis and ``check_schedule`` accept.
 """
 
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -18,7 +19,7 @@ from aotc.ir.access import dim_order
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
-from aotc.ir.program import LibCall
+from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect import connect
@@ -29,7 +30,7 @@ from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
-from aotc.sched.cost.group_cost import Aligned, group_cost, resident
+from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, resident
 from aotc.sched.cost.partition import Partition
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
@@ -37,6 +38,7 @@ from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import find_call, group_stages, merge_stages
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.model.widths import group_model
+from aotc.target.base import Target
 
 BEAM = 3
 GAIN = 0.003  # a merge must be predicted to save at least this part of both parts' time
@@ -66,18 +68,19 @@ class Verdict:
     run: NamedRun | None = None
 
 
-def register_groups(program):
+def register_groups(program: Program) -> tuple[Group, ...]:
     """Groups connected at register level only: the least fusion that is never worse."""
     return connect(program)
 
 
-def separate_groups(program):
+def separate_groups(program: Program) -> tuple[Group, ...]:
     """Every compute a kernel of its own: what connecting is measured against."""
     return ordered(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
                              for i, s in enumerate(program.steps)])
 
 
-def part_groups(program, groups, names):
+def part_groups(program: Program, groups: Sequence[Group],
+                names: Collection[str]) -> tuple[Group, ...]:
     """Groups with those named replaced by their parts at register level."""
     apart = {c for g in groups if g.name in names for c in g.computes}
     parts = [replace(g, name=f"{g.name}_part") for g in register_groups(program)
@@ -86,7 +89,7 @@ def part_groups(program, groups, names):
     return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
 
 
-def connect_by_cost(program, target, beam=BEAM):
+def connect_by_cost(program: Program, target: Target, beam: int = BEAM) -> tuple[Group, ...]:
     """Tuple of Groups; deterministic.  Groups of several stages have their tile, and each says in
     ``why`` what it is predicted to take and what its parts would."""
     judge = Judge(program, target)
@@ -120,7 +123,7 @@ def _edges(program, start):
 class Judge:
     """Verdicts on groups of one Program on one target, each distinct one given once."""
 
-    def __init__(self, program, target):
+    def __init__(self, program: Program, target: Target) -> None:
         self.program, self.target = program, target
         self.free = resident(program, target.machine)
         # how tensors lie in memory, about: what the groups of the start want
@@ -133,10 +136,15 @@ class Judge:
         self.own = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
                     for s in stages_of(program, c)} | {
                         s.outs[0] for s in program.steps if isinstance(s, LibCall)}
-        self.known, self.merges, self.pairs = {}, {}, {}
-        self.numbers, self.signatures, self.kinds, self.texts = {}, {}, {}, {}
+        self.known: dict[int, Verdict] = {}
+        self.refused: set[tuple[int, int, Hashable]] = set()  # merges that are not legal
+        self.pairs: dict[tuple[int, int], tuple[Group, Group, tuple[Group, float] | None]] = {}
+        self.numbers: dict[Hashable, int] = {}
+        self.signatures: dict[int, tuple[Group, int]] = {}
+        self.kinds: dict[str, int] = {}
+        self.texts: dict[tuple[str, ...], int] = {}
 
-    def verdict(self, group):
+    def verdict(self, group: Group) -> Verdict:
         """Verdict of a group; its tile and level are found here.  A library call takes the same
         time wherever it stands, so none is counted."""
         if find_call(self.program, group) is not None:
@@ -146,11 +154,11 @@ class Judge:
             self.known[key] = self._judged(group)
         return self.known[key]
 
-    def number(self, value):
+    def number(self, value: Hashable) -> int:
         """A number for a value that can be hashed: equal values have the same."""
         return self.numbers.setdefault(value, len(self.numbers))
 
-    def merge(self, a, b):
+    def merge(self, a: Group, b: Group) -> tuple[Group, float] | None:
         """(Group, seconds gained) of two groups in one kernel, tiled; None if it is not legal."""
         pair = id(a), id(b)
         if pair not in self.pairs:  # holding the groups keeps their ids their own
@@ -159,13 +167,13 @@ class Judge:
 
     def _merge(self, a, b):
         key = self.signature(a), self.signature(b), self._between(a, b)
-        if self.merges.get(key, True) is None:
+        if key in self.refused:
             return None
         group = merged(self.program, a, b, "L1")
         merge_stages(self.program, a, b, group)
         found = self.verdict(group)
         if not found.legal:
-            self.merges[key] = None
+            self.refused.add(key)
             return None
         parts = self.verdict(a).seconds + self.verdict(b).seconds
         gain = parts - found.seconds + min(SLACK * parts,
@@ -181,7 +189,7 @@ class Judge:
                    for b in before if b not in after)
         return PRESSURE * gone / self.target.machine.levels[0].bandwidth
 
-    def priced(self, group):
+    def priced(self, group: Group) -> Cost:
         """Cost of a finished group, at the work items it has."""
         group, layouts = self._with_rows(group)
         model = group_model(self.program, group, self.orders, access_costs(
@@ -204,7 +212,7 @@ class Judge:
         return tuple(tuple(made.get(x, -1) for x in self.program.producer[c].inputs)
                      for c in b.computes)
 
-    def finished(self, group):
+    def finished(self, group: Group) -> Group:
         """The group as the Schedule has it: levels of its scratch, tile, why."""
         v = self.verdict(group)
         connect = {b: lv if lv == "register" else v.level for b, lv in group.connect.items()}
@@ -214,7 +222,7 @@ class Judge:
         return with_run(self.program, replace(group, connect=connect, tile=tile,
                                               parallel=tuple(tile), why=v.why), v.run)
 
-    def signature(self, group):
+    def signature(self, group: Group) -> int:
         """The number of what decides a verdict, without names of buffers: equal layers have equal
         ones."""
         if id(group) not in self.signatures:  # holding the group keeps its id its own

@@ -13,16 +13,20 @@ The same seed gives the same state.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from math import exp, log
 from operator import le
 from random import Random
+from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.sched.cost.group_cost import (
+    Aligned,
     Cost,
+    Free,
     bank_passes,
     compute_seconds,
     fetches,
@@ -34,7 +38,8 @@ from aotc.sched.cost.group_cost import (
     together,
     work_item,
 )
-from aotc.sched.model.tile_model import Widths
+from aotc.sched.model.tile_model import GroupModel, Widths
+from aotc.target.base import Level, Machine
 
 MAX_VTHREADS = 8
 COOLING = 100  # halvings of the temperature from 1 to the end of a walk
@@ -75,7 +80,8 @@ class Construction:
 
 # ---------------------------------------------------------------- benefits and probabilities
 
-def tile_benefit(q, q_new, f, f_new, kind="traffic", beta=1.0):
+def tile_benefit(q: float, q_new: float, f: float, f_new: float, kind: str = "traffic",
+                 beta: float = 1.0) -> float:
     """Benefit of a tile move from its traffic (bytes into the level, before and after) and its
     footprint."""
     if kind == "printed":
@@ -85,29 +91,29 @@ def tile_benefit(q, q_new, f, f_new, kind="traffic", beta=1.0):
     return (q / q_new) ** beta
 
 
-def cache_benefit(moved, low, high):
+def cache_benefit(moved: float, low: Level, high: Level) -> float:
     """Time of one exchange of ``moved`` bytes with level ``low`` over that with ``high``."""
     return (low.latency + moved / low.bandwidth) / (high.latency + moved / high.bandwidth)
 
 
-def vthread_benefit(width, banks, vthreads):
+def vthread_benefit(width: int, banks: int, vthreads: int) -> float:
     """Passes over the banks without virtual threads over those with them."""
     return bank_passes(width, banks) / bank_passes(width, banks, vthreads)
 
 
-def cache_multiplier(t):
+def cache_multiplier(t: int) -> float:
     """Growing wish for the next level: 0.5 after no step in this one, 1.5 after 10, towards 3."""
     return 3.0 / (1.0 + exp(-(log(5.0) / 10.0) * (t - 10)))
 
 
-def keep_probability(temperature, printed=False):
+def keep_probability(temperature: float, printed: bool = False) -> float:
     """Probability that a walk at this temperature records its state; the printed form keeps the
     early states instead of the late ones."""
     rising = 1.0 / (1.0 + exp(-0.5 * (-log(temperature) - 10.0)))
     return 1.0 - rising if printed else rising
 
 
-def pick(weights, point):
+def pick(weights: Sequence[float], point: float) -> int:
     """Index drawn from ``weights`` by a point in 0..1: the one whose cumulative part holds it."""
     left = point * sum(weights)
     for i, w in enumerate(weights):
@@ -118,7 +124,7 @@ def pick(weights, point):
 
 
 @lru_cache(maxsize=1 << 12)
-def ladder(extent, unit=1):
+def ladder(extent: int, unit: int = 1) -> Widths:
     """Extents an axis may be cut to: powers of two and divisors of its extent, ``unit`` times
     powers of two, and the whole, so that 83, 617 and 1000 have useful steps too."""
     rungs = {1, extent} | {1 << i for i in range(extent.bit_length()) if 1 << i <= extent}
@@ -140,8 +146,9 @@ class Space:
     ``group_cost``.
     """
 
-    def __init__(self, model, machine, depth=None, units=None, fixed=None, strict=True,
-                 aligned=(), free=()):
+    def __init__(self, model: GroupModel, machine: Machine, depth: int | None = None,
+                 units: Mapping[str, int] | None = None, fixed: Mapping[str, Widths] | None = None,
+                 strict: bool = True, aligned: Sequence[Aligned] = (), free: Free = ()) -> None:
         self.model, self.machine, self.aligned, self.free = model, machine, aligned, free
         self.depth = len(machine.levels) - 1 if depth is None else depth
         units, fixed = units or {}, fixed or {}
@@ -150,7 +157,8 @@ class Space:
         self.place = tuple({r: i for i, r in enumerate(rungs)} for rungs in self.rungs)
         self.item = work_item(machine, self.depth)
         self.kept = kept_bytes(model, free, self.depth)
-        self.tiles, self.items = {}, {}
+        self.tiles: dict[tuple[int, Widths], tuple[int, int]] = {}
+        self.items: dict[Widths, tuple[float, float, float, float]] = {}
         self.least = tuple(rungs[0] for rungs in self.rungs)
         self.rooms = [x.capacity * x.usable for x in machine.levels[1:self.depth + 1]]
         for i, level in enumerate(machine.levels[1:self.depth + 1]):
@@ -160,7 +168,7 @@ class Space:
                                     f"{level.name} has {int(self.rooms[i])}")
             self.rooms[i] = max(self.rooms[i], live)
 
-    def measure(self, number, tile):
+    def measure(self, number: int, tile: Widths) -> tuple[int, int]:
         """(traffic, footprint) of a tile in level ``number`` + 1."""
         found = self.tiles.get((number, tile))
         if found is None:
@@ -172,14 +180,14 @@ class Space:
             self.tiles[number, tile] = found
         return found
 
-    def room(self, number):
+    def room(self, number: int) -> float:
         """Usable bytes of the level that holds the tile ``number``."""
         return self.rooms[number]
 
-    def fits(self, number, tile, vthreads=1):
+    def fits(self, number: int, tile: Widths, vthreads: int = 1) -> bool:
         return self.measure(number, tile)[1] * vthreads <= self.room(number)
 
-    def score(self, state):
+    def score(self, state: State) -> tuple[float, float]:
         """(seconds, seconds of all terms together) of a complete state, cheaply: what several
         states share is computed once.  The second breaks ties among states bound by one term."""
         last, terms = len(state.tiles) - 1, []
@@ -191,7 +199,7 @@ class Space:
         terms += [compute, inner]
         return together(self.machine, terms) / util + launch, sum(terms) + launch
 
-    def work(self, tile):
+    def work(self, tile: Widths) -> tuple[float, float, float, float]:
         """(utilisation, seconds of arithmetic, of scratch, of launching) of a work item's tile."""
         if tile not in self.items:
             self.items[tile] = (*compute_seconds(self.model, self.machine, tile, self.aligned,
@@ -202,12 +210,12 @@ class Space:
                                 launch_seconds(self.model, self.machine, tile))
         return self.items[tile]
 
-    def cost(self, state):
+    def cost(self, state: State) -> Cost:
         """Cost of a complete state."""
         return group_cost(self.model, self.machine, state.tiles, state.vthreads, self.aligned,
                           self.free)
 
-    def neighbours(self, tile, outer):
+    def neighbours(self, tile: Widths, outer: Widths) -> Iterator[tuple[Widths, bool]]:
         """(tile one rung up or down along one axis, True if up), inside ``outer``."""
         for a, rungs in enumerate(self.rungs):
             i = self.place[a][tile[a]]
@@ -217,7 +225,8 @@ class Space:
                 yield tile[:a] + (rungs[i - 1],) + tile[a + 1:], False
 
 
-def moves(space, state, policy, beta, t):
+def moves(space: Space, state: State, policy: Policy, beta: float,
+          t: int) -> list[tuple[float, str, State]]:
     """[(weight, kind, State)] of every move from a state; ``t``: steps since entering the level.
     ``cache`` from the last level is no move: the walk ends there."""
     number = len(state.tiles) - 1
@@ -251,18 +260,19 @@ def moves(space, state, policy, beta, t):
 
 # ---------------------------------------------------------------- walks
 
-def construct(model, machine, policy=Policy(), **space):
+def construct(model: GroupModel, machine: Machine, policy: Policy = Policy(),
+              **how: Any) -> Construction:
     """Construction of a group on a machine; keywords as for ``Space``.  ScheduleError if not even
     tiles of one element fit."""
-    space = Space(model, machine, **space)
+    space = Space(model, machine, **how)
     found = {greedy(space): 0}
     for walker in range(1, policy.walkers):
         for state in walk(space, policy, Random(f"{policy.seed}/{walker}")):
             found.setdefault(state, walker)
-    best = {}  # per tile of the first level, so that those descended differ
+    first: dict[Widths, State] = {}  # per tile of the first level: those descended differ
     for state in sorted(found, key=space.score):
-        best.setdefault(state.tiles[0], state)
-    best = list(best.values())[:max(1, policy.kept)]
+        first.setdefault(state.tiles[0], state)
+    best = list(first.values())[:max(1, policy.kept)]
     ends = {descend(space, _recombined(space, s)) if policy.kept else s: found[s]
             for s in reversed(best)}
     state = min(ends, key=space.score)
@@ -286,18 +296,18 @@ def _recombined(space, state):
     return min(state, other, key=space.score)
 
 
-def greedy(space):
+def greedy(space: Space) -> State:
     """Walker 0: in every level the tile grows along the axis that saves most traffic, until
     nothing that fits saves any; outside the last level growth that costs nothing goes on, for it
     leaves the next level more room."""
-    tiles = ()
+    tiles: tuple[Widths, ...] = ()
     for number in range(space.depth):
         outer = tiles[-1] if tiles else space.model.extents
         tiles += (grown(space, number, space.least, outer, number + 1 < space.depth),)
     return State(tiles)
 
 
-def grown(space, number, tile, outer, idle=False):
+def grown(space: Space, number: int, tile: Widths, outer: Widths, idle: bool = False) -> Widths:
     """A tile of a level grown inside ``outer`` along the axis that saves most traffic, until
     nothing that fits saves any; ``idle``: growth that costs nothing goes on."""
     while True:
@@ -309,7 +319,7 @@ def grown(space, number, tile, outer, idle=False):
         tile = min(better)[1]
 
 
-def walk(space, policy, rng):
+def walk(space: Space, policy: Policy, rng: Random) -> list[State]:
     """States that one random walk records: the complete ones it kept, and its last."""
     state, t, found = State((space.least,)), 0, []
     for step in range(policy.steps):
@@ -324,7 +334,7 @@ def walk(space, policy, rng):
     return found + [state]
 
 
-def descend(space, state):
+def descend(space: Space, state: State) -> State:
     """The local optimum below a complete state: one axis of one level at a time to any rung; where
     none helps, two axes a few rungs in opposite directions."""
     now = space.score(state)

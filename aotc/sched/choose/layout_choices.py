@@ -8,20 +8,23 @@ into what a Schedule holds, with everything along elementwise paths that follows
     schedule = decide(program, target, winograd=rewrites)
 """
 
+from collections.abc import Mapping
+
 from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Const, axes_of
+from aotc.ir.expr import Const, Shape, axes_of
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
-from aotc.ir.program import Compute, LibCall
+from aotc.ir.program import Compute, LibCall, Program, Rewrite
 from aotc.ir.region import interval
 from aotc.ir.simplify import linear_in, simplify
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.model.elementwise import elementwise_class, expands
+from aotc.target.base import Target
 
 LANES = (1, 2, 4)  # o_t in lanes, twice that (what searches found most often), four times
 TILES = (4, 8, 16)  # outputs along a spatial dimension, or the divisor next to them
 
 
-def layout_choices(program, buffer, target):
+def layout_choices(program: Program, buffer: str, target: Target) -> tuple[Layout, ...]:
     """Layouts (row-major first, no two alike) worth trying for a temp of ``program``: what is
     contracted over innermost, its channels in blocks of lanes, and for a temp that a window slides
     over, tiles that overlap as its windows do.  Only ``(Layout(),)`` for the caller's memory, for
@@ -42,13 +45,13 @@ def layout_choices(program, buffer, target):
     return tuple(out)
 
 
-def channels_last(rank, dim):
+def channels_last(rank: int, dim: int) -> Layout:
     """``dim`` innermost, the others in order; row-major if it is already."""
     perm = tuple(d for d in range(rank) if d != dim) + (dim,)
     return Layout() if perm == tuple(range(rank)) else Layout((Reorder(perm),))
 
 
-def blocked(shape, dim, block):
+def blocked(shape: Shape, dim: int, block: int) -> Layout | None:
     """``N C/b H W C%b``; None if ``block`` does not divide a static extent or leaves one block."""
     n = shape[dim]
     if block < 2 or not isinstance(n, Const) or n.value % block or n.value == block:
@@ -60,24 +63,24 @@ def blocked(shape, dim, block):
         *primitives, Reorder(inner)))
 
 
-def nearest_divisor(extent, value):
+def nearest_divisor(extent: int, value: int) -> int:
     """The divisor of ``extent`` nearest to ``value``; of two equally near the smaller."""
     divisors = [d for d in range(1, extent + 1) if extent % d == 0]
     return min(divisors, key=lambda d: (abs(d - value), d))
 
 
-def channel_dims(program, buffer):
+def channel_dims(program: Program, buffer: str) -> list[int]:
     """Dimensions that a reader contracts over or a product writes along its lanes, those first that
     most readers contract over; of the whole elementwise class."""
-    votes = {}
+    votes: dict[int, int] = {}
     for b in elementwise_class(program, buffer) or (buffer,):
         for s in program.consumers.get(b, ()):
             for n in s.loads if isinstance(s, Compute) else ():
                 if n.buffer == b:
                     for d in _contracted(s, n):
                         votes[d] = votes.get(d, 0) + 2
-        s = program.producer.get(b)
-        for d in _written(s) if isinstance(s, Compute) else ():
+        maker = program.producer.get(b)
+        for d in _written(maker) if isinstance(maker, Compute) else ():
             votes[d] = votes.get(d, 0) + 1
     return sorted(votes, key=lambda d: (-votes[d], d))
 
@@ -160,16 +163,17 @@ def _tiled(windows, shape, channel, tile):
 
 # ---------------------------------------------------------------- what follows from a choice
 
-def layout_rewrites(program, layouts):
+def layout_rewrites(program: Program, layouts: Mapping[str, Layout]) -> tuple[Rewrite, ...]:
     """Rewrites of a Schedule that store each buffer of ``layouts`` ({name: Layout}) so, and with it
     the temps and outputs of equal shape along elementwise paths (the first of ``layouts`` that
     reaches a buffer counts).  A layout that repeats elements goes no further than its buffer; it is
     a copy unless the producer is elementwise itself."""
-    chosen, out = {}, []
+    chosen: dict[str, Layout] = {}
+    out: list[Rewrite] = []
     for name, layout in layouts.items():
         if expands(layout):
             s = program.producer.get(name)
-            simple = s is not None and s.fold == "none"
+            simple = isinstance(s, Compute) and s.fold == "none"
             out.append(layout_rewrite(name, layout, copy=not simple))
             continue
         for b in elementwise_class(program, name) or (name,):

@@ -14,11 +14,13 @@ between a contraction and a window costs more than the window gains.  Where all 
 or all ``blocks``, the layout is settled here, before groups are formed.
 """
 
+from collections.abc import Collection, Mapping
+
 from aotc.ir.access import is_unit, offset_of
 from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, Load, axes_of
 from aotc.ir.layout import Layout
-from aotc.ir.program import Compute
+from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.simplify import linear_in
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.choose.layout_choices import blocked, channels_last
@@ -26,9 +28,11 @@ from aotc.sched.choose.loops import contraction_factors
 from aotc.sched.choose.winograd_kernels import transform_lanes
 from aotc.sched.model.elementwise import elementwise_class, elementwise_inputs
 from aotc.sched.model.size import estimate
+from aotc.target.base import Target
 
 
-def settle_layouts(program, target, free=frozenset()):
+def settle_layouts(program: Program, target: Target,
+                   free: Collection[str] = frozenset()) -> dict[str, Layout]:
     """{buffer: Layout} of the temps whose neighbours agree on ``rows`` or ``blocks``.  free: inputs
     and outputs that may be stored in any order (an operator between others); those always get a
     layout, channels innermost if a contraction is near."""
@@ -47,7 +51,7 @@ def settle_layouts(program, target, free=frozenset()):
     return out
 
 
-def split_settled(layouts):
+def split_settled(layouts: Mapping[str, Layout]) -> tuple[tuple[Rewrite, ...], dict[str, Layout]]:
     """(rewrites, layouts) of a choice: what changes the loops of a Program is a rewrite."""
     plain = {b: x for b, x in layouts.items() if x.permutation() is not None}
     return tuple(layout_rewrite(b, x) for b, x in layouts.items() if b not in plain), plain
@@ -141,12 +145,13 @@ def _in_groups(step, index):
     return parts is not None and parts[0] == size != Const(1)
 
 
-def runs_over_columns(program, target, name):
+def runs_over_columns(program: Program, target: Target, name: str) -> bool:
     """True if the compute that writes ``name`` is a convolution with so few outputs, of all or of a
     group, that lanes run over the columns of its row-major input: it wants no other order of the
     channels."""
     step = program.producer[name]
-    if target.emitter != "c" or _wish(program, target, step)[0] != "rows":
+    if not isinstance(step, Compute) or target.emitter != "c" or (
+            _wish(program, target, step)[0] != "rows"):
         return False
     return all(is_unit(offset_of(n.index, program.shape(n.buffer)), step.axes[-1])
                for n in step.loads if step.axes[-1] in axes_of(n))

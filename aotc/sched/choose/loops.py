@@ -1,23 +1,30 @@
 """Second decider: layouts of stored tensors, lane axes, micro-kernel rows and operand modes."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
-from aotc.ir.category import category, factor_pairs
-from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads
-from aotc.ir.layout import Layout, Pad, Reorder, Split
+from aotc.ir.category import Axes, Factors, category, factor_pairs
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
+from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
-from aotc.ir.program import LibCall, static_shape
+from aotc.ir.program import Compute, LibCall, Program, static_shape
 from aotc.ir.rows import zero_filled
+from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same
 from aotc.passes.layout_rule import laid_out
 from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
 from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
 from aotc.sched.model.size import MAX_TAPS, estimate, row_waste
-from aotc.sched.model.stages import group_stages, target_memo
+from aotc.sched.model.stages import Stage, group_stages, target_memo
+from aotc.target.base import Target, Ukernel
 
+R = TypeVar("R")
+Wanted = tuple[Load, tuple[int, ...], frozenset[int]]  # as ``_contraction_inputs`` says
 PRODUCTS = ("contraction", "dot")
 MAX_UNROLL = 8  # taps of a window that are written out
 
@@ -25,11 +32,12 @@ MAX_UNROLL = 8  # taps of a window that are written out
 class Choices:
     """What has been decided so far: layouts by buffer and the stages of every group."""
 
-    def __init__(self, program, target, groups, given):
+    def __init__(self, program: Program, target: Target, groups: Sequence[Group],
+                 given: Mapping[str, Layout]) -> None:
         self.program, self.target, self.groups = program, target, groups
         self.stages = {g.name: group_stages(program, g) for g in groups}
         # stored as a rewrite says, or as the schedule does: nothing is left to choose
-        self.given = {b: Layout(()) for b in laid_out(program.rewrites)} | given
+        self.given = {b: Layout(()) for b in laid_out(program.rewrites)} | dict(given)
         self.layouts = dict(self.given)
         about = program.known("loops")
         if not about:
@@ -37,15 +45,15 @@ class Choices:
         self.lanes = about["lanes"]  # of the stages of Winograd forms
         self.plain = about["plain"]
         self.known = target_memo(program, target)
-        self.wanted = {}  # how contractions read their rows, as ``_contraction_inputs`` says
+        self.wanted: dict[str, Wanted] = {}  # how contractions read their rows
 
-    def offset(self, load):
+    def offset(self, load: Load) -> Expr:
         """Element offset of a Load under the layouts chosen so far."""
         layout = self.layouts.get(load.buffer)
         return offset_of(load.index, self.program.shape(load.buffer), layout)
 
 
-    def once(self, what, s, find):
+    def once(self, what: str, s: Stage, find: Callable[[], R]) -> R:
         """``find()``, which decides something of a stage from what is known of its buffers, and
         whose layouts it may settle: done once for equal stages in equal surroundings."""
         key = what, s, tuple([(self.layouts.get(b), b in self.given, self.wanted.get(b))
@@ -61,31 +69,33 @@ class Choices:
         return found
 
 
-def called_buffers(program):
+def called_buffers(program: Program) -> set[str]:
     """Buffers that library calls touch: those are row-major."""
     return {b for s in program.steps if isinstance(s, LibCall) for b in s.inputs + s.outs}
 
 
-def choose_loops(program, target, groups, given=None):
+def choose_loops(program: Program, target: Target, groups: Sequence[Group],
+                 given: Mapping[str, Layout] | None = None
+                ) -> tuple[tuple[Group, ...], dict[str, Layout]]:
     """(groups with ukernel and loops filled, layouts by buffer).  given: {buffer: Layout} that are
     settled already."""
     c = Choices(program, target, groups, given or {})
     c.wanted |= _contraction_inputs(c)
     for g in groups:
         for s in c.stages[g.name]:
-            c.once("stored", s, lambda s=s: _stored(c, s))
+            c.once("stored", s, partial(_stored, c, s))
     done = []
     for g in groups:
         rows, loops = {}, {}
         for s in c.stages[g.name]:
-            rows[s.name], found = c.once("choice", s, lambda s=s: _stage_choice(c, s))
+            rows[s.name], found = c.once("choice", s, partial(_stage_choice, c, s))
             loops[s.name] = dict(found)
         done.append(replace(g, ukernel=rows, loops=loops))
     layouts = {b: lay for b, lay in c.layouts.items() if not lay.is_identity}
     return tuple(done), layouts
 
 
-def _stored(c, s):
+def _stored(c: Choices, s: Stage) -> None:
     """Layouts of the constants that a stage reads along its lanes, and of what it makes."""
     lane = _lane_axis(c, s)
     _const_layouts(c, s, lane)
@@ -95,12 +105,12 @@ def _stored(c, s):
             c.layouts[o.buffer] = _layout(c, o, lane, c.wanted.get(o.buffer))
 
 
-def stage_category(stage):
+def stage_category(stage: Stage) -> str:
     return category(stage.axes, stage.raxes, stage.fold, stage.body,
                     tuple(o.value for o in stage.outputs))
 
 
-def contraction_factors(program, stage):
+def contraction_factors(program: Program, stage: Stage | Compute) -> Factors | None:
     """The preferred orientation of a contraction (a Stage or a Compute): constant lane operand
     first, then the one whose lane axis is last in the output; None if it is no contraction."""
     pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
@@ -289,7 +299,7 @@ def _flat_extent(c, s, axis):
     return n
 
 
-def _stage_choice(c, s):
+def _stage_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
     kind = stage_category(s)
     lane = _lane_axis(c, s)
     if s.name in c.lanes:
@@ -297,7 +307,8 @@ def _stage_choice(c, s):
         whole = all(o.value.dtype == "f32" for o in s.outputs)
         return (rows[0].name, {"lanes": lane.name}) if rows and whole else ("loops", {})
     if kind == "contraction":
-        if lane in contraction_factors(c.program, s).n:
+        f = contraction_factors(c.program, s)
+        if f is not None and lane in f.n:
             return _contraction_choice(c, s, lane)
         kind = "window"
     if kind == "dot":
@@ -316,14 +327,14 @@ def _stage_choice(c, s):
     return c.target.rows(kind)[0].name, {"lanes": lane.name}
 
 
-def lane_nest(rows, s):
+def lane_nest(rows: Sequence[Ukernel], s: Stage) -> bool:
     """True if lanes can compute and store what the stage does, and the category's rows say so."""
     stored = {t for u in rows for t in u.dtypes}
     return (s.fold == "none" or s.body.dtype == "f32") and all(
         o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)
 
 
-def window_block(s, lane):
+def window_block(s: Stage, lane: Axis | None) -> tuple[Axis, Axis] | None:
     """(output axis, reduction axis) of the innermost sliding window with few static taps: its
     neighbouring outputs share loads.  None if there is none (or the window slides along lanes)."""
     if lane in s.raxes:
@@ -360,7 +371,7 @@ def _contraction_choice(c, s, lane):
     return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
 
 
-def pick_row(target, m, n):
+def pick_row(target: Target, m: int, n: int) -> Ukernel:
     """The row with the least waste (M = 1 has its own rows) that computes in f32."""
     rows = [u for u in _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
     workers = target.machine.workers if target.machine.item_tiles == 1 else 1
@@ -426,11 +437,12 @@ def _panel_weight(c, f, lane, k, row, a_mode):
     return b.buffer
 
 
-def panel_layout(index, lane, reduction, k, nr, shape):
+def panel_layout(index: Shape, lane: Axis, reduction: Axes, k: Axis, nr: int,
+                 shape: Sequence[int]) -> Layout:
     """Pad the lane dim to a multiple of NR, split it, order: others, N/NR, taps, K, N%NR."""
     dim = {i: d for d, i in enumerate(index) if isinstance(i, Axis)}
     n = dim[lane]
-    primitives = []
+    primitives: list[Movement] = []
     padded = -(-shape[n] // nr) * nr
     if padded != shape[n]:
         primitives.append(Pad(n, 0, padded - shape[n]))

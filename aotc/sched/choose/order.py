@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
 from aotc.sched.model.widths import group_model
+from aotc.target.base import Machine
 
 SAME = 1.1  # bytes of orders that count as alike differ by less
 
 
-def order_items(program, machine, group):
+def order_items(program: Program, machine: Machine, group: Group) -> Group:
     """The group with ``parallel`` in the order that lets a worker fetch the fewest bytes.
 
     Neighbouring items go to one worker, so it reads all of a tensor that the outermost axis does

@@ -5,13 +5,17 @@ Where a work item runs along the axis of the halo in small steps, and stages kee
 reads again, arithmetic and traffic are those of the whole work item, and scratch that of a step.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
 from aotc.sched.choose.gensor import ladder
-from aotc.sched.cost.group_cost import Cost, Steps, group_cost
+from aotc.sched.cost.group_cost import Aligned, Cost, Free, Steps, group_cost
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.tile_model import Boxes, Widths
+from aotc.sched.model.tile_model import Boxes, GroupModel, Widths
+from aotc.target.base import Machine
 
 # (axis, its extent in a work item), numbers of the stages that slide
 NamedRun = tuple[tuple[str, int], tuple[int, ...]]
@@ -30,7 +34,8 @@ class Run:
     cost: Cost
 
 
-def best_run(model, machine, state, aligned, free, units):
+def best_run(model: GroupModel, machine: Machine, state: Sequence[Widths],
+             aligned: Sequence[Aligned], free: Free, units: Mapping[str, int]) -> Run | None:
     """The Run of least predicted time, None if no stage would slide.
 
     state: tiles of the group without a run, the last one that of a work item; units: {axis: extent
@@ -69,7 +74,8 @@ def _along(model, machine, outer, tile, axis, aligned, free):
     return best
 
 
-def run_cost(model, machine, outer, tile, run, aligned, free):
+def run_cost(model: GroupModel, machine: Machine, outer: Sequence[Widths], tile: Widths,
+             run: Mapping[str, int], aligned: Sequence[Aligned], free: Free) -> Cost | None:
     """Cost of a group as ``best_run`` sees it: ``run`` as in a Group, {axis: extent}, in steps of
     ``tile``; None if no stage can slide along it, which leaves every step a tile like any other.
     outer: tiles of the levels before that of a work item."""
@@ -106,17 +112,17 @@ def _read_again(model, level, tile, axis, live, free):
     return total if total + live > level.capacity * level.usable else 0
 
 
-def fresh_boxes(model, tile, axis):
+def fresh_boxes(model: GroupModel, tile: Widths, axis: int) -> Boxes | None:
     """Per stage (whole, sliced) widths of what one step more computes; None if not every stage
     moves on along exactly one axis of its own."""
     one = model.boxes(tile)
     two = model.boxes(tile[:axis] + (2 * tile[axis],) + tile[axis + 1:])
-    out = []
+    out: Boxes = []
     for s, (a, _), (b, _) in zip(model.stages, one, two):
         grown = [p for p in range(s.rank) if b[p] != a[p]]
         if len(grown) != 1:
             return None
-        new = [b[p] - a[p] if p in grown else n for p, n in enumerate(a)]
+        new = tuple([b[p] - a[p] if p in grown else n for p, n in enumerate(a)])
         out.append((new, new))
     return out
 
@@ -157,7 +163,7 @@ def _live(model, tile, boxes, slide):
     return max(sum(n for n, lo, hi in live if lo <= i <= hi) for i in range(len(boxes)))
 
 
-def with_run(program, group, run):
+def with_run(program: Program, group: Group, run: NamedRun | None) -> Group:
     """The Group with a run, as a Verdict has it: ((axis, extent), numbers of stages that slide)."""
     if not run:
         return group

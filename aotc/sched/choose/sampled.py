@@ -6,13 +6,14 @@ itself; in the copy a place is found once, and whole vectors of channels lie the
 """
 
 from aotc.ir.expr import Axis, loads
-from aotc.ir.program import Compute
+from aotc.ir.program import Compute, Program, Rewrite
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.choose.layout_choices import channels_last
 from aotc.sched.model.size import estimate, estimate_volume
+from aotc.target.base import Target
 
 
-def sampled_inputs(program, target):
+def sampled_inputs(program: Program, target: Target) -> tuple[Rewrite, ...]:
     """Layout rewrites of the f32 inputs all of whose readers look pixels up (two places from data
     innermost, as often as the input has elements) and run over one other dimension of at least a
     vector's lanes; none where the target has no vectors, or its lanes are threads."""

@@ -1,10 +1,11 @@
 """Which variants of a target a bundle is worth: those with rows that the Program can use."""
 
 from aotc.ir.category import category
-from aotc.ir.program import Compute
+from aotc.ir.program import Compute, Program
+from aotc.target.base import Target
 
 
-def serving(variants, program):
+def serving(variants: tuple[Target, ...], program: Program) -> tuple[Target, ...]:
     """Of targets, the widest first, those that serve a Program: one whose rows differ from the next
     one's only in categories that the Program has none of is left out."""
     found = {category(s.axes, s.raxes, s.fold, s.body) for s in program.steps

@@ -8,8 +8,13 @@ stay in the cache beside them, every tap is a slice.  Columns may be read in pla
 as long as there are no taps.
 """
 
-from aotc.ir.expr import Const
+from aotc.ir.category import Factors
+from aotc.ir.expr import Axis, Const
+from aotc.ir.schedule import Group, Loops
 from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import Stage
+from aotc.sched.model.tile_model import Widths
+from aotc.target.base import Machine, Target, Ukernel
 
 LONGEST = 512  # of a slice: its sums are loaded and stored once per so many steps
 IN_PLACE = 128  # of one whose columns are read in place: their lines share few sets of L1
@@ -18,7 +23,7 @@ LINE, LONG_FOLD = 64, 0.1  # bytes; part of a worker's cache that a line of ever
 PANELS = 4  # of a work item at most, whose sums wait in scratch
 
 
-def sliceable(target, row, loops, f):
+def sliceable(target: Target, row: Ukernel, loops: Loops, f: Factors) -> bool:
     """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
     columns in place, static reduction axes, vectors of a fixed length."""
     return (target.part_loads and row.category == "contraction" and row.tile["mr"] > 1
@@ -27,7 +32,8 @@ def sliceable(target, row, loops, f):
             and all(isinstance(r.extent, Const) for r in f.k))
 
 
-def choose_slices(target, row, loops, f, lane):
+def choose_slices(target: Target, row: Ukernel, loops: Loops, f: Factors,
+                  lane: Axis) -> tuple[int, int, dict[str, int]] | None:
     """(rows, columns, {axis: steps of the sum}) of a work item and its slices; None if the sum runs
     whole: it is short, the rows fit into the cache at once, the weights do, or a window's panel
     does or serves too few rows to be read from there."""
@@ -48,12 +54,12 @@ def choose_slices(target, row, loops, f, lane):
     return rows, panels * nr, dict.fromkeys(taps, 1) | {loops["k"]: steps}
 
 
-def tap_axes(f, loops):
+def tap_axes(f: Factors, loops: Loops) -> list[str]:
     """Names of a sum's axes around the innermost one that are no single step."""
     return [r.name for r in f.k if r.extent != Const(1) and r.name != loops["k"]]
 
 
-def balanced(panels, most, workers, blocks=1):
+def balanced(panels: int, most: int, workers: int, blocks: int = 1) -> int:
     """Panels of one work item, at most ``most``: as many as let the workers end together.  blocks:
     of rows, each of which meets all panels."""
     def longest(per_item):
@@ -62,7 +68,7 @@ def balanced(panels, most, workers, blocks=1):
     return min(range(1, most + 1), key=lambda p: (longest(p), -p))
 
 
-def slice_faults(target, g, s, f, row):
+def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None, row: Ukernel) -> list[str]:
     """What is wrong with the Group's ``split`` of stage ``s``, a contraction with Factors ``f``."""
     split, loops = g.split.get(s.name), g.loops.get(s.name, {})
     if not split:
@@ -80,7 +86,7 @@ def slice_faults(target, g, s, f, row):
         f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, loops["k"]} - set(split))]
 
 
-def streamed_fold(machine, s):
+def streamed_fold(machine: Machine, s: Stage) -> dict[str, Widths]:
     """{variable of the reduction: extents it may have} of a Stage whose fold is so long that a line
     of each of its steps takes a large part of a worker's cache: it may read what it folds step by
     step and keep nothing of it.  {} for others, and for blocks of threads."""

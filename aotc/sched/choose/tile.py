@@ -1,16 +1,21 @@
 """Third decider: the box one work item computes, per group."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
+from aotc.ir.layout import Layout
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
 from aotc.sched.choose.loops import PRODUCTS, contraction_factors
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, choose_slices
 from aotc.sched.choose.winograd_kernels import has_transform, slab_tile
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import group_stages
+from aotc.target.base import Target
 
 # The rows that one panel's columns are stored to lie on so many pages of so many bytes: the next
 # panel comes back to all of them, and a TLB holds a thousand or two.  A product with a short sum is
@@ -19,13 +24,14 @@ PAGE, STORED_PAGES, STREAMED_PAGES, SHORT_SUM = 4096, 256, 32, 64
 NEAR = 64  # elements between lanes: up to here neighbouring vectors write the same lines
 
 
-def choose_tiles(program, target, groups, layouts=None):
+def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
+                 layouts: Mapping[str, Layout] | None = None) -> tuple[Group, ...]:
     """Groups with ``tile``, ``parallel`` and ``threads`` filled.  layouts: of stored buffers."""
     return choose_threads(target, tuple(_tiled(program, target, g, layouts or {})
                                         for g in groups))
 
 
-def choose_threads(target, groups):
+def choose_threads(target: Target, groups: Sequence[Group]) -> tuple[Group, ...]:
     """Groups with ``threads`` filled where it is 0 and work items are blocks of threads: what their
     micro-kernels need, else as many as the machine says."""
     known = {u.name: u.tile.get("threads", 0) for u in target.ukernels}
@@ -55,7 +61,7 @@ def _tiled(program, target, g, layouts):
     return g if split else order_items(program, target.machine, g)
 
 
-def even(extent, tile):
+def even(extent: int, tile: int) -> int:
     """The tile shrunk so that all tiles are nearly equal."""
     count = -(-extent // max(1, min(tile, extent)))
     return -(-extent // count)

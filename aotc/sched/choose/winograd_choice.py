@@ -1,20 +1,24 @@
 """Which convolutions of a Program get a Winograd form: errors, cost, memory.  Nothing is measured,
 so the choice is the same on every machine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from aotc.ir.layout import Layout, Reorder
-from aotc.ir.program import Compute, static_shape
+from aotc.ir.program import Compute, Program, Rewrite, static_shape
+from aotc.passes.digits import static_extent
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import CHANNELS
-from aotc.passes.winograd import TILES, find_convolution, legal_tiles
+from aotc.passes.winograd import TILES, Convolution, Window, find_convolution, legal_tiles
 from aotc.sched.choose.loops import pick_row
 from aotc.sched.cost.winograd_errors import ERRORS
 from aotc.sched.model.size import estimate, estimate_volume
+from aotc.target.base import Target
 
+Winograd = str | int | tuple[Rewrite, ...]  # one of ``WINOGRAD``, or rewrites as they are
 SLIDING = 2  # axes transformed at once: with three, the transforms outgrow the registers
 ERROR_FACTOR, ERROR_SHARE = 4, 2e-5  # of a direct convolution's error; of the output's range
 SPAN = 1e3  # of channels' magnitudes in constants: the largest by the one in the middle
@@ -37,7 +41,7 @@ class Candidate:
     direct: float
     direct_bytes: int
 
-    def over(self, other):
+    def over(self, other: "Candidate | None") -> "_Gain":
         """What it brings beyond another form of the same compute (None: beyond none)."""
         if other is None:
             return _Gain(self.direct - self.seconds, self.bytes - self.direct_bytes)
@@ -56,7 +60,8 @@ class _Gain:
         return self.seconds / max(1, self.bytes)
 
 
-def choose_winograd(program, target, winograd="auto"):
+def choose_winograd(program: Program, target: Target,
+                    winograd: Winograd = "auto") -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``, and
     before them ``("layout", input, primitives)`` for each of the model's inputs that a form reads
     through a copy with the channels side by side.
@@ -184,24 +189,25 @@ def _candidates(program, target, conv, most, check_error, weights):
     return out
 
 
-def form_share(program, target, rewrite):
+def form_share(program: Program, target: Target, rewrite: Rewrite) -> float:
     """Estimated time of a chosen form, ("winograd", compute, {axis: outputs per tile}), per time of
     the direct convolution; ``program``: without it."""
     _, compute, tile = rewrite
     conv = find_convolution(program, program.producer[compute])
+    assert conv is not None, compute  # a form was chosen for it
     windows = [w for w in conv.windows.values() if w.out.name in tile]
     weights = sum(a.nbytes for a in program.consts.values())
     form = _form_cost(target, conv, windows, max(tile.values()), weights)[0]
     return form / _direct_cost(program, target, conv, weights)[0]
 
 
-def exact_enough(conv, windows, m):
+def exact_enough(conv: Convolution, windows: Sequence[Window], m: int) -> bool:
     """True if the form's rounding errors are within the budget, by the table of errors."""
-    sizes = {w.tap.extent.value for w in windows}
-    table = ERRORS.get((m, *sizes, len(windows))) if len(sizes) == 1 else None
+    sizes = {static_extent(w.tap) for w in windows}
+    table = ERRORS.get((m, min(sizes), len(windows))) if len(sizes) == 1 else None
     if table is None:
         return False
-    terms = _summed(conv) // prod(w.tap.extent.value for w in windows)
+    terms = _summed(conv) // prod(static_extent(w.tap) for w in windows)
     known = min((c for c in table if c >= terms), default=max(table))
     form, direct = (e * max(1, terms / known) for e in table[known])
     return form <= max(ERROR_FACTOR * direct, ERROR_SHARE)

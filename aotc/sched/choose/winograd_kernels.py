@@ -1,19 +1,23 @@
 """Winograd forms in a Schedule: their kernels (this file) and which layers get one
 (winograd_choice.py)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import lcm, prod
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Const, as_expr, axes_of
+from aotc.ir.expr import Axis, Const, Load, as_expr, axes_of
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
 from aotc.passes.winograd import stages_of
 from aotc.sched.memory.scratch import elements
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.size import estimate, estimate_volume, reach
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.model.unroll import find_transform
+from aotc.target.base import Target
 
 # Scratch goes through the last cache where the level that should hold it is too small: at most so
 # many times that level, and a worker's share of the last cache.  With 3, vgg16 and unet took 1.04
@@ -22,7 +26,7 @@ MAX_SPILL = 8
 TRANSFORM_FLOPS = 20  # one element of a transform costs as much as this much of a contraction
 
 
-def transform_lanes(program):
+def transform_lanes(program: Program) -> dict[str, Axis]:
     """{stage name: lane axis} of the input and output transforms of all rewritten computes: both
     run over the channels, innermost in the scratch between the stages."""
     out = {}
@@ -42,9 +46,9 @@ def _whole(name, found):
     return found[0]
 
 
-def transform_inputs(program):
+def transform_inputs(program: Program) -> dict[str, tuple[Load, int]]:
     """{buffer: (load, its channel dimension)} of what the input transforms read."""
-    out = {}
+    out: dict[str, tuple[Load, int]] = {}
     for rule, compute, _ in program.rewrites:
         if rule == "winograd":
             v = stages_of(program, compute)[0]
@@ -54,7 +58,7 @@ def transform_inputs(program):
     return out
 
 
-def join_transforms(program, groups):
+def join_transforms(program: Program, groups: Sequence[Group]) -> tuple[Group, ...]:
     """The groups with the three stages of every rewritten compute in one kernel: tiles of the
     transformed input and of the products stay in the worker's slab."""
     for rule, compute, _ in program.rewrites:
@@ -70,11 +74,12 @@ def join_transforms(program, groups):
     return tuple(groups)
 
 
-def slab_tile(program, target, group, stages, anchor):
+def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[Stage],
+              anchor: Stage) -> dict[str, int]:
     """Tile of a group with transforms: boxes of the leading axes (batch, depth), whole blocks of
     the outermost sliding axis and panels of the columns, the cheapest by ``_Item.cost`` whose
     scratch is not far too large for its level."""
-    blocks = {}
+    blocks: dict[str, int] = {}
     for s in stages:
         t = find_transform(program, s)
         for name, n in t.blocks.items() if t is not None else ():
@@ -82,6 +87,8 @@ def slab_tile(program, target, group, stages, anchor):
     lane = transform_lanes(program).get(anchor.name)
     sliding = [a for a in anchor.axes if a.name in blocks]
     lead = [a for a in anchor.axes if a not in sliding and a != lane]
+    if lane is None:
+        return {}  # the anchor is no transform: ``check_schedule`` says what is wrong with it
     if not sliding:  # smaller than a tile: one block
         return {a.name: 1 for a in lead if a.extent != Const(1)}
     products = next(s for s in stages if s.name not in transform_lanes(program))
@@ -90,7 +97,7 @@ def slab_tile(program, target, group, stages, anchor):
                                          lane.name: row.tile.get("nr", target.lanes)}
     extent = {a.name: estimate(a.extent) for a in (*lead, sliding[0], lane)}
     parts = [_even_parts(extent[a.name]) if isinstance(a.extent, Const) else [1] for a in lead]
-    best = None
+    best: tuple[tuple[float, ...], dict[str, int]] | None = None
     for inner in product(*parts):
         cut = {a.name: n for a, n in zip(lead, inner)}
         sizes = _scratch_elements(program, group, stages, anchor, cut | {
@@ -104,6 +111,7 @@ def slab_tile(program, target, group, stages, anchor):
                 key = item.cost(program, target, products, row)
                 if best is None or key < best[0]:
                     best = key, box
+    assert best is not None  # every axis has one part at least
     return {n: t for n, t in best[1].items() if t < extent[n]}
 
 
@@ -153,7 +161,7 @@ def _scratch_elements(program, group, stages, anchor, tile):
             if s is not anchor]
 
 
-def has_transform(program, group):
+def has_transform(program: Program, group: Group) -> bool:
     """True if a group holds the stages of a rewritten compute."""
     return any(rule == "winograd" and compute in group.computes
                and len(group_stages(program, group)) > 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json, offset_of, row_major
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Expr, Shape, as_expr, depends_on_data, maximum, minimum
+from aotc.ir.expr import Const, Expr, Shape, as_expr, depends_on_data, maximum, minimum
 from aotc.ir.layout import LayoutJson
 from aotc.ir.plan import Scratch, Size
 from aotc.ir.program import Program
@@ -29,7 +29,7 @@ class Context:
     local: Places
     scratch: list[Scratch]
     slab: Size = 0  # bytes
-    values: dict[Axis, Expr] = field(default_factory=dict)  # Axis bound by the kernel -> its value
+    values: dict[Expr, Expr] = field(default_factory=dict)  # Axis bound by the kernel -> its value
 
     def place(self, buffer: str) -> Callable[[Shape], Expr]:
         """Function from logical index to element offset in the buffer's memory."""

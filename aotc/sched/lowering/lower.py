@@ -5,7 +5,9 @@ from dataclasses import replace
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.plan import Kernel, Place, Plan, most
-from aotc.ir.program import static_shape
+from aotc.ir.plan import Stage as PlanStage
+from aotc.ir.program import Program, static_shape
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
 from aotc.sched.lowering.context import ALIGN, Context
@@ -24,11 +26,12 @@ from aotc.sched.model.stages import find_call, group_stages
 from aotc.sched.model.tilegraph import best_fit, best_fit_places
 from aotc.sched.model.unroll import data_loads, lower_unrolled
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
+from aotc.target.base import Target
 
 WORTH_SHARING = 4096  # bytes of scratch: less is not worth a slab that is harder to read
 
 
-def lower(program, schedule, target):
+def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     """The Plan of a checked Schedule.  ScheduleError lists all faults of an illegal one."""
     faults = check_schedule(program, schedule, target)
     if faults:
@@ -65,7 +68,8 @@ def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
                  offset, slot, index, b.onnx)
 
 
-def lower_group(program, schedule, target, group, number):
+def lower_group(program: Program, schedule: Schedule, target: Target, group: Group,
+                number: int) -> Kernel:
     """One group as one Kernel: the tile decode, scratch, and its stages in order."""
     call = find_call(program, group)
     if call is not None:
@@ -79,7 +83,7 @@ def lower_group(program, schedule, target, group, number):
                   values=dict(tile.let + tile.step_let + step.lets + lets))
     _place_scratch(ctx, stages, {k.buffer for found in step.kept.values() for k in found})
     base = end = ctx.slab
-    lowered = []
+    lowered: list[PlanStage] = []
     for s in stages:
         ctx.slab = base  # what a stage packs is dead after it
         row = target.row(group.ukernel[s.name])
@@ -94,10 +98,11 @@ def lower_group(program, schedule, target, group, number):
         else:
             lowered += lower_nest(ctx, s, row, box)
         end = most([end, ctx.slab])
-    reads = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in local)
-    writes = dict.fromkeys(o.buffer for s in stages for o in s.outputs if o.buffer not in local)
+    read = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in local)
+    writes = tuple(dict.fromkeys(
+        o.buffer for s in stages for o in s.outputs if o.buffer not in local))
     origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
-    reads, writes = tuple(b for b in reads if b not in writes), tuple(writes)
+    reads = tuple(b for b in read if b not in writes)
     let, step_let = tile.let, tile.step_let + step.lets + lets
     if tile.steps is None:
         let, step_let = let + step_let, ()
@@ -111,7 +116,7 @@ def lower_group(program, schedule, target, group, number):
     return kernel
 
 
-def kernel_faults(program, schedule, target, group):
+def kernel_faults(program: Program, schedule: Schedule, target: Target, group: Group) -> list[str]:
     """Faults of ``check_group``, and where threads share scratch, if it does not fit its memory."""
     faults = check_group(program, schedule, target, group)
     if not faults and target.machine.threads:

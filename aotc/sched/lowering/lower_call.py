@@ -5,11 +5,15 @@ from aotc.ir.access import volume
 from aotc.ir.expr import Axis, Const
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.plan import Call, Kernel
+from aotc.ir.program import LibCall, Program
+from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
 from aotc.sched.model.work import group_bytes
+from aotc.target.base import Target
 
 
-def lower_call(program, schedule, target, group, call, number):
+def lower_call(program: Program, schedule: Schedule, target: Target, group: Group, call: LibCall,
+               number: int) -> Kernel:
     """The Kernel of a group that is the LibCall ``call``.  Every tensor it touches is row-major."""
     row = LIBRARY.get(call.kernel)
     if row is None or not target.library:

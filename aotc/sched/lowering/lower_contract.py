@@ -1,20 +1,25 @@
 """Lowering of a contraction stage onto a register-tiled micro-kernel."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from aotc.ir.access import linearise, stride
-from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Axis, Binary, Cast, Const, Where, substitute
+from aotc.ir.category import Axes, Factors, factor_pairs
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Shape, Where, substitute
 from aotc.ir.multiples import is_multiple
 from aotc.ir.plan import Contract, Operand, Put, Range, most
 from aotc.ir.rows import zero_filled
 from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_nest import collapse, one_value
 from aotc.sched.lowering.parts import part_of
+from aotc.sched.model.boxes import Box
+from aotc.sched.model.stages import Stage
 from aotc.sched.model.turned import turned
+from aotc.target.base import Ukernel
 
 
-def factors_for(stage, lanes):
+def factors_for(stage: Stage, lanes: str | None) -> Factors | None:
     """The orientation in which the axis ``lanes`` belongs to the lane operand; None if neither."""
     for f in factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body):
         if any(a.name == lanes for a in f.n):
@@ -22,10 +27,11 @@ def factors_for(stage, lanes):
     return None
 
 
-def lower_contract(ctx, stage, row, box):
+def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.loops`` says."""
     choice = ctx.group.loops[stage.name]
     f = factors_for(stage, choice["lanes"])
+    assert f is not None, stage.name  # ``check_schedule`` refuses others
     lane = next(a for a in f.n if a.name == choice["lanes"])
     k = next(r for r in f.k if r.name == choice["k"])
     taps = tuple(r for r in f.k if r != k)
@@ -44,7 +50,7 @@ def lower_contract(ctx, stage, row, box):
         dtypes=("f32", f.b.dtype if b.mode == "panel" else "f32", "f32"))))))
 
 
-def with_whole(ctx, c):
+def with_whole(ctx: Context, c: Contract) -> Contract:
     """The Contract that knows which of its rows and columns fill every register tile: those whose
     number in one work item, not in the tensor, is a multiple of the tile's."""
     counts = {"rows": (c.row_count, c.mr), "columns": (c.n.hi - c.n.lo, c.nv * c.lanes)}
@@ -52,7 +58,7 @@ def with_whole(ctx, c):
         what for what, (n, d) in counts.items() if is_multiple(n, d, ctx.values)))
 
 
-def without_single(c):
+def without_single(c: Contract) -> Contract:
     """The Contract without row axes and taps of one value (one row axis stays): what a batch of one
     or a kernel of 1x1 would count, per row and tile."""
     m = tuple(r for r in c.m if not one_value(r)) or c.m[-1:]
@@ -97,19 +103,20 @@ def _longest(ctx, stage, r):
     return simplify(r.axis.extent) if n is None else n
 
 
-def collapse_rows(m, a, puts):
+def collapse_rows(m: list[Range], a: Operand,
+                  puts: tuple[Put, ...]) -> tuple[list[Range], Operand, tuple[Put, ...]]:
     """Merge row axes that every access walks contiguously."""
     if len(m) < 2:
         return m, a, puts
-    body = a.value if a.mode == "packed" else a.offset
-    if a.guard is not None:
-        body = Where(a.guard, body, Const(0))
-    m, _, body, puts = collapse(m, None, body, puts)
-    if a.mode == "packed":
+    if a.mode == "packed" and a.value is not None:
+        m, _, body, puts = collapse(m, None, a.value, puts)
         return m, replace(a, value=body), puts
-    if a.guard is not None:
-        return m, replace(a, offset=body.a, guard=body.cond), puts
-    return m, replace(a, offset=body), puts
+    if a.guard is None:
+        m, _, body, puts = collapse(m, None, a.offset, puts)
+        return m, replace(a, offset=body), puts
+    m, _, body, puts = collapse(m, None, Where(a.guard, a.offset, Const(0)), puts)
+    assert isinstance(body, Where)
+    return m, replace(a, offset=body.a, guard=body.cond), puts
 
 
 def _packed(ctx, name, row, rows, value, stride, total):
@@ -156,14 +163,15 @@ def _lane_operand(ctx, f, lane, k, taps, row, mode):
     return Operand("panel", load.buffer, base, Const(nr))
 
 
-def panel_base(offset, index, lane, k, taps, nr):
+def panel_base(offset: Callable[[Shape], Expr], index: Shape, lane: Axis, k: Axis, taps: Axes,
+               nr: int) -> Expr | None:
     """Offset of the panel that starts at lane ``n0`` (a multiple of NR), as an expression in the
     lane axis and the outer axes; None if the layout is not panels of (taps, k, NR)."""
     panel = Axis(f"{lane.name}_panel", simplify((lane.extent + (nr - 1)) // nr))
     inside = Axis("lane", Const(nr))
     mapping = {lane: panel * nr + inside}
     at = simplify(offset(tuple(simplify(substitute(i, mapping)) for i in index)))
-    step = Const(nr)
+    step: Expr = Const(nr)
     for r in (k,) + tuple(reversed(taps)):
         s = stride(at, r)
         if r.extent != Const(1) and (s is None or not same(s, step)):

@@ -1,15 +1,20 @@
 """Lowering of a contraction of u8 and s8 onto a micro-kernel of dot products."""
 
 from aotc.ir.access import linearise
+from aotc.ir.category import DOT
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Operand, Put, Range
 from aotc.ir.rows import row_source
 from aotc.ir.simplify import linear_in, simplify
+from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_contract import collapse_rows, with_whole, without_single
+from aotc.sched.model.boxes import Box
 from aotc.sched.model.dots import dot_factors, padded_depth
+from aotc.sched.model.stages import Stage
+from aotc.target.base import Ukernel
 
 
-def lower_dot(ctx, stage, row, box):
+def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.loops`` says."""
     choice = ctx.group.loops[stage.name]
     found = dot_factors(stage)
@@ -29,7 +34,7 @@ def lower_dot(ctx, stage, row, box):
     return with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=row.dtypes)))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=DOT)))
 
 
 def _rows(ctx, f, k, row, mode, depth):

@@ -1,5 +1,6 @@
 """Lowering of every stage that is a loop nest: map, move, reduction, window, loops."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from aotc.ir.access import linearise, stride
@@ -23,7 +24,11 @@ from aotc.ir.expr import (
 from aotc.ir.plan import Nest, Put, Range
 from aotc.ir.program import NEUTRAL
 from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.parts import in_parts
+from aotc.sched.model.boxes import Box
+from aotc.sched.model.stages import Stage
+from aotc.target.base import Ukernel
 
 MAX_PIECES = 64
 
@@ -38,7 +43,7 @@ class Piece:
     hi: Expr
 
 
-def lower_nest(ctx, stage, row, box):
+def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]:
     """Nests of one stage over its box: several where a guard splits the box into pieces."""
     lanes = ctx.group.loops.get(stage.name, {}).get("lanes", "")
     ranges = {a: (lo, simplify(last + 1)) for a, (lo, last) in box.items()}
@@ -69,7 +74,7 @@ def lower_nest(ctx, stage, row, box):
     return nests
 
 
-def one_value(part):
+def one_value(part: Piece | Range) -> bool:
     """True if a range is 0 alone: never empty, as the range of an axis of extent 1 may be where no
     later stage of a work item reads it."""
     return (simplify(part.lo), simplify(part.hi)) == (Const(0), Const(1))
@@ -260,7 +265,8 @@ def _by_stride(ranges, puts, lane, first=None):
 
 # ---------------------------------------------------------------- collapsing loops
 
-def collapse(ranges, lane, body, puts, bounds=()):
+def collapse(ranges: Iterable[Range], lane: Axis | None, body: Expr, puts: tuple[Put, ...],
+             bounds: Iterable[Expr] = ()) -> tuple[list[Range], Axis | None, Expr, tuple[Put, ...]]:
     """Merge neighbouring loops whose every use is ``outer*extent + inner``: one longer loop.
     Axes that occur in ``bounds`` (of inner loops) stay as they are."""
     ranges = list(ranges)

@@ -6,11 +6,13 @@ there are parts.  Lanes sum side by side: where they lie along the reduction, a 
 vectors.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from aotc.ir.expr import Axis, Const, minimum
-from aotc.ir.plan import Range, points
+from aotc.ir.plan import Nest, Range, points
 from aotc.ir.simplify import simplify, upper
+from aotc.target.base import Ukernel
 
 TERMS = 128  # of a nest's: a part costs a few instructions
 STEPS = 512  # of a product's: a part costs the way of a register tile through memory
@@ -19,7 +21,7 @@ BLOCK_STEPS = 4096
 MOST_PARTS = 2  # times as many as there must be, where they are then all of one length
 
 
-def in_parts(nest):
+def in_parts(nest: Nest) -> Nest:
     """The Nest with ``parts``; the same Nest where no lane adds more than ``TERMS`` numbers."""
     if nest.fold != "sum" or nest.acc[0].dtype != "f32":
         return nest
@@ -40,7 +42,7 @@ def in_parts(nest):
     return replace(nest, reduce=reduce[:at - 1] + _cut(r, each, lanes) + reduce[at:], parts=at)
 
 
-def part_of(row, axes):
+def part_of(row: Ukernel, axes: Iterable[Axis]) -> int:
     """``Contract.part`` of a product's sum over ``axes``, in a row's tile."""
     blocks, terms = "bk" in row.tile, 1
     if blocks and row.tile["mr"] == 1:  # threads share the sum of a column

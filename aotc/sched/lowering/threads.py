@@ -6,13 +6,15 @@ last barrier, if one of the two writes them: bytes, not names, because scratch b
 do not meet lie in the same place.  ``barriers`` decides, ``barrier_faults`` proves it of a Plan.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr, Load, substitute, walk
-from aotc.ir.plan import Contract, Nest, Range, points
+from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Range, Stage, points
 from aotc.ir.simplify import simplify, upper
+from aotc.target.base import Target
 
 _ANYWHERE = 1 << 62
 
@@ -33,7 +35,7 @@ class Access:
     ranges: tuple[Range, ...]
 
 
-def shared_by_threads(kernel, target):
+def shared_by_threads(kernel: Kernel, target: Target) -> Kernel:
     """The Kernel of a group whose work items threads share, with what they share written out:
     ranges up to the ends of tiles, ``Nest.team`` and ``staged``.  The same Kernel where a work item
     is one thread's."""
@@ -72,13 +74,13 @@ def _team(nest, threads, warp):
     return warps
 
 
-def staged_bytes(stage, target, threads):
+def staged_bytes(stage: Stage, target: Target, threads: int) -> int:
     """Bytes behind its scratch in which the threads of a work item keep parts of one stage: the
     partial sums of a team, a product's next steps and where its rows start, for every tap."""
     if isinstance(stage, Nest):
         return 4 * (threads // target.lanes) if stage.team > 1 else 0
     tile = target.row(stage.row).tile
-    if "tap_bytes" not in tile:
+    if not isinstance(stage, Contract) or "tap_bytes" not in tile:
         return tile["shared"]
     taps = 1
     for t in stage.taps:
@@ -90,10 +92,11 @@ def staged_bytes(stage, target, threads):
     return tile["shared"] + (tile["tap_bytes"] * taps if stage.a.mode == "rows" else 0)
 
 
-def barriers(kernel, places):
+def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:
     """Numbers of the stages in front of which all threads of a work item wait for each other.
     places: {buffer: Place} of what lies outside the work item's scratch."""
-    out, since = [], []
+    out: list[int] = []
+    since: list[Access] = []
     for n, stage in enumerate(kernel.stages):
         mine = _accesses(kernel, places, n)
         if any(_meet(x, y) for x in since for y in mine):
@@ -103,12 +106,12 @@ def barriers(kernel, places):
     return tuple(out)
 
 
-def barrier_faults(plan):
+def barrier_faults(plan: Plan) -> list[str]:
     """Faults of a Plan: bytes that one thread of a work item writes and another touches with no
     barrier between, each with the kernel, both stages and both buffers."""
     faults, places = [], {p.name: p for p in plan.places}
     for kernel in (k for k in plan.kernels if k.threads):
-        since = []
+        since: list[Access] = []
         for n, stage in enumerate(kernel.stages):
             since = [] if n in kernel.barriers else since
             mine = _accesses(kernel, places, n)
@@ -172,7 +175,7 @@ def _reads(stage):
                 yield n.buffer, n.index[0]
 
 
-def _meet(x, y):
+def _meet(x: Access, y: Access) -> bool:
     """True if two accesses may be of the same bytes, one of them writes, and different threads may
     make them."""
     if not (x.writes or y.writes) or x.memory != y.memory or x.end <= y.first or y.end <= x.first:

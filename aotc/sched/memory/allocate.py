@@ -4,14 +4,16 @@ Static shapes: greedy by size, lowest offset that no live neighbour occupies, in
 Symbolic shapes: slots (``slots.py``).
 """
 
+from collections.abc import Mapping, Sequence
+
 from aotc.ir.access import layout_from_json, linearise, offset_of, volume
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, loads, maximum
-from aotc.ir.program import static_shape
+from aotc.ir.expr import Const, Expr, loads, maximum
+from aotc.ir.program import Program, static_shape
 from aotc.ir.region import proves_le
-from aotc.ir.schedule import Slot
+from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, simplify
-from aotc.sched.memory.slots import colour
+from aotc.sched.memory.slots import Lifetime, colour
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.stages import group_stages
 
@@ -19,13 +21,13 @@ ALIGN = 64
 ATTEMPTS = 24  # to place what sticks out earlier, per order
 
 
-def physical_elements(program, schedule, name):
+def physical_elements(program: Program, schedule: Schedule, name: str) -> Expr:
     layout = layout_from_json(schedule.layouts.get(name))
     shape = program.shape(name)
     return volume(layout.shape(shape) if not layout.is_identity else shape)
 
 
-def buffer_bytes(program, schedule, name):
+def buffer_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
     """Bytes of a stored buffer, rounded up to 64, as an expression."""
     key = "buffer_bytes", name
     plain = not schedule.layouts.get(name)  # the checker asks for pairs of buffers: that is often
@@ -36,9 +38,9 @@ def buffer_bytes(program, schedule, name):
     return program.memo.setdefault(key, size) if plain else size
 
 
-def liveness(program, groups):
+def liveness(program: Program, groups: Sequence[Group]) -> dict[str, Lifetime]:
     """{temp: (first, last)}: indices of the groups that write and last read it."""
-    live = {}
+    live: dict[str, Lifetime] = {}
     for i, g in enumerate(groups):
         for c in g.computes:
             for b in program.producer[c].inputs:
@@ -50,20 +52,21 @@ def liveness(program, groups):
     return live
 
 
-def in_place(program, schedule, group, live, index):
+def in_place(program: Program, schedule: Schedule, group: Group, live: Mapping[str, Lifetime],
+             index: int) -> dict[str, str]:
     """{output: input that dies here and is read only at the very element that is written}.  A
     stage of several may write over what no other stage reads: every stored element is computed by
     one work item, once; and over what earlier stages read too, if they read it in work items of
     the same rows."""
     stages = group_stages(program, group)
-    readers = {}
+    readers: dict[str, list[int]] = {}
     for i, s in enumerate(stages):
         for b in dict.fromkeys(n.buffer for n in s.loads()):
             readers.setdefault(b, []).append(i)
     dying = {b for b in readers if live.get(b, (0, -1))[1] == index and b not in group.outputs}
     shared = {b for b in dying if len(readers[b]) > 1}
     boxes = _item_boxes(program, group, stages) if shared else None
-    pairs = {}
+    pairs: dict[str, str] = {}
     for i, s in enumerate(stages):
         free = {b for b in dying if readers[b] == [i] or b in shared and readers[b][-1] == i
                 and _own_rows(stages, boxes, b)}
@@ -120,14 +123,14 @@ def _overwritten(program, schedule, s, dying, live):
     return pairs
 
 
-def allocate(program, schedule):
+def allocate(program: Program, schedule: Schedule) -> dict[str, Slot]:
     """{temp: Slot} for every stored temp; deterministic."""
     live = liveness(program, schedule.groups)
     owner = {b: b for b in live}
     for i, g in enumerate(schedule.groups):
         for out, src in in_place(program, schedule, g, live, i).items():
             owner[out] = owner[src]
-    classes = {}
+    classes: dict[str, Lifetime] = {}
     for b, root in owner.items():
         first, last = classes.get(root, live[b])
         classes[root] = (min(first, live[b][0]), max(last, live[b][1]))
@@ -181,9 +184,9 @@ def _place(order, size, classes):
     return placed
 
 
-def slot_sizes(program, schedule):
+def slot_sizes(program: Program, schedule: Schedule) -> tuple[Expr, ...]:
     """Bytes of each arena slot, as expressions (Const for static models)."""
-    ends = {}
+    ends: dict[int, dict[Expr, None]] = {}
     for b, s in schedule.buffers.items():
         end = simplify(buffer_bytes(program, schedule, b) + s.offset)
         if s.span > 1:

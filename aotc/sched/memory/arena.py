@@ -5,13 +5,18 @@ the caller's memory.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aotc.errors import AotcError, ScheduleError
-from aotc.ir.expr import Const, as_expr, substitute
+from aotc.ir.expr import Const, Expr, Sym, as_expr, substitute
+from aotc.ir.plan import Plan
+from aotc.ir.program import Program
+from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import upper
 from aotc.sched.lowering.lower import lower_group
 from aotc.sched.memory.allocate import ALIGN, slot_sizes
+from aotc.target.base import Target
 
 LARGE = 1 << 30  # bytes of arena that a user should know of
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -24,40 +29,42 @@ class ArenaLimit:
     bytes: int
     workers: int = 1
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.bytes} bytes" + (f" for {self.workers} workers" if self.workers > 1 else "")
 
 
-def parse_limit(value):
+def parse_limit(value: ArenaLimit | int | str | None) -> ArenaLimit | None:
     """The ArenaLimit of an option: None, an int (bytes), or text: ``64M``, ``1.5G``, ``800K``,
     ``64M:4`` (for calls with four workers).  AotcError on anything else."""
     if value is None or isinstance(value, ArenaLimit):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return ArenaLimit(value)
-    match = isinstance(value, str) and re.fullmatch(
-        r"(\d+(?:\.\d+)?)([KMG]?)(?::([1-9]\d*))?", value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?::([1-9]\d*))?",
+                         value if isinstance(value, str) else "")
     size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if size < 1:
+    if match is None or size < 1:
         raise AotcError(f"arena limit {value!r}: write bytes as 64M, 1.5G, 800K or 65536, and "
                         "64M:4 for calls with four workers")
     return ArenaLimit(size, int(match[3] or 1))
 
 
-def arena_need(program, schedule, target):
+def arena_need(program: Program, schedule: Schedule, target: Target) -> tuple[int, tuple[int, ...]]:
     """(bytes of stored temps, bytes of one worker's slab for each group) of a decided Schedule for
     the largest extents; ``program`` has its rewrites applied.  ScheduleError if a size has no
     bound."""
-    sizes = [upper(s) for s in slot_sizes(program, schedule)]
-    if None in sizes:
+    stored = _arena(slot_sizes(program, schedule), {})
+    if stored is None:
         raise ScheduleError(["arena limit: the size of stored tensors has no bound; give every "
                              "dynamic dimension a range (--dim NAME=LO..HI)"])
-    slabs = tuple(lower_group(program, schedule, target, g, i).slab_bytes
-                  for i, g in enumerate(schedule.groups))
-    if not all(isinstance(n, int) for n in slabs):
-        raise ScheduleError(["arena limit: scratch has no bound; give every dynamic dimension a "
-                             "range (--dim NAME=LO..HI)"])
-    return sum(-(-s // ALIGN) * ALIGN for s in sizes), slabs
+    slabs = []
+    for i, g in enumerate(schedule.groups):
+        slab = lower_group(program, schedule, target, g, i).slab_bytes
+        if not isinstance(slab, int):
+            raise ScheduleError(["arena limit: scratch has no bound; give every dynamic dimension "
+                                 "a range (--dim NAME=LO..HI)"])
+        slabs.append(slab)
+    return stored, tuple(slabs)
 
 
 @dataclass(frozen=True)
@@ -70,38 +77,43 @@ class LargeArena:
     least: int
 
 
-def large_arena(plan, target, limit=LARGE):
+def large_arena(plan: Plan, target: Target, limit: int = LARGE) -> LargeArena | None:
     """The LargeArena of a Plan that may need more than ``limit`` bytes; None if it does not, or if
     no extent has a bound: then only a call's own extents say what it needs."""
     slabs = 0 if target.machine.threads else plan.slab_bytes
     syms = [s for s in plan.syms if s.hi is not None and s.hi > s.lo]
     sizes = [*plan.slots, as_expr(slabs)]
-    need = _bytes(sizes, {})
+    need = _arena(sizes, {})
     if not syms or need is None or need <= limit:
         return None
-    left = {s: _bytes(sizes, {s: Const(s.lo)}) for s in syms}
-    best = min(syms, key=lambda s: (left[s], s.name))
-    return LargeArena(need, best.name, left[best])
+    left = [(n, s.name) for s in syms
+            if (n := _arena(sizes, {s: Const(s.lo)})) is not None]
+    least, best = min(left)
+    return LargeArena(need, best, least)
 
 
-def _bytes(sizes, values):
-    tops = [upper(substitute(e, values)) for e in sizes]
-    return None if None in tops else sum(-(-t // ALIGN) * ALIGN for t in tops)
+def _arena(sizes: Iterable[Expr], values: Mapping[Sym, Expr]) -> int | None:
+    """Bytes of slots of those sizes; None if one has no bound."""
+    total = 0
+    for e in sizes:
+        top = upper(substitute(e, values))
+        if top is None:
+            return None
+        total += -(-top // ALIGN) * ALIGN
+    return total
 
 
-def check_arena(plan, limit, target):
+def check_arena(plan: Plan, limit: ArenaLimit | None, target: Target) -> None:
     """ScheduleError if a call of a Plan may need more than an ArenaLimit (None: any is fine)."""
     if limit is None:
         return
-    slots = [upper(s) for s in plan.slots]
-    stored = None if None in slots else sum(-(-s // ALIGN) * ALIGN for s in slots)
+    stored = _arena(plan.slots, {})
     slabs = 0 if target.machine.threads else upper(as_expr(limit.workers * plan.slab_bytes))
-    stored, slabs = (None, "unbounded bytes") if slabs is None else (stored, slabs)
-    if stored is None or stored + slabs > limit.bytes:
+    if stored is None or slabs is None or stored + slabs > limit.bytes:
         raise ScheduleError([
             f"arena limit: this schedule needs {'unbounded' if stored is None else stored} bytes "
-            f"of stored tensors and {slabs} of scratch, the limit is {limit}; leave the schedule "
-            "out to have one decided that keeps it"])
+            f"of stored tensors and {'unbounded bytes' if slabs is None else slabs} of scratch, "
+            f"the limit is {limit}; leave the schedule out to have one decided that keeps it"])
 
 
 __all__ = ["ArenaLimit", "LargeArena", "arena_need", "check_arena", "large_arena", "parse_limit"]

@@ -6,6 +6,7 @@ between it and stored units or inputs.  Cones overlap; what two of them hold is 
 A cone becomes one kernel, tile by tile, its intermediate tiles in the worker's slab.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -13,7 +14,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import volume
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
-from aotc.ir.program import LibCall
+from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import upper
 from aotc.sched.choose.connect_cost import Judge
@@ -25,7 +26,9 @@ from aotc.sched.model.stages import Stage, find_call, group_stages
 from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.tilegraph import best_fit
 from aotc.sched.model.widths import group_model
+from aotc.target.base import Target
 
+Cone = frozenset[int]  # numbers of units
 MAX_STAGES = 96  # of one kernel: bounds generated code and deciding time
 WORTH = 0.97  # of the scratch must be left for a halved tile to be worth the next
 FINE = (1, 3)  # refined tiles are powers of two times one of these
@@ -55,17 +58,20 @@ class Cones:
     """Units of a Program on a target, and the tilings of the cones asked for so far.  shares:
     {compute: part of the time it takes where it is a kernel by itself}."""
 
-    def __init__(self, program, target, groups, shares=None):
+    def __init__(self, program: Program, target: Target, groups: Sequence[Group],
+                 shares: Mapping[str, float] | None = None) -> None:
         self.shares = shares or {}
         self.program, self.target = program, target
         self.units = _units(program, groups)
         self.judge = Judge(program, target)
-        self.found, self.parts, self.refused = {}, {}, set()
+        self.found: dict[tuple[int, Cone], tuple[Tiling, ...]] = {}
+        self.parts: dict[int, _Part] = {}
+        self.refused: set[tuple[int, Cone]] = set()
         scratch = target.machine.near
         # of one work item: where threads share it, micro-kernels stage operands in it, too
         self.room = scratch.capacity // 2 if target.machine.threads else 1 << 62
 
-    def cone(self, sink, stored):
+    def cone(self, sink: int, stored: Cone) -> Cone:
         """Units that the kernel of ``sink`` computes, ``sink`` included."""
         out, todo = {sink}, [sink]
         while todo:
@@ -75,27 +81,27 @@ class Cones:
                     todo.append(u)
         return frozenset(out)
 
-    def sources(self, cone):
+    def sources(self, cone: Cone) -> Cone:
         """Stored units that a cone reads."""
         return frozenset(u for c in cone for u in self.units[c].reads) - cone
 
-    def tilings(self, sink, cone):
+    def tilings(self, sink: int, cone: Cone) -> tuple[Tiling, ...]:
         """Tilings of a cone, largest slab first; () if it cannot be a kernel."""
         key = sink, cone
         if key not in self.found:
             self.found[key] = () if key in self.refused else self._tilings(sink, cone)
         return self.found[key]
 
-    def least(self, sink, cone):
+    def least(self, sink: int, cone: Cone) -> int:
         """Bytes of scratch that a cone takes at least."""
         return min(t.slab for t in self.tilings(sink, cone))
 
-    def refuse(self, sink, cone):
+    def refuse(self, sink: int, cone: Cone) -> None:
         """A cone that no legal kernel was found for."""
         self.refused.add((sink, cone))
         self.found.pop((sink, cone), None)
 
-    def refined(self, sink, cone, budget):
+    def refined(self, sink: int, cone: Cone, budget: int) -> Tiling:
         """The cheapest Tiling in ``budget`` bytes of scratch near the best of ``tilings``."""
         fits = [t for t in self.tilings(sink, cone) if t.slab <= budget]
         best = min(fits, key=lambda t: t.seconds)

@@ -10,22 +10,26 @@ everything stored, and from nothing stored that need not be, units are dropped o
 until the arena fits, then as long as that takes predicted time off.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from aotc.errors import ScheduleError
-from aotc.ir.schedule import Group
+from aotc.ir.program import Program, Rewrite
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.recompute import faults_of, rewrite_readers, twin_names
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect_cost import part_groups
-from aotc.sched.choose.winograd_choice import form_share
+from aotc.sched.choose.winograd_choice import Winograd, form_share
 from aotc.sched.decide import connected, decide
-from aotc.sched.memory.arena import arena_need
-from aotc.sched.memory.arena_cones import Cones
+from aotc.sched.memory.arena import ArenaLimit, arena_need
+from aotc.sched.memory.arena_cones import Cone, Cones
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.tilegraph import merged, ordered
+from aotc.target.base import Target
 
+Rewrites = tuple[Rewrite, ...]
 ATTEMPTS = 6  # finished schedules that may turn out too large or illegal before giving up
 ROUNDS = 200  # improvements of one search
 NEAR = 1.01  # the smallest limit that works is found to within this factor
@@ -39,8 +43,8 @@ class State:
     budget: bytes left for one worker's scratch; excess: by how much the limit is missed, summed
     over the kernels (0: it is kept); seconds: predicted, with the tiles that fit."""
 
-    stored: frozenset[int]
-    cones: dict[int, frozenset[int]]
+    stored: Cone
+    cones: dict[int, Cone]
     peak: int
     budget: int
     excess: int
@@ -50,17 +54,17 @@ class State:
 class Search:
     """States for one limit; tilings of kernels are shared between searches through ``cones``."""
 
-    def __init__(self, cones, limit, workers):
+    def __init__(self, cones: Cones, limit: int, workers: int) -> None:
         self.cones, self.limit, self.workers = cones, limit, workers
-        self.known = {}
+        self.known: dict[Cone, State | None] = {}
 
-    def state(self, stored):
+    def state(self, stored: Cone) -> State | None:
         """The State of a set of stored units; None if one of its kernels is impossible."""
         if stored not in self.known:
             self.known[stored] = self._state(stored)
         return self.known[stored]
 
-    def best(self):
+    def best(self) -> State | None:
         """The cheapest State found that keeps the limit; None if none does."""
         units = self.cones.units
         least = frozenset(i for i, u in enumerate(units) if u.fixed)
@@ -71,7 +75,7 @@ class Search:
                 ends.append(self.improved(self.fitted(state)))
         return min((s for s in ends if not s.excess), key=lambda s: s.seconds, default=None)
 
-    def fitted(self, state):
+    def fitted(self, state: State) -> State:
         """Units dropped or stored one by one, the best value for its time first, until the limit is
         kept or nothing brings it nearer."""
         while state.excess:
@@ -82,7 +86,7 @@ class Search:
             state = min(near, key=lambda s: (s.seconds - now.seconds) / (now.excess - s.excess))
         return state
 
-    def improved(self, state):
+    def improved(self, state: State) -> State:
         """The state after every single change that keeps the limit and saves predicted time."""
         for _ in range(ROUNDS if not state.excess else 0):
             better = min((s for s in self.neighbours(state, False) if not s.excess),
@@ -92,7 +96,7 @@ class Search:
             state = better
         return state
 
-    def neighbours(self, state, peak_only):
+    def neighbours(self, state: State, peak_only: bool) -> Iterator[State]:
         """States with one unit dropped or one more stored; ``peak_only``: drop only what lives
         where the limit is missed."""
         live = self._live(state.stored, state.cones)
@@ -143,7 +147,8 @@ class Search:
 
 # ---------------------------------------------------------------- from a state to a Schedule
 
-def decide_within(program, target, limit, how="all", winograd="off", unfold=False):
+def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str = "all",
+                  winograd: Winograd = "off", unfold: bool = False) -> Schedule:
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself.
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
@@ -186,7 +191,8 @@ class Planner:
     """Schedules of one Program under any limit.  rewrites: those of a Schedule without one; the
     Winograd forms among them are for convolutions that remain kernels by themselves."""
 
-    def __init__(self, program, target, how, rewrites, workers):
+    def __init__(self, program: Program, target: Target, how: str, rewrites: Rewrites,
+                 workers: int) -> None:
         self.program, self.target, self.workers = program, target, workers
         self.forms = tuple(r for r in rewrites if r[0] == "winograd")
         self.rewrites = tuple(r for r in rewrites if r[0] != "winograd")
@@ -198,7 +204,7 @@ class Planner:
         groups = part_groups(rewritten, groups, several)
         self.cones = Cones(rewritten, target, ordered(rewritten, groups), shares)
 
-    def within(self, limit):
+    def within(self, limit: int) -> Schedule | None:
         """The Schedule for a limit in bytes; None if none is found."""
         room = limit
         for _ in range(ATTEMPTS):
@@ -213,7 +219,7 @@ class Planner:
                 return None
         return None
 
-    def smallest(self, need, schedule):
+    def smallest(self, need: int, schedule: Schedule) -> tuple[int, Schedule]:
         """(smallest limit that works, in whole KiB, a Schedule that keeps it), by bisection up to
         ``NEAR`` below ``need``, which ``schedule`` keeps, and from there on by trying ``LOWER``
         ones: the search is greedy, it may miss a limit and keep a smaller one.  The same for every
@@ -268,7 +274,7 @@ class Planner:
             kept = tuple(r for r in forms if r[1] not in large)
             forms = kept if len(kept) < len(forms) else ()
 
-    def schedule(self, state, forms=()):
+    def schedule(self, state: State, forms: Rewrites = ()) -> tuple[Schedule, list[int]]:
         """(Schedule of a State, stored units whose kernel is refused); forms: the Winograd forms it
         gets."""
         rewrites, groups = self._groups(state)

@@ -5,33 +5,38 @@ largest one, so a tile that is small by the model may not be.  Where there is no
 scratch grows with the extent, and tiles are bounded for the largest that is likely.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, as_expr
+from aotc.ir.plan import Size
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, upper
 from aotc.sched.memory.allocate import ALIGN
-from aotc.sched.model.boxes import stage_boxes, tile_anchor
+from aotc.sched.model.boxes import Dims, stage_boxes, tile_anchor
 from aotc.sched.model.size import estimate, reach
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tilegraph import best_fit
+from aotc.target.base import Target
 
 
-def rounded(size):
+def rounded(size: int) -> int:
     """Bytes that ``size`` bytes of scratch take."""
     return -(-size // ALIGN) * ALIGN
 
 
-def elements(dims):
+def elements(dims: Dims) -> Size:
     """Elements of a scratch buffer with ((lo, size) per dim): an int, or an expression over symbols
     where a size is one."""
     count = simplify(prod((as_expr(n) for _, n in dims), start=Const(1)))
     return count.value if isinstance(count, Const) else count
 
 
-def scratch_bytes(program, group, likely=False):
+def scratch_bytes(program: Program, group: Group, likely: bool = False) -> int:
     """Bytes of scratch that the tiles of a group take at most, wherever its work items lie.
     likely: where extents have no bound, for the largest that decisions reckon with.
     ScheduleError if its boxes cannot be formed or, else, have no bound."""
@@ -40,17 +45,18 @@ def scratch_bytes(program, group, likely=False):
     _, local = stage_boxes(program, group, stages, tile_anchor(anchor, group))
     made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
     read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
-    sizes = {b: reach(as_expr(elements(dims))) if likely else elements(dims)
-             for b, dims in local.items()}
-    for b, n in sizes.items():
+    lives = []
+    for b, dims in local.items():
+        n = reach(as_expr(elements(dims))) if likely else elements(dims)
         if not isinstance(n, int):
             raise ScheduleError(f"group {group.name}: scratch {b} has no constant bound; tile the "
                                 "axis or store the tensor")
-    return best_fit([(rounded(n * DTYPES[program.dtype(b)].size), made[b], read[b])
-                     for b, n in sizes.items()])
+        lives.append((rounded(n * DTYPES[program.dtype(b)].size), made[b], read[b]))
+    return best_fit(lives)
 
 
-def bounded_tile(program, target, group, room, units, whole):
+def bounded_tile(program: Program, target: Target, group: Group, room: float,
+                 units: Mapping[str, int], whole: Collection[str]) -> dict[str, int] | None:
     """``group.tile``, or where its scratch may take more than ``room`` bytes, one that does not:
     axes in single steps from the outermost in, the last of them in as many as make a work item of
     ``row_points``, as do those of threads that share a work item.  None if there is none.

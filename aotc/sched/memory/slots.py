@@ -6,17 +6,19 @@ extent to extent: several are made for each of a few samples of the dimensions, 
 whose arena is nearest to the most that lives at one time, where it is farthest from it.
 """
 
+from collections.abc import Mapping
 from math import isqrt
 
-from aotc.ir.expr import Const, Sym, substitute, walk
+from aotc.ir.expr import Const, Expr, Sym, substitute, walk
 from aotc.ir.schedule import Slot
 from aotc.ir.simplify import simplify, upper
 from aotc.sched.model.size import typical
 
+Lifetime = tuple[int, int]  # the first and the last group that a buffer lives in
 MAX_SPAN = 8  # slots that one buffer may take
 
 
-def colour(classes, size):
+def colour(classes: Mapping[str, Lifetime], size: Mapping[str, Expr]) -> dict[str, Slot]:
     """{buffer: Slot}.  classes: {buffer: (first, last)}, the groups between which it lives; size:
     {buffer: bytes, as an expression}."""
     needs = [{b: _value(e, point) for b, e in size.items()} for point in _samples(size)]

@@ -137,7 +137,7 @@ def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
         lane = axes[scratch_order(ctx.schedule.layouts.get(k.buffer), len(dims))[-1]]
         rows = ctx.target.rows("move") if value.dtype == "f32" else ()
         row = rows[0] if rows else ctx.target.row("loops")
-        box = {a: (Const(0), simplify(a.extent - 1)) for a in axes}
+        box: Box = {a: (Const(0), simplify(a.extent - 1)) for a in axes}
         box[axes[k.dim]] = (Const(0), simplify(k.count - 1))
         loops = ctx.group.loops | ({stage.name: {"lanes": lane.name}} if rows else {})
         nests += lower_nest(replace(ctx, group=replace(ctx.group, loops=loops)), stage, row, box)

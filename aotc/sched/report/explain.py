@@ -5,7 +5,9 @@ Nothing is decided here; the text repeats the deciders' own measures for a finis
 
 from aotc.ir.expr import Const, axes_of, show
 from aotc.ir.narrow import is_lane_value
+from aotc.ir.program import Program
 from aotc.ir.rows import zero_filled
+from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import stage_category
@@ -14,7 +16,7 @@ from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.size import estimate, estimate_volume, row_waste
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.work import group_flops
-from aotc.target.base import DOT_STEP
+from aotc.target.base import DOT_STEP, Target
 
 _A_MODE = {"rows": "read in place through row pointers (unit stride along {k})",
            "packed": "packed tile by tile in the slab ({why})"}
@@ -28,7 +30,7 @@ _CATEGORY = {
     "dot": "a sum of products of u8 and s8 over {r}"}
 
 
-def explain(program, schedule, target):
+def explain(program: Program, schedule: Schedule, target: Target) -> list[tuple[str, list[str]]]:
     """[(kernel name, [line, ...])] in call order: rows, shapes, tiles, operands, reasons."""
     program = apply_rewrites(program, schedule.rewrites)
     return [(f"k{i:03d}", _group(program, target, g)) for i, g in enumerate(schedule.groups)]

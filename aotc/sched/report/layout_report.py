@@ -14,7 +14,8 @@ from aotc.ir.access import is_unit, layout_from_json, offset_of, stride
 from aotc.ir.category import is_zero
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Load, Where, axes_of, loads
-from aotc.ir.program import Compute
+from aotc.ir.program import Compute, Program
+from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.passes.layout_rule import RULE
 from aotc.passes.rewrites import apply_rewrites
@@ -23,6 +24,7 @@ from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.memory.allocate import physical_elements
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import group_stages
+from aotc.target.base import Target
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,15 @@ class Report:
     stored: tuple[Stored, ...]
     conversions: tuple[Conversion, ...]
 
-    def between(self):
+    def between(self) -> tuple[Conversion, ...]:
         """The conversions at run time that touch neither an input nor an output of the model and
         are not packing: those a choice of layouts could avoid."""
         return tuple(c for c in self.conversions
                      if c.kind in ("move", "inside") and c.at == "between")
 
-    def totals(self):
+    def totals(self) -> dict[str, dict[str, float]]:
         """{kind and place: {"number", "bytes", "seconds"}}, plain data."""
-        out = {}
+        out: dict[str, dict[str, float]] = {}
         for c in self.conversions:
             key = c.kind if c.kind in ("packing", "offline") else f"{c.kind}, {c.at}"
             row = out.setdefault(key, {"number": 0, "bytes": 0, "seconds": 0.0})
@@ -104,7 +106,7 @@ class _View:
         return "input" if "input" in roles else "output" if "output" in roles else "between"
 
 
-def layout_report(program, schedule, target):
+def layout_report(program: Program, schedule: Schedule, target: Target) -> Report:
     """The Report of a checked Schedule."""
     v = _View(program, schedule, target)
     used = dict.fromkeys(n.buffer for _, _, s in v.stages for n in s.loads()) | dict.fromkeys(
@@ -119,7 +121,7 @@ def layout_report(program, schedule, target):
 
 # ---------------------------------------------------------------- where and why
 
-def layout_text(v, buffer):
+def layout_text(v: _View, buffer: str) -> str:
     """Stored dimensions, outermost first, with the names of loops."""
     layout = layout_from_json(v.schedule.layouts.get(buffer))
     names = _names(v.program, buffer)
@@ -239,7 +241,7 @@ def _innermost(offset, axes):
 
 # ---------------------------------------------------------------- text and data
 
-def report_lines(report):
+def report_lines(report: Report) -> list[str]:
     """The Report as text, one line per tensor and conversion."""
     lines = ["tensors in memory"]
     for t in report.stored:

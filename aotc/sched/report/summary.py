@@ -1,17 +1,21 @@
 """What a Schedule amounts to, in a few numbers: kernels, stored bytes, traffic, patterns."""
 
 from collections import Counter
+from typing import Any
 
 from aotc.ir.dtypes import DTYPES
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.connect_cost import Judge
 from aotc.sched.choose.loops import stage_category
 from aotc.sched.lowering.lower import lower
 from aotc.sched.model.size import estimate
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import find_call, group_stages
+from aotc.target.base import Target
 
 
-def summarise(program, schedule, target):
+def summarise(program: Program, schedule: Schedule, target: Target) -> dict[str, Any]:
     """Plain data: ``kernels``; ``stored_bytes``: of all intermediate buffers together, recomputed
     from the Plan's places; ``arena_bytes``: what they share; ``dram_bytes`` and ``seconds`` by the
     cost model; ``patterns``: [{pattern, reductions, groups}], a pattern being the graph of a
@@ -32,13 +36,15 @@ def summarise(program, schedule, target):
                          for (text, folds), n in sorted(found.items())]}
 
 
-def pattern(program, group):
+def pattern(program: Program, group: Group) -> tuple[str, int]:
     """(text, number of reductions) of a group: its stages in order as ``category fold`` with the
     numbers of the stages they read, e.g. ``0:contraction sum | 1:reduction max(0) | ...``."""
+    call = find_call(program, group)
+    if call is not None:
+        return f"library {call.kernel}", 0
     stages = group_stages(program, group)
-    if not stages:
-        return f"library {program.producer[group.anchor].kernel}", 0
-    maker, parts, folds = {}, [], 0
+    maker: dict[str, int] = {}
+    parts, folds = [], 0
     for i, s in enumerate(stages):
         sources = sorted({maker[n.buffer] for n in s.loads() if n.buffer in maker})
         fold = s.fold if isinstance(s.fold, str) else "states"
