@@ -16,6 +16,7 @@ from aotc.sched.choose.slices import slice_faults
 from aotc.sched.lowering.lower_contract import factors_for, panel_base
 from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, physical_elements
 from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
+from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.dots import dot_faults
 from aotc.sched.model.size import reach
 from aotc.sched.model.slide import step_boxes
@@ -28,7 +29,8 @@ MAX_ARENA = 1 << 40  # bytes
 # what ``loops`` may say of a stage, by its row's category
 _CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b"),
             "dot": ("lanes", "k", "a", "b"),
-            **dict.fromkeys(("map", "move", "reduction", "window", "transform"), ("lanes",))}
+            **dict.fromkeys(("map", "move"), ("lanes", "digits")),
+            **dict.fromkeys(("reduction", "window", "transform"), ("lanes",))}
 
 
 def check_schedule(program: Program, schedule: Schedule, target: Target) -> list[str]:
@@ -290,7 +292,21 @@ def _stage(program, schedule, target, g, s, box):
     if row.category == "transform" and loops.get("lanes") not in (free := [
             a.name for a in s.axes if a.name not in transform.blocks]):
         return faults + [f"{where}: lanes {loops.get('lanes')!r}; choose from {', '.join(free)}"]
-    return faults + _nest(s, loops, row, where)
+    wrong = _digits(s, box, loops, where)
+    return faults + (wrong or _nest(loop_stage(s, loops), loops, row, where))
+
+
+def _digits(s, box, loops, where):
+    """Faults of an axis whose digits the loops of a map run over."""
+    known = digit_axes(s)
+    if "digits" in loops and loops["digits"] not in known:
+        return [f"{where}: digits {loops['digits']!r}; its loads take apart "
+                + (", ".join(known) or "no axis")]
+    try:
+        loop_box(s, box, loops)
+    except ScheduleError as err:
+        return [f"{where}: {f}" for f in err.faults]
+    return []
 
 
 def _nest(s, loops, row, where):

@@ -10,7 +10,7 @@ from benchmarks.exported import images, sequences
 SMALL = {"convnext": lambda: images.convnext(14, 32), "conv3d": lambda: images.conv3d(4, 8),
          "regnet": lambda: images.regnet(8, 48), "style_transfer": lambda: images.style_transfer(
              16, 16), "gru_forecaster": lambda: sequences.gru_forecaster(4, 16),
-         "recommender": sequences.recommender,
+         "recommender": sequences.recommender, "shufflenet": lambda: images.shufflenet(8, 48),
          "optical_flow": lambda: images.optical_flow(12, 16)}
 
 

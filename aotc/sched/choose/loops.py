@@ -16,6 +16,7 @@ from aotc.ir.rows import zero_filled
 from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same
 from aotc.passes.layout_rule import laid_out
+from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
 from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
@@ -88,7 +89,9 @@ def choose_loops(program: Program, target: Target, groups: Sequence[Group],
     for g in groups:
         rows, loops = {}, {}
         for s in c.stages[g.name]:
-            rows[s.name], found = c.once("choice", s, partial(_stage_choice, c, s))
+            how, find = ("anchor", _anchor_choice) if g.anchor in s.computes else (
+                "choice", _stage_choice)
+            rows[s.name], found = c.once(how, s, partial(find, c, s))
             loops[s.name] = dict(found)
         done.append(replace(g, ukernel=rows, loops=loops))
     layouts = {b: lay for b, lay in c.layouts.items() if not lay.is_identity}
@@ -297,6 +300,11 @@ def _flat_extent(c, s, axis):
             break
         n *= estimate(outer.extent)
     return n
+
+
+def _anchor_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
+    """As ``_stage_choice``, for a stage whose axes are those of the group's tile."""
+    return digit_choice(c, s, _stage_choice(c, s))
 
 
 def _stage_choice(c: Choices, s: Stage) -> tuple[str, Loops]:

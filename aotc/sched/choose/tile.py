@@ -87,7 +87,7 @@ def _nest_tile(target, g, anchor, across=False):
     block = target.row(g.ukernel[anchor.name]).tile.get("block", 1)
     points = max(1, estimate_volume(a.extent for a in anchor.axes + anchor.raxes))
     tile = {}
-    axes = [a for a in anchor.axes if a.extent != Const(1)]
+    axes = [a for a in anchor.axes if a.extent != Const(1) and a.name != loops.get("digits")]
     order = [a for a in axes if a.name != lane] + [a for a in axes if a.name == lane]
     if across and target.lanes > 1:
         wide = next((a for a in axes if a.name == lane), None)  # none: a single lane

@@ -14,9 +14,10 @@ from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Const, axes_of, loads
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import Group
-from aotc.sched.model.stages import group_stages, target_memo
-from aotc.target.base import Target
+from aotc.ir.schedule import Group, Loops
+from aotc.sched.model.digit_stage import loop_stage
+from aotc.sched.model.stages import Stage, group_stages, target_memo
+from aotc.target.base import Target, Ukernel
 
 FOLD_LOAD = 5  # of a vector, per point of a reduction (measured: 10)
 WINDOW_LOAD = 1  # neighbouring outputs share most of them
@@ -55,19 +56,26 @@ def access_costs(program: Program, target: Target, group: Group,
             out[s.name] = Extra(target.lanes ** 2)
         elif target.lanes > 1 and not target.machine.threads and row.category not in (
                 "dot", "transform"):
-            out[s.name] = known[key] = _vector_stage(program, target, s, row,
-                                                     group.loops[s.name], layouts)
+            out[s.name] = known[key] = vector_cost(program, target, loop_stage(
+                s, group.loops[s.name]), row, group.loops[s.name], layouts)
     return out
 
 
-def _vector_stage(program, target, s, row, loops, layouts):
+def scalar_cost(s: Stage) -> int:
+    """Additions that an element takes in plain loops for what is loaded and stored."""
+    return APART * (len(s.loads()) + len(s.outputs))
+
+
+def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops: Loops,
+                layouts: Mapping[str, Layout]) -> Extra:
+    """The Extra of a stage whose ``row`` has its lanes along the axis that ``loops`` say."""
     lane = next(a for a in s.axes + s.raxes if a.name == loops["lanes"])
 
-    def apart(buffer, index):
+    def apart(buffer, index, steps=target.lane_steps):
         if not any(lane in axes_of(i) for i in index):
             return False
         step = stride(offset_of(index, program.shape(buffer), layouts.get(buffer)), lane)
-        return not (isinstance(step, Const) and step.value in target.lane_steps)
+        return not (isinstance(step, Const) and step.value in steps)
 
     per_point = per_output = 0
     if s.fold != "none" and row.category != "contraction":
@@ -77,7 +85,7 @@ def _vector_stage(program, target, s, row, loops, layouts):
     if "exchange" not in row.tile:
         found = dict.fromkeys(n for o in s.outputs for n in loads(o.value))
         per_output = APART * (sum(apart(n.buffer, n.index) for n in found) + sum(
-            apart(o.buffer, o.index) for o in s.outputs))
+            apart(o.buffer, o.index, (1,)) for o in s.outputs))
     per_output += ACROSS if lane in s.raxes else STORE * len(s.outputs)
     if loops.get("b") != "packed":
         return Extra(1, per_point, per_output)
@@ -85,4 +93,4 @@ def _vector_stage(program, target, s, row, loops, layouts):
     return Extra(1, per_point, per_output, PACKED, tuple(a.name for a in f.m))
 
 
-__all__ = ["Extra", "access_costs"]
+__all__ = ["Extra", "access_costs", "scalar_cost", "vector_cost"]

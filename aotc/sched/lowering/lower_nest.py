@@ -27,6 +27,7 @@ from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.parts import in_parts
 from aotc.sched.model.boxes import Box
+from aotc.sched.model.digit_stage import loop_box, loop_stage
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
 
@@ -45,13 +46,15 @@ class Piece:
 
 def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]:
     """Nests of one stage over its box: several where a guard splits the box into pieces."""
-    lanes = ctx.group.loops.get(stage.name, {}).get("lanes", "")
+    loops = ctx.group.loops.get(stage.name, {})
+    stage, box = loop_stage(stage, loops), loop_box(stage, box, loops)
+    lanes = loops.get("lanes", "")
     ranges = {a: (lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     parts = [(p, *q) for part in _pieces(stage, ranges)
              for p in _lane_parts(ctx, stage, row, part, lanes)
              for q in _window_parts(ctx, stage, p[0], p[1], p[3])]
     nests = []
-    kept = {lanes, ctx.group.loops.get(stage.name, {}).get("block")}
+    kept = {lanes, loops.get("block")}
     if not isinstance(stage.fold, str):
         kept |= {a.name for e in stage.fold.update for a in axes_of(e)}
     for (row, _, body, _), sub, taps, red in parts:

@@ -74,6 +74,8 @@ def _stage(g, target, s):
         return lines + [f"  small constant matrices written out, lanes over {loops['lanes']}"]
     if row == "loops":
         return lines + [f"  scalar loops: {_why_scalar(s)}"]
+    if "digits" in loops:
+        lines.append(f"  loops over the digits of {loops['digits']}, which its loads take apart")
     if loops.get("block"):
         step = target.row(row).tile.get("block", 1)
         lines.append(f"  {step} neighbours along {loops['block']} share their loads")

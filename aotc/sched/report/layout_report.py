@@ -22,6 +22,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.connect_cost import Judge
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.memory.allocate import physical_elements
+from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
@@ -155,6 +156,7 @@ def _why(v, buffer):
         out.append("the schedule's rewrites say so")
     for name, g, s in v.stages:
         loops = g.loops.get(s.name, {})
+        s = loop_stage(s, loops)
         lane = next((a for a in s.axes + s.raxes if a.name == loops.get("lanes")), None)
         for n in (n for n in s.loads() if n.buffer == buffer):
             out += _reader(v, name, s, n, loops, lane)

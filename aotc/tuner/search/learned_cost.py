@@ -23,6 +23,7 @@ from aotc.sched.choose.loops import stage_category
 from aotc.sched.choose.runs import run_cost
 from aotc.sched.cost.group_cost import Aligned, group_cost
 from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.widths import group_model
@@ -98,6 +99,7 @@ class Estimator:
     def _stage(self, candidate, g, s):
         """What the longest stage looks like to its micro-kernel."""
         row, loops = self.target.row(g.ukernel[s.name]), g.loops.get(s.name, {})
+        s = loop_stage(s, loops)
         lane = next((a for a in s.axes + s.raxes if a.name == loops.get("lanes")), None)
         unit = far = 0
         for load in s.loads():

@@ -1,0 +1,88 @@
+"""Loops of a map whose loads take an axis apart: those that load and store the fewest elements by
+themselves, by the cost model.
+
+Neighbours along such an axis lie far apart on one side at least.  Lanes may run along another axis,
+along a digit of this one, or blocks exchange two.  At most one axis is split; it stays whole in
+every work item, so that where the others have too few points for all workers none is.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from aotc.ir.access import offset_of, stride
+from aotc.ir.category import category
+from aotc.ir.expr import Axis, Const
+from aotc.ir.schedule import Loops
+from aotc.sched.cost.accesses import scalar_cost, vector_cost
+from aotc.sched.model.digit_stage import by_digits, digit_axes
+from aotc.sched.model.exchange import exchange_choice
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import Stage
+
+if TYPE_CHECKING:  # which needs this module
+    from aotc.sched.choose.loops import Choices
+
+Choice = tuple[str, Loops]  # (row, loops)
+
+MOVED = 70  # an element that plain loops copy (measured: 40 to 80)
+# elements between lanes that then share the few lines of a cache that one place may be in, and
+# what storing such a lane takes (measured: 600)
+PAGE, CONFLICT = 1024, 500
+
+
+def digit_choice(c: "Choices", s: Stage, plain: Choice) -> Choice:
+    """(row, loops) of a stage: ``plain``, those that were chosen without a look at digits, or of
+    a map what costs less.  c: the Choices so far, with layouts of what the stage reads and
+    writes."""
+    target, axes = c.target, digit_axes(s)
+    if not axes or target.lanes < 2 or target.machine.threads or s.body.dtype != "f32":
+        return plain
+    best, least = plain, _cost(c, s, *plain)
+    found: list[tuple[Stage, Choice, Loops]] = [(s, x, {}) for x in _choices(c, s, s.axes)]
+    for name in reversed(axes):  # of equals the innermost
+        others = estimate_volume(a.extent for a in s.axes if a.name != name)
+        if others >= target.machine.workers:
+            new = by_digits(s, name)
+            own = [a for a in new.axes if a not in s.axes]
+            found += [(new, x, {"digits": name}) for x in _choices(c, new, own)]
+    for stage, (row, loops), digits in found:
+        cost = _cost(c, stage, row, loops)
+        if cost < least:
+            best, least = (row, loops | digits), cost
+    return best
+
+
+def _choices(c: "Choices", s: Stage, axes: Iterable[Axis]) -> Iterator[Choice]:
+    """(row, loops) of a map that has its lanes along one of ``axes``, or exchanges one of them with
+    another, where they fill lanes."""
+    kind = stage_kind(s)
+    wide = {a.name for a in s.axes if estimate(a.extent) >= c.target.lanes}
+    exchanged = exchange_choice(c, s) if kind == "move" else None
+    if exchanged is not None and wide >= set(exchanged[1].values()) and any(
+            a.name in exchanged[1].values() for a in axes):
+        yield exchanged
+    rows = c.target.rows(kind)
+    for a in reversed(tuple(axes)) if rows else ():
+        if a.name in wide:
+            yield rows[0].name, {"lanes": a.name}
+
+
+def stage_kind(s: Stage) -> str:
+    """The category of a map: ``move`` or ``map``."""
+    return category(s.axes, s.raxes, s.fold, s.body, tuple(o.value for o in s.outputs))
+
+
+def _cost(c: "Choices", s: Stage, row: str, loops: Loops) -> int:
+    """Cost per element, in additions."""
+    if c.target.row(row).category == "loops":
+        return MOVED if stage_kind(s) == "move" else scalar_cost(s)
+    cost = vector_cost(c.program, c.target, s, c.target.row(row), loops, c.layouts).per_output
+    lane = next(a for a in s.axes if a.name == loops["lanes"])
+    for o in s.outputs if "block" not in loops else ():
+        step = stride(offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)), lane)
+        if isinstance(step, Const) and step.value and step.value % PAGE == 0:
+            cost += CONFLICT
+    return cost
+
+
+__all__ = ["digit_choice"]
