@@ -6,7 +6,10 @@ A shape value is an index expression over symbols and axes.  Three things go bey
 condition for the one symbol in it.
 """
 
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from aotc.frontend.building.rational import condition, ratio, to_int
@@ -21,6 +24,7 @@ from aotc.ir.expr import (
     Sym,
     Unary,
     Where,
+    all_of,
     axes_of,
     binary,
     compare,
@@ -98,6 +102,17 @@ def _assume(e: Expr, cond: Expr) -> Expr:
             and (cond.op, cond.b.value) in (("lt", 1), ("le", 0), ("eq", 0))):
         return substitute(e, {cond.a: Const(0)})
     return e
+
+
+def conjunction(conds: Iterable[Expr]) -> Expr:
+    """The condition that all of them hold; true of none."""
+    out = all_of(conds)
+    return Const(True, "bool") if out is None else out
+
+
+def summed(values: Iterable[Expr]) -> Expr:
+    """The sum of one expression or more, from the left."""
+    return reduce(operator.add, values)
 
 
 # ---------------------------------------------------------------- conversions

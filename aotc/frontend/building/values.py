@@ -17,6 +17,7 @@ _AFFINE_MAX = 1 << 20
 
 Index = tuple[Expr, ...]  # of an element: one expression per dimension
 Element = Callable[[Index], Expr]  # what an element is
+Inner = Callable[[Expr, Index], Expr]  # what becomes of an element
 At = Callable[[Expr], Expr]  # what the element of a list is
 Extents = tuple[int, ...]
 Row = tuple[int, tuple[int, ...]]  # (base, steps) of an affine array

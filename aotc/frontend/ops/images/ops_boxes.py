@@ -1,9 +1,14 @@
 """Non-maximum suppression: round by round the best box that is left, for all batches and classes
 at once; the boxes that overlap it too much are struck out."""
 
+from collections.abc import Sequence
+
 from aotc.frontend.building import calls
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_control import MAX_STEPS, stack
 from aotc.frontend.ops.tensors.ops_select import kept_places
 from aotc.frontend.ops.tensors.reshape import source_index
@@ -12,20 +17,23 @@ from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Expr,
     Var,
     Where,
     compare,
+    int_of,
     maximum,
     minimum,
 )
 from aotc.ir.program import Fold, static_shape
 
 
-def _area(box):
+def _area(box: Sequence[Expr]) -> Expr:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _corners(b, boxes, batch, at, centred):
+def _corners(b: Builder, boxes: Val, batch: Expr, at: Expr,
+             centred: bool) -> tuple[Expr, Expr, Expr, Expr]:
     """(low, low, high, high) of a box as expressions."""
     p = [b.at(boxes, (batch, at, Const(k))) for k in range(4)]
     if centred:
@@ -34,7 +42,7 @@ def _corners(b, boxes, batch, at, centred):
     return (minimum(p[0], p[2]), minimum(p[1], p[3]), maximum(p[0], p[2]), maximum(p[1], p[3]))
 
 
-def _overlap(one, two, dtype):
+def _overlap(one: Sequence[Expr], two: Sequence[Expr], dtype: str) -> Expr:
     """Intersection over union; 0 where either has no area."""
     zero = const(0, dtype)
     sides = [maximum(minimum(one[k + 2], two[k + 2]) - maximum(one[k], two[k]), zero)
@@ -46,10 +54,10 @@ def _overlap(one, two, dtype):
 
 
 @op("NonMaxSuppression", since=10)
-def non_max_suppression(node, b):
+def non_max_suppression(node: Node, b: Builder) -> Result:
     """The boxes that are declared to be selected; another number of them is a fault.  Without
     library kernels: in as many rounds."""
-    boxes, scores = b.arg(0), b.arg(1)
+    boxes, scores = b.input(0), b.input(1)
     b.need(boxes, "f")
     b.same_dtype(boxes, scores)
     if boxes.rank != 3 or scores.rank != 3:
@@ -58,17 +66,17 @@ def non_max_suppression(node, b):
                               "boxes"), (boxes.shape[1], scores.shape[2], "a score for every box"),
                              (boxes.shape[2], 4, "four numbers a box")):
         b.require("eq", mine, other, why)
+    given = b.arg(2), b.arg(3), b.arg(4)
     if b.library:
-        return calls.suppressed(b, boxes, scores, *(b.arg(k) for k in (2, 3, 4)),
-                                b.declared(rank=2)[0])
+        return calls.suppressed(b, boxes, scores, *given, b.declared(rank=2)[0])
     dims = static_shape(scores.shape)
     if dims is None:
         raise b.unsupported("symbolic batches, classes or boxes", "pin the dimensions")
     count = b.declared(rank=2)[0]
-    rounds = min(count.value + 1, dims[2])
+    rounds = min(int_of(count) + 1, dims[2])
     if rounds > MAX_STEPS:
         raise b.unsupported(f"{rounds} selected boxes", f"at most {MAX_STEPS} rounds are unrolled")
-    most, limit, least = (_one(b, b.arg(k)) for k in (2, 3, 4))
+    most, limit, least = (_one(b, v) for v in given)
     most = Const(0) if most is None else cast(INDEX, most)
     limit = const(0, boxes.dtype) if limit is None else limit
     alive = b.map(scores.shape, lambda i: Const(True, "bool") if least is None else compare(
@@ -80,25 +88,25 @@ def non_max_suppression(node, b):
         alive = _left(b, boxes, alive, best, limit, r)
     table = stack(b, chosen, 2)  # [batch, class, round]
 
-    def flag(index):
+    def flag(index: Index) -> Expr:
         i = source_index(table.shape, flat)(index)
         return Binary("and", compare("ge", b.at(table, i), Const(0)), compare("lt", i[2], most))
     flat = (Const(dims[0] * dims[1] * rounds),)
     flags = b.map(flat, flag, [table], "flags")
     place = kept_places(b, flags, count, "kept")
 
-    def row(i):
+    def row(i: Index) -> Expr:
         at = source_index(table.shape, flat)((place(i[0]),))
         return Where(compare("eq", i[1], Const(0)), at[0], Where(
             compare("eq", i[1], Const(1)), at[1], b.at(table, tuple(at))))
     return b.map((count, Const(3)), row, [table])
 
 
-def _one(b, v):
+def _one(b: Builder, v: Val | None) -> Expr | None:
     return None if v is None else b.at(v, (Const(0),) * v.rank)
 
 
-def _best(b, scores, alive, r):
+def _best(b: Builder, scores: Val, alive: Val, r: int) -> Val:
     """[batch, class]: the box with the highest score among those alive, -1 if there is none."""
     outer, j = b.axes(scores.shape[:2]), Axis("j", scores.shape[2])
     at = outer + (j,)
@@ -111,12 +119,12 @@ def _best(b, scores, alive, r):
     return b.compute_fold(outer, (j,), fold, body, (f"score{r}", f"best{r}"))[1]
 
 
-def _left(b, boxes, alive, best, limit, r):
+def _left(b: Builder, boxes: Val, alive: Val, best: Val, limit: Expr, r: int) -> Val:
     """The boxes alive after a round: not the chosen one, nor what overlaps it beyond the limit."""
     centred = bool(b.node.attr("center_point_box", 0))
     n = alive.shape[2]
 
-    def body(i):
+    def body(i: Index) -> Expr:
         first = b.at(best, i[:2])
         at = b.checked(maximum(first, Const(0)), n)
         apart = compare("le", _overlap(_corners(b, boxes, i[0], at, centred),

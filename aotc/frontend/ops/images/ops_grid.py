@@ -1,13 +1,19 @@
 """GridSample: reading an image at positions that are data."""
 
+from collections.abc import Sequence
 from itertools import product
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, const
-from aotc.ir.expr import Const, Unary, Where, all_of, as_expr, compare, maximum, minimum
+from aotc.frontend.building.symbolic import cast, conjunction, const, summed
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
+from aotc.ir.expr import Const, Expr, Unary, Where, as_expr, compare, maximum, minimum
+
+Taps = list[tuple[Expr, Expr | None]]  # (place, weight; None: 1)
 
 
-def _reflected(x, last, align):
+def _reflected(x: Expr, last: Expr, align: bool) -> Expr:
     """Coordinates outside bounce off the edges: pixel centres if aligned, else pixel borders."""
     half = const(0 if align else 0.5, x.dtype)
     low, span = Unary("neg", half), maximum(last + half + half, const(1, x.dtype))
@@ -19,27 +25,27 @@ def _reflected(x, last, align):
     return minimum(maximum(x, const(0, x.dtype)), last)
 
 
-def _nearest(x):
+def _nearest(x: Expr) -> Taps:
     return [(Unary("round", x), None)]
 
 
-def _linear(x):
+def _linear(x: Expr) -> Taps:
     low = Unary("floor", x)
     one = const(1, x.dtype)
     return [(low, one - (x - low)), (low + one, x - low)]
 
 
-def _cubic(x):
+def _cubic(x: Expr) -> Taps:
     low, a = Unary("floor", x), -0.75
     t = x - low
 
-    def c(value):
+    def c(value: float) -> Const:
         return const(value, x.dtype)
 
-    def near(d):
+    def near(d: Expr) -> Expr:
         return ((c(a + 2) * d - c(a + 3)) * d) * d + c(1)
 
-    def far(d):
+    def far(d: Expr) -> Expr:
         return ((c(a) * d - c(5 * a)) * d + c(8 * a)) * d - c(4 * a)
     one = c(1)
     weights = far(t + one), near(t), near(one - t), far(c(2) - t)
@@ -53,8 +59,8 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 @op("GridSample", since=16)
-def grid_sample(node, b):
-    x, grid = b.arg(0), b.arg(1)
+def grid_sample(node: Node, b: Builder) -> Result:
+    x, grid = b.input(0), b.input(1)
     b.need(x, "f")
     b.same_dtype(x, grid)
     mode, padding = node.attr("mode", "linear"), node.attr("padding_mode", "zeros")
@@ -69,7 +75,7 @@ def grid_sample(node, b):
     for d in x.shape[2:]:
         b.nonempty(d, shape, "pixels to sample")
 
-    def taps(index, k):
+    def taps(index: Index, k: int) -> Taps:
         """Taps along spatial dimension k; the grid's coordinates come innermost first."""
         n = x.shape[2 + k]
         g = b.at(grid, (index[0], *index[2:], Const(rank - 1 - k)))
@@ -86,19 +92,18 @@ def grid_sample(node, b):
             taken = [(_reflected(p, last, align), w) for p, w in taken]
         return taken
 
-    def body(index):
-        total = None
-        for corner in product(*(taps(index, k) for k in range(rank))):
+    def body(index: Index) -> Expr:
+        def weighted(corner: Sequence[tuple[Expr, Expr | None]]) -> Expr:
             e = element(b, x, index[:2], [cast("i64", p) for p, _ in corner],
-                         padding == "zeros")
+                        padding == "zeros")
             for _, w in corner:
                 e = e if w is None else e * w
-            total = e if total is None else total + e
-        return total
+            return e
+        return summed(map(weighted, product(*(taps(index, k) for k in range(rank)))))
     return b.map(shape, body, [x, grid])
 
 
-def element(b, x, lead, place, zeros):
+def element(b: Builder, x: Val, lead: Index, place: Sequence[Expr], zeros: bool) -> Expr:
     """x at integer positions: clamped, and zero outside where asked."""
     dims = x.shape[2:]
     inner = tuple(minimum(maximum(i, Const(0)), d - 1) for i, d in zip(place, dims))
@@ -107,4 +112,4 @@ def element(b, x, lead, place, zeros):
         return value
     conds = [c for i, d in zip(place, dims)
              for c in (compare("ge", i, Const(0)), compare("lt", i, as_expr(d)))]
-    return Where(all_of(conds), value, const(0, x.dtype))
+    return Where(conjunction(conds), value, const(0, x.dtype))

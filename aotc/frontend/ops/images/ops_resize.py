@@ -1,36 +1,48 @@
 """Resize: each resized axis is a short weighted sum of source elements."""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.rational import to_int
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.symbolic import cast, const, summed
+from aotc.frontend.building.values import At, Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.resample import Sampling, resample
-from aotc.ir.dtypes import DTYPES, is_float
-from aotc.ir.expr import Const, Unary, Where, compare, maximum, minimum
+from aotc.ir.dtypes import DTYPES, Array, is_float
+from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum, minimum
+from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
 
-_ROUND = {"round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor, "ceil": np.ceil,
-          "round_prefer_ceil": lambda x: np.floor(x + 0.5)}
+_ROUND: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor, "ceil": np.ceil,
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5)}
+
+How = Mapping[str, Any]  # coord: of the standard, nearest: its rounding, cubic: its coefficient
+Factor = Expr | float | None
+Taps = tuple[Array, Array]  # [element, tap]: place in the source; weight
 
 
 @op("Upsample")
-def upsample(node, b):
+def upsample(node: Node, b: Builder) -> Result:
     """Opsets 7 to 9: scales only, asymmetric, rounding down."""
-    x = b.arg(0)
+    x = b.input(0)
     if "scales" in node.attrs:
         scales = b.const(np.array(node.attrs["scales"], np.float32))
     else:
-        scales = b.arg(1)
+        scales = b.input(1)
     return _asymmetric(b, x, scales)
 
 
 @op("Resize", since=10)
-def resize_10(node, b):
-    return _asymmetric(b, b.arg(0), b.arg(1))
+def resize_10(node: Node, b: Builder) -> Result:
+    return _asymmetric(b, b.input(0), b.input(1))
 
 
-def _asymmetric(b, x, scales):
+def _asymmetric(b: Builder, x: Val, scales: Val) -> Val:
     axes = list(range(x.rank))
     if b.from_data(scales):
         return resample(b, x, axes, scales, None, "stretch", Sampling("asymmetric", "floor"))
@@ -38,18 +50,19 @@ def _asymmetric(b, x, scales):
 
 
 @op("Resize", since=11)
-def resize(node, b):
-    x, scales, sizes = b.arg(0), b.arg(2), b.arg(3)
+def resize(node: Node, b: Builder) -> Result:
+    x, scales, sizes = b.input(0), b.arg(2), b.arg(3)
     axes = [b.axis(a, x.rank) for a in node.attr("axes", range(x.rank))]
     coord = node.attr("coordinate_transformation_mode", "half_pixel")
     scales = None if scales is None or scales.size == 0 else scales
-    if scales is None and sizes is None:
+    shaping = sizes if scales is None else scales
+    if shaping is None:
         raise b.bad("neither scales nor sizes; give one of them")
     how = Sampling(coord, node.attr("nearest_mode", "round_prefer_floor"),
                    node.attr("cubic_coeff_a", -0.75), bool(node.attr("antialias", 0)),
                    bool(node.attr("exclude_outside", 0)), node.attr("extrapolation_value", 0.0))
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
-    if how.special or policy != "stretch" or b.from_data(sizes if scales is None else scales):
+    if how.special or policy != "stretch" or b.from_data(shaping):
         return resample(b, x, axes, scales, sizes, policy, how)
     if coord not in _COORDINATES:
         raise b.unsupported(f"coordinate_transformation_mode {coord!r}",
@@ -57,28 +70,33 @@ def resize(node, b):
     return _resize(b, x, axes, scales, sizes, dict(coord=coord, nearest=how.nearest))
 
 
-def _resize(b, x, axes, scales, sizes, how):
+def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: Val | None,
+            how: How) -> Val:
     mode = b.node.attr("mode", "nearest")
     if mode not in _TAPS:
         raise b.unsupported(f"mode {mode!r}", f"use one of {', '.join(_TAPS)}")
     b.need(x, "fiub" if mode == "nearest" else "fiu")
-    factors = _scales(b, scales, len(axes)) if scales is not None else [None] * len(axes)
-    wanted = b.ints(sizes) if scales is None else [
-        _scaled(b, x.shape[a], f) for a, f in zip(axes, factors)]
+    factors: list[Factor] = [None] * len(axes)
+    if scales is not None:
+        given = _scales(b, scales, len(axes))
+        factors = [*given]
+        wanted = [_scaled(b, x.shape[a], f) for a, f in zip(axes, given)]
+    else:
+        wanted = b.ints(b.input(3) if sizes is None else sizes)
     if len(wanted) != len(axes):
         raise b.bad(f"{len(wanted)} sizes for {len(axes)} axes")
     work = [(a, n, f) for a, n, f in zip(axes, wanted, factors)
             if not same(x.shape[a], n) or f not in (None, 1)]
-    given, whole = x, mode != "nearest" and not is_float(x.dtype) and work
+    source, whole = x, mode != "nearest" and not is_float(x.dtype) and work
     if whole:  # weights are fractions: rounded once, at the end
-        x = b.map(x.shape, lambda i: cast("f32", b.at(given, i)), [given], "real")
+        x = b.map(x.shape, lambda i: cast("f32", b.at(source, i)), [source], "real")
     for place, (axis, n, factor) in enumerate(work):
         tag = "" if place == len(work) - 1 and not whole else f"axis{axis}"
         x = _one_axis(b, x, axis, n, factor, mode, how, tag)
-    return b.map(x.shape, lambda i: _rounded(b.at(x, i), given.dtype), [x]) if whole else x
+    return b.map(x.shape, lambda i: _rounded(b.at(x, i), source.dtype), [x]) if whole else x
 
 
-def _rounded(e, dtype):
+def _rounded(e: Expr, dtype: str) -> Expr:
     """A float as an integer; cubic weights overshoot, so it may lie outside the range."""
     lo, hi = np.iinfo(DTYPES[dtype].numpy).min, np.iinfo(DTYPES[dtype].numpy).max
     e = Unary("round", e)
@@ -87,7 +105,7 @@ def _rounded(e, dtype):
     return cast(dtype, e)
 
 
-def _scales(b, v, count):
+def _scales(b: Builder, v: Val, count: int) -> list[Expr | float]:
     """Scale factors as Python floats, or as expressions where they come from shapes."""
     if v.size != count:
         raise b.bad(f"{v} scales for {count} axes")
@@ -97,7 +115,7 @@ def _scales(b, v, count):
     return [e.value if isinstance(e, Const) else e for e in out]
 
 
-def _scaled(b, extent, factor):
+def _scaled(b: Builder, extent: Expr, factor: Expr | float) -> Expr:
     """floor(extent * factor) as an index expression."""
     factor = const(factor, "f32") if isinstance(factor, float) else factor
     whole = to_int(Unary("floor", cast("f32", extent) * factor))
@@ -106,13 +124,13 @@ def _scaled(b, extent, factor):
     return whole
 
 
-def _length(s, n, m):
+def _length(s: float, n: float, m: float) -> float:
     """The length that a factor asks for: a fraction of an element counts, rounding does not."""
     return m if abs(s * n - m) < 1e-6 * m else s * n
 
 
 # source coordinate of output ``o``: (o, scale, input extent, output extent), numpy or Expr-like
-_COORDINATES = {
+_COORDINATES: dict[str, Callable[[Array, float, int, int], Array]] = {
     "half_pixel": lambda o, s, n, m: (o + 0.5) / s - 0.5,
     "pytorch_half_pixel": lambda o, s, n, m: (o + 0.5) / s - 0.5 if m > 1 else o * 0.0,
     "align_corners": lambda o, s, n, m: o * ((n - 1) / (_length(s, n, m) - 1)) if m > 1
@@ -123,17 +141,17 @@ _COORDINATES = {
 }
 
 
-def _nearest(x, how):
+def _nearest(x: Array, how: How) -> Taps:
     rounding = _ROUND[how["nearest"]]
     return rounding(x)[:, None], np.ones((len(x), 1))
 
 
-def _linear(x, how):
+def _linear(x: Array, how: How) -> Taps:
     low = np.floor(x)
     return np.stack([low, low + 1], 1), np.stack([1 - (x - low), x - low], 1)
 
 
-def _cubic(x, how):
+def _cubic(x: Array, how: How) -> Taps:
     a, low = how["cubic"], np.floor(x)
     t = np.abs(x[:, None] - (low[:, None] + np.arange(-1, 3)))
     near = ((a + 2) * t - (a + 3)) * t * t + 1
@@ -145,7 +163,8 @@ LONGEST = 1 << 22  # extents whose taps are constants: four places and weights f
 _TAPS = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
 
 
-def _one_axis(b, x, axis, n, factor, mode, how, tag):
+def _one_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: How,
+              tag: str) -> Val:
     old = x.shape[axis]
     shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
     if not isinstance(old, Const) or not isinstance(n, Const):
@@ -165,17 +184,15 @@ def _one_axis(b, x, axis, n, factor, mode, how, tag):
              b.const(weight[:, t].astype(DTYPES[x.dtype].numpy), f"{label}_weight{t}_{axis}"))
             for t in range(index.shape[1])]
 
-    def body(i):
-        total = None
-        for source, w in taps:
+    def body(i: Index) -> Expr:
+        def term(source: At, w: Val) -> Expr:
             e = b.at(x, i[:axis] + (source(i[axis]),) + i[axis + 1:])
-            e = e if mode == "nearest" else e * b.at(w, (i[axis],))
-            total = e if total is None else total + e
-        return total
+            return e if mode == "nearest" else e * b.at(w, (i[axis],))
+        return summed(term(*tap) for tap in taps)
     return b.map(shape, body, [x], tag)
 
 
-def _index_reader(b, index, old, name):
+def _index_reader(b: Builder, index: Array, old: int, name: str) -> At:
     """Function from an output index to a source index: arithmetic where it fits, else a table."""
     n = len(index)
     if np.array_equal(index, np.arange(n) * old // n):
@@ -184,13 +201,15 @@ def _index_reader(b, index, old, name):
     return lambda o: b.index_at(table, (o,))
 
 
-def _symbolic_axis(b, x, axis, n, factor, mode, how, tag):
+def _symbolic_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: How,
+                   tag: str) -> Val:
     """An axis of symbolic extent: nearest by integer arithmetic where the ratio is whole."""
     old = x.shape[axis]
     shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
     ratio = int(factor) if isinstance(factor, float) and factor == int(factor) else None
-    if ratio is None and same(n // old * old, n) and isinstance(simplify(n // old), Const):
-        ratio = simplify(n // old).value
+    whole = static_shape((simplify(n // old),))
+    if ratio is None and same(n // old * old, n) and whole is not None:
+        ratio = whole[0]
     if not ratio:
         raise b.unsupported("a ratio that is no whole number on a symbolic axis",
                             "pin the dimension, or resize by a whole factor")
@@ -202,7 +221,7 @@ def _symbolic_axis(b, x, axis, n, factor, mode, how, tag):
                             "pin the dimension")
     shift = ratio - 1 if how["coord"] == "half_pixel" else 0
 
-    def body(i):
+    def body(i: Index) -> Expr:
         # (o + 0.5)/r - 0.5 = (2o + 1 - r) / 2r, so the weight is the remainder over 2r
         line = i[axis] * 2 - shift
         low, rest = line // (2 * ratio), line % (2 * ratio)

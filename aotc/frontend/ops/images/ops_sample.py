@@ -1,11 +1,15 @@
 """Operators that read an image at positions that are data, and their inverses."""
 
+from collections.abc import Sequence
 from itertools import product
 
 from aotc.frontend.building import calls
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.symbolic import cast, conjunction, const, summed
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_grid import element
 from aotc.frontend.ops.images.resample import weighted
 from aotc.ir.access import volume
@@ -14,9 +18,10 @@ from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Expr,
+    Shape,
     Unary,
     Where,
-    all_of,
     as_expr,
     compare,
     maximum,
@@ -25,14 +30,17 @@ from aotc.ir.expr import (
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
 
+Corners = list[tuple[Expr, Expr]]  # (place, weight)
 
-def _repeated(node, name, rank, default):
+
+def _repeated(node: Node, name: str, rank: int, default: int) -> list[int]:
     return list(node.attr(name) or (default,) * rank)
 
 
 @op("DeformConv", since=19)
-def deform_conv(node, b):
-    x, w, offset, bias, mask = (b.arg(k) for k in range(5))
+def deform_conv(node: Node, b: Builder) -> Result:
+    x, w, offset = (b.input(k) for k in range(3))
+    bias, mask = b.arg(3), b.arg(4)
     b.need(x, "f")
     rank = x.rank - 2
     kernel = static_shape(w.shape[2:])
@@ -46,9 +54,9 @@ def deform_conv(node, b):
     for k in kernel:
         taps *= k
 
-    def sampled(i):
+    def sampled(i: Index) -> Expr:
         n, c, k, o = i[0], i[1], i[2:2 + rank], i[2 + rank:]
-        tap = Const(0)
+        tap: Expr = Const(0)
         for d in range(rank):
             tap = tap * kernel[d] + k[d]
         tap = tap + (c // each) * taps
@@ -76,20 +84,19 @@ def deform_conv(node, b):
     return b.map(total.shape, lambda i: b.at(total, i) + b.at(bias, (i[1],)), [total, bias])
 
 
-def _weighted(b, x, lead, corners):
+def _weighted(b: Builder, x: Val, lead: Index, corners: Sequence[Corners]) -> Expr:
     """The sum over all combinations of (position, weight) per dimension; zero outside."""
-    total = None
-    for corner in product(*corners):
+    def weighted(corner: Sequence[tuple[Expr, Expr]]) -> Expr:
         e = element(b, x, lead, [cast(INDEX, p) for p, _ in corner], True)
         for _, w in corner:
             e = e * w
-        total = e if total is None else total + e
-    return total
+        return e
+    return summed(map(weighted, product(*corners)))
 
 
 @op("RoiAlign", since=10)
-def roi_align(node, b):
-    x, rois, batches = b.arg(0), b.arg(1), b.arg(2)
+def roi_align(node: Node, b: Builder) -> Result:
+    x, rois, batches = b.input(0), b.input(1), b.input(2)
     b.need(x, "f")
     height, width = node.attr("output_height", 1), node.attr("output_width", 1)
     count = node.attr("sampling_ratio", 0)
@@ -100,13 +107,13 @@ def roi_align(node, b):
                     "half_pixel" if node.opset >= 16 else "output_half_pixel")
     scale, f = node.attr("spatial_scale", 1.0), x.dtype
     shape = (rois.shape[0], x.shape[1], Const(height), Const(width))
-    for d in (x.shape[0], *x.shape[2:]):
-        b.nonempty(d, shape, "pixels to sample")
+    for extent in (x.shape[0], *x.shape[2:]):
+        b.nonempty(extent, shape, "pixels to sample")
     axes = b.axes(shape)
     grid = b.axes((Const(count), Const(count)), prefix="s")
     shift = const(0.5 if way == "half_pixel" else 0, f)
     lines = []
-    for d, (size, extent) in enumerate(((height, x.shape[2]), (width, x.shape[3]))):
+    for d, size in enumerate((height, width)):
         start, end = (b.at(rois, (axes[0], Const(k))) * const(scale, f) - shift
                       for k in (1 - d, 3 - d))
         span = end - start
@@ -115,9 +122,9 @@ def roi_align(node, b):
         bin_size = span / const(size, f)
         place = start + cast(f, axes[2 + d]) * bin_size + (
             cast(f, grid[d]) + const(0.5, f)) * bin_size / const(count, f)
-        lines.append(_bilinear_taps(place, extent, f))
+        lines.append(_bilinear_taps(place, x.shape[2 + d], f))
     n = b.inside(b.index_at(batches, (axes[0],)), x.shape[0])
-    inside = all_of([line[0] for line in lines])
+    inside = conjunction(line[0] for line in lines)
     values = []
     for corner in product(*(line[1] for line in lines)):
         e = b.at(x, (n, axes[1]) + tuple(p for p, _ in corner))
@@ -129,12 +136,12 @@ def roi_align(node, b):
     body = Where(inside, total, const(0, f))
     if mode == "max":
         return b.compute(axes, body, grid, "max")
-    summed = b.compute(axes, body, grid, "sum", "sum")
-    return b.map(summed.shape, lambda i: b.at(summed, i) * const(1 / count**2, f), [summed])
+    added = b.compute(axes, body, grid, "sum", "sum")
+    return b.map(added.shape, lambda i: b.at(added, i) * const(1 / count**2, f), [added])
 
 
-def _bilinear_taps(place, extent, dtype):
-    """(condition that the place counts, ((index, weight) of both neighbours)); a place up to one
+def _bilinear_taps(place: Expr, extent: Expr, dtype: str) -> tuple[Expr, Corners]:
+    """(condition that the place counts, (index, weight) of both neighbours); a place up to one
     element outside takes the edge's."""
     last = cast(dtype, extent - 1)
     counts = Binary("and", compare("ge", place, const(-1, dtype)),
@@ -143,18 +150,18 @@ def _bilinear_taps(place, extent, dtype):
     low = Unary("floor", place)
     rest = place - low
     at = minimum(maximum(cast(INDEX, low), Const(0)), extent - 1)
-    return counts, ((at, const(1, dtype) - rest), (minimum(at + 1, extent - 1), rest))
+    return counts, [(at, const(1, dtype) - rest), (minimum(at + 1, extent - 1), rest)]
 
 
 @op("AffineGrid", since=20)
-def affine_grid(node, b):
-    theta, sizes = b.arg(0), b.elements(b.arg(1))
+def affine_grid(node: Node, b: Builder) -> Result:
+    theta, sizes = b.input(0), b.elements(b.input(1))
     b.need(theta, "f")
     align, dtype = bool(node.attr("align_corners", 0)), theta.dtype
     rank = theta.shape[1].value if isinstance(theta.shape[1], Const) else 0
     if len(sizes) != rank + 2:
         raise b.bad(f"{len(sizes)} sizes of an image for matrices {theta}")
-    dims = sizes[2:]
+    dims: Shape = tuple(sizes[2:])
     if any(map(loaded, sizes)):
         declared = b.declared(rank=len(sizes))
         expect_shape(b, [sizes[0], *dims, Const(rank)], declared)
@@ -162,26 +169,26 @@ def affine_grid(node, b):
     b.require("eq", theta.shape[0], declared[0] if any(map(loaded, sizes)) else sizes[0],
               "as many matrices as images")
 
-    def coordinate(i, n):
+    def coordinate(i: Expr, n: Expr) -> Expr:
         size, at = cast(dtype, as_expr(n)), cast(dtype, i)
         two, one = const(2, dtype), const(1, dtype)
         return at * two / (size - one) - one if align else (at * two + one) / size - one
 
-    def body(index):
+    def body(index: Index) -> Expr:
         n, places, row = index[0], index[1:-1], index[-1]
         total = b.at(theta, (n, row, Const(rank)))
         for k in range(rank):  # the innermost dimension is the first coordinate
             total = total + b.at(theta, (n, row, Const(k))) * coordinate(
                 places[rank - 1 - k], dims[rank - 1 - k])
         return total
-    return b.map((theta.shape[0],) + tuple(dims) + (Const(rank),), body, [theta])
+    return b.map((theta.shape[0],) + dims + (Const(rank),), body, [theta])
 
 
 @op("Col2Im", since=18)
-def col2im(node, b):
+def col2im(node: Node, b: Builder) -> Result:
     """Every element of the image sums the columns' elements that were taken from it."""
-    x = b.arg(0)
-    image, block = b.elements(b.arg(1)), b.elements(b.arg(2))
+    x = b.input(0)
+    image, block = b.elements(b.input(1)), b.elements(b.input(2))
     rank = len(image)
     dilation, stride = (_repeated(node, k, rank, 1) for k in ("dilations", "strides"))
     pads = _repeated(node, "pads", 2 * rank, 0)
@@ -201,7 +208,10 @@ def col2im(node, b):
     b.require("eq", shape[1] * per, x.shape[1], "every channel has a column of each element")
     axes, tap = b.axes(shape), Axis("tap", per)
     # taps and positions are numbered row-major over the block and over its places in the image
-    left, conds, where, step = tap, [], Const(0), Const(1)
+    left: Expr = tap
+    where: Expr = Const(0)
+    step: Expr = Const(1)
+    conds: list[Expr] = []
     steps = []
     for d in reversed(range(rank)):
         k, left = left % block[d], left // block[d]
@@ -215,26 +225,26 @@ def col2im(node, b):
     expect(b, [(volume(steps), x.shape[2])], "as many columns as places of the block")
     place = b.checked(where, x.shape[2]) if loaded(where) else simplify(where)
     column = b.load(x, (axes[0], axes[1] * per + tap, place))
-    body = Where(all_of([simplify(c) for c in conds]), column, const(0, x.dtype))
+    body = Where(conjunction(map(simplify, conds)), column, const(0, x.dtype))
     return b.compute(axes, body, (tap,), "sum")
 
 
 @op("MaxUnpool", since=9)
-def max_unpool(node, b):
+def max_unpool(node: Node, b: Builder) -> Result:
     """Zeros, but for what the indices name: places in a result without ``output_shape``; with one,
     that result lies in the corner of it."""
-    x, indices = b.arg(0), b.arg(1)
+    x, indices = b.input(0), b.input(1)
     rank = x.rank - 2
     kernel = node.attr("kernel_shape")
     stride, pads = _repeated(node, "strides", rank, 1), _repeated(node, "pads", 2 * rank, 0)
     small = x.shape[:2] + tuple(
         simplify((d - 1) * stride[k] + kernel[k] - pads[k] - pads[rank + k])
         for k, d in enumerate(x.shape[2:]))
-    shape = small
-    if b.arg(2) is not None:
-        shape = tuple(b.elements(b.arg(2)))
-    if any(map(loaded, shape)):
-        given, shape = shape, b.declared(rank=x.rank)
+    wanted = b.arg(2)
+    given = small if wanted is None else tuple(b.elements(wanted))
+    shape = given
+    if any(map(loaded, given)):
+        shape = b.declared(rank=x.rank)
         expect_shape(b, given, shape)
     if len(shape) != x.rank:
         raise b.bad(f"an output shape of {len(shape)} extents")
@@ -249,17 +259,18 @@ def max_unpool(node, b):
     whole = all(map(same, small, shape))
     y = calls.scattered(b, zeros, places, x, "none", "" if whole else "small")
     return y if whole else b.map(shape, lambda i: Where(
-        all_of([compare("lt", d, n) for d, n in zip(i, small)]), b.at(y, i), const(0, x.dtype)),
+        conjunction(compare("lt", d, n) for d, n in zip(i, small)), b.at(y, i), const(0, x.dtype)),
         [y])
 
 
-def _unpool_by_search(b, x, indices, small, shape):
+def _unpool_by_search(b: Builder, x: Val, indices: Val, small: Shape, shape: Shape) -> Val:
     """Every element of the result is the input whose index names it, else zero."""
     axes, taps = b.axes(shape), b.axes(x.shape[2:], prefix="k")
-    here = Const(0)
+    here: Expr = Const(0)
     for d, n in zip(axes, small):
         here = here * n + d
     at = axes[:2] + taps
-    hit = all_of([compare("eq", b.checked(b.index_at(indices, at), volume(small)), simplify(here)),
-                  *(compare("lt", d, n) for d, n in zip(axes[2:], small[2:]))])
+    named = b.checked(b.index_at(indices, at), volume(small))
+    hit = conjunction([compare("eq", named, simplify(here)),
+                       *(compare("lt", d, n) for d, n in zip(axes[2:], small[2:]))])
     return b.compute(axes, Where(hit, b.load(x, at), const(0, x.dtype)), taps, "sum")

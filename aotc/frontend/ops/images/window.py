@@ -1,15 +1,18 @@
 """Sliding windows: what convolution and pooling share."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aotc.ir.expr import Const, all_of, compare, maximum, minimum
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.values import Val
+from aotc.ir.expr import Const, Expr, Shape, all_of, compare, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import proves, simplify
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 
 
-def spatial_names(prefix, rank):
+def spatial_names(prefix: str, rank: int) -> list[str]:
     """Axis names of spatial dimensions: oh, ow; ow; od, oh, ow; else o0, o1, ..."""
     return [prefix + s for s in SPATIAL.get(rank, tuple(map(str, range(rank))))]
 
@@ -18,29 +21,29 @@ def spatial_names(prefix, rank):
 class Window:
     """Geometry per spatial dimension; ``before``, ``after``, ``out`` are index expressions."""
 
-    size: tuple
-    kernel: tuple
-    stride: tuple
-    dilation: tuple
-    before: tuple
-    after: tuple
-    out: tuple
+    size: Shape
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: Shape
+    after: Shape
+    out: Shape
 
-    def at(self, k, o, q):
+    def at(self, k: int, o: Expr, q: Expr) -> Expr:
         """Input position of window ``o``, tap ``q``, in dimension ``k``."""
         return simplify(o * self.stride[k] + q * self.dilation[k] - self.before[k])
 
-    def first_inside(self, k, o):
+    def first_inside(self, k: int, o: Expr) -> Expr:
         """The first tap of window ``o`` that lies in the input, in dimension ``k``."""
         room = self.before[k] - o * self.stride[k]
         return simplify(maximum((room + (self.dilation[k] - 1)) // self.dilation[k], Const(0)))
 
-    def reach(self, k):
+    def reach(self, k: int) -> int:
         """Extent of a window in its input."""
         return (self.kernel[k] - 1) * self.dilation[k] + 1
 
 
-def _attr(b, name, rank, default):
+def _attr(b: Builder, name: str, rank: int, default: int) -> tuple[int, ...]:
     value = b.node.attr(name)
     value = tuple(value) if value is not None else (default,) * rank
     if len(value) != rank or any(v < 1 for v in value):
@@ -48,9 +51,9 @@ def _attr(b, name, rank, default):
     return value
 
 
-def kernel_of(b, weights=None):
+def kernel_of(b: Builder, weights: Val | None = None) -> tuple[int, ...]:
     """kernel_shape, from the attribute or from the weights' last dimensions."""
-    rank = b.arg(0).rank - 2
+    rank = b.input(0).rank - 2
     if weights is not None:
         held = static_shape(weights.shape[2:])
         given = b.node.attr("kernel_shape")
@@ -62,7 +65,7 @@ def kernel_of(b, weights=None):
     return _attr(b, "kernel_shape", rank, 1)
 
 
-def window(b, size, kernel, ceil_mode=False):
+def window(b: Builder, size: Shape, kernel: tuple[int, ...], ceil_mode: bool = False) -> Window:
     """The Window of the current node over an input of spatial ``size``."""
     rank = len(size)
     if rank != len(kernel):
@@ -89,7 +92,8 @@ def window(b, size, kernel, ceil_mode=False):
     return Window(tuple(size), kernel, stride, dilation, before, after, tuple(out))
 
 
-def pads(b, size, kernel, stride, dilation):
+def pads(b: Builder, size: Shape, kernel: Sequence[int], stride: Sequence[int],
+         dilation: Sequence[int]) -> tuple[Shape, Shape]:
     """(before, after): padding per dimension as index expressions."""
     rank, auto = len(size), b.node.attr("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
@@ -113,9 +117,9 @@ def pads(b, size, kernel, stride, dilation):
     return tuple(before), tuple(after)
 
 
-def counts(w, o, include_pad):
+def counts(w: Window, o: Sequence[Expr], include_pad: bool) -> Expr:
     """Number of taps of window ``o`` that count, as an index expression."""
-    total = Const(1)
+    total: Expr = Const(1)
     for k, i in enumerate(o):
         lo = 0 - w.before[k] if include_pad else Const(0)
         hi = w.size[k] + w.after[k] if include_pad else w.size[k]
@@ -127,7 +131,7 @@ def counts(w, o, include_pad):
     return simplify(total)
 
 
-def guards(index, shape):
+def guards(index: Iterable[Expr], shape: Iterable[Expr]) -> Expr | None:
     """The conditions, not provable, under which ``index`` lies inside ``shape``; None if none."""
     conds = [c for i, d in zip(index, shape)
              for c in (compare("ge", i, Const(0)), compare("lt", i, d)) if not proves(c)]

@@ -1,7 +1,11 @@
 """Reading an Einsum equation."""
 
+from collections.abc import Sequence
 
-def parse(b, equation, ranks):
+from aotc.frontend.building.builder import Builder
+
+
+def parse(b: Builder, equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
     """(labels per operand, labels of the result).  An ellipsis becomes labels ``.0``, ``.1``, ...,
     counted from the right so that operands of different rank broadcast."""
     text = equation.replace(" ", "")
@@ -22,12 +26,12 @@ def parse(b, equation, ranks):
     return labels, result
 
 
-def _parts(term):
+def _parts(term: str) -> list[str]:
     head, dots, tail = term.partition("...")
     return list(head) + (["..."] if dots else []) + list(tail)
 
 
-def _labels(b, term, rank):
+def _labels(b: Builder, term: str, rank: int) -> list[str]:
     parts = _parts(term)
     if not all(p == "..." or p.isalpha() for p in parts):
         raise b.bad(f"Einsum term {term!r} is not made of letters")

@@ -1,13 +1,18 @@
 """Elementwise arithmetic, comparison, logic and conversion."""
 
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, some
-from aotc.frontend.building.registry import op
+from aotc.frontend.building.registry import Build, op
 from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import At, Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES, is_float, is_int
-from aotc.ir.expr import Binary, Const, Unary, Where, binary, compare
+from aotc.ir.expr import Binary, Const, Expr, Unary, Where, binary, compare
 from aotc.ir.simplify import lower, simplify
 
 F, I, U, B = "f", "i", "u", "b"
@@ -31,7 +36,7 @@ _BINARY = (("Add", "add", F + I + U), ("Sub", "sub", F + I + U), ("Mul", "mul", 
 _VARIADIC = (("Max", "max", F + I + U), ("Min", "min", F + I + U), ("Sum", "add", F))
 
 
-def unary(name, x):
+def unary(name: str, x: Expr) -> Expr:
     """Unary node; on shape values negation is a subtraction and logic folds."""
     if name == "neg" and x.dtype == "i64":
         return binary("sub", 0, x)
@@ -44,17 +49,17 @@ def unary(name, x):
     return Unary(name, x)
 
 
-def _unary_op(name, kinds):
-    def build(node, b):
-        x = b.arg(0)
+def _unary_op(name: str, kinds: str) -> Build:
+    def build(node: Node, b: Builder) -> Result:
+        x = b.input(0)
         b.need(x, kinds)
         return b.elementwise(lambda e: unary(name, e), x)
     return build
 
 
-def _binary_op(fn, kinds):
-    def build(node, b):
-        x, y = b.arg(0), b.arg(1)
+def _binary_op(fn: Callable[[Expr, Expr], Expr], kinds: str) -> Build:
+    def build(node: Node, b: Builder) -> Result:
+        x, y = b.input(0), b.input(1)
         b.same_dtype(x, y)
         b.need(x, kinds)
         return b.elementwise(fn, x, y)
@@ -64,9 +69,10 @@ def _binary_op(fn, kinds):
 RUN = 32  # operands of one expression: hundreds would nest too deep, and be one kernel's to inline
 
 
-def _over_all(b, fn, vals):
+def _over_all(b: Builder, fn: Callable[[Expr, Expr], Expr],
+              vals: Sequence[Val]) -> tuple[Callable[..., Expr], Sequence[Val]]:
     """``fn`` over all ``vals`` from the left; of many, over runs of them first, each a tensor."""
-    def folded(*elements):
+    def folded(*elements: Expr) -> Expr:
         out = elements[0]
         for e in elements[1:]:
             out = fn(out, e)
@@ -80,40 +86,40 @@ def _over_all(b, fn, vals):
     return folded, vals
 
 
-def _variadic_op(name, kinds):
-    def build(node, b):
-        vals = b.args()
+def _variadic_op(name: str, kinds: str) -> Build:
+    def build(node: Node, b: Builder) -> Result:
+        vals = b.inputs()
         b.same_dtype(*vals)
         b.need(vals[0], kinds)
         if len(vals) == 1:
             return vals[0]
-        folded, vals = _over_all(b, lambda x, y: binary(name, x, y), vals)
-        return b.elementwise(folded, *vals)
+        folded, parts = _over_all(b, lambda x, y: binary(name, x, y), vals)
+        return b.elementwise(folded, *parts)
     return build
 
 
 for _name, _e, _kinds in _UNARY:
     op(_name)(_unary_op(_e, _kinds))
 for _name, _e, _kinds in _COMPARE:
-    op(_name)(_binary_op(lambda x, y, _e=_e: compare(_e, x, y), _kinds))
+    op(_name)(_binary_op(partial(compare, _e), _kinds))
 for _name, _e, _kinds in _BINARY:
-    op(_name)(_binary_op(lambda x, y, _e=_e: binary(_e, x, y), _kinds))
+    op(_name)(_binary_op(partial(binary, _e), _kinds))
 for _name, _e, _kinds in _VARIADIC:
     op(_name)(_variadic_op(_e, _kinds))
 
 
 @op("Mean")
-def mean(node, b):
-    vals = b.args()
+def mean(node: Node, b: Builder) -> Result:
+    vals = b.inputs()
     b.same_dtype(*vals)
     b.need(vals[0], F)
 
     part = const(1 / len(vals), vals[0].dtype)
-    folded, vals = _over_all(b, lambda x, y: x + y, vals)
-    return b.elementwise(lambda *elements: folded(*elements) * part, *vals)
+    folded, parts = _over_all(b, lambda x, y: x + y, vals)
+    return b.elementwise(lambda *elements: folded(*elements) * part, *parts)
 
 
-def quotient(x, y):
+def quotient(x: Expr, y: Expr) -> Expr:
     """ONNX Div: integers truncate toward zero; on non-negative indices that is floor division."""
     if x.dtype == "i64":
         lo, div = lower(x), lower(y)
@@ -129,8 +135,8 @@ op("Div")(_binary_op(quotient, F + I + U))
 
 
 @op("Mod")
-def mod(node, b):
-    x, y = b.arg(0), b.arg(1)
+def mod(node: Node, b: Builder) -> Result:
+    x, y = b.input(0), b.input(1)
     b.same_dtype(x, y)
     b.need(x, F + I + U)
     if is_float(x.dtype) and not node.attr("fmod", 0):
@@ -140,7 +146,7 @@ def mod(node, b):
     return b.elementwise(lambda p, q: p - binary("div", p, q) * q, x, y)
 
 
-def _floor_mod(p, q):
+def _floor_mod(p: Expr, q: Expr) -> Expr:
     """Floats: fmod, moved to the divisor's sign."""
     r, zero = binary("mod", p, q), const(0, p.dtype)
     other = Binary("ne", compare("lt", r, zero), compare("lt", q, zero))
@@ -148,12 +154,13 @@ def _floor_mod(p, q):
 
 
 @op("Pow")
-def power(node, b):
-    x, y = b.arg(0), b.arg(1)
+def power(node: Node, b: Builder) -> Result:
+    x, y = b.input(0), b.input(1)
     b.need(x, F + I)
     exponent = b.scalar(y)
     one = const(1, x.dtype)
-    known = {1: lambda e: e, 2: lambda e: e * e, 3: lambda e: e * e * e, 0: lambda e: one}
+    known: dict[float | None, At] = {1: lambda e: e, 2: lambda e: e * e, 3: lambda e: e * e * e,
+                                     0: lambda e: one}
     if is_float(x.dtype):
         known |= {0.5: lambda e: Unary("sqrt", e), -1: lambda e: one / e,
                   -0.5: lambda e: one / Unary("sqrt", e)}
@@ -167,15 +174,15 @@ def power(node, b):
 
 
 @op("Reciprocal")
-def reciprocal(node, b):
-    x = b.arg(0)
+def reciprocal(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     b.need(x, F)
     return b.elementwise(lambda e: const(1, x.dtype) / e, x)
 
 
 @op("BitShift", since=11)
-def bit_shift(node, b):
-    x, y = b.arg(0), b.arg(1)
+def bit_shift(node: Node, b: Builder) -> Result:
+    x, y = b.input(0), b.input(1)
     b.same_dtype(x, y)
     b.need(x, I + U)
     name = {"LEFT": "shl", "RIGHT": "shr"}[node.attr("direction")]
@@ -183,16 +190,16 @@ def bit_shift(node, b):
 
 
 @op("BitwiseNot", since=18)
-def bitwise_not(node, b):
-    x = b.arg(0)
+def bitwise_not(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     b.need(x, I + U)
     ones = const(-1, x.dtype)
     return b.elementwise(lambda e: binary("xor", e, ones), x)
 
 
 @op("IsInf", since=10)
-def is_inf(node, b):
-    x = b.arg(0)
+def is_inf(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     b.need(x, F)
     up, down = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
     if up and down:
@@ -204,8 +211,8 @@ def is_inf(node, b):
 
 
 @op("Where", since=9)
-def where(node, b):
-    cond, x, y = b.args()
+def where(node: Node, b: Builder) -> Result:
+    cond, x, y = b.inputs()
     b.same_dtype(x, y)
     if cond.dtype != "bool":
         raise b.bad("the condition must be bool")
@@ -213,17 +220,17 @@ def where(node, b):
 
 
 @op("Cast")
-def cast_op(node, b):
+def cast_op(node: Node, b: Builder) -> Result:
     to = dtype_name(node.attr("to"))
-    return _convert(b, b.arg(0), to)
+    return _convert(b, b.input(0), to)
 
 
 @op("CastLike", since=15)
-def cast_like(node, b):
-    return _convert(b, b.arg(0), b.arg(1).dtype)
+def cast_like(node: Node, b: Builder) -> Result:
+    return _convert(b, b.input(0), b.input(1).dtype)
 
 
-def _convert(b, x, to):
+def _convert(b: Builder, x: Val, to: str | None) -> Val:
     if to is None:
         raise b.unsupported("conversion to this dtype", f"use one of {', '.join(DTYPES)}")
     if to == x.dtype:
@@ -231,14 +238,14 @@ def _convert(b, x, to):
     return b.elementwise(lambda e: cast(to, e), x)
 
 
-def clamp(b, x, lo, hi, tag=""):
+def clamp(b: Builder, x: Val, lo: Val | None, hi: Val | None, tag: str = "") -> Val:
     """min(max(x, lo), hi) with either bound None; bounds are Vals of one element."""
     bounds = [v for v in (lo, hi) if v is not None]
     if not bounds:
         return x
     b.same_dtype(x, *bounds)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         e = b.at(x, index)
         for v, name in ((lo, "max"), (hi, "min")):
             if v is not None:
@@ -248,30 +255,30 @@ def clamp(b, x, lo, hi, tag=""):
 
 
 @op("Clip")
-def clip_by_attributes(node, b):
-    x = b.arg(0)
-    bounds = (b.scalar_val(node.attrs[k], x.dtype) if k in node.attrs else None
+def clip_by_attributes(node: Node, b: Builder) -> Result:
+    x = b.input(0)
+    lo, hi = (b.scalar_val(node.attrs[k], x.dtype) if k in node.attrs else None
               for k in ("min", "max"))
-    return clamp(b, x, *bounds)
+    return clamp(b, x, lo, hi)
 
 
 @op("Clip", since=11)
-def clip(node, b):
-    x = b.arg(0)
+def clip(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     b.need(x, F + I + U)
     return clamp(b, x, b.arg(1), b.arg(2))
 
 
 @op("Identity")
-def identity(node, b):
-    return b.arg(0)
+def identity(node: Node, b: Builder) -> Result:
+    return b.input(0)
 
 
 @op("Dropout")
-def dropout(node, b):
+def dropout(node: Node, b: Builder) -> Result:
     """Inference: the input; the mask, where wanted, is all true.  So it is in training at a ratio
     of 0; where both come from data, data that asks for more is a fault."""
-    x, ratio, mode = b.arg(0), b.arg(1), b.arg(2)
+    x, ratio, mode = b.input(0), b.arg(1), b.arg(2)
     share = 0.5 if ratio is None else b.scalar(ratio)
     training = False if mode is None else b.scalar(mode)
     if training and share:
@@ -283,9 +290,9 @@ def dropout(node, b):
                      [b.scalar_val(True, "bool")], out=1)) if masked else x
 
 
-def _expect_no_dropping(b, ratio, mode):
+def _expect_no_dropping(b: Builder, ratio: Val | None, mode: Val | None) -> None:
     """The rule that training mode is off or the ratio 0."""
-    drops = Const(True, "bool")
+    drops: Expr = Const(True, "bool")
     if mode is not None and b.scalar(mode) is None:
         drops = b.at(mode, (Const(0),) * mode.rank)
     if ratio is not None and b.scalar(ratio) is None:

@@ -1,23 +1,29 @@
 """Matrix products."""
 
+import operator
+from functools import reduce
+
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_conv import add_bias
 from aotc.frontend.ops.numeric.einsum import parse
 from aotc.ir.dtypes import is_float
-from aotc.ir.expr import Axis, Const
+from aotc.ir.expr import Axis, Const, Expr, Shape
 from aotc.ir.simplify import same
 
 
 @op("MatMul")
-def matmul_op(node, b):
-    x, y = b.arg(0), b.arg(1)
+def matmul_op(node: Node, b: Builder) -> Result:
+    x, y = b.input(0), b.input(1)
     b.same_dtype(x, y)
     b.need(x, "fiu")
     return matmul(b, x, y)
 
 
-def matmul(b, x, y, acc="", tag=""):
+def matmul(b: Builder, x: Val, y: Val, acc: str = "", tag: str = "") -> Val:
     """Product of Vals with broadcast batch dimensions; rank 1 is a vector on its side."""
     if not x.rank or not y.rank:
         raise b.bad("matrix product of a scalar")
@@ -33,14 +39,14 @@ def matmul(b, x, y, acc="", tag=""):
     return b.compute(axes, left * right, (k,), "sum", tag, acc=acc)
 
 
-def _batch_index(b, shape, batch):
+def _batch_index(b: Builder, shape: Shape, batch: tuple[Axis, ...]) -> Index:
     dims = shape[:-2]
     return tuple(b.joins.at(d, a.extent, a) for d, a in zip(dims, batch[len(batch) - len(dims):]))
 
 
 @op("Gemm")
-def gemm(node, b):
-    x, y, c = b.arg(0), b.arg(1), b.arg(2)
+def gemm(node: Node, b: Builder) -> Result:
+    x, y, c = b.input(0), b.input(1), b.arg(2)
     b.same_dtype(x, y)
     b.need(x, "fiu")
     if x.rank != 2 or y.rank != 2:
@@ -64,7 +70,7 @@ def gemm(node, b):
     if c is None:
         return out
     if beta != 1:
-        c = b.elementwise(lambda e: e * const(beta, c.dtype), c, tag="beta")
+        c = b.elementwise(lambda e: e * const(beta, e.dtype), c, tag="beta")
     if c.rank == 1 and same(c.shape[0], n.extent):
         return add_bias(b, out, c, axis=1, names=["m", "n"])
     b.broadcast_to(c.shape, out.shape)
@@ -73,20 +79,19 @@ def gemm(node, b):
 
 
 @op("Einsum", since=12)
-def einsum(node, b):
+def einsum(node: Node, b: Builder) -> Result:
     """Product of all operands, summed over the labels that the result lacks."""
-    vals = b.args()
+    vals = b.inputs()
     b.same_dtype(*vals)
     terms, result = parse(b, node.attr("equation", ""), [v.rank for v in vals])
-    found = {}
+    found: dict[str, list[Expr]] = {}
     for v, labels in zip(vals, terms):
         for label, d in zip(labels, v.shape):
             found.setdefault(label, []).append(d)
     extents = {label: b.joins.extent(dims) for label, dims in found.items()}
     axes = {label: Axis(f"i{k}", d) for k, (label, d) in enumerate(extents.items())}
-    body = None
-    for v, labels in zip(vals, terms):
-        element = b.load(v, [b.joins.at(d, extents[c], axes[c]) for c, d in zip(labels, v.shape)])
-        body = element if body is None else body * element
+    elements = [b.load(v, [b.joins.at(d, extents[c], axes[c]) for c, d in zip(labels, v.shape)])
+                for v, labels in zip(vals, terms)]
+    body = reduce(operator.mul, elements)
     out = tuple(axes[c] for c in result)
     return b.compute(out, body, tuple(a for c, a in axes.items() if c not in result), "sum")

@@ -1,44 +1,48 @@
 """Activations, as compositions of elementary functions."""
 
 import math
+from collections.abc import Callable, Collection
 from inspect import signature
 
-from aotc.frontend.building.registry import op
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.registry import Build, op
 from aotc.frontend.building.symbolic import const
-from aotc.ir.expr import Unary, Where, compare, maximum, minimum
+from aotc.frontend.building.values import Result
+from aotc.frontend.graph import Node
+from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum, minimum
 
 
 class Of:
     """Constants and functions of one element's dtype."""
 
-    def __init__(self, e):
+    def __init__(self, e: Expr) -> None:
         self.dtype = e.dtype
 
-    def __call__(self, value):
+    def __call__(self, value: float) -> Const:
         return const(value, self.dtype)
 
 
-def _exp(e):
+def _exp(e: Expr) -> Expr:
     return Unary("exp", e)
 
 
-def relu(e):
+def relu(e: Expr) -> Expr:
     return maximum(e, const(0, e.dtype))
 
 
-def sigmoid(e):
+def sigmoid(e: Expr) -> Expr:
     """1 / (1 + exp(-x)): exp overflows to inf for very negative x, and 1/inf is the right 0."""
     c = Of(e)
     return c(1) / (c(1) + _exp(Unary("neg", e)))
 
 
-def softplus(e):
+def softplus(e: Expr) -> Expr:
     """log(1 + exp(x)) without overflow."""
     c = Of(e)
     return maximum(e, c(0)) + Unary("log", c(1) + _exp(Unary("neg", Unary("abs", e))))
 
 
-def gelu(e, approximate="none"):
+def gelu(e: Expr, approximate: str = "none") -> Expr:
     c = Of(e)
     if approximate == "tanh":
         inner = (e + c(0.044715) * (e * e * e)) * c(math.sqrt(2 / math.pi))
@@ -46,30 +50,30 @@ def gelu(e, approximate="none"):
     return c(0.5) * e * (c(1) + Unary("erf", e * c(math.sqrt(0.5))))
 
 
-def _negative(e, value):
+def _negative(e: Expr, value: Expr) -> Expr:
     """e where e > 0, else ``value``."""
     return Where(compare("gt", e, const(0, e.dtype)), e, value)
 
 
-def elu(e, alpha=1.0):
+def elu(e: Expr, alpha: float = 1.0) -> Expr:
     return _negative(e, Of(e)(alpha) * (_exp(e) - Of(e)(1)))
 
 
-def selu(e, alpha=1.6732632423543772, gamma=1.0507009873554805):
+def selu(e: Expr, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Expr:
     c = Of(e)
     return c(gamma) * _negative(e, c(alpha) * _exp(e) - c(alpha))
 
 
-def celu(e, alpha=1.0):
+def celu(e: Expr, alpha: float = 1.0) -> Expr:
     c = Of(e)
     return maximum(e, c(0)) + minimum(c(alpha) * (_exp(e / c(alpha)) - c(1)), c(0))
 
 
-def leaky_relu(e, alpha=0.01):
+def leaky_relu(e: Expr, alpha: float = 0.01) -> Expr:
     return Where(compare("lt", e, const(0, e.dtype)), e * Of(e)(alpha), e)
 
 
-def hard_sigmoid(e, alpha=0.2, beta=0.5):
+def hard_sigmoid(e: Expr, alpha: float = 0.2, beta: float = 0.5) -> Expr:
     c = Of(e)
     return maximum(minimum(e * c(alpha) + c(beta), c(1)), c(0))
 
@@ -77,27 +81,27 @@ def hard_sigmoid(e, alpha=0.2, beta=0.5):
 SIXTH = 0.1666666716337204  # 1/6 as the f32 attribute that the standard's definition passes
 
 
-def hard_swish(e):
+def hard_swish(e: Expr) -> Expr:
     return e * hard_sigmoid(e, SIXTH, 0.5)
 
 
-def swish(e, alpha=1.0):
+def swish(e: Expr, alpha: float = 1.0) -> Expr:
     return e * sigmoid(e if alpha == 1 else e * Of(e)(alpha))
 
 
-def mish(e):
+def mish(e: Expr) -> Expr:
     return e * Unary("tanh", softplus(e))
 
 
-def softsign(e):
+def softsign(e: Expr) -> Expr:
     return e / (Unary("abs", e) + Of(e)(1))
 
 
-def thresholded_relu(e, alpha=1.0):
+def thresholded_relu(e: Expr, alpha: float = 1.0) -> Expr:
     return Where(compare("gt", e, Of(e)(alpha)), e, Of(e)(0))
 
 
-def shrink(e, bias=0.0, lambd=0.5):
+def shrink(e: Expr, bias: float = 0.0, lambd: float = 0.5) -> Expr:
     c = Of(e)
     return Where(compare("lt", e, c(-lambd)), e + c(bias),
                  Where(compare("gt", e, c(lambd)), e - c(bias), c(0)))
@@ -112,11 +116,11 @@ _ROWS = (("Sigmoid", sigmoid, ()), ("Softplus", softplus, ()), ("Softsign", soft
          ("Shrink", shrink, ("bias", "lambd")))
 
 
-def _activation(fn, names):
+def _activation(fn: Callable[..., Expr], names: Collection[str]) -> Build:
     defaults = {n: p.default for n, p in signature(fn).parameters.items() if n in names}
 
-    def build(node, b):
-        x = b.arg(0)
+    def build(node: Node, b: Builder) -> Result:
+        x = b.input(0)
         b.need(x, "f")
         attrs = {n: node.attr(n, default) for n, default in defaults.items()}
         return b.elementwise(lambda e: fn(e, **attrs), x)
@@ -128,15 +132,15 @@ for _name, _fn, _names in _ROWS:
 
 
 @op("Relu")
-def relu_op(node, b):
-    x = b.arg(0)
+def relu_op(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     b.need(x, "fi")
     return b.elementwise(relu, x)
 
 
 @op("PRelu")
-def prelu(node, b):
-    x, slope = b.arg(0), b.arg(1)
+def prelu(node: Node, b: Builder) -> Result:
+    x, slope = b.input(0), b.input(1)
     b.same_dtype(x, slope)
     return b.elementwise(lambda e, s: Where(compare("lt", e, const(0, e.dtype)), e * s, e), x,
                          slope)

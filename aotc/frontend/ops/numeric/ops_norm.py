@@ -1,22 +1,27 @@
 """Softmax and the normalisations, as a handful of Computes each."""
 
+from collections.abc import Callable, Collection, Sequence
+
 import numpy as np
 
-from aotc.frontend.building.registry import op
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.registry import Build, op
 from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Element, Index, Inner, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_pool import scaled_by_count
 from aotc.frontend.ops.images.window import spatial_names
 from aotc.frontend.ops.numeric.ops_reduce import fold_axes
 from aotc.frontend.ops.tensors.ops_shape import product, reshape
-from aotc.ir.expr import Axis, Const, Unary, Where, compare
+from aotc.ir.expr import Axis, Const, Expr, Unary, Where, compare
 from aotc.ir.simplify import simplify
 
 
-def _drop(index, axes):
-    return [i for k, i in enumerate(index) if k not in axes]
+def _drop(index: Index, axes: Collection[int]) -> Index:
+    return tuple(i for k, i in enumerate(index) if k not in axes)
 
 
-def softmax_over(b, x, axes, log=False):
+def softmax_over(b: Builder, x: Val, axes: Sequence[int], log: bool = False) -> Val:
     """max, exp(x - max), sum, divide (or x - max - log(sum)) over ``axes``."""
     top = fold_axes(b, x, axes, "max", None, "max", keep=False)
     if log:
@@ -30,9 +35,9 @@ def softmax_over(b, x, axes, log=False):
     return b.map(x.shape, lambda i: b.at(powers, i) / b.at(total, _drop(i, axes)), [x])
 
 
-def _softmax(log, flattened):
-    def build(node, b):
-        x = b.arg(0)
+def _softmax(log: bool, flattened: bool) -> Build:
+    def build(node: Node, b: Builder) -> Result:
+        x = b.input(0)
         b.need(x, "f")
         if not x.rank:
             raise b.bad("needs rank 1 or more")
@@ -50,15 +55,17 @@ for _name, _log in (("Softmax", False), ("LogSoftmax", True)):
 
 # ---------------------------------------------------------------- mean and variance
 
-def mean_over(b, x, axes, tag="mean", element=None, keep=False):
+def mean_over(b: Builder, x: Val, axes: Sequence[int], tag: str = "mean",
+              element: Inner | None = None, keep: bool = False) -> Val:
     """Mean of ``element(x)`` over ``axes``: a sum and a small Compute."""
     total = fold_axes(b, x, axes, "sum", element, tag + "_sum", keep)
     return scaled_by_count(b, total, [x.shape[k] for k in axes], tag)
 
 
-def reciprocal_deviation(b, x, axes, mean, epsilon):
+def reciprocal_deviation(b: Builder, x: Val, axes: Sequence[int], mean: Val | None,
+                         epsilon: float) -> Val:
     """1/sqrt(var + epsilon) over ``axes``, two passes; ``mean`` None leaves the mean in."""
-    def squared(e, index):
+    def squared(e: Expr, index: Index) -> Expr:
         e = e if mean is None else e - b.at(mean, _drop(index, axes))
         return e * e
     total = fold_axes(b, x, axes, "sum", squared, "var_sum", keep=False)
@@ -68,23 +75,25 @@ def reciprocal_deviation(b, x, axes, mean, epsilon):
                  [variance], "rstd")
 
 
-def normalised(b, x, axes, epsilon, finish, centre=True, tag=""):
+def normalised(b: Builder, x: Val, axes: Sequence[int], epsilon: float, finish: Inner,
+               centre: bool = True, tag: str = "") -> tuple[Val, Val | None, Val]:
     """(y, mean, rstd) with y = finish((x - mean) * rstd, index)."""
     outer = [k for k in range(x.rank) if k not in axes]
     mean = mean_over(b, x, axes) if centre else None
     rstd = reciprocal_deviation(b, x, axes, mean, epsilon)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         place = [index[k] for k in outer]
         e = b.at(x, index)
-        e = e - b.at(mean, place) if centre else e
+        e = e if mean is None else e - b.at(mean, place)
         return finish(e * b.at(rstd, place), index)
     return b.map(x.shape, body, [x], tag), mean, rstd
 
 
-def _affine(b, scale, bias, place):
+def _affine(b: Builder, scale: Val | None, bias: Val | None,
+            place: Callable[[Val, Index], Index]) -> Inner:
     """Function (normalised element, index) -> scaled and shifted element."""
-    def finish(e, index):
+    def finish(e: Expr, index: Index) -> Expr:
         if scale is not None:
             e = e * b.at(scale, place(scale, index))
         return e + b.at(bias, place(bias, index)) if bias is not None else e
@@ -92,22 +101,22 @@ def _affine(b, scale, bias, place):
 
 
 @op("LayerNormalization", since=17)
-def layer_normalization(node, b):
-    x, scale, bias = b.arg(0), b.arg(1), b.arg(2)
+def layer_normalization(node: Node, b: Builder) -> Result:
+    x, scale, bias = b.input(0), b.arg(1), b.arg(2)
     return _layer_norm(b, x, scale, bias, True)
 
 
 @op("RMSNormalization", since=23)
-def rms_normalization(node, b):
-    return _layer_norm(b, b.arg(0), b.arg(1), None, False)
+def rms_normalization(node: Node, b: Builder) -> Result:
+    return _layer_norm(b, b.input(0), b.arg(1), None, False)
 
 
 @op("SimplifiedLayerNormalization")
-def simplified_layer_normalization(node, b):
-    return _layer_norm(b, b.arg(0), b.arg(1), None, False)
+def simplified_layer_normalization(node: Node, b: Builder) -> Result:
+    return _layer_norm(b, b.input(0), b.arg(1), None, False)
 
 
-def _layer_norm(b, x, scale, bias, centre):
+def _layer_norm(b: Builder, x: Val, scale: Val | None, bias: Val | None, centre: bool) -> Result:
     b.need(x, "f")
     node = b.node
     axis = b.axis(node.attr("axis", -1), x.rank)
@@ -125,26 +134,26 @@ def _layer_norm(b, x, scale, bias, centre):
 
 
 @op("InstanceNormalization")
-def instance_normalization(node, b):
-    x, scale, bias = b.args()
+def instance_normalization(node: Node, b: Builder) -> Result:
+    x, scale, bias = b.inputs()
     b.need(x, "f")
     finish = _affine(b, scale, bias, lambda v, index: (index[1],))
     return normalised(b, x, list(range(2, x.rank)), node.attr("epsilon", 1e-5), finish)[0]
 
 
 @op("GroupNormalization", since=21)
-def group_normalization(node, b):
+def group_normalization(node: Node, b: Builder) -> Result:
     return _group_norm(node, b, False)
 
 
 @op("GroupNormalization", since=18)
-def group_normalization_per_group(node, b):
+def group_normalization_per_group(node: Node, b: Builder) -> Result:
     """Opset 18 scales per group, not per channel."""
     return _group_norm(node, b, True)
 
 
-def _group_norm(node, b, per_group):
-    x, scale, bias = b.args()
+def _group_norm(node: Node, b: Builder, per_group: bool) -> Val:
+    x, scale, bias = b.inputs()
     b.need(x, "f")
     groups = node.attr("num_groups")
     b.require("eq", x.shape[1] % groups, 0, "num_groups must divide the channels")
@@ -153,7 +162,7 @@ def _group_norm(node, b, per_group):
     width = simplify(x.shape[1] // groups)
     grouped = reshape(b, x, (x.shape[0], Const(groups), width) + x.shape[2:], "grouped")
 
-    def place(v, index):
+    def place(v: Val, index: Index) -> Index:
         return (index[1],) if per_group else (index[1] * width + index[2],)
     y = normalised(b, grouped, list(range(2, grouped.rank)), node.attr("epsilon", 1e-5),
                    _affine(b, scale, bias, place), tag="norm")[0]
@@ -161,8 +170,8 @@ def _group_norm(node, b, per_group):
 
 
 @op("BatchNormalization")
-def batch_normalization(node, b):
-    x, stats = b.arg(0), b.args()[1:5]
+def batch_normalization(node: Node, b: Builder) -> Result:
+    x, stats = b.input(0), [b.input(k) for k in range(1, 5)]
     b.need(x, "f")
     if not node.attr("spatial", 1):
         raise b.unsupported("statistics per element", "export the model for inference")
@@ -172,41 +181,42 @@ def batch_normalization(node, b):
         return _batch_statistics(b, x, *stats)
     names = _channel_names(x.rank)
     eps = node.attr("epsilon", 1e-5)
-    if all(v.array is not None for v in stats):
-        scale, shift, mean, var = (v.array.astype(np.float64) for v in stats)
-        factor = scale / np.sqrt(var + eps)
-        shift = shift - mean * factor
-        factor, shift = (b.const(a.astype(stats[0].array.dtype), f"{stats[0].name}_{part}")
-                         for a, part in ((factor, "factor"), (shift, "shift")))
+    held = [v.array for v in stats if v.array is not None]
+    if len(held) == len(stats):
+        factors, shifts, means, variances = (a.astype(np.float64) for a in held)
+        factors = factors / np.sqrt(variances + eps)
+        factor, offset = (b.const(a.astype(held[0].dtype), f"{stats[0].name}_{part}") for a, part in
+                          ((factors, "factor"), (shifts - means * factors, "shift")))
         return b.map(x.shape, lambda i: b.at(x, i) * b.load(factor, (i[1],))
-                     + b.load(shift, (i[1],)), [x], names=names)
+                     + b.load(offset, (i[1],)), [x], names=names)
     scale, shift, mean, var = stats
 
-    def body(i):
+    def body(i: Index) -> Expr:
         c = (i[1],)
         rstd = const(1, x.dtype) / Unary("sqrt", b.at(var, c) + const(eps, x.dtype))
         return (b.at(x, i) - b.at(mean, c)) * (rstd * b.at(scale, c)) + b.at(shift, c)
     return b.map(x.shape, body, [x], names=names)
 
 
-def _batch_statistics(b, x, scale, shift, mean, var):
+def _batch_statistics(b: Builder, x: Val, scale: Val, shift: Val, mean: Val,
+                      var: Val) -> tuple[Val, ...]:
     """Training: the statistics of this batch, and the running ones moved towards them."""
     node, over = b.node, [k for k in range(x.rank) if k != 1]
     momentum = const(node.attr("momentum", 0.9), x.dtype)
     count = const(1, x.dtype) / cast(x.dtype, product([x.shape[k] for k in over]))
 
-    def at(v, i):
+    def at(v: Val, i: Index) -> Expr:
         return b.at(v, (i[1],))
 
-    def statistic(value, tag):
-        outer = [a if k == 1 else None for k, a in enumerate(b.axes(x.shape))]
+    def statistic(value: Element, tag: str) -> Val:
+        channel = Axis("i1", x.shape[1])
         inner = {k: Axis(f"r{k}", x.shape[k]) for k in over}
-        index = tuple(inner.get(k, outer[k]) for k in range(x.rank))
-        total = b.compute((outer[1],), value(index), tuple(inner.values()), "sum", f"{tag}_sum")
+        index = tuple(inner.get(k, channel) for k in range(x.rank))
+        total = b.compute((channel,), value(index), tuple(inner.values()), "sum", f"{tag}_sum")
         return b.map(total.shape, lambda i: b.at(total, i) * count, [total], tag)
     middle = statistic(lambda i: b.load(x, i), "mean")
 
-    def squared(i):
+    def squared(i: Index) -> Expr:
         rest = b.load(x, i) - at(middle, i)
         return rest * rest
     spread = statistic(squared, "var")
@@ -214,19 +224,19 @@ def _batch_statistics(b, x, scale, shift, mean, var):
     y = b.map(x.shape, lambda i: (b.at(x, i) - at(middle, i)) * at(scale, i) / Unary(
         "sqrt", at(spread, i) + eps) + at(shift, i), [x], names=_channel_names(x.rank))
 
-    def moved(old, new, out):
+    def moved(old: Val, new: Val, out: int) -> Val:
         return b.map(old.shape, lambda i: b.at(old, i) * momentum + cast(
             old.dtype, b.at(new, i) * (const(1, x.dtype) - momentum)), [old], out=out)
     return (y, moved(mean, middle, 1), moved(var, spread, 2))[:len(node.outputs)]
 
 
-def _channel_names(rank):
+def _channel_names(rank: int) -> list[str]:
     return ["n", "c"] + spatial_names("o", rank - 2)
 
 
 @op("LpNormalization")
-def lp_normalization(node, b):
-    x = b.arg(0)
+def lp_normalization(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     b.need(x, "f")
     axis, p = b.axis(node.attr("axis", -1), x.rank), node.attr("p", 2)
     element = (lambda e, _: e * e) if p == 2 else (lambda e, _: Unary("abs", e))
@@ -235,15 +245,15 @@ def lp_normalization(node, b):
                                       [total], "norm")
     zero, one = const(0, x.dtype), const(1, x.dtype)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         length = b.at(norm, _drop(index, [axis]))
         return b.at(x, index) / Where(compare("eq", length, zero), one, length)
     return b.map(x.shape, body, [x])
 
 
 @op("MeanVarianceNormalization")
-def mean_variance_normalization(node, b):
-    x = b.arg(0)
+def mean_variance_normalization(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     b.need(x, "f")
     axes = sorted(b.axis(a, x.rank) for a in node.attr("axes", (0, 2, 3)))
     return normalised(b, x, axes, 1e-9, lambda e, index: e)[0]

@@ -1,20 +1,21 @@
 """Quantisation: what the standard says, as elementwise arithmetic and integer contractions."""
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Element, Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_conv import convolve
 from aotc.frontend.ops.numeric.ops_matmul import matmul
 from aotc.frontend.ops.numeric.ops_reduce import fold_axes
 from aotc.frontend.read.read_types import dtype_name
-from aotc.ir.expr import Const, Unary, Where, binary, compare
+from aotc.ir.expr import Const, Expr, Unary, Where, binary, compare
 
 RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767)}
 
 
-def per_axis(b, v, axis, rank):
+def per_axis(b: Builder, v: Val, axis: int, rank: int) -> Element:
     """Reader of a scale or zero point that is one number or one per index of ``axis``."""
-    if v is None:
-        return None
     if v.rank == 0 or v.rank == 1 and v.size == 1:
         return lambda index: b.at(v, (Const(0),) * v.rank)
     k = b.axis(axis, rank)
@@ -26,13 +27,18 @@ def per_axis(b, v, axis, rank):
     return lambda index: b.at(v, index[:k] + (index[k] // size,) + index[k + 1:])
 
 
-@op("DequantizeLinear", since=10)
-def dequantize(node, b):
-    x, scale, zero = b.arg(0), b.arg(1), b.arg(2)
-    axis = node.attr("axis", 1)
-    s, z = (per_axis(b, v, axis, x.rank) for v in (scale, zero))
+def zero_point(b: Builder, v: Val | None, axis: int, rank: int) -> Element | None:
+    """``per_axis`` of a zero point, None where the node has none."""
+    return None if v is None else per_axis(b, v, axis, rank)
 
-    def body(index):
+
+@op("DequantizeLinear", since=10)
+def dequantize(node: Node, b: Builder) -> Result:
+    x, scale, zero = b.input(0), b.input(1), b.arg(2)
+    axis = node.attr("axis", 1)
+    s, z = per_axis(b, scale, axis, x.rank), zero_point(b, zero, axis, x.rank)
+
+    def body(index: Index) -> Expr:
         e = b.at(x, index)
         if z is None:
             return cast(scale.dtype, e) * s(index)
@@ -41,37 +47,37 @@ def dequantize(node, b):
 
 
 @op("QuantizeLinear", since=10)
-def quantize(node, b):
-    x, scale, zero = b.arg(0), b.arg(1), b.arg(2)
+def quantize(node: Node, b: Builder) -> Result:
+    x, scale, zero = b.input(0), b.input(1), b.arg(2)
     named = node.attr("output_dtype", 0)
     to = zero.dtype if zero is not None else dtype_name(named) if named else "u8"
     if to not in RANGES:
         raise b.unsupported(f"quantisation to {to}", f"use one of {', '.join(RANGES)}")
     axis = node.attr("axis", 1)
-    s, z = (per_axis(b, v, axis, x.rank) for v in (scale, zero))
+    s, z = per_axis(b, scale, axis, x.rank), zero_point(b, zero, axis, x.rank)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         return saturated(cast("f32", b.at(x, index)) / s(index), z and z(index), to)
     return b.map(x.shape, body, [v for v in (x, scale, zero) if v is not None])
 
 
 @op("DynamicQuantizeLinear", since=11)
-def dynamic_quantize(node, b):
+def dynamic_quantize(node: Node, b: Builder) -> Result:
     """Range and quantisation to u8 of the whole input; the range always has 0.  The scale of a
     range of 0 is 1, as ONNX Runtime has it."""
-    x, to = b.arg(0), "u8"
+    x, to = b.input(0), "u8"
     b.need(x, "f")
     lo, hi = RANGES[to]
     zero, axes = const(0, x.dtype), list(range(x.rank))
     ends = [fold_axes(b, x, axes, fold, None, fold, keep=False) for fold in ("min", "max")]
 
-    def width(i):
+    def width(i: Index) -> Expr:
         low, high = (binary(fold, b.at(v, i), zero) for fold, v in zip(("min", "max"), ends))
         return (high - low) / const(hi, x.dtype)
     scale = b.map((), lambda i: Where(compare("eq", width(i), zero), const(1, x.dtype), width(i)),
                   ends, out=1)
 
-    def place(i):
+    def place(i: Index) -> Expr:
         e = const(lo, x.dtype) - binary("min", b.at(ends[0], i), zero) / b.at(scale, i)
         e = binary("min", binary("max", e, const(lo, x.dtype)), const(hi, x.dtype))
         return cast(to, Unary("round", e))
@@ -81,7 +87,7 @@ def dynamic_quantize(node, b):
     return y, scale, at
 
 
-def saturated(e, zero, to):
+def saturated(e: Expr, zero: Expr | None, to: str) -> Expr:
     """round(e) + zero in the range of ``to``."""
     lo, hi = RANGES[to]
     e = Unary("round", e)
@@ -90,7 +96,7 @@ def saturated(e, zero, to):
     return cast(to, binary("min", binary("max", e, const(lo, "f32")), const(hi, "f32")))
 
 
-def centred(b, v, zero, axis, tag):
+def centred(b: Builder, v: Val, zero: Val | None, axis: int, tag: str) -> Val:
     """``v`` minus its zero point, as i32."""
     if zero is None:
         return b.map(v.shape, lambda i: cast("i32", b.at(v, i)), [v], tag=tag)
@@ -99,32 +105,30 @@ def centred(b, v, zero, axis, tag):
 
 
 @op("MatMulInteger", since=10)
-def matmul_integer(node, b):
-    x, y = b.arg(0), b.arg(1)
+def matmul_integer(node: Node, b: Builder) -> Result:
+    x, y = b.input(0), b.input(1)
     left = centred(b, x, b.arg(2), -2, "a")
     right = centred(b, y, b.arg(3), -1, "b")
     return matmul(b, left, right, acc="i32")
 
 
-
-
 @op("ConvInteger", since=10)
-def conv_integer(node, b):
-    x, w = b.arg(0), b.arg(1)
+def conv_integer(node: Node, b: Builder) -> Result:
+    x, w = b.input(0), b.input(1)
     return convolve(b, centred(b, x, b.arg(2), 1, "x"), centred(b, w, b.arg(3), 0, "w"),
                     acc="i32")
 
 
 @op("QLinearMatMul", since=10)
-def qlinear_matmul(node, b):
-    x, xs, xz, y, ys, yz, s, z = b.args()
+def qlinear_matmul(node: Node, b: Builder) -> Result:
+    x, xs, xz, y, ys, yz, s, z = b.inputs()
     total = matmul(b, centred(b, x, xz, -2, "a"), centred(b, y, yz, -1, "b"), acc="i32", tag="sum")
     return requantised(b, total, (xs, -2), (ys, -1), s, z)
 
 
 @op("QLinearConv", since=10)
-def qlinear_conv(node, b):
-    x, xs, xz, w, ws, wz, s, z = b.args()[:8]
+def qlinear_conv(node: Node, b: Builder) -> Result:
+    x, xs, xz, w, ws, wz, s, z = (b.input(k) for k in range(8))
     total = convolve(b, centred(b, x, xz, 1, "x"), centred(b, w, wz, 0, "w"), acc="i32", tag="sum")
     bias = b.arg(8)
     if bias is not None:
@@ -133,7 +137,8 @@ def qlinear_conv(node, b):
     return requantised(b, total, (xs, 1), (ws, 1), s, z)
 
 
-def requantised(b, total, left, right, scale, zero, alpha=None):
+def requantised(b: Builder, total: Val, left: tuple[Val, int], right: tuple[Val, int], scale: Val,
+                zero: Val, alpha: Expr | None = None) -> Val:
     """An i32 sum times its two scales, divided by the output's, rounded and saturated.  ``left``
     and ``right`` are (scale, axis of the sum that a scale per channel runs along); ``alpha`` is one
     more factor."""
@@ -142,14 +147,14 @@ def requantised(b, total, left, right, scale, zero, alpha=None):
     channels, axis = right
     by_channel = channels.rank == 1 and channels.size != 1 and left[0].size == scale.size == 1
 
-    def factor(i):
+    def factor(i: Index) -> Expr:
         return (one(i) * two(i) if alpha is None else alpha * one(i) * two(i)) / s(i)
     if by_channel:  # once per channel, not once per element
         at = b.axis(axis, total.rank)
-        ratio = b.map(channels.shape, lambda i: factor((None,) * at + i + (None,) * (
+        ratio = b.map(channels.shape, lambda i: factor((Const(0),) * at + i + (Const(0),) * (
             total.rank - at - 1)), [channels, left[0], scale], "ratio")
 
-    def body(i):
+    def body(i: Index) -> Expr:
         e = cast("f32", b.at(total, i)) * (b.load(ratio, (i[at],)) if by_channel else factor(i))
         return saturated(e, z(i), zero.dtype)
     return b.map(total.shape, body, [total])

@@ -1,11 +1,14 @@
 """Recurrent layers, unrolled over a fixed number of steps.  The input's part of the gates is one
 matrix product over all steps; only the state's part is left inside the recurrence."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
-from aotc.frontend.building.values import Val
+from aotc.frontend.building.values import At, Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.numeric.ops_nn import (
     elu,
     hard_sigmoid,
@@ -17,13 +20,21 @@ from aotc.frontend.ops.numeric.ops_nn import (
     thresholded_relu,
 )
 from aotc.frontend.ops.tensors.ops_shape import concat
-from aotc.ir.expr import Axis, Const, Unary, Where, compare, maximum, minimum
+from aotc.ir.expr import Axis, Const, Expr, Shape, Unary, Where, compare, int_of, maximum, minimum
+from aotc.ir.program import static_shape
 
 MAX_STEPS = 256  # unrolled code grows with every step
 
-_ACTIVATIONS = {"Sigmoid": sigmoid, "Tanh": lambda e: Unary("tanh", e), "Relu": relu,
-                "HardSigmoid": hard_sigmoid, "LeakyRelu": leaky_relu, "Elu": elu,
-                "Softsign": softsign, "Softplus": softplus, "ThresholdedRelu": thresholded_relu}
+Part = Callable[[int, Index], Expr]  # the input's part of a gate
+Run = tuple[list[Val], list[Val]]  # what every step shows; the last hidden and maybe cell state
+
+# (builder, layer, part, the state's part, h, c, tag) -> (h, c)
+Advance = Callable[[Builder, "Layer", Part, Val, Val, Val | None, str], tuple[Val, Val | None]]
+
+_ACTIVATIONS: dict[str, At] = {
+    "Sigmoid": sigmoid, "Tanh": lambda e: Unary("tanh", e), "Relu": relu,
+    "HardSigmoid": hard_sigmoid, "LeakyRelu": leaky_relu, "Elu": elu,
+    "Softsign": softsign, "Softplus": softplus, "ThresholdedRelu": thresholded_relu}
 
 
 @dataclass(frozen=True)
@@ -35,60 +46,64 @@ class Layer:
     x: Val
     w: Val
     r: Val
-    bias: Val
-    functions: tuple
-    again: object = None
-    peephole: object = None  # [directions, 3 * hidden], for the gates i, o, f
-    lengths: object = None  # steps of every batch entry, None if they all have all
+    bias: Val | None
+    functions: tuple[At, ...]
+    again: Val | None = None
+    peephole: Val | None = None  # [directions, 3 * hidden], for the gates i, o, f
+    lengths: Val | None = None  # steps of every batch entry, None if they all have all
 
     @property
-    def hidden(self):
+    def hidden(self) -> Expr:
         return self.r.shape[2]
 
     @property
-    def state_shape(self):
+    def state_shape(self) -> Shape:
         return self.x.shape[1], self.r.shape[2]
 
 
-def _input_part(b, layer):
+def _input_part(b: Builder, layer: Layer) -> Val:
     """x @ W + bias of all steps: [steps, batch, gates * hidden]."""
     x, w = layer.x, layer.w
     t, m = Axis("b0", x.shape[0]), Axis("m", x.shape[1])
     n, k = Axis("n", w.shape[1]), Axis("k", x.shape[2])
     raw = b.compute((t, m, n), b.load(x, (t, m, k)) * b.load(w, (layer.d, n, k)), (k,), "sum",
                     f"input{layer.d}")
-    if layer.bias is None:
+    bias = layer.bias
+    if bias is None:
         return raw
-    return b.map(raw.shape, lambda i: b.at(raw, i) + b.load(layer.bias, (layer.d, i[2])), [raw],
+    return b.map(raw.shape, lambda i: b.at(raw, i) + b.load(bias, (layer.d, i[2])), [raw],
                  f"biased{layer.d}")
 
 
-def _state_part(b, layer, h, tag, r, first=0):
+def _state_part(b: Builder, layer: Layer, h: Val, tag: str, r: Val, first: int = 0) -> Val:
     """h @ r + recurrent bias from gate ``first`` on: [batch, rows of r]."""
     m, n, k = Axis("m", layer.x.shape[1]), Axis("n", r.shape[1]), Axis("k", layer.hidden)
     raw = b.compute((m, n), b.load(h, (m, k)) * b.load(r, (layer.d, n, k)), (k,), "sum",
                     f"product{tag}")
-    if layer.bias is None:
+    bias = layer.bias
+    if bias is None:
         return raw
     return b.map(raw.shape, lambda i: b.at(raw, i) + b.load(
-        layer.bias, (layer.d, i[1] + layer.w.shape[1] + layer.hidden * first)), [raw],
+        bias, (layer.d, i[1] + layer.w.shape[1] + layer.hidden * first)), [raw],
         f"state{tag}")
 
 
-def _rnn_step(b, layer, part, gates, h, c, tag):
+def _rnn_step(b: Builder, layer: Layer, part: Part, gates: Val, h: Val, c: Val | None,
+              tag: str) -> tuple[Val, Val | None]:
     f, = layer.functions
     return b.map(layer.state_shape, lambda i: f(part(0, i) + b.at(gates, i)), [gates],
                  f"h{tag}"), None
 
 
-def _gru_step(b, layer, part, gates, h, c, tag):
+def _gru_step(b: Builder, layer: Layer, part: Part, gates: Val, h: Val, c: Val | None,
+              tag: str) -> tuple[Val, Val | None]:
     f, g = layer.functions
     size, shape = layer.hidden, layer.state_shape
 
-    def gate(k, i):
+    def gate(k: int, i: Index) -> Expr:
         return f(part(k, i) + b.at(gates, (i[0], i[1] + size * k)))
     reset = b.map(shape, lambda i: gate(1, i), [gates], f"r{tag}")
-    if b.node.attr("linear_before_reset", 0):
+    if layer.again is None:  # linear_before_reset
         new = b.map(shape, lambda i: g(part(2, i) + b.at(reset, i) * b.at(
             gates, (i[0], i[1] + size * 2))), [gates], f"n{tag}")
     else:
@@ -101,23 +116,26 @@ def _gru_step(b, layer, part, gates, h, c, tag):
                  + b.at(update, i) * b.at(h, i), [h], f"h{tag}"), None
 
 
-def _lstm_step(b, layer, part, gates, h, c, tag):
+def _lstm_step(b: Builder, layer: Layer, part: Part, gates: Val, h: Val, c: Val | None,
+               tag: str) -> tuple[Val, Val | None]:
+    assert c is not None, tag  # an LSTM's state has two parts
     f, g, out = layer.functions
-    size, shape = layer.hidden, layer.state_shape
+    before, size, shape = c, layer.hidden, layer.state_shape
     coupled = b.node.attr("input_forget", 0)
 
-    def gate(fn, k, i, cell=None):
+    def gate(fn: At, k: int, i: Index, cell: Val | None = None) -> Expr:
         e = part(k, i) + b.at(gates, (i[0], i[1] + size * k))
         if layer.peephole is not None and cell is not None:
             e = e + b.at(layer.peephole, (Const(layer.d), i[1] + size * k)) * b.at(cell, i)
         return fn(e)
 
-    def cell(i, before=c):
+    def cell(i: Index) -> Expr:
         new = gate(f, 0, i, before)
         kept = const(1, layer.x.dtype) - new if coupled else gate(f, 2, i, before)
         return kept * b.at(before, i) + new * gate(g, 3, i)
-    c = b.map(shape, cell, [gates], f"c{tag}")
-    return b.map(shape, lambda i: gate(f, 1, i, c) * out(b.at(c, i)), [c], f"h{tag}"), c
+    after = b.map(shape, cell, [gates], f"c{tag}")
+    return b.map(shape, lambda i: gate(f, 1, i, after) * out(b.at(after, i)), [after],
+                 f"h{tag}"), after
 
 
 # operator: (step, default activations, inputs that are states)
@@ -128,7 +146,7 @@ _CELLS = {"RNN": (_rnn_step, ("Tanh",), (5,)),
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def _recurrent(node, b):
+def _recurrent(node: Node, b: Builder) -> Result:
     step, default, states = _CELLS[node.op]
     x = _input(b)
     _check_weights(b, x)
@@ -138,29 +156,31 @@ def _recurrent(node, b):
     limit, lengths = node.attr("clip"), _lengths(b, x)
     results, (r, again) = [], _state_weights(b)
     for d, backward in enumerate(ways):
-        functions = tuple(_ACTIVATIONS.get(n) for n in names[d * len(default):][:len(default)])
-        if None in functions or len(functions) != len(default) or node.attr("activation_alpha"):
+        own = names[d * len(default):][:len(default)]
+        functions = tuple(_ACTIVATIONS[n] for n in own if n in _ACTIVATIONS)
+        if len(functions) != len(default) or node.attr("activation_alpha"):
             raise b.unsupported(f"activations {list(names)} or their parameters",
                                 f"use {', '.join(_ACTIVATIONS)} as they are")
         if limit:  # the gates' arguments; a cell's state enters its activation as it is
             functions = tuple(_clipped(f, limit) if k < 2 else f for k, f in enumerate(functions))
-        layer = Layer(d, x, b.arg(1), r, b.arg(3), functions, again, b.arg(7), lengths)
+        layer = Layer(d, x, b.input(1), r, b.arg(3), functions, again, b.arg(7), lengths)
         start = [_initial(b, layer, k) for k in states]
         results.append(_unroll(b, layer, step, backward, start))
     return _joined(b, results, len(states))
 
 
-def _check_weights(b, x):
+def _check_weights(b: Builder, x: Val) -> None:
     """Demand the extents that weights and biases of the standard have."""
-    w, r, bias, rows = b.arg(1), b.arg(2), b.arg(3), _GATES[b.node.op] * b.arg(2).shape[2]
+    w, r, bias = b.input(1), b.input(2), b.arg(3)
+    rows = _GATES[b.node.op] * r.shape[2]
     for extent, wanted in ((w.shape[1], rows), (r.shape[1], rows), (w.shape[2], x.shape[2]), *(
             [(bias.shape[1], rows * 2)] if bias is not None else [])):
         b.require("eq", extent, wanted, "weights and biases must fit the input and hidden_size")
 
 
-def _state_weights(b):
+def _state_weights(b: Builder) -> tuple[Val, Val | None]:
     """(r, again) of a Layer."""
-    r = b.arg(2)
+    r = b.input(2)
     if b.node.op != "GRU" or b.node.attr("linear_before_reset", 0):
         return r, None
     directions, _, size = r.shape
@@ -168,35 +188,37 @@ def _state_weights(b):
             b.move(r, (directions, size, size), lambda i: (i[0], i[1] + size * 2, i[2]), "r_new"))
 
 
-def _clipped(f, limit):
+def _clipped(f: At, limit: float) -> At:
     """An activation whose argument is cut to -limit .. limit."""
     return lambda e: f(minimum(maximum(e, const(-limit, e.dtype)), const(limit, e.dtype)))
 
 
-def _input(b):
+def _input(b: Builder) -> Val:
     """x as [steps, batch, input], once the node is known to be in reach."""
-    x = b.arg(0)
+    x = b.input(0)
     if b.node.attr("layout", 0):
         x = _swapped(b, x, "steps_first")
-    if not isinstance(x.shape[0], Const) or x.shape[0].value > MAX_STEPS:
+    steps = static_shape(x.shape[:1])
+    if steps is None or steps[0] > MAX_STEPS:
         raise b.unsupported(f"{x.shape[0]} steps", f"pin the sequence to at most {MAX_STEPS}")
     return x
 
 
-def _swapped(b, v, tag, out=0):
+def _swapped(b: Builder, v: Val, tag: str, out: int = 0) -> Val:
     """The first two dimensions in each other's place."""
     return b.move(v, (v.shape[1], v.shape[0]) + v.shape[2:], lambda i: (i[1], i[0]) + i[2:], tag,
                   out)
 
 
-def _lengths(b, x):
+def _lengths(b: Builder, x: Val) -> Val | None:
     """Steps of every batch entry as a Val, None where all have all."""
     v = b.arg(4)
-    whole = v is None or v.array is not None and (v.array == x.shape[0].value).all()
-    return None if whole else v
+    if v is None or v.array is None:
+        return v
+    return None if (v.array == int_of(x.shape[0])).all() else v
 
 
-def _initial(b, layer, k):
+def _initial(b: Builder, layer: Layer, k: int) -> Val:
     """Initial state of a direction, zeros if it is not given."""
     v = b.arg(k)
     if v is None:
@@ -207,42 +229,43 @@ def _initial(b, layer, k):
                   (Const(layer.d),) + i, f"start{k}_{layer.d}")
 
 
-def _unroll(b, layer, step, backward, start):
-    """(hidden states in the order of time, last hidden state, last cell state)."""
+def _unroll(b: Builder, layer: Layer, step: Advance, backward: bool, start: Sequence[Val]) -> Run:
+    """(hidden states in the order of time, [last hidden state, last cell state if it has one])."""
     before, size = _input_part(b, layer), layer.hidden
-    h, c, seen = start[0], start[-1], []
-    count = layer.x.shape[0].value
+    h, seen = start[0], []
+    c: Val | None = start[-1]
+    count = int_of(layer.x.shape[0])
     for t in reversed(range(count)) if backward else range(count):
         tag = f"{layer.d}_{t}"
 
-        def part(gate, i, t=t):
+        def part(gate: int, i: Index, t: int = t) -> Expr:
             return b.at(before, (Const(t), i[0], i[1] + size * gate))
         gates = _state_part(b, layer, h, tag, layer.r)
         before_h, before_c = h, c
         h, c = step(b, layer, part, gates, h, c, tag)
         shown = h
         if layer.lengths is not None:  # behind its end an entry keeps its state and shows zeros
-            shown = _while(b, layer, t, h, None, f"shown{tag}")
-            h = _while(b, layer, t, h, before_h, f"kept_h{tag}")
-            c = c if c is None else _while(b, layer, t, c, before_c, f"kept_c{tag}")
+            shown = _while(b, layer.lengths, t, h, None, f"shown{tag}")
+            h = _while(b, layer.lengths, t, h, before_h, f"kept_h{tag}")
+            c = c if c is None else _while(b, layer.lengths, t, c, before_c, f"kept_c{tag}")
         seen.append(shown)
-    return seen[::-1] if backward else seen, h, c
+    return seen[::-1] if backward else seen, [h] if c is None else [h, c]
 
 
-def _while(b, layer, t, new, old, tag):
+def _while(b: Builder, lengths: Val, t: int, new: Val, old: Val | None, tag: str) -> Val:
     """``new`` in the batch entries that have a step ``t``, else ``old`` (None: zero)."""
     zero = const(0, new.dtype)
 
-    def body(i):
-        runs = compare("gt", b.index_at(layer.lengths, (i[0],)), Const(t))
+    def body(i: Index) -> Expr:
+        runs = compare("gt", b.index_at(lengths, (i[0],)), Const(t))
         return Where(runs, b.at(new, i), zero if old is None else b.at(old, i))
     return b.map(new.shape, body, [new], tag)
 
 
-def _joined(b, results, states):
+def _joined(b: Builder, results: Sequence[Run], states: int) -> tuple[Val, ...]:
     """Y [steps, directions, batch, hidden], Y_h and Y_c [directions, batch, hidden]."""
     wide = [[_with_ones(b, h, 2, f"y{d}_{t}") for t, h in enumerate(seen)]
-            for d, (seen, _, _) in enumerate(results)]
+            for d, (seen, _) in enumerate(results)]
     batched = b.node.attr("layout", 0)
     tag = "steps_first" if batched else ""
     rows = [concat(b, steps, 0, tag if len(wide) == 1 else f"y{d}") for d, steps in enumerate(wide)]
@@ -252,13 +275,13 @@ def _joined(b, results, states):
         out = [b.move(y, (y.shape[2], y.shape[0], y.shape[1], y.shape[3]),
                       lambda i: (i[1], i[2], i[0], i[3]))]
     for k in range(states):
-        last = [_with_ones(b, r[1 + k], 1, f"last{k}_{d}") for d, r in enumerate(results)]
+        last = [_with_ones(b, ends[k], 1, f"last{k}_{d}") for d, (_, ends) in enumerate(results)]
         joined = concat(b, last, 0, "first" if batched else "", out=k + 1)
         out.append(_swapped(b, joined, "", k + 1) if batched else joined)
     return tuple(out[:max(len(b.node.outputs), 1)])
 
 
-def _with_ones(b, v, count, tag):
+def _with_ones(b: Builder, v: Val, count: int, tag: str) -> Val:
     return b.move(v, (Const(1),) * count + v.shape, lambda i: i[count:], tag)
 
 

@@ -2,20 +2,23 @@
 
 import numpy as np
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, const
-from aotc.frontend.building.values import Val
+from aotc.frontend.building.symbolic import cast, conjunction, const
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.read.read_types import dtype_name
-from aotc.ir.dtypes import DTYPES, INDEX
+from aotc.ir.dtypes import DTYPES, INDEX, Array
 from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Expr,
     Unary,
     Where,
-    all_of,
     compare,
+    int_of,
 )
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
@@ -25,18 +28,18 @@ LONGEST = 4096  # points of a transform: its matrix has 32 bytes for each pair, 
 
 
 @op("DFT", since=17)
-def dft_17(node, b):
-    return _dft(b, b.axis(node.attr("axis", 1), b.arg(0).rank))
+def dft_17(node: Node, b: Builder) -> Result:
+    return _dft(b, b.axis(node.attr("axis", 1), b.input(0).rank))
 
 
 @op("DFT", since=20)
-def dft_20(node, b):
+def dft_20(node: Node, b: Builder) -> Result:
     v = b.arg(2)
-    return _dft(b, b.axis(-2 if v is None else b.static_ints(v)[0], b.arg(0).rank))
+    return _dft(b, b.axis(-2 if v is None else b.static_ints(v)[0], b.input(0).rank))
 
 
-def _dft(b, axis):
-    node, x, given = b.node, b.arg(0), b.arg(1)
+def _dft(b: Builder, axis: int) -> Val:
+    node, x, given = b.node, b.input(0), b.arg(1)
     b.need(x, "f")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     extent = static_shape(x.shape[axis:axis + 1])
@@ -69,13 +72,13 @@ def _dft(b, axis):
         total.shape, lambda i: cast(x.dtype, b.at(total, i)), [total])
 
 
-def _turns(n, rows, columns):
+def _turns(n: int, rows: int, columns: int) -> tuple[Array, Array]:
     """cos and sin of 2 pi row column / n, exact in the number of turns."""
     angle = np.outer(np.arange(rows), np.arange(columns)) % n * (2 * np.pi / n)
     return np.cos(angle), np.sin(angle)
 
 
-def _matrix(n, inverse):
+def _matrix(n: int, inverse: bool) -> Array:
     """[frequency, re/im of the result, time, re/im of the signal]"""
     c, s = _turns(n, n, n)
     s = -s if inverse else s
@@ -83,7 +86,7 @@ def _matrix(n, inverse):
     return out / n if inverse else out
 
 
-def _half_matrix(n):
+def _half_matrix(n: int) -> Array:
     """[time, re, frequency, re/im]: the other half of the spectrum is the conjugate."""
     count = n // 2 + 1
     c, s = _turns(n, n, count)
@@ -95,9 +98,9 @@ def _half_matrix(n):
 
 
 @op("STFT", since=17)
-def stft(node, b):
+def stft(node: Node, b: Builder) -> Result:
     """[batch, frame, frequency, re/im] of a signal [batch, time] or [batch, time, 1 or 2]."""
-    x, window, size = b.arg(0), b.arg(2), b.arg(3)
+    x, window, size = b.input(0), b.arg(2), b.arg(3)
     b.need(x, "f")
     if x.rank == 2:  # not of the standard, but written
         given = x
@@ -106,7 +109,7 @@ def stft(node, b):
     if x.rank != 3 or parts not in ((1,), (2,)):
         raise b.bad("the signal must be [batch, time, 1] of real or [batch, time, 2] of complex "
                     "numbers")
-    step = b.elements(b.arg(1))[0]
+    step = b.elements(b.input(1))[0]
     if size is not None:
         length = b.elements(size)[0]
     elif window is not None:
@@ -126,7 +129,7 @@ def stft(node, b):
     im = b.load(x, (axes[0], at, Const(1))) if parts == (2,) else None
     first = re * c if im is None else re * c + im * s
     second = Unary("neg", re * s) if im is None else im * c - re * s
-    value = Where(compare("eq", axes[3], Const(0)), first, second)
+    value: Expr = Where(compare("eq", axes[3], Const(0)), first, second)
     if window is not None:
         value = value * b.load(window, (k,))
     if not isinstance(length, Const):
@@ -134,30 +137,32 @@ def stft(node, b):
     return b.compute(axes, value, (k,), "sum")
 
 
-def _by_matrix(b, x, window, axes, k, at):
+def _by_matrix(b: Builder, x: Val, window: Val | None, axes: tuple[Axis, ...], k: Axis,
+               at: Expr) -> Val:
     """Frames times a constant matrix, a known window in it."""
-    bins, length, parts = axes[2].extent.value, k.extent.value, x.shape[-1].value
+    bins, length, parts = map(int_of, (axes[2].extent, k.extent, x.shape[-1]))
     matrix = _matrix(length, False)[:bins, :, :, :parts]
     window = None if window is None else b.known(window)
-    held = window is not None and window.array is not None
-    if held:
-        matrix = matrix * window.array.astype(np.float64)[:, None]
+    held = None if window is None else window.array
+    if held is not None:
+        matrix = matrix * held.astype(np.float64)[:, None]
     table = b.const(np.ascontiguousarray(matrix.astype(DTYPES[x.dtype].numpy)),
                     f"{b.node.label}_matrix")
     p = Axis("p", Const(parts))
     value = b.load(x, (axes[0], at, p)) * b.load(table, (axes[2], axes[3], k, p))
-    if window is not None and not held:
+    if window is not None and held is None:
         value = value * b.load(window, (k,))
     return b.compute(axes, value, (k, p), "sum")
 
 
-def _frames(b, x, step, length, window):
+def _frames(b: Builder, x: Val, step: Expr, length: Expr,
+            window: Val | None) -> tuple[Expr, Expr, Expr]:
     """(frames, frequencies, points that are added up): as many as step and length say; as the model
     declares, where those are data."""
     half = b.node.attr("onesided", 1)
     if loaded(step) or loaded(length):
         _, frames, bins, _ = b.declared(rank=4)
-        most = Const(2 * bins.value - 1) if half else bins
+        most = Const(2 * int_of(bins) - 1) if half else bins
         top = window.shape[0] if window is not None else most
         given = bounded(length)
         expect(b, [((x.shape[1] - given) // bounded(step) + 1, frames),
@@ -175,33 +180,33 @@ def _frames(b, x, step, length, window):
 
 
 @op("MelWeightMatrix", since=17)
-def mel_weight_matrix(node, b):
-    mels, length, rate, low, high = (b.at(v, (Const(0),) * v.rank) for v in b.args())
-    if b.from_data(b.arg(0)) or b.from_data(b.arg(1)):
+def mel_weight_matrix(node: Node, b: Builder) -> Result:
+    mels, length, rate, low, high = (b.at(v, (Const(0),) * v.rank) for v in b.inputs())
+    if b.from_data(b.input(0)) or b.from_data(b.input(1)):
         shape = b.declared(rank=2)
-        expect_shape(b, [bounded(b.elements(b.arg(1))[0]) // 2 + 1,
-                         bounded(b.elements(b.arg(0))[0])], shape)
+        expect_shape(b, [bounded(b.elements(b.input(1))[0]) // 2 + 1,
+                         bounded(b.elements(b.input(0))[0])], shape)
     else:
-        shape = (simplify(b.ints(b.arg(1))[0] // 2 + 1), b.ints(b.arg(0))[0])
+        shape = (simplify(b.ints(b.input(1))[0] // 2 + 1), b.ints(b.input(0))[0])
 
-    def mel(hertz):
+    def mel(hertz: Expr) -> Expr:
         return const(2595 / np.log(10), REAL) * Unary(
             "log", const(1, REAL) + cast(REAL, hertz) / 700.0)
     bottom, top = mel(low), mel(high)
     step = (top - bottom) / (cast(REAL, mels) + 2.0)
 
-    def bin_of(i):
+    def bin_of(i: Expr) -> Expr:
         at = Unary("exp", (cast(REAL, i) * step + bottom) * (np.log(10) / 2595))
         hertz = const(700, REAL) * (at - 1.0)
         return cast(INDEX, Unary("floor", (cast(REAL, length) + 1.0) * hertz / cast(REAL, rate)))
     edges = b.compute(b.axes((shape[1] + 2,)), bin_of(b.axes((shape[1] + 2,))[0]), tag="edges")
     to = dtype_of_output(b)
 
-    def body(i):
+    def body(i: Index) -> Expr:
         left, centre, right = (b.load(edges, (i[1] + k,)) for k in range(3))
         one, zero = const(1, REAL), const(0, REAL)
 
-        def ratio(a, c):
+        def ratio(a: Expr, c: Expr) -> Expr:
             return cast(REAL, a) / cast(REAL, c)
         rise = Where(compare("eq", centre, left),
                      Where(compare("eq", i[0], centre), one, zero),
@@ -212,11 +217,11 @@ def mel_weight_matrix(node, b):
     return b.map(shape, body, [edges])
 
 
-def _between(i, low, end):
+def _between(i: Expr, low: Expr, end: Expr) -> Expr:
     return Binary("and", compare("ge", i, low), compare("lt", i, end))
 
 
-def dtype_of_output(b):
+def dtype_of_output(b: Builder) -> str:
     """The dtype that attribute ``output_datatype`` names; f32 if there is none."""
     name = dtype_name(b.node.attr("output_datatype", 1))
     if name is None:
@@ -227,23 +232,25 @@ def dtype_of_output(b):
 # ---------------------------------------------------------------- n-grams
 
 @op("TfIdfVectorizer", since=9)
-def tf_idf(node, b):
-    x = b.arg(0)
+def tf_idf(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     if "pool_strings" in node.attrs or x.rank > 2:
         raise b.unsupported("n-grams of strings, or of a tensor of rank over 2", "use integers")
+    mode, gaps = node.attr("mode"), node.attr("max_skip_count")
+    if mode not in ("TF", "IDF", "TFIDF") or gaps < 0:
+        raise b.bad(f"mode {mode!r} with gaps of up to {gaps}: use TF, IDF or TFIDF, and 0 or more")
     grams = _grams(b)
     size = max(node.attr("ngram_indexes")) + 1
     grams.sort(key=lambda g: g[0])
     lead, n = x.shape[:-1], x.shape[-1]
-    counts = {}
+    counts: dict[int, Val] = {}
     for out, gram in grams:
         counts[out] = _count(b, x, gram, n, counts.get(out), f"gram{out}")
     weights = node.attr("weights")
     scale = b.const(np.array(weights or (1,) * size, np.float32), f"{node.label}_weights")
-    mode = node.attr("mode")
 
-    def body(i):
-        total = const(0, "f32")
+    def body(i: Index) -> Expr:
+        total: Expr = const(0, "f32")
         for out, value in counts.items():
             total = Where(compare("eq", i[-1], Const(out)), cast("f32", b.at(value, i[:-1])),
                           total)
@@ -255,7 +262,7 @@ def tf_idf(node, b):
     return b.map(lead + (Const(size),), body, [scale, *counts.values()])
 
 
-def _grams(b):
+def _grams(b: Builder) -> list[tuple[int, tuple[int, ...]]]:
     """[(output, values of the n-gram)] of every n-gram of a length that counts."""
     node = b.node
     pool, starts = node.attr("pool_int64s", ()), node.attr("ngram_counts")
@@ -272,19 +279,20 @@ def _grams(b):
     return made
 
 
-def _count(b, x, gram, n, before, tag):
+def _count(b: Builder, x: Val, gram: tuple[int, ...], n: Expr, before: Val | None, tag: str) -> Val:
     """How often an n-gram occurs along the last axis, with up to max_skip_count gaps."""
     axes = b.axes(x.shape[:-1])
-    at = Axis("at", n)
-    total = before
+    at, total = Axis("at", n), before
     for skip in range(1, b.node.attr("max_skip_count") + 2 if len(gram) > 1 else 2):
         far = skip * (len(gram) - 1)
-        hits = all_of([compare("eq", b.load(x, axes + (at + skip * j,)), const(v, x.dtype))
-                       for j, v in enumerate(gram)])
+        hits = conjunction(compare("eq", b.load(x, axes + (at + skip * j,)), const(v, x.dtype))
+                           for j, v in enumerate(gram))
         body = Where(compare("lt", at, n - far), Where(hits, Const(1), Const(0)), Const(0))
         found = b.compute(axes, body, (at,), "sum", f"{tag}_{skip}")
-        if total is not None:
-            found = b.map(found.shape, lambda i, f=found, t=total: b.at(f, i) + b.at(t, i),
-                          [found, total], f"{tag}_{skip}_total")
-        total = Val(found.shape, INDEX, buffer=found.buffer)
+        total = found if total is None else _added(b, found, total, f"{tag}_{skip}_total")
+    assert total is not None, gram  # there is one way at least
     return total
+
+
+def _added(b: Builder, x: Val, y: Val, tag: str) -> Val:
+    return b.map(x.shape, lambda i: b.at(x, i) + b.at(y, i), [x, y], tag)

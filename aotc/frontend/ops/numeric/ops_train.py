@@ -1,27 +1,35 @@
 """What training needs of inference's operators: optimiser steps, and small classical ones."""
 
+from collections.abc import Callable, Sequence
+
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
-from aotc.ir.expr import Binary, Const, Unary, Where, compare
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
+from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare
 from aotc.ir.program import static_shape
 
 TRAINING, ML = "ai.onnx.preview.training", "ai.onnx.ml"
 
+Group = tuple[Val, ...]  # a tensor, its gradient and its state
 
-def _scalar(b, v):
+
+def _scalar(b: Builder, v: Val) -> Expr:
     return b.at(v, (Const(0),) * v.rank)
 
 
-def _groups(b, parts):
+def _groups(b: Builder, parts: int) -> tuple[list[Group], int]:
     """The tensors behind the learning rate and the step count: ``parts`` lists of equal length."""
-    tensors = b.args()[2:]
+    tensors = b.inputs()[2:]
     if len(tensors) % parts:
         raise b.bad(f"{len(tensors)} tensors are no multiple of {parts}")
     n = len(tensors) // parts
     return list(zip(*(tensors[k * n:(k + 1) * n] for k in range(parts)))), n
 
 
-def _stepped(b, n, groups, step):
+def _stepped(b: Builder, n: int, groups: Sequence[Group],
+             step: Callable[[Group], Sequence[Callable[..., Expr]]]) -> tuple[Val, ...]:
     """``step(elements..., k)`` gives the new elements of a group; outputs in the node's order."""
     results = []
     for k, group in enumerate(groups):
@@ -32,21 +40,21 @@ def _stepped(b, n, groups, step):
 
 
 @op("Momentum", domain=TRAINING)
-def momentum(node, b):
-    rate, count = _scalar(b, b.arg(0)), _scalar(b, b.arg(1))
+def momentum(node: Node, b: Builder) -> Result:
+    rate, count = _scalar(b, b.input(0)), _scalar(b, b.input(1))
     groups, n = _groups(b, 3)
     nesterov = node.attr("mode") == "nesterov"
 
-    def step(group):
-        def c(value):
+    def step(group: Group) -> Sequence[Callable[..., Expr]]:
+        def c(value: float) -> Const:
             return const(value, group[0].dtype)
         alpha, norm = c(node.attr("alpha")), c(node.attr("norm_coefficient"))
         beta = Where(compare("gt", count, Const(0)), c(node.attr("beta")), c(1))
 
-        def velocity(x, g, v):
+        def velocity(x: Expr, g: Expr, v: Expr) -> Expr:
             return alpha * v + beta * (g + norm * x)
 
-        def moved(x, g, v):
+        def moved(x: Expr, g: Expr, v: Expr) -> Expr:
             push = velocity(x, g, v)
             if nesterov:
                 push = g + norm * x + alpha * push
@@ -56,24 +64,24 @@ def momentum(node, b):
 
 
 @op("Adagrad", domain=TRAINING)
-def adagrad(node, b):
-    rate, count = _scalar(b, b.arg(0)), _scalar(b, b.arg(1))
+def adagrad(node: Node, b: Builder) -> Result:
+    rate, count = _scalar(b, b.input(0)), _scalar(b, b.input(1))
     groups, n = _groups(b, 3)
 
-    def step(group):
+    def step(group: Group) -> Sequence[Callable[..., Expr]]:
         dtype = group[0].dtype
 
-        def c(value):
+        def c(value: float) -> Const:
             return const(value, dtype)
         slow = cast(dtype, rate) / (c(1) + cast(dtype, count) * c(node.attr("decay_factor", 0.0)))
 
-        def pushed(x, g):
+        def pushed(x: Expr, g: Expr) -> Expr:
             return g + c(node.attr("norm_coefficient", 0.0)) * x
 
-        def squares(x, g, h):
+        def squares(x: Expr, g: Expr, h: Expr) -> Expr:
             return h + pushed(x, g) * pushed(x, g)
 
-        def moved(x, g, h):
+        def moved(x: Expr, g: Expr, h: Expr) -> Expr:
             return x - slow * pushed(x, g) / (
                 Unary("sqrt", squares(x, g, h)) + c(node.attr("epsilon", 1e-6)))
         return moved, squares
@@ -81,14 +89,14 @@ def adagrad(node, b):
 
 
 @op("Adam", domain=TRAINING)
-def adam(node, b):
-    rate, count = _scalar(b, b.arg(0)), _scalar(b, b.arg(1))
+def adam(node: Node, b: Builder) -> Result:
+    rate, count = _scalar(b, b.input(0)), _scalar(b, b.input(1))
     groups, n = _groups(b, 4)
 
-    def step(group):
+    def step(group: Group) -> Sequence[Callable[..., Expr]]:
         dtype = group[0].dtype
 
-        def c(value):
+        def c(value: float) -> Const:
             return const(value, dtype)
         alpha, beta = c(node.attr("alpha", 0.9)), c(node.attr("beta", 0.999))
         t = cast(dtype, count)
@@ -96,16 +104,16 @@ def adam(node, b):
             c(1) - Binary("pow", alpha, t))
         later = Where(compare("gt", count, Const(0)), grown, cast(dtype, rate))
 
-        def pushed(x, g):
+        def pushed(x: Expr, g: Expr) -> Expr:
             return g + c(node.attr("norm_coefficient", 0.0)) * x
 
-        def first(x, g, v, h):
+        def first(x: Expr, g: Expr, v: Expr, h: Expr) -> Expr:
             return alpha * v + (c(1) - alpha) * pushed(x, g)
 
-        def second(x, g, v, h):
+        def second(x: Expr, g: Expr, v: Expr, h: Expr) -> Expr:
             return beta * h + (c(1) - beta) * pushed(x, g) * pushed(x, g)
 
-        def moved(x, g, v, h):
+        def moved(x: Expr, g: Expr, v: Expr, h: Expr) -> Expr:
             new = x - later * first(x, g, v, h) / (
                 Unary("sqrt", second(x, g, v, h)) + c(node.attr("epsilon", 1e-6)))
             return new * c(1 - node.attr("norm_coefficient_post", 0.0))
@@ -116,17 +124,17 @@ def adam(node, b):
 # ---------------------------------------------------------------- small classical ones
 
 @op("Binarizer", domain=ML)
-def binarizer(node, b):
-    x = b.arg(0)
+def binarizer(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     limit = const(node.attr("threshold", 0.0), x.dtype)
     one, zero = const(1, x.dtype), const(0, x.dtype)
     return b.elementwise(lambda e: Where(compare("gt", e, limit), one, zero), x)
 
 
 @op("ArrayFeatureExtractor", domain=ML)
-def array_feature_extractor(node, b):
+def array_feature_extractor(node: Node, b: Builder) -> Result:
     """Columns of the last axis, as many as there are indices."""
-    x, columns = b.arg(0), b.arg(1)
+    x, columns = b.input(0), b.input(1)
     count = static_shape(columns.shape)
     if count is None:
         raise b.unsupported("a symbolic number of indices", "pin the dimension")
@@ -135,8 +143,9 @@ def array_feature_extractor(node, b):
         flat *= d
     lead = x.shape[:-1] or (Const(1),)
 
-    def body(index):
-        rest, at = index[-1], []
+    def body(index: Index) -> Expr:
+        rest = index[-1]
+        at: list[Expr] = []
         for d in reversed(count):
             at.insert(0, rest % d)
             rest = rest // d
@@ -146,9 +155,9 @@ def array_feature_extractor(node, b):
 
 
 @op("TensorScatter", since=24)
-def tensor_scatter(node, b):
+def tensor_scatter(node: Node, b: Builder) -> Result:
     """A cache with an update written at a position of its own for every batch entry."""
-    cache, update, write = b.arg(0), b.arg(1), b.arg(2)
+    cache, update, write = b.input(0), b.input(1), b.arg(2)
     b.same_dtype(cache, update)
     axis = b.axis(node.attr("axis", -2), cache.rank)
     n, size = cache.shape[axis], update.shape[axis]
@@ -158,7 +167,7 @@ def tensor_scatter(node, b):
         b.require("eq", write.shape[0], cache.shape[0], "every batch entry has one place")
     circular = node.attr("mode", "linear") == "circular"
 
-    def body(index):
+    def body(index: Index) -> Expr:
         first = Const(0) if write is None else b.index_at(write, index[:1])
         if not circular and write is not None:
             first = b.checked(first, n - size + 1, "a write stays inside the cache")
@@ -171,34 +180,37 @@ def tensor_scatter(node, b):
 
 
 @op("Det", since=11)
-def det(node, b):
+def det(node: Node, b: Builder) -> Result:
     """Determinants by expansion along rows, which is exact in structure for small matrices."""
-    x = b.arg(0)
+    x = b.input(0)
     b.need(x, "f")
     n = static_shape(x.shape[-2:])
     if n is None or n[0] != n[1] or n[0] > 4:
         raise b.unsupported(f"a determinant of {x}", "matrices of up to 4 x 4 are expanded")
 
-    def minor(index, rows, columns):
+    def minor(index: Index, rows: list[int], columns: list[int]) -> Expr:
         if not rows:
             return const(1, x.dtype)
-        total = None
+        terms = []
         for k, c in enumerate(columns):
             e = b.at(x, index + (Const(rows[0]), Const(c)))
             if len(rows) > 1:
                 e = e * minor(index, rows[1:], columns[:k] + columns[k + 1:])
-            total = e if total is None else total - e if k % 2 else total + e
+            terms.append(e)
+        total = terms[0]
+        for k, e in enumerate(terms[1:]):
+            total = total + e if k % 2 else total - e
         return total
     every = list(range(n[0]))
     return b.map(x.shape[:-2], lambda i: minor(i, every, every), [x])
 
 
 @op("OptionalHasElement", since=15)
-def optional_has_element(node, b):
+def optional_has_element(node: Node, b: Builder) -> Result:
     """Tensors are there; what is not there is a missing input."""
     return b.scalar_val(b.arg(0) is not None, "bool")
 
 
 @op("OptionalGetElement", since=15)
-def optional_get_element(node, b):
-    return b.arg(0)
+def optional_get_element(node: Node, b: Builder) -> Result:
+    return b.input(0)

@@ -2,14 +2,20 @@
 numbers, which tables of constants take one step down.  A leaf's children are the leaf itself, so
 trees of any depth take the same number of steps."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
-from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Const, Unary, Where, compare
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Where, as_expr, compare
+from aotc.ir.program import static_shape
 
 ML = "ai.onnx.ml"
 MEMBER = 6  # a mode of nodes: is the feature one of a set?
@@ -24,22 +30,22 @@ class _Forest:
     ``missing`` (a NaN takes the true branch), ``true``, ``false`` (children), ``target``,
     ``weight`` of leaves; ``sets`` [node, k]: members, padded with NaN; ``roots``; ``depth``."""
 
-    feature: object
-    split: object
-    mode: object
-    missing: object
-    true: object
-    false: object
-    target: object
-    weight: object
-    sets: object
-    roots: object
+    feature: Array
+    split: Array
+    mode: Array
+    missing: Array
+    true: Array
+    false: Array
+    target: Array
+    weight: Array
+    sets: Array
+    roots: Array
     depth: int
 
 
 @op("TreeEnsemble", since=5, domain=ML)
-def tree_ensemble(node, b):
-    x, how = b.arg(0), node.attr("aggregate_function", 1)
+def tree_ensemble(node: Node, b: Builder) -> Result:
+    x, how = b.input(0), node.attr("aggregate_function", 1)
     b.need(x, "f")
     if x.rank != 2 or not 0 <= how < len(_FOLD):
         raise b.bad(f"features [N, F] and an aggregate function of 0 to {len(_FOLD) - 1} expected")
@@ -57,15 +63,15 @@ def tree_ensemble(node, b):
     return _gathered(b, x, tables, at, how, trees)
 
 
-def _step(b, x, forest, tables, at):
+def _step(b: Builder, x: Val, forest: _Forest, tables: Mapping[str, Val], at: Val) -> Val:
     """Where every tree stands one level further down."""
     nodes = len(forest.mode)
     b.nonempty(x.shape[1], at.shape, "a feature to look at")
 
-    def body(index):
+    def body(index: Index) -> Expr:
         here = b.checked(b.at(at, index), nodes, "a branch leads to a node")
 
-        def of(name):
+        def of(name: str) -> Expr:
             return b.at(tables[name], (here,))
         column = b.checked(of("feature"), x.shape[1], "a feature is a column of the input")
         value = b.at(x, (index[0], column))
@@ -84,14 +90,14 @@ def _step(b, x, forest, tables, at):
     return b.map(at.shape, body, [at, x], tag="at")
 
 
-def _any(tests):
-    out = Const(False, "bool")
+def _any(tests: Iterable[Expr]) -> Expr:
+    out: Expr = Const(False, "bool")
     for test in tests:
         out = Binary("or", out, test)
     return out
 
 
-def _gathered(b, x, tables, at, how, trees):
+def _gathered(b: Builder, x: Val, tables: Mapping[str, Val], at: Val, how: int, trees: int) -> Val:
     """[N, targets]: the weights of the leaves that are about each target, put together."""
     axes = b.axes((x.shape[0], Const(b.node.attr("n_targets", 1))))
     tree = Axis("t", Const(trees))
@@ -108,10 +114,10 @@ def _gathered(b, x, tables, at, how, trees):
         total.shape, lambda i: b.at(total, i) / const(trees, x.dtype), [total])
 
 
-def _forest(node, b, dtype):
+def _forest(node: Node, b: Builder, dtype: np.dtype[Any]) -> _Forest:
     """The _Forest of a node's attributes; ModelError for numbers that no node, leaf, feature or
     target has."""
-    def ints(name):
+    def ints(name: str) -> Array:
         return np.array(node.attr(name), np.int64).reshape(-1)
     mode = ints("nodes_modes")
     weight = np.asarray(node.attr("leaf_weights"), dtype).reshape(-1)
@@ -124,33 +130,35 @@ def _forest(node, b, dtype):
     lengths = {len(c) for c in (*columns.values(), split, missing)}
     if not nodes or len(targets) != leaves or lengths != {nodes}:
         raise b.bad(f"lists of {nodes} nodes and {leaves} leaves differ in length")
-    limits = [(columns["featureids"], b.arg(0).shape[1], "feature"), (mode, MEMBER + 1, "mode"),
-              (targets, node.attr("n_targets", 1), "target"), (ints("tree_roots"), nodes, "root")]
+    limits: list[tuple[Array, int | Expr, str]] = [
+        (columns["featureids"], b.input(0).shape[1], "feature"), (mode, MEMBER + 1, "mode"),
+        (targets, node.attr("n_targets", 1), "target"), (ints("tree_roots"), nodes, "root")]
     own = np.arange(nodes, nodes + leaves)
-    children = []
+    children: dict[str, Array] = {}
     for side in ("true", "false"):
         ids, is_leaf = columns[f"{side}nodeids"], columns[f"{side}leafs"] != 0
         limits += [(ids[is_leaf], leaves, "leaf"), (ids[~is_leaf], nodes, "node")]
-        children.append(np.concatenate([np.where(is_leaf, ids + nodes, ids), own]))
+        children[side] = np.concatenate([np.where(is_leaf, ids + nodes, ids), own])
     for values, count, what in limits:
-        count = getattr(count, "value", count)
-        if isinstance(count, int) and ((values < 0) | (values >= count)).any():
-            raise b.bad(f"a {what} outside 0..{count - 1}")
+        known = static_shape((as_expr(count),))
+        if known is not None and ((values < 0) | (values >= known[0])).any():
+            raise b.bad(f"a {what} outside 0..{known[0] - 1}")
 
-    def longer(array, fill=0):
+    def longer(array: Array, fill: int = 0) -> Array:
         return np.concatenate([array, np.full(leaves, fill, array.dtype)])
     return _Forest(longer(columns["featureids"]), longer(split), longer(mode), longer(missing),
-                   *children, np.concatenate([np.full(nodes, -1), targets]),
+                   children["true"], children["false"],
+                   np.concatenate([np.full(nodes, -1), targets]),
                    np.concatenate([np.zeros(nodes, dtype), weight]),
                    _sets(node, b, mode, nodes + leaves, dtype), ints("tree_roots"),
-                   _depth(b, ints("tree_roots"), *children, nodes))
+                   _depth(b, ints("tree_roots"), children["true"], children["false"], nodes))
 
 
-def _sets(node, b, mode, rows, dtype):
+def _sets(node: Node, b: Builder, mode: Array, rows: int, dtype: np.dtype[Any]) -> Array:
     """[node, k]: members of the nodes that ask for them, listed one after the other, a NaN behind
     each."""
     members = node.attr("membership_values")
-    ends = [] if members is None else np.flatnonzero(np.isnan(members))
+    ends = [] if members is None else np.flatnonzero(np.isnan(members)).tolist()
     asking = np.flatnonzero(mode == MEMBER)
     if len(ends) != len(asking):
         raise b.bad(f"{len(ends)} sets of members for {len(asking)} nodes that ask for one")
@@ -162,7 +170,7 @@ def _sets(node, b, mode, rows, dtype):
     return table
 
 
-def _depth(b, roots, true, false, nodes):
+def _depth(b: Builder, roots: Array, true: Array, false: Array, nodes: int) -> int:
     """Steps from a root to the last leaf."""
     level, depth = np.unique(roots), 0
     while (level < nodes).any():

@@ -4,19 +4,21 @@ A sub-graph is built in place with its inputs bound to Vals.  Where a condition 
 branches of an If are computed and one is picked; a Loop whose number of rounds is data runs as many
 rounds as its declared results have, and picks what each round leaves."""
 
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, some
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast
-from aotc.frontend.building.values import Val
-from aotc.frontend.graph import shorten
+from aotc.frontend.building.values import Index, Result, Val, Value
+from aotc.frontend.graph import Body, Node, shorten
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.refusals import check_supported
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Binary, Const, Load, Unary, Where, compare, walk
+from aotc.ir.expr import Binary, Const, Expr, Load, Unary, Where, compare, int_of, walk
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
 
@@ -30,11 +32,11 @@ class Rounds:
 
     steps: int
     known: bool
-    count: object = None
+    count: Val | None = None
 
 
 @op("If")
-def if_op(node, b):
+def if_op(node: Node, b: Builder) -> Result:
     cond = _condition(b, b.input(0))
     branches = [node.attr(k) for k in ("then_branch", "else_branch")]
     known = b.scalar(cond)
@@ -61,7 +63,7 @@ def if_op(node, b):
     return _results(picked)
 
 
-def _condition(b, v):
+def _condition(b: Builder, v: Value) -> Val:
     """A condition, which is one bool."""
     v = b.as_tensor(v)
     if v.dtype != "bool" or v.size != 1:
@@ -69,7 +71,7 @@ def _condition(b, v):
     return v
 
 
-def _settled(b, cond):
+def _settled(b: Builder, cond: Val) -> str:
     """What to do about a condition that is data: which inputs would settle it as constants."""
     if not b.known.is_data(cond):
         return "pin the dimensions that decide it"
@@ -82,7 +84,7 @@ def _settled(b, cond):
             f"it a constant with {fixes} (fix={{{keys}}})")
 
 
-def _sources(b, v):
+def _sources(b: Builder, v: Val) -> list[str]:
     """ONNX names of the model's inputs whose elements a Val depends on, in their order."""
     todo, seen = [n.buffer for n in walk(_element(b, v)) if isinstance(n, Load)], set()
     made = {o: s for s in b.steps for o in s.outs}
@@ -94,11 +96,11 @@ def _sources(b, v):
     return [t.name for t in b.graph.inputs if b.preset[t.name] in seen]
 
 
-def _results(vals):
+def _results(vals: Sequence[Value]) -> Result:
     return tuple(vals) if len(vals) != 1 else vals[0]
 
 
-def _pick(b, cond, x, y, tag="", out=0):
+def _pick(b: Builder, cond: Val, x: Val, y: Val, tag: str = "", out: int = 0) -> Val:
     """``x`` where the bool ``cond`` of one element is true, else ``y`` (of the same shape)."""
     zero = (Const(0),) * cond.rank
     return b.map(x.shape, lambda i: Where(b.at(cond, zero), b.at(x, i), b.at(y, i)),
@@ -108,7 +110,7 @@ def _pick(b, cond, x, y, tag="", out=0):
 # ---------------------------------------------------------------- Loop
 
 @op("Loop")
-def loop(node, b):
+def loop(node: Node, b: Builder) -> Result:
     body = node.attr("body")
     count, alive = b.arg(0), b.arg(1)
     state = [b.env[i] for i in node.inputs[2:]]
@@ -116,7 +118,8 @@ def loop(node, b):
         raise b.bad("the body's inputs and outputs do not fit the loop's")
     alive = _condition(b, alive or b.const(np.array(True)))
     rounds = _rounds(b, count, alive, len(state))
-    gathered, runs, step = [[] for _ in body.outputs[1 + len(state):]], None, 0
+    gathered: list[list[Value]] = [[] for _ in body.outputs[1 + len(state):]]
+    runs, step = None, 0
     while step < rounds.steps:
         if b.scalar(alive) is not None and not b.scalar(alive):
             break
@@ -138,13 +141,13 @@ def loop(node, b):
                              for k, values in enumerate(gathered)])
 
 
-def _rounds(b, count, alive, states):
+def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> Rounds:
     """The Rounds of a Loop; UnsupportedError where nothing bounds them."""
     known = None if count is None else b.scalar(count)
     if known is not None:
         if known > MAX_STEPS and b.scalar(alive) is not False:
             raise b.unsupported(f"a loop of {known} rounds", f"at most {MAX_STEPS} are unrolled")
-        return Rounds(max(known, 0), True)
+        return Rounds(max(int(known), 0), True)
     if count is None:
         return Rounds(MAX_STEPS + 1, True)
     if len(b.node.outputs) <= states:
@@ -153,21 +156,21 @@ def _rounds(b, count, alive, states):
                             "make the number constant" + (
                                 "" if whose == "is data" else ": pin the dimensions"))
     first = next(k for k, o in enumerate(b.node.outputs) if k >= states and o)
-    steps = b.declared(first)[0].value
+    steps = int_of(b.declared(first)[0])
     if steps > MAX_STEPS:
         raise b.unsupported(f"a loop of {steps} rounds", f"at most {MAX_STEPS} are unrolled")
     return Rounds(steps, False, count)
 
 
-def _element(b, v):
+def _element(b: Builder, v: Val) -> Expr:
     return b.at(v, (Const(0),) * v.rank)
 
 
-def _runs(b, alive, rounds, step, before):
+def _runs(b: Builder, alive: Val, rounds: Rounds, step: int, before: Val | None) -> Val:
     """A bool Val: round ``step`` runs."""
     sources = [v for v in (alive, rounds.count, before) if v is not None]
 
-    def body(_):
+    def body(_: Index) -> Expr:
         e = _element(b, alive)
         if rounds.count is not None:
             e = Binary("and", e, compare("gt", cast(INDEX, _element(b, rounds.count)),
@@ -176,7 +179,7 @@ def _runs(b, alive, rounds, step, before):
     return b.map((), body, sources, f"runs{step}")
 
 
-def _kept(b, runs, new, old, tag):
+def _kept(b: Builder, runs: Val, new: Value, old: Value, tag: str) -> Val:
     new, old = b.as_tensor(new), b.as_tensor(old)
     if new.dtype != old.dtype or static_shape(new.shape) != static_shape(old.shape):
         raise b.unsupported(f"a loop that changes {old} into {new} in a round that may not run",
@@ -184,7 +187,7 @@ def _kept(b, runs, new, old, tag):
     return _pick(b, runs, new, old, tag)
 
 
-def _fits(b, alive, rounds, step, runs):
+def _fits(b: Builder, alive: Val, rounds: Rounds, step: int, runs: Val | None) -> Val:
     """A bool Val: exactly ``step`` rounds ran."""
     more = _runs(b, alive, rounds, step, runs)
     if runs is None:
@@ -193,7 +196,7 @@ def _fits(b, alive, rounds, step, runs):
                  [runs, more], "fits")
 
 
-def _stacked(b, values, out, body, k):
+def _stacked(b: Builder, values: Sequence[Value], out: int, body: Body, k: int) -> Val:
     """The rounds' values one after the other along a new first axis."""
     if not values:
         dtype, shape = body.types[out + 1]
@@ -203,18 +206,18 @@ def _stacked(b, values, out, body, k):
     return stack(b, values, 0, out)
 
 
-def stack(b, values, axis, out=0):
+def stack(b: Builder, values: Sequence[Value], axis: int, out: int = 0) -> Val:
     """Tensors of one shape along a new axis."""
-    rows = [Val(v.shape[:axis] + (Const(1),) + v.shape[axis:], v.dtype,
-                fn=lambda i, v=v: b.at(v, i[:axis] + i[axis + 1:]))
-            for v in map(b.as_tensor, values)]
-    return concat(b, rows, axis, "stacked", out)
+    def row(v: Val) -> Val:
+        return Val(v.shape[:axis] + (Const(1),) + v.shape[axis:], v.dtype,
+                   fn=lambda i: b.at(v, i[:axis] + i[axis + 1:]))
+    return concat(b, [row(b.as_tensor(v)) for v in values], axis, "stacked", out)
 
 
 # ---------------------------------------------------------------- Scan
 
 @op("Scan")
-def scan_8(node, b):
+def scan_8(node: Node, b: Builder) -> Result:
     """Before opset 9: every tensor has a batch, and each of its entries is scanned by itself."""
     if b.arg(0) is not None:
         raise b.unsupported("sequence_lens", "export the model in opset 9 or newer")
@@ -234,7 +237,7 @@ def scan_8(node, b):
 
 
 @op("Scan", since=9)
-def scan(node, b):
+def scan(node: Node, b: Builder) -> Result:
     body, count = node.attr("body"), node.attr("num_scan_inputs")
     args = [b.tensor(i) for i in node.inputs]
     states = len(args) - _counted(b, args, count)
@@ -246,22 +249,23 @@ def scan(node, b):
                           node.attr("scan_output_directions", ())))
 
 
-def _counted(b, args, count):
+def _counted(b: Builder, args: Sized, count: int) -> int:
     """The number of scan inputs, known to fit the node and its body."""
     if not 1 <= count <= len(args) or len(b.node.attr("body").inputs) != len(args):
         raise b.bad(f"{count} scan inputs of {len(args)} do not fit the body")
     return count
 
 
-def _scan(b, body, state, inputs, axes, down, out_axes, out_down, tag=""):
+def _scan(b: Builder, body: Body, state: Sequence[Value], inputs: Sequence[Val],
+          axes: Sequence[int], down: Sequence[int], out_axes: Sequence[int],
+          out_down: Sequence[int], tag: str = "") -> list[Value]:
     """The final states, then the gathered outputs."""
-    lengths = {static_shape((v.shape[a],)) for v, a in zip(inputs, axes)}
-    steps = next(iter(lengths))
-    if None in lengths or len(lengths) != 1 or not 0 < steps[0] <= MAX_STEPS:
+    lengths = static_shape(v.shape[a] for v, a in zip(inputs, axes))
+    if lengths is None or len({*lengths}) != 1 or not 0 < lengths[0] <= MAX_STEPS:
         raise b.unsupported("a scan over a symbolic, empty or very long axis",
                             f"pin it; at most {MAX_STEPS} steps are unrolled")
-    steps = steps[0]
-    gathered = [[] for _ in body.outputs[len(state):]]
+    steps = lengths[0]
+    gathered: list[list[Value]] = [[] for _ in body.outputs[len(state):]]
     for t in range(steps):
         rows = [_row(b, v, a, Const(steps - 1 - t if back else t), f"{tag}in{k}_{t}")
                 for k, (v, a, back) in enumerate(zip(inputs, axes, down))]
@@ -269,15 +273,15 @@ def _scan(b, body, state, inputs, axes, down, out_axes, out_down, tag=""):
         state = list(outs[:len(state)])
         for values, value in zip(gathered, outs[len(state):]):
             values.append(value)
-    made = []
+    made: list[Value] = []
     for k, values in enumerate(gathered):
         back = out_down[k] if k < len(out_down) else 0
         axis = b.axis(out_axes[k] if k < len(out_axes) else 0, values[0].rank + 1)
         made.append(stack(b, values[::-1] if back else values, axis, len(state) + k))
-    return state + made
+    return [*state, *made]
 
 
-def _row(b, v, axis, at, tag):
+def _row(b: Builder, v: Val, axis: int, at: Expr, tag: str) -> Val:
     """``v`` at one index of an axis, which disappears."""
     return b.move(v, v.shape[:axis] + v.shape[axis + 1:],
                   lambda i: i[:axis] + (at,) + i[axis:], tag)

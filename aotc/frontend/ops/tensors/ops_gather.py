@@ -1,16 +1,18 @@
 """Operators whose indices are data."""
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
-from aotc.frontend.building.values import Val
-from aotc.ir.expr import Axis, Const, Load, Where, compare, walk
+from aotc.frontend.building.values import Element, Index, Result, Val
+from aotc.frontend.graph import Node
+from aotc.ir.expr import Axis, Const, Expr, Load, Where, compare, walk
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
 
 TAKEN = "elements to take"
 
 
-def index_of(b, v, index, n):
+def index_of(b: Builder, v: Val, index: Index, n: Expr) -> Expr:
     """Element of an index tensor, as an index into an extent ``n``.  Constants are wrapped and
     checked here and now, shape values where they can be; data at run time."""
     i = b.index_at(v, index)
@@ -21,7 +23,7 @@ def index_of(b, v, index, n):
     return b.inside(i, n)
 
 
-def _fixed(b, v, n):
+def _fixed(b: Builder, v: Val, n: Expr) -> Val | None:
     """A constant index tensor with negative entries wrapped; ModelError if one is outside."""
     if v.array is None or not isinstance(n, Const):
         return None
@@ -36,22 +38,22 @@ def _fixed(b, v, n):
 
 
 @op("Gather")
-def gather(node, b):
-    x, indices = b.arg(0), b.arg(1)
+def gather(node: Node, b: Builder) -> Result:
+    x, indices = b.input(0), b.input(1)
     axis = b.axis(node.attr("axis", 0), x.rank)
     end = axis + indices.rank
     shape = x.shape[:axis] + indices.shape + x.shape[axis + 1:]
     b.nonempty(x.shape[axis], shape, TAKEN)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         i = index_of(b, indices, index[axis:end], x.shape[axis])
         return b.at(x, index[:axis] + (i,) + index[end:])
     return b.map(shape, body, [x, indices])
 
 
 @op("GatherElements", since=11)
-def gather_elements(node, b):
-    x, indices = b.arg(0), b.arg(1)
+def gather_elements(node: Node, b: Builder) -> Result:
+    x, indices = b.input(0), b.input(1)
     axis = b.axis(node.attr("axis", 0), x.rank)
     if indices.rank != x.rank:
         raise b.bad("the indices must have the rank of what they index")
@@ -61,69 +63,76 @@ def gather_elements(node, b):
 
     b.nonempty(x.shape[axis], indices.shape, TAKEN)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         i = index_of(b, indices, index, x.shape[axis])
         return b.at(x, index[:axis] + (i,) + index[axis + 1:])
     return b.map(indices.shape, body, [x, indices])
 
 
-@op("GatherND", since=11)
-def gather_nd(node, b):
-    x, indices = b.arg(0), b.arg(1)
-    batch = node.attr("batch_dims", 0)
+def index_width(b: Builder, indices: Val) -> int:
+    """The last extent of an index tensor: how many dimensions an index names."""
     width = static_shape(indices.shape[-1:])
     if width is None:
         raise b.unsupported("an index tensor whose last dimension is symbolic", "make it constant")
-    width = width[0]
+    return width[0]
+
+
+@op("GatherND", since=11)
+def gather_nd(node: Node, b: Builder) -> Result:
+    x, indices = b.input(0), b.input(1)
+    batch = node.attr("batch_dims", 0)
+    width = index_width(b, indices)
     lead = indices.rank - 1
     shape = indices.shape[:-1] + x.shape[batch + width:]
     for d in x.shape[batch:batch + width]:
         b.nonempty(d, shape, TAKEN)
     columns = _columns(b, indices, width)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         place = [index_of(b, columns[k], index[:lead], x.shape[batch + k]) for k in range(width)]
         return b.at(x, index[:batch] + tuple(place) + index[lead:])
     return b.map(shape, body, [x, indices])
 
 
-def _columns(b, indices, width):
+def _columns(b: Builder, indices: Val, width: int) -> list[Val]:
     """The index tensor's last dimension taken apart; each column of a constant is one itself, so
     that it can be recognised as regular."""
     if indices.array is not None:
         return [b.const(indices.array[..., k], f"{indices.name}_{k}") for k in range(width)]
-    return [Val(indices.shape[:-1], indices.dtype,
-                fn=lambda index, k=k: b.at(indices, index + (Const(k),))) for k in range(width)]
+
+    def column(k: int) -> Element:
+        return lambda index: b.at(indices, index + (Const(k),))
+    return [Val(indices.shape[:-1], indices.dtype, fn=column(k)) for k in range(width)]
 
 
 @op("ReverseSequence", since=10)
-def reverse_sequence(node, b):
-    x, lengths = b.arg(0), b.arg(1)
+def reverse_sequence(node: Node, b: Builder) -> Result:
+    x, lengths = b.input(0), b.input(1)
     time, batch = node.attr("time_axis", 0), node.attr("batch_axis", 1)
 
-    def source(index):
+    def source(index: Index) -> Index:
         t, n = index[time], b.index_at(lengths, (index[batch],))
-        place = Where(compare("lt", t, n), n - 1 - t, t)
+        place: Expr = Where(compare("lt", t, n), n - 1 - t, t)
         place = b.checked(place, x.shape[time], "a sequence is no longer than its axis")
         return index[:time] + (place,) + index[time + 1:]
     return b.map(x.shape, lambda index: b.at(x, source(index)), [x, lengths])
 
 
 @op("CumProd", since=26)
-def cumprod(node, b):
+def cumprod(node: Node, b: Builder) -> Result:
     return _cumulative(b, "prod", 1)
 
 
 @op("CumSum", since=11)
-def cumsum(node, b):
+def cumsum(node: Node, b: Builder) -> Result:
     return _cumulative(b, "sum", 0)
 
 
-def _cumulative(b, fold, neutral):
+def _cumulative(b: Builder, fold: str, neutral: int) -> Val:
     node = b.node
-    x = b.arg(0)
+    x = b.input(0)
     b.need(x, "fiu")
-    axis = b.axis(b.static_ints(b.arg(1))[0], x.rank)
+    axis = b.axis(b.static_ints(b.input(1))[0], x.rank)
     exclusive, reverse = node.attr("exclusive", 0), node.attr("reverse", 0)
     extent = x.shape[axis]
     if fold == "sum" and b.symbolic(x):
@@ -138,14 +147,14 @@ def _cumulative(b, fold, neutral):
     return b.compute(axes, body, (k,), fold)
 
 
-def _steady_sum(b, x, axis, exclusive, reverse):
+def _steady_sum(b: Builder, x: Val, axis: int, exclusive: int, reverse: int) -> Val | None:
     """Sum of a shape value that does not change along the axis: value times count."""
     probe = b.axes(x.shape)
     if any(e == probe[axis] for e in walk(b.at(x, probe))):
         return None
     extent = x.shape[axis]
 
-    def body(index):
+    def body(index: Index) -> Expr:
         i = index[axis]
         count = (extent - i if reverse else i + 1) - (1 if exclusive else 0)
         return simplify(b.at(x, index) * count)

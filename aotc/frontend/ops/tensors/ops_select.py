@@ -5,19 +5,23 @@ before it, so every result is a sum over all pairs; no order of evaluation matte
 What there is to choose may depend on data; then the result has its declared shape, and another
 number of elements is a fault."""
 
+from collections.abc import Callable
+
 from aotc.frontend.building import calls
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.counted import kept_known
 from aotc.frontend.building.declared import expect
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
-from aotc.frontend.building.values import Val
+from aotc.frontend.building.values import At, Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_pool import lowest
 from aotc.frontend.ops.numeric.ops_reduce import highest
 from aotc.frontend.ops.tensors.ops_control import stack
-from aotc.frontend.ops.tensors.ops_shape import reshape
+from aotc.frontend.ops.tensors.ops_shape import product, reshape
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
-from aotc.ir.expr import Axis, Binary, Const, Unary, Var, Where, compare, minimum
+from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, compare, minimum
 from aotc.ir.program import Fold, static_shape
 from aotc.ir.simplify import simplify
 
@@ -26,7 +30,7 @@ MAX_ROUNDS = 64  # elements picked one by one
 ROUNDS_PAY = 8  # elements per picked one from which on that is less work
 
 
-def _bounded(b, extent):
+def _bounded(b: Builder, extent: Expr) -> int:
     n = static_shape((extent,))
     if n is None or n[0] > MAX_ROW:
         raise b.unsupported(f"ordering {extent} elements",
@@ -34,11 +38,11 @@ def _bounded(b, extent):
     return n[0]
 
 
-def _isnan(e):
+def _isnan(e: Expr) -> Expr:
     return Unary("isnan", e) if is_float(e.dtype) else Const(False, "bool")
 
 
-def _comes_first(x, y, largest):
+def _comes_first(x: Expr, y: Expr, largest: bool) -> Expr:
     """``x`` is strictly before ``y`` in the order; NaN counts as the largest."""
     wins = compare("gt" if largest else "lt", x, y)
     if not is_float(x.dtype):
@@ -47,7 +51,7 @@ def _comes_first(x, y, largest):
     return Binary("or", wins, Binary("and", _isnan(one), Unary("not", _isnan(other))))
 
 
-def _alike(x, y):
+def _alike(x: Expr, y: Expr) -> Expr:
     same = compare("eq", x, y)
     if not is_float(x.dtype):
         return same
@@ -57,23 +61,23 @@ def _alike(x, y):
 # ---------------------------------------------------------------- TopK
 
 @op("TopK")
-def top_k_by_attribute(node, b):
+def top_k_by_attribute(node: Node, b: Builder) -> Result:
     return _top_k(b, Const(node.attr("k")))
 
 
 @op("TopK", since=10)
-def top_k(node, b):
-    k = b.arg(1)
+def top_k(node: Node, b: Builder) -> Result:
+    k = b.input(1)
     axis = node.attr("axis", -1)
     count = b.elements(k)[0]
     if b.from_data(k):
-        given, count = count, b.declared(rank=b.arg(0).rank)[axis]
+        given, count = count, b.declared(rank=b.input(0).rank)[axis]
         expect(b, [(given, count)], f"the data must give the declared k of {count}, it is")
     return _top_k(b, count)
 
 
-def _top_k(b, k):
-    x = b.arg(0)
+def _top_k(b: Builder, k: Expr) -> tuple[Val, Val]:
+    x = b.input(0)
     b.need(x, "fiu")
     axis, largest = b.axis(b.node.attr("axis", -1), x.rank), bool(b.node.attr("largest", 1))
     n = x.shape[axis]
@@ -88,7 +92,7 @@ def _top_k(b, k):
     _bounded(b, n)
     axes, j = b.axes(x.shape), Axis("j", n)
 
-    def along(i):
+    def along(i: Expr) -> Index:
         return axes[:axis] + (i,) + axes[axis + 1:]
     mine, other = b.load(x, axes), b.load(x, along(j))
     before = Binary("or", _comes_first(other, mine, largest),
@@ -97,22 +101,23 @@ def _top_k(b, k):
     return _by_rank(b, x, rank, axis, k)
 
 
-def _by_rounds(b, x, axis, k, largest):
+def _by_rounds(b: Builder, x: Val, axis: int, k: int, largest: bool) -> tuple[Val, Val]:
     """(values, indices): in every round the best element behind the one before."""
     lead, n = x.shape[:axis] + x.shape[axis + 1:], x.shape[axis]
     outer, j = b.axes(lead), Axis("j", n)
 
-    def along(i):
+    def along(i: Expr) -> Expr:
         return b.load(x, outer[:axis] + (i,) + outer[axis:])
-    e, given, late = along(j), along(j), Const(0)
+    e, given = along(j), along(j)
+    late: Expr = Const(0)
     if is_float(x.dtype) and not largest:  # min would make NaN the first: it comes behind infinity
         e, late = Where(_isnan(e), const(float("inf"), x.dtype), e), Where(_isnan(e), n, Const(0))
     fold, worst = ("max", lowest(x.dtype)) if largest else ("min", highest(x.dtype))
-    best, place, found = None, None, []
+    found: list[Val] = []
     for r in range(k):
-        behind = Const(True, "bool")
-        if best is not None:
-            at = b.load(place, outer)
+        behind: Expr = Const(True, "bool")
+        if found:
+            at = b.load(found[-1], outer)
             before = along(b.checked(at, n))
             behind = Binary("or", _comes_first(before, given, largest),
                             Binary("and", _alike(before, given), compare("lt", at, j)))
@@ -120,24 +125,27 @@ def _by_rounds(b, x, axis, k, largest):
         best = b.compute(outer, open_, (j,), fold, f"best{r}")
         here = Binary("and", behind, _alike(b.load(best, outer), e))
         first = b.compute(outer, Where(here, j + late, n * 2), (j,), "min", f"first{r}")
-        place = b.map(first.shape, lambda i, f=first: b.at(f, i) % n, [first], f"place{r}")
-        found.append(place)
+        found.append(_modulo(b, first, n, f"place{r}"))
     return _values(b, x, stack(b, found, axis, 1), axis)
 
 
-def _values(b, x, at, axis):
+def _modulo(b: Builder, v: Val, n: Expr, tag: str) -> Val:
+    return b.map(v.shape, lambda i: b.at(v, i) % n, [v], tag)
+
+
+def _values(b: Builder, x: Val, at: Val, axis: int) -> tuple[Val, Val]:
     """(elements of ``x`` at the places ``at`` along the axis, the places)."""
-    def value(i):
+    def value(i: Index) -> Expr:
         place = b.checked(b.at(at, i), x.shape[axis])
         return b.at(x, i[:axis] + (place,) + i[axis + 1:])
     return b.map(at.shape, value, [x, at]), at
 
 
-def _one_if(cond):
+def _one_if(cond: Expr) -> Expr:
     return Where(cond, Const(1), Const(0))
 
 
-def _by_rank(b, x, rank, axis, k):
+def _by_rank(b: Builder, x: Val, rank: Val, axis: int, k: Expr) -> tuple[Val, Val]:
     """(values, indices): the elements whose rank is 0 .. k-1, in that order."""
     shape = x.shape[:axis] + (k,) + x.shape[axis + 1:]
     axes, j = b.axes(shape), Axis("j", x.shape[axis])
@@ -149,7 +157,7 @@ def _by_rank(b, x, rank, axis, k):
 
 # ---------------------------------------------------------------- what a condition keeps
 
-def kept_places(b, flags, count, tag):
+def kept_places(b: Builder, flags: Val, count: Expr, tag: str) -> At:
     """Indices [count] of the elements where the bool Val ``flags`` [n] holds; another number of
     them is a fault."""
     n = flags.shape[0]
@@ -165,21 +173,18 @@ def kept_places(b, flags, count, tag):
     return calls.checked_place(b, place, total, count, n)
 
 
-def _kept_declared(b, flags, count):
+def _kept_declared(b: Builder, flags: Val, count: Callable[[], Expr]) -> tuple[Expr, At]:
     """(count, place) as ``kept_known`` gives them, as many as the model declares."""
-    count = count()
-    return count, kept_places(b, flags, count, "kept")
+    declared = count()
+    return declared, kept_places(b, flags, declared, "kept")
 
 
 @op("Compress", since=9)
-def compress(node, b):
-    x, cond = b.arg(0), b.known(b.arg(1))
+def compress(node: Node, b: Builder) -> Result:
+    x, cond = b.input(0), b.known(b.input(1))
     axis = node.attr("axis")
     if axis is None:
-        size = Const(1)
-        for d in x.shape:
-            size = size * d
-        x, axis = reshape(b, x, (simplify(size),), "flat"), 0
+        x, axis = reshape(b, x, (product(x.shape),), "flat"), 0
     axis = b.axis(axis, x.rank)
     n = simplify(minimum(cond.shape[0], x.shape[axis]))
     flags = b.move(cond, (n,), lambda i: i, "flags")
@@ -190,17 +195,17 @@ def compress(node, b):
 
 
 @op("NonZero", since=9)
-def non_zero(node, b):
-    x = b.known(b.arg(0))
-    dims, size = x.shape, Const(1)
-    for d in dims:
-        size = simplify(size * d)
-    flat = reshape(b, x, (size,), "flat")
+def non_zero(node: Node, b: Builder) -> Result:
+    x = b.known(b.input(0))
+    dims = x.shape
+    flat = reshape(b, x, (product(dims),), "flat")
     flags = b.map(flat.shape, lambda i: cast("bool", b.at(flat, i)), [flat], "flags")
     count, place = kept_known(b, flags) or _kept_declared(b, flags, lambda: b.declared(rank=2)[1])
 
-    def coordinate(i):
-        at, out, step = place(i[1]), Const(0), Const(1)
+    def coordinate(i: Index) -> Expr:
+        at = place(i[1])
+        out: Expr = Const(0)
+        step: Expr = Const(1)
         for d in reversed(range(len(dims))):
             out = Where(compare("eq", i[0], Const(d)), at // step % dims[d], out)
             step = simplify(step * dims[d])
@@ -211,14 +216,11 @@ def non_zero(node, b):
 # ---------------------------------------------------------------- Unique
 
 @op("Unique", since=11)
-def unique(node, b):
+def unique(node: Node, b: Builder) -> Result:
     """Rows of [n, m]: the slices along the axis, or the single elements."""
-    x, axis = b.arg(0), node.attr("axis")
+    x, axis = b.input(0), node.attr("axis")
     if axis is None:
-        size = Const(1)
-        for d in x.shape:
-            size = size * d
-        rows = reshape(b, x, (simplify(size), Const(1)), "rows")
+        rows = reshape(b, x, (product(x.shape), Const(1)), "rows")
     else:
         axis = b.axis(axis, x.rank)
         rows = _slices(b, x, axis)
@@ -238,7 +240,7 @@ def unique(node, b):
     return (y, place, rank, counts)[:len(node.outputs)]
 
 
-def _unique_by_counting(b, rows, count, ordered):
+def _unique_by_counting(b: Builder, rows: Val, count: Expr, ordered: int) -> tuple[Val, ...]:
     """(place, inverse, counts, total), as the library kernel gives them."""
     n, m = rows.shape
     _bounded(b, n)
@@ -251,8 +253,8 @@ def _unique_by_counting(b, rows, count, ordered):
     if ordered:
         ahead = compare("gt", b.load(order, (i, j)), Const(0))
     else:  # firsts that stand before the first of mine
-        mine = b.compute((i,), Where(same, j, n), (j,), "min", "mine")
-        ahead = compare("lt", j, b.load(mine, (i,)))
+        own = b.compute((i,), Where(same, j, n), (j,), "min", "mine")
+        ahead = compare("lt", j, b.load(own, (i,)))
     rank = b.compute((i,), _one_if(Binary("and", first, ahead)), (j,), "sum", "", out=2)
     r = Axis("r", count)
     total = b.compute((), _one_if(first), (j,), "sum", "total")
@@ -262,7 +264,7 @@ def _unique_by_counting(b, rows, count, ordered):
     return place, rank, counts, total
 
 
-def _unique_count(b, axis):
+def _unique_count(b: Builder, axis: int | None) -> Expr:
     """The number of different rows, from whatever output declares it."""
     for k, name in enumerate(b.node.outputs):
         if name and k != 2 and b.graph.declared.get(name) is not None:
@@ -271,17 +273,14 @@ def _unique_count(b, axis):
     return b.declared(0)[axis or 0]
 
 
-def _slices(b, x, axis):
+def _slices(b: Builder, x: Val, axis: int) -> Val:
     n = x.shape[axis]
     rest = x.shape[:axis] + x.shape[axis + 1:]
-    size = Const(1)
-    for d in rest:
-        size = size * d
     front = b.move(x, (n,) + rest, lambda i: i[1:axis + 1] + (i[0],) + i[axis + 1:], "front")
-    return reshape(b, front, (n, simplify(size)), "rows")
+    return reshape(b, front, (n, product(rest)), "rows")
 
 
-def _row_order(b, rows, m):
+def _row_order(b: Builder, rows: Val, m: Expr) -> Val:
     """[n, n]: 1 where row j comes before row i, -1 behind it, 0 where they are the same."""
     n = rows.shape[0]
     i, j, k = Axis("i", n), Axis("j", n), Axis("k", m)
@@ -296,15 +295,15 @@ def _row_order(b, rows, m):
 # ---------------------------------------------------------------- bits
 
 @op("BitCast", since=26)
-def bit_cast(node, b):
+def bit_cast(node: Node, b: Builder) -> Result:
     """The same bits as another dtype of the same width."""
-    x, to = b.arg(0), dtype_name(node.attr("to"))
+    x, to = b.input(0), dtype_name(node.attr("to"))
     if to is None or DTYPES[to].size != DTYPES[x.dtype].size:
         raise b.unsupported(f"{x.dtype} seen as type {node.attr('to')}",
                             f"use types of one width among {', '.join(DTYPES)}")
     unsigned = f"u{8 * DTYPES[to].size}"
 
-    def seen(e):
+    def seen(e: Expr) -> Expr:
         if to == e.dtype:
             return e
         if is_float(e.dtype):

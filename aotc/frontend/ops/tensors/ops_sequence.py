@@ -2,17 +2,19 @@
 
 import numpy as np
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.values import Sequence
+from aotc.frontend.building.values import Result, Sequence, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.tensors.ops_shape import concat
-from aotc.ir.expr import Const
+from aotc.ir.expr import Const, Expr
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
 
 MOST = 4096  # tensors of a sequence
 
 
-def _tensors(b, k=0):
+def _tensors(b: Builder, k: int = 0) -> list[Val]:
     """The Vals of input ``k``, a sequence."""
     v = b.env[b.node.inputs[k]]
     if not isinstance(v, Sequence):
@@ -20,7 +22,7 @@ def _tensors(b, k=0):
     return list(v.vals)
 
 
-def _position(b, k, count, extra=0):
+def _position(b: Builder, k: int, count: int, extra: int = 0) -> int:
     """Input ``k`` as a place in a sequence of ``count`` tensors; its end if it is missing."""
     v = b.arg(k)
     if v is None:
@@ -32,45 +34,45 @@ def _position(b, k, count, extra=0):
 
 
 @op("SequenceEmpty", since=11)
-def sequence_empty(node, b):
+def sequence_empty(node: Node, b: Builder) -> Result:
     return Sequence(())
 
 
 @op("SequenceConstruct", since=11)
-def sequence_construct(node, b):
-    return Sequence(tuple(b.args()))
+def sequence_construct(node: Node, b: Builder) -> Result:
+    return Sequence(tuple(b.inputs()))
 
 
 @op("SequenceInsert", since=11)
-def sequence_insert(node, b):
+def sequence_insert(node: Node, b: Builder) -> Result:
     vals = _tensors(b)
     if len(vals) >= MOST:
         raise b.unsupported(f"a sequence of over {MOST} tensors", "join them as one tensor")
-    vals.insert(_position(b, 2, len(vals), 1), b.arg(1))
+    vals.insert(_position(b, 2, len(vals), 1), b.input(1))
     return Sequence(tuple(vals))
 
 
 @op("SequenceErase", since=11)
-def sequence_erase(node, b):
+def sequence_erase(node: Node, b: Builder) -> Result:
     vals = _tensors(b)
     del vals[_position(b, 1, len(vals))]
     return Sequence(tuple(vals))
 
 
 @op("SequenceAt", since=11)
-def sequence_at(node, b):
+def sequence_at(node: Node, b: Builder) -> Result:
     vals = _tensors(b)
     return vals[_position(b, 1, len(vals))]
 
 
 @op("SequenceLength", since=11)
-def sequence_length(node, b):
+def sequence_length(node: Node, b: Builder) -> Result:
     return b.const(np.array(len(_tensors(b)), np.int64))
 
 
 @op("SplitToSequence", since=11)
-def split_to_sequence(node, b):
-    x, split = b.arg(0), b.arg(1)
+def split_to_sequence(node: Node, b: Builder) -> Result:
+    x, split = b.input(0), b.arg(1)
     axis = b.axis(node.attr("axis", 0), x.rank)
     sizes = [Const(1)] if split is None else b.ints(split)
     if split is None or split.rank == 0:  # pieces of one size, the last one what is left
@@ -82,7 +84,8 @@ def split_to_sequence(node, b):
             raise b.bad(f"{extent[0]} elements in pieces of {size}")
         sizes = [Const(min(size.value, extent[0] - k)) for k in range(0, extent[0], size.value)]
     squeezed = split is None and not node.attr("keepdims", 1)
-    out, begin = [], Const(0)
+    out = []
+    begin: Expr = Const(0)
     for k, n in enumerate(sizes):
         out.append(_piece(b, x, axis, begin, None if squeezed else n, f"piece{k}"))
         begin = simplify(begin + n)
@@ -90,7 +93,7 @@ def split_to_sequence(node, b):
     return Sequence(tuple(out))
 
 
-def _piece(b, x, axis, begin, n, tag):
+def _piece(b: Builder, x: Val, axis: int, begin: Expr, n: Expr | None, tag: str) -> Val:
     """``n`` elements of an axis from ``begin`` on; None: the one there, without the axis."""
     if n is None:
         return b.move(x, x.shape[:axis] + x.shape[axis + 1:],
@@ -100,7 +103,7 @@ def _piece(b, x, axis, begin, n, tag):
 
 
 @op("ConcatFromSequence", since=11)
-def concat_from_sequence(node, b):
+def concat_from_sequence(node: Node, b: Builder) -> Result:
     vals, fresh = _tensors(b), bool(node.attr("new_axis", 0))
     if not vals:
         raise b.unsupported("an empty sequence, whose tensors have no shape", "remove it")

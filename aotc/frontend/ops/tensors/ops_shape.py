@@ -1,23 +1,41 @@
 """Operators that move elements, and operators about shapes."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, expect_shape
 from aotc.frontend.building.known import chosen
 from aotc.frontend.building.rational import to_int
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.numeric.ops_math import quotient
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import INDEX, is_float
-from aotc.ir.expr import Binary, Const, Load, Sym, Unary, Where, as_expr, compare, maximum
+from aotc.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Shape,
+    Sym,
+    Unary,
+    Where,
+    as_expr,
+    compare,
+    maximum,
+)
+from aotc.ir.program import Compute
 from aotc.ir.simplify import same, simplify
 
 
-def product(dims):
+def product(dims: Iterable[Expr]) -> Expr:
     """The product of extents, simplified."""
-    out = Const(1)
+    out: Expr = Const(1)
     for d in dims:
         out = out * d
     return simplify(out)
@@ -25,17 +43,18 @@ def product(dims):
 
 # ---------------------------------------------------------------- reshape and its kin
 
-def reshape(b, v, shape, tag="", out=0):
+def reshape(b: Builder, v: Val, shape: Shape, tag: str = "", out: int = 0) -> Val:
     """``v`` with another shape of the same number of elements."""
     return b.move(v, shape, source_index(v.shape, shape), tag, out)
 
 
 @op("Reshape")
-def reshape_op(node, b):
-    x = b.arg(0)
-    if b.arg(1) is not None and b.from_data(b.arg(1)):
+def reshape_op(node: Node, b: Builder) -> Result:
+    x = b.input(0)
+    given = b.arg(1)
+    if given is not None and b.from_data(given):
         return _reshape_from_data(node, b, x)
-    wanted = b.ints(b.arg(1)) if b.arg(1) is not None else [
+    wanted = b.ints(given) if given is not None else [
         Const(d) for d in node.attr("shape", ())]
     shape, free = [], None
     for k, d in enumerate(wanted):
@@ -58,10 +77,10 @@ def reshape_op(node, b):
     return reshape(b, x, tuple(shape))
 
 
-def _reshape_from_data(node, b, x):
+def _reshape_from_data(node: Node, b: Builder, x: Val) -> Val:
     declared, total = b.declared(), product(x.shape)
     b.require("eq", total, product(declared), "Reshape keeps all elements")
-    given = [bounded(e) for e in b.elements(b.arg(1))]
+    given = [bounded(e) for e in b.elements(b.input(1))]
     if not node.attr("allowzero", 0):
         given = [Where(compare("eq", e, Const(0)), x.shape[k] if k < x.rank else Const(-2), e)
                  for k, e in enumerate(given)]
@@ -71,7 +90,7 @@ def _reshape_from_data(node, b, x):
     return reshape(b, x, declared)
 
 
-def _remaining(b, old, new):
+def _remaining(b: Builder, old: Iterable[Expr], new: Iterable[Expr]) -> Expr:
     """The extent that -1 stands for; divisibility is proved or becomes a Check."""
     old, new = list(old), list(new)
     for d in list(new):
@@ -86,8 +105,8 @@ def _remaining(b, old, new):
 
 
 @op("Flatten")
-def flatten(node, b):
-    x = b.arg(0)
+def flatten(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     axis = node.attr("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if not 0 <= axis <= x.rank:
@@ -96,18 +115,18 @@ def flatten(node, b):
 
 
 @op("Squeeze")
-def squeeze(node, b):
-    x = b.arg(0)
-    axes = b.param("axes", 1)
-    if axes is None:
-        axes = [k for k, d in enumerate(x.shape) if same(d, Const(1))]
-    axes = {b.axis(a, x.rank) for a in axes}
+def squeeze(node: Node, b: Builder) -> Result:
+    x = b.input(0)
+    given = b.param("axes", 1)
+    if given is None:
+        given = [k for k, d in enumerate(x.shape) if same(d, Const(1))]
+    axes = {b.axis(a, x.rank) for a in given}
     for a in axes:
         b.require("eq", x.shape[a], 1, f"Squeeze: dimension {a} must be 1")
     keep = [k for k in range(x.rank) if k not in axes]
 
-    def source(index):
-        full = [Const(0)] * x.rank
+    def source(index: Index) -> list[Expr]:
+        full: list[Expr] = [Const(0)] * x.rank
         for k, i in zip(keep, index):
             full[k] = i
         return full
@@ -115,23 +134,23 @@ def squeeze(node, b):
 
 
 @op("Unsqueeze")
-def unsqueeze(node, b):
-    x = b.arg(0)
-    axes = b.param("axes", 1, [])
-    rank = x.rank + len(axes)
-    axes = {b.axis(a, rank) for a in axes}
+def unsqueeze(node: Node, b: Builder) -> Result:
+    x = b.input(0)
+    given = b.param("axes", 1) or []
+    rank = x.rank + len(given)
+    axes = {b.axis(a, rank) for a in given}
     if len(axes) != rank - x.rank:
         raise b.bad("axes repeat")
     keep = [k for k in range(rank) if k not in axes]
-    shape = [Const(1)] * rank
+    shape: list[Expr] = [Const(1)] * rank
     for k, d in zip(keep, x.shape):
         shape[k] = d
     return b.move(x, shape, lambda index: [index[k] for k in keep])
 
 
 @op("Transpose")
-def transpose(node, b):
-    x = b.arg(0)
+def transpose(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     perm = node.attr("perm", tuple(reversed(range(x.rank))))
     perm = [b.axis(p, x.rank) for p in perm]
     if sorted(perm) != list(range(x.rank)):
@@ -141,25 +160,25 @@ def transpose(node, b):
 
 
 @op("Expand", since=8)
-def expand(node, b):
-    x = b.arg(0)
-    if b.from_data(b.arg(1)):
+def expand(node: Node, b: Builder) -> Result:
+    x = b.input(0)
+    if b.from_data(b.input(1)):
         shape = _expanded_by_data(b, x)
     else:
-        shape = b.broadcast(x.shape, tuple(b.ints(b.arg(1))))
+        shape = b.broadcast(x.shape, tuple(b.ints(b.input(1))))
     return b.move(x, shape, lambda index: b.pick(x, index, shape))
 
 
-def _expanded_by_data(b, x):
+def _expanded_by_data(b: Builder, x: Val) -> Shape:
     """The declared extents, and the rule that x and the data's broadcast to them."""
-    declared, given = b.declared(), b.elements(b.arg(1))
+    declared, given = b.declared(), b.elements(b.input(1))
     rank, one = len(declared), Const(1)
     if max(x.rank, len(given)) != rank:
         raise b.bad(f"{len(given)} extents for {x} and a result of {rank} dimensions")
     own = (one,) * (rank - x.rank) + x.shape
     given = [one] * (rank - len(given)) + given
 
-    def joined(d, e):
+    def joined(d: Expr, e: Expr) -> Expr:
         fits = Where(compare("eq", d, e), d, Const(-1))
         return Where(compare("eq", e, one), d, Where(compare("eq", d, one), e, fits))
     expect_shape(b, [joined(d, e) for d, e in zip(own, given)], declared)
@@ -167,15 +186,16 @@ def _expanded_by_data(b, x):
 
 
 @op("Tile")
-def tile(node, b):
-    x = b.arg(0)
-    data = b.from_data(b.arg(1))
-    repeats = [bounded(e) for e in b.elements(b.arg(1))]
+def tile(node: Node, b: Builder) -> Result:
+    x = b.input(0)
+    data = b.from_data(b.input(1))
+    repeats = [bounded(e) for e in b.elements(b.input(1))]
     if len(repeats) != x.rank:
         raise b.bad(f"{len(repeats)} repeats for rank {x.rank}")
-    shape = [d * r for d, r in zip(x.shape, repeats)]
+    given = tuple(d * r for d, r in zip(x.shape, repeats))
+    shape = given
     if data:
-        given, shape = shape, b.declared(rank=x.rank)
+        shape = b.declared(rank=x.rank)
         expect_shape(b, [Where(compare("lt", r, Const(0)), Const(-1), d)
                          for d, r in zip(given, repeats)], shape)
         for d in x.shape:
@@ -184,14 +204,14 @@ def tile(node, b):
 
 
 @op("DepthToSpace")
-def depth_to_space(node, b):
-    x, s = b.arg(0), node.attr("blocksize")
+def depth_to_space(node: Node, b: Builder) -> Result:
+    x, s = b.input(0), node.attr("blocksize")
     n, c, h, w = x.shape
     b.require("eq", c % (s * s), 0, "DepthToSpace: blocksize squared must divide the channels")
     out = simplify(c // (s * s))
     dcr = node.attr("mode", "DCR") == "DCR"
 
-    def source(index):
+    def source(index: Index) -> Index:
         i, k, y, z = index
         block = (y % s) * s + z % s
         return i, block * out + k if dcr else k * (s * s) + block, y // s, z // s
@@ -199,14 +219,14 @@ def depth_to_space(node, b):
 
 
 @op("SpaceToDepth")
-def space_to_depth(node, b):
-    x, s = b.arg(0), node.attr("blocksize")
+def space_to_depth(node: Node, b: Builder) -> Result:
+    x, s = b.input(0), node.attr("blocksize")
     dcr = node.attr("mode", "DCR") == "DCR"
     n, c, h, w = x.shape
     for d in (h, w):
         b.require("eq", d % s, 0, "SpaceToDepth: blocksize must divide height and width")
 
-    def source(index):
+    def source(index: Index) -> Index:
         i, k, y, z = index
         block, channel = (k // c, k % c) if dcr else (k % (s * s), k // (s * s))
         return i, channel, y * s + block // s, z * s + block % s
@@ -216,18 +236,19 @@ def space_to_depth(node, b):
 # ---------------------------------------------------------------- slices, joins, borders
 
 @op("Split")
-def split(node, b):
-    x = b.arg(0)
+def split(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     axis = b.axis(node.attr("axis", 0), x.rank)
     extent = x.shape[axis]
     count = len(node.outputs)
+    sizes: list[Expr]
     if "split" in node.attrs:
         sizes = [Const(s) for s in node.attrs["split"]]
     elif b.arg(1) is not None:
-        sizes = b.elements(b.arg(1))
+        sizes = b.elements(b.input(1))
         if len(sizes) != count:
             raise b.bad(f"{len(sizes)} sizes for {count} outputs")
-        if b.from_data(b.arg(1)):
+        if b.from_data(b.input(1)):
             given, sizes = sizes, [b.declared(k, x.rank)[axis] for k in range(count)]
             expect(b, zip(given, sizes), "the data must give the declared sizes "
                    f"[{', '.join(map(str, sizes))}], one is")
@@ -236,15 +257,16 @@ def split(node, b):
         if node.opset < 18:
             b.require("eq", extent % count, 0, "Split into equal parts")
         sizes = [part] * (count - 1) + [simplify(extent - part * (count - 1))]
-    total = Const(0)
+    total: Expr = Const(0)
     for s in sizes:
         total = total + s
     b.require("eq", total, extent, "Split sizes must add up to the extent")
-    out, begin = [], Const(0)
+    out = []
+    begin: Expr = Const(0)
     for k, s in enumerate(sizes):
         shape = x.shape[:axis] + (s,) + x.shape[axis + 1:]
 
-        def source(index, begin=begin):
+        def source(index: Index, begin: Expr = begin) -> Index:
             return index[:axis] + (index[axis] + begin,) + index[axis + 1:]
         out.append(b.move(x, shape, source, out=k))
         begin = simplify(begin + s)
@@ -254,7 +276,7 @@ def split(node, b):
 PARTS = 64  # of one concatenation: kernels take as many pieces apart, and hundreds are no kernel's
 
 
-def concat(b, vals, axis, tag="", out=0):
+def concat(b: Builder, vals: Sequence[Val], axis: int, tag: str = "", out: int = 0) -> Val:
     """``vals`` one after the other along ``axis``; of many, runs of them first."""
     vals = [v for v in vals if not same(v.shape[axis], Const(0))] or vals[:1]
     if len(vals) > PARTS and not all(map(b.symbolic, vals)):
@@ -262,7 +284,8 @@ def concat(b, vals, axis, tag="", out=0):
                 for i in range(0, len(vals), PARTS)]
     for v in vals if len(vals) > 1 else ():
         _note_appended(b, v, axis)
-    ends, total = [], Const(0)
+    ends = []
+    total: Expr = Const(0)
     for v in vals:
         total = simplify(total + v.shape[axis])
         ends.append(total)
@@ -273,7 +296,7 @@ def concat(b, vals, axis, tag="", out=0):
                 b.require("eq", d, e, "Concat: other dimensions must be equal")
     shape[axis] = total
 
-    def part(index, first, last):
+    def part(index: Index, first: int, last: int) -> Expr:
         """Elements of vals[first:last]: of many, the half that the index lies in."""
         if last - first <= 16:
             return body(index, first, last)
@@ -283,7 +306,7 @@ def concat(b, vals, axis, tag="", out=0):
             return part(index, first, middle) if cond.value else part(index, middle, last)
         return Where(cond, part(index, first, middle), part(index, middle, last))
 
-    def body(index, k, last):
+    def body(index: Index, k: int, last: int) -> Expr:
         begin = ends[k - 1] if k else Const(0)
         inner = index[:axis] + (simplify(index[axis] - begin),) + index[axis + 1:]
         cond = Const(True, "bool") if k == last - 1 else simplify(
@@ -294,20 +317,21 @@ def concat(b, vals, axis, tag="", out=0):
     return b.map(shape, lambda index: part(index, 0, len(vals)), vals, tag, out)
 
 
-def _note_appended(b, v, axis):
+def _note_appended(b: Builder, v: Val, axis: int) -> None:
     """In the trial build: something is put behind or before ``v``, which may be an empty cache if
     it is an input as it came or moved."""
-    made = {o: s for s in b.steps for o in s.outs} if b.trial else {}
+    moved = {o: s.body.buffer for s in b.steps if isinstance(s, Compute)
+             and isinstance(s.body, Load) for o in s.outs} if b.trial else {}
     d, name = v.shape[axis], v.buffer
-    while name in made and isinstance(getattr(made[name], "body", None), Load):
-        name = made[name].body.buffer
+    while name in moved:
+        name = moved[name]
     if b.trial and isinstance(d, Sym) and name in b.buffers and b.buffers[name].role == "input":
         b.may_be_empty.add(d.name)
 
 
 @op("Concat")
-def concat_op(node, b):
-    vals = b.args()
+def concat_op(node: Node, b: Builder) -> Result:
+    vals = b.inputs()
     b.same_dtype(*vals)
     if len({v.rank for v in vals}) > 1:
         raise b.bad("inputs must have one rank")
@@ -315,8 +339,8 @@ def concat_op(node, b):
 
 
 @op("Trilu", since=14)
-def trilu(node, b):
-    x, k = b.arg(0), b.arg(1)
+def trilu(node: Node, b: Builder) -> Result:
+    x, k = b.input(0), b.arg(1)
     shift = b.elements(k)[0] if k is not None else Const(0)
     name = "ge" if node.attr("upper", 1) else "le"
     zero = const(0, x.dtype)
@@ -327,43 +351,44 @@ def trilu(node, b):
 # ---------------------------------------------------------------- shape values
 
 @op("Shape")
-def shape_op(node, b):
-    dims = b.arg(0).shape
+def shape_op(node: Node, b: Builder) -> Result:
+    dims = b.input(0).shape
     start, end = node.attr("start", 0), node.attr("end", len(dims))
     dims = dims[slice(start, end)]
     return b.value((len(dims),), lambda index: chosen(dims or (Const(0),), index[0]))
 
 
 @op("Size")
-def size(node, b):
-    total = product(b.arg(0).shape)
+def size(node: Node, b: Builder) -> Result:
+    total = product(b.input(0).shape)
     return b.value((), lambda index: total)
 
 
 @op("ConstantOfShape", since=9)
-def constant_of_shape(node, b):
+def constant_of_shape(node: Node, b: Builder) -> Result:
     value = node.attr("value", np.zeros(1, np.float32)).reshape(-1)
     fill = b.const(value[:1].reshape(()))
-    shape = b.elements(b.arg(0))
-    if b.from_data(b.arg(0)):
-        given, shape = shape, b.declared()
+    given = tuple(b.elements(b.input(0)))
+    shape = given
+    if b.from_data(b.input(0)):
+        shape = b.declared()
         expect_shape(b, given, shape)
     return b.map(shape, lambda index: b.at(fill, ()), [fill])
 
 
 @op("Range", since=11)
-def range_op(node, b):
-    start, limit, step = vals = [b.known(v) for v in b.args()]
+def range_op(node: Node, b: Builder) -> Result:
+    start, limit, step = vals = [b.known(v) for v in b.inputs()]
     b.same_dtype(*vals)
     if not is_float(start.dtype) and not any(b.from_data(v) for v in vals):
         return _whole_range(b, *vals)
-    if is_float(start.dtype) and None not in (b.scalar(v) for v in vals):
-        return _float_range(b, *vals)
-    found = _range_of_extents(b, *vals) if is_float(start.dtype) else None
+    found = None
+    if is_float(start.dtype):
+        found = _float_range(b, *vals) or _range_of_extents(b, *vals)
     return _range_from_data(b, *vals) if found is None else found
 
 
-def _whole_range(b, *vals):
+def _whole_range(b: Builder, *vals: Val) -> Val:
     first, last, by = (b.ints(v)[0] for v in vals)
     if isinstance(by, Const) and by.value == 0:
         raise b.bad("Range with step 0")
@@ -373,7 +398,7 @@ def _whole_range(b, *vals):
     return b.map((count,), lambda index: cast(vals[0].dtype, first + index[0] * by), vals)
 
 
-def _range_of_extents(b, *vals):
+def _range_of_extents(b: Builder, *vals: Val) -> Val | None:
     """A Range whose float bounds are extents; None if its length is no index expression."""
     if any(v.buffer for v in vals):
         return None
@@ -385,7 +410,7 @@ def _range_of_extents(b, *vals):
                  lambda index: first + cast(first.dtype, index[0]) * by, vals)
 
 
-def _range_from_data(b, *vals):
+def _range_from_data(b: Builder, *vals: Val) -> Val:
     """A Range whose bounds are data: as long as declared, any other length is a fault."""
     dtype = vals[0].dtype
     n, = b.declared(rank=1)
@@ -394,7 +419,7 @@ def _range_from_data(b, *vals):
         span, step = cast("f64", last) - cast("f64", first), cast("f64", by)
         steps, none = Unary("ceil", span / step), const(0, "f64")
         # what is no number fits no extent
-        count = Where(compare("le", steps, none), Const(0), cast(INDEX, steps))
+        count: Expr = Where(compare("le", steps, none), Const(0), cast(INDEX, steps))
     else:
         low, high, step = (bounded(cast(INDEX, e)) for e in (first, last, by))
         none, count = Const(0), maximum(Const(0) - (low - high) // step, Const(0))
@@ -403,9 +428,12 @@ def _range_from_data(b, *vals):
     return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
 
 
-def _float_range(b, *vals):
+def _float_range(b: Builder, *vals: Val) -> Val | None:
+    """A Range whose float bounds are constants; None if they are not."""
     first, last, by = (b.scalar(v) for v in vals)
     dtype = vals[0].dtype
+    if first is None or last is None or by is None:
+        return None
     if not by or not np.isfinite([first, last, by]).all():
         raise b.bad(f"Range from {first} to {last} by {by}: give finite numbers and a step")
     count = max(int(np.ceil((last - first) / by)), 0)
@@ -414,8 +442,8 @@ def _float_range(b, *vals):
 
 
 @op("EyeLike", since=9)
-def eye_like(node, b):
-    x = b.arg(0)
+def eye_like(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     to = dtype_name(node.attr("dtype")) if "dtype" in node.attrs else x.dtype
     if to is None:
         raise b.unsupported("EyeLike of this dtype", "use a float or integer dtype")
@@ -425,8 +453,8 @@ def eye_like(node, b):
 
 
 @op("OneHot", since=9)
-def one_hot(node, b):
-    indices, depth, values = b.args()
+def one_hot(node: Node, b: Builder) -> Result:
+    indices, depth, values = b.inputs()
     rank = indices.rank + 1
     axis = b.axis(node.attr("axis", -1), rank)
     n = b.elements(depth)[0]
@@ -436,7 +464,7 @@ def one_hot(node, b):
     shape = list(indices.shape)
     shape.insert(axis, n)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         i = b.index_at(indices, index[:axis] + index[axis + 1:])
         i = Where(compare("lt", i, Const(0)), i + n, i)
         return Where(Binary("eq", i, as_expr(index[axis])), b.at(values, (Const(1),)),

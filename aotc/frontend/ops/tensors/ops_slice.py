@@ -1,11 +1,18 @@
 """Slices and borders: parts of a tensor, and tensors around one."""
 
+from collections.abc import Callable, Iterable, Sequence
+
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, expect_shape, loaded, some
 from aotc.frontend.building.registry import op
+from aotc.frontend.building.values import At, Index, Result, Val
+from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.window import guards
 from aotc.ir.expr import (
     Binary,
     Const,
+    Expr,
+    Shape,
     Where,
     compare,
     maximum,
@@ -13,32 +20,35 @@ from aotc.ir.expr import (
 )
 from aotc.ir.simplify import proves, same, simplify
 
+Border = Callable[[Expr, Expr, Expr | None], Expr]  # (index, extent, most outside) -> the place
 INT_MAX = (1 << 31) - 1  # ends of this size and beyond mean "to the end" (exporters write both)
 
 
 @op("Slice")
-def slice_by_attributes(node, b):
+def slice_by_attributes(node: Node, b: Builder) -> Result:
     starts = [Const(s) for s in node.attr("starts")]
     ends = [Const(e) for e in node.attr("ends")]
     return _slice(b, starts, ends, node.attr("axes"), None)
 
 
 @op("Slice", since=10)
-def slice_op(node, b):
+def slice_op(node: Node, b: Builder) -> Result:
     steps = b.arg(4)
     if any(v is not None and b.from_data(v) for v in b.args()[1:]):
         return _slice_from_data(b)
-    return _slice(b, b.ints(b.arg(1)), b.ints(b.arg(2)), b.param("axes", 3),
+    return _slice(b, b.ints(b.input(1)), b.ints(b.input(2)), b.param("axes", 3),
                   None if steps is None else b.static_ints(steps))
 
 
-def _slice(b, starts, ends, axes, steps):
-    x = b.arg(0)
+def _slice(b: Builder, starts: Sequence[Expr], ends: Sequence[Expr], axes: Sequence[int] | None,
+           steps: Sequence[int] | None) -> Val:
+    x = b.input(0)
     axes = list(range(len(starts))) if axes is None else [b.axis(a, x.rank) for a in axes]
     steps = steps or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise b.bad("starts, ends, axes and steps must have one length")
-    shape, begin, stride = list(x.shape), [Const(0)] * x.rank, [1] * x.rank
+    shape, stride = list(x.shape), [1] * x.rank
+    begin: list[Expr] = [Const(0)] * x.rank
     for start, end, axis, step in zip(starts, ends, axes, steps):
         if step == 0:
             raise b.bad("step 0")
@@ -49,14 +59,14 @@ def _slice(b, starts, ends, axes, steps):
     return b.move(x, shape, lambda index: [s + i * t for s, i, t in zip(begin, index, stride)])
 
 
-def _slice_from_data(b):
+def _slice_from_data(b: Builder) -> Val:
     """A slice whose bounds, axes or steps are data: its length is the declared one, anything else
     is a fault."""
-    x, rank = b.arg(0), b.arg(0).rank
-    starts, ends = b.elements(b.arg(1)), b.elements(b.arg(2))
+    x, rank = b.input(0), b.input(0).rank
+    starts, ends = b.elements(b.input(1)), b.elements(b.input(2))
     count = len(starts)
-    axes = list(map(Const, range(count))) if b.arg(3) is None else b.elements(b.arg(3))
-    steps = [Const(1)] * count if b.arg(4) is None else b.elements(b.arg(4))
+    axes = list(map(Const, range(count))) if b.arg(3) is None else b.elements(b.input(3))
+    steps = [Const(1)] * count if b.arg(4) is None else b.elements(b.input(4))
     if not count == len(ends) == len(axes) == len(steps):
         raise b.bad("starts, ends, axes and steps must have one length")
     shape = b.declared(rank=rank)
@@ -74,23 +84,24 @@ def _slice_from_data(b):
     return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
 
 
-def axis_is(axis, k, rank):
+def axis_is(axis: Expr, k: int, rank: int) -> Expr:
     """The condition that an axis number (maybe counted from the end) is ``k``."""
     return simplify(Binary("or", compare("eq", axis, Const(k)),
                            compare("eq", axis, Const(k - rank))))
 
 
-def _run_time_place(b, found, extent):
+def _run_time_place(b: Builder, found: Iterable[tuple[Expr, ...]], extent: Expr) -> tuple[At, Expr]:
     """(function from an index of the result to one of the source, its length; -1 for a step of 0)
     along one dimension.
     found: (condition that it is this dimension that is sliced, start, end, step)."""
     found = [f for f in found if f[0] != Const(False, "bool")]
     if not found:
         return lambda i: b.checked(i, extent), extent
-    start, end, step = Const(0), extent, Const(1)
+    taken: list[Expr] = [Const(0), extent, Const(1)]
     for cond, *parts in found:
-        start, end, step = (p if cond == Const(True, "bool") else Where(cond, p, q)
-                            for p, q in zip(parts, (start, end, step)))
+        taken = [p if cond == Const(True, "bool") else Where(cond, p, q)
+                 for p, q in zip(parts, taken)]
+    start, end, step = taken
     up = compare("gt", step, Const(0))
     top = Where(up, extent, extent - 1)
     first = minimum(maximum(_from_end(start, extent), Const(0)), top)
@@ -102,12 +113,12 @@ def _run_time_place(b, found, extent):
     return lambda i: b.checked(first + i * step, extent), length
 
 
-def _from_end(e, extent):
+def _from_end(e: Expr, extent: Expr) -> Expr:
     """Negative positions count from the end."""
     return simplify(Where(compare("lt", e, Const(0)), e + extent, e))
 
 
-def slice_start(b, start, extent, step):
+def slice_start(b: Builder, start: Expr, extent: Expr, step: int) -> Expr:
     """First index of a slice, clamped as ONNX says."""
     if isinstance(start, Const) and start.value >= INT_MAX:
         return simplify(extent if step > 0 else extent - 1)
@@ -117,7 +128,7 @@ def slice_start(b, start, extent, step):
     return simplify(minimum(maximum(_from_end(start, extent), Const(0)), top))
 
 
-def slice_end(b, end, extent, step):
+def slice_end(b: Builder, end: Expr, extent: Expr, step: int) -> Expr:
     """End of a slice, clamped; a symbolic end is expected to stay within a fixed extent."""
     if isinstance(end, Const) and end.value >= INT_MAX:
         return extent if step > 0 else simplify(extent - 1)
@@ -131,20 +142,21 @@ def slice_end(b, end, extent, step):
 
 
 @op("Pad")
-def pad(node, b):
-    x = b.arg(0)
+def pad(node: Node, b: Builder) -> Result:
+    x = b.input(0)
     amounts = ([Const(p) for p in node.attrs["pads"]] if "pads" in node.attrs
-               else b.elements(b.arg(1)))
+               else b.elements(b.input(1)))
     before, after = _borders(b, x.rank, list(map(bounded, amounts)))
-    shape = [simplify(p + d + q) for p, d, q in zip(before, x.shape, after)]
-    if any(map(loaded, shape)):
-        given, shape = shape, b.declared(rank=x.rank)
+    given = tuple(simplify(p + d + q) for p, d, q in zip(before, x.shape, after))
+    shape = given
+    if any(map(loaded, given)):
+        shape = b.declared(rank=x.rank)
         expect_shape(b, given, shape)
     mode = node.attr("mode", "constant")
     if mode == "constant":
         fill = b.arg(2) or b.scalar_val(node.attr("value", 0), x.dtype)
 
-        def body(index):
+        def body(index: Index) -> Expr:
             inner = [simplify(i - p) for i, p in zip(index, before)]
             conds = guards(inner, x.shape)
             value = b.at(x, inner)
@@ -158,7 +170,8 @@ def pad(node, b):
     return b.move(x, shape, lambda index: [p(i) for p, i in zip(places, index)])
 
 
-def _border_place(b, border, before, after, extent, length, shape):
+def _border_place(b: Builder, border: Border, before: Expr, after: Expr, extent: Expr, length: Expr,
+                  shape: Shape) -> At:
     """Function from an index of the result to one of the source, along one dimension of a Pad that
     repeats elements.  Negative amounts cut first: what is left is repeated, and there must be
     some, unless nothing is read."""
@@ -171,7 +184,7 @@ def _border_place(b, border, before, after, extent, length, shape):
     if loaded(before) or loaded(after):
         b.nonempty(extent, shape, "elements to repeat")
 
-        def place(i):
+        def place(i: Expr) -> Expr:
             found = Where(compare("ge", left, Const(1)), border(i - start, left, None) + first,
                           Const(-1))
             return b.checked(found, extent, "there must be elements to repeat")
@@ -181,13 +194,14 @@ def _border_place(b, border, before, after, extent, length, shape):
     return lambda i: simplify(border(simplify(i - start), left, most) + first)
 
 
-def _borders(b, rank, amounts):
+def _borders(b: Builder, rank: int, amounts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
     """(amount before, amount after) per dimension; axes that are data pick their dimension."""
     v = b.arg(3)
     axes = list(map(Const, range(rank))) if v is None else b.elements(v)
     if len(amounts) != 2 * len(axes):
         raise b.bad(f"{len(amounts)} pads for {len(axes)} axes")
-    before, after = [Const(0)] * rank, [Const(0)] * rank
+    none: Expr = Const(0)
+    before, after = [none] * rank, [none] * rank
     for k, axis in enumerate(axes):
         if isinstance(axis, Const):
             a = b.axis(axis.value, rank)
@@ -202,7 +216,7 @@ def _borders(b, rank, amounts):
     return before, after
 
 
-def _reflect(i, d, most):
+def _reflect(i: Expr, d: Expr, most: Expr | None) -> Expr:
     """Element ``i`` of ``d`` reflected at the first and the last one, again and again; once where
     it lies at most ``most`` (None: unknown) outside and that is proved to be enough."""
     if most is not None and proves(compare("lt", most, d)):
@@ -219,22 +233,23 @@ _BORDERS = {"edge": lambda i, d, most: minimum(maximum(i, Const(0)), d - 1),
 
 
 @op("CenterCropPad", since=18)
-def center_crop_pad(node, b):
+def center_crop_pad(node: Node, b: Builder) -> Result:
     """Along every axis the middle of a longer input, or a shorter one amid zeros."""
-    x = b.arg(0)
+    x = b.input(0)
     axes = [b.axis(a, x.rank) for a in node.attr("axes", range(x.rank))]
-    wanted = b.elements(b.arg(1))
+    wanted = b.elements(b.input(1))
     if len(wanted) != len(axes):
         raise b.bad(f"{len(wanted)} extents for {len(axes)} axes")
-    shape = list(x.shape)
+    given = list(x.shape)
     for a, d in zip(axes, wanted):
-        shape[a] = d
+        given[a] = d
+    shape = tuple(given)
     if any(map(loaded, wanted)):
-        given, shape = shape, b.declared(rank=x.rank)
+        shape = b.declared(rank=x.rank)
         expect_shape(b, given, shape)
     zero = b.scalar_val(0, x.dtype)
 
-    def body(index):
+    def body(index: Index) -> Expr:
         # before a longer input half of what is cut, rounded down; before a shorter one half of
         # what is added: both are the difference halved toward zero
         inner = [i if same(d, n) else simplify(i + _half(d - n))
@@ -244,6 +259,6 @@ def center_crop_pad(node, b):
     return b.map(shape, body, [x])
 
 
-def _half(e):
+def _half(e: Expr) -> Expr:
     """Halved toward zero."""
     return simplify(Where(compare("lt", e, Const(0)), Const(0) - (Const(0) - e) // 2, e // 2))

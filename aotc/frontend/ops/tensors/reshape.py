@@ -1,11 +1,13 @@
 """Index arithmetic of Reshape: which old element each new index means."""
 
-from aotc.frontend.building.values import is_one
-from aotc.ir.expr import Const
+from collections.abc import Callable, Iterable
+
+from aotc.frontend.building.values import Index, is_one
+from aotc.ir.expr import Const, Expr, Shape
 from aotc.ir.simplify import same, simplify
 
 
-def groups(old, new):
+def groups(old: Shape, new: Shape) -> list[tuple[range, range]]:
     """Split two shapes of equal size into the smallest runs of equal product, as a list of
     (old dimensions, new dimensions); what cannot be matched is one last group."""
     out, i, j = [], 0, 0
@@ -20,7 +22,7 @@ def groups(old, new):
     return out
 
 
-def _next_cut(old, new):
+def _next_cut(old: Shape, new: Shape) -> tuple[int, int] | None:
     """Lengths of the shortest non-empty prefixes of equal product, or None."""
     left = _products(old)
     right = _products(new)
@@ -31,22 +33,23 @@ def _next_cut(old, new):
     return None
 
 
-def _products(dims):
-    out, total = [], Const(1)
+def _products(dims: Iterable[Expr]) -> list[Expr]:
+    out: list[Expr] = []
+    total: Expr = Const(1)
     for d in dims:
         total = simplify(total * d)
         out.append(total)
     return out
 
 
-def source_index(old, new):
+def source_index(old: Shape, new: Shape) -> Callable[[Index], list[Expr]]:
     """Function from an index of shape ``new`` to the index of shape ``old`` of that element."""
     parts = groups(old, new)
 
-    def source(index):
-        full = [Const(0)] * len(old)
+    def source(index: Index) -> list[Expr]:
+        full: list[Expr] = [Const(0)] * len(old)
         for olds, news in parts:
-            line = Const(0)
+            line: Expr = Const(0)
             for j in news:
                 line = line * new[j] + index[j] if not is_one(new[j]) else line
             _unflatten(simplify(line), olds, old, full)
@@ -54,10 +57,10 @@ def source_index(old, new):
     return source
 
 
-def _unflatten(line, dims, shape, full):
+def _unflatten(line: Expr, dims: Iterable[int], shape: Shape, full: list[Expr]) -> None:
     """Spread a linear index over dimensions; the first one needs no modulo."""
     dims = [k for k in dims if not is_one(shape[k])]
-    stride = Const(1)
+    stride: Expr = Const(1)
     for place, k in enumerate(reversed(dims)):
         i = line // stride
         full[k] = simplify(i if place == len(dims) - 1 else i % shape[k])
