@@ -204,6 +204,8 @@ class Builder(Rules):
     def at(self, v: Val, index: abc.Iterable[ExprLike]) -> Expr:
         """Element ``index`` of a Val as an expression."""
         place: Index = tuple(simplify(as_expr(i)) for i in index)
+        if _outside(place, v.shape):  # in a branch that is not taken: no element is known there
+            return self.load(v, place)
         if v.fn is not None:
             return v.fn(place)
         if v.array is not None:
@@ -419,6 +421,12 @@ class Builder(Rules):
              names: abc.Sequence[str] | None = None) -> Val:
         """The tensor whose element ``index`` is ``v[source(index)]``."""
         return self.map(shape, lambda index: self.at(v, source(index)), [v], tag, out, names)
+
+
+def _outside(index: Index, shape: Shape) -> bool:
+    """True for an index that is known to lie outside."""
+    return any(isinstance(i, Const) and isinstance(d, Const) and not 0 <= i.value < d.value
+               for i, d in zip(index, shape))
 
 
 def _numpy(dtype: str) -> np.dtype[Any]:

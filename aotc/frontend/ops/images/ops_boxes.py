@@ -3,6 +3,8 @@ at once; the boxes that overlap it too much are struck out."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
@@ -73,6 +75,9 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
     if dims is None:
         raise b.unsupported("symbolic batches, classes or boxes", "pin the dimensions")
     count = b.declared(rank=2)[0]
+    if 0 in dims:
+        b.require("eq", count, 0, "of no boxes none is selected")
+        return b.const(np.zeros((0, 3), np.int64))
     rounds = min(int_of(count) + 1, dims[2])
     if rounds > MAX_STEPS:
         raise b.unsupported(f"{rounds} selected boxes", f"at most {MAX_STEPS} rounds are unrolled")

@@ -225,8 +225,8 @@ def scan_8(node: Node, b: Builder) -> Result:
     args = [b.tensor(i) for i in node.inputs[1:]]
     states = len(args) - _counted(b, args, count)
     batch = static_shape(args[0].shape[:1])
-    if batch is None:
-        raise b.unsupported("a symbolic batch", "pin the dimension")
+    if batch is None or not batch[0]:
+        raise b.unsupported("a symbolic or empty batch", "pin the dimension to 1 or more")
     down = node.attr("directions", (0,) * count)
     rows = []
     for n in range(batch[0]):
