@@ -179,7 +179,8 @@ class Builder(Rules):
         """The one element of a constant tensor as a Python number; None if it is not constant."""
         v = self.known(v) if v is not None and v.size == 1 else v
         if v is not None and v.array is not None and v.array.size == 1:
-            return v.array.reshape(-1)[0].item()
+            value: float = v.array.reshape(-1)[0].item()
+            return value
         if v is not None and v.fn is not None and v.size == 1:
             e = self.at(v, (Const(0),) * v.rank)
             return e.value if isinstance(e, Const) else None

@@ -48,7 +48,7 @@ def check_extents(steps: Iterable[Step], buffers: Mapping[str, Buffer],
 
 def _plainly_inside(i: Expr, extent: Expr) -> bool:
     if isinstance(i, Const) and isinstance(extent, Const):
-        return 0 <= i.value < extent.value
+        return 0 <= int_of(i) < int_of(extent)
     return isinstance(i, Axis) and i.extent == extent
 
 

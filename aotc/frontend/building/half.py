@@ -95,7 +95,7 @@ def _is_stored(node: Node, k: int, types: set[int]) -> bool:
     types: the numbers of the f16 inputs."""
     for name in ("dtype", "to", "output_dtype"):
         if name in node.attrs and node.attrs[name]:
-            return node.attrs[name] == onnx.TensorProto.FLOAT16
+            return bool(node.attrs[name] == onnx.TensorProto.FLOAT16)
     if not types or not onnx.defs.has(node.op, node.opset, node.domain):
         return False
     schema = onnx.defs.get_schema(node.op, node.opset, node.domain)

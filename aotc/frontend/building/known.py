@@ -146,7 +146,7 @@ def place_of(index: Sequence[Expr], dims: Sequence[int]) -> Expr:
 def chosen(values: Sequence[Expr], place: Expr) -> Expr:
     """``values[place]``, a choice among expressions where the place is none that is known."""
     if isinstance(place, Const):
-        return values[place.value]
+        return values[int_of(place)]
     out = values[-1]
     for k in reversed(range(len(values) - 1)):
         out = out if values[k] == out else Where(simplify(compare("le", place, Const(k))),

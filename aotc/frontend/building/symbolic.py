@@ -10,7 +10,6 @@ import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from aotc.frontend.building.rational import condition, ratio, to_int
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
@@ -152,7 +151,7 @@ def _cast_const(dtype: str, e: Const) -> Expr:
     return const(e.value != 0 if dtype == "bool" else e.value, dtype)
 
 
-def const(value: Any, dtype: str) -> Const:
+def const(value: float, dtype: str) -> Const:
     """A Const whose value is representable in ``dtype`` (floats rounded, integers wrapped)."""
     if is_float(dtype):
         return Const(float(DTYPES[dtype].numpy.type(value)), dtype)

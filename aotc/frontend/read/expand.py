@@ -49,7 +49,7 @@ def has_definition(domain: str, op: str, version: int) -> bool:
     if lookup(domain, op, version) or not onnx.defs.has(op, version, domain):
         return False
     schema: Any = onnx.defs.get_schema(op, version, domain)  # whose stub lacks its functions
-    return schema.has_function or schema.has_context_dependent_function
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def definition_of(call: onnx.NodeProto, domain: str, version: int,
@@ -74,7 +74,7 @@ def definition_of(call: onnx.NodeProto, domain: str, version: int,
         text = versions and schema.get_function_with_opset_version(max(versions))
     if not text:
         return None
-    function = onnx.FunctionProto.FromString(text)
+    function: onnx.FunctionProto = onnx.FunctionProto.FromString(text)
     stated = {a.name for a in function.attribute_proto}
     function.attribute_proto.extend(a for a in node.attribute if a.name not in stated)
     return function

@@ -9,12 +9,12 @@ import onnx
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.joins import Learnt
-from aotc.frontend.graph import Graph, Node, TensorType, listed, shorten
+from aotc.frontend.graph import Graph, Node, Settings, TensorType, listed, shorten
 from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, elem_name
-from aotc.frontend.read.settings import Settings, choices, pins
+from aotc.frontend.read.settings import choices, pins
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Const
 

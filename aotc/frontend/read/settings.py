@@ -90,7 +90,8 @@ def _loaded(what: str, value: Any) -> Array:
     """A number, a list, an array, or the path of a .npy file, as an array."""
     try:
         if isinstance(value, str):
-            return np.load(value, allow_pickle=False)
+            held: Array = np.load(value, allow_pickle=False)
+            return held
         return np.asarray(value)
     except (OSError, ValueError) as err:
         raise ModelError(f"{what}: {_shown(value)} is neither a number, a list of numbers nor a "

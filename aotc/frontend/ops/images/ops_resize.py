@@ -1,7 +1,6 @@
 """Resize: each resized axis is a short weighted sum of source elements."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,7 +20,6 @@ _ROUND: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor, "ceil": np.ceil,
     "round_prefer_ceil": lambda x: np.floor(x + 0.5)}
 
-How = Mapping[str, Any]  # coord: of the standard, nearest: its rounding, cubic: its coefficient
 Factor = Expr | float | None
 Taps = tuple[Array, Array]  # [element, tap]: place in the source; weight
 
@@ -44,9 +42,10 @@ def resize_10(node: Node, b: Builder) -> Result:
 
 def _asymmetric(b: Builder, x: Val, scales: Val) -> Val:
     axes = list(range(x.rank))
+    how = Sampling("asymmetric", "floor")
     if b.from_data(scales):
-        return resample(b, x, axes, scales, None, "stretch", Sampling("asymmetric", "floor"))
-    return _resize(b, x, axes, scales, None, dict(coord="asymmetric", nearest="floor"))
+        return resample(b, x, axes, scales, None, "stretch", how)
+    return _resize(b, x, axes, scales, None, how)
 
 
 @op("Resize", since=11)
@@ -67,11 +66,11 @@ def resize(node: Node, b: Builder) -> Result:
     if coord not in _COORDINATES:
         raise b.unsupported(f"coordinate_transformation_mode {coord!r}",
                             f"use one of {', '.join(_COORDINATES)}")
-    return _resize(b, x, axes, scales, sizes, dict(coord=coord, nearest=how.nearest))
+    return _resize(b, x, axes, scales, sizes, how)
 
 
 def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: Val | None,
-            how: How) -> Val:
+            how: Sampling) -> Val:
     mode = b.node.attr("mode", "nearest")
     if mode not in _TAPS:
         raise b.unsupported(f"mode {mode!r}", f"use one of {', '.join(_TAPS)}")
@@ -141,18 +140,17 @@ _COORDINATES: dict[str, Callable[[Array, float, int, int], Array]] = {
 }
 
 
-def _nearest(x: Array, how: How) -> Taps:
-    rounding = _ROUND[how["nearest"]]
-    return rounding(x)[:, None], np.ones((len(x), 1))
+def _nearest(x: Array, how: Sampling) -> Taps:
+    return _ROUND[how.nearest](x)[:, None], np.ones((len(x), 1))
 
 
-def _linear(x: Array, how: How) -> Taps:
+def _linear(x: Array, how: Sampling) -> Taps:
     low = np.floor(x)
     return np.stack([low, low + 1], 1), np.stack([1 - (x - low), x - low], 1)
 
 
-def _cubic(x: Array, how: How) -> Taps:
-    a, low = how["cubic"], np.floor(x)
+def _cubic(x: Array, how: Sampling) -> Taps:
+    a, low = how.cubic, np.floor(x)
     t = np.abs(x[:, None] - (low[:, None] + np.arange(-1, 3)))
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
@@ -163,7 +161,7 @@ LONGEST = 1 << 22  # extents whose taps are constants: four places and weights f
 _TAPS = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
 
 
-def _one_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: How,
+def _one_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: Sampling,
               tag: str) -> Val:
     old = x.shape[axis]
     shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
@@ -171,9 +169,8 @@ def _one_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str,
         return _symbolic_axis(b, x, axis, n, factor, mode, how, tag)
     if n.value > LONGEST:
         raise b.unsupported(f"{n.value} places along axis {axis}", f"resize to at most {LONGEST}")
-    how = dict(how, cubic=b.node.attr("cubic_coeff_a", -0.75))
     scale = factor if isinstance(factor, float) else n.value / old.value
-    place = _COORDINATES[how["coord"]](np.arange(n.value, dtype=np.float64), scale, old.value,
+    place = _COORDINATES[how.coord](np.arange(n.value, dtype=np.float64), scale, old.value,
                                        n.value)
     index, weight = _TAPS[mode](np.asarray(place, np.float64), how)
     index = np.clip(index, 0, old.value - 1).astype(np.int64)
@@ -201,7 +198,7 @@ def _index_reader(b: Builder, index: Array, old: int, name: str) -> At:
     return lambda o: b.index_at(table, (o,))
 
 
-def _symbolic_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: How,
+def _symbolic_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: Sampling,
                    tag: str) -> Val:
     """An axis of symbolic extent: nearest by integer arithmetic where the ratio is whole."""
     old = x.shape[axis]
@@ -216,10 +213,10 @@ def _symbolic_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode:
     if mode == "nearest":
         return b.map(shape, lambda i: b.at(x, i[:axis] + (simplify(i[axis] // ratio),)
                                            + i[axis + 1:]), [x], tag)
-    if mode != "linear" or how["coord"] not in ("half_pixel", "asymmetric"):
-        raise b.unsupported(f"mode {mode} with {how['coord']} on a symbolic axis",
+    if mode != "linear" or how.coord not in ("half_pixel", "asymmetric"):
+        raise b.unsupported(f"mode {mode} with {how.coord} on a symbolic axis",
                             "pin the dimension")
-    shift = ratio - 1 if how["coord"] == "half_pixel" else 0
+    shift = ratio - 1 if how.coord == "half_pixel" else 0
 
     def body(i: Index) -> Expr:
         # (o + 0.5)/r - 0.5 = (2o + 1 - r) / 2r, so the weight is the remainder over 2r

@@ -173,7 +173,7 @@ def _crop(o: Expr, a: Axis1) -> Expr:
 
 
 # source coordinate of the output element ``o`` (an f64 expression)
-_COORDINATES = {
+_COORDINATES: dict[str, Callable[[Expr, Axis1], Expr]] = {
     "half_pixel": _pixel,
     "pytorch_half_pixel": lambda o, a: _unless_one(a, _pixel(o, a), const(-0.5, REAL)),
     "align_corners": lambda o, a: _unless_one(

@@ -29,7 +29,7 @@ def _neutral(fold: str, dtype: str) -> Const:
 
 
 def _reduction(b: Builder) -> str:
-    how = b.node.attr("reduction", "none")
+    how: str = b.node.attr("reduction", "none")
     if how not in JOINS:
         raise b.unsupported(f"reduction {how!r}", f"use {', '.join(JOINS)}")
     return how
