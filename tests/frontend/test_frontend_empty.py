@@ -122,6 +122,15 @@ def test_a_product_with_half_a_quantisation_is_refused(scale, zero):
         program_of(model)
 
 
+@pytest.mark.parametrize("roi", (None, np.zeros(0, F), np.zeros(3, F)))
+def test_a_crop_without_its_region_is_refused(roi):
+    model, _ = one_node("Resize", [rand(1, 1, 4, 4), roi, None, np.array([1, 1, 3, 3])], dict(
+        mode="linear", coordinate_transformation_mode="tf_crop_and_resize"),
+        (3,) if roi is None else (1, 3))
+    with pytest.raises(ModelError, match="needs a region .roi. of 8 numbers, it has"):
+        program_of(model)
+
+
 @pytest.mark.parametrize("change", (dict(max_skip_count=-1), dict(mode="TFIDFX")))
 def test_n_grams_that_are_counted_no_way(change):
     attrs = dict(mode="TF", max_gram_length=1, min_gram_length=1, max_skip_count=0,

@@ -82,6 +82,9 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
         raise b.unsupported(f"{given} for {len(axes)} axes of {x}", "pin the dimensions")
     factors, wanted = _factors(b, list(map(int_of, old)), axes, scales, sizes, policy)
     roi = b.arg(1) if how.coord == "tf_crop_and_resize" else None
+    if how.coord == "tf_crop_and_resize" and (roi is None or roi.size != 2 * len(axes)):
+        raise b.bad(f"{how.coord} needs a region (roi) of {2 * len(axes)} numbers, it has "
+                    + ("none" if roi is None else str(roi)))
     out = x
     whole = mode != "nearest" and not is_float(x.dtype)
     if whole:  # weights are fractions: rounded once, at the end
