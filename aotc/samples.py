@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aotc.errors import FaultError
+from aotc.ir.bundle import Sample
 from aotc.ir.dtypes import DTYPES, Array, is_float
 from aotc.ir.expr import COMPARE, Binary, Cast, Const, Expr, Load, Sym, Where, children, walk
 from aotc.ir.program import Compute, Program, Step, flops
@@ -193,15 +194,6 @@ def _agreeing(program: Program, cond: Expr, values: dict[str, int]) -> dict[str,
                 cond, moved):
             return moved
     return values
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One recorded run: ``syms`` values, ``inputs`` and ``outputs`` by ONNX name."""
-
-    syms: dict[str, int]
-    inputs: Feeds
-    outputs: Feeds
 
 
 def record_samples(program: Program, limit: float = SAMPLE_FLOPS) -> tuple[Sample, ...]:

@@ -61,9 +61,9 @@ ONLY = {
 }
 
 # folders and modules of aotc whose public functions say the types of what they take and give
-ANNOTATED = {"__main__", "api", "cli", "errors", "frontend", "installed", "ir", "onnx_backend",
-             "options", "oracle", "passes", "pipeline", "runtime", "samples", "sched",
-             "stage_names", "target", "tools", "tuner", "version"}
+ANNOTATED = {"__main__", "api", "cli", "emit", "errors", "frontend", "installed", "ir",
+             "onnx_backend", "options", "oracle", "passes", "pipeline", "runtime", "samples",
+             "sched", "stage_names", "target", "tools", "tuner", "version"}
 
 
 def _files(*patterns):

@@ -51,6 +51,14 @@ def stride(offset: Expr, axis: Expr) -> Expr | None:
     return None if parts is None else parts[0]
 
 
+
+def affine_stride(offset: Expr, axis: Expr) -> Expr:
+    """The stride of an offset that is known to be affine in the axis."""
+    step = stride(offset, axis)
+    assert step is not None, f"{offset} along {axis}"
+    return step
+
+
 def is_unit(offset: Expr, axis: Expr) -> bool:
     step = stride(offset, axis)
     return step is not None and same(step, Const(1))

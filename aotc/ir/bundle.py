@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aotc.ir.dtypes import Array
+
 MANIFEST = "manifest.json"
 WEIGHTS = ("file", "embed")  # where a bundle has them: in a file, or linked into its library
 FORMAT_VERSION = 1
@@ -16,7 +18,17 @@ class Bundle:
     """``name`` is the C prefix of every function; ``files`` maps a relative path to bytes."""
 
     name: str
-    files: dict[str, bytes] = field(hash=False, repr=False)
+    files: dict[str, bytes | bytearray] = field(hash=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One recorded run for a bundle's own test: ``syms`` values, ``inputs`` and ``outputs`` by ONNX
+    name."""
+
+    syms: dict[str, int]
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
 
 
 def emulators(cross: Mapping[str, Any] | None) -> dict[int | None, list[str]]:

@@ -136,6 +136,12 @@ class Nest:
     parts: int = 0
 
     @property
+    def fold_name(self) -> str:
+        """The name of a fold that is no formula."""
+        assert isinstance(self.fold, str), self.fold
+        return self.fold
+
+    @property
     def folds_lanes(self) -> bool:
         """True for a fold whose lanes lie along the reduced axis."""
         return bool(self.vector) and any(r.axis.name == self.vector for r in self.reduce)
@@ -195,6 +201,12 @@ class Operand:
     value: Expr | None = None
     tap: Expr | None = None
     pad: str = ""
+
+    @property
+    def packed(self) -> Expr:
+        """What an operand with a value is made of."""
+        assert self.value is not None, f"{self.mode} {self.buffer} has no value"
+        return self.value
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Row operands of products: a tensor read along the sum, with a constant where the padding is."""
 
-from aotc.ir.expr import Const, Expr, Load, Where
+from aotc.ir.expr import Axis, Const, Expr, Load, Where
+from aotc.ir.simplify import upper
 
 
 def row_source(a: Expr) -> tuple[Load | None, Expr | None, float]:
@@ -21,4 +22,11 @@ def zero_outside(e: Expr, cond: Expr | None) -> Expr:
     return e if cond is None else Where(cond, e, Const(0, e.dtype))
 
 
-__all__ = ["row_source", "zero_filled", "zero_outside"]
+
+def endless(guard: Expr | None, k: Axis) -> bool:
+    """True for a row operand with padding along a sum without a bound: there are no zeros that it
+    could read in its place."""
+    return guard is not None and upper(k.extent) is None
+
+
+__all__ = ["endless", "row_source", "zero_filled", "zero_outside"]

@@ -7,7 +7,7 @@ from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stri
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import LibCall, Program
-from aotc.ir.rows import zero_filled
+from aotc.ir.rows import endless, zero_filled
 from aotc.ir.schedule import LEVELS, REUSE, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
@@ -368,6 +368,9 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
         if step is None or guard is not None and (k in axes_of(guard) or step != Const(1)):
             faults.append(f"{where}: a 'rows' needs a plain load with one stride along {k.name}, "
                           "of one element where there is padding; use 'packed'")
+        elif endless(guard, k) and "bk" not in row.tile:
+            faults.append(f"{where}: a 'rows' with padding needs an upper bound of {k.name}, for "
+                          "so many zeros are read; give its dimension one, or use 'packed'")
     elif loops.get("a") != "packed":
         faults.append(f"{where}: a {loops.get('a')!r}; choose rows or packed")
     nr, taps = row.tile["nr"], tuple(r for r in f.k if r != k)

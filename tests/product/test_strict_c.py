@@ -15,9 +15,9 @@ from te_random import random_program, random_schedule
 import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
+from aotc.ir.bundle import Sample
 from aotc.oracle.evaluate import evaluate
 from aotc.runtime.compile_bundle import read_manifest
-from aotc.samples import Sample
 from aotc.sched import lower
 
 STRICT = ("-std=c11 -O1 -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wcast-align "

@@ -1,13 +1,16 @@
 """What the bundle's templates and its manifest say about a Plan: C names, extents, sizes."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aotc.emit.text.c_names import c_comment, parameter_names
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.errors import AotcError
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Sym, show
+from aotc.ir.expr import Const, Expr, Sym, show
+from aotc.ir.plan import Place, Plan
 from aotc.ir.simplify import lower, simplify, upper
 
 # Names of the generated file scope and functions: a parameter of that name would hide them.
@@ -38,18 +41,18 @@ class Dim:
 
     size: int
     lo: int
-    hi: object
+    hi: int | None
     text: str
     c: str
     symbol: str
 
     @property
-    def most(self):
+    def most(self) -> str:
         """The largest value as a C constant."""
         return c_most(self.hi)
 
 
-def c_most(hi):
+def c_most(hi: int | None) -> str:
     """An upper bound as a C constant; None: there is none."""
     return "INT64_MAX" if hi is None else str(hi)
 
@@ -64,15 +67,15 @@ class Tensor:
     c_name: str
     label: str
     dtype: str
-    dims: tuple
+    dims: tuple[Dim, ...]
     default: int = -1
 
     @property
-    def type_text(self):
+    def type_text(self) -> str:
         return f"{self.dtype}[{', '.join(d.text for d in self.dims)}]"
 
     @property
-    def instead(self):
+    def instead(self) -> str:
         """C expression of what a null pointer stands for: the default value, some address for a
         tensor without elements; "" where there must be one."""
         if self.default >= 0:
@@ -85,13 +88,13 @@ class Tensor:
         return " || ".join(f"{c} == 0" for c in empty) + " ? ctx->arena : NULL"
 
     @property
-    def bytes_c(self):
+    def bytes_c(self) -> str:
         """C expression of its size, over the frame."""
         factors = [f"(size_t)({d.c})" for d in self.dims] + [f"sizeof({DTYPES[self.dtype].c})"]
         return " * ".join(factors)
 
     @property
-    def c_dtype(self):
+    def c_dtype(self) -> str:
         return f"AOTC_{self.dtype.upper()}"
 
 
@@ -101,20 +104,21 @@ class Symbol:
     c_name: str
     field: str
     lo: int
-    hi: object
+    hi: int | None
 
     @property
-    def most(self):
+    def most(self) -> str:
         """The largest value as a C constant."""
         return c_most(self.hi)
 
     @property
-    def about(self):
+    def about(self) -> str:
         most = f"at least {self.lo}" if self.hi is None else f"{self.lo}..{self.hi}"
         return f"{self.name} must be {most}"
 
 
-def symbols_and_tensors(plan, prefix, plans=None):
+def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = None
+                       ) -> tuple[tuple[Symbol, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
     """(symbols, inputs, outputs) of a plan in the model's order, with distinct C names.
 
     ``plans``: all plans of the bundle, whose kernels' names are taken.  AotcError if the plan's
@@ -135,7 +139,7 @@ def symbols_and_tensors(plan, prefix, plans=None):
     return syms, ins, outs
 
 
-def _in_order(plan, storage):
+def _in_order(plan: Plan, storage: str) -> list[Place]:
     found = sorted((p for p in plan.places if p.storage == storage), key=lambda p: p.index)
     if [p.index for p in found] != list(range(len(found))):
         raise AotcError(f"plan {plan.name}: {storage}s are numbered "
@@ -143,7 +147,7 @@ def _in_order(plan, storage):
     return found
 
 
-def _dim(extent):
+def _dim(extent: Expr) -> Dim:
     e = simplify(extent)
     if isinstance(e, Const):
         return Dim(e.value, e.value, e.value, str(e.value), c_index(e), "")
@@ -151,7 +155,8 @@ def _dim(extent):
     return Dim(-1, max(lo or 0, 0), hi, show(e), c_index(e), e.name if isinstance(e, Sym) else "")
 
 
-def parameters(syms, inputs, outputs):
+def parameters(syms: Sequence[Symbol], inputs: Sequence[Tensor],
+               outputs: Sequence[Tensor]) -> list[dict[str, str]]:
     """Arguments of ``run`` after the context: rows of C type, C++ type, name and comment."""
     rows = [("int64_t ", "int64_t ", s.c_name, "") for s in syms]
     for tensors, const in ((inputs, "const "), (outputs, "")):
@@ -163,7 +168,8 @@ def parameters(syms, inputs, outputs):
     return [{"type": c, "cpp": cpp, "name": n, "about": a} for c, cpp, n, a in rows]
 
 
-def about_lines(syms, inputs, outputs):
+def about_lines(syms: Sequence[Symbol], inputs: Sequence[Tensor],
+                outputs: Sequence[Tensor]) -> list[str]:
     """What the head of the header says about arguments, ready for a comment."""
     rows = [("in ", t.c_name, t.type_text, t.onnx) for t in inputs]
     rows += [("out", t.c_name, t.type_text, t.onnx) for t in outputs]
@@ -172,16 +178,16 @@ def about_lines(syms, inputs, outputs):
             for kind, c, text, onnx in rows]
 
 
-def arena_max(plan):
+def arena_max(plan: Plan) -> int | None:
     """Bytes of arena slots that are enough for every choice of symbols; None if there is no such
     number, of slots or of scratch."""
-    tops = [upper(s) for s in plan.slots]
-    if None in tops or not isinstance(plan.slab_bytes, int):
+    tops = [t for t in map(upper, plan.slots) if t is not None]
+    if len(tops) < len(plan.slots) or not isinstance(plan.slab_bytes, int):
         return None
     return sum((t + 63) // 64 * 64 for t in tops)
 
 
-def kernels(plan):
+def kernels(plan: Plan) -> list[dict[str, Any]]:
     """Template rows of the kernels in call order."""
     return [{"name": k.name, "title": k.title, "origin": list(k.origin),
              "plain": round(k.plain, 3), "tiles": c_index(simplify(k.tiles)),
@@ -193,12 +199,12 @@ def kernels(plan):
 _STATUS = {"checked": "AOTC_INDEX_OUT_OF_RANGE", "expected": "AOTC_SHAPE_MISMATCH"}
 
 
-def rules(plan):
+def rules(plan: Plan) -> list[dict[str, str]]:
     """Template rows of the rules that data may break, in the order that faults count them."""
     return [{"status": _STATUS[op], "why": why} for op, why in plan.rules]
 
 
-def tensor_json(tensor):
+def tensor_json(tensor: Tensor) -> dict[str, Any]:
     """A tensor's entry in the manifest; a symbolic extent is an object."""
     extra = {"default": True} if tensor.default >= 0 else {}
     return {"onnx": tensor.onnx, "c": tensor.c_name, "dtype": tensor.dtype, **extra,
@@ -207,6 +213,6 @@ def tensor_json(tensor):
                       for d in tensor.dims]}
 
 
-def kernel_order(name):
+def kernel_order(name: str) -> list[int | str]:
     """Sort key of file names that counts: kernels_2 before kernels_10."""
     return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)]

@@ -14,17 +14,17 @@ class Kit:
     kernels where size counts; they follow and override the level of the other files.
     most_elements: of a tensor, where kernels count them in 32 bits (0: as many as there are)."""
 
-    folders: tuple
-    templates: dict
-    copied: dict
-    headers: tuple
+    folders: tuple[str, ...]
+    templates: dict[str, str]
+    copied: dict[str, str]
+    headers: tuple[str, ...]
     host: str
     compiler: str = "cc"
     test: str = ""
     reserved: int = 0
     longest_string: int = 4000
     profile: bool = True
-    small: tuple = ("-Os",)
+    small: tuple[str, ...] = ("-Os",)
     most_elements: int = 0
 
 

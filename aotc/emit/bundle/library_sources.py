@@ -1,17 +1,19 @@
 """Library kernels in a bundle: calls of them, and copies of the sources that are called, one per
 kernel and dtype (``runtime_c/library``)."""
 
+from aotc.emit.c.scalars import Names
 from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.env import KernelEnv
 from aotc.installed import runtime_c
 from aotc.ir.dtypes import DTYPES, is_float
 from aotc.ir.expr import Const
 from aotc.ir.library import LIBRARY
-from aotc.ir.plan import Call
+from aotc.ir.plan import Call, Plan
 
 _HEAP = "aotc_heap.h"
 
 
-def call_lines(call, env, names):
+def call_lines(call: Call, env: KernelEnv, names: Names) -> list[str]:
     """The C statement of a Call stage."""
     pointers = [env["buffer"](b) + ("" if o == Const(0) else f" + {c_index(o, 12)}")
                 for b, o in call.operands]
@@ -19,7 +21,7 @@ def call_lines(call, env, names):
     return [f"{env['prefix']}_{call.kernel}_{call.dtype}({', '.join(pointers + numbers)});"]
 
 
-def library_files(plan, name, banner):
+def library_files(plan: Plan, name: str, banner: str) -> dict[str, str]:
     """{file: text} of the library kernels that a plan calls, {} if there are none.  ``banner``: the
     comment that a generated file starts with."""
     calls = {(s.kernel, s.dtype): (plan, s) for k in plan.kernels for s in k.stages
@@ -45,12 +47,12 @@ def library_files(plan, name, banner):
     return files
 
 
-def library_header(name):
+def library_header(name: str) -> str:
     """The header of a plan's library kernels."""
     return f"{name}_library.h"
 
 
-def _prototype(name, plan, call):
+def _prototype(name: str, plan: Plan, call: Call) -> str:
     row = LIBRARY[call.kernel]
     inputs = len(row.inner) - len(row.outs)
     types = []

@@ -1,12 +1,14 @@
 """Sizes as floating-point C expressions that bound them, for extents without an upper bound: what
 would not fit 64 bits is refused before any index is computed."""
 
+from collections.abc import Iterable
+
 from aotc.emit.text.cexpr import sym_field
-from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, Where, walk
+from aotc.ir.expr import Binary, Cast, Const, Expr, Sym, Unary, Where, walk
 from aotc.ir.simplify import simplify
 
 
-def magnitude(e):
+def magnitude(e: Expr) -> str:
     """C expression (double, over the frame) that is at least |value| of an index expression over
     symbols and of every part of it."""
     if isinstance(e, Const):
@@ -25,7 +27,7 @@ def magnitude(e):
     return f"({magnitude(e.a)} {'*' if e.op == 'mul' else '+'} {magnitude(e.b)})"
 
 
-def checked_sizes(sizes):
+def checked_sizes(sizes: Iterable[Expr]) -> list[str]:
     """Magnitudes of those of ``sizes`` (index expressions of bytes) that have no upper bound, each
     once."""
     found = dict.fromkeys(map(simplify, sizes))

@@ -3,38 +3,45 @@
 import hashlib
 import json
 import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import jinja2
 import numpy as np
 
 from aotc.emit.bundle.describe import (
+    Tensor,
     about_lines,
     arena_max,
     parameters,
     symbols_and_tensors,
     tensor_json,
 )
-from aotc.emit.bundle.kits import KITS
+from aotc.emit.bundle.kits import KITS, Kit
 from aotc.emit.bundle.magnitude import checked_sizes
-from aotc.emit.bundle.variants import variants
+from aotc.emit.bundle.variants import Variant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, as_words, image, needs_file, untouched
 from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
 from aotc.errors import AotcError, UnsupportedError
 from aotc.installed import TEMPLATES, runtime_c
-from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, emulators
-from aotc.ir.dtypes import DTYPES, dtype_of
-from aotc.ir.expr import as_expr
+from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
+from aotc.ir.dtypes import DTYPES, Array, dtype_of
+from aotc.ir.expr import Expr, as_expr
+from aotc.ir.plan import Plan
+from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
 SHOWN = 64  # elements of a fixed input that the manifest states
 
 
-def render_bundle(plan, schedule, info, samples=(), kernel_files=None, weights="file", others=(),
-                  profile=False):
+def render_bundle(plan: Plan, schedule: Schedule, info: Mapping[str, Any],
+                  samples: Sequence[Sample] = (), kernel_files: Mapping[str, str] | None = None,
+                  weights: str = "file", others: Sequence[tuple[Plan, Schedule]] = (),
+                  profile: bool = False) -> Bundle:
     """The Bundle of a plan.
 
     ``info``: {"model_hash": hex SHA-256 of the model, "graph": its name}, and "settings", the
@@ -55,7 +62,8 @@ def render_bundle(plan, schedule, info, samples=(), kernel_files=None, weights="
                                "it and use a GPU profiler (kernels have the names of the Plan's)")
     weights_hash = _weights_hash(parts, info)
     m = _context(parts, info, name, weights_hash, weights, profile)
-    files = {f: text.encode() for part in parts for f, text in part.files.items()}
+    files: dict[str, bytes | bytearray] = {
+        f: text.encode() for part in parts for f, text in part.files.items()}
     weights_image = image([p.plan for p in parts], weights_hash)
     if m["weights_file"]:
         files[f"{name}_weights.bin"] = weights_image
@@ -68,7 +76,8 @@ def render_bundle(plan, schedule, info, samples=(), kernel_files=None, weights="
     return Bundle(name, dict(sorted(files.items())))
 
 
-def _rendered(name, m, weights_image):
+def _rendered(name: str, m: Mapping[str, Any],
+              weights_image: bytes | bytearray) -> dict[str, bytes]:
     """The files made from templates."""
     kit = KITS[m["emitter"]]
     env, common = _environment(kit), {"name": name, "upper": name.upper(), "m": m}
@@ -87,13 +96,13 @@ def _rendered(name, m, weights_image):
     return files
 
 
-def _context(parts, info, name, weights_hash, weights, profile):
+def _context(parts: Sequence[Variant], info: Mapping[str, Any], name: str, weights_hash: bytes,
+             weights: str, profile: bool) -> dict[str, Any]:
     plan = parts[0].plan
     syms, inputs, outputs = symbols_and_tensors(plan, name, [p.plan for p in parts])
     payload = -(-max(p.plan.weights_bytes for p in parts) // 64) * 64
     hexes = [f"0x{b:02x}" for b in weights_hash]
     rows = [p.row() for p in parts]
-    arenas = [arena_max(p.plan) for p in parts]
     target = ", ".join(p.target.name for p in parts)
     cross = asdict(parts[0].target.cross) if parts[0].target.cross else None
     emitter = parts[0].target.emitter
@@ -113,7 +122,7 @@ def _context(parts, info, name, weights_hash, weights, profile):
             "params": parameters(syms, inputs, outputs),
             "slot_count": max(1, *(len(p.plan.slots) for p in parts)),
             "slab_bytes": _slab_bytes(parts),
-            "arena_max": None if None in arenas else max(arenas) + kit.reserved,
+            "arena_max": _arena_max(parts, kit),
             "magnitudes": checked_sizes(_sizes(parts, kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
             "payload_bytes": payload, "untouched": untouched([p.plan for p in parts]),
@@ -127,7 +136,7 @@ def _context(parts, info, name, weights_hash, weights, profile):
             + ([f"{name}_image.c"] if weights == "embed" else [])}
 
 
-def _sizes(parts, elements):
+def _sizes(parts: Sequence[Variant], elements: int) -> Iterator[Expr]:
     """Bytes of everything that a call of the parts' plans touches, as index expressions; or, if
     ``elements``, elements of every tensor."""
     for plan in (p.plan for p in parts):
@@ -140,20 +149,26 @@ def _sizes(parts, elements):
             yield place.elements * DTYPES[place.dtype].size
 
 
-def _slab_bytes(parts):
+def _slab_bytes(parts: Sequence[Variant]) -> int:
     """Bytes of scratch of one worker at most; -1 where that depends on the dimensions."""
-    sizes = [p.plan.slab_bytes for p in parts]
-    return max(sizes) if all(isinstance(n, int) for n in sizes) else -1
+    sizes = [n for n in (p.plan.slab_bytes for p in parts) if isinstance(n, int)]
+    return max(sizes) if len(sizes) == len(parts) else -1
 
 
-def _weights_hash(parts, info):
+def _arena_max(parts: Sequence[Variant], kit: Kit) -> int | None:
+    """Bytes of the arena's slots at most; None where that depends on the dimensions."""
+    sizes = [n for n in (arena_max(p.plan) for p in parts) if n is not None]
+    return max(sizes) + kit.reserved if len(sizes) == len(parts) else None
+
+
+def _weights_hash(parts: Sequence[Variant], info: Mapping[str, Any]) -> bytes:
     """Ties an image to its code: the model, every decision, and where each constant lies."""
     layout = [str(p.plan.place(n)) for p in parts for n, _ in p.plan.weights]
     text = json.dumps([info["model_hash"], [p.schedule.hash for p in parts], layout])
     return hashlib.sha256(text.encode()).digest()
 
 
-def _environment(kit):
+def _environment(kit: Kit) -> jinja2.Environment:
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATES / f for f in kit.folders]),
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -164,17 +179,17 @@ def _environment(kit):
     return env
 
 
-def _wrapped(words):
+def _wrapped(words: str) -> str:
     """Words on lines of a Makefile."""
     return words.replace(" ", " \\\n    ")
 
 
-def _markdown(text):
+def _markdown(text: str) -> str:
     """Plain text inside Markdown: one line, no markup."""
     return "".join(c if c.isalnum() or c in " ,.-_/:" else f"&#{ord(c)};" for c in text)
 
 
-def _runtime(name, m):
+def _runtime(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
     """Copies of the runtime; the C files are given the bundle's prefix in their first lines."""
     folder, kit = runtime_c(), KITS[m["emitter"]]
     patterns = kit.headers + tuple(f"{f}/*.h" for f in m["folders"])
@@ -192,7 +207,7 @@ def _runtime(name, m):
     return files
 
 
-def _recording(m, samples):
+def _recording(m: Mapping[str, Any], samples: Sequence[Sample]) -> bytes:
     """The recorded runs as aotc_test.c reads them."""
     out = [b"AOTCTST1", struct.pack("<Q", len(samples))]
     for sample in samples:
@@ -202,7 +217,7 @@ def _recording(m, samples):
     return b"".join(out)
 
 
-def _raw(tensor, arrays):
+def _raw(tensor: Tensor, arrays: Mapping[str, Array]) -> bytes:
     if tensor.onnx not in arrays:
         raise AotcError(f"sample: {tensor.onnx} is missing; it has {', '.join(arrays)}")
     array = np.asarray(arrays[tensor.onnx])
@@ -215,7 +230,7 @@ def _raw(tensor, arrays):
     return np.ascontiguousarray(array, want.newbyteorder("<")).tobytes()
 
 
-def _settings(settings):
+def _settings(settings: Any) -> dict[str, Any]:
     """What the manifest says about inputs that are none: values of the small ones."""
     if settings is None:
         return {}
@@ -225,13 +240,14 @@ def _settings(settings):
             "held": list(settings.held)}
 
 
-def _plain(array):
+def _plain(array: Array) -> Any:
     """An array as JSON lists; what JSON has no number for as text."""
     return array.tolist() if array.dtype.kind != "f" or np.isfinite(array).all() else str(
         array.tolist())
 
 
-def _manifest(name, m, info, files):
+def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
+              files: Mapping[str, bytes | bytearray]) -> bytes:
     data = {"aotc_bundle": FORMAT_VERSION, "name": name, "graph": m["graph"],
             "onnx_sha256": info.get("onnx_sha256", ""),
             "model_hash": info["model_hash"], "weights_hash": m["weights_hash"],

@@ -1,7 +1,9 @@
 """Several plans of one model in one bundle: each CPU runs the widest it can."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +13,11 @@ from aotc.emit.c import kernels as c_kernels
 from aotc.emit.simt import simt_kernels as simt
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.expr import as_expr
+from aotc.ir.plan import Plan
+from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.target import get_target
+from aotc.target.base import Target
 
 _ALIGNMENT = 64
 # /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
@@ -25,14 +30,14 @@ class Variant:
     """One plan of a bundle.  ``suffix``: "" if it is the only one, else "_" and what its target
     is called; ``prefix`` of its kernels and files; ``files``: {name: C text} of its kernels."""
 
-    plan: object
-    schedule: object
-    target: object
+    plan: Plan
+    schedule: Schedule
+    target: Target
     suffix: str
     prefix: str
-    files: dict = field(hash=False, repr=False)
+    files: Mapping[str, str] = field(hash=False, repr=False)
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """What the templates and the manifest say about it."""
         plan, target = self.plan, self.target
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
@@ -47,7 +52,7 @@ class Variant:
                                        key=kernel_order)}
 
 
-def kernel_asks(target):
+def kernel_asks(target: Target) -> tuple[str, ...]:
     """C conditions that ask Linux for the CPU's features, where the compiler has no builtin."""
     if target.arch == "riscv64":  # one bit for each letter
         return tuple(f"getauxval(AT_HWCAP) >> ('{f}' - 'a') & 1" for f in target.cpu_flags)
@@ -57,12 +62,13 @@ def kernel_asks(target):
     return ()
 
 
-def kernel_flags(plan, target):
+def kernel_flags(plan: Plan, target: Target) -> tuple[str, ...]:
     """The C compiler's flags for the kernels of a plan."""
     return target.cflags + (KITS[target.emitter].small if plan.optimize == "size" else ())
 
 
-def variants(name, plans, kernel_files=None):
+def variants(name: str, plans: Sequence[tuple[Plan, Schedule]],
+             kernel_files: Mapping[str, str] | None = None) -> tuple[Variant, ...]:
     """Variants of (plan, schedule) pairs, one weights image under all of them.
 
     ``name``: the bundle's prefix.  ``kernel_files``: texts of the first plan's kernels instead of
@@ -71,7 +77,7 @@ def variants(name, plans, kernel_files=None):
     targets = [get_target(plan.target) for plan, _ in plans]
     suffixes = [""] if len(plans) == 1 else [f"_{t.name.rpartition('-')[2]}" for t in targets]
     shared = share_weights([plan for plan, _ in plans])
-    out = []
+    out: list[Variant] = []
     for (_, schedule), plan, target, suffix in zip(plans, shared, targets, suffixes):
         own = name + suffix
         files = kernel_files if kernel_files is not None and not out else EMITTERS[
@@ -80,7 +86,7 @@ def variants(name, plans, kernel_files=None):
     return tuple(out)
 
 
-def share_weights(plans):
+def share_weights(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     """The plans with their weights moved into one image: equal constants lie at one place."""
     if len(plans) == 1:
         return tuple(plans)
@@ -89,7 +95,7 @@ def share_weights(plans):
         moved = {}
         for name, array in plan.weights:
             data = np.ascontiguousarray(array)
-            key = (data.dtype.str, hashlib.sha256(data.reshape(-1).view("u1")).digest())
+            key = (data.dtype.str, hashlib.sha256(data.reshape(-1).view("u1").data).digest())
             if key not in offsets:
                 offsets[key] = end
                 end += -(-data.nbytes // _ALIGNMENT) * _ALIGNMENT

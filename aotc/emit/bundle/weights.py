@@ -1,11 +1,15 @@
 """The weights image: a 64-byte header and the constants at their offsets; a file or C text."""
 
 import struct
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from aotc.emit.text.cexpr import constant
 from aotc.errors import AotcError
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.plan import Place, Plan
 
 MAGIC, VERSION, HEADER_BYTES, ALIGNMENT = b"AOTCWTS1", 2, 64, 64
 TEXT_BYTES = 1 << 20  # a larger image is no C text but a file that the assembler includes
@@ -14,7 +18,7 @@ WORTH_A_RANGE = 4 << 20  # bytes: less holds hardly a page of the largest kind
 _CHUNK = 1 << 14  # words at a time: the temporaries stay in the cache
 
 
-def checksum(payload):
+def checksum(payload: bytes | bytearray | memoryview) -> int:
     """The image's 64-bit checksum of a bytes-like object (as int): the sum over its little-endian
     64-bit words w[i], the last filled up with zeros, of mix(w[i] ^ (i + 1)*PLACE), where
     mix(x) = low(x)*high(x) + rotate(x, 32), low and high its halves, all modulo 2**64."""
@@ -32,7 +36,7 @@ def checksum(payload):
     return int(total)
 
 
-def _mixed(words, places, start):
+def _mixed(words: Array, places: Array, start: int) -> Any:
     """Sum of mix over words whose first one has the index ``start``."""
     x = places[:words.size] + np.uint64(start) * _PLACE
     x ^= words
@@ -42,14 +46,14 @@ def _mixed(words, places, start):
     return np.add.reduce(mix, dtype=np.uint64)
 
 
-def image(plans, model_hash):
+def image(plans: Sequence[Plan], model_hash: bytes) -> bytearray:
     """The weights image of ``plans`` (the variants of one model) as a bytearray: header, then every
     constant at its place's offset, zeros between, the payload's size a multiple of 64.
 
     ``model_hash``: 32 bytes that tie the image to its code.  AotcError if two constants overlap,
     one is not aligned to its element, or is not a place of the image.
     """
-    rows = {}
+    rows: dict[tuple[int, str | bool], tuple[Place, Array]] = {}
     for plan in plans:
         for name, array in plan.weights:
             place = plan.place(name)
@@ -73,28 +77,29 @@ def image(plans, model_hash):
     return out
 
 
-def untouched(plans):
+def untouched(plans: Sequence[Plan]) -> list[tuple[int, int]]:
     """[(begin, end)]: bytes of the image that hold tables of which a run of any plan touches
     little; tables that lie side by side are one range."""
     alike = set.intersection(*({(p.offset, p.sparse) for p in plan.places
                                 if p.storage == "weights"} for plan in plans))
-    ranges = []
+    ranges: list[tuple[int, int]] = []
     for place in sorted((p for p in plans[0].places if p.storage == "weights" and p.sparse
                          and (p.offset, True) in alike), key=lambda p: p.offset):
         begin = HEADER_BYTES + place.offset
-        end = begin + -(-place.elements.value * DTYPES[place.dtype].size // ALIGNMENT) * ALIGNMENT
+        size = constant(place.elements) * DTYPES[place.dtype].size
+        end = begin + -(-size // ALIGNMENT) * ALIGNMENT
         if ranges and ranges[-1][1] == begin:
             begin = ranges.pop()[0]
         ranges.append((begin, end))
     return [(a, b) for a, b in ranges if b - a >= WORTH_A_RANGE]
 
 
-def needs_file(weights, payload_bytes):
+def needs_file(weights: str, payload_bytes: int) -> bool:
     """True if a bundle has a NAME_weights.bin: unless a small image is written out in C."""
     return weights == "file" or payload_bytes > TEXT_BYTES
 
 
-def as_words(data):
+def as_words(data: bytes | bytearray) -> str:
     """The text of an image as 64-bit C integers, four a line."""
     words = np.frombuffer(data, "<u8").tolist()
     rows = (words[i:i + 4] for i in range(0, len(words), 4))

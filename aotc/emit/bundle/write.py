@@ -9,18 +9,19 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from aotc.errors import AotcError
-from aotc.ir.bundle import FORMAT_VERSION, MANIFEST
+from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, Bundle
 
 # what building a bundle leaves in its folder
 _BUILT = ("build", ".build")
 _LOCK = "lock"
 
 
-def write_bundle(bundle, out_dir):
+def write_bundle(bundle: Bundle, out_dir: str | Path) -> Path:
     """Write the bundle's files to ``out_dir`` and return its Path.
 
     An empty or missing folder is filled, an earlier bundle is replaced; anything else is left
@@ -53,7 +54,7 @@ def write_bundle(bundle, out_dir):
     return out
 
 
-def write_text(path, text):
+def write_text(path: str | Path, text: str) -> None:
     """Write a text file in one step: whoever reads it finds the earlier file or the whole new one.
     OSError where it cannot be written."""
     path = Path(path)
@@ -73,7 +74,7 @@ def write_text(path, text):
 
 
 @contextmanager
-def _alone(folder):
+def _alone(folder: Path) -> Iterator[bool]:
     """Keep other compilers from looking at, or moving, the bundles in ``folder``: two of them may
     be writing the same one.  A file system without locks on folders (NFS) goes without: False."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -90,13 +91,13 @@ def _alone(folder):
         os.close(descriptor)
 
 
-def _umask():
+def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
-def _place(work, out, old):
+def _place(work: Path, out: Path, old: bool) -> None:
     """Move ``work/new`` to ``out``; an earlier bundle there ends up in ``work``."""
     if not old:
         os.rename(work / "new", out)
@@ -109,14 +110,14 @@ def _place(work, out, old):
             raise
 
 
-def _exchange(a, b):
+def _exchange(a: Path, b: Path) -> bool:
     """Let two paths change places in one step; False where the system cannot."""
     swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return swap is not None and swap(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0
 
 
-def _remove_leftovers(folder, mark, alone):
+def _remove_leftovers(folder: Path, mark: str, alone: bool) -> None:
     """Remove the work folders of runs that were killed: nobody holds their lock any more, or they
     never came to make one.  Who is not ``alone`` cannot tell the latter from one that is about to,
     and waits an hour."""
@@ -133,7 +134,7 @@ def _remove_leftovers(folder, mark, alone):
             continue  # its owner lives, or is about to lock it
 
 
-def _fill(folder, files):
+def _fill(folder: Path, files: Mapping[str, bytes | bytearray]) -> None:
     folder.mkdir()
     for name, data in files.items():
         path = folder / name
@@ -141,7 +142,7 @@ def _fill(folder, files):
         path.write_bytes(data)
 
 
-def _check_replaceable(out):
+def _check_replaceable(out: Path) -> bool:
     """True if ``out`` is an earlier bundle, False if it is missing or empty."""
     if not os.path.lexists(out):
         return False

@@ -6,13 +6,17 @@ vector at a time instead of lane by lane.
 """
 
 from dataclasses import replace
+from typing import TypeVar
 
-from aotc.ir.expr import Axis, Binary, Const, rewrite
-from aotc.ir.plan import Contract
+from aotc.emit.text.env import KernelEnv
+from aotc.ir.expr import Axis, Binary, Const, Expr, rewrite
+from aotc.ir.plan import Contract, Nest, Range
 from aotc.ir.simplify import simplify
 
+S = TypeVar("S", Contract, Nest)
 
-def by_vectors(stage, r, env):
+
+def by_vectors(stage: S, r: Range, env: KernelEnv) -> S:
     """The Contract or Nest with such quotients of its lane axis, of Range ``r``, taken of the C
     variable that holds a vector's first lane, which no lane moves.  Vectors of a length known at
     run time begin anywhere."""
@@ -22,7 +26,7 @@ def by_vectors(stage, r, env):
         return stage
     first = Axis(r.axis.name, simplify(r.axis.extent + 1))  # its extent makes it another axis
 
-    def visit(e):
+    def visit(e: Expr) -> Expr | None:
         if not isinstance(e, Binary) or e.op != "floordiv" or e.a != r.axis:
             return None
         whole = isinstance(e.b, Const) and e.b.value % lanes == 0
@@ -33,6 +37,6 @@ def by_vectors(stage, r, env):
         for p in stage.puts))
 
 
-def _in_panels(stage):
+def _in_panels(stage: Contract | Nest) -> bool:
     """True for a Contract whose columns begin with a panel of weights, which is whole vectors."""
     return isinstance(stage, Contract) and stage.b.mode == "panel"

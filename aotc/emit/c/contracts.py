@@ -1,6 +1,8 @@
 """C text of Contract stages: row pointers, packed operands, the micro-kernel call, the epilogue."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from aotc.emit.c.aligned import by_vectors
 from aotc.emit.c.fetches import (
@@ -18,6 +20,7 @@ from aotc.emit.c.register_tile import Elements, dot_tile, register_tile
 from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.c.slice_loops import slice_offset, slice_taps
 from aotc.emit.c.tiles import (
+    Shared,
     plain_rows,
     row_pointers,
     row_value,
@@ -26,32 +29,36 @@ from aotc.emit.c.tiles import (
 )
 from aotc.emit.c.turns import turn_lines
 from aotc.emit.c.vectors import Vectors
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.cexpr import c_index, constant
+from aotc.emit.text.dialect import Dialect, Operand
+from aotc.emit.text.env import KernelEnv
 from aotc.ir.access import stride
 from aotc.ir.expr import (
     Axis,
     Binary,
     Const,
+    Expr,
     Load,
     Unary,
     Var,
+    as_expr,
     axes_of,
     minimum,
     rewrite,
     substitute,
     walk,
 )
-from aotc.ir.plan import Put, Range
+from aotc.ir.plan import Contract, Put, Range
 from aotc.ir.simplify import linear_in, simplify
 from aotc.target.base import DOT_STEP
 
 
-def ukernel_name(c, say):
+def ukernel_name(c: Contract, say: Dialect) -> tuple[str, dict[str, Any]]:
     """Name of the micro-kernel instance a Contract calls, and its template parameters.  Vectors of
     any length never touch columns that do not exist: no instance of its own for those."""
     unit = c.a.mode == "packed" or c.a.stride == Const(1)
     masked = c.b.mode == "direct" and "columns" not in c.whole and not say.strip_mined
-    fetches = follows(c, {"dialect": say}, c.row_count)
+    fetches = follows(c, say, c.row_count)
     base = c.row.replace("__", "_")
     column = Elements.of(c.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
@@ -68,7 +75,7 @@ def ukernel_name(c, say):
             None, "" if unit else "ak", say.registers if column.as_stored else 0)}
 
 
-def contract_lines(c, env, names):
+def contract_lines(c: Contract, env: KernelEnv, names: Names) -> list[str]:
     """C lines of a Contract."""
     nr = c.nv * c.lanes
     head, row_step = row_counters(c)
@@ -96,11 +103,12 @@ def contract_lines(c, env, names):
     return loops(c.outer, first + body)
 
 
-def _slice_loops(c, body):
+def _slice_loops(c: Contract, body: list[str]) -> list[str]:
     """The loops over the slices of a sum: every tap, and steps of k in it."""
     size = c_index(c.k.axis.extent, 11)
     body = [f"for (int64_t k_lo = 0; k_lo < {size}; k_lo += {c.slice}) {{"] + indent(body) + ["}"]
-    tap, bound = Var("tap0", "i64"), []
+    tap: Expr = Var("tap0", "i64")
+    bound: list[str] = []
     for r in reversed(c.slice_taps):  # their numbers are digits of tap0's, the last one the lowest
         at = tap if r is c.slice_taps[0] else simplify(tap % r.axis.extent)
         bound[:0] = [f"const int64_t {r.axis.name} = {c_index(at, 0)};", f"(void){r.axis.name};"]
@@ -111,7 +119,7 @@ def _slice_loops(c, body):
     return [f"for (int64_t tap0 = 0; tap0 < {count}; ++tap0) {{"] + indent(bound + body) + ["}"]
 
 
-def row_counters(c):
+def row_counters(c: Contract) -> tuple[list[str], list[str]]:
     """(declarations, statements that step to the next row): the row axes counted like an odometer,
     no division."""
     head = [f"int64_t {r.axis.name}_row = {c_index(r.lo, 0)};" for r in c.m]
@@ -126,7 +134,7 @@ def row_counters(c):
     return head, step
 
 
-def row_axes(c):
+def row_axes(c: Contract) -> list[str]:
     """Statements that bind the row axes' values of row i and remember them."""
     out = []
     for r in c.m:
@@ -135,12 +143,13 @@ def row_axes(c):
     return out
 
 
-def row_table(c, env, names, step, ctype="float", outside="aotc_zeros"):
+def row_table(c: Contract, env: KernelEnv, names: Names, step: Sequence[str], ctype: str = "float",
+              outside: str = "aotc_zeros") -> list[str]:
     """Fill the pointer table of one register tile: one pointer per tap and row; rows past the
     end repeat the last one, guarded-off rows point to ``outside``: zeros."""
     taps = 1
     for t in c.taps:
-        taps *= t.axis.extent.value
+        taps *= constant(t.axis.extent)
     lines = [f"int64_t {r.axis.name}_at[{c.mr}];" for r in c.m]
     lines += [f"const {ctype} *a_row[{taps * c.mr}];"]
     block = Scalars(env, names)
@@ -153,26 +162,26 @@ def row_table(c, env, names, step, ctype="float", outside="aotc_zeros"):
     return lines + [f"for (int i = 0; i < {c.mr}; ++i) {{"] + indent(fill) + ["}"]
 
 
-def _times(index, n):
+def _times(index: Expr, n: int) -> str:
     return c_index(simplify(index * n), 12)
 
 
-def flat_index(ranges):
+def flat_index(ranges: Sequence[Range]) -> Expr:
     """Flat index over ranges that start at 0, row-major."""
-    at = Const(0)
+    at = as_expr(0)
     for r in ranges:
         at = at * r.axis.extent + r.axis
     return simplify(at)
 
 
-def _row_pack(c, env, names, step):
+def _row_pack(c: Contract, env: KernelEnv, names: Names, step: Sequence[str]) -> list[str]:
     """Evaluate the rows of one register tile into scratch, reduction order taps then k."""
     inner = c.taps + (c.k,)
-    total = Const(1)
+    total = as_expr(1)
     for r in inner:
         total = total * r.axis.extent
-    block = Scalars(env, names, (c.a.value,))
-    value = block.text(c.a.value)
+    block = Scalars(env, names, (c.a.packed,))
+    value = block.text(c.a.packed)
     at = f"i * {c_index(simplify(total))} + {c_index(flat_index(inner), 13)}"
     at = f"{env['buffer'](c.a.buffer)}[{at}]"
     fill = loops(inner, block.lines + [f"{at} = {value};"])
@@ -184,7 +193,7 @@ def _row_pack(c, env, names, step):
     return lines + indent(body) + ["}"]
 
 
-def _lane_operand(c, env, names, nr):
+def _lane_operand(c: Contract, env: KernelEnv, names: Names, nr: int) -> list[str]:
     """Bind ``b_col``: the panel, the direct columns, or columns packed now."""
     lane = c.n.axis
     if c.b.mode in ("panel", "direct"):
@@ -197,7 +206,7 @@ def _lane_operand(c, env, names, nr):
         lines = block.lines + [
             f"const {Elements.of(c.dtypes[1]).ctype} *const b_col = "
             f"{env['buffer'](c.b.buffer)} + {at}" + slice_offset(c, nr) + ";"]
-        if follows(c, env, c.row_count):
+        if follows(c, env["dialect"], c.row_count):
             lines += next_lines(c, nr, _first_panel(c, env))
         return lines
     columns = _pack_columns(c, env, names, nr)
@@ -208,21 +217,21 @@ def _lane_operand(c, env, names, nr):
     end = simplify(minimum(Axis("n0", lane.extent) + nr, c.n.hi))
     part = Range(lane, Axis("n0", lane.extent), end)
     base = simplify(flat * nr)
-    put = Put(c.b.buffer, simplify(base + lane - Axis("n0", lane.extent)), c.b.value)
+    put = Put(c.b.buffer, simplify(base + lane - Axis("n0", lane.extent)), c.b.packed)
     offset_step = _lane_step(c, lane)
     if offset_step:
         say = of_width(env["dialect"], Const(nr))
         body = loops(inner, lane_loop(part, say, lambda count: store_lines(
             (put,), lane, say, count, env, names, {})))
     else:
-        block = Scalars(env, names, (c.b.value,))
-        value = block.text(c.b.value)
+        block = Scalars(env, names, (c.b.packed,))
+        value = block.text(c.b.packed)
         body = loop(part, loops(inner, block.lines + [
             f"{env['buffer'](c.b.buffer)}[{c_index(put.offset, 0)}] = {value};"]))
     return body + [f"const float *const b_col = {env['buffer'](c.b.buffer)};"]
 
 
-def _first_panel(c, env):
+def _first_panel(c: Contract, env: KernelEnv) -> str:
     """C text of the address of the first panel of all."""
     zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
     at = simplify(substitute(c.b.offset, zero))
@@ -230,7 +239,7 @@ def _first_panel(c, env):
     return env["buffer"](c.b.buffer) + text
 
 
-def _pack_columns(c, env, names, nr):
+def _pack_columns(c: Contract, env: KernelEnv, names: Names, nr: int) -> list[str]:
     """Packing by transposed blocks, where the columns lie along k in memory; else nothing."""
     lane, value = c.n.axis, c.b.value
     if c.taps or not isinstance(value, Load) or stride(value.index[0], c.k.axis) != Const(1):
@@ -250,15 +259,15 @@ def _pack_columns(c, env, names, nr):
         f"const float *const b_col = {env['buffer'](c.b.buffer)};"]
 
 
-def _lane_step(c, lane):
+def _lane_step(c: Contract, lane: Axis) -> bool:
     """True if the packed lane operand is read with unit stride along the lanes."""
-    found = [stride(n.index[0], lane) for n in walk(c.b.value) if isinstance(n, Load)]
+    found = [stride(n.index[0], lane) for n in walk(c.b.packed) if isinstance(n, Load)]
     return bool(found) and all(s == Const(1) for s in found)
 
 
-def _sizes(c, nr):
+def _sizes(c: Contract, nr: int) -> tuple[Expr, Expr, Expr, Expr]:
     """(taps, k, step of b along k, step of b along taps) of a tile's sums."""
-    taps, kc = Const(1), c.k.axis.extent
+    taps, kc = as_expr(1), c.k.axis.extent
     for t in c.taps:
         taps = taps * t.axis.extent
     if c.a.mode == "packed":
@@ -267,7 +276,7 @@ def _sizes(c, nr):
     return simplify(taps), kc, ldb, simplify(kc * ldb)
 
 
-def _tile(c, env, names, nr, start):
+def _tile(c: Contract, env: KernelEnv, names: Names, nr: int, start: str) -> list[str]:
     """One register tile, its sums and its epilogue in registers."""
     taps, kc, ldb, tap_b = _sizes(c, nr)
     pointers, rows = row_pointers(c, env, names)
@@ -288,7 +297,7 @@ def _tile(c, env, names, nr, start):
                                  lambda say, count: _same_in_all_rows(c, say, env, names, count))
 
 
-def _tile_call(c, env, names, nr, start):
+def _tile_call(c: Contract, env: KernelEnv, names: Names, nr: int, start: str) -> list[str]:
     name, params = ukernel_name(c, env["dialect"])
     taps, kc, ldb, tap_b = _sizes(c, nr)
     argument = [x or none for x, none in zip(_argument(c, env, taps, kc, start), ("NULL", "0"))]
@@ -300,7 +309,7 @@ def _tile_call(c, env, names, nr, start):
     return lines + epilogue_lines(c, env, names, nr)
 
 
-def _started(c, env):
+def _started(c: Contract, env: KernelEnv) -> tuple[Contract, str]:
     """(the Contract, C text of the values its sums start from): what the epilogue adds to every
     row first, such as a bias, costs nothing in the micro-kernel."""
     if env["dialect"].prefetches:
@@ -330,34 +339,34 @@ def _started(c, env):
     return replace(c, puts=puts), f"{env['buffer'](load.buffer)} + {c_index(at, 13)}"
 
 
-def _argument(c, env, taps, kc, start):
+def _argument(c: Contract, env: KernelEnv, taps: Expr, kc: Expr, start: str) -> Sequence[str]:
     """C texts of the dialect's ``argument`` of a micro-kernel: what the sums start from, or what is
     fetched meanwhile and how much of it per step of k."""
     if not env["dialect"].prefetches:
         return [start]
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
     rows = c.row_count
-    return next_panel(c, rows, depth) if follows(c, env, rows) else ["", ""]
+    return next_panel(c, rows, depth) if follows(c, env["dialect"], rows) else ["", ""]
 
 
-def epilogue_lines(c, env, names, nr):
+def epilogue_lines(c: Contract, env: KernelEnv, names: Names, nr: int) -> list[str]:
     lane, say = c.n.axis, of_width(env["dialect"], minimum(c.n.axis.extent, Const(nr)))
     end = simplify(minimum(Axis("n0", lane.extent) + nr, c.n.hi))
     part = Range(lane, Axis("n0", lane.extent), end)
     if "columns" in c.whole:  # every tile is full: the lane loop has a constant trip count
         part = Range(lane, Axis("n0", lane.extent), Axis("n0", lane.extent) + nr)
 
-    def body(say, count, known=None):
+    def body(say: Dialect, count: str, known: Mapping[Expr, Operand] | None = None) -> list[str]:
         at = f"acc_tile + i * {nr} + ({lane.name} - n0)"
         acc = {c.acc: names.fresh("acc")}
         first = [say.constant(acc[c.acc], say.load_tile(at)) if c.acc.dtype == "f32" else
                  f"const aotc_vm {acc[c.acc]} = aotc_load_i32({at});"]
         return first + store_lines(c.puts, lane, say, count, env, names, acc, known, True)
 
-    def every_row(lines):
+    def every_row(lines: list[str]) -> list[str]:
         return ["for (int64_t i = 0; i < live; ++i) {"] + indent(rows + lines) + ["}"]
 
-    def strip(say):
+    def strip(say: Dialect) -> list[str]:
         known, lines = _same_in_all_rows(c, say, env, names)
         return lines + every_row(body(say, "", known))
 
@@ -371,14 +380,15 @@ def epilogue_lines(c, env, names, nr):
     return live + every_row(lane_loop(part, say, lambda count: body(say, count)))
 
 
-def _has_polynomials(c):
+def _has_polynomials(c: Contract) -> bool:
     """True if the epilogue calls functions whose coefficients should stay in registers over the
     rows of a tile: with the widest vectors they would not fit."""
     return any(isinstance(n, Unary) and n.op in ("exp", "log", "erf", "tanh", "sin", "cos")
                for p in c.puts for n in walk(p.value))
 
 
-def _same_in_all_rows(c, say, env, names, count=""):
+def _same_in_all_rows(c: Contract, say: Dialect, env: KernelEnv, names: Names,
+                      count: str = "") -> Shared:
     """({expression: Operand}, lines) of the epilogue's loads that no row axis moves: they are done
     once for all rows of a tile."""
     rows = {r.axis for r in c.m}

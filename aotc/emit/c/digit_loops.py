@@ -6,15 +6,17 @@ A shuffle by 4 to 3x512x512, in which four elements lie side by side, takes 0.2 
 AVX-512, 0.5 without ``memcpy`` for those.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from aotc.emit.c.scalars import Names
 from aotc.ir.access import stride
 from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, substitute, walk
-from aotc.ir.plan import Put, Range
+from aotc.ir.plan import Nest, Put, Range
 from aotc.ir.simplify import simplify
 
 
-def by_digits(nest, names):
+def by_digits(nest: Nest, names: Names) -> Nest:
     """The Nest with its innermost loop in two, where that leaves no quotient or remainder of its
     axis; else the same Nest.  Only of scalar maps."""
     if nest.vector or nest.fold != "none" or not nest.ranges:
@@ -29,8 +31,8 @@ def by_digits(nest, names):
     quotient = Axis(names.fresh("part"), Const(inner.hi.value // by))
     rest = Axis(names.fresh("at"), Const(by))
     at = {inner.axis: quotient * by + rest}
-    puts = tuple(Put(p.buffer, *(simplify(substitute(x, at)) for x in (p.offset, p.value)),
-                     p.guard and simplify(substitute(p.guard, at))) for p in nest.puts)
+    puts = tuple(Put(p.buffer, simplify(substitute(p.offset, at)), simplify(substitute(
+        p.value, at)), p.guard and simplify(substitute(p.guard, at))) for p in nest.puts)
     if any(isinstance(n, Binary) and n.op in ("floordiv", "mod") and {quotient, rest} & axes_of(n)
            for p in puts for e in (p.offset, p.value) for n in walk(e)):
         return nest
@@ -38,7 +40,7 @@ def by_digits(nest, names):
     return replace(nest, ranges=ranges, puts=puts)
 
 
-def is_run(nest):
+def is_run(nest: Nest) -> bool:
     """True if the innermost loop copies so many elements that lie side by side in both tensors."""
     if nest.vector or nest.fold != "none" or len(nest.puts) != 1 or not nest.ranges:
         return False
@@ -49,7 +51,7 @@ def is_run(nest):
             and stride(put.offset, axis) == Const(1) == stride(x.index[0], axis))
 
 
-def _divisors(puts, axis):
+def _divisors(puts: Iterable[Put], axis: Axis) -> set[int]:
     """Constants that an axis itself is divided by in what is stored and where."""
     return {n.b.value for p in puts for e in (p.offset, p.value) for n in walk(e)
             if isinstance(n, Binary) and n.op in ("floordiv", "mod") and n.a == axis

@@ -1,6 +1,7 @@
 """C text of Contract stages over u8 and s8, and which texts need the header of narrow lanes."""
 
 import re
+from collections.abc import Collection, Sequence
 
 from aotc.emit.c.contracts import (
     contract_lines,
@@ -12,12 +13,14 @@ from aotc.emit.c.contracts import (
     ukernel_name,
 )
 from aotc.emit.c.nests import indent, loops
-from aotc.emit.c.scalars import Scalars
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.text.cexpr import c_index, constant
+from aotc.emit.text.env import KernelEnv
 from aotc.ir.access import stride
 from aotc.ir.conditions import conjuncts
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Axis, Binary, Const, Load, all_of, axes_of, substitute, walk
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, all_of, as_expr, axes_of, substitute, walk
+from aotc.ir.plan import Contract, Range
 from aotc.ir.rows import row_source
 from aotc.ir.simplify import simplify
 from aotc.target.base import DOT_STEP
@@ -30,22 +33,22 @@ _CALLS = re.compile(r"\baotc_(i(splat|add|sub|mul)|from_i32|to_i32|as_[ui]8|load
                     r"|store_(8|i32)(_n)?|s?dot)\(")
 
 
-def uses_narrow(text):
+def uses_narrow(text: str) -> bool:
     """True if C text calls functions of ``HEADER``."""
     return _CALLS.search(text) is not None
 
 
-def is_dots(c):
+def is_dots(c: Contract) -> bool:
     """True for a Contract over 8-bit integers."""
     return c.dtypes[0] == "u8"
 
 
-def product_lines(c, env, names):
+def product_lines(c: Contract, env: KernelEnv, names: Names) -> list[str]:
     """C lines of a Contract of any type."""
     return _dot_lines(c, env, names) if is_dots(c) else contract_lines(c, env, names)
 
 
-def _dot_lines(c, env, names):
+def _dot_lines(c: Contract, env: KernelEnv, names: Names) -> list[str]:
     nr = c.nv * c.lanes
     head, step = row_counters(c)
     prepare = row_table(c, env, names, step, "uint8_t", _outside(c, env)) \
@@ -59,24 +62,24 @@ def _dot_lines(c, env, names):
         body = [n_loop] + indent(panel + head + rows + indent(call) + ["}"]) + ["}"]
     first = [f"const int64_t rows = {c_index(c.row_count, 0)};"]
     if c.a.pad:
-        first.append(f"memset({env['buffer'](c.a.pad)}, {c.a.value.value}, "
+        first.append(f"memset({env['buffer'](c.a.pad)}, {constant(c.a.packed)}, "
                      f"{c_index(c.k.axis.extent, 0)});")
     return loops(c.outer, first + body)
 
 
-def _outside(c, env):
+def _outside(c: Contract, env: KernelEnv) -> str:
     return env["buffer"](c.a.pad) if c.a.pad else ""
 
 
-def _depth(c):
+def _depth(c: Contract) -> tuple[int, int]:
     """(products per column, the same up to a whole step)."""
-    n = c.k.axis.extent.value
+    n = constant(c.k.axis.extent)
     for t in c.taps:
-        n *= t.axis.extent.value
+        n *= constant(t.axis.extent)
     return n, -(-n // DOT_STEP) * DOT_STEP
 
 
-def _packed_rows(c, env, names, step):
+def _packed_rows(c: Contract, env: KernelEnv, names: Names, step: Sequence[str]) -> list[str]:
     """Evaluate the rows of one register tile into scratch, zeros behind the last product."""
     (live, depth), packed = _depth(c), env["buffer"](c.a.buffer)
     body = row_axes(c) + _copied_runs(c, env, names, f"{packed} + i * {depth}")
@@ -89,10 +92,10 @@ def _packed_rows(c, env, names, step):
         body) + ["}"]
 
 
-def _copied_runs(c, env, names, row):
+def _copied_runs(c: Contract, env: KernelEnv, names: Names, row: str) -> list[str]:
     """One row of the sum, run by run: what lies side by side in memory is copied at once, unless
     the padding cuts it."""
-    inner, value = c.taps + (c.k,), c.a.value
+    inner, value = c.taps + (c.k,), c.a.packed
     load, guard, _ = row_source(value)
     at = len(inner)
     size = 1
@@ -100,12 +103,12 @@ def _copied_runs(c, env, names, row):
     while load is not None and at and stride(load.index[0], inner[at - 1].axis) == Const(size) and (
             all(_decided_at_ends(x, [r.axis for r in inner[at - 1:]]) for x in cond)):
         at -= 1
-        size *= inner[at].axis.extent.value
+        size *= constant(inner[at].axis.extent)
     one = _element(c, env, names, row, inner[at:])
-    if size < SHORTEST_RUN:
+    if load is None or size < SHORTEST_RUN:
         return loops(inner[:at], one)
     ends = [{r.axis: Const(e) for r, e in zip(inner[at:], end)}
-            for end in ([0] * len(inner[at:]), [r.axis.extent.value - 1 for r in inner[at:]])]
+            for end in ([0] * len(inner[at:]), [constant(r.axis.extent) - 1 for r in inner[at:]])]
     block = Scalars(env, names)
     first = simplify(substitute(load.index[0], ends[0]))
     to = simplify(substitute(flat_index(inner), ends[0]))
@@ -115,12 +118,13 @@ def _copied_runs(c, env, names, row):
         return loops(inner[:at], block.lines + copy)
     inside = all_of(dict.fromkeys(x for e in ends for x in conjuncts(
         simplify(substitute(guard, e)))))
+    assert inside is not None  # a guard has a condition at least
     test = block.text(inside, 4)
     return loops(inner[:at], block.lines + [f"if ({test}) {{"] + indent(copy) + ["} else {"]
                  + indent(one) + ["}"])
 
 
-def _decided_at_ends(cond, axes):
+def _decided_at_ends(cond: Expr, axes: Collection[Axis]) -> bool:
     """True if a condition holds all along ``axes`` where it holds at their two ends: it is a
     comparison of index arithmetic that is linear in one of them and free of the others."""
     found = axes_of(cond) & set(axes)
@@ -132,28 +136,29 @@ def _decided_at_ends(cond, axes):
                 simplify(cond.a - cond.b), next(iter(found))) is not None
 
 
-def _element(c, env, names, row, axes):
+def _element(c: Contract, env: KernelEnv, names: Names, row: str,
+             axes: Sequence[Range]) -> list[str]:
     """Loops over ``axes`` around one element of a packed row."""
-    block = Scalars(env, names, (c.a.value,))
-    value = block.text(c.a.value)
+    block = Scalars(env, names, (c.a.packed,))
+    value = block.text(c.a.packed)
     at = c_index(flat_index(c.taps + (c.k,)), 13)
     return loops(axes, block.lines + [f"({row})[{at}] = {value};"])
 
 
-def _panel(c, env):
+def _panel(c: Contract, env: KernelEnv) -> list[str]:
     lane = c.n.axis
     at = simplify(substitute(c.b.offset, {lane: Axis("n0", lane.extent)}))
     return [f"const int8_t *const b_col = {env['buffer'](c.b.buffer)} + {c_index(at, 13)};"]
 
 
-def _call(c, env, names, nr):
+def _call(c: Contract, env: KernelEnv, names: Names, nr: int) -> list[str]:
     name, _ = ukernel_name(c, env["dialect"])
     _, depth = _depth(c)
-    taps = Const(1)
+    taps = as_expr(1)
     if c.a.mode == "rows":
         for t in c.taps:
             taps = taps * t.axis.extent
-    per_tap = depth // simplify(taps).value // DOT_STEP
+    per_tap = depth // constant(simplify(taps)) // DOT_STEP
     aligned = " __attribute__((aligned(64)));" if c.lanes > 1 else ";"
     return [f"int32_t acc_tile[{c.mr * nr}]{aligned}",
             f"{env['prefix']}_{name}({c_index(simplify(taps), 0)}, {per_tap}, a_row, b_col, "

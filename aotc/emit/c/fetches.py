@@ -11,23 +11,28 @@ ahead: 4 groups of 16 channels over 8x56x56 pixels took 10.7 ms on AVX2 and 6.5 
 from aotc.emit.c.ahead import LINE
 from aotc.emit.c.nests import indent
 from aotc.emit.c.register_tile import Elements
-from aotc.emit.c.scalars import Scalars
+from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.c.slice_loops import more, slice_offset
 from aotc.emit.c.tiles import terms
-from aotc.emit.text.cexpr import c_index
-from aotc.ir.access import stride
+from aotc.emit.text.cexpr import c_index, constant
+from aotc.emit.text.dialect import Dialect
+from aotc.emit.text.env import KernelEnv
+from aotc.ir.access import affine_stride, stride
 from aotc.ir.expr import (
     Axis,
     Const,
+    Expr,
     Load,
     Var,
     Where,
+    as_expr,
     axes_of,
     children,
     minimum,
     substitute,
     walk,
 )
+from aotc.ir.plan import Contract, Range
 from aotc.ir.simplify import same, simplify, upper
 
 SHORTEST_SUM = 64  # terms; with 16, nafnet, whose residuals follow such sums, takes the same time
@@ -40,7 +45,7 @@ ROWS_AHEAD = 16  # two or three register tiles
 TILES_AHEAD, LONGEST_ROW = 2, 128
 
 
-def fetch_lines(c, env, names, plain):
+def fetch_lines(c: Contract, env: KernelEnv, names: Names, plain: bool) -> list[str]:
     """C lines that fetch what the epilogue of the Contract's next tile reads and stores.  plain: a
     row axis is known from the row's number, else from a table."""
     places = _places(c, env)
@@ -60,15 +65,15 @@ def fetch_lines(c, env, names, plain):
     return lines
 
 
-def source_lines(c, env, names):
+def source_lines(c: Contract, env: KernelEnv, names: Names) -> list[str]:
     """C lines that fetch pieces of pixels which a window comes to ROWS_AHEAD rows later."""
     if not _in_pieces(c, env):
         return []
-    piece, step = c.k.axis.extent.value, stride(c.a.offset, c.m[-1].axis)
+    piece, step = constant(c.k.axis.extent), affine_stride(c.a.offset, c.m[-1].axis)
     lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
               for t in c.taps}
     at = simplify(substitute(c.a.offset, lowest) + step * ROWS_AHEAD)
-    aligned = step.value % LINE == 0 and piece % LINE == 0
+    aligned = constant(step) % LINE == 0 and piece % LINE == 0
     block = Scalars(env, names)
     lines = [f"const int64_t {r.axis.name} = {_row(r, False)};" for r in c.m
              if r.axis in axes_of(at)]
@@ -79,7 +84,7 @@ def source_lines(c, env, names):
     return block.lines + loop + indent(lines) + ["}"]
 
 
-def stream_lines(c, env, names, plain):
+def stream_lines(c: Contract, env: KernelEnv, names: Names, plain: bool) -> list[str]:
     """C lines that fetch the rows of a product that are read TILES_AHEAD register tiles later,
     while the first panel of columns runs.  plain: as for ``fetch_lines``."""
     most = upper(c.row_count)
@@ -88,7 +93,7 @@ def stream_lines(c, env, names, plain):
     step = stride(c.a.offset, c.m[-1].axis)
     if not isinstance(step, Const):
         return []
-    length, block = c.k.axis.extent.value, Scalars(env, names)
+    length, block = constant(c.k.axis.extent), Scalars(env, names)
     at = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (TILES_AHEAD * c.mr)
     used = [r for r in c.m if r.axis in axes_of(at)]
     if step.value == length:  # rows lie one behind the other
@@ -110,29 +115,29 @@ def stream_lines(c, env, names, plain):
     return [f"if (n0 == {c_index(c.n.lo, 9)}) {{", *indent(lines), "}"]
 
 
-def _streams(c, env):
+def _streams(c: Contract, env: KernelEnv) -> bool:
     """True for a product whose rows are short and come from other kernels."""
     return (env["dialect"].prefetches and c.lanes > 1 and c.dtypes[0] == "f32"
-            and c.a.mode == "rows" and c.m and not c.slices and c.a.guard is None
+            and c.a.mode == "rows" and bool(c.m) and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
             and c.a.buffer not in env["own"] and isinstance(c.k.axis.extent, Const)
             and c.k.axis.extent.value <= LONGEST_ROW)
 
 
-def follows(c, env, rows):
+def follows(c: Contract, say: Dialect, rows: Expr) -> bool:
     """True if there is a next panel of columns, which row tiles can fetch.  A single row tile
     streams through the panels: hardware sees that (with fetches 1x512x24576 takes 1.13 of its time
     on AVX2, 4x512x24576 1.22)."""
     most = upper(rows)
     alone = not c.slices and not _around(c)[0] and (
         upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes
-    return (env["dialect"].prefetches and c.b.mode == "panel" and c.a.mode == "rows"
+    return (say.prefetches and c.b.mode == "panel" and c.a.mode == "rows"
             and (most is None or most > c.mr) and not alone)
 
 
-def share_lines(c, env, rows):
+def share_lines(c: Contract, env: KernelEnv, rows: Expr) -> list[str]:
     """C lines that set ``ahead`` where the count of rows is known at run time only."""
-    if not follows(c, env, rows) or isinstance(rows, Const):
+    if not follows(c, env["dialect"], rows) or isinstance(rows, Const):
         return []
     nr = c.nv * c.lanes
     share = f"{nr * c.mr} / aotc_max(rows, 1) + 1"
@@ -140,13 +145,13 @@ def share_lines(c, env, rows):
     return [f"const int64_t ahead = rows > {c.mr} ? {share} : 0;"]
 
 
-def next_lines(c, nr, start):
+def next_lines(c: Contract, nr: int, start: str) -> list[str]:
     """C lines that bind ``b_next``, the panel that comes after ``b_col``: the next one of these
     columns, of the next slice, of the next step of the loop around, else of the next columns, which
     may be another work item's; behind the last one ``start`` (C text), the first of all, with which
     other rows begin.  While only the first was known, 16x256x256 products in items of
     three panels, 36 behind one another, took 1.07 of their time on AVX2."""
-    depth = Const(1)
+    depth = as_expr(1)
     for r in c.slice_taps + c.taps + (c.k,):
         depth = depth * r.axis.extent
     size = c_index(simplify(depth * nr), 13)
@@ -157,9 +162,9 @@ def next_lines(c, nr, start):
         left = c.k.axis.extent - Var("k_lo", "i64")
         step = simplify(minimum(Const(c.slice), left)) if c.slice_taps else Const(c.slice)
         ways.append((more(c), f"{first} + {c_index(simplify(step * nr), 13)}"))
-    step, goes_on = _around(c)
-    if step:
-        ways.append((goes_on, f"{first}{back} + {c_index(step, 13)}"))
+    around, goes_on = _around(c)
+    if around is not None:
+        ways.append((goes_on, f"{first}{back} + {c_index(around, 13)}"))
     else:
         last = f"n0 + {nr} < {c_index(c.n.axis.extent, 11)}", f"b_col + {size}{back}"
         ways = [*ways, last] if c.slices else [last]
@@ -170,7 +175,7 @@ def next_lines(c, nr, start):
             for i, (cond, place) in enumerate(ways)] + [f"    : {start};"]
 
 
-def _around(c):
+def _around(c: Contract) -> tuple[Expr | None, str]:
     """(elements from a panel to the same one in the next step of the loop around the Contract, C
     text of the condition that there is one); (None, "") where no such loop moves the panels."""
     step = stride(c.b.offset, c.outer[-1].axis) if c.outer else None
@@ -185,7 +190,7 @@ def _around(c):
     return step, " || ".join(conditions)
 
 
-def next_panel(c, rows, depth):
+def next_panel(c: Contract, rows: Expr, depth: Expr) -> tuple[str, str]:
     """C texts of what a row tile fetches of the next panel, and of its elements per step of k: all
     row tiles share it evenly, since memory is no faster than it was (while the first three of 32
     fetched it, 128x768x12288 on AVX2 took 1.05 of its time), and into the second cache (8x512x24576
@@ -198,7 +203,7 @@ def next_panel(c, rows, depth):
     return f"b_next + {at} * {c_index(simplify(depth), 13)}", str(ahead)
 
 
-def _in_pieces(c, env):
+def _in_pieces(c: Contract, env: KernelEnv) -> bool:
     """True for a window whose rows are short pieces of pixels that other kernels wrote."""
     if not env["dialect"].prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
         return False
@@ -210,7 +215,7 @@ def _in_pieces(c, env):
             and piece.value <= LONGEST_PIECE)
 
 
-def _row(r, plain):
+def _row(r: Range, plain: bool) -> str:
     """C text of a row axis's value in row ``i``, the last one's in those past the end."""
     if not plain:
         return f"{r.axis.name}_at[i]"
@@ -218,7 +223,7 @@ def _row(r, plain):
     return " + ".join([*first, "aotc_min(m0 + i, rows - 1)"])
 
 
-def _places(c, env):
+def _places(c: Contract, env: KernelEnv) -> list[tuple[str, Expr]]:
     """(buffer, offset) of the f32 elements that the epilogue reads and stores, of those that differ
     from row to row and run along the columns; none that an earlier stage of the kernel has just
     stored.  Stores in scratch too: resnet18, whose Winograd products
@@ -235,7 +240,7 @@ def _places(c, env):
             and not any(isinstance(n, Load) for n in walk(at))]
 
 
-def unguarded_loads(e):
+def unguarded_loads(e: Expr) -> list[Load]:
     """The f32 loads of an expression that happen whatever the conditions in it say."""
     if isinstance(e, Load):
         return [e] if e.dtype == "f32" else []
@@ -243,7 +248,7 @@ def unguarded_loads(e):
     return [x for k in kids for x in unguarded_loads(k)]
 
 
-def _columns(c, offset, columns):
+def _columns(c: Contract, offset: Expr, columns: int) -> list[Expr]:
     """Columns of a tile, one in each cache line of a row, none that does not exist."""
     steps = [stride(offset, r.axis) for r in c.m]
     aligned = columns % (LINE // 2) == 0 and all(

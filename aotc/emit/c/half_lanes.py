@@ -2,23 +2,28 @@
 vector whose lanes hold the 16 bits.  The functions are those of ``aotc_half.h``."""
 
 import re
+from typing import TYPE_CHECKING
 
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.math_forms import sigmoid_argument
 from aotc.ir.access import stride
-from aotc.ir.expr import Cast, Const, Load, Unary, Where, walk
+from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where, walk
+
+if TYPE_CHECKING:
+    from aotc.emit.c.vectors import Vectors
 
 HALF = "f16"
 _CALLS = re.compile(r"\baotc_half_\w+\(")
 
 
-def uses_halves(text):
+def uses_halves(text: str) -> bool:
     """True if C text calls functions of the header of half precision."""
     return _CALLS.search(text) is not None
 
 
-def widened(block, e):
+def widened(block: "Vectors", e: Cast) -> str:
     """C vector of f32 lanes of ``e``, a Cast of half precision, in a Vectors block."""
     x = e.x
     if isinstance(x, Where):  # a choice of conversions: loads convert at no cost
@@ -33,11 +38,11 @@ def widened(block, e):
     return block.say.half_load(at)
 
 
-def _as_float(e):
+def _as_float(e: Expr) -> Expr:
     return Const(float(e.value), "f32") if isinstance(e, Const) else Cast("f32", e)
 
 
-def bits(block, e):
+def bits(block: "Vectors", e: Expr) -> str | None:
     """C vector of lanes that hold the bits of ``e``, an expression of half precision; None for a
     choice, which is one of vectors like any other."""
     if block.fixed(e) and (block.guard is None or not any(isinstance(n, Load) for n in walk(e))):
@@ -52,14 +57,16 @@ def bits(block, e):
     at = _place(block, e)
     if at is not None:
         return block.say.half_bits_n(at, block.count) if block.count else block.say.half_bits(at)
-    step = stride(e.index[0], block.lane) if isinstance(e, Load) else None
-    if step is not None and block.say.strided and block.guard is None and not any(
+    if isinstance(e, Load) and block.say.strided and block.guard is None and not any(
             isinstance(n, Load) for n in walk(e.index[0])):
-        return block.say.half_bits_apart(block.pointer(e.buffer, e.index[0]), c_index(step, 13))
+        step = stride(e.index[0], block.lane)
+        if step is not None:
+            return block.say.half_bits_apart(block.pointer(e.buffer, e.index[0]),
+                                             c_index(step, 13))
     return block.say.half_of(block.gathered(e, "uint32_t"))
 
 
-def _place(block, e):
+def _place(block: "Vectors", e: Expr) -> str | None:
     """C text of the address of a Load whose lanes lie side by side; None for others."""
     if not isinstance(e, Load) or block.guard is not None or (
             stride(e.index[0], block.lane) != Const(1)) or any(
@@ -68,7 +75,7 @@ def _place(block, e):
     return block.pointer(e.buffer, e.index[0])
 
 
-def put(block, value):
+def put(block: "Vectors", value: Expr) -> tuple[str, bool]:
     """(C vector, True if it is of floats that the store converts) of what a store of half precision
     gets."""
     if isinstance(value, Cast) and value.x.dtype == "f32" and value not in block.many:
@@ -76,7 +83,7 @@ def put(block, value):
     return block.text(value), False
 
 
-def _result(block, e):
+def _result(block: "Vectors", e: Expr) -> str:
     """C vector of floats that are rounded next: some functions need fewer digits for that."""
     if block.say.forms and block.env["math"] == "fast" and not (
             e in block.many or e in block.known or block.fixed(e)):
@@ -88,7 +95,7 @@ def _result(block, e):
     return block.text(e)
 
 
-def store(say, at, value, count):
+def store(say: Dialect, at: str, value: tuple[str, bool], count: str) -> str:
     """C line that stores what ``put`` gave, lanes side by side."""
     text, converts = value
     if converts:
@@ -96,7 +103,7 @@ def store(say, at, value, count):
     return say.half_put_n(at, text, count) if count else say.half_put(at, text)
 
 
-def as_bits(say, value):
+def as_bits(say: Dialect, value: tuple[str, bool]) -> str:
     """C vector of lanes of bits of what ``put`` gave."""
     return say.half_narrow(value[0]) if value[1] else value[0]
 

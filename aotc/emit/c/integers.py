@@ -4,10 +4,16 @@ Sums and products of i32 and i64 wrap: they are written in the unsigned type of 
 cast back once per expression.  Index arithmetic (cexpr.py) cannot overflow and stays plain.
 """
 
+from collections.abc import Collection
+from typing import TYPE_CHECKING, TypeGuard
+
 from aotc.emit.text.cexpr import ATOM
-from aotc.ir.dtypes import DTYPES, INDEX
-from aotc.ir.expr import Binary, Cast, Const, Guarded, Load, Unary, children, walk
+from aotc.ir.dtypes import DTYPES, INDEX, DType
+from aotc.ir.expr import Binary, Cast, Const, Expr, Guarded, Load, Unary, children, walk
 from aotc.ir.simplify import lower
+
+if TYPE_CHECKING:
+    from aotc.emit.c.scalars import Scalars
 
 CAST = 14  # C precedence of a cast or another prefix operator
 _RING = {"add": ("+", 12, 12, 13), "sub": ("-", 12, 12, 13), "mul": ("*", 13, 13, 14)}
@@ -24,13 +30,13 @@ _INDEX_OPS = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "lt", "le", 
               "ne"}
 
 
-def is_index(e, known=()):
+def is_index(e: Expr, known: Collection[Expr] = ()) -> bool:
     """True if ``e`` is arithmetic over loop variables, symbols and constants alone, as ``c_index``
     writes it.  ``known``: variables that stand for other text."""
     return all(n not in known and _is_index_node(n) for n in walk(e))
 
 
-def _is_index_node(n):
+def _is_index_node(n: Expr) -> bool:
     if isinstance(n, Binary):
         return n.op in _INDEX_OPS or n.dtype == "bool" and n.op in ("and", "or")
     if isinstance(n, Unary):
@@ -38,7 +44,7 @@ def _is_index_node(n):
     return not isinstance(n, (Load, Cast)) and n.dtype in (INDEX, "bool")
 
 
-def from_data(e, known=()):
+def from_data(e: Expr, known: Collection[Expr] = ()) -> bool:
     """True if ``e`` has a value from data in it that no ``checked`` has bounded."""
     if isinstance(e, Load) or e in known:
         return True
@@ -46,20 +52,20 @@ def from_data(e, known=()):
         from_data(k, known) for k in children(e))
 
 
-def wraps(e, known=()):
+def wraps(e: Expr, known: Collection[Expr] = ()) -> TypeGuard[Binary]:
     """True for sums and products whose overflow C leaves undefined."""
     return (isinstance(e, Binary) and e.op in _RING and e.dtype in _UNSIGNED
             and (e.dtype != "u16" or e.op == "mul")
             and (e.dtype != INDEX or from_data(e, known)))
 
 
-def wrapping(s, e):
+def wrapping(s: "Scalars", e: Binary) -> tuple[str, int]:
     """(text, precedence) of a sum or product that wraps."""
     text, _ = _ring(s, e)
     return f"({DTYPES[e.dtype].c})({text})", CAST
 
 
-def _ring(s, e):
+def _ring(s: "Scalars", e: Binary) -> tuple[str, int]:
     """The same in the unsigned type; operands that are such sums themselves are not cast back."""
     sign, level, left, right = _RING[e.op]
     parts = []
@@ -74,7 +80,7 @@ def _ring(s, e):
     return f"{parts[0]} {sign} {parts[1]}", level
 
 
-def integer_call(s, e):
+def integer_call(s: "Scalars", e: Binary) -> tuple[str, int]:
     """(text, precedence) of a division, remainder, power, shift, min or max of integers."""
     t = DTYPES[e.a.dtype]
     unsigned = t.kind == "u"
@@ -91,14 +97,14 @@ def integer_call(s, e):
     return _narrowed(t, f"{_CALLS[e.op][0]}({s.text(e.a)}, {s.text(e.b)})")
 
 
-def _narrowed(t, call, always=False):
+def _narrowed(t: DType, call: str, always: bool = False) -> tuple[str, int]:
     """A call that gives 64 bits, as the dtype."""
     if t.size == 8 and not always:
         return call, ATOM
     return f"({t.c}){call}", CAST
 
 
-def _positive(e):
+def _positive(e: Expr) -> bool:
     """The divisor is known to be positive."""
     if isinstance(e, Const):
         return e.value > 0
@@ -106,7 +112,7 @@ def _positive(e):
     return low is not None and low > 0
 
 
-def integer_unary(e, x):
+def integer_unary(e: Unary, x: str) -> str | None:
     """C text of neg, abs or sign of an integer; ``x`` is the operand's, None if it is no such
     operator."""
     t = DTYPES[e.dtype]
@@ -121,7 +127,7 @@ def integer_unary(e, x):
     return None
 
 
-def cast(e, x):
+def cast(e: Cast, x: str) -> str:
     """C text of a Cast; ``x`` is the operand's text, an atom."""
     source, to = DTYPES[e.x.dtype], DTYPES[e.dtype]
     if source.name == "f16":

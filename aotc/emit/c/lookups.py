@@ -5,14 +5,19 @@ what lies there is fetched some rows ahead, since no hardware foresees it.
 0.84 of their time on AVX2.
 """
 
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
+from typing import TypeGuard
 
 from aotc.emit.c.ahead import LINE
-from aotc.emit.c.scalars import Scalars
+from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.text.env import KernelEnv
 from aotc.ir.access import stride
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
+    Axis,
     Const,
+    Expr,
     Guarded,
     Load,
     Var,
@@ -26,13 +31,15 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.plan import Nest, Range
 from aotc.ir.simplify import simplify
 
 ROWS_AHEAD = 8  # 4 and 16 take dlrm 1.00 to 1.01 of its time
 MOST_LINES = 16  # of a row: of a longer one, the rest is a stream (not measured)
 
 
-def looked_up(nest, lane, outer, env, names):
+def looked_up(nest: Nest, lane: Range, outer: Sequence[Range], env: KernelEnv,
+              names: Names) -> tuple[Nest, list[str]]:
     """(the Nest with such places as C constants, C lines that declare them and fetch ahead), for
     the innermost of the loops over the Ranges ``outer``.  lane: Range of the lanes."""
     moving = {lane.axis, *(r.axis for r in nest.reduce)}
@@ -58,7 +65,7 @@ def looked_up(nest, lane, outer, env, names):
     return new, lines + ([] if nest.lanes == 1 else _ahead(tables, lane, outer, env, names))
 
 
-def _places(e, moving):
+def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
     """The largest index expressions with a place from data that no axis of ``moving`` moves and
     that are evaluated whatever the conditions in ``e`` say."""
     if e.dtype == INDEX and not axes_of(e) & moving and any(map(_is_checked, walk(e))):
@@ -67,7 +74,8 @@ def _places(e, moving):
     return [x for k in kids for x in _places(k, moving)]
 
 
-def _ahead(tables, lane, outer, env, names):
+def _ahead(tables: Iterable[Load], lane: Range, outer: Sequence[Range], env: KernelEnv,
+           names: Names) -> list[str]:
     """C lines that fetch what the Loads ``tables`` read ROWS_AHEAD steps of the innermost loop
     later."""
     extent = simplify(lane.hi - lane.lo)
@@ -92,17 +100,17 @@ def _ahead(tables, lane, outer, env, names):
     return lines
 
 
-def _checks(e):
+def _checks(e: Expr) -> list[Expr]:
     """The checked places in an index that lie in no other one."""
     if _is_checked(e):
         return [e]
     return [x for k in children(e) for x in _checks(k)]
 
 
-def _inside(e):
+def _inside(e: Expr) -> Expr | None:
     """A checked place bounded instead: what lies outside of the table faults where it is read."""
     return minimum(maximum(e.a, Const(0)), e.b - 1) if _is_checked(e) else None
 
 
-def _is_checked(e):
+def _is_checked(e: Expr) -> TypeGuard[Guarded]:
     return isinstance(e, Guarded) and e.op == "checked"

@@ -3,15 +3,21 @@
 The functions are those of ``aotc_narrow.h``; a vector of i32 has as many lanes as one of f32.
 """
 
+from typing import TYPE_CHECKING
+
 from aotc.emit.c.scalars import Scalars
 from aotc.ir.access import stride
-from aotc.ir.expr import Binary, Cast, Const, Load, Var, walk
+from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Var, walk
 from aotc.ir.narrow import NARROW, is_lane_int
+from aotc.ir.plan import Put
+
+if TYPE_CHECKING:
+    from aotc.emit.c.vectors import Vectors
 
 _CALLS = {"add": "aotc_iadd", "sub": "aotc_isub", "mul": "aotc_imul"}
 
 
-def as_float(block, e):
+def as_float(block: "Vectors", e: Cast) -> str | None:
     """C vector of ``e``, a Cast to f32, in a Vectors block; None if its lanes have no integer
     form (it is gathered then)."""
     x = e.x
@@ -20,7 +26,7 @@ def as_float(block, e):
     return None
 
 
-def integers(block, e):
+def integers(block: "Vectors", e: Expr) -> str:
     """C text of the i32 lanes of an ``is_lane_int`` expression or an 8-bit Load."""
     if isinstance(e, Var) and e in block.acc:
         return block.acc[e]
@@ -36,6 +42,7 @@ def integers(block, e):
         return integers(block, e.x)
     if isinstance(e, Binary):
         return f"{_CALLS[e.op]}({integers(block, e.a)}, {integers(block, e.b)})"
+    assert isinstance(e, Load), e
     data = block.guard is not None or any(isinstance(n, Load) for n in walk(e.index[0]))
     if data or stride(e.index[0], block.lane) != Const(1):
         return f"aotc_load_i32({block.gathered(e, 'int32_t')})"
@@ -45,14 +52,14 @@ def integers(block, e):
     return f"aotc_load_{e.dtype}({p})"
 
 
-def stored(block, e):
+def stored(block: "Vectors", e: Expr) -> str:
     """C text of the i32 lanes whose low bits a put of ``e`` (``is_lane_value``) keeps."""
     if isinstance(e, Cast) and e.x.dtype == "f32":
         return f"aotc_to_i32({block.text(e.x)})"
     return integers(block, e)
 
 
-def store(p, value, count, at):
+def store(p: Put, value: str, count: str, at: str) -> str:
     """C line that stores i32 lanes side by side in the put's dtype."""
     name = "aotc_store_i32" if p.value.dtype == "i32" else "aotc_store_8"
     return f"{name}_n({at}, {value}, {count});" if count else f"{name}({at}, {value});"

@@ -1,5 +1,6 @@
 """The names and places in a register tile of sums, for the templates of contractions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aotc.target.base import DOT_STEP
@@ -28,7 +29,7 @@ class Elements:
     as_stored: bool = True
 
     @classmethod
-    def of(cls, dtype):
+    def of(cls, dtype: str) -> "Elements":
         """The Elements of a dtype, f32 or f16."""
         return cls("uint16_t", "aotc_half_load", "_half", False) if dtype == "f16" else cls(
             "float", "aotc_load")
@@ -51,10 +52,11 @@ class Row:
     name: str
     pointer: str
     element: str
-    sums: tuple
+    sums: tuple[Sum, ...]
 
 
-def register_tile(mr, nv, lanes, pointers=None, step="", registers=0):
+def register_tile(mr: int, nv: int, lanes: int, pointers: Sequence[str] | None = None,
+                  step: str = "", registers: int = 0) -> tuple[Row, ...]:
     """Rows of a tile of ``mr`` rows and ``nv`` vectors.  pointers: C text of one per row, without
     it those of the micro-kernel's argument; step: C text of the elements between steps of the sum,
     "" for neighbours; registers: for sums, columns and an element of A (0: there is no instruction
@@ -68,7 +70,7 @@ def register_tile(mr, nv, lanes, pointers=None, step="", registers=0):
         for i, p in enumerate(pointers))
 
 
-def dot_tile(mr, nv, lanes):
+def dot_tile(mr: int, nv: int, lanes: int) -> tuple[Row, ...]:
     """The same of 8-bit products, whose columns are ``DOT_STEP`` bytes each."""
     columns = tuple(Column(f"b{j}", DOT_STEP * j * lanes, f"s{j}") for j in range(nv))
     return tuple(Row(f"a{i}", f"a[{i}]", f"a{i} + k", tuple(

@@ -1,6 +1,8 @@
 """C text of value expressions: scalar code, with shared sub-expressions in named constants."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, TypeGuard
 
 from aotc.emit.c.integers import (
     CAST,
@@ -13,6 +15,7 @@ from aotc.emit.c.integers import (
     wraps,
 )
 from aotc.emit.text.cexpr import ATOM, _index, bracket, c_index
+from aotc.emit.text.env import Env
 from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import DTYPES, INDEX
 from aotc.ir.expr import (
@@ -20,6 +23,7 @@ from aotc.ir.expr import (
     Binary,
     Cast,
     Const,
+    Expr,
     Guarded,
     Load,
     Sym,
@@ -29,6 +33,7 @@ from aotc.ir.expr import (
     children,
     show,
 )
+from aotc.ir.plan import Kernel, Plan
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
@@ -40,7 +45,7 @@ _LIBM_NAME = {"round": "nearbyint", "abs": "fabs"}
 _FLOAT_CALLS = {"mod": "fmod", "pow": "pow"}
 
 
-def literal(value, dtype):
+def literal(value: Any, dtype: str) -> str:
     """C literal of a constant; hexadecimal floats are exact."""
     if dtype == "bool":
         return "1" if value else "0"
@@ -61,7 +66,7 @@ def literal(value, dtype):
     return f"({DTYPES[dtype].c})({value})"
 
 
-def _decimal(value, dtype):
+def _decimal(value: Any, dtype: str) -> str:
     """Shortest decimal that reads back as the same value of the dtype."""
     exact = DTYPES[dtype].numpy.type(value)
     text = repr(exact.item()) if dtype == "f64" else str(exact)
@@ -70,13 +75,10 @@ def _decimal(value, dtype):
     return text if any(c in text for c in ".en") else text + ".0"
 
 
-def shared(roots):
+def shared(roots: Iterable[Expr]) -> set[Expr]:
     """Non-trivial nodes used more than once below the roots."""
-    count = Counter()
-    seen = set()
     todo = list(roots)
-    for r in roots:
-        count[r] += 1
+    count, seen = Counter(todo), set[Expr]()
     while todo:
         n = todo.pop()
         if n in seen:
@@ -88,7 +90,7 @@ def shared(roots):
     return {n for n, c in count.items() if c > 1 and not isinstance(n, (Const, Axis, Sym, Var))}
 
 
-def rule_call(plan, kernel, prefix, first):
+def rule_call(plan: Plan, kernel: Kernel, prefix: str, first: str) -> Callable[[Guarded], str]:
     """Function from a Guarded of the kernel to the start of the C call that keeps its rule: of the
     function ``prefix_checked`` or ``prefix_expected``, whose first argument is ``first``."""
     number = {rule: i for i, rule in enumerate(plan.rules)}
@@ -98,10 +100,10 @@ def rule_call(plan, kernel, prefix, first):
 class Names:
     """Fresh names of local constants inside one kernel."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.count = 0
 
-    def fresh(self, stem):
+    def fresh(self, stem: str) -> str:
         self.count += 1
         return f"{stem}{self.count}"
 
@@ -112,12 +114,13 @@ class Scalars:
     env: {"buffer": name -> C pointer, "rule": Guarded -> C text of its call's first arguments}.
     """
 
-    def __init__(self, env, names, roots=()):
+    def __init__(self, env: Env, names: Names, roots: Iterable[Expr] = ()) -> None:
         self.env, self.names = env, names
-        self.lines, self.known = [], {}
+        self.lines: list[str] = []
+        self.known: dict[Expr, str] = {}
         self.many = shared(roots)
 
-    def text(self, e, least=0):
+    def text(self, e: Expr, least: int = 0) -> str:
         """C expression of ``e`` (in brackets unless it binds at least as tight as ``least``);
         shared parts become constants declared in ``lines``."""
         if e in self.known:
@@ -130,7 +133,7 @@ class Scalars:
             self.known[e] = out
         return bracket(out, level, least)
 
-    def _node(self, e):
+    def _node(self, e: Expr) -> tuple[str, int]:
         """(text, precedence)."""
         if isinstance(e, Const):
             return literal(e.value, e.dtype), ATOM
@@ -147,9 +150,10 @@ class Scalars:
             return c_index(e, 0), _index(e)[1]
         if isinstance(e, Unary):
             return self._unary(e), ATOM
+        assert isinstance(e, Binary), e  # axes and symbols are indices
         return self._binary(e)
 
-    def _binary(self, e):
+    def _binary(self, e: Binary) -> tuple[str, int]:
         t = DTYPES[e.a.dtype]
         if isinstance(e, Guarded):
             return f"{self.env['rule'](e)}{self.text(e.a)}, {self.text(e.b)})", ATOM
@@ -164,7 +168,7 @@ class Scalars:
         text = f"({self.text(e.a, ATOM)} {_INFIX[e.op]} {self.text(e.b, ATOM)})"
         return (text, ATOM) if e.dtype == "bool" else (f"({t.c}){text}", CAST)
 
-    def _infix(self, e):
+    def _infix(self, e: Binary) -> tuple[str, int]:
         level = _LEVEL[e.op]
         # compilers ask for brackets around what is no plain operand of & | ^, and around shifts
         # and comparisons in comparisons
@@ -173,7 +177,7 @@ class Scalars:
             left = level
         return f"{self.text(e.a, left)} {_INFIX[e.op]} {self.text(e.b, right)}", level
 
-    def _branch(self, e, cond=None):
+    def _branch(self, e: Expr, cond: Expr | None = None) -> str:
         """A branch's own sub-expressions are written in place: never evaluated if not taken.
         ``x + n`` where x is negative cannot overflow, n being an extent."""
         inner = Scalars(self.env, self.names)
@@ -182,7 +186,7 @@ class Scalars:
             return f"{inner.text(e.a, 12)} + {inner.text(e.b, 13)}"
         return inner.text(e, 11)
 
-    def _unary(self, e):
+    def _unary(self, e: Unary) -> str:
         t, op = DTYPES[e.x.dtype], e.op
         x = self.text(e.x, 0 if op in _LIBM or op in _LIBM_NAME else ATOM)
         if op == "not":
@@ -204,7 +208,7 @@ class Scalars:
             raise UnsupportedError(f"{show(e)}: no C function for {op}")
         return f"{_LIBM_NAME.get(op, op)}{'f' if t.name == 'f32' else ''}({x})"
 
-    def _float_call(self, e):
+    def _float_call(self, e: Binary) -> str:
         t = e.a.dtype
         a, b, f = self.text(e.a), self.text(e.b), "f" if t == "f32" else ""
         if e.op in ("min", "max"):
@@ -216,6 +220,6 @@ class Scalars:
         return f"{_FLOAT_CALLS[e.op]}{f}({a}, {b})"
 
 
-def _counts_from_end(e, cond):
+def _counts_from_end(e: Expr, cond: Expr | None) -> TypeGuard[Binary]:
     return (isinstance(e, Binary) and e.op == "add" and e.dtype == INDEX
             and cond == Binary("lt", e.a, Const(0)) and not from_data(e.b))

@@ -1,15 +1,16 @@
 """Runs of lanes: where integer comparisons hold along a vector."""
 
 from aotc.ir.conditions import bounds, conjuncts
-from aotc.ir.expr import Const, axes_of, maximum, minimum
+from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum
 from aotc.ir.simplify import simplify
 
 
-def lanes_between(cond, lane):
+def lanes_between(cond: Expr, lane: Axis) -> tuple[Expr, Expr | None] | None:
     """(first, end) of the values of the axis ``lane`` for which a conjunction of comparisons of
     indices holds: index expressions, ``end`` None if nothing bounds it.  None if one of the
     comparisons is no such bound."""
-    first, end = Const(0), None
+    first: Expr = Const(0)
+    end: Expr | None = None
     for c in conjuncts(cond):
         found = bounds(c, lane) if lane in axes_of(c) else None
         if found is None:

@@ -5,17 +5,23 @@ Full tiles store straight from registers.  Tiles at the edges (rows or columns t
 through memory and the loops of every other epilogue.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from aotc.emit.c.nests import indent, store_lines
 from aotc.emit.c.register_tile import register_tile
-from aotc.emit.c.scalars import Scalars
+from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.c.slice_loops import before, more
 from aotc.emit.text.cexpr import ATOM, c_index
-from aotc.emit.text.dialect import environment
+from aotc.emit.text.dialect import Dialect, Operand, environment
+from aotc.emit.text.env import KernelEnv
 from aotc.ir.access import stride
 from aotc.ir.expr import (
+    Axis,
     Binary,
     Cast,
     Const,
+    Expr,
     Load,
     Unary,
     Var,
@@ -26,21 +32,23 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.plan import Contract, Range
 from aotc.ir.simplify import same, simplify, upper
 
 MOST_NODES = 24  # of an epilogue that is written out for every accumulator
 # Longer sums share the micro-kernel and keep the C short: beside the 24 * 256 multiply-adds of a
 # 6x64 tile the way of its 24 vectors through memory is less than one in a hundred instructions.
 LONGEST_SUM = 256
+Shared = tuple[dict[Expr, Operand], list[str]]  # what all rows of a tile share, lines before
 _LIGHT = ("add", "sub", "mul", "min", "max")
 
 
-def written_out(c, say):
+def written_out(c: Contract, say: Dialect) -> bool:
     """True if the sums of the Contract's tiles are written where they are used."""
     return bool(c.slices) or in_registers(c, say)
 
 
-def in_registers(c, say):
+def in_registers(c: Contract, say: Dialect) -> bool:
     """True if the Contract's epilogue is worth writing out per accumulator: it stores along the
     lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
     nodes = [n for p in c.puts for n in walk(p.value)]
@@ -51,7 +59,7 @@ def in_registers(c, say):
             and all(_light(n, c.n.axis) for n in nodes))
 
 
-def terms(c):
+def terms(c: Contract) -> int:
     """Terms of a Contract's longest sum; more than ``LONGEST_SUM`` where that is not known."""
     n = 1
     for r in c.slice_taps + c.taps + (c.k,):
@@ -59,7 +67,7 @@ def terms(c):
     return n
 
 
-def _light(e, lane):
+def _light(e: Expr, lane: Axis) -> bool:
     if isinstance(e, Load):
         step = stride(e.index[0], lane)
         return e.dtype == "f32" and step in (Const(0), Const(1)) and not any(
@@ -72,16 +80,16 @@ def _light(e, lane):
     return True
 
 
-def plain_rows(c):
+def plain_rows(c: Contract) -> bool:
     """True if a row's pointer follows from its number: no table of rows and taps is needed."""
     return c.a.mode == "rows" and len(c.m) == 1 and c.a.guard is None and _one_tap(c)
 
 
-def _one_tap(c):
+def _one_tap(c: Contract) -> bool:
     return all(t.axis.extent == Const(1) for t in c.taps)
 
 
-def row_pointers(c, env, names):
+def row_pointers(c: Contract, env: KernelEnv, names: Names) -> tuple[list[str], list[str]]:
     """(lines, C texts) of the pointers to the rows of a tile; rows past the end repeat the last."""
     if not plain_rows(c):
         many = c.a.mode == "rows" and not _one_tap(c)
@@ -102,7 +110,7 @@ def row_pointers(c, env, names):
     return block.lines, texts
 
 
-def _columns(c):
+def _columns(c: Contract) -> tuple[list[str], bool]:
     """C texts of the live lanes of each vector of a full tile ("" = all), and whether every tile is
     one: a single panel has as many columns as it has, other last panels may be cut."""
     nr, n = c.nv * c.lanes, simplify(c.n.hi - c.n.lo)
@@ -114,7 +122,8 @@ def _columns(c):
     return ["" if x >= c.lanes else str(max(x, 0)) for x in left], True
 
 
-def tile_lines(c, env, names, sums, fallback, known):
+def tile_lines(c: Contract, env: KernelEnv, names: Names, sums: Mapping[str, Any],
+               fallback: list[str], known: Callable[[Dialect, str], Shared]) -> list[str]:
     """C lines of one register tile.  sums: parameters of ``contraction_tile.j2``; fallback: lines
     of an epilogue that reads ``acc_tile``; known(block lane): what all rows share."""
     text = environment(env["dialect"].folder).get_template("contraction_tile.j2").render(sums)
@@ -123,7 +132,7 @@ def tile_lines(c, env, names, sums, fallback, known):
     return lines + _ended(c, env, _stored(c, env, names, fallback, known), ends)
 
 
-def _sliced(c, env, lines):
+def _sliced(c: Contract, env: KernelEnv, lines: list[str]) -> tuple[list[str], list[str]]:
     """(lines of the sums, lines that keep them for the next slice): those of the slices before are
     added to a slice's own."""
     if not c.slices:
@@ -138,13 +147,14 @@ def _sliced(c, env, lines):
     return [at, *lines, f"if ({before(c)}) {{", *indent(join), "}"], keep
 
 
-def _ended(c, env, stores, keep):
+def _ended(c: Contract, env: KernelEnv, stores: list[str], keep: list[str]) -> list[str]:
     if not keep:
         return stores
     return [f"if ({more(c)}) {{"] + indent(keep) + ["} else {"] + indent(stores) + ["}"]
 
 
-def _stored(c, env, names, fallback, known):
+def _stored(c: Contract, env: KernelEnv, names: Names, fallback: list[str],
+            known: Callable[[Dialect, str], Shared]) -> list[str]:
     """The epilogue of one tile: from registers where that is possible."""
     counts, whole_columns = _columns(c)
     registers = in_registers(c, env["dialect"])
@@ -155,8 +165,8 @@ def _stored(c, env, names, fallback, known):
         [] if whole_columns else [f"n0 + {nr} <= {c_index(c.n.hi, 11)}"])
     if registers and not conditions:
         return stores
-    spill = environment(env["dialect"].folder).get_template("contraction_sums.j2").module.spill(
-        register_tile(c.mr, c.nv, c.lanes), "acc_tile").rstrip("\n").split("\n")
+    macros: Any = environment(env["dialect"].folder).get_template("contraction_sums.j2").module
+    spill = macros.spill(register_tile(c.mr, c.nv, c.lanes), "acc_tile").rstrip("\n").split("\n")
     spill = [f"float acc_tile[{c.mr * nr}] __attribute__((aligned(64)));"] + spill
     if not registers:
         return spill + fallback
@@ -164,7 +174,8 @@ def _stored(c, env, names, fallback, known):
         spill + fallback) + ["}"]
 
 
-def _vector_stores(c, env, names, j, count, known):
+def _vector_stores(c: Contract, env: KernelEnv, names: Names, j: int, count: str,
+                   known: Callable[[Dialect, str], Shared]) -> list[str]:
     """The epilogue of vector ``j`` of every row of a full tile."""
     lane, say = c.n.axis, env["dialect"]
     used = {a for p in c.puts for e in (p.offset, p.value) for a in axes_of(e)}
@@ -182,7 +193,7 @@ def _vector_stores(c, env, names, j, count, known):
     return ["{"] + indent(lines) + ["}"]
 
 
-def row_value(c, r, i):
+def row_value(c: Contract, r: Range, i: str) -> str:
     """C text of a row axis's value in row ``i`` of a tile."""
     if not plain_rows(c):
         return f"{r.axis.name}_at[{i}]"

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 from aotc.emit.c.nests import indent
 from aotc.emit.text.cexpr import c_index
-from aotc.ir.access import stride
+from aotc.emit.text.env import KernelEnv
+from aotc.ir.access import affine_stride
 from aotc.ir.expr import Axis, Const, Var, minimum, substitute
-from aotc.ir.plan import Put
+from aotc.ir.plan import Contract, Put
 from aotc.ir.simplify import simplify
 
 _FIRST = "turn0"  # C variable: the first row that scratch holds
 
 
-def turn_lines(c, env):
+def turn_lines(c: Contract, env: KernelEnv) -> tuple[Contract, list[str], list[str]]:
     """(Contract that stores to its scratch, lines before the loop over rows, lines at the end of a
     register tile, which store what scratch holds once it is full)."""
     if not c.turned:
@@ -27,7 +28,7 @@ def turn_lines(c, env):
     store = env["dialect"].lines(
         "transposed", env["buffer"](c.turned), str(nr),
         f"{env['buffer'](put.buffer)} + {c_index(start, 13)}",
-        c_index(stride(put.offset, lane), 0),
+        c_index(affine_stride(put.offset, lane), 0),
         f"{c_index(simplify(minimum(*ends)), 12)} - {_FIRST}", c_index(columns, 0))
     full = f"m0 + {c.mr} >= rows || m0 + {c.mr} - {_FIRST} == {c.turned_rows}"
     flush = [f"if ({full}) {{"] + indent(store + [f"{_FIRST} = m0 + {c.mr};"]) + ["}"]

@@ -1,13 +1,18 @@
 """C text of Unrolled stages: loops around straight-line vector code."""
 
+from typing import TypeGuard
+
 from aotc.emit.c.nests import indent, lane_loop, loops, store_lines
+from aotc.emit.c.scalars import Names
 from aotc.emit.c.vectors import Vectors
 from aotc.emit.text.cexpr import c_index
-from aotc.ir.expr import Binary, Const, Where
-from aotc.ir.plan import Let
+from aotc.emit.text.dialect import Dialect
+from aotc.emit.text.env import KernelEnv
+from aotc.ir.expr import Axis, Binary, Const, Expr, Var, Where
+from aotc.ir.plan import Let, Unrolled
 
 
-def unrolled_lines(stage, env, names):
+def unrolled_lines(stage: Unrolled, env: KernelEnv, names: Names) -> list[str]:
     """C lines of an Unrolled: the loops over points, the flags of a point, then its statements for
     every step of the lanes."""
     lane, say = stage.ranges[-1], env["dialect"]
@@ -18,8 +23,10 @@ def unrolled_lines(stage, env, names):
         lane, say, lambda count: _point(stage, lane.axis, say, count, env, names)))
 
 
-def _point(stage, lane, say, count, env, names):
-    known, lines = {}, []
+def _point(stage: Unrolled, lane: Axis, say: Dialect, count: str, env: KernelEnv,
+           names: Names) -> list[str]:
+    known: dict[Var, str] = {}
+    lines: list[str] = []
     for s in stage.body:
         if isinstance(s, Let):
             block = Vectors(env, names, lane, say, count, (s.value,), dict(known))
@@ -32,7 +39,7 @@ def _point(stage, lane, say, count, env, names):
     return lines
 
 
-def _let(name, value, block):
+def _let(name: str, value: Expr, block: Vectors) -> list[str]:
     """Statements that bind a name: a load, zero where its flags fail, or a sum of multiples."""
     say = block.say
     if isinstance(value, Where):
@@ -40,9 +47,9 @@ def _let(name, value, block):
         text = block.text(value.a)
         return [zero, f"if ({c_index(value.cond, 0)}) {{",
                 *indent(block.lines + [f"{name} = {text};"]), "}"]
-    steps = []
-    while _adds_multiple(value):
-        steps.insert(0, value.b)
+    steps: list[Binary] = []
+    while isinstance(value, Binary) and value.op == "add" and _is_multiple(value.b):
+        steps.insert(0, value.b)  # rest + constant * value
         value = value.a
     if not steps:
         text = block.text(value)
@@ -52,10 +59,8 @@ def _let(name, value, block):
     return block.lines + lines
 
 
-def _adds_multiple(e):
-    """``rest + constant * value``"""
-    return (isinstance(e, Binary) and e.op == "add" and isinstance(e.b, Binary)
-            and e.b.op == "mul" and isinstance(e.b.a, Const))
+def _is_multiple(e: Expr) -> TypeGuard[Binary]:
+    return isinstance(e, Binary) and e.op == "mul" and isinstance(e.a, Const)
 
 
 __all__ = ["unrolled_lines"]

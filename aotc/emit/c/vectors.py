@@ -5,21 +5,28 @@ load, one that does not move along the lanes is a broadcast, everything else is 
 lane; so any expression can stand in a vector nest.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import TypeGuard
+
 from aotc.emit.c.half_lanes import HALF, bits, widened
 from aotc.emit.c.narrow_lanes import as_float
-from aotc.emit.c.scalars import Scalars, literal, shared
+from aotc.emit.c.scalars import Names, Scalars, literal, shared
 from aotc.emit.c.spans import lanes_between
 from aotc.emit.text.cexpr import c_index
-from aotc.emit.text.dialect import Operand
+from aotc.emit.text.dialect import Dialect, Operand
+from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.math_forms import scaled_argument, sigmoid_argument
 from aotc.ir.access import stride
-from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, Var, Where, substitute, walk
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Var, Where, substitute, walk
 from aotc.ir.simplify import simplify
 
 _INFIX = ("add", "sub", "mul", "div")
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 _UNARY = ("exp", "log", "erf", "tanh", "sqrt", "abs", "sin", "cos", "floor", "ceil", "round")
 _BINARY = ("min", "max", "pow")
+
+
+Span = tuple[str, str]  # C names of the first lane and of the end of a run of lanes
 
 
 class Vectors:
@@ -30,19 +37,24 @@ class Vectors:
     None.
     """
 
-    def __init__(self, env, names, lane, say, count, roots, acc=None, fill="0.0f"):
+    def __init__(self, env: KernelEnv, names: Names, lane: Axis, say: Dialect, count: str,
+                 roots: Iterable[Expr], acc: Mapping[Var, str] | None = None,
+                 fill: str = "0.0f") -> None:
         self.env, self.names, self.lane, self.say = env, names, lane, say
         self.count, self.fill, self.acc = count, fill, acc or {}
-        self.lines, self.known = [], {}
+        self.lines: list[str] = []
+        self.known: dict[Expr, Operand] = {}
         self.many = shared(roots)
-        self.guard, self.summed = None, False
-        self.spans, self.span = {}, None
+        self.guard: Expr | None = None
+        self.summed = False
+        self.spans: dict[Expr, Span | None] = {}
+        self.span: Span | None = None
 
-    def text(self, e):
+    def text(self, e: Expr) -> str:
         """C expression of a vector for an f32 expression, or of lanes of bits for one of f16."""
         return self._vector(self.operand(e))
 
-    def operand(self, e):
+    def operand(self, e: Expr) -> Operand:
         """Operand of an f32 expression: a scalar where every lane is the same and the dialect
         takes scalars."""
         if e in self.known:
@@ -56,18 +68,22 @@ class Vectors:
             self.known[e] = out = Operand(name, out.fixed)
         return out
 
-    def _vector(self, x):
+    def _vector(self, x: Operand) -> str:
         return self.say.splat(x) if x.fixed else x.text
 
-    def fixed(self, e):
+    def fixed(self, e: Expr) -> bool:
         """The value is the same in every lane."""
         return not any(n == self.lane or n in self.acc for n in walk(e))
 
-    def _node(self, e):
+    def _node(self, e: Expr) -> str | Operand:
         if isinstance(e, Var) and e in self.acc:
             return self.acc[e]
         if e.dtype == HALF:
-            return bits(self, e) or self._where(e)
+            lanes = bits(self, e)
+            if lanes is not None:
+                return lanes
+            assert isinstance(e, Where), e
+            return self._where(e)
         if self.fixed(e) and (self.guard is None or not any(
                 isinstance(n, Load) for n in walk(e))):
             return self._broadcast(e)
@@ -104,34 +120,37 @@ class Vectors:
             return say.call2(e.op, self.text(e.a), self.text(e.b))
         return self._gather(e)
 
-    def _form(self, e):
+    def _form(self, e: Expr) -> str | None:
         """C text of an expression that the vector math computes as a whole; None for others."""
         x = sigmoid_argument(e, self.many)
         if x is not None:
             return self.say.sigmoid(self.text(x))
         scaled = scaled_argument(e, self.many)
-        return scaled and self.say.scaled(e.op, self.text(scaled[0]), repr(scaled[1]))
+        if scaled is None:
+            return None
+        function, argument, scale = scaled
+        return self.say.scaled(function, self.text(argument), repr(scale))
 
-    def _broadcast(self, e):
+    def _broadcast(self, e: Expr) -> Operand:
         return self._same(literal(e.value, "f32") if isinstance(e, Const) else self._scalar(e))
 
-    def _scalar(self, e):
+    def _scalar(self, e: Expr) -> str:
         """C text of a value that is the same in every lane."""
         inner = Scalars(self.env, self.names, (e,))
         text = inner.text(e)
         self.lines += inner.lines
         return text
 
-    def _has_one_divisor(self, e):
+    def _has_one_divisor(self, e: Expr) -> TypeGuard[Binary]:
         """True for a division whose divisor is the same in every lane, computed here only."""
         return isinstance(e, Binary) and e.op == "div" and not isinstance(e.b, Const) and (
             self.fixed(e.b) and self.guard is None and e.b not in self.many)
 
-    def _same(self, text):
+    def _same(self, text: str) -> Operand:
         """Operand of a C scalar."""
         return Operand(text, True) if self.say.scalars else Operand(self.say.splat(text))
 
-    def _load(self, e):
+    def _load(self, e: Load) -> str:
         step = stride(e.index[0], self.lane)
         data = any(isinstance(n, Load) for n in walk(e.index[0]))
         part = self._part_step(e)
@@ -147,15 +166,16 @@ class Vectors:
             return self.say.load_n(p, self.count, self.fill)
         return self.say.load(p)
 
-    def _load_strided(self, e, step):
-        data = step is None or any(isinstance(n, Load) for n in walk(step))
-        if not data and self.say.apart and not self.count:
+    def _load_strided(self, e: Load, step: Expr | None) -> str:
+        if step is None or any(isinstance(n, Load) for n in walk(step)):
+            return self._gather(e)
+        if self.say.apart and not self.count:
             return self.say.load_apart(self.pointer(e.buffer, e.index[0]), c_index(step, 0))
-        if data or not self.say.strided:
+        if not self.say.strided:
             return self._gather(e)
         return self.say.load_strided(self.pointer(e.buffer, e.index[0]), c_index(step, 13))
 
-    def _part_step(self, e):
+    def _part_step(self, e: Expr) -> int:
         """Elements between the lanes of a load that may take a part of them; 0 for others."""
         if not self.say.parts or not isinstance(e, Load) or e.dtype != "f32" or (
                 self._moves_data(e.index[0])):
@@ -163,7 +183,7 @@ class Vectors:
         step = stride(e.index[0], self.lane)
         return step.value if step in (Const(1), Const(2)) else 0
 
-    def _load_part(self, e, step):
+    def _load_part(self, e: Load, step: int) -> str:
         """The lanes that are live, of neighbouring elements or of every second one."""
         p = self.pointer(e.buffer, e.index[0])
         span = self.span or self.count and ("0", self.count)
@@ -172,35 +192,35 @@ class Vectors:
         name = "load_between" if step == 1 else "load_second_between"
         return getattr(self.say, name)(p, *span, self.fill)
 
-    def pointer(self, buffer, index):
+    def pointer(self, buffer: str, index: Expr) -> str:
         """C text of the address of an element, an additive expression."""
         inner = Scalars(self.env, self.names, (index,))
         at = inner.text(index, 13)
         self.lines += inner.lines
         return f"{self.env['buffer'](buffer)} + {at}"
 
-    def _moves_data(self, index):
+    def _moves_data(self, index: Expr) -> bool:
         return any(isinstance(n, Load) and not self.fixed(n) for n in walk(index))
 
-    def _per_lane(self, e):
+    def _per_lane(self, e: Expr) -> Expr:
         """The expression for lane ``l``: the lane axis becomes its own variable."""
         return simplify(substitute(e, {self.lane: Axis(f"{self.lane.name}_l", self.lane.extent)}))
 
-    def _lane_loop(self, ctype, array, value, extra=()):
+    def _lane_loop(self, ctype: str, array: str, value: str, extra: Iterable[str] = ()) -> None:
         name = self.lane.name
         self.lines += [self.say.array(ctype, array), self.say.each(""),
                        f"    const int64_t {name}_l = {name} + l;", f"    (void){name}_l;"]
         self.lines += [f"    {x}" for x in extra]
         self.lines += [f"    {array}[l] = {self.say.live(value, self.count)};", "}"]
 
-    def _gather(self, e):
+    def _gather(self, e: Expr) -> str:
         """Evaluate lane by lane into an array; dead lanes and guarded-off lanes are zero."""
         return self.say.load(self.gathered(e, "float"))
 
-    def gathered(self, e, ctype):
+    def gathered(self, e: Expr, ctype: str) -> str:
         """C name of an array with the values of all lanes; dead and guarded-off ones are zero."""
         array = self.names.fresh("g")
-        acc = {}
+        acc: dict[Expr, str] = {}
         for n in walk(e):
             if isinstance(n, Var) and n in self.acc:
                 spill = self.names.fresh("g")
@@ -209,19 +229,19 @@ class Vectors:
                     self.say.array("int32_t", spill), f"aotc_store_i32({spill}, {self.acc[n]});"]
                 acc[n] = f"{spill}[l]"
         whole = e if self.guard is None else Where(self.guard, e, Const(0, e.dtype))
-        env = dict(self.env, vars={**self.env["vars"], **acc})
+        env: KernelEnv = {**self.env, "vars": {**self.env["vars"], **acc}}
         inner = Scalars(env, self.names)
         value = inner.text(self._per_lane(whole), 4)
         self._lane_loop(ctype, array, value, inner.lines)
         return array
 
-    def _where(self, e):
+    def _where(self, e: Where) -> str | Operand:
         if self.fixed(e.cond):
             return self._branches(e)
         if self.say.parts and self.guard is None and isinstance(e.b, Const) and e.dtype != HALF:
             span = self._span_of(e.cond)
             if span is not None:
-                return self._between(e, span)
+                return self._between(e, span, literal(e.b.value, "f32"))
         mask = self._mask(e.cond)
         unsafe = any(isinstance(n, Load) for b in (e.a, e.b) for n in walk(b))
         indexed = unsafe and not _is_value_test(e.cond)
@@ -229,33 +249,32 @@ class Vectors:
         b = self._under(Unary("not", e.cond), e.b) if indexed else self.operand(e.b)
         return self.say.select(mask, a, b)
 
-    def _span_of(self, cond):
+    def _span_of(self, cond: Expr) -> Span | None:
         """C names (first, end) of the lanes for which integer comparisons hold; None if they are
         others."""
         if cond not in self.spans:
-            ends = lanes_between(cond, self.lane)
+            ends, span = lanes_between(cond, self.lane), None
             if ends is not None:
                 inner = Scalars(self.env, self.names)
                 most = self.count or str(self.say.lanes)
                 texts = [inner.text(simplify(ends[0] - self.lane)), most]
                 if ends[1] is not None:
                     texts[1] = f"aotc_min({inner.text(simplify(ends[1] - self.lane))}, {most})"
-                ends = tuple(self.names.fresh("at") for _ in texts)
+                span = self.names.fresh("at"), self.names.fresh("at")
                 self.lines += inner.lines + [f"const int64_t {n} = {t};"
-                                             for n, t in zip(ends, texts)]
-            self.spans[cond] = ends
+                                             for n, t in zip(span, texts)]
+            self.spans[cond] = span
         return self.spans[cond]
 
-    def _between(self, e, span):
-        """``e.a`` in a run of lanes, a constant in the others."""
-        fill = literal(e.b.value, "f32")
+    def _between(self, e: Where, span: Span, fill: str) -> str:
+        """``e.a`` in a run of lanes, a constant (its C text) in the others."""
         outer = self.guard, self.span, self.fill, self.known
         self.guard, self.span, self.fill, self.known = e.cond, span, fill, dict(self.known)
         value = self.text(e.a)
         self.guard, self.span, self.fill, self.known = outer
         return value if self._part_step(e.a) else self.say.keep_between(value, *span, fill)
 
-    def _under(self, cond, e):
+    def _under(self, cond: Expr, e: Expr) -> Operand:
         """Operand of a branch whose loads happen only in lanes where ``cond`` holds."""
         outer = self.guard, self.span, self.known
         self.guard = cond if self.guard is None else Binary("and", self.guard, cond)
@@ -264,7 +283,7 @@ class Vectors:
         self.guard, self.span, self.known = outer
         return out
 
-    def _branches(self, e):
+    def _branches(self, e: Where) -> str | Operand:
         """A condition that is the same in all lanes: a real branch."""
         inner = Scalars(self.env, self.names)
         cond = inner.text(e.cond, 4)
@@ -280,13 +299,13 @@ class Vectors:
             self.lines, self.known, self.many, self.spans = (
                 [], dict(self.known), set(), dict(self.spans))
             text = self.text(branch)
-            inner = [f"    {x}" for x in self.lines] + [f"    {name} = {text};"]
+            lines = [f"    {x}" for x in self.lines] + [f"    {name} = {text};"]
             self.lines, self.known, self.many, self.spans = outer
-            self.lines += inner
+            self.lines += lines
         self.lines.append("}")
         return name
 
-    def _mask(self, cond):
+    def _mask(self, cond: Expr) -> str:
         """C text of a mask for a condition that differs between lanes."""
         if isinstance(cond, Binary) and cond.op in _COMPARE and cond.a.dtype == "f32":
             return self.say.compare(cond.op, self.operand(cond.a), self.operand(cond.b))
@@ -295,6 +314,7 @@ class Vectors:
         if self.say.masks and self._as_mask(cond):
             if isinstance(cond, Load):
                 return self.say.load_bool(self.pointer(cond.buffer, cond.index[0]))
+            assert isinstance(cond, Binary), cond
             return self.say.combine(cond.op, self._mask(cond.a), self._mask(cond.b))
         array = self.names.fresh("m")
         acc = any(n in self.acc for n in walk(cond))
@@ -308,7 +328,7 @@ class Vectors:
         return self.say.load_mask(array)
 
 
-    def _as_mask(self, cond):
+    def _as_mask(self, cond: Expr) -> bool:
         """True for a byte per lane side by side, and for tests of values joined by and, or."""
         if isinstance(cond, Load):
             return (self.guard is None and stride(cond.index[0], self.lane) == Const(1)
@@ -318,7 +338,7 @@ class Vectors:
         return _is_value_test(cond)
 
 
-def _is_value_test(cond):
+def _is_value_test(cond: Expr) -> bool:
     """A comparison of values only: it says nothing about which indices are legal."""
     return isinstance(cond, Binary) and cond.a.dtype == "f32"
 

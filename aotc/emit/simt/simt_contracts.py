@@ -5,21 +5,29 @@ registers, the epilogue from there.  Here is said where each operand's elements 
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Template
 
 from aotc.emit.c.nests import indent, loops
-from aotc.emit.c.scalars import Scalars
+from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.simt.simt_nests import flat_count, put_lines, unflatten
 from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.env import BlockEnv
 from aotc.errors import UnsupportedError
 from aotc.ir.access import stride
 from aotc.ir.category import is_zero
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Load, Where, substitute, walk
-from aotc.ir.plan import Range
+from aotc.ir.expr import Axis, Const, Expr, Load, Where, as_expr, substitute, walk
+from aotc.ir.plan import Contract, Operand, Range
+from aotc.ir.rows import zero_outside
 from aotc.ir.simplify import simplify, upper
 
 _INT32 = 1 << 31
+# (flat position, ranges it counts through, C texts of their extents)
+Digit = tuple[str, Sequence[Range], Sequence[str] | None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class Source:
     """
 
     rule: str
-    binds: tuple
+    binds: tuple[str, ...]
     guard: str
     copy: bool
     pointer: str
@@ -43,17 +51,18 @@ class Source:
     along_k: bool
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """Of what is fetched at once."""
         return DTYPES["f32"].size * self.vector
 
 
-def contract_lines(c, env, names, template, tile, threads, base):
+def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
+                   tile: Mapping[str, Any], threads: int, base: int) -> list[str]:
     """CUDA lines of a Contract: ``template`` (a Jinja template) rendered for it.
 
     tile: the row's parameters; base: byte offset of the block's memory for steps of sums.
     """
-    kc, taps = c.k.axis.extent, Const(1)
+    kc, taps = c.k.axis.extent, as_expr(1)
     for t in c.taps:
         taps = taps * t.axis.extent
     flat = c.a.mode == "packed"  # taps and k in one: the sum's steps are counted through
@@ -74,26 +83,28 @@ def contract_lines(c, env, names, template, tile, threads, base):
     return loops(c.outer, text.splitlines())
 
 
-def _int(e):
+def _int(e: Expr) -> str:
     """An extent as C text of type int32_t."""
     return str(e.value) if isinstance(e, Const) else f"(int32_t){c_index(e)}"
 
 
-def _times(taps):
+def _times(taps: str) -> str:
     """C text of the row starts of so many taps."""
     return "MR" if taps == "1" else f"{taps} * MR"
 
 
-def _bind(ranges, at, names, body, extents=None):
+def _bind(ranges: Sequence[Range], at: str, names: Names, body: Sequence[str],
+          extents: Sequence[str] | None = None) -> list[str]:
     """Lines that bind the axes of ``ranges`` that ``body`` uses at the flat position ``at``."""
-    before, _, kind, texts = flat_count(ranges, names)
+    before, _, kind, counted = flat_count(ranges, names)
+    texts: Sequence[str] = counted
     if extents is not None:
         before, texts = [], extents
     at = at if at.isidentifier() else f"({at})"
     return before + unflatten(ranges, texts, f"({kind}){at}", kind, names, body)
 
 
-def _table(c, env, names, row_extents):
+def _table(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str]) -> dict[str, Any]:
     """(lines, guard, offset): where row ``row`` starts at tap ``tap``."""
     block = Scalars(env, names, (c.a.offset,))
     offset = block.text(c.a.offset)
@@ -103,7 +114,7 @@ def _table(c, env, names, row_extents):
     guard = "" if c.a.guard is None else Scalars(env, names).text(c.a.guard, 4)
     body = [*block.lines, offset, guard]
     binds = _bind(c.m, "row", names, body, row_extents) + _bind(c.taps, "tap", names, body)
-    count = Const(1)
+    count = as_expr(1)
     for t in c.taps:
         count = count * t.axis.extent
     taps = any(re.search(r"\btap\b", line) for line in binds)
@@ -111,7 +122,8 @@ def _table(c, env, names, row_extents):
             "guard": guard, "lines": tuple(block.lines), "offset": offset}
 
 
-def _row_source(c, env, names, row_extents, tile):
+def _row_source(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str],
+                tile: Mapping[str, Any]) -> Source:
     """A's element (row m0 + m, step k0 + k)."""
     if c.a.mode == "rows":
         pointer, step = env["buffer"](c.a.buffer), c_index(c.a.stride, 13)
@@ -123,22 +135,23 @@ def _row_source(c, env, names, row_extents, tile):
         start = "const int32_t start = a_at[tap * MR + m];"
         return Source("k0 + k < kc", (start,), "start >= 0", copy, pointer, at, f"{pointer}[{at}]",
                       4 if aligned else 1, True)
-    along = _along(c.a.value, c.k.axis, c.m[-1].axis if c.m else None)
-    return _expression(c.a.value, "m0 + m < rows && k0 + k < kc",
+    along = _along(c.a.packed, c.k.axis, c.m[-1].axis if c.m else None)
+    return _expression(c.a.packed, "m0 + m < rows && k0 + k < kc",
                        (("m0 + m", c.m, row_extents), ("k0 + k", (*c.taps, c.k), None)), env, names,
                        along)
 
 
-def _lane_source(c, env, names, tile, kc):
+def _lane_source(c: Contract, env: BlockEnv, names: Names, tile: Mapping[str, Any],
+                 kc: Expr) -> Source:
     """B's element (step k0 + k, column n0 + n)."""
     lane = c.n.axis
     if c.b.mode == "packed":
         steps = (("tap", c.taps, None), ("k0 + k", (c.k,), None)) if c.a.mode == "rows" else (
             ("k0 + k", (*c.taps, c.k), None),)
         column = Range(lane, Axis("n0", lane.extent), lane.extent)
-        return _expression(c.b.value, f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}",
+        return _expression(c.b.packed, f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}",
                            (*steps, ("n", (column,), ("n_left",))), env, names,
-                           _along(c.b.value, c.k.axis, lane))
+                           _along(c.b.packed, c.k.axis, lane))
     pointer, copy = env["buffer"](c.b.buffer), not env["shared"](c.b.buffer)
     first = substitute(c.b.offset, {lane: Axis("n0", lane.extent)})
     block = Scalars(env, names)
@@ -155,15 +168,17 @@ def _lane_source(c, env, names, tile, kc):
                   pointer, at, f"{pointer}[{at}]", 4 if aligned else 1, False)
 
 
-def _expression(value, rule, digits, env, names, along_k):
+def _expression(value: Expr, rule: str, digits: Sequence[Digit], env: BlockEnv, names: Names,
+                along_k: bool) -> Source:
     """A Source that evaluates an expression: a plain or zero-filled load is copied.  digits: (flat
     position, ranges it counts through, C texts of their extents) of the axes it uses."""
     guard, load = (value.cond, value.a) if isinstance(value, Where) and is_zero(value.b) else (
         None, value)
     copy = isinstance(load, Load) and load.dtype == "f32" and not env["shared"](load.buffer)
-    block = Scalars(env, names, (load.index[0] if copy else value,))
+    block = Scalars(env, names, (value,))
     at = test = pointer = ""
-    if copy:
+    if copy and isinstance(load, Load):
+        block = Scalars(env, names, (load.index[0],))
         pointer, at = env["buffer"](load.buffer), block.text(load.index[0])
         test = "" if guard is None else Scalars(env, names).text(guard, 4)
         if block.lines and test:  # what the offset shares may be evaluated under the guard only
@@ -176,28 +191,26 @@ def _expression(value, rule, digits, env, names, along_k):
     return Source(rule, (*binds, *block.lines), test, copy, pointer, at, text, 1, along_k)
 
 
-def _along(value, k, other):
+def _along(value: Expr, k: Axis, other: Axis | None) -> bool:
     """True where neighbours along ``k`` lie side by side in memory, or ``other`` do not either."""
     steps = [(stride(n.index[0], k), None if other is None else stride(n.index[0], other))
              for n in walk(value) if isinstance(n, Load)]
     return not any(o == Const(1) and s != Const(1) for s, o in steps)
 
 
-def _fours(e):
+def _fours(e: Expr) -> bool:
     """True if an index expression is provably a multiple of four."""
     return simplify(e % 4) == Const(0)
 
 
-def _single(c, env, names, row_extents):
+def _single(c: Contract, env: BlockEnv, names: Names,
+            row_extents: Sequence[str]) -> dict[str, list[str]]:
     """A row of its own: lines that bind it, that sum every SLICES-th term, and that store."""
-    values, lines = [], []
+    values: list[str] = []
+    lines: list[str] = []
     for o in (c.a, c.b):
-        if o.mode == "packed":
-            value = o.value
-        else:
-            value = Load(o.buffer, (simplify(_offset(c, o)),), "f32")
-            if o.guard is not None:
-                value = Where(o.guard, value, Const(0, "f32"))
+        value = o.packed if o.mode == "packed" else zero_outside(
+            Load(o.buffer, (simplify(_offset(c, o)),), "f32"), o.guard)
         block = Scalars(env, names, (value,))
         values.append(block.text(value, 13))
         lines += block.lines
@@ -210,22 +223,24 @@ def _single(c, env, names, row_extents):
             "store": store}
 
 
-def _offset(c, o):
+def _offset(c: Contract, o: Operand) -> Expr:
     """Element offset of a row operand, a panel or direct columns at the loops' axes."""
     if o.mode == "rows":
         return o.offset + c.k.axis * o.stride
     if o.mode == "direct":
         return o.offset + c.k.axis * o.stride + c.n.axis
-    flat = Const(0)
+    flat = as_expr(0)
     for r in (*c.taps, c.k):
         flat = flat * r.axis.extent + r.axis
     nr = c.nv * c.lanes
     return o.offset + flat * nr + c.n.axis % nr
 
 
-def _epilogue(c, env, names, row_extents, acc, row):
+def _epilogue(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str], acc: str,
+              row: str) -> dict[str, list[str]]:
     """(row's lines, lines) that store one element: ``acc`` is its sum, ``row`` its row."""
     value = names.fresh("acc")
-    inner = put_lines(c.puts, {**env, "vars": {**env["vars"], c.acc: value}}, names)
+    named: BlockEnv = {**env, "vars": {**env["vars"], c.acc: value}}
+    inner = put_lines(c.puts, named, names)
     inner = [f"const float {value} = {acc};"] + inner
     return {"row": _bind(c.m, row, names, inner, row_extents), "lines": inner}

@@ -5,6 +5,7 @@ reads what another wrote; scratch is shared memory, behind it the memory of the 
 """
 
 import re
+from collections.abc import Iterable
 
 import jinja2
 
@@ -14,12 +15,15 @@ from aotc.emit.simt.simt_contracts import contract_lines
 from aotc.emit.simt.simt_nests import nest_lines
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import c_index, sym_field
+from aotc.emit.text.env import BlockEnv
 from aotc.emit.text.locals import LOCALS, with_safe_names
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.plan import Contract, Nest
+from aotc.ir.expr import Sym, as_expr
+from aotc.ir.plan import Contract, Kernel, Nest, Plan, Scratch, Stage
 from aotc.ir.simplify import lower, simplify, upper
+from aotc.target.base import Target
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
 _SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
@@ -32,7 +36,7 @@ _LOCALS = LOCALS | frozenset("""
 """.split())
 
 
-def render_kernels(plan, target):
+def render_kernels(plan: Plan, target: Target) -> dict[str, str]:
     """{file name: CUDA text} of all kernels of ``plan``, each with its launcher.
 
     UnsupportedError if a kernel asks for more than its target can express.
@@ -41,7 +45,8 @@ def render_kernels(plan, target):
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES / target.folder), trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-    files, chunk = {}, []
+    files: dict[str, str] = {}
+    chunk: list[str] = []
     for number, kernel in enumerate(plan.kernels):
         chunk.append(_kernel(plan, target, kernel, name, env))
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(plan.kernels):
@@ -51,16 +56,18 @@ def render_kernels(plan, target):
     return files
 
 
-def _kernel(plan, target, kernel, name, env):
+def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.Environment) -> str:
     kernel = with_safe_names(kernel, _LOCALS)
     scratch = {s.name: s for s in kernel.scratch}
     base = kernel.slab_bytes
-    values = {"buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
+    assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
+    values: BlockEnv = {
+        "buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
               "rule": rule_call(plan, kernel, "aotc", "fault"), "shared": lambda b: b in scratch,
               "aligned": lambda b: b not in scratch and plan.place(b).storage in (
                   "arena", "weights"),
-              "elements": lambda b: scratch[b].elements if b in scratch else upper(
-                  plan.place(b).elements)}
+              "elements": lambda b: upper(
+                  as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}
     body = _body(target, kernel, values, env, base)
     bytes_ = base + kernel.staged
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
@@ -84,14 +91,16 @@ def _kernel(plan, target, kernel, name, env):
             kernel.tiles)) or 0) < 1, permit=bytes_ > _SHARED_DEFAULT)
 
 
-def _without_frame(text):
+def _without_frame(text: str) -> str:
     """Symbols are parameters of a kernel, not fields of a frame."""
     return text.replace("f->sym_", "sym_")
 
 
-def _body(target, kernel, env, templates, base):
+def _body(target: Target, kernel: Kernel, env: BlockEnv, templates: jinja2.Environment,
+          base: int) -> list[str]:
     """The work of one block: tile origins, then the stages."""
-    lines, names = [], Names()
+    lines: list[str] = []
+    names = Names()
     for number, stage in enumerate(kernel.stages):
         if number in kernel.barriers:
             lines.append("aotc_syncthreads();")
@@ -99,6 +108,7 @@ def _body(target, kernel, env, templates, base):
         if isinstance(stage, Nest):
             lines += nest_lines(stage, env, names, kernel.threads, base)
             continue
+        assert isinstance(stage, Contract), stage.row  # its target has no rows of other kinds
         row = target.row(stage.row)
         lines += ["{"] + indent(contract_lines(stage, env, names, templates.get_template(
             row.template), row.tile, kernel.threads, base)) + ["}"]
@@ -108,21 +118,23 @@ def _body(target, kernel, env, templates, base):
     return lines
 
 
-def _note(stage):
+def _note(stage: Stage) -> str:
     if isinstance(stage, Contract):
         rows = ", ".join(r.axis.name for r in stage.m) or "one row"
         return f"{stage.row}: rows {rows}, columns {stage.n.axis.name}, sum over " + ", ".join(
             r.axis.name for r in stage.taps + (stage.k,))
-    return f"{stage.row}" + (": lanes along each row" if stage.folds_lanes else "")
+    along = isinstance(stage, Nest) and stage.folds_lanes
+    return stage.row + (": lanes along each row" if along else "")
 
 
-def _scratch_pointer(s):
+def _scratch_pointer(s: Scratch) -> str:
     c = DTYPES[s.dtype].c
     return (f"const aotc_shared<{c}> s_{s.name} = aotc_slice<{c}>(shared, {s.offset}, "
             f"{s.elements});")
 
 
-def _arguments(plan, kernel, syms, faults):
+def _arguments(plan: Plan, kernel: Kernel, syms: Iterable[Sym],
+               faults: bool) -> list[tuple[str, str]]:
     """(parameter of the kernel, what its launcher passes) pairs."""
     out = []
     written = {(p.storage, p.slot, p.offset) for p in map(plan.place, kernel.writes)

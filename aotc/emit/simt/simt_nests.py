@@ -5,12 +5,14 @@ written together.  A reduction whose lanes lie along the reduced axis gives each
 """
 
 import re
+from collections.abc import Iterable, Sequence
 
 from aotc.emit.c.nests import indent, scalar_fold_loops, stateful_fold
-from aotc.emit.c.scalars import Scalars
+from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.text.cexpr import c_index, c_int
+from aotc.emit.text.env import Env
 from aotc.ir.expr import Binary, Const, Var, maximum
-from aotc.ir.plan import points
+from aotc.ir.plan import Nest, Put, Range, points
 from aotc.ir.program import FOLD_STEP
 from aotc.ir.simplify import simplify
 
@@ -18,7 +20,7 @@ WARP = 32
 _WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_min"}
 
 
-def nest_lines(nest, env, names, threads, base):
+def nest_lines(nest: Nest, env: Env, names: Names, threads: int, base: int) -> list[str]:
     """CUDA lines of a Nest, for a block of ``threads`` threads.  base: byte offset of the block's
     memory for sums in parts."""
     if nest.folds_lanes:
@@ -27,7 +29,8 @@ def nest_lines(nest, env, names, threads, base):
     return spread(nest.ranges, point_lines(nest, env, names), names, "threadIdx.x", threads)
 
 
-def spread(ranges, body, names, first, step):
+def spread(ranges: Sequence[Range], body: list[str], names: Names, first: str,
+           step: int) -> list[str]:
     """Loop of one thread over its share of the points of ``ranges``: every ``step``-th from
     ``first`` on, the innermost range counting fastest.  ``body``: lines that use the axes."""
     before, total, kind, extents = flat_count(ranges, names)
@@ -38,7 +41,7 @@ def spread(ranges, body, names, first, step):
         + indent(binds + body) + ["}"]) + ["}"]
 
 
-def flat_count(ranges, names):
+def flat_count(ranges: Sequence[Range], names: Names) -> tuple[list[str], str, str, list[str]]:
     """(declarations, text of the number of points, C type that counts them, text of each extent).
     32 bits where they are enough: divisions are much cheaper."""
     extents = [simplify(r.hi - r.lo) for r in ranges]
@@ -58,7 +61,8 @@ def flat_count(ranges, names):
     return before, " * ".join(live) or f"1{suffix}", kind, texts
 
 
-def unflatten(ranges, extents, at, kind, names, body):
+def unflatten(ranges: Sequence[Range], extents: Sequence[str], at: str, kind: str, names: Names,
+              body: Iterable[str]) -> list[str]:
     """Lines that bind the axes that ``body`` uses at the flat position ``at``."""
     text, out = "\n".join(body), []
     used = [bool(re.search(rf"\b{re.escape(r.axis.name)}\b", text)) for r in ranges]
@@ -80,13 +84,13 @@ def unflatten(ranges, extents, at, kind, names, body):
     return out
 
 
-def point_lines(nest, env, names):
+def point_lines(nest: Nest, env: Env, names: Names) -> list[str]:
     """Lines of one point: its fold, if it has one, by this thread alone, then its stores."""
     lines = fold_lines(nest, env, names) if nest.fold != "none" else []
     return lines + put_lines(nest.puts, env, names)
 
 
-def put_lines(puts, env, names):
+def put_lines(puts: Sequence[Put], env: Env, names: Names) -> list[str]:
     """Lines that evaluate and store ``puts``."""
     block = Scalars(env, names, [x for p in puts for x in (p.offset, p.value)])
     stores = [f"{env['buffer'](p.buffer)}[{block.text(p.offset)}] = {block.text(p.value)};"
@@ -94,21 +98,22 @@ def put_lines(puts, env, names):
     return block.lines + stores
 
 
-def fold_lines(nest, env, names):
+def fold_lines(nest: Nest, env: Env, names: Names) -> list[str]:
     """The fold in loops of one thread."""
     if not isinstance(nest.fold, str):
         return stateful_fold(nest, env, names)
     return scalar_fold_loops(nest, env, names)
 
 
-def _shared_fold(nest, env, names, threads):
+def _shared_fold(nest: Nest, env: Env, names: Names, threads: int) -> list[str]:
     """The share that one of ``threads`` threads side by side has of a row's fold; the first line
     declares the accumulator."""
     return scalar_fold_loops(nest, env, names, lambda ranges, body: spread(
         ranges, body, names, f"threadIdx.x % {threads}", threads))
 
 
-def _team_rows(nest, env, names, threads, warps, base):
+def _team_rows(nest: Nest, env: Env, names: Names, threads: int, warps: int,
+               base: int) -> list[str]:
     """Several warps fold a row, each its part; the first thread of the team folds the parts and
     stores.  There are no more rows than teams, so every thread comes to the barriers."""
     acc, team = nest.acc[0].name, warps * WARP
@@ -116,14 +121,14 @@ def _team_rows(nest, env, names, threads, warps, base):
     row, parts, part = names.fresh("row"), names.fresh("parts"), names.fresh("part")
     start, *fold = _shared_fold(nest, env, names, team)
     step = Scalars({**env, "vars": {**env["vars"], Var("x", "f32"): f"{parts}[{part}]"}}, names)
-    update = step.text(Binary(FOLD_STEP[nest.fold], nest.acc[0], Var("x", "f32")))
+    update = step.text(Binary(FOLD_STEP[nest.fold_name], nest.acc[0], Var("x", "f32")))
     store = put_lines(nest.puts, env, names)
     return ["{", *indent([
         f"const aotc_shared<float> {parts} = aotc_slice<float>(shared, {base}, {threads // WARP});",
         *before, f"const {kind} {row} = threadIdx.x / {team};",
         start, f"if ({row} < {rows}) {{",
         *indent(unflatten(nest.ranges, extents, row, kind, names, fold) + fold), "}",
-        f"{acc} = {_WARP_FOLD[nest.fold]}({acc});", f"if (threadIdx.x % {WARP} == 0)",
+        f"{acc} = {_WARP_FOLD[nest.fold_name]}({acc});", f"if (threadIdx.x % {WARP} == 0)",
         f"    {parts}[threadIdx.x / {WARP}] = {acc};", "aotc_syncthreads();",
         f"if (threadIdx.x % {team} == 0 && {row} < {rows}) {{",
         *indent(unflatten(nest.ranges, extents, row, kind, names, store) + [
@@ -131,10 +136,10 @@ def _team_rows(nest, env, names, threads, warps, base):
             f"++{part})", f"    {acc} = {update};", *store]), "}", "aotc_syncthreads();"]), "}"]
 
 
-def _warp_rows(nest, env, names, threads):
+def _warp_rows(nest: Nest, env: Env, names: Names, threads: int) -> list[str]:
     """Each warp folds a row, its lanes side by side along it; the first lane stores."""
     acc = nest.acc[0].name
     body = _shared_fold(nest, env, names, WARP) + [
-        f"{acc} = {_WARP_FOLD[nest.fold]}({acc});", f"if (threadIdx.x % {WARP} == 0) {{"]
+        f"{acc} = {_WARP_FOLD[nest.fold_name]}({acc});", f"if (threadIdx.x % {WARP} == 0) {{"]
     body += indent(put_lines(nest.puts, env, names)) + ["}"]
     return spread(nest.ranges, body, names, f"threadIdx.x / {WARP}", threads // WARP)

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 _MAX = 48  # C11 promises 63 significant characters; a name also carries a prefix and a suffix
 # Words a parameter must not be called: keywords of C11 and C++17, macros of the headers a bundle
@@ -29,7 +30,7 @@ _NO_PREFIX = RESERVED | frozenset("""
 """.split())
 
 
-def identifier(text):
+def identifier(text: str) -> str:
     """A C identifier for any text: itself where it is one, else the legal characters and a few
     hexadecimal digits of its hash, so that different texts keep different names."""
     word = re.sub(r"[^A-Za-z0-9_]", "_", text)
@@ -38,7 +39,7 @@ def identifier(text):
     return f"{word[:_MAX]}_{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
-def prefix(text):
+def prefix(text: str) -> str:
     """The prefix of a bundle's functions and files: a C identifier that starts with a letter and
     not with ``aotc``, whose names belong to the runtime."""
     word = re.sub(r"[^A-Za-z0-9_]", "_", text).strip("_")[:_MAX].rstrip("_")
@@ -48,7 +49,7 @@ def prefix(text):
     return word
 
 
-def parameter_names(texts, taken=()):
+def parameter_names(texts: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
     """One distinct parameter name per text, legal in C and C++, close to the text itself, none
     of ``taken``.  They differ also without regard to case: macros are made from them."""
     used, out = {*RESERVED, *taken}, []
@@ -69,7 +70,7 @@ def parameter_names(texts, taken=()):
     return out
 
 
-def c_string(text, longest=4000):
+def c_string(text: str, longest: int = 4000) -> str:
     """The C expression (``const char *``) of a text as UTF-8, for initialisers at file scope: there
     a long one lasts as long as the program.  Octal escapes have three digits,
     so no following digit joins them; ``?`` is escaped against trigraphs.  ``longest``: bytes that a
@@ -81,13 +82,13 @@ def c_string(text, longest=4000):
     return "(const char[]){" + ", ".join("'\\''" if c == "'" else f"'{c}'" for c in chars) + ", 0}"
 
 
-def _char(byte):
+def _char(byte: int) -> str:
     if byte in b'"\\?':
         return "\\" + chr(byte)
     return chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
 
 
-def c_comment(text, limit=300):
+def c_comment(text: str, limit: int = 300) -> str:
     """A text for the inside of a ``/* */`` comment: ASCII, one line, unable to end the comment,
     open another or form a trigraph."""
     safe = text.encode("unicode_escape", "replace").decode("ascii")

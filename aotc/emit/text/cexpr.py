@@ -6,7 +6,7 @@ variables of the same name.
 
 from aotc.emit.text.c_names import identifier
 from aotc.errors import AotcError
-from aotc.ir.expr import Axis, Binary, Cast, Const, Sym, Unary, Var, Where, show
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Sym, Unary, Var, Where, show
 from aotc.ir.simplify import lower
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -16,12 +16,12 @@ _CALL = {"min": "aotc_min", "max": "aotc_max", "floordiv": "aotc_floordiv",
 _TRUNCATING = {"floordiv": "/", "mod": "%"}
 
 
-def sym_field(name):
+def sym_field(name: str) -> str:
     """The frame's field that holds a symbol's value."""
     return f"sym_{identifier(name)}"
 
 
-def c_int(value):
+def c_int(value: int) -> str:
     """An integer literal whose type holds the value; ``-`` needs no parentheses around it."""
     if value == -(1 << 63):
         return "INT64_MIN"
@@ -29,17 +29,23 @@ def c_int(value):
     return f"(-{text.lstrip('-')})" if value < 0 else text
 
 
+def constant(e: Expr) -> int:
+    """The value of an index expression that a Plan has as a number, such as the extent of a tap."""
+    assert isinstance(e, Const), f"{show(e)} is no constant"
+    return int(e.value)
+
+
 ATOM = 20  # C precedence: a name, a call, anything in brackets
 _LEVEL = {"or": 4, "and": 5, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
           "add": 12, "sub": 12, "mul": 13, "floordiv": 13, "mod": 13}
 
 
-def bracket(text, level, least):
+def bracket(text: str, level: int, least: int) -> str:
     """``text`` of an operator at ``level``, in brackets where the context binds tighter."""
     return f"({text})" if level < least else text
 
 
-def c_index(e, least=ATOM):
+def c_index(e: Expr, least: int = ATOM) -> str:
     """C text of an index expression or a condition on indices; in brackets unless its precedence
     is at least ``least``.
 
@@ -49,7 +55,7 @@ def c_index(e, least=ATOM):
     return bracket(text, level, least)
 
 
-def _index(e):
+def _index(e: Expr) -> tuple[str, int]:
     if isinstance(e, Const):
         return c_int(int(e.value)), ATOM
     if isinstance(e, Sym):
@@ -78,7 +84,7 @@ def _index(e):
     raise AotcError(f"{show(e)}: no index expression, cannot be written as C index arithmetic")
 
 
-def _wide(e, least=ATOM):
+def _wide(e: Expr, least: int = ATOM) -> str:
     """The left operand: a constant there gets 64 bits, so that no sum or product of constants is
     computed in int."""
     if isinstance(e, Const) and e.dtype == "i64" and 0 <= e.value < 1 << 31:
@@ -86,8 +92,8 @@ def _wide(e, least=ATOM):
     return c_index(e, least)
 
 
-def _not_negative(e):
+def _not_negative(e: Binary) -> bool:
     """True where C's truncating division gives floor division: proved not negative, by what is
     proved positive."""
-    low = lower(e.a), lower(e.b)
-    return None not in low and low[0] >= 0 and low[1] > 0
+    low, divisor = lower(e.a), lower(e.b)
+    return low is not None and divisor is not None and low >= 0 and divisor > 0

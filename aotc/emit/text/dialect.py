@@ -23,6 +23,7 @@ Python decides what is computed, a macro says how it is written.  Beside macros 
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import jinja2
 
@@ -30,7 +31,7 @@ from aotc.installed import TEMPLATES
 
 
 @cache
-def environment(folder):
+def environment(folder: str) -> jinja2.Environment:
     """The jinja2 environment of a target's folder of templates."""
     return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES / folder),
                               trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -44,7 +45,7 @@ class Operand:
     text: str
     fixed: bool = False
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text
 
 
@@ -57,23 +58,23 @@ class Dialect:
     lanes: int
     group: int = 1
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         """The macro or fact of that name.  Macros give text without line ends around it."""
         if name.startswith("_"):
             raise AttributeError(name)
         found = getattr(_macros(self.folder, self.lanes, self.group), name)
         return (lambda *args: found(*args).strip("\n")) if callable(found) else found
 
-    def lines(self, macro, *args):
+    def lines(self, macro: str, *args: Any) -> list[str]:
         """The macro's text as a list of lines."""
         return getattr(self, macro)(*args).split("\n")
 
-    def of_width(self, group):
+    def of_width(self, group: int) -> "Dialect":
         """The same for values of ``group`` registers each."""
         return Dialect(self.folder, self.lanes, group)
 
 
 @cache
-def _macros(folder, lanes, group):
+def _macros(folder: str, lanes: int, group: int) -> Any:
     template = environment(folder).get_template("vector.j2")
     return template.make_module({"lanes": lanes, "group": group})

@@ -12,7 +12,7 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import Compute, LibCall, Program, static_shape
-from aotc.ir.rows import zero_filled
+from aotc.ir.rows import endless, zero_filled
 from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same
 from aotc.passes.layout_rule import laid_out
@@ -370,6 +370,8 @@ def _contraction_choice(c, s, lane):
     row = pick_row(c.target, m, estimate(lane.extent))
     load, guard = zero_filled(f.a)
     k, a_mode = _row_mode(c, f, load, guard)
+    if endless(guard, k) and "bk" not in row.tile:
+        a_mode = "packed"
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)
     if b_mode == "packed":  # maybe because another stage has other panels of the same weight
         fitting = [u for u in _f32_rows(c.target) if _panel_weight(c, f, lane, k, u, a_mode)]

@@ -1,0 +1,39 @@
+"""What the text of one kernel's stages is written with, as plain dicts."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TypedDict
+
+from aotc.emit.text.dialect import Dialect
+from aotc.ir.expr import Expr, Guarded
+
+
+class Env(TypedDict):
+    """buffer: name -> C pointer.  vars: C text of what stands for a variable of another name.
+    rule: Guarded -> C text of its call up to the operands."""
+
+    buffer: Callable[[str], str]
+    vars: Mapping[Expr, str]
+    rule: Callable[[Guarded], str]
+
+
+class KernelEnv(Env):
+    """Of a kernel in C.  own: buffers that it stores itself.  prefix: of the functions it calls.
+    math: the Plan's."""
+
+    own: Collection[str]
+    prefix: str
+    dialect: Dialect
+    math: str
+
+
+class BlockEnv(Env):
+    """Of a kernel for blocks of threads, functions of a buffer's name.  shared: it lies in the
+    block's memory.  aligned: it begins at a multiple of 16 bytes.  elements: how many it has at
+    most, None without a bound."""
+
+    shared: Callable[[str], bool]
+    aligned: Callable[[str], bool]
+    elements: Callable[[str], int | None]
+
+
+__all__ = ["BlockEnv", "Env", "KernelEnv"]
