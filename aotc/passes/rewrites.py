@@ -13,13 +13,14 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
-from aotc.passes import layout_rule, recompute, unfold, winograd
+from aotc.passes import layout_rule, polyphase, recompute, unfold, winograd
 
 # rule -> (faults of (program, compute, parameters), Program with it applied)
 Parameters = Mapping[str, Any]
 RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
                        Callable[[Program, str, Parameters], Program]]] = {
     "winograd": (winograd.faults_of, winograd.rewrite),
+    "polyphase": (polyphase.faults_of, polyphase.rewrite_resampling),
     "unfold": (unfold.faults_of, unfold.rewrite),
     "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
     "recompute": (recompute.faults_of, recompute.rewrite_readers)}

@@ -18,6 +18,7 @@ from aotc.sched.choose.connect_cost import (
 )
 from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, split_settled
 from aotc.sched.choose.loops import choose_loops
+from aotc.sched.choose.resampled import phased
 from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
@@ -53,6 +54,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
                           if c not in taken and not runs_over_columns(program, target, c))
     given = dict(layouts or {})
     if not isinstance(winograd, tuple) and groups is None:
+        rewrites += phased(program, target)
         found = settle_layouts(apply_rewrites(program, rewrites), target)
         more, settled = split_settled({b: x for b, x in found.items() if b not in given})
         copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in given)
