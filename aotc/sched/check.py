@@ -4,9 +4,9 @@ from collections import Counter
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
-from aotc.ir.expr import Const, axes_of
+from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.narrow import FLOAT_LANES
-from aotc.ir.program import LibCall, Program
+from aotc.ir.program import Program
 from aotc.ir.rows import endless, zero_filled
 from aotc.ir.schedule import LEVELS, REUSE, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
@@ -20,7 +20,7 @@ from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.dots import dot_faults
 from aotc.sched.model.size import reach
 from aotc.sched.model.slide import step_boxes
-from aotc.sched.model.stages import group_stages, target_memo
+from aotc.sched.model.stages import find_call, group_stages, target_memo
 from aotc.sched.model.unroll import find_transform
 from aotc.target.base import Target
 
@@ -40,11 +40,19 @@ def check_schedule(program: Program, schedule: Schedule, target: Target) -> list
         program = apply_rewrites(program, schedule.rewrites)
     except ScheduleError as err:
         faults += err.faults  # the rest is read as if there were none
+    faults += check_kernels(program, schedule, target)
+    return faults or _buffers(program, schedule)
+
+
+def check_kernels(program: Program, schedule: Schedule, target: Target) -> list[str]:
+    """Faults of a Schedule's groups and layouts: of all but the places of buffers in the arena.
+    ``program`` has its rewrites applied."""
+    faults = []
     if schedule.target != target.name:
         faults.append(f"schedule is for target {schedule.target}, compiling for {target.name}; "
                       "remove its ukernel and loops fields to have them chosen again")
     faults += _coverage(program, schedule)
-    wrong = _layouts(program, schedule)
+    wrong = layout_faults(program, schedule)
     faults += wrong
     known = {s.outs[0]: set(s.outs) for s in program.steps}
     rows = [u.name for u in target.ukernels]
@@ -54,8 +62,6 @@ def check_schedule(program: Program, schedule: Schedule, target: Target) -> list
         made = {o for c in g.computes for o in known.get(c, ())}
         if not wrong and made.issuperset(g.outputs) and all(c in known for c in g.computes):
             faults += check_group(program, schedule, target, g)
-    if not faults:
-        faults += _buffers(program, schedule)
     return faults
 
 
@@ -93,7 +99,9 @@ def _coverage(program, schedule):
     return faults
 
 
-def _layouts(program, schedule):
+def layout_faults(program: Program, schedule: Schedule) -> list[str]:
+    """Faults of ``layouts``: unknown buffers, those that have none to choose, what is no layout of
+    the tensor's extents.  ``program`` has its rewrites applied."""
     faults, stored = [], {b for g in schedule.groups for b in g.outputs}
     called = called_buffers(program)
     scratch = {b for g in schedule.groups for b, lv in g.connect.items() if lv != "register"}
@@ -120,7 +128,7 @@ def _layouts(program, schedule):
         if tile and dim_order(layout, len(program.shape(name))) is None:
             faults.append(f"layouts: {name} is a tile in scratch, which can only be reordered")
         size, plain = (reach(volume(d)) for d in (shape, program.shape(name)))
-        if size > MAX_GROWTH * max(plain, 64):
+        if size is not None and plain is not None and size > MAX_GROWTH * max(plain, 64):
             faults.append(f"layouts: {name}: {size} elements for {plain} logical ones; at most "
                           f"{MAX_GROWTH} times as many")
     return faults
@@ -155,7 +163,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
                              else ""))
     faults += [f"group {g.name}: parallel {a!r} has no tile; tiled axes: "
                + (", ".join(g.tile) or "none") for a in g.parallel if a not in g.tile]
-    faults += _run(target, g)
+    faults += [] if faults else _run(target, g)
     if faults:
         return faults
     try:
@@ -186,8 +194,8 @@ def _checked(program, schedule, target, g, s, box):
 
 def _call(program, g):
     """A library call: it stores all it makes, and there is nothing to choose."""
-    call = program.producer[g.anchor]
-    if not isinstance(call, LibCall):
+    call = find_call(program, g)
+    if call is None:
         return [f"group {g.name}: it stores nothing; list as outputs what is read outside it"]
     faults = [f"group {g.name}: the library call {call.kernel} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
@@ -376,16 +384,17 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
     nr, taps = row.tile["nr"], tuple(r for r in f.k if r != k)
     if loops.get("b") == "panel":
         base = panel_base(place(f.b.buffer), f.b.index, lane, k, taps, nr) \
-            if hasattr(f.b, "buffer") and f.b.buffer in program.consts else None
+            if isinstance(f.b, Load) and f.b.buffer in program.consts else None
         if base is None or not _whole_weights(program, schedule, f, base, nr):
             faults.append(f"{where}: b 'panel' needs a constant laid out in panels of {nr}; "
                           "use direct or packed")
         faults += _whole_panels(g, box, lane, row, where)
     elif loops.get("b") == "direct":
-        if len(f.k) != 1 or not hasattr(f.b, "buffer") or not is_unit(
-                place(f.b.buffer)(f.b.index), lane):
-            faults.append(f"{where}: b 'direct' needs unit stride along {lane.name} and one "
-                          "reduction axis; use 'packed'")
+        at = place(f.b.buffer)(f.b.index) if isinstance(f.b, Load) else None
+        if at is None or f.b.dtype != "f32" or len(f.k) != 1 or not is_unit(at, lane) or (
+                stride(at, k) is None):
+            faults.append(f"{where}: b 'direct' needs unit stride along {lane.name} and one stride "
+                          "along the only reduction axis, of f32; use 'packed'")
     elif loops.get("b") != "packed":
         faults.append(f"{where}: b {loops.get('b')!r}; choose panel, direct or packed")
     return faults

@@ -10,6 +10,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import CONNECT, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
+from aotc.sched.check import check_kernels, layout_faults
 from aotc.sched.choose.connect_cost import (
     connect_by_cost,
     part_groups,
@@ -97,6 +98,8 @@ def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
     made = {o for s in program.steps for o in s.outs}
     if any(not made.issuperset(g.computes + g.outputs) for g in schedule.groups):
         return schedule  # check_schedule lists what is unknown
+    if layout_faults(program, schedule):
+        return schedule
     groups, layouts = schedule.groups, schedule.layouts
     bare = [g for g in groups if not g.ukernel]
     if bare and any(_anchor_inlined(program, g) for g in groups):
@@ -106,12 +109,12 @@ def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
         chosen, found = choose_loops(program, target, groups, given)
         groups = tuple(c if not g.ukernel else g for g, c in zip(groups, chosen))
         layouts = {b: x.to_json() for b, x in found.items()} | layouts
-        tiled = choose_tiles(program, target, groups, found)
-        groups = tuple(t if g in bare and not g.tile else replace(c, parallel=c.parallel
-                                                                  or tuple(c.tile))
-                       for g, c, t in zip(schedule.groups, groups, tiled))
+        groups = tuple(
+            choose_tiles(program, target, (c,), found)[0] if not (g.ukernel or g.tile) else
+            replace(c, parallel=c.parallel or tuple(c.tile))
+            for g, c in zip(schedule.groups, groups))
     groups = choose_threads(target, groups)
     schedule = replace(schedule, target=target.name, groups=groups, layouts=layouts)
-    if not schedule.buffers:
-        schedule = replace(schedule, buffers=allocate(program, schedule))
-    return schedule
+    if schedule.buffers or check_kernels(program, schedule, target):
+        return schedule  # what is wrong with a kernel, check_schedule lists
+    return replace(schedule, buffers=allocate(program, schedule))

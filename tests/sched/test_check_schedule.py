@@ -10,7 +10,7 @@ from schedule_cases import GOOD, PROGRAM, TARGET, named
 from te_programs import Maker, ax, matmul, softmax
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Const, Sym
+from aotc.ir.expr import Cast, Const, Sym
 from aotc.ir.layout import Layout, Split
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.sched import check_schedule, complete, decide, lower
@@ -90,6 +90,7 @@ EDITS = {
     "reuse": (edited("a", reuse={"a": "keep"}), "reuse 'keep' of a; choose recompute or slide"),
     "slide": (edited("a", reuse={"a": "slide"}), "a cannot slide, its work items make no steps"),
     "run": (edited("a", run={"k": 8}), "run k/8; choose a tiled axis"),
+    "run in steps of nothing": (edited("a", tile={"i": 0}, run={"i": 8}), "tile i/0; a tile is"),
     "layout of the caller": (replace(GOOD, layouts=GOOD.layouts | {"x": GOOD.layouts["w"]}),
                              "x is the caller's memory and stays row-major"),
     "layout of nothing": (replace(GOOD, layouts=GOOD.layouts | {"zz": ()}), "no buffer 'zz'"),
@@ -128,6 +129,24 @@ def test_a_wrong_edit_is_named(edit):
     assert err.value.faults == found
 
 
+@pytest.mark.parametrize("edit", sorted(EDITS.keys() - {
+    "target", "no place", "place of nothing", "alignment"}))
+def test_a_wrong_edit_that_leaves_places_out_is_named_too(edit):
+    schedule, text = EDITS[edit]
+    found = faults(complete(PROGRAM, replace(schedule, buffers={}), TARGET))
+    assert any(text in f for f in found), found
+
+
+@pytest.mark.parametrize("edit", sorted(EDITS.keys() - {
+    "target", "panel", "place of nothing", "alignment", "no place"}))
+def test_no_row_is_chosen_from_what_is_wrong_beside_it(edit):
+    schedule, _ = EDITS[edit]
+    bare = tuple(replace(g, ukernel={}, loops={}, tile={}, parallel=())
+                 if "y" in g.computes else g for g in schedule.groups)
+    with pytest.raises(ScheduleError):
+        lower(PROGRAM, complete(PROGRAM, replace(schedule, groups=bare), TARGET), TARGET)
+
+
 def test_all_faults_at_once():
     a = named(GOOD, "a")
     wrong = edited("a", tile={"q": 1, "i": 0}, ukernel={"b": "loops"}, split={"b": {}})
@@ -139,6 +158,37 @@ def test_all_faults_at_once():
     for text in ("tile of 'q'", "tile i/0", "names 'b'", "split of 'b'"):
         assert text in found
     assert a.name in found
+
+
+@pytest.mark.parametrize("dtype, row", [("f32", lambda k: k // 2), ("f16", lambda k: k)])
+def test_columns_read_in_place_have_one_stride_and_are_f32(dtype, row):
+    """The checker's refusal is all there is before C that steps along K: no stride, or that of
+    elements of half the size, would go into it."""
+    m = Maker()
+    m.input("x", 64, 32)
+    m.input("v", 32, 48, dtype=dtype)
+    i, j, k = ax("i", 64), ax("j", 48), ax("k", 32)
+    v = m.ref("v", row(k), j)
+    m.step("y", (i, j), m.ref("x", i, k) * (v if dtype == "f32" else Cast("f32", v)), (k,), "sum")
+    p = m.done("y")
+    schedule = decide(p, TARGET)
+    group, = schedule.groups
+    group = replace(group, loops={"y": group.loops["y"] | {"b": "direct"}})
+    found = check_schedule(p, replace(schedule, groups=(group,)), TARGET)
+    assert "b 'direct' needs unit stride along j and one stride along the only" in found[0]
+
+
+def test_a_kernel_that_stores_nothing_is_named():
+    m = Maker()
+    m.input("x", 40)
+    m.pointwise("p", "x", lambda e, _: e + 1.0)
+    m.pointwise("q", "p", lambda e, _: e * 2.0)
+    p = m.done("q")
+    first = Group("g0", ("p",), (), "i", {}, {}, {"p": "loops"})  # anchored at no compute
+    schedule = Schedule(TARGET.name, (first, Group("g1", ("q",), ("q",), "q")))
+    found = "\n".join(check_schedule(p, complete(p, schedule, TARGET), TARGET))
+    assert "group g0: it stores nothing; list as outputs" in found
+    assert "anchor 'i' is not one of ['p']" in found
 
 
 def test_overlapping_places_are_named():

@@ -170,6 +170,20 @@ def test_a_form_anchored_at_its_products_is_named():
     assert "nothing after c0 reads it" in "\n".join(check_schedule(program, done, TARGET))
 
 
+def test_a_form_in_one_kernel_with_what_it_reads_is_one_work_item():
+    """As a hand-written schedule may have it, the tensor between them in scratch and stored."""
+    program = net(14, 32)
+    schedule = decide(program, TARGET, winograd=2)
+    source, form = (next(g for g in schedule.groups if c in g.computes) for c in ("t", "c0"))
+    bare = replace(form, computes=source.computes + form.computes, ukernel={}, loops={}, tile={},
+                   outputs=source.outputs + form.outputs, connect={**form.connect, "t": "L2"},
+                   parallel=())
+    groups = tuple(bare if g is form else g for g in schedule.groups if g is not source)
+    done = complete(program, replace(schedule, groups=groups, layouts={}, buffers={}), TARGET)
+    assert not check_schedule(program, done, TARGET)
+    assert not next(g for g in done.groups if "c0" in g.computes).tile
+
+
 def test_small_forms_everywhere_come_before_a_large_one():
     """Two layers, room for the smaller form of both or the larger one of the first."""
     def layer(name, savings):

@@ -87,8 +87,8 @@ def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[S
     lane = transform_lanes(program).get(anchor.name)
     sliding = [a for a in anchor.axes if a.name in blocks]
     lead = [a for a in anchor.axes if a not in sliding and a != lane]
-    if lane is None:
-        return {}  # the anchor is no transform: ``check_schedule`` says what is wrong with it
+    if lane is None or len(stages) != 3:
+        return {}  # no whole form, or anchored at its products: hand-written, one work item
     if not sliding:  # smaller than a tile: one block
         return {a.name: 1 for a in lead if a.extent != Const(1)}
     products = next(s for s in stages if s.name not in transform_lanes(program))
@@ -157,8 +157,8 @@ def _scratch_elements(program, group, stages, anchor, tile):
     """Elements of the transformed input and of the products that one work item holds."""
     g = replace(group, tile=tile, parallel=tuple(tile))
     _, places = stage_boxes(program, g, stages, tile_anchor(anchor, g))
-    return [reach(as_expr(elements(places[s.outputs[0].buffer]))) for s in stages
-            if s is not anchor]
+    made = [s.outputs[0].buffer for s in stages if s is not anchor]
+    return [reach(as_expr(elements(places[b]))) if b in places else 0 for b in made]
 
 
 def has_transform(program: Program, group: Group) -> bool:
