@@ -32,6 +32,7 @@ from aotc.passes.inline import inline_moves
 from aotc.passes.own_digits import on_own_digits
 from aotc.passes.own_points import on_own_points
 from aotc.passes.quantise import inline_dequantised, integer_products
+from aotc.passes.regions import everywhere
 from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import apply_rewrites
 from aotc.samples import record_samples
@@ -116,20 +117,24 @@ def _program(work: Work) -> Work:
 
 
 def _integers(work: Work) -> Work:
-    return replace(work, program=integer_products(work.program))
+    return replace(work, program=everywhere(integer_products, work.program))
 
 
 def _fold(work: Work) -> Work:
-    return replace(work, program=fold_constants(work.program))
+    return replace(work, program=everywhere(fold_constants, work.program))
+
+
+def _inlined(program: Program) -> Program:
+    # moves that end at a constant have become constants' moves: fold those too
+    program = inline_moves(on_own_points(inline_moves(program)))
+    program = fold_constants(inline_dequantised(program))
+    return fold_constants(on_own_digits(fold_constants(requantise(program))))
 
 
 def _inline(work: Work) -> Work:
-    # moves that end at a constant have become constants' moves: fold those too
-    program = inline_moves(on_own_points(inline_moves(work.program)))
-    program = fold_constants(inline_dequantised(program))
-    program = fold_constants(on_own_digits(fold_constants(requantise(program))))
+    program = everywhere(_inlined, work.program)
     if program.halves and work.target.halves:
-        program = keep_halves(program)
+        program = everywhere(keep_halves, program)
     variants = serving(work.variants, program)
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)

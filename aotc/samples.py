@@ -15,7 +15,7 @@ from aotc.errors import FaultError
 from aotc.ir.bundle import Sample
 from aotc.ir.dtypes import DTYPES, Array, is_float
 from aotc.ir.expr import COMPARE, Binary, Cast, Const, Expr, Load, Sym, Where, children, walk
-from aotc.ir.program import Compute, Program, Step, flops
+from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
 from aotc.oracle.eval_expr import Scope, index_value
 from aotc.oracle.evaluate import evaluate
 
@@ -23,6 +23,7 @@ from aotc.oracle.evaluate import evaluate
 # Beyond this many operations a bundle records none; `aotc verify` covers such models.
 SAMPLE_FLOPS = 2.5e10
 SAMPLE_BYTES = 1 << 30  # of all tensors of one run
+STEP_FLOPS = 1_000_000  # that starting a step of a region takes as long as, every time
 LIBRARY_FLOPS = 4000  # that the numpy twin of a library kernel counts for, per element it reads
 # Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
 EXTENT_CAP = 160
@@ -223,6 +224,10 @@ def _work(program: Program, step: Step, syms: Syms) -> int:
     if isinstance(step, Compute):
         count = flops(step)  # of absurd extents more than numpy can count
         return count.value if isinstance(count, Const) else index_value(count, syms)
+    if isinstance(step, (Loop, Branch)):
+        rounds = index_value(step.trip, syms) if isinstance(step, Loop) else 1
+        inner = {**syms, step.round.name: 0} if isinstance(step, Loop) else syms
+        return rounds * sum(STEP_FLOPS + _work(b, s, inner) for b in step.bodies for s in b.steps)
     return LIBRARY_FLOPS * sum(math.prod(index_value(d, syms) for d in program.shape(b))
                                for b in step.inputs)
 

@@ -3,7 +3,7 @@
 In a Plan every Load has exactly one index: the element offset from the buffer's base pointer
 (layouts are already applied), and loops run over Axis nodes printed as C variables.
 
-    plan    = Plan(name, target, syms, checks, places, slots, kernels, weights)
+    plan    = Plan(name, target, syms, checks, places, slots, kernels, weights, regions)
     kernel  = Kernel(name, title, origin, tiles, let, scratch, stages)
     stage   = Nest | Contract | Unrolled | Call
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
@@ -17,6 +17,7 @@ import numpy as np
 
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show, walk
+from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Check, Fold
 from aotc.ir.simplify import simplify, upper
 
@@ -31,7 +32,8 @@ class Place:
 
     storage: input | output (the caller's memory, ``index`` = position in the model's list),
     weights (``offset`` bytes into the weights image), arena (``offset`` bytes into arena slot
-    ``slot``).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
+    ``slot``), round_in | round_out (where pointer ``index`` of the frame leads in a round of a
+    region).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched.
     """
 
@@ -381,7 +383,8 @@ class Plan:
     the symbols; one slot with fixed offsets when all shapes are static).  ``kernels`` are in call
     order.  ``weights`` is the image: (place name, numpy array in physical order) pairs.  ``math``
     and ``optimize`` are the Schedule's.  ``defaults``: (input, its place in the image) of inputs
-    that a caller may leave out."""
+    that a caller may leave out.  ``regions``: kernels that run in rounds or not always, an outer
+    one before those inside it."""
 
     name: str
     target: str
@@ -394,6 +397,7 @@ class Plan:
     math: str = "fast"
     optimize: str = "speed"
     defaults: tuple[tuple[str, str], ...] = ()
+    regions: tuple[PlanRegion, ...] = ()
 
     @cached_property
     def _place_of(self) -> dict[str, Place]:
@@ -427,7 +431,9 @@ class Plan:
         out = [f"plan {self.name} for {self.target}"]
         out += [f"  slot {i}: {show(s)} bytes" for i, s in enumerate(self.slots)]
         out += [f"  {p}" for p in self.places]
-        return "\n".join(out + [str(k) for k in self.kernels])
+        for n, k in enumerate(self.kernels):
+            out += [str(r) for r in self.regions if r.first == n] + [str(k)]
+        return "\n".join(out)
 
 
 def with_defaults(plan: Plan, arrays: Mapping[str, Array]) -> Plan:

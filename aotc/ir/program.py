@@ -1,8 +1,10 @@
 """Program: what is computed, as mathematics.  Grammar and examples: docs/ir.md.
 
     program = Program(name, inputs, outputs, consts, buffers, steps)
-    step    = Compute | LibCall        in topological order, each Buffer written once
+    step    = Compute | LibCall | Loop | Branch     in topological order, each Buffer written once
     compute = Compute(outs, axes, raxes, fold, body, acc, origin)
+    loop    = Loop(name, body, trip, round, states, slices, stacks, ...)      a region: its body is
+    branch  = Branch(name, cond, bodies, outs, origin)                        a Program of its own
 
 ``Compute`` means: for every point of ``axes``, fold ``body`` over ``raxes``; the result is
 element ``[axes]`` of the output buffer, so a buffer's shape is the extents of ``axes``.
@@ -133,7 +135,126 @@ class LibCall:
         return f"{', '.join(self.outs)} = call {self.kernel}({', '.join(self.inputs)})"
 
 
-Step = Compute | LibCall
+@dataclass(frozen=True)
+class State:
+    """What a round of a Loop leaves to the next one, all of one shape and dtype.  The body reads
+    it as ``before`` and makes ``after``; outside, ``start`` is what the first round reads, ``last``
+    what the last one has made (``start`` where none ran); rounds write to ``last`` and ``spare``
+    in turns."""
+
+    start: str
+    before: str
+    after: str
+    last: str
+    spare: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry per round, along the first axis, of the outer buffer ``whole``: the body's input
+    or output ``part`` has its other axes.  ``backward``: the first round has the last entry."""
+
+    whole: str
+    part: str
+    backward: bool = False
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A region: ``body`` runs round after round, at most ``trip`` (an expression over symbols)
+    times.  ``round``: the symbol of the body that counts rounds from 0.  ``count``: buffer of one
+    i64, the rounds wanted; ``going``: one bool, false for none; ``again``: what the body makes of
+    a state of one bool, false after the last round ("" for each: not asked).  ``ran``: buffer of
+    one i64 that gets the number of rounds that ran, one more than ``trip`` where data want more
+    ("": nobody asks).  Other inputs of the body
+    are buffers of the Program around it, under the same names, the same in every round."""
+
+    name: str
+    body: "Program"
+    trip: Expr
+    round: Sym
+    states: tuple[State, ...]
+    slices: tuple[Entry, ...]
+    stacks: tuple[Entry, ...]
+    count: str = ""
+    going: str = ""
+    again: str = ""
+    ran: str = ""
+    origin: tuple[str, ...] = ()
+
+    @property
+    def bodies(self) -> tuple["Program", ...]:
+        return (self.body,)
+
+    @cached_property
+    def captured(self) -> tuple[str, ...]:
+        """Buffers that all rounds read whole."""
+        own = {s.before for s in self.states} | {s.part for s in self.slices}
+        return tuple(b for b in self.body.inputs if b not in own)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*(s.start for s in self.states), *(
+            s.whole for s in self.slices), *filter(None, (self.count, self.going)),
+            *self.captured)))
+
+    @cached_property
+    def outs(self) -> tuple[str, ...]:
+        return (*(s.last for s in self.states), *(s.whole for s in self.stacks),
+                *filter(None, (self.ran,)), *(s.spare for s in self.states))
+
+    def __str__(self) -> str:
+        more = [f"at most {self.count}"] * bool(self.count)
+        more += [f"while {self.again}"] * bool(self.again) + [f"if {self.going}"] * bool(self.going)
+        head = f"loop {self.name}: {self.round.name} in 0..{show(self.trip)}"
+        lines = [", ".join([head, *more]) + " {"]
+        lines += [f"  {s.before} = {s.start}, then {s.after}; last {s.last}" for s in self.states]
+        lines += [f"  {s.part} = {s.whole}[{_entry(self, s)}]" for s in self.slices]
+        lines += _indented(self.body)
+        lines += [f"  {s.whole}[{_entry(self, s)}] = {s.part}" for s in self.stacks]
+        return "\n".join([*lines, "}"])
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A region: the first of ``bodies`` runs where the one bool in the buffer ``cond`` is true,
+    else the second; the outputs of either, in order, are ``outs``.  Inputs of the bodies are
+    buffers of the Program around them, under the same names."""
+
+    name: str
+    cond: str
+    bodies: tuple["Program", "Program"]
+    outs: tuple[str, ...]
+    origin: tuple[str, ...] = ()
+
+    @cached_property
+    def captured(self) -> tuple[str, ...]:
+        """Buffers that a body reads."""
+        return tuple(dict.fromkeys(b for body in self.bodies for b in body.inputs))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.cond, *self.captured)))
+
+    def __str__(self) -> str:
+        one, two = ([*_indented(body), *(f"  {o} = {p}" for o, p in zip(self.outs, body.outputs))]
+                    for body in self.bodies)
+        return "\n".join([f"branch {self.name}: if {self.cond} {{", *one, "} else {", *two, "}"])
+
+
+def _entry(loop: Loop, part: Entry) -> str:
+    return show(simplify(loop.trip - 1 - loop.round) if part.backward else loop.round)
+
+
+def _indented(body: "Program") -> list[str]:
+    """Lines of a body's constants and steps."""
+    return [f"  {line}" for line in str(body).splitlines() if line.startswith("  ")
+            and not line.startswith(("  in ", "  out ", "  sym "))]
+
+
+Region = Loop | Branch
+Whole = LibCall | Loop | Branch  # has a group of its own, works on row-major tensors
+Step = Compute | Whole
 
 
 @dataclass(frozen=True)
@@ -214,7 +335,8 @@ class Program:
         lines += [f"  const {self.buffers[n]}" for n in self.consts]
         for s in self.steps:
             shape = ", ".join(map(show, self.buffers[s.outs[0]].shape))
-            lines.append(f"  {s}  : {self.buffers[s.outs[0]].dtype}[{shape}]")
+            text = str(s).replace("\n", "\n  ")
+            lines.append(f"  {text}  : {self.buffers[s.outs[0]].dtype}[{shape}]")
         return "\n".join(lines)
 
 
@@ -272,9 +394,39 @@ def check_program(program: Program) -> list[str]:
                 faults.append(f"{o}: no such buffer")
         if isinstance(s, Compute):
             faults += _check_compute(program, s)
+        elif isinstance(s, (Loop, Branch)):
+            faults += _check_region(program, s)
         elif all(n in program.buffers for n in s.inputs + s.outs):
             faults += library.faults(program, s)
     faults += [f"output {o} is never written" for o in program.outputs if o not in written]
+    return faults
+
+
+def _check_region(program: Program, s: Region) -> list[str]:
+    """Faults of a region: of its bodies, and where a tensor inside is not what it is outside."""
+    faults = [f"{s.name}: {f}" for body in s.bodies for f in check_program(body)]
+    if isinstance(s, Loop):
+        pairs = [(o, i, False) for x in s.states for o, i in (
+            (x.start, x.before), (x.last, x.after), (x.spare, x.after))]
+        pairs += [(x.whole, x.part, True) for x in (*s.slices, *s.stacks)]
+        wanted = [x.after for x in s.states] + [x.part for x in s.stacks]
+        if s.again and s.again not in {x.after for x in s.states}:
+            faults.append(f"{s.name}: {s.again} ends it, which is no state's")
+        if sorted(wanted) != sorted(s.body.outputs) or len(set(wanted)) != len(wanted):
+            faults.append(f"{s.name}: its body makes {', '.join(s.body.outputs)}, the loop takes "
+                          f"{', '.join(wanted)}")
+    else:
+        pairs = [(o, i, False) for b in s.bodies for o, i in zip(s.outs, b.outputs, strict=True)]
+    inner = {n: x for body in s.bodies for n, x in body.buffers.items()}
+    pairs += [(n, n, False) for n in s.captured]
+    for outer, own, part in pairs:
+        if outer not in program.buffers or own not in inner:
+            faults.append(f"{s.name}: no buffer {outer} outside or {own} inside")
+            continue
+        a, b = program.buffers[outer], inner[own]
+        shape = a.shape[part:]
+        if a.dtype != b.dtype or len(shape) != len(b.shape) or not all(map(same, shape, b.shape)):
+            faults.append(f"{s.name}: {own} inside is no {'entry of ' * part}{outer}: {b} and {a}")
     return faults
 
 

@@ -84,30 +84,24 @@ class Slot:
 class Schedule:
     """``layouts``: stored buffer or weight -> tuple of layout primitives as JSON values (see
     layout.py; missing = row-major).  ``buffers``: temp -> Slot.  ``rewrites``: (rule, compute,
-    parameters) applied to the Program in order before the groups are read.  ``math``: "exact" calls
-    libm where "fast" has polynomials of its own; ``optimize``: what the C compiler is asked for,
-    "speed" or "size"; JSON holds either only where it differs from the default."""
+    parameters) applied to the Program in order before the groups are read.  ``regions``: region ->
+    the Schedule of each of its bodies, whose slots come behind those of the whole.  ``math``:
+    "exact" calls libm where "fast" has polynomials of its own; ``optimize``: what the C compiler
+    is asked for, "speed" or "size"; JSON holds either only where it differs from the default."""
 
     target: str
     groups: tuple[Group, ...]
     layouts: dict[str, LayoutJson] = field(default_factory=dict, hash=False)
     buffers: dict[str, Slot] = field(default_factory=dict, hash=False)
     rewrites: tuple[Rewrite, ...] = field(default=(), hash=False)
+    regions: "dict[str, tuple[Schedule, ...]]" = field(default_factory=dict, hash=False)
     version: int = VERSION
     math: str = MATH[0]
     optimize: str = OPTIMIZE[0]
 
     def to_json(self) -> str:
         """Plain JSON text, stable to the byte."""
-        data = asdict(self)
-        data["groups"] = [_drop_empty(g) for g in data["groups"]]
-        for place in data["buffers"].values():
-            if place["span"] == 1:
-                del place["span"]
-        for key, values in _CHOICES.items():
-            if data[key] == values[0]:
-                del data[key]
-        return json.dumps(data, indent=1, sort_keys=False) + "\n"
+        return json.dumps(_plain(self), indent=1, sort_keys=False) + "\n"
 
     @staticmethod
     def from_json(text: str | bytes) -> "Schedule":
@@ -121,8 +115,7 @@ class Schedule:
     @property
     def hash(self) -> str:
         """SHA-256 over every decision, without the ``why`` texts."""
-        bare = replace(self, groups=tuple(replace(g, why="") for g in self.groups))
-        return hashlib.sha256(bare.to_json().encode()).hexdigest()
+        return hashlib.sha256(_bare(self).to_json().encode()).hexdigest()
 
     def __str__(self) -> str:
         lines = [f"schedule for {self.target}"]
@@ -130,7 +123,35 @@ class Schedule:
             lines.append(f"  {g}")
             lines += [f"    {c}" + (f"  [{g.connect[c]}]" if c in g.connect else "")
                       for c in g.computes]
+        for name, bodies in self.regions.items():
+            for body in bodies:
+                lines.append(f"  region {name}:")
+                lines += [f"  {line}" for line in str(body).splitlines()[1:]]
         return "\n".join(lines)
+
+
+def _plain(schedule: Schedule) -> dict[str, Any]:
+    """A Schedule as JSON values, without what is as it would be anyway."""
+    data = asdict(replace(schedule, regions={}))
+    data["groups"] = [_drop_empty(g) for g in data["groups"]]
+    for place in data["buffers"].values():
+        if place["span"] == 1:
+            del place["span"]
+    for key, values in _CHOICES.items():
+        if data[key] == values[0]:
+            del data[key]
+    del data["regions"]
+    if schedule.regions:
+        data["regions"] = {name: [_plain(s) for s in bodies]
+                           for name, bodies in schedule.regions.items()}
+    return data
+
+
+def _bare(schedule: Schedule) -> Schedule:
+    """The Schedule without what is for readers."""
+    return replace(schedule, groups=tuple(replace(g, why="") for g in schedule.groups),
+                   regions={name: tuple(map(_bare, bodies))
+                            for name, bodies in schedule.regions.items()})
 
 
 def _drop_empty(group: dict[str, object]) -> dict[str, object]:
@@ -144,7 +165,7 @@ _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "c
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str}
 _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
-         "version": int, "math": str, "optimize": str,
+         "version": int, "math": str, "optimize": str, "regions": dict,
          "summary": dict}  # summary: for readers, means nothing here
 _SLOT_KEYS = {"slot": int, "offset": int, "span": int}
 _CHOICES = {"math": MATH, "optimize": OPTIMIZE}
@@ -161,7 +182,7 @@ def _read(data: Any) -> Schedule:
                     f"groups[{i}].{k}", g[k], _ITEMS[k])]
         for name, s in data.get("buffers", {}).items():
             faults += _faulty_keys(f"buffers[{name}]", s, _SLOT_KEYS, ("slot",))
-        for field, kind in (("layouts", list), ("rewrites", list)):
+        for field, kind in (("layouts", list), ("rewrites", list), ("regions", list)):
             faults += _faulty_items(field, data.get(field, []), kind)
         faults += [f"schedule.{k}: {data[k]!r}; choose one of {', '.join(v)}"
                    for k, v in _CHOICES.items() if data.get(k, v[0]) not in v]
@@ -174,6 +195,7 @@ def _read(data: Any) -> Schedule:
                     {k: _frozen(v) for k, v in data.get("layouts", {}).items()},
                     {k: Slot(**v) for k, v in data.get("buffers", {}).items()},
                     tuple(_frozen(v) for v in data.get("rewrites", [])),
+                    {k: tuple(map(_read, v)) for k, v in data.get("regions", {}).items()},
                     **{k: data[k] for k in _CHOICES if k in data})
 
 

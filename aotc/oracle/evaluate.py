@@ -19,9 +19,12 @@ from aotc.errors import FaultError, UnsupportedError
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Expr, Sym, children, show
 from aotc.ir.library import LIBRARY, Run
-from aotc.ir.program import Compute, Fold, Program, Step
+from aotc.ir.program import Branch, Compute, Entry, Fold, Loop, Program, Region, Step
 from aotc.oracle.eval_expr import Read, Scope, index_value
 
+Arrays = dict[str, Array]
+Feeds = Mapping[str, Array]
+RunBody = Callable[[int, Program, Feeds, Mapping[str, int]], Arrays]
 Box = tuple[tuple[int, int], ...]  # (first index, extent) per axis
 CHUNK = 1 << 21  # elements per intermediate array: 16 MB in f64
 COMBINE: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum,
@@ -101,12 +104,61 @@ def run_step(program: Program, step: Step, arrays: Mapping[str, Array], syms: Ma
     if isinstance(step, Compute):
         out = eval_compute(step, None, arrays.__getitem__, syms)
         return out if isinstance(out, tuple) else (out,)
+    if isinstance(step, (Loop, Branch)):
+        def run_body(_: int, body: Program, feeds: Feeds, inner: Mapping[str, int]) -> Arrays:
+            return evaluate(body, feeds, inner, libcalls)
+        return run_region(program, step, arrays, syms, run_body)
     run = LIBRARY[step.kernel].run if step.kernel in LIBRARY else libcalls.get(step.kernel)
     if run is None:
         raise UnsupportedError(f"{step.kernel} ({', '.join(step.origin)}) is a library kernel; "
                                "pass its reference in libcalls to evaluate it")
     shapes = [tuple(index_value(d, syms) for d in program.shape(o)) for o in step.outs]
     return run(dict(step.attrs), [arrays[b] for b in step.inputs], shapes)
+
+
+def run_region(program: Program, region: Region, arrays: Mapping[str, Array],
+               syms: Mapping[str, int], run_body: RunBody) -> tuple[Array, ...]:
+    """Output arrays of a region.  run_body(number of the body, body, its inputs by name, values of
+    symbols) -> its outputs by name."""
+    if isinstance(region, Loop):
+        return _run_loop(program, region, arrays, syms, run_body)
+    which = 0 if arrays[region.cond].reshape(-1)[0] else 1
+    body = region.bodies[which]
+    made = run_body(which, body, {n: arrays[n] for n in body.inputs}, _symbols(body, syms))
+    return tuple(made[n] for n in body.outputs)
+
+
+def _symbols(body: Program, syms: Mapping[str, int]) -> dict[str, int]:
+    return {s.name: syms[s.name] for s in body.syms}
+
+
+def _run_loop(program: Program, loop: Loop, arrays: Mapping[str, Array], syms: Mapping[str, int],
+              run_body: RunBody) -> tuple[Array, ...]:
+    trip = wanted = index_value(loop.trip, syms)
+    if loop.count:
+        wanted = int(arrays[loop.count].reshape(-1)[0])
+    elif loop.again:
+        wanted = trip + 1
+    rounds = min(trip, wanted)
+    going = not loop.going or bool(arrays[loop.going].reshape(-1)[0])
+    outer = {o: np.zeros([index_value(d, syms) for d in program.shape(o)],
+                         DTYPES[program.dtype(o)].numpy) for o in loop.outs}
+    states = {s.before: arrays[s.start] for s in loop.states}
+    seen, r = {n: arrays[n] for n in loop.captured}, 0
+    while r < rounds and going:
+        def entry(part: Entry, r: int = r) -> int:
+            return trip - 1 - r if part.backward else r
+        feeds = states | seen | {s.part: arrays[s.whole][entry(s)] for s in loop.slices}
+        made = run_body(0, loop.body, feeds, _symbols(loop.body, {**syms, loop.round.name: r}))
+        states = {s.before: made[s.after] for s in loop.states}
+        for s in loop.stacks:
+            outer[s.whole][entry(s)] = made[s.part]
+        going = not loop.again or bool(made[loop.again].reshape(-1)[0])
+        r += 1
+    outer |= {s.last: states[s.before] for s in loop.states}
+    if loop.ran:
+        outer[loop.ran].reshape(-1)[0] = r + (going and wanted > r == trip)
+    return tuple(outer[o] for o in loop.outs)
 
 
 def eval_compute(compute: Compute, box: Iterable[tuple[int, int]] | None, read: Read,

@@ -19,10 +19,21 @@ from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Shape, rewrite
 from aotc.ir.layout import Layout, Unfold
 from aotc.ir.library import Run
-from aotc.ir.program import Compute, LibCall, Program
+from aotc.ir.program import Compute, LibCall, Program, Whole
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.oracle.eval_expr import Read, Scope, Window, index_value
-from aotc.oracle.evaluate import COMBINE, Box, eval_compute, infer_syms, input_arrays, run_step
+from aotc.oracle.evaluate import (
+    COMBINE,
+    Arrays,
+    Box,
+    Feeds,
+    RunBody,
+    eval_compute,
+    infer_syms,
+    input_arrays,
+    run_region,
+    run_step,
+)
 from aotc.oracle.frames import Node, group_frames, last, low
 
 Frames = dict[str, tuple[Node, ...]]
@@ -39,25 +50,39 @@ def interpret(program: Program, schedule: Schedule, feeds: Mapping[str, Array],
     reverse order (tiles are independent, so the result must be the same bits).
     Raises InterpreterError, naming group and tile, where a stage reads what no stage of the tile
     computed, a stored buffer is read before it is stored or stays partly unwritten; ValueError
-    for wrong inputs.  A ``rewrites`` list must have been applied to ``program`` already.
+    for wrong inputs.  The ``rewrites`` must have been applied to ``program`` already, those of
+    bodies too (``passes.rewrites.rewritten``).
     """
     arrays = input_arrays(program, feeds)
     syms = infer_syms(program, arrays, sym_values)
     memory = Memory(program, schedule, syms, arrays)
     for group in schedule.groups:
         call = program.producer[group.anchor]
-        if isinstance(call, LibCall):
-            _run_call(program, call, memory, libcalls)
+        if not isinstance(call, Compute):
+            _run_call(program, call, memory, _runner(schedule, call, libcalls, backwards), libcalls)
         else:
             _run_group(program, group, memory, backwards)
     return {name: memory.logical(name) for name in program.outputs}
 
 
-def _run_call(program: Program, call: LibCall, memory: "Memory",
+def _runner(schedule: Schedule, call: Whole, libcalls: Mapping[str, Run] | None,
+            backwards: bool) -> RunBody:
+    """What runs a body of a region: by its own Schedule."""
+    def run(number: int, body: Program, feeds: Feeds, syms: Mapping[str, int]) -> Arrays:
+        assert not isinstance(call, LibCall), call
+        own = schedule.regions[call.name][number]
+        return interpret(body, own, feeds, syms, libcalls, backwards)
+    return run
+
+
+def _run_call(program: Program, call: Whole, memory: "Memory", run_body: RunBody,
               libcalls: Mapping[str, Run] | None) -> None:
-    """A group that is a library call: whole, from stored tensors to stored tensors."""
+    """A group that is a library call or a region: whole, from stored tensors to stored tensors."""
     arrays = {b: memory.logical(b) for b in call.inputs}
-    results = run_step(program, call, arrays, memory.syms, libcalls or {})
+    if isinstance(call, LibCall):
+        results = run_step(program, call, arrays, memory.syms, libcalls or {})
+    else:
+        results = run_region(program, call, arrays, memory.syms, run_body)
     for name, array in zip(call.outs, results):
         memory.put(name, array)
 

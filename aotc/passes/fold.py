@@ -16,10 +16,12 @@ from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import (
+    Branch,
     Buffer,
     Compute,
     Fold,
     LibCall,
+    Loop,
     Program,
     Step,
     make_const,
@@ -28,6 +30,7 @@ from aotc.ir.program import (
 )
 from aotc.ir.simplify import simplify
 from aotc.oracle.evaluate import eval_compute, run_step
+from aotc.passes.regions import renamed_inputs
 
 GROWTH = 1 << 16  # bytes a constant may exceed what it replaces by
 
@@ -79,6 +82,8 @@ class _Folder:
         if isinstance(step, LibCall):
             return self.call(replace(step, inputs=tuple(self.names.get(b, b)
                                                         for b in step.inputs)))
+        if isinstance(step, (Loop, Branch)):
+            return [renamed_inputs(step, self.names, self.consts)]
         step = self.renamed(step)
         # Shape of a dynamic tensor reads no buffer and is no constant either
         if not self.foldable(step) or _is_symbolic(step):

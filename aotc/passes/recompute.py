@@ -39,6 +39,7 @@ def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> lis
 def rewrite_readers(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with a twin of the compute that writes ``name`` for the named readers."""
     c = program.producer[name]
+    assert isinstance(c, Compute), c
     names = twin_names(program, name)
     twin = replace(c, outs=tuple(names[o] for o in c.outs))
 

@@ -35,7 +35,7 @@ from aotc.ir.expr import (
     with_children,
 )
 from aotc.ir.layout import Fuse, Layout, Pad, Primitive, Reorder, Split, Unfold
-from aotc.ir.program import Compute, LibCall, Program, make_const, update
+from aotc.ir.program import Compute, Program, make_const, update
 from aotc.ir.region import interval
 from aotc.ir.rows import zero_outside
 from aotc.ir.simplify import linear_in, lower, simplify, upper
@@ -86,10 +86,10 @@ def _unfit(program: Program, name: str, layouts: Mapping[str, Layout]) -> list[s
     except ScheduleError as err:
         return [f"layout of {name}: {f}" for f in err.faults]
     step = program.producer.get(name)
-    users = [s for s in program.consumers.get(name, ()) if isinstance(s, LibCall)]
-    if isinstance(step, LibCall) or users:
-        return [f"layout of {name}: a library call works on it, so it stays row-major; lay out a "
-                "copy of it"]
+    users = [s for s in program.consumers.get(name, ()) if not isinstance(s, Compute)]
+    if step is not None and not isinstance(step, Compute) or users:
+        return [f"layout of {name}: a library call or a region works on it, so it stays row-major; "
+                "lay out a copy of it"]
     if step is None:
         return []
     others = [o for o in step.outs if layouts.get(o) != layout]

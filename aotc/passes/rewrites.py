@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.program import Program
+from aotc.ir.program import Branch, Loop, Program
+from aotc.ir.schedule import Schedule
 from aotc.passes import layout_rule, polyphase, recompute, unfold, winograd
+from aotc.passes.regions import with_bodies
 
 # rule -> (faults of (program, compute, parameters), Program with it applied)
 Parameters = Mapping[str, Any]
@@ -47,6 +49,15 @@ def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
     return replace(program, rewrites=wanted)
 
 
+def rewritten(program: Program, schedule: Schedule) -> Program:
+    """The Program with the rewrites of a Schedule applied, in bodies of regions too."""
+    program = apply_rewrites(program, schedule.rewrites)
+    steps = tuple(with_bodies(s, [rewritten(b, own) for b, own in zip(
+        s.bodies, schedule.regions[s.name])]) if isinstance(s, (Loop, Branch)) else s
+        for s in program.steps)
+    return replace(program, steps=steps)
+
+
 def _key(item: Any) -> Any:
     """A rewrite as a hashable value."""
     if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[2], dict):
@@ -68,4 +79,4 @@ def _faults(program: Program, item: Any) -> list[str]:
     return RULES[rule][0](program, compute, parameters)
 
 
-__all__ = ["RULES", "apply_rewrites"]
+__all__ = ["RULES", "apply_rewrites", "rewritten"]

@@ -6,7 +6,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
 from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.narrow import FLOAT_LANES
-from aotc.ir.program import Program
+from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.rows import endless, zero_filled
 from aotc.ir.schedule import LEVELS, REUSE, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
@@ -52,6 +52,7 @@ def check_kernels(program: Program, schedule: Schedule, target: Target) -> list[
         faults.append(f"schedule is for target {schedule.target}, compiling for {target.name}; "
                       "remove its ukernel and loops fields to have them chosen again")
     faults += _coverage(program, schedule)
+    faults += _regions(program, schedule, target)
     wrong = layout_faults(program, schedule)
     faults += wrong
     known = {s.outs[0]: set(s.outs) for s in program.steps}
@@ -62,6 +63,22 @@ def check_kernels(program: Program, schedule: Schedule, target: Target) -> list[
         made = {o for c in g.computes for o in known.get(c, ())}
         if not wrong and made.issuperset(g.outputs) and all(c in known for c in g.computes):
             faults += check_group(program, schedule, target, g)
+    return faults
+
+
+def _regions(program, schedule, target):
+    """Every body of every region has a Schedule without faults."""
+    found = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
+    faults = [f"regions: no region {name!r}; the program has {', '.join(found) or 'none'}"
+              for name in schedule.regions if name not in found]
+    for name, region in found.items():
+        own = schedule.regions.get(name, ())
+        if len(own) != len(region.bodies):
+            faults.append(f"regions[{name}]: {len(own)} schedules for {len(region.bodies)} bodies; "
+                          "remove the whole entry to have them made")
+            continue
+        faults += [f"region {name}: {f}" for body, s in zip(region.bodies, own)
+                   for f in check_schedule(body, s, target)]
     return faults
 
 
@@ -193,13 +210,14 @@ def _checked(program, schedule, target, g, s, box):
 
 
 def _call(program, g):
-    """A library call: it stores all it makes, and there is nothing to choose."""
+    """A library call or a region: it stores all it makes, and there is nothing to choose."""
     call = find_call(program, g)
     if call is None:
         return [f"group {g.name}: it stores nothing; list as outputs what is read outside it"]
-    faults = [f"group {g.name}: the library call {call.kernel} stores {', '.join(call.outs)}; "
+    what = f"library call {call.kernel}" if isinstance(call, LibCall) else f"region {call.name}"
+    faults = [f"group {g.name}: the {what} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
-    return faults + [f"group {g.name}: {field} of a library call; remove it" for field in (
+    return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in (
         "tile", "ukernel", "loops", "parallel", "split", "run", "reuse") if getattr(g, field)]
 
 

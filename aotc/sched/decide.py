@@ -1,12 +1,12 @@
 """The deciders in order.  Each is a function that fills more of the Schedule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
-from aotc.ir.program import Program
+from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import CONNECT, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
@@ -68,9 +68,24 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         refused = {g.name for g in schedule.groups if g.why and kernel_faults(
             program, schedule, target, g)}
         if not refused:
-            return replace(schedule, buffers=allocate(program, schedule))
+            return replace(schedule, buffers=allocate(program, schedule), regions=_regions(
+                program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
+                unfold))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)
+
+
+def _regions(program: Program, target: Target, how: str, winograd: str | int, unfold: bool,
+             given: Collection[str] = ()) -> dict[str, tuple[Schedule, ...]]:
+    """{region: Schedules of its bodies} of regions that are not ``given``: each body is decided
+    like a Program of its own, once."""
+    def decided(body: Program) -> Schedule:
+        known = body.known("decided", target.name, how, winograd, unfold)
+        if target not in known:
+            known[target] = decide(body, target, how, winograd, unfold)
+        return known[target]
+    return {s.name: tuple(map(decided, s.bodies)) for s in program.steps
+            if isinstance(s, (Loop, Branch)) and s.name not in given}
 
 
 def _decided(program, target, groups, given):
@@ -114,7 +129,19 @@ def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
             replace(c, parallel=c.parallel or tuple(c.tile))
             for g, c in zip(schedule.groups, groups))
     groups = choose_threads(target, groups)
-    schedule = replace(schedule, target=target.name, groups=groups, layouts=layouts)
+    schedule = replace(schedule, target=target.name, groups=groups, layouts=layouts,
+                       regions=_completed(program, schedule, target))
     if schedule.buffers or check_kernels(program, schedule, target):
         return schedule  # what is wrong with a kernel, check_schedule lists
     return replace(schedule, buffers=allocate(program, schedule))
+
+
+def _completed(program: Program, schedule: Schedule,
+               target: Target) -> dict[str, tuple[Schedule, ...]]:
+    """The Schedules of regions' bodies, those that are given completed."""
+    regions = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
+    given = {name: tuple(complete(b, s, target) for b, s in zip(regions[name].bodies, own))
+             for name, own in schedule.regions.items()
+             if name in regions and len(own) == len(regions[name].bodies)}
+    made = _regions(program, target, "all", "off", False, given)
+    return {**made, **schedule.regions, **given}

@@ -43,9 +43,12 @@ Limits that the table does not show:
 - Sequences are lists while compiling: their length must be known, and no input or output is one.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32
   elements, on any number of them. CUDA has none: it compares all pairs, at most 16384 elements.
-- If with a condition that is data computes both branches, which must give the same shapes; where
+- If with a condition that is data runs one branch; the branches must give the same shapes. Where
   they do not, or only one compiles, the input that decides can be fixed (`--fix NAME=VALUE`).
-- Loop and Scan are unrolled, at most 256 rounds. Recurrent layers likewise.
+- Loop, Scan and recurrent layers run round by round, any number of them; few rounds are unrolled. A
+  loop that carries a sequence, or whose shapes change from round to round, is always unrolled, at
+  most 256 rounds. What a Loop of unknown length gathers has the number of rows that its shape
+  declares.
 - A model has at most 65536 nodes, those of its sub-graphs and called functions counted.
 - Dropout in training mode is the identity or a fault: nothing random is compiled.
 - TreeEnsemble has no post_transform.

@@ -236,7 +236,7 @@ def test_what_a_schedule_may_not_say_of_a_call():
     group = next(g for g in work.schedule.groups if g.anchor == call.outs[0])
     for old, new, why in (
             (f'"anchor": "{group.anchor}"', f'"anchor": "{group.anchor}", "tile": {{"n": 2}}',
-             "tile of a library call"),
+             "tile of the library call"),
             ('"layouts": {}', f'"layouts": {{"{call.outs[0]}": [["reorder", [1, 0]]]}}',
              "stays row-major")):
         assert old in text

@@ -19,8 +19,9 @@ from operator_tables import (
     scatter_cases,
 )
 
-from aotc.errors import AotcError, ModelError, UnsupportedError
+from aotc.errors import AotcError, ModelError
 from aotc.frontend import load_model, read_graph, to_program
+from aotc.ir.program import Loop
 
 QUIET = settings(max_examples=40, deadline=None, derandomize=True,
                  suppress_health_check=list(HealthCheck))
@@ -38,13 +39,15 @@ def test_gru_with_linear_before_reset():
     compare(model, feeds, RUNTIME)
 
 
-def test_recurrent_layer_of_unknown_length_says_what_to_do():
-    arrays = [rand(3, 2, 4), rand(1, 3, 4), rand(1, 3, 3)]
-    model, _ = one_node("RNN", arrays, dict(hidden_size=3), (1, 2), 2,
-                        shapes={"in0": ("steps", 2, 4)})
-    with pytest.raises(UnsupportedError, match="steps steps; pin the sequence to at most"):
-        program_of(model)
-    assert program_of(model, dims={"steps": 3})
+@pytest.mark.parametrize("op, gates", (("RNN", 1), ("GRU", 3), ("LSTM", 4)))
+@pytest.mark.parametrize("way", ("forward", "reverse", "bidirectional"))
+def test_recurrent_layers_of_unknown_length(op, gates, way):
+    ways = 1 + (way == "bidirectional")
+    arrays = [rand(11, 2, 4), rand(ways, 3 * gates, 4), rand(ways, 3 * gates, 3)]
+    model, feeds = one_node(op, arrays, dict(hidden_size=3, direction=way), (1, 2), 2,
+                            shapes={"in0": ("steps", 2, 4)})
+    compare(model, feeds, RUNTIME)
+    assert sum(isinstance(s, Loop) for s in program_of(model).steps) == ways
 
 
 @pytest.mark.parametrize("case", QUANTISED)

@@ -16,7 +16,7 @@ from te_programs import random_feeds
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.ir.expr import Axis, Load, Sym, rewrite
-from aotc.ir.program import Buffer, LibCall, Program
+from aotc.ir.program import Branch, Buffer, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
@@ -83,6 +83,8 @@ def renamed(program, prefix):
         outs = tuple(prefix + o for o in s.outs)
         if isinstance(s, LibCall):
             return replace(s, outs=outs, inputs=tuple(prefix + b for b in s.inputs))
+        if isinstance(s, (Loop, Branch)):
+            return renamed_region(s, prefix)
         return replace(s, outs=outs, axes=all_of(s.axes), raxes=all_of(s.raxes),
                        body=rewrite(s.body, visit))
 
@@ -92,6 +94,25 @@ def renamed(program, prefix):
                    {prefix + n: a for n, a in program.consts.items()}, steps,
                    all_of(program.syms), tuple(replace(c, cond=rewrite(c.cond, visit))
                                                for c in program.checks))
+
+
+def renamed_region(s, prefix):
+    """The region with every buffer and symbol called ``prefix`` + its name, in its bodies too."""
+    def named(value):
+        return prefix + value if isinstance(value, str) and value else value
+
+    def fields(values):
+        return tuple(replace(v, **{k: named(x) for k, x in vars(v).items()}) for v in values)
+    bodies = tuple(renamed(b, prefix) for b in s.bodies)
+    if isinstance(s, Branch):
+        return replace(s, name=prefix + s.name, cond=prefix + s.cond, bodies=bodies,
+                       outs=tuple(prefix + o for o in s.outs))
+    def visit(n):
+        return replace(n, name=prefix + n.name) if isinstance(n, Sym) else None
+    return replace(s, name=prefix + s.name, body=bodies[0], trip=rewrite(s.trip, visit),
+                   round=replace(s.round, name=prefix + s.round.name), states=fields(s.states),
+                   slices=fields(s.slices), stacks=fields(s.stacks),
+                   **{k: named(getattr(s, k)) for k in ("count", "going", "again", "ran")})
 
 
 def renamed_group(g, prefix):

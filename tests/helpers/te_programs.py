@@ -60,13 +60,14 @@ class Maker:
         axes = [Axis(f"i{d}", e) for d, e in enumerate(self.buffers[source].shape)]
         return self.step(out, axes, fn(self.ref(source, *axes), axes))
 
-    def done(self, *outputs):
+    def done(self, *outputs, syms=()):
+        """The Program; ``syms``: those that no shape shows."""
         buffers = dict(self.buffers)
         for o in outputs:
             b = buffers[o]
             buffers[o] = Buffer(o, b.shape, b.dtype, "output", o)
-        syms = dict.fromkeys(n for b in buffers.values() for d in b.shape for n in walk(d)
-                             if isinstance(n, Sym))
+        syms = dict.fromkeys((*(n for b in buffers.values() for d in b.shape for n in walk(d)
+                                if isinstance(n, Sym)), *syms))
         p = Program(self.name, tuple(self.inputs), tuple(outputs), buffers, dict(self.consts),
                     tuple(self.steps), tuple(syms))
         faults = check_program(p)

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from aotc.emit.bundle.call_tree import round_fields
 from aotc.emit.bundle.describe import (
     Tensor,
     about_lines,
@@ -121,7 +122,7 @@ def _context(parts: Sequence[Variant], info: Mapping[str, Any], name: str, weigh
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
             "params": parameters(syms, inputs, outputs),
             "slot_count": max(1, *(len(p.plan.slots) for p in parts)),
-            "slab_bytes": _slab_bytes(parts),
+            "slab_bytes": _slab_bytes(parts), **round_fields([p.plan for p in parts]),
             "arena_max": _arena_max(parts, kit),
             "magnitudes": checked_sizes(_sizes(parts, kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from aotc.emit.bundle.call_tree import calls
 from aotc.emit.bundle.describe import kernel_order, kernels, rules
 from aotc.emit.bundle.kits import KITS
 from aotc.emit.c import kernels as c_kernels
@@ -39,12 +40,13 @@ class Variant:
 
     def row(self) -> dict[str, Any]:
         """What the templates and the manifest say about it."""
-        plan, target = self.plan, self.target
+        plan, target, rows = self.plan, self.target, kernels(self.plan)
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
                 "cflags": kernel_flags(plan, target), "cpu_flags": target.cpu_flags,
                 "asks": kernel_asks(target),
                 "needs": ", ".join(target.cpu_flags) or target.name,
-                "schedule_hash": self.schedule.hash, "kernels": kernels(plan),
+                "schedule_hash": self.schedule.hash, "kernels": rows,
+                "calls": calls(plan, rows),
                 "rules": rules(plan),
                 "slots": [c_index(simplify(s)) for s in plan.slots],
                 "slab_bytes": c_index(simplify(as_expr(plan.slab_bytes)), 12),

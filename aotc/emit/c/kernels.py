@@ -17,6 +17,7 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect, environment
 from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
+from aotc.emit.text.places import POINTERS, pointer
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import as_expr
 from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Plan, Stage, Unrolled
@@ -264,10 +265,9 @@ def _tensors(plan: Plan, kernel: Kernel) -> dict[str, tuple[str, str]]:
     for b in kernel.reads + kernel.writes:
         p = plan.place(b)
         c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
-        base = {"input": f"f->in[{p.index}]", "output": f"f->out[{p.index}]",
-                "weights": f"(f->weights + {p.offset})",
-                "arena": f"(f->slot[{p.slot}] + {p.offset})"}[p.storage]
-        cast = "" if p.storage in ("input", "output") else \
+        base = {"weights": f"(f->weights + {p.offset})",
+                "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
+        cast = "" if p.storage in POINTERS else \
             f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
         found[f"t_{b}"] = f"{c} *const t_{b}", cast + base
     for s in kernel.scratch:

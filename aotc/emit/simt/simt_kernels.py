@@ -17,11 +17,13 @@ from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.emit.text.env import BlockEnv
 from aotc.emit.text.locals import LOCALS, with_safe_names
+from aotc.emit.text.places import POINTERS, pointer
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Sym, as_expr
 from aotc.ir.plan import Contract, Kernel, Nest, Plan, Scratch, Stage
+from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.target.base import Target
 
@@ -76,7 +78,8 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
     if re.search(r"\btile\b", text):
         head.append("const int64_t tile = (int64_t)blockIdx.x;")
     text = "\n".join(indent(head + body))
-    syms = [s for s in plan.syms if re.search(rf"f->{sym_field(s.name)}\b", text)]
+    rounds = [r.round for r in plan.regions if isinstance(r, Rounds)]
+    syms = [s for s in (*plan.syms, *rounds) if re.search(rf"f->{sym_field(s.name)}\b", text)]
     arguments = _arguments(plan, kernel, syms, bool(re.search(r"\bfault\b", text)))
     tiles = upper(kernel.tiles)
     if tiles is not None and tiles >= 1 << 31:
@@ -145,10 +148,9 @@ def _arguments(plan: Plan, kernel: Kernel, syms: Iterable[Sym],
         ctype = const + DTYPES[p.dtype].c
         # an input that dies here may lie where the output goes
         alone = b not in kernel.writes and (p.storage, p.slot, p.offset) not in written
-        value = {"input": f"f->in[{p.index}]", "output": f"f->out[{p.index}]",
-                 "weights": f"(f->weights + {p.offset})",
-                 "arena": f"(f->slot[{p.slot}] + {p.offset})"}[p.storage]
-        cast = f"({ctype} *)" + ("" if p.storage in ("input", "output") else
+        value = {"weights": f"(f->weights + {p.offset})",
+                 "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
+        cast = f"({ctype} *)" + ("" if p.storage in POINTERS else
                                  f"({const}void *)")
         out.append((f"{ctype} *{'__restrict__ ' if alone else ''}t_{b}", cast + value))
     out += [(f"int64_t {sym_field(s.name)}", f"f->{sym_field(s.name)}") for s in syms]

@@ -7,6 +7,7 @@ run time; otherwise it is a Compute.
 
 from collections import abc
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -39,6 +40,7 @@ from aotc.ir.expr import (
     ExprLike,
     Load,
     Shape,
+    Sym,
     as_expr,
     int_of,
     walk,
@@ -63,6 +65,8 @@ class Builder(Rules):
         self.buffers: dict[str, Buffer] = {}
         self.consts: dict[str, Array] = {}
         self.steps: list[Step] = []
+        self.outside: tuple[Step, ...] = ()  # steps around the body that is being built
+        self.rounds: tuple[Sym, ...] = ()  # of the loops around it
         self._held: dict[int, tuple[str, Val]] = {}  # id of a Val without a buffer -> its buffer
         self.preset: dict[str, str] = {}  # tensor of the model's interface -> its buffer
         # (id of a constant of indices, extent) -> the same counted from the start; the constant
@@ -242,6 +246,46 @@ class Builder(Rules):
         axes = self.axes(v.shape)
         return self.compute(axes, self.at(v, axes), tag="" if not v.name else "shape").buffer
 
+    # ------------------------------------------------------------ bodies of regions
+
+    @contextmanager
+    def body(self, turn: Sym | None = None) -> abc.Iterator[list[Step]]:
+        """Steps that are appended inside are those of a region's body: the list, once it is
+        done.  ``turn``: the symbol that counts its rounds."""
+        gathered: list[Step] = []
+        outside, rounds, steps = self.outside, self.rounds, self.steps
+        held, wide, exact = self._held, self.wide, self.exact
+        # what a body has stored for itself is not there outside of it
+        self._held, self.wide, self.exact = dict(held), dict(wide), dict(exact)
+        self.outside, self.steps = (*outside, *steps), []
+        self.rounds = rounds if turn is None else (*rounds, turn)
+        try:
+            yield gathered
+        finally:
+            gathered += self.steps
+            self.outside, self.rounds, self.steps = outside, rounds, steps
+            self._held, self.wide, self.exact = held, wide, exact
+
+    def body_input(self, shape: Shape, dtype: str, tag: str) -> Val:
+        """A buffer that a body is given."""
+        name = self.names.claim(f"{self.node.label}_{tag}")
+        self.buffers[name] = Buffer(name, tuple(map(simplify, shape)), dtype, "input")
+        return Val(self.buffers[name].shape, dtype, buffer=name)
+
+    def body_output(self, v: Val, tag: str, taken: abc.Container[str] = ()) -> Val:
+        """The Val in a buffer that the body being built writes, none of ``taken``."""
+        if v.buffer not in taken and any(v.buffer in s.outs for s in self.steps):
+            return v
+        axes = self.axes(v.shape)
+        return self.compute(axes, self.at(v, axes), tag=tag)
+
+    def room(self, shape: abc.Iterable[ExprLike], dtype: str, tag: str, out: int | None) -> Val:
+        """A buffer that a region will write: the node's output ``out``, or one called after
+        ``tag``."""
+        name = self._new_buffer(self.axes(tuple(map(as_expr, shape))), dtype,
+                                tag if out is None else "", out or 0)
+        return Val(self.buffers[name].shape, dtype, buffer=name)
+
     # ------------------------------------------------------------ results
 
     def axes(self, shape: abc.Collection[ExprLike], names: abc.Sequence[str] | None = None,
@@ -257,7 +301,7 @@ class Builder(Rules):
         body = simplify(body)
         fold = fold if raxes else "none"
         name = self._new_buffer(axes, body.dtype, tag, out)
-        self._append(Compute((name,), tuple(axes), tuple(raxes), fold, body, acc, self.origin))
+        self.append(Compute((name,), tuple(axes), tuple(raxes), fold, body, acc, self.origin))
         return Val(self.buffers[name].shape, body.dtype, buffer=name)
 
     def compute_fold(self, axes: abc.Sequence[Axis], raxes: abc.Sequence[Axis], fold: Fold,
@@ -267,7 +311,7 @@ class Builder(Rules):
         outs = outs or (0,) * len(tags)
         names = tuple(self._new_buffer(axes, dtype, tag, out)
                       for (_, dtype), tag, out in zip(fold.states, tags, outs, strict=True))
-        self._append(Compute(names, tuple(axes), tuple(raxes), fold, simplify(body), "",
+        self.append(Compute(names, tuple(axes), tuple(raxes), fold, simplify(body), "",
                              self.origin))
         return tuple(Val(self.buffers[n].shape, self.buffers[n].dtype, buffer=n) for n in names)
 
@@ -281,18 +325,20 @@ class Builder(Rules):
         names = tuple(self._new_buffer(self.axes(shape), dtype, tag, 0)
                       for tag, dtype, shape in zip(tags, dtypes, shapes, strict=True))
         attributes = tuple((k, attrs[k]) for k in row.attrs)
-        self._append(LibCall(kernel, attributes, tuple(map(self.buffer, inputs)), names,
+        self.append(LibCall(kernel, attributes, tuple(map(self.buffer, inputs)), names,
                              self.origin))
         return tuple(Val(self.buffers[n].shape, self.buffers[n].dtype, buffer=n) for n in names)
 
-    def _append(self, step: Step) -> None:
+    def append(self, step: Step) -> None:
+        """Append a step whose outputs have buffers."""
         self.steps.append(step)
         self.known.enter(step)
 
     def _new_buffer(self, axes: abc.Sequence[Axis], dtype: str, tag: str, out: int) -> str:
         tensor = self.node.outputs[out] if out < len(self.node.outputs) else self.node.label
         tag = tag or ("wide" if out in self.unrounded else "")
-        if not tag and tensor in self.preset and self.preset[tensor] not in self.buffers:
+        if not tag and not self.outside and tensor in self.preset and (
+                self.preset[tensor] not in self.buffers):
             name = self.preset[tensor]
         else:
             name = self.names.claim(f"{tensor}_{tag}" if tag else tensor)

@@ -22,6 +22,7 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, compare
 from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, proves, simplify, upper
+from aotc.passes.regions import all_steps
 
 
 def to_program(graph: Graph, library: bool = True) -> Program:
@@ -35,7 +36,7 @@ def to_program(graph: Graph, library: bool = True) -> Program:
     b = build(graph, library=library)
     outputs = _bind_outputs(graph, b)
     _check_sizes(b)
-    check_extents(b.steps, b.buffers, b.checks)
+    check_extents(all_steps(b.steps), b.buffers, b.checks)
     program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.tensor(t.name))
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
@@ -140,7 +141,7 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
 def _check_sizes(b: Builder) -> None:
     """ModelError for a tensor of a negative extent, or one that no machine holds even at the
     smallest extents.  An extent that some dimensions make negative becomes a Check."""
-    for step in b.steps:
+    for step in all_steps(b.steps):
         for out in step.outs:
             kind = (b.buffers[out].dtype, b.buffers[out].shape)
             for cond in (compare("ge", d, Const(0)) for d in kind[1]):

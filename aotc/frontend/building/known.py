@@ -162,7 +162,7 @@ def _cone(b: "Builder", buffer: str) -> tuple[Step, ...]:
         if step is not None and id(step) not in needed:
             needed.add(id(step))
             todo.extend(step.inputs)
-    return tuple(s for s in b.steps if id(s) in needed)
+    return tuple(s for s in (*b.outside, *b.steps) if id(s) in needed)
 
 
 def _exprs(b: "Builder", step: Step) -> Iterator[Expr]:

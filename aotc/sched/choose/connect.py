@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
 from aotc.ir.narrow import FLOAT_LANES
-from aotc.ir.program import Compute, LibCall, Program
+from aotc.ir.program import Compute, Program
 from aotc.ir.region import reads_once
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
@@ -30,7 +30,7 @@ class _Cluster:
     def __init__(self, compute, number=0):
         self.members, self.number, self.sizes = [], number, {}
         self.readers, self.large = {}, False  # buffer -> members that read it; one is too large
-        self.add(compute, None if isinstance(compute, LibCall) else tree_size(compute.body))
+        self.add(compute, tree_size(compute.body) if isinstance(compute, Compute) else None)
 
     @property
     def head(self):
@@ -40,7 +40,7 @@ class _Cluster:
 
     @property
     def is_call(self):
-        return isinstance(self.members[0], LibCall)
+        return not isinstance(self.members[0], Compute)
 
     def add(self, compute, size):
         self.members.append(compute)

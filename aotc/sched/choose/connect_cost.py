@@ -19,7 +19,7 @@ from aotc.ir.access import dim_order
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
-from aotc.ir.program import LibCall, Program
+from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect import connect
@@ -135,7 +135,7 @@ class Judge:
         # so have library calls
         self.own = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
                     for s in stages_of(program, c)} | {
-                        s.outs[0] for s in program.steps if isinstance(s, LibCall)}
+                        s.outs[0] for s in program.steps if not isinstance(s, Compute)}
         self.known: dict[int, Verdict] = {}
         self.refused: set[tuple[int, int, Hashable]] = set()  # merges that are not legal
         self.pairs: dict[tuple[int, int], tuple[Group, Group, tuple[Group, float] | None]] = {}

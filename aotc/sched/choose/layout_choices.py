@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Const, Shape, axes_of
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
-from aotc.ir.program import Compute, LibCall, Program, Rewrite
+from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.region import interval
 from aotc.ir.simplify import linear_in, simplify
 from aotc.passes.layout_rule import layout_rewrite
@@ -32,7 +32,7 @@ def layout_choices(program: Program, buffer: str, target: Target) -> tuple[Layou
     b, step = program.buffers[buffer], program.producer.get(buffer)
     near = ((step,) if step is not None else ()) + program.consumers.get(buffer, ())
     if b.role != "temp" or len(b.shape) < 2 or any(
-            isinstance(s, LibCall) for s in near) or step is not None and len(step.outs) > 1:
+            not isinstance(s, Compute) for s in near) or step is not None and len(step.outs) > 1:
         return (Layout(),)
     out = {Layout(): None}
     for d in channel_dims(program, buffer):

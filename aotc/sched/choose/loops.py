@@ -11,7 +11,7 @@ from aotc.ir.category import Axes, Factors, category, factor_pairs
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
-from aotc.ir.program import Compute, LibCall, Program, static_shape
+from aotc.ir.program import Compute, Program, static_shape
 from aotc.ir.rows import endless, zero_filled
 from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same
@@ -72,7 +72,7 @@ class Choices:
 
 def called_buffers(program: Program) -> set[str]:
     """Buffers that library calls touch: those are row-major."""
-    return {b for s in program.steps if isinstance(s, LibCall) for b in s.inputs + s.outs}
+    return {b for s in program.steps if not isinstance(s, Compute) for b in s.inputs + s.outs}
 
 
 def choose_loops(program: Program, target: Target, groups: Sequence[Group],

@@ -6,7 +6,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.plan import Kernel, Place, Plan, most
 from aotc.ir.plan import Stage as PlanStage
-from aotc.ir.program import Program, static_shape
+from aotc.ir.program import Branch, LibCall, Loop, Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
@@ -15,6 +15,7 @@ from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_nest import lower_nest
+from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.threads import barriers, shared_by_threads
 from aotc.sched.memory.allocate import physical_elements, slot_sizes
 from aotc.sched.memory.scratch import elements
@@ -37,9 +38,9 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     if faults:
         raise ScheduleError(faults)
     program = apply_rewrites(program, schedule.rewrites)
-    kernels = tuple(lower_group(program, schedule, target, g, i)
-                    for i, g in enumerate(schedule.groups))
-    used = {b for k in kernels for b in k.reads + k.writes}
+    bodies = Bodies({*program.buffers}, len(slots := slot_sizes(program, schedule)))
+    kernels = _kernels(program, schedule, target, bodies)
+    used = {b for k in kernels for b in k.reads + k.writes} | region_buffers(bodies.regions)
     places, weights, end = [], [], 0
     sparse = sparse_constants(program)
     for i, name in enumerate(program.inputs):
@@ -55,11 +56,26 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
             end = (end + stored.nbytes + ALIGN - 1) // ALIGN * ALIGN
     for name, slot in schedule.buffers.items():
         places.append(_place(program, schedule, name, "arena", slot.offset, slot.slot))
+    places += bodies.placed(end)
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
-                slot_sizes(program, schedule), kernels, tuple(weights), schedule.math,
-                schedule.optimize)
+                (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
+                schedule.optimize, regions=tuple(bodies.regions))
+
+
+def _kernels(program, schedule, target, bodies):
+    """The kernels in call order; those of regions' bodies are gathered in ``bodies``."""
+    out = []
+    for i, g in enumerate(schedule.groups):
+        region = find_call(program, g)
+        if isinstance(region, (Loop, Branch)):
+            plans = [lower(b, s, target)
+                     for b, s in zip(region.bodies, schedule.regions[region.name])]
+            out += bodies.enter(region, plans, f"k{i:03d}", len(out))
+        else:
+            out.append(lower_group(program, schedule, target, g, i))
+    return tuple(out)
 
 
 def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
@@ -72,7 +88,7 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
                 number: int) -> Kernel:
     """One group as one Kernel: the tile decode, scratch, and its stages in order."""
     call = find_call(program, group)
-    if call is not None:
+    if isinstance(call, LibCall):
         return lower_call(program, schedule, target, group, call, number)
     stages = group_stages(program, group)
     anchor = next(s for s in stages if group.anchor in s.computes)
@@ -119,7 +135,7 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
 def kernel_faults(program: Program, schedule: Schedule, target: Target, group: Group) -> list[str]:
     """Faults of ``check_group``, and where threads share scratch, if it does not fit its memory."""
     faults = check_group(program, schedule, target, group)
-    if not faults and target.machine.threads:
+    if not faults and target.machine.threads and group_stages(program, group):
         try:
             lower_group(program, schedule, target, group, 0)
         except ScheduleError as err:

@@ -14,7 +14,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import volume
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
-from aotc.ir.program import LibCall, Program
+from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import upper
 from aotc.sched.choose.connect_cost import Judge
@@ -156,7 +156,7 @@ class Cones:
 def _units(program, groups):
     owner = {o: i for i, g in enumerate(groups) for c in g.computes
              for o in program.producer[c].outs}
-    called = {b for s in program.steps if isinstance(s, LibCall) for b in s.inputs}
+    called = {b for s in program.steps if not isinstance(s, Compute) for b in s.inputs}
     out = []
     for i, g in enumerate(groups):
         inputs = {b for c in g.computes for b in program.producer[c].inputs}

@@ -25,7 +25,7 @@ from aotc.ir.expr import (
     show,
     substitute,
 )
-from aotc.ir.program import Compute, Fold, LibCall, Program
+from aotc.ir.program import Compute, Fold, Program, Whole
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
@@ -172,21 +172,23 @@ def target_memo(program: Program, target: Target) -> dict[Hashable, Any]:
     return known
 
 
-def find_call(program: Program, group: Group) -> LibCall | None:
-    """The library call that ``group`` is, None if it is made of computes.  ScheduleError if a call
-    shares a kernel with something else."""
-    calls = {c: step for c in group.computes if isinstance(step := program.producer[c], LibCall)}
+def find_call(program: Program, group: Group) -> Whole | None:
+    """The library call or region that ``group`` is, None if it is made of computes.  ScheduleError
+    if one shares a kernel with something else."""
+    calls = {c: step for c in group.computes
+             if not isinstance(step := program.producer[c], Compute)}
     if not calls:
         return None
     if len(group.computes) > 1:
-        raise ScheduleError([f"group {group.name}: {', '.join(calls)} is a library call, which "
-                             "has a group of its own; take the others out"])
+        raise ScheduleError([f"group {group.name}: {', '.join(calls)} is a library call or a "
+                             "region, which has a group of its own; take the others out"])
     return next(iter(calls.values()))
 
 
 def group_stages(program: Program, group: Group) -> tuple[Stage, ...]:
-    """The stages of ``group`` in execution order, () for a library call.  ScheduleError names
-    every compute that cannot be connected as the group says, and what would be legal."""
+    """The stages of ``group`` in execution order, () for a library call or a region.
+    ScheduleError names every compute that cannot be connected as the group says, and what would
+    be legal."""
     if find_call(program, group) is not None:
         return ()
     key = ("stages", group.computes, group.outputs, tuple(group.connect.items()))

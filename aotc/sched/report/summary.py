@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.program import Program
+from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.connect_cost import Judge
@@ -41,7 +41,7 @@ def pattern(program: Program, group: Group) -> tuple[str, int]:
     numbers of the stages they read, e.g. ``0:contraction sum | 1:reduction max(0) | ...``."""
     call = find_call(program, group)
     if call is not None:
-        return f"library {call.kernel}", 0
+        return (f"library {call.kernel}" if isinstance(call, LibCall) else "region"), 0
     stages = group_stages(program, group)
     maker: dict[str, int] = {}
     parts, folds = [], 0

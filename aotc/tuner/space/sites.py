@@ -17,7 +17,7 @@ from typing import TypeVar
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Expr, Load, Sym, rewrite, show, walk
 from aotc.ir.layout import LayoutJson
-from aotc.ir.program import Compute, LibCall, Program, Rewrite, Step
+from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.target.base import Target
@@ -99,7 +99,7 @@ def owners(program: Program, rewrites: Iterable[Rewrite]) -> dict[str, str]:
 
 def _joined(program, groups, owner):
     """Groups that share a compute before rewriting, as lists in the Schedule's order."""
-    calls = {s.outs[0] for s in program.steps if isinstance(s, LibCall)}
+    calls = {s.outs[0] for s in program.steps if not isinstance(s, Compute)}
     parts = []
     for g in groups:
         if calls.intersection(g.computes):

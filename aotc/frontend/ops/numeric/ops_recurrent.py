@@ -1,13 +1,14 @@
-"""Recurrent layers, unrolled over a fixed number of steps.  The input's part of the gates is one
-matrix product over all steps; only the state's part is left inside the recurrence."""
+"""Recurrent layers: loops over their steps, unrolled where these are few.  The input's part of the
+gates is one matrix product over all steps; only the state's part is left inside the recurrence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aotc.frontend.building.bodies import Made, loop
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
-from aotc.frontend.building.values import At, Index, Result, Val
+from aotc.frontend.building.values import At, Element, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.numeric.ops_nn import (
     elu,
@@ -20,13 +21,14 @@ from aotc.frontend.ops.numeric.ops_nn import (
     thresholded_relu,
 )
 from aotc.frontend.ops.tensors.ops_shape import concat
-from aotc.ir.expr import Axis, Const, Expr, Shape, Unary, Where, compare, int_of, maximum, minimum
+from aotc.ir.expr import Axis, Const, Expr, Shape, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 
-MAX_STEPS = 256  # unrolled code grows with every step
+MAX_UNROLLED = 8  # steps: each is as much code again
 
 Part = Callable[[int, Index], Expr]  # the input's part of a gate
-Run = tuple[list[Val], list[Val]]  # what every step shows; the last hidden and maybe cell state
+# hidden states of all steps, [steps, 1, batch, hidden]; the last one, and cell state if it has one
+Run = tuple[Val, list[Val]]
 
 # (builder, layer, part, the state's part, h, c, tag) -> (h, c)
 Advance = Callable[[Builder, "Layer", Part, Val, Val, Val | None, str], tuple[Val, Val | None]]
@@ -165,7 +167,8 @@ def _recurrent(node: Node, b: Builder) -> Result:
             functions = tuple(_clipped(f, limit) if k < 2 else f for k, f in enumerate(functions))
         layer = Layer(d, x, b.input(1), r, b.arg(3), functions, again, b.arg(7), lengths)
         start = [_initial(b, layer, k) for k in states]
-        results.append(_unroll(b, layer, step, backward, start))
+        plain = len(ways) == 1 and not node.attr("layout", 0)
+        results.append(_run(b, layer, step, backward, start, 0 if plain else None))
     return _joined(b, results, len(states))
 
 
@@ -194,13 +197,10 @@ def _clipped(f: At, limit: float) -> At:
 
 
 def _input(b: Builder) -> Val:
-    """x as [steps, batch, input], once the node is known to be in reach."""
+    """x as [steps, batch, input]."""
     x = b.input(0)
     if b.node.attr("layout", 0):
         x = _swapped(b, x, "steps_first")
-    steps = static_shape(x.shape[:1])
-    if steps is None or steps[0] > MAX_STEPS:
-        raise b.unsupported(f"{x.shape[0]} steps", f"pin the sequence to at most {MAX_STEPS}")
     return x
 
 
@@ -215,7 +215,8 @@ def _lengths(b: Builder, x: Val) -> Val | None:
     v = b.arg(4)
     if v is None or v.array is None:
         return v
-    return None if (v.array == int_of(x.shape[0])).all() else v
+    steps = static_shape(x.shape[:1])
+    return None if steps is not None and (v.array == steps[0]).all() else v
 
 
 def _initial(b: Builder, layer: Layer, k: int) -> Val:
@@ -229,47 +230,70 @@ def _initial(b: Builder, layer: Layer, k: int) -> Val:
                   (Const(layer.d),) + i, f"start{k}_{layer.d}")
 
 
-def _unroll(b: Builder, layer: Layer, step: Advance, backward: bool, start: Sequence[Val]) -> Run:
-    """(hidden states in the order of time, [last hidden state, last cell state if it has one])."""
-    before, size = _input_part(b, layer), layer.hidden
-    h, seen = start[0], []
-    c: Val | None = start[-1]
-    count = int_of(layer.x.shape[0])
-    for t in reversed(range(count)) if backward else range(count):
-        tag = f"{layer.d}_{t}"
-
-        def part(gate: int, i: Index, t: int = t) -> Expr:
-            return b.at(before, (Const(t), i[0], i[1] + size * gate))
-        gates = _state_part(b, layer, h, tag, layer.r)
-        before_h, before_c = h, c
-        h, c = step(b, layer, part, gates, h, c, tag)
-        shown = h
-        if layer.lengths is not None:  # behind its end an entry keeps its state and shows zeros
-            shown = _while(b, layer.lengths, t, h, None, f"shown{tag}")
-            h = _while(b, layer.lengths, t, h, before_h, f"kept_h{tag}")
-            c = c if c is None else _while(b, layer.lengths, t, c, before_c, f"kept_c{tag}")
-        seen.append(shown)
-    return seen[::-1] if backward else seen, [h] if c is None else [h, c]
+def _run(b: Builder, layer: Layer, step: Advance, backward: bool, start: Sequence[Val],
+         out: int | None) -> Run:
+    """The layer over all steps.  ``out``: the node's output that the hidden states are, if they
+    are as they come."""
+    before, steps = _input_part(b, layer), static_shape(layer.x.shape[:1])
+    if steps is None or steps[0] > MAX_UNROLLED:
+        return _in_rounds(b, layer, step, backward, start, before, out)
+    seen, state = [], list(start)
+    for t in reversed(range(steps[0])) if backward else range(steps[0]):
+        def inputs(i: Index, t: int = t) -> Expr:
+            return b.at(before, (Const(t), *i))
+        shown, state = _step(b, layer, step, state, Const(t), f"{layer.d}_{t}", inputs)
+        seen.append(_with_ones(b, shown, 2, f"y{layer.d}_{t}"))
+    return concat(b, seen[::-1] if backward else seen, 0, "" if out == 0 else f"y{layer.d}"), state
 
 
-def _while(b: Builder, lengths: Val, t: int, new: Val, old: Val | None, tag: str) -> Val:
+def _in_rounds(b: Builder, layer: Layer, step: Advance, backward: bool, start: Sequence[Val],
+               before: Val, out: int | None) -> Run:
+    """The layer as a loop: one round makes one step."""
+    trip = layer.x.shape[0]
+
+    def one(turn: Expr, states: Sequence[Val],
+            parts: Sequence[Val]) -> Made:
+        part, = parts
+        shown, after = _step(b, layer, step, states, trip - 1 - turn if backward else turn,
+                             f"{layer.d}", lambda i: b.at(part, i))
+        return after, [_with_ones(b, shown, 1, f"y{layer.d}")], None
+    lasts, (seen,), _ = loop(b, f"layer{layer.d}", trip, start, [(before, backward)], [backward],
+                             one, outs=[*[None] * len(start), out])
+    return seen, list(lasts)
+
+
+def _step(b: Builder, layer: Layer, step: Advance, state: Sequence[Val], t: Expr, tag: str,
+          inputs: Element) -> tuple[Val, list[Val]]:
+    """(what step ``t`` shows, the state after it); ``inputs``: the input's part of the gates,
+    [batch, gates * hidden]."""
+    def part(gate: int, i: Index) -> Expr:
+        return inputs((i[0], i[1] + layer.hidden * gate))
+    before, cell = state[0], state[1] if len(state) > 1 else None
+    gates = _state_part(b, layer, before, tag, layer.r)
+    h, c = step(b, layer, part, gates, before, cell, tag)
+    shown, after = h, [h] if c is None else [h, c]
+    if layer.lengths is not None:  # behind its end an entry keeps its state and shows zeros
+        shown = _while(b, layer.lengths, t, h, None, f"shown{tag}")
+        after = [_while(b, layer.lengths, t, new, old, f"kept{k}_{tag}")
+                 for k, (new, old) in enumerate(zip(after, state))]
+    return shown, after
+
+
+def _while(b: Builder, lengths: Val, t: Expr, new: Val, old: Val | None, tag: str) -> Val:
     """``new`` in the batch entries that have a step ``t``, else ``old`` (None: zero)."""
     zero = const(0, new.dtype)
 
     def body(i: Index) -> Expr:
-        runs = compare("gt", b.index_at(lengths, (i[0],)), Const(t))
+        runs = compare("gt", b.index_at(lengths, (i[0],)), t)
         return Where(runs, b.at(new, i), zero if old is None else b.at(old, i))
     return b.map(new.shape, body, [new], tag)
 
 
 def _joined(b: Builder, results: Sequence[Run], states: int) -> tuple[Val, ...]:
     """Y [steps, directions, batch, hidden], Y_h and Y_c [directions, batch, hidden]."""
-    wide = [[_with_ones(b, h, 2, f"y{d}_{t}") for t, h in enumerate(seen)]
-            for d, (seen, _) in enumerate(results)]
+    rows = [seen for seen, _ in results]
     batched = b.node.attr("layout", 0)
-    tag = "steps_first" if batched else ""
-    rows = [concat(b, steps, 0, tag if len(wide) == 1 else f"y{d}") for d, steps in enumerate(wide)]
-    out = [rows[0] if len(rows) == 1 else concat(b, rows, 1, tag)]
+    out = [rows[0] if len(rows) == 1 else concat(b, rows, 1, "steps_first" if batched else "")]
     if batched:  # [batch, steps, directions, hidden]
         y, = out
         out = [b.move(y, (y.shape[2], y.shape[0], y.shape[1], y.shape[3]),

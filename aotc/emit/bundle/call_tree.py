@@ -1,0 +1,80 @@
+"""The calls of kernels as a tree, for the templates: loops and branches around them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aotc.emit.text.cexpr import c_index, sym_field
+from aotc.emit.text.places import address, bytes_of
+from aotc.ir.plan import Place, Plan
+from aotc.ir.plan_regions import PlanRegion, Rounds
+from aotc.ir.program import Entry, State
+from aotc.ir.simplify import simplify
+
+Row = dict[str, Any]
+
+
+def calls(plan: Plan, kernels: Sequence[Row]) -> list[Row]:
+    """Rows of what a call of the model does, in order: ``kind`` is "kernel" (a row of ``kernels``
+    with its ``index``), "loop" or "branch", which hold rows themselves."""
+    rows = [{**k, "kind": "kernel", "index": i} for i, k in enumerate(kernels)]
+    return _calls(plan, rows, 0, len(rows), list(enumerate(plan.regions)))
+
+
+def _calls(plan: Plan, rows: Sequence[Row], first: int, end: int,
+           regions: Sequence[tuple[int, PlanRegion]]) -> list[Row]:
+    """Rows of kernels first .. end - 1 and of ``regions``, those inside them, outer ones first."""
+    out: list[Row] = []
+    at, rest = first, list(regions)
+    while rest:
+        number, region = rest.pop(0)
+        inner = [r for r in rest if r[1].end <= region.end]
+        rest = rest[len(inner):]
+        out += rows[at:region.first]
+        if isinstance(region, Rounds):
+            body = _calls(plan, rows, region.first, region.end, inner)
+            out.append(_loop(plan, region, number, body))
+        else:
+            one = [r for r in inner if r[1].end <= region.middle]
+            out.append({"kind": "branch", "name": region.name,
+                        "cond": address(plan.place(region.cond)),
+                        "then": _calls(plan, rows, region.first, region.middle, one),
+                        "other": _calls(plan, rows, region.middle, region.end, inner[len(one):])})
+        at = region.end
+    return out + list(rows[at:end])
+
+
+def _loop(plan: Plan, region: Rounds, number: int, body: Sequence[Row]) -> Row:
+    names = [s.after for s in region.states]
+    return {"kind": "loop", "name": region.name, "number": number, "body": body,
+            "trip": c_index(simplify(region.trip)), "round": sym_field(region.round.name),
+            "count": address(plan.place(region.count)) if region.count else "",
+            "going": address(plan.place(region.going)) if region.going else "",
+            "again": names.index(region.again) if region.again else -1,
+            "ran": address(plan.place(region.ran)) if region.ran else "",
+            "states": [_state(plan, s) for s in region.states],
+            "slices": [_slice(plan, s) for s in region.slices],
+            "stacks": [_slice(plan, s) for s in region.stacks]}
+
+
+def _state(plan: Plan, state: State) -> Row:
+    start, last, spare = map(plan.place, (state.start, state.last, state.spare))
+    return {"before": plan.place(state.before).index, "after": plan.place(state.after).index,
+            "start": address(start), "last": address(last), "spare": address(spare),
+            "bytes": bytes_of(last), "name": state.last}
+
+
+def _slice(plan: Plan, part: Entry) -> Row:
+    own: Place = plan.place(part.part)
+    return {"index": own.index, "whole": address(plan.place(part.whole)),
+            "backward": part.backward, "bytes": bytes_of(own), "name": part.whole}
+
+
+def round_fields(plans: Sequence[Plan]) -> Mapping[str, Any]:
+    """What the frame has for regions: names of the counters of rounds, numbers of pointers."""
+    regions = [r for p in plans for r in p.regions if isinstance(r, Rounds)]
+    asks = any(not isinstance(r, Rounds) or r.count or r.going or r.again
+               for p in plans for r in p.regions)
+    return {"regions": any(p.regions for p in plans), "asks": asks,
+            "rounds": sorted({sym_field(r.round.name) for r in regions}),
+            **{kind: max((p.index + 1 for plan in plans for p in plan.places
+                          if p.storage == kind), default=0) for kind in ("round_in", "round_out")}}

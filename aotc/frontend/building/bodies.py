@@ -1,0 +1,176 @@
+"""Regions while a Program is built: steps that are gathered as a body of their own.
+
+A body is built by the same Builder in the same way; its inputs are buffers, so that nothing of what
+changes from round to round is known.  Where that is too little (a shape that depends on the
+round, a list that grows), ``attempt`` takes everything back and the caller unrolls.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from aotc.errors import UnsupportedError
+from aotc.frontend.building.values import Val, Value
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Const, Expr, Shape, Sym, walk
+from aotc.ir.program import Branch, Entry, Loop, Program, State, Step, update
+from aotc.ir.simplify import same, simplify, upper
+
+if TYPE_CHECKING:
+    from aotc.frontend.building.builder import Builder
+
+T = TypeVar("T")
+MOST_ROUNDS = 1 << 40  # of a loop without a bound
+
+
+class Varies(UnsupportedError):
+    """A body that is no region: what it makes differs from round to round in more than values."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How a loop may end before its last round.  ``count``: the rounds wanted (one i64);
+    ``going``: whether there is one at all (one bool); ``ran``: that the number of rounds is asked
+    for."""
+
+    count: Val | None = None
+    going: Val | None = None
+    ran: bool = False
+
+
+# (states after a round, its stacked results, one bool: whether there is another, None: always)
+Made = tuple[Sequence[Val], Sequence[Val], Val | None]
+Round = Callable[[Expr, Sequence[Val], Sequence[Val]], Made]
+
+
+def attempt(b: "Builder", run: Callable[[], T]) -> T | None:
+    """``run()``; None if it cannot be a region: all that it did is undone."""
+    before = {id(o): {k: _copy(v) for k, v in vars(o).items()} for o in _parts(b)}
+    try:
+        return run()
+    except UnsupportedError:
+        for o in _parts(b):
+            vars(o).clear()
+            vars(o).update(before[id(o)])
+        return None
+
+
+def _parts(b: "Builder") -> tuple[Any, ...]:
+    return b, b.known, b.joins
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, (dict, list, set)) else value
+
+
+def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequence[tuple[Val,
+         bool]], stacks: Sequence[bool], run: Round, ends: Ends = Ends(),
+         outs: Sequence[int | None] = ()) -> tuple[tuple[Val, ...], tuple[Val, ...], Val | None]:
+    """Append a Loop: (last states, stacks, the number of rounds if ``ends`` ask for it).
+
+    ``slices``: (tensor, backward), cut along their first axis; ``stacks``: one bool per stacked
+    result, backward.  ``run(round, states, slices)`` builds one round.  ``outs``: which outputs of
+    the node the states and stacks are (None: none).  Varies if states change
+    their shape or dtype, or shapes depend on the round."""
+    most, given = upper(simplify(trip)), len(states)
+    turn = Sym(b.names.claim(f"{b.node.label}_round", extent=True), 0,
+               None if most is None else max(0, most - 1))
+    befores = [b.body_input(v.shape, v.dtype, f"{tag}_state{k}") for k, v in enumerate(states)]
+    parts = [b.body_input(v.shape[1:], v.dtype, f"{tag}_in{k}") for k, (v, _) in enumerate(slices)]
+    with b.body(turn) as steps:
+        afters, made, again = run(turn, befores, parts)
+        if again is not None:  # a state of its own, which no round reads
+            befores.append(b.body_input((), "bool", f"{tag}_on"))
+            afters = [*afters, b.map((), lambda _: b.at(again, (Const(0),) * again.rank), [again],
+                                     f"{tag}_again")]
+            states = [*states, ends.going or b.const(np.array(True))]
+        for old, new in zip(states, afters):
+            if new.dtype != old.dtype or not _same(old.shape, new.shape):
+                raise Varies(f"a loop that changes {old} into {new}")
+        ends_in = _outputs(b, afters, f"{tag}_next")
+        shown = _outputs(b, made, f"{tag}_out", [v.buffer for v in ends_in])
+    _demand_even(b, steps, turn)
+    outs = [*outs, *[None] * (given + len(made) - len(outs))]
+    places = [*outs[:given], *[None] * (len(states) - given)]
+    lasts = [b.room(v.shape, v.dtype, f"last{k}", out)
+             for k, (v, out) in enumerate(zip(states, places))]
+    spares = [b.room(v.shape, v.dtype, f"spare{k}", None) for k, v in enumerate(states)]
+    wholes = [b.room((trip, *v.shape), v.dtype, f"all{k}", out)
+              for k, (v, out) in enumerate(zip(shown, outs[given:]))]
+    ran = b.room((), INDEX, "ran", None) if ends.ran else None
+    inner = _program(b, tag, steps, [v.buffer for v in (*befores, *parts)],
+                     [v.buffer for v in (*ends_in, *shown)], turn)
+    b.append(Loop(
+        b.names.claim(f"{b.node.label}_{tag}"), inner, simplify(trip), turn,
+        tuple(State(b.buffer(s), x.buffer, y.buffer, last.buffer, spare.buffer)
+              for s, x, y, last, spare in zip(states, befores, ends_in, lasts, spares)),
+        tuple(Entry(b.buffer(v), p.buffer, back) for (v, back), p in zip(slices, parts)),
+        tuple(Entry(w.buffer, p.buffer, back) for w, p, back in zip(wholes, shown, stacks)),
+        b.buffer(ends.count) if ends.count is not None else "",
+        b.buffer(ends.going) if ends.going is not None else "",
+        ends_in[-1].buffer if again is not None else "",
+        ran.buffer if ran is not None else "", b.origin))
+    return tuple(lasts[:given]), tuple(wholes), ran
+
+
+def branch(b: "Builder", cond: Val, runs: Sequence[Callable[[], Sequence[Value]]],
+           outs: Sequence[int]) -> tuple[Val, ...]:
+    """Append a Branch on ``cond``, one bool: the Vals of its results.  ``runs``: build the body for
+    true and for false.  Varies if they make different shapes or dtypes."""
+    bodies, made = [], list[list[Val]]()
+    for run, tag in zip(runs, ("then", "else")):
+        with b.body() as steps:
+            vals = [b.as_tensor(v) for v in run()]
+            own = _outputs(b, vals, tag)
+        made.append(own)
+        bodies.append((tag, steps, own))
+    for x, y in zip(*made, strict=True):
+        if x.dtype != y.dtype or not _same(x.shape, y.shape):
+            raise Varies(f"branches that make {x} and {y}")
+    rooms = tuple(b.room(v.shape, v.dtype, f"either{k}", out)
+                  for k, (v, out) in enumerate(zip(made[0], outs)))
+    one, two = (_program(b, tag, steps, [], [v.buffer for v in own], None)
+                for tag, steps, own in bodies)
+    b.append(Branch(b.names.claim(f"{b.node.label}_branch"), b.buffer(cond), (one, two),
+                    tuple(v.buffer for v in rooms), b.origin))
+    return rooms
+
+
+def _outputs(b: "Builder", vals: Iterable[Val], tag: str, taken: Iterable[str] = ()) -> list[Val]:
+    """The Vals as outputs of the body being built: each in a buffer of its own."""
+    out, used = [], set(taken)
+    for k, v in enumerate(vals):
+        out.append(b.body_output(v, f"{tag}{k}", used))
+        used.add(out[-1].buffer)
+    return out
+
+
+def _same(a: Shape, b: Shape) -> bool:
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def _demand_even(b: "Builder", steps: Iterable[Step], turn: Sym) -> None:
+    """Varies where a shape, or what must hold at entry, depends on the round."""
+    shapes = [d for s in steps for o in s.outs for d in b.buffers[o].shape]
+    if any(turn in walk(e) for e in (*shapes, *b.checks, *(e for p in b.equal for e in p))):
+        raise Varies("a loop whose rounds have different shapes")
+
+
+def _program(b: "Builder", name: str, steps: Sequence[Step], inputs: Sequence[str],
+             outputs: Sequence[str], turn: Sym | None) -> Program:
+    """The body with these steps; what it reads of the Program around it are inputs, too."""
+    made = {o for s in steps for o in s.outs}
+    read = dict.fromkeys(i for s in steps for i in s.inputs if i not in made)
+    captured = [i for i in read if i not in b.consts and i not in inputs]
+    roles = {**dict.fromkeys((*inputs, *captured), "input"), **dict.fromkeys(outputs, "output")}
+    buffers = {n: replace(b.buffers[n], role=roles.get(n, b.buffers[n].role), onnx="")
+               for n in dict.fromkeys((*inputs, *read, *made))}
+    consts = {n: b.consts[n] for n in read if n in b.consts}
+    syms = (*b.graph.syms, *b.rounds, *([turn] if turn is not None else ()))
+    return update(Program(name, (*inputs, *captured), tuple(outputs), buffers, consts,
+                          tuple(steps), syms))
+
+
+__all__ = ["Ends", "Varies", "attempt", "branch", "loop"]
