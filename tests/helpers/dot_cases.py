@@ -36,9 +36,9 @@ def _forced(name, m, row, target, mode, k, tile=(), output="y"):
     """The program's product ``y`` on the row, its weights ``w`` in panels."""
     p = m.done(output)
     stage = group_stages(p, one_group(p, (output,), {}, {}).groups[0])[0]
-    f = dot_factors(stage)
+    f, weights = dot_factors(stage)
     axis = next(r for r in f.k if r.name == k)
-    layout = dot_layout(f, axis, row.tile["nr"], p.consts["w"].shape)
+    layout = dot_layout(f, weights, axis, row.tile["nr"], p.consts["w"].shape)
     loops = {"lanes": f.n[0].name, "k": k, "a": mode, "b": "panel"}
     return pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
                 special=EXTREME)

@@ -80,7 +80,7 @@ def test_refused_arguments(tmp_path):
     def status(value):
         return ffi.string(library.function("strerror")(value)).decode(), library.detail(context)
 
-    one = ffi.new("void *[1]", [model._arena.pointer])
+    one = ffi.new("void *[1]", [model._device_arena.pointer])
     syms = ffi.new("int64_t[]", [1, 2])
     assert "null" in status(run(context, null, one, one, null))[0]
     assert "null" in status(run(context, syms, null, one, null))[0]
