@@ -23,7 +23,7 @@ from aotc.oracle.evaluate import evaluate
 # Beyond this many operations a bundle records none; `aotc verify` covers such models.
 SAMPLE_FLOPS = 2.5e10
 SAMPLE_BYTES = 1 << 30  # of all tensors of one run
-STEP_FLOPS = 1_000_000  # that starting a step of a region takes as long as, every time
+STEP_FLOPS = 2_000_000  # that starting a step of a region takes as long as, every time
 LIBRARY_FLOPS = 4000  # that the numpy twin of a library kernel counts for, per element it reads
 # Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
 EXTENT_CAP = 160
