@@ -54,6 +54,9 @@ class _Folder:
     def __init__(self, program: Program, limit: int) -> None:
         self.program, self.limit = program, limit
         self.outputs = set(program.outputs)
+        # what must keep its name: bodies of regions read buffers around them by it
+        self.named = self.outputs.union(*(s.captured for s in program.steps
+                                          if isinstance(s, (Loop, Branch))))
         self.names: dict[str, str] = {}
         self.consts: dict[str, Array] = {}
         self.buffers: dict[str, Buffer] = {}
@@ -158,7 +161,7 @@ class _Folder:
     def merged(self, step: Compute) -> list[Step]:
         key = _canonical(step)
         other = self.seen.setdefault(key, step)
-        if other is step or self.outputs.intersection(step.outs):
+        if other is step or self.named.intersection(step.outs):
             return [step]
         self.names.update(zip(step.outs, other.outs))
         return []

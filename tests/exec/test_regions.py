@@ -14,6 +14,8 @@ from aotc.ir.program import Branch, Buffer, Entry, Loop, State, check_program
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
+from aotc.passes.fold import fold_constants
+from aotc.passes.regions import everywhere
 from aotc.passes.rewrites import rewritten
 from aotc.sched import check_schedule, decide
 from aotc.target import get_target
@@ -199,3 +201,27 @@ def test_schedules_of_bodies_are_checked():
     wrong = replace(body, groups=body.groups[:-1])
     assert any(f.startswith("region layer: ") for f in check_schedule(
         program, replace(schedule, regions={"layer": (wrong,)}), target))
+
+
+def test_what_a_body_reads_keeps_its_name():
+    """Of two equal computes that fold into one, the one that a body reads stays."""
+    body = Maker("body")
+    body.input("h", 4)
+    body.input("twice", 4)
+    i = ax("i", 4)
+    body.step("h_new", (i,), body.ref("h", i) + body.ref("twice", i))
+    m = Maker("captured")
+    m.input("x", 4)
+    for name in ("other", "twice"):
+        m.step(name, (i,), m.ref("x", i) * m.ref("x", i))
+    m.step("seen", (i,), m.ref("other", i) + Const(1, "f32"))
+    for name, role in (("last", "output"), ("spare", "temp")):
+        m.buffers[name] = Buffer(name, (Const(4),), "f32", role)
+    m.steps.append(Loop("sums", body.done("h_new"), Const(3), ROUND,
+                        (State("x", "h", "h_new", "last", "spare"),), (), ()))
+    program = m.done("last", "seen")
+    folded = everywhere(fold_constants, program)
+    assert check_program(folded) == []
+    feeds = {"x": np.random.default_rng().standard_normal(4).astype(np.float32)}
+    for name, want in evaluate(program, feeds).items():
+        np.testing.assert_array_equal(evaluate(folded, feeds)[name], want)

@@ -89,8 +89,7 @@ def _in_rounds(b: Builder, body: Body, state: Sequence[Value], inputs: Sequence[
     outs = [k if o and not tag and (k < len(states) or ends[k - len(states)] == 0) else None
             for k, o in enumerate(b.node.outputs)]
     lasts, wholes, _ = loop(b, f"{tag}scan", trip, states, slices, back, one, outs=outs)
-    return [*lasts, *(v if a == 0 else _to_axis(b, v, b.axis(a, v.rank), len(states) + k,
-                                                f"{tag}turned{k}")
+    return [*lasts, *(v if a == 0 else _to_axis(b, v, b.axis(a, v.rank), len(states) + k)
                       for k, (v, a) in enumerate(zip(wholes, ends)))]
 
 
@@ -102,7 +101,7 @@ def _first(b: Builder, v: Val, axis: int, tag: str) -> Val:
                   lambda i: (*i[1:axis + 1], i[0], *i[axis + 1:]), tag)
 
 
-def _to_axis(b: Builder, v: Val, axis: int, out: int, tag: str) -> Val:
+def _to_axis(b: Builder, v: Val, axis: int, out: int) -> Val:
     """``v`` with its first axis as axis ``axis`` of the node's output ``out``."""
     shape = (*v.shape[1:axis + 1], v.shape[0], *v.shape[axis + 1:])
     return b.move(v, shape, lambda i: (i[axis], *i[:axis], *i[axis + 1:]), out=out)
