@@ -132,6 +132,20 @@ def three_convolutions(columns=11, batch=1):
     return m.done("y"), {"e": "register", "er": "L1", "d": "register", "dr": "L1"}, "y"
 
 
+def grouped_convolutions(columns=11):
+    """1x1 in groups -> depthwise 3x3 -> 1x1: loops over groups store at channels."""
+    m = Maker()
+    m.input("x", 6, 14, columns)
+    m.const("we", weights(3, 4, 2))
+    g, o, i, h, w = ax("g", 3), ax("o", 4), ax("i", 2), ax("h", 14), ax("w", columns)
+    m.step("e", (g, o, h, w), m.ref("x", g * 2 + i, h, w) * m.ref("we", g, o, i), (i,), "sum")
+    one, c = ax("one", 1), ax("c", 12)
+    m.step("er", (one, c, h, w), relu(m.ref("e", c // 4, c % 4, h, w)))
+    conv2d(m, "d", "er", m.const("wd", weights(12, 1, 3, 3)), 1, 1, groups=12)
+    conv2d(m, "y", "d", m.const("wp", weights(6, 12, 1, 1)))
+    return m.done("y"), {"e": "register", "er": "L1", "d": "L1"}, "y"
+
+
 def chain(pads=(1, 1, 1), strides=(1, 2, 1), dilations=(1, 1, 2)):
     """Convolutions one after another, each reading a halo of the one before."""
     m = Maker()
@@ -211,6 +225,7 @@ GROUPS = {
                         ()),
     "sliding depthwise": (slides(depthwise_pointwise(), ["d"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
     "sliding bottleneck": (slides(three_convolutions(), ["e"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
+    "sliding groups": (slides(grouped_convolutions(), ["e"], oh=6), ({"oh": 3}, {"oh": 1}), ()),
     "sliding images": (slides(three_convolutions(batch=3), ["e"], oh=6), ({"n": 1, "oh": 3},), ()),
     "sliding chain": (slides(chain(), ["c0", "c1"], oh=6), ({"oh": 2}, {"oh": 1}), ()),
     "half sliding chain": (slides(chain(), ["c0"], oh=12), ({"oh": 3},), ()),

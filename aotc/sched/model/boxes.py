@@ -174,24 +174,30 @@ def _boxes_from(program, group, stages, anchor, anchor_box, scratch, clamp, cut=
         box = anchor_box if s is anchor else known.get(key)
         if box is None:
             box = known[key] = _box_of(group, s, demand)
+        key = "made", s, tuple(box.items())
+        if key not in known:
+            known[key] = _made(s, box)
+        # before the cut: scratch holds what steps before have computed, too
+        demand |= {b: part for b, part in known[key].items() if b in demand}
         boxes[s.name] = box = cut(s, box) if cut else box
         inner = s.reads & scratch
         key = s, tuple(box.items()), inner, clamp
         if key not in known:
             known[key] = _asked(program, s, box, inner, clamp)
-        own, needs = known[key]
-        demand |= {b: part for b, part in own.items() if b in demand}
-        for b, need in needs:
+        for b, need in known[key]:
             demand[b] = _union(demand.get(b), need)
     return boxes, demand
 
 
+def _made(s, box):
+    """{output: what a box of the stage makes of it, where that may be more than anybody asked for:
+    whole points of the loops at the edges, or because another output of theirs is read further}."""
+    return {o.buffer: tuple(interval(i, box) for i in o.index)
+            for o in s.outputs if o.index != s.axes or len(s.outputs) > 1}
+
+
 def _asked(program, s, box, inner, clamp):
-    """({output: what a box of the stage makes of it, where that may be more than anybody asked for:
-    whole points of the loops at the edges, or because another output of theirs is read further},
-    what the box reads of the buffers ``inner``: [(buffer, part)])."""
-    own = {o.buffer: tuple(interval(i, box) for i in o.index)
-           for o in s.outputs if o.index != s.axes or len(s.outputs) > 1}
+    """[(buffer, part)]: what a box of the stage reads of the buffers ``inner``."""
     needs = []
     for n in s.loads():
         if n.buffer not in inner:
@@ -206,7 +212,7 @@ def _asked(program, s, box, inner, clamp):
                 lo, last = simplify(maximum(lo, Const(0))), simplify(minimum(last, end))
             need.append((lo, last))
         needs.append((n.buffer, need))
-    return own, needs
+    return needs
 
 
 def _union(have, need):
