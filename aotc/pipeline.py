@@ -29,6 +29,7 @@ from aotc.oracle.check_plan import plan_faults
 from aotc.passes.fold import fold_constants
 from aotc.passes.half_weights import keep_halves
 from aotc.passes.inline import inline_moves
+from aotc.passes.own_channels import on_own_channels
 from aotc.passes.own_digits import on_own_digits
 from aotc.passes.own_points import on_own_points
 from aotc.passes.quantise import inline_dequantised, integer_products
@@ -126,7 +127,7 @@ def _fold(work: Work) -> Work:
 
 def _inlined(program: Program) -> Program:
     # moves that end at a constant have become constants' moves: fold those too
-    program = inline_moves(on_own_points(inline_moves(program)))
+    program = inline_moves(on_own_points(on_own_channels(inline_moves(program))))
     program = fold_constants(inline_dequantised(program))
     return fold_constants(on_own_digits(fold_constants(requantise(program))))
 

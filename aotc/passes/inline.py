@@ -1,7 +1,8 @@
 """Inline what costs nothing: moves (one Load under new indices) and values that need no memory.
 
-A reshape, transpose, slice or broadcast disappears into the index expressions of its consumers.
-So do integer and boolean expressions of axes and symbols only (position ids, causal masks).
+A reshape, transpose, slice or broadcast disappears into the index expressions of its consumers,
+unless a sliding window would pay for it at every tap (``apart.py``).  So do integer and boolean
+expressions of axes and symbols only (position ids, causal masks).
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from aotc.ir.category import category
 from aotc.ir.expr import Cast, Expr, Load, rewrite, substitute, walk
 from aotc.ir.program import Compute, Program, Step, update
 from aotc.ir.simplify import simplify
+from aotc.passes.apart import stands_apart
 
 
 def is_move(compute: Compute) -> bool:
@@ -54,8 +56,8 @@ def inline_all(expr: Expr, producers: Mapping[str, Compute]) -> Expr:
 
 
 def inline_moves(program: Program) -> Program:
-    """Program with moves and free expressions inlined everywhere, conversions from f16 where they
-    happen once; outputs keep their Computes.  Bodies come out simplified."""
+    """Program with moves and free expressions inlined where that costs nothing, conversions from
+    f16 where they happen once; outputs keep their Computes.  Bodies come out simplified."""
     ready: dict[str, Compute] = {}
     widening: dict[str, Compute] = {}
     steps: list[Step] = []
@@ -63,7 +65,9 @@ def inline_moves(program: Program) -> Program:
         if not isinstance(step, Compute):
             steps.append(step)
             continue
-        step = replace(step, body=simplify(inline_all(step.body, ready)))
+        found = {b: ready[b] for b in step.inputs
+                 if b in ready and not stands_apart(program, step, ready[b])}
+        step = replace(step, body=simplify(inline_all(step.body, found)))
         if any(b in widening for b in step.inputs) and _reads_once(step):
             step = replace(step, body=simplify(inline_all(step.body, widening)))
         steps.append(step)

@@ -127,8 +127,8 @@ def contraction_factors(program: Program, stage: Stage | Compute) -> Factors | N
 
 def _contraction_inputs(c):
     """Buffer -> (load, dims, rows): the dims that a contraction's row operand indexes by reduction
-    axes only, and those it indexes by a row axis, if it may step along the reduction with any
-    stride."""
+    axes only (and by its group, of channels in groups), and those it indexes by a row axis, if it
+    may step along the reduction with any stride."""
     known = c.program.known("contraction inputs")
     if None not in known:
         known[None] = {b: (n, (dim,), frozenset())
@@ -147,7 +147,8 @@ def _row_inputs(c, s):
     """[(buffer, as in ``_contraction_inputs``)] of one stage."""
     f, out = contraction_factors(c.program, s), []
     for n in loads(f.a) if f is not None else ():
-        dims = tuple(d for d, i in enumerate(n.index) if axes_of(i) and axes_of(i) <= set(f.k))
+        dims = tuple(d for d, i in enumerate(n.index) if axes_of(i) & set(f.k)
+                     and axes_of(i) <= {*f.k, *f.batch})
         rows = {d for d, i in enumerate(n.index) if i in f.m} if _may_step(f) else ()
         if dims:
             out.append((n.buffer, (n, dims, frozenset(rows))))
