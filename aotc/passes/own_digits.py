@@ -14,6 +14,12 @@ spread over the dimension once:
     p[n, c]       = sum(h, w) x[n, c, h, w]
     s[n, g]       = sum(r_0) p[n, g*3 + r_0]
     y[n, c, h, w] = x[n, c, h, w] - m_each[n, c],  m_each[n, c] = m[n, c // 3]
+
+So do sums over channels that a pixel unshuffle has made of four pixels, or that a shuffle has put
+in runs before a product in groups, whose weights then have a dimension for each digit:
+
+    s[t] = sum(r) x[r // 4, t // 8 * 2 + r // 2 % 2, t % 8 * 2 + r % 2]
+    s[t] = sum(r_0, r_1, r_2) x[r_0, t // 8 * 2 + r_1, t % 8 * 2 + r_2]
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -33,11 +39,12 @@ from aotc.ir.expr import (
     loads,
     rewrite,
     substitute,
+    walk,
 )
 from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.remap import invert_map
 from aotc.ir.simplify import from_poly, linear_in, lower, same, simplify, to_poly, upper
-from aotc.passes.digits import Digits, axis_digits, split_reductions
+from aotc.passes.digits import Digits, axis_digits, split_consts, split_reductions
 
 PART = 32  # terms of a group's sum within one index from which they are summed by themselves
 
@@ -50,7 +57,8 @@ def on_own_digits(program: Program) -> Program:
         state.steps += state.step(s) if isinstance(s, Compute) else [s]
     if not state.changed:
         return program
-    return update(program, steps=tuple(state.steps), buffers=state.buffers)
+    program = update(program, steps=tuple(state.steps), buffers=state.buffers)
+    return split_consts(program, state.split)
 
 
 class _Pass:
@@ -62,6 +70,7 @@ class _Pass:
         self.steps: list[Step] = []
         self.moved: dict[str, Callable[[Shape], Shape]] = {}
         self.spread: dict[tuple[str, Shape], str] = {}
+        self.split: set[str] = set()  # computes whose reduction axes have been split
         self.changed = False
 
     def step(self, s: Compute) -> list[Compute]:
@@ -213,11 +222,14 @@ def _names(s: Compute) -> set[str]:
 
 def _by_parts(state: _Pass, s: Compute) -> list[Compute]:
     """[computes]: a sum over a group of a dimension's indices and over other axes, in two: over
-    the others at each index, then over the group's."""
+    the others at each index, then over the group's.  Other sums over digits where that helps."""
     whole, s = s, split_reductions(s)
     group = _group(s)
     if group is None or len(s.outs) != 1:
-        return [whole]
+        if not _digits_beside(whole):
+            return [whole]
+        state.split.add(s.out)
+        return [s]
     axis, part, at, width = group
     rest = tuple(r for r in s.raxes if r != part)
     c = Axis(_fresh(f"{axis.name}_{part.name}", _names(s)), simplify(axis.extent * width))
@@ -229,6 +241,14 @@ def _by_parts(state: _Pass, s: Compute) -> list[Compute]:
     index = tuple(simplify(axis * width + part) if a == axis else a for a in s.axes)
     return [Compute((name,), axes, rest, s.fold, body, s.acc, s.origin),
             replace(s, raxes=(part,), body=Load(name, index, s.acc_dtype))]
+
+
+def _digits_beside(s: Compute) -> bool:
+    """True if a Load takes a reduction axis apart in a dimension that an output axis indexes, too.
+    Elsewhere a layout can put the digits side by side, as one axis."""
+    own, folded = set(s.axes), set(s.raxes)
+    return any(isinstance(n, Binary) and n.op in ("floordiv", "mod") and axes_of(n) & folded
+               for load in s.loads for i in load.index if axes_of(i) & own for n in walk(i))
 
 
 def _group(s: Compute) -> tuple[Axis, Axis, Expr, Expr] | None:
@@ -245,7 +265,8 @@ def _group(s: Compute) -> tuple[Axis, Axis, Expr, Expr] | None:
             (part,), (axis,) = parts, own
             terms = linear_in(i, axis)
             if terms is not None and terms[1] == part and same(terms[0], part.extent) and (
-                    isinstance(part.extent, Const)) and _terms(s.raxes, part) >= PART:
+                    isinstance(part.extent, Const) and part.extent.value > 1) and (
+                    _terms(s.raxes, part) >= PART):
                 return axis, part, i, part.extent
     return None
 

@@ -49,10 +49,30 @@ def last(width, groups, space):
     return g.model(g.op("Add", g.op("Mul", y, g.weight(c)), g.weight(c)))
 
 
+def unshuffled(h, w, c):
+    """Four pixels in the channels of one, a norm over the channels of each, a product in groups."""
+    g, n = Writer("unshuffled", seed=c), 4 * c
+    x = g.conv(g.input("x", [2, c, 2 * h, 2 * w]), c, c)
+    x = g.op("Transpose", g.op("Reshape", x, [0, c, h, 2, w, 2]), perm=[0, 1, 3, 5, 2, 4])
+    t = g.op("Transpose", g.op("Reshape", x, [0, n, h * w]), perm=[0, 2, 1])
+    t = g.op("Transpose", g.layer_norm(t, n), perm=[0, 2, 1])
+    return g.model(g.conv(g.op("Reshape", t, [0, n, h, w]), n, n, 1, group=2))
+
+
+def shuffled(h, w, c, groups):
+    """A product in groups that reads channels in another order."""
+    g = Writer("shuffled", seed=c)
+    x = g.op("Relu", g.conv(g.input("x", [2, c, h, w]), c, c, 1))
+    x = g.op("Transpose", g.op("Reshape", x, [0, groups, c // groups, h, w]),
+             perm=[0, 2, 1, 3, 4])
+    return g.model(g.conv(g.op("Reshape", x, [0, c, h, w]), c, c, 1, group=groups))
+
+
 CASES = {"3": grouped(3, 10, (9, 7)), "free batch": grouped(4, 8, (8, 8), "batch"),
          "10": grouped(10, 4, (6, 11)), "24, a line": grouped(24, 2, (37,)),
          "24, a volume": grouped(24, 2, (4, 5, 3)), "resident": grouped(5, 3, (8, 9), conv=False),
-         "native": native(6, 5, (7, 8)), "last": last(10, 3, (5, 7))}
+         "native": native(6, 5, (7, 8)), "last": last(10, 3, (5, 7)),
+         "unshuffled": unshuffled(3, 5, 12), "shuffled": shuffled(3, 5, 128, 4)}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -80,7 +100,7 @@ def test_no_scalar_loop_runs_over_a_tensor(name):
             assert g.ukernel[s.name] != "loops" or points <= 200, s.name
 
 
-@pytest.mark.parametrize("name", ["3", "last", "native", "24, a volume"])
+@pytest.mark.parametrize("name", ["3", "last", "native", "24, a volume", "unshuffled", "shuffled"])
 def test_runs_like_onnx_runtime(name, tmp_path):
     model = CASES[name]
     compile_model(model, tmp_path / "bundle")
@@ -95,3 +115,11 @@ def test_runs_like_onnx_runtime(name, tmp_path):
             x[0].reshape(-1)[rng.integers(x[0].size)] = np.nan
         for a, b in zip(ours.run({"x": x}).values(), theirs.run(None, {"x": x})):
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+
+
+def test_rows_of_a_group_are_read_in_place():
+    """Channels of a group that lie in runs: the runs are a reduction axis of their own, of weights
+    too."""
+    work = run_pipeline(Options(CASES["shuffled"], target="x86-64-v3", stop_after="schedule"))
+    (how,) = [x for g in work.schedule.groups for s, x in g.loops.items() if s.endswith("_group")]
+    assert how == {"lanes": "o", "k": "ic_0", "a": "rows", "b": "panel"}
