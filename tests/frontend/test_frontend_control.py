@@ -71,6 +71,19 @@ def test_branches_of_different_shape_for_a_condition_that_is_data():
         program_of(model)
 
 
+def test_branches_whose_extents_differ_by_a_symbol():
+    """Twice as many, every second one: no n serves both, or next to none."""
+    plain = graph([node("Identity", ["x"], ["e"])], [], ["e"])
+    wide = graph([node("Concat", ["x", "x"], ["t"], axis=0)], [], ["t"])
+    even = graph([node("Slice", ["x", "first", "last", "first", "two"], ["t"])], [], ["t"])
+    steps = {"first": np.array([0]), "last": np.array([1 << 40]), "two": np.array([2])}
+    for body, text in ((wide, r"n \* 2"), (even, r"\(n \+ 1\) // 2")):
+        model = model_of([node("If", ["c"], ["y"], then_branch=body, else_branch=plain)],
+                         {"x": (F, ("n",)), "c": (BOOL, ())}, ["y"], steps)
+        with pytest.raises(UnsupportedError, match=rf"f32\[{text}\] and f32\[n\].*--fix c=VALUE"):
+            program_of(model)
+
+
 def counting(stop=None):
     """h' = h * k + i, with h gathered; ends early where ``stop`` says so."""
     nodes = [node("Cast", ["i"], ["fi"], to=TensorProto.FLOAT),

@@ -86,7 +86,8 @@ class Rules:
             cond = stated
         if isinstance(cond, Const):
             if not cond.value:
-                raise self.bad(f"{why}: {as_expr(a)} {op} {as_expr(b)} does not hold"
+                demanded = symbolic.readable(Binary(op, as_expr(a), as_expr(b)))
+                raise self.bad(f"{why}: {demanded} does not hold"
                                + _ranges(as_expr(a) - as_expr(b)))
             return True
         if self.trial:

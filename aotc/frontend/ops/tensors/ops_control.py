@@ -15,12 +15,13 @@ from aotc.frontend.building.values import Result, Val, Value
 from aotc.frontend.graph import Body, Node, shorten
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.refusals import check_supported
-from aotc.ir.expr import Const, Expr, Load, Where, walk
+from aotc.ir.expr import Const, Expr, Load, Sym, Where, substitute, walk
 from aotc.ir.program import Branch, Compute
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import simplify
 
 MAX_STEPS = 256  # unrolled code grows with every step
 FEW = 64  # nodes of all rounds together, up to which a loop is unrolled
+TRIED = 13  # values of the symbols at which two extents are compared
 SLIGHT = 4  # steps of both branches: fewer and simple ones are not worth a branch
 
 
@@ -61,9 +62,7 @@ def _both_run(b: Builder, cond: Val, branches: Sequence[Body]) -> list[Val]:
     picked = []
     for k, pair in enumerate(zip(one, two)):
         x, y = map(b.as_tensor, pair)
-        if x.dtype != y.dtype or x.rank != y.rank or any(
-                isinstance(simplify(d - e), Const) and not same(d, e)
-                for d, e in zip(x.shape, y.shape)):
+        if x.dtype != y.dtype or x.rank != y.rank or any(map(_differ, x.shape, y.shape)):
             kind = "is data" if b.known.is_data(cond) else "depends on extents"
             raise b.unsupported(f"branches that give {x} and {y} for a condition that {kind}",
                                 _settled(b, cond))
@@ -71,6 +70,25 @@ def _both_run(b: Builder, cond: Val, branches: Sequence[Body]) -> list[Val]:
             b.require("eq", d, e, "both branches of an If give the same shape")
         picked.append(pick(b, cond, x, y, out=k))
     return picked
+
+
+def _differ(d: Expr, e: Expr) -> bool:
+    """True if two extents are not the same: those that depend on the same symbols differ at one of
+    a few values of them.  Extents of other symbols are a question for the call."""
+    off = simplify(d - e)
+    syms = sorted(_symbols(d) & _symbols(e), key=lambda s: s.name)
+    if isinstance(off, Const) or _symbols(d) != _symbols(e):
+        return isinstance(off, Const) and off.value != 0
+    points = ({s: _value(s, TRIED * k + j) for j, s in enumerate(syms)} for k in range(TRIED))
+    return any(simplify(substitute(off, p)) != Const(0) for p in points)
+
+
+def _value(s: Sym, k: int) -> Const:
+    return Const(s.lo + k if s.hi is None else min(s.lo + k, s.hi))
+
+
+def _symbols(e: Expr) -> set[Sym]:
+    return {n for n in walk(e) if isinstance(n, Sym)}
 
 
 def condition(b: Builder, v: Value) -> Val:
