@@ -123,9 +123,9 @@ class Settings:
 @dataclass(frozen=True)
 class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
-    those whose shape the model states in numbers to the extents, ``elements`` outputs to the dtype
-    that the model states; ``learnt``: what trial builds have learnt about
-    extents."""
+    those whose shape the model states, in numbers and dimensions of its inputs, to the extents,
+    ``elements`` outputs to the dtype that the model states; ``learnt``: what trial builds have
+    learnt about extents."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -135,7 +135,7 @@ class Graph:
     opset: dict[str, int] = field(hash=False)
     dims: tuple[DimRange, ...] = ()
     types: dict[str, Type] = field(default_factory=dict, hash=False, repr=False)
-    declared: dict[str, tuple[int, ...]] = field(default_factory=dict, hash=False, repr=False)
+    declared: dict[str, Shape] = field(default_factory=dict, hash=False, repr=False)
     elements: dict[str, str] = field(default_factory=dict, hash=False, repr=False)
     settings: Settings = field(default_factory=Settings, hash=False, repr=False)
     learnt: "Learnt | None" = field(default=None, hash=False, repr=False)

@@ -79,10 +79,17 @@ ROWS = {
 }
 
 
-def model_of_rows():
-    """(model, feeds): all rows in one graph, every input its own."""
+IN_NUMBERS = ("sizes", "scales")  # extents of images that data resizes are declared in numbers
+OF_NAMED = ("Unsqueeze", "Squeeze", "ReduceSum", "CumSum")  # of inputs whose extents have names too
+
+
+def model_of_rows(named):
+    """(model, feeds): all rows in one graph, every input its own.  named: extents of 2 are declared
+    as ``n``, the extent of an input of its own."""
     nodes, infos, outs, feeds = [], [], [], {}
     for name, (op, arrays, shapes, attributes, _) in ROWS.items():
+        if named and name not in IN_NUMBERS:
+            shapes = [["n" if d == 2 else d for d in s] for s in shapes]
         ins = ["" if a is None else f"{name}_{k}" for k, a in enumerate(arrays)]
         made = [f"{name}_out{k}" for k in range(len(shapes))]
         nodes.append(helper.make_node(op, ins, made, name=f"node_{name}", **attributes))
@@ -91,16 +98,20 @@ def model_of_rows():
                  "ConstantOfShape": (F32,), "OneHot": (F32,)}.get(op, (F32,) * len(shapes))
         outs += [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(d)), s)
                  for n, d, s in zip(made, kinds, shapes)]
-    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-             for n, a in feeds.items()]
+    if named:
+        feeds["some"] = np.zeros(2, F32)
+    whole = {n.input[0] for n in nodes if named and n.op_type in OF_NAMED} | {"some"}
+    infos = [helper.make_tensor_value_info(
+        n, helper.np_dtype_to_tensor_dtype(a.dtype),
+        ["n" if d == 2 and n in whole else d for d in a.shape]) for n, a in feeds.items()]
     graph = helper.make_graph(nodes, "rows", infos, outs)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)],
                              ir_version=9), feeds
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    model, feeds = model_of_rows()
+@pytest.fixture(scope="module", params=[False, True], ids=["numbers", "names"])
+def compiled(tmp_path_factory, request):
+    model, feeds = model_of_rows(request.param)
     bundle = aotc.compile(model, tmp_path_factory.mktemp("declared") / "b", name="rows",
                           target="c")
     return model, feeds, bundle.load()

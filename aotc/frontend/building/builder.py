@@ -149,12 +149,12 @@ class Builder(Rules):
 
     def declared(self, out: int = 0, rank: int | None = None) -> Shape:
         """The extents that the model declares for output ``out`` (of ``rank`` dimensions, if that
-        is known), if they are all numbers; UnsupportedError if not.  Shapes that come from data
-        must be declared."""
+        is known), as numbers and extents of inputs; UnsupportedError if it does not.  Shapes that
+        come from data must be declared."""
         dims = expected_shape(self, self.node.outputs[out], rank)
         if dims is None:
             raise self.unsupported(*self.known.reason(self.args()[1:] or self.args(), True))
-        return tuple(map(Const, dims))
+        return dims
 
     def ints(self, v: Val) -> list[Expr]:
         """``elements`` as index expressions: UnsupportedError for data."""
@@ -165,11 +165,14 @@ class Builder(Rules):
 
     def static_ints(self, v: Val) -> list[int]:
         """``ints`` as Python ints; UnsupportedError if one depends on a symbol."""
-        out = self.ints(v)
-        if not all(isinstance(e, Const) for e in out):
+        return list(map(self.fixed, self.ints(v)))
+
+    def fixed(self, e: Expr) -> int:
+        """An index expression as a Python int; UnsupportedError if it depends on a symbol."""
+        if not isinstance(e, Const):
             raise self.unsupported("a parameter that depends on an input's shape",
                                    "make it constant, or pin the dimensions that it depends on")
-        return list(map(int_of, out))
+        return int_of(e)
 
     def param(self, attr: str, k: int | None, default: list[int] | None = None) -> list[int] | None:
         """Static ints from an attribute (older opsets) or from input ``k`` (newer ones)."""

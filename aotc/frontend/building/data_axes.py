@@ -10,43 +10,46 @@ import numpy as np
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, expected_shape, some
 from aotc.frontend.building.registry import Build
-from aotc.frontend.building.values import Extents, Index, Val
+from aotc.frontend.building.values import Index, Val
 from aotc.frontend.graph import Node
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr, Where, all_of, any_of, compare
+from aotc.ir.expr import Const, Expr, Shape, Where, all_of, any_of, compare
 from aotc.ir.program import static_shape
+from aotc.ir.simplify import same
 
+Axes = tuple[int, ...]
+ONE = Const(1)
 _MOST = 6  # choices beyond which computing them all is no answer
 
 
-def _reduced(node: Node, shape: Extents, axes: Extents) -> Extents:
+def _reduced(node: Node, shape: Shape, axes: Axes) -> Shape:
     if node.attr("keepdims", 1):
-        return tuple(1 if k in axes else d for k, d in enumerate(shape))
+        return tuple(ONE if k in axes else d for k, d in enumerate(shape))
     return tuple(d for k, d in enumerate(shape) if k not in axes)
 
 
-def _squeezed(node: Node, shape: Extents, axes: Extents) -> Extents | None:
+def _squeezed(node: Node, shape: Shape, axes: Axes) -> Shape | None:
     keep = tuple(d for k, d in enumerate(shape) if k not in axes)
-    return keep if all(shape[k] == 1 for k in axes) else None
+    return keep if all(shape[k] == ONE for k in axes) else None
 
 
-def _unsqueezed(node: Node, shape: Extents, axes: Extents) -> Extents:
+def _unsqueezed(node: Node, shape: Shape, axes: Axes) -> Shape:
     rest = iter(shape)
-    return tuple(1 if k in axes else next(rest) for k in range(len(shape) + len(axes)))
+    return tuple(ONE if k in axes else next(rest) for k in range(len(shape) + len(axes)))
 
 
-def _kept(node: Node, shape: Extents, axes: Extents) -> Extents:
+def _kept(node: Node, shape: Shape, axes: Axes) -> Shape:
     return shape
 
 
 # operators with an input that holds axes: shape of the result for a choice of them
-def _transformed(node: Node, shape: Extents, axes: Extents) -> Extents | None:
+def _transformed(node: Node, shape: Shape, axes: Axes) -> Shape | None:
     out = list(shape)
     half = node.attr("onesided", 0)
     if half:
         at = axes[0]
         out[at] = 2 * (shape[at] - 1) if node.attr("inverse", 0) else shape[at] // 2 + 1
-    out[-1] = 1 if half and node.attr("inverse", 0) else 2
+    out[-1] = ONE if half and node.attr("inverse", 0) else Const(2)
     return tuple(out) if axes[0] < len(shape) - 1 else None
 
 
@@ -65,13 +68,13 @@ def choose_axes(node: Node, b: Builder, build: Build) -> Val | None:
     v = b.arg(place) if node.op in _RESULT and not node.domain else None
     if v is None or v.size is None or not v.size or not b.from_data(v):
         return None
-    shape = static_shape(b.input(0).shape)
-    declared = expected_shape(b, node.outputs[0])
-    if shape is None or declared is None:
+    shape, result = b.input(0).shape, _RESULT[node.op]
+    declared = shape if result is _kept else expected_shape(b, node.outputs[0])
+    if declared is None:
         return None
     rank = len(shape) + (v.size if node.op == "Unsqueeze" else 0)
     choices = [axes for axes in combinations(range(rank), v.size)
-               if _RESULT[node.op](node, shape, axes) == declared]
+               if _alike(result(node, shape, axes), declared)]
     if not choices or len(choices) > _MOST:
         return None
     tests = [_equal(b, v, axes, rank) for axes in choices]
@@ -89,10 +92,14 @@ def choose_axes(node: Node, b: Builder, build: Build) -> Val | None:
         for test, val in zip(tests[-2::-1], vals[-2::-1]):
             out = Where(test, b.at(val, index), out)
         return out
-    return b.map(tuple(map(Const, declared)), body, [*vals, v])
+    return b.map(declared, body, [*vals, v])
 
 
-def _build(node: Node, b: Builder, build: Build, v: Val, axes: Extents, output: str) -> Val:
+def _alike(shape: Shape | None, declared: Shape) -> bool:
+    return shape is not None and len(shape) == len(declared) and all(map(same, shape, declared))
+
+
+def _build(node: Node, b: Builder, build: Build, v: Val, axes: Axes, output: str) -> Val:
     """The operator with these axes as a constant, under another name."""
     place = _INPUT.get(node.op, 1)
     name = f"{node.inputs[place]} = {list(axes)}"
@@ -105,7 +112,7 @@ def _build(node: Node, b: Builder, build: Build, v: Val, axes: Extents, output: 
     return made
 
 
-def _equal(b: Builder, v: Val, axes: Extents, rank: int) -> Expr:
+def _equal(b: Builder, v: Val, axes: Axes, rank: int) -> Expr:
     """The condition that ``v`` holds these axes, in any order, perhaps counted from the end, each
     once."""
     points: list[Index] = [()] if v.rank == 0 else [(Const(k),) for k in range(len(axes))]

@@ -37,9 +37,9 @@ _ELEMENTWISE = frozenset("""
 _FAR = 64  # operators to look through
 
 
-def expected_shape(b: "Builder", tensor: str, rank: int | None = None) -> tuple[int, ...] | None:
+def expected_shape(b: "Builder", tensor: str, rank: int | None = None) -> Shape | None:
     """The extents that the model declares for ``tensor``, or for a result of elementwise operators
-    on it: a tuple of ints, the last ``rank`` of them; None if nothing is declared."""
+    on it, the last ``rank`` of them; None if nothing is declared."""
     graph = b.graph
     users: dict[str, list[Node]] = {}
     for n in (*graph.nodes, *b.inner):

@@ -16,15 +16,18 @@ from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, 
 from aotc.frontend.read.read_types import dtype_name, elem_name
 from aotc.frontend.read.settings import choices, pins
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
-from aotc.ir.expr import Const
+from aotc.ir.expr import Const, Expr, Shape
 
 _ROUNDS = 6  # trial builds until the ranges of symbols stand still
 
 
 @dataclass(frozen=True)
 class _Raw:
+    """``declared``: the shapes that the model states, dimensions being numbers and names."""
+
     graph: Graph
     inputs: tuple[Input, ...]
+    declared: dict[str, tuple[int | str, ...]]
 
 
 def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
@@ -56,7 +59,8 @@ def _bounded(raw: _Raw, given: Given) -> Graph:
     inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
     table, known = Dims(inputs, given), Learnt()
     for _ in range(_ROUNDS):
-        graph = replace(_typed_inputs(raw.graph, inputs, table), learnt=known)
+        graph = replace(_typed_inputs(raw.graph, inputs, table), learnt=known,
+                        declared=_extents(raw.declared, inputs, table))
         trial = build(graph, trial=True)
         narrowed = table.narrow(trial.limits, trial.equal, trial.may_be_empty)
         if narrowed == table and known == trial.joins.learnt():
@@ -90,21 +94,34 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
     outputs = tuple(o.name for o in g.output)
     nodes = ordered(nodes, {i[0] for i in inputs} | set(constants), outputs)
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
-                  declared=_declared((*reader.infos, *g.value_info, *g.output)),
                   elements=_elements(g), settings=settings)
-    return _Raw(graph, inputs)
+    return _Raw(graph, inputs, _declared((*reader.infos, *g.value_info, *g.output)))
 
 
-def _declared(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, tuple[int, ...]]:
-    """{tensor: extents} where the model states all of them in numbers, and only once (branches may
-    give their tensors the same names); some exporters write negative ones for "any"."""
-    out: dict[str, tuple[int, ...]] = {}
+def _extents(declared: Mapping[str, tuple[int | str, ...]], inputs: Sequence[Input],
+             table: Dims) -> dict[str, Shape]:
+    """The declared shapes whose names are all dimensions of inputs, and of one extent each."""
+    found: dict[str, set[Expr]] = {}
+    for name, _, dims in inputs:
+        for d, e in zip(dims, table.shape(name)):
+            if isinstance(d, str):
+                found.setdefault(d, set()).add(e)
+    of: dict[int | str, Expr] = {d: next(iter(e)) for d, e in found.items() if len(e) == 1}
+    return {name: tuple(Const(d) if isinstance(d, int) else of[d] for d in dims)
+            for name, dims in declared.items()
+            if all(isinstance(d, int) or d in of for d in dims)}
+
+
+def _declared(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, tuple[int | str, ...]]:
+    """{tensor: extents} where the model states all of them, and only once (branches may give their
+    tensors the same names); some exporters write negative ones for "any"."""
+    out: dict[str, tuple[int | str, ...]] = {}
     twice: set[str] = set()
     for info in infos:
         kind = info.type.tensor_type
-        if kind.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0
-                                          for d in kind.shape.dim):
-            dims = tuple(d.dim_value for d in kind.shape.dim)
+        if kind.HasField("shape") and all(d.dim_param or d.HasField("dim_value")
+                                          and d.dim_value >= 0 for d in kind.shape.dim):
+            dims = tuple(d.dim_param or d.dim_value for d in kind.shape.dim)
             if out.setdefault(info.name, dims) != dims:
                 twice.add(info.name)
     return {name: dims for name, dims in out.items() if name not in twice}

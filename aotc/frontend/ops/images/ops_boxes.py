@@ -23,7 +23,6 @@ from aotc.ir.expr import (
     Var,
     Where,
     compare,
-    int_of,
     maximum,
     minimum,
 )
@@ -78,7 +77,7 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
     if 0 in dims:
         b.require("eq", count, 0, "of no boxes none is selected")
         return b.const(np.zeros((0, 3), np.int64))
-    rounds = min(int_of(count) + 1, dims[2])
+    rounds = min(b.fixed(count) + 1, dims[2])
     if rounds > MAX_STEPS:
         raise b.unsupported(f"{rounds} selected boxes", f"at most {MAX_STEPS} rounds are unrolled")
     most, limit, least = (_one(b, v) for v in given)

@@ -121,7 +121,7 @@ def _factors(b: Builder, old: Sequence[int], axes: Sequence[int], scales: Val | 
     declared = b.declared()
     wanted = {a: _extent(f, n, bias, declared[a]) for a, f, n in zip(axes, factors, old)}
     expect_shape(b, [wanted.get(k, d) for k, d in enumerate(b.input(0).shape)], declared)
-    return factors, [int_of(declared[a]) for a in axes]
+    return factors, [b.fixed(declared[a]) for a in axes]
 
 
 def _extent(factor: Expr, n: int, bias: float, declared: Expr) -> Expr:

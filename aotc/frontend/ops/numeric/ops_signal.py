@@ -162,7 +162,7 @@ def _frames(b: Builder, x: Val, step: Expr, length: Expr,
     half = b.node.attr("onesided", 1)
     if loaded(step) or loaded(length):
         _, frames, bins, _ = b.declared(rank=4)
-        most = Const(2 * int_of(bins) - 1) if half else bins
+        most = Const(2 * b.fixed(bins) - 1) if half else bins
         top = window.shape[0] if window is not None else most
         given = bounded(length)
         expect(b, [((x.shape[1] - given) // bounded(step) + 1, frames),

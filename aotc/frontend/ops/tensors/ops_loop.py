@@ -25,7 +25,7 @@ from aotc.frontend.ops.tensors.ops_control import (
     stack,
 )
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Binary, Const, Expr, Unary, compare, int_of, maximum
+from aotc.ir.expr import Binary, Const, Expr, Unary, compare, maximum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import simplify
 
@@ -134,7 +134,7 @@ def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> Rounds:
         raise b.unsupported(f"a loop whose number of rounds {whose} and that gathers nothing",
                             "make the number constant" + (
                                 "" if whose == "is data" else ": pin the dimensions"))
-    steps = int_of(b.declared(_gathered(b, states))[0])
+    steps = b.fixed(b.declared(_gathered(b, states))[0])
     if steps > MAX_STEPS:
         raise b.unsupported(f"a loop of {steps} rounds", f"at most {MAX_STEPS} are unrolled")
     return Rounds(steps, False, count)
