@@ -36,10 +36,11 @@ Limits that the table does not show:
 
 - f16 is stored as such and computed in f32: every operator rounds once, at its end.
 - Shapes, axes, sizes and counts that come from data need a declared shape of the result (or of an
-  elementwise result of it); data that contradicts it is a fault (`AOTC_SHAPE_MISMATCH`) that names
-  the node. So NonZero, Compress, Unique, NonMaxSuppression and TopK of data have results of
-  declared extent. What constants and extents determine is known while compiling, in floats and
-  through any operator, where float arithmetic on extents rounds as integers do.
+  elementwise result of it), in numbers and dimensions of inputs; data that contradicts it is a
+  fault (`AOTC_SHAPE_MISMATCH`) that names the node. So NonZero, Compress, Unique,
+  NonMaxSuppression and TopK of data have results of declared extent. What constants and extents
+  determine is known while compiling, in floats and through any operator, where float arithmetic on
+  extents rounds as integers do.
 - Sequences are lists while compiling: their length must be known, and no input or output is one.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32
   elements, on any number of them. CUDA has none: it compares all pairs, at most 16384 elements.
