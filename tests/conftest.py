@@ -1,5 +1,6 @@
 """Shared fixtures: the model zoo (materialised once per cache folder) and small models."""
 
+import gc
 import importlib.util
 import json
 import os
@@ -13,6 +14,9 @@ from zoo_files import ROOT, zoo_folder, zoo_module
 
 from aotc.emit.bundle.write import write_bundle
 from aotc.runtime.loading import load
+
+# what a run makes lives for long: looking through it all again and again finds little
+gc.set_threshold(100_000, 50, 100)
 
 # `make test` runs this: the makes of bundles under test must not believe they are its children
 for _variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
@@ -38,7 +42,8 @@ def pytest_collection_modifyitems(items):
     """The tests of one zoo model run one after another, in one process: it is made once."""
     def model(item):
         at = getattr(item, "callspec", None)
-        return str(at.params.get("name")) if at and item.get_closest_marker("zoo") else ""
+        of_zoo = item.get_closest_marker("zoo") or item.path.parent.name == "zoo"
+        return str(at.params.get("name", "")) if at and of_zoo else ""
     items.sort(key=model)  # stable: all others keep their order, and come first
     for item in items:
         if model(item):

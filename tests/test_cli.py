@@ -1,11 +1,14 @@
-"""The command line, as a user meets it: in a process of its own."""
+"""The command line: each way of ending in a process of its own, as a user meets it, everything
+else by a call."""
 
+import io
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import version
 
 import numpy as np
@@ -24,16 +27,27 @@ def aotc(*args, cwd=None):
                           capture_output=True, text=True, timeout=300)
 
 
-def ok(*args, cwd=None):
+def here(*args):
+    """The same of a call in this process, which has read the compiler already."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(list(map(str, args)))
+        except SystemExit as end:
+            code = end.code
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
+def ok(*args, run=here):
     """stdout of a command that must succeed."""
-    done = aotc(*args, cwd=cwd)
+    done = run(*args)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def refused(*args, code=1):
+def refused(*args, code=1, run=here):
     """stderr of a command that must fail with ``code`` and without a traceback."""
-    done = aotc(*args)
+    done = run(*args)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -51,7 +65,7 @@ def model(tmp_path_factory):
 def bundle(model, tmp_path_factory):
     """The folder of the compiled and built model, n in 1..32."""
     out = tmp_path_factory.mktemp("bundle") / "tiny"
-    text = ok("compile", model, "-o", out, "--target", "c", "--dim", "n=1..32")
+    text = ok("compile", model, "-o", out, "--target", "c", "--dim", "n=1..32", run=aotc)
     assert str(out) in text and "kernels" in text
     assert ok("build", out).strip().startswith(str(out))
     return out
@@ -60,7 +74,8 @@ def bundle(model, tmp_path_factory):
 def test_run_writes_outputs(model, bundle, tmp_path):
     x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    text = ok("run", bundle, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
+    text = ok("run", bundle, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path,
+              run=aotc)
     assert "y: float32[5, 4]" in text
     w, b = (onnx.numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.maximum(x @ w + b, 0),
@@ -120,8 +135,7 @@ def test_show_text_and_json(model, stage, capsys):
 
 
 def test_show_in_a_process_of_its_own(model):
-    assert len(ok("show", model, "plan", "--target", "c")) > 40
-    assert json.loads(ok("show", model, "plan", "--target", "c", "--json"))
+    assert json.loads(ok("show", model, "plan", "--target", "c", "--json", run=aotc))
 
 
 def test_targets_lists_every_target():
@@ -161,7 +175,8 @@ def test_a_terminal_sees_progress(model, tmp_path):
 
 
 def test_user_errors(model, tmp_path):
-    assert "absent.onnx" in refused("compile", tmp_path / "absent.onnx", "-o", tmp_path / "o")
+    assert "absent.onnx" in refused("compile", tmp_path / "absent.onnx", "-o", tmp_path / "o",
+                                    run=aotc)
     (tmp_path / "text.onnx").write_text("not a model")
     refused("compile", tmp_path / "text.onnx", "-o", tmp_path / "o")
     (tmp_path / "full").mkdir()
@@ -176,7 +191,7 @@ def test_wrong_usage_is_code_2(model):
     refused("compile", model, code=2)
     refused("compile", model, "-o", "x", "--dim", "n:3", code=2)
     refused("show", model, "nowhere", code=2)
-    refused("frobnicate", code=2)
+    refused("frobnicate", code=2, run=aotc)
     refused(code=2)
     refused("run", "x", "--threads", "0", code=2)
 

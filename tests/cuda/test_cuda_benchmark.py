@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from cusim_build import needs_cxx
+from small_models import dense
 
-from benchmarks import cuda, torch_models
+from benchmarks import cuda, models, torch_models
 
 pytestmark = needs_cxx
 
@@ -30,6 +31,8 @@ def test_dry_run_checks_and_writes_what_it_can(no_zoo, digits_model, tmp_path, c
 
 def test_checks_and_timings(no_zoo, tmp_path, monkeypatch):
     """The rest of a run on a GPU, with the simulator in its place."""
+    feeds = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}
+    monkeypatch.setitem(models.OWN, "mlp", lambda: (dense(4), feeds))
     case = cuda.find_case("mlp", tmp_path)
     model, feeds, seconds = cuda.open_case(case, "cuda", tmp_path, simulate=True)
     assert set(seconds) == {"compile", "build"}

@@ -23,6 +23,7 @@ TOLERANCE = {"f16": 3e-3}
 ROWS = {u.name: u for u in TARGET.ukernels}
 TILES = [n for n, u in ROWS.items() if u.category == "contraction"]
 LONG = [n for n in TILES if ROWS[n].tile["nr"] > 32 and ROWS[n].dtypes[0] == "f32"]
+SHORT = [n for n in TILES if n not in LONG]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,9 +41,12 @@ def _pairs(row):
         yield replace(p.fast, tol=max(p.fast.tol, least)), p.slow
 
 
-def _check(rows, folder):
-    pairs = [p for r in rows for p in _pairs(r)]
-    built = build_cases([c for p in pairs for c in p], TARGET, folder)
+def _check(rows, folder, twins=0, share=1):
+    """The number of cases, a share of each row's, all of them right; ``twins``: the plain nests of
+    every so many as well."""
+    pairs = [p for r in rows for p in list(_pairs(r))[::share]]
+    built = build_cases([*(p[0] for p in pairs), *(p[1] for p in pairs[::twins or len(pairs)])],
+                        TARGET, folder)
     for seed in (1, 2):
         built.check(seed)
     return len(pairs)
@@ -50,12 +54,14 @@ def _check(rows, folder):
 
 def test_rows_of_nests(tmp_path):
     rows = [u for u in TARGET.ukernels if u.category != "contraction"]
-    assert _check(rows, tmp_path / "nests") > 120
+    assert _check(rows, tmp_path / "nests", twins=3) > 120
 
 
-@pytest.mark.parametrize("name", [n for n in TILES if n not in LONG])
+@pytest.mark.parametrize("name", SHORT)
 def test_rows_of_contractions(name, tmp_path):
-    assert _check([ROWS[name]], tmp_path / "rows") > 40
+    # the rows differ in their numbers only, and their plain nests in extents
+    first = name == SHORT[0]
+    assert _check([ROWS[name]], tmp_path / "rows", 3 * first, share=2) > 20
 
 
 @pytest.mark.product
@@ -64,9 +70,10 @@ def test_rows_of_large_tiles(name, tmp_path):
     assert _check([ROWS[name]], tmp_path / "rows") > 40
 
 
-def test_groups_of_several_stages(tmp_path):
+@pytest.mark.parametrize("tiles, loops", [(1, 0), pytest.param(99, 1, marks=pytest.mark.product)])
+def test_groups_of_several_stages(tmp_path, tiles, loops):
     """Barriers between stages, scratch in shared memory, operands of contractions in it."""
-    cases = list(group_cases(TARGET))
+    cases = list(group_cases(TARGET, loops, tiles))
     for c in cases:
         assert check_schedule(c.program, complete(c.program, c.schedule, TARGET), TARGET) == []
     built = build_cases(cases, TARGET, tmp_path / "groups")

@@ -62,10 +62,9 @@ _ACROSS = """static void across{group}(void)
 """
 
 
-@pytest.fixture(scope="module", params=["", "#define AOTC_EXACT_MATH\n"],
-                ids=["fast", "exact"])
+@pytest.fixture(scope="module")
 def program(request, tmp_path_factory):
-    """(the functions in a program, their bounds)."""
+    """(the functions in a program, their bounds); the parameter: lines above it."""
     cross = TARGET.cross
     compiler = next(filter(shutil.which, cross.cc), None)
     if compiler is None or not shutil.which(cross.emulator[0]):
@@ -99,7 +98,13 @@ def inputs():
     return every_kind()[:COUNT], y
 
 
-@pytest.mark.parametrize("vlen", TARGET.cross.vlens)
+FAST, EXACTLY = "", "#define AOTC_EXACT_MATH\n"  # which differ in how much is computed
+
+
+@pytest.mark.parametrize("program, vlen", [
+    pytest.param(how, vlen, id=f"{'exact' if how else 'fast'}-{vlen}",
+                 marks=pytest.mark.product if how and vlen != TARGET.cross.vlens[0] else ())
+    for how in (FAST, EXACTLY) for vlen in TARGET.cross.vlens], indirect=["program"])
 def test_functions_at_every_length(program, vlen):
     program, bounds = program
     x, y = inputs()

@@ -1,14 +1,16 @@
 """Half precision: conversions bit by bit on every kind of vector, and models whose tensors are f16
 against their f32 twins and ONNX Runtime, in vectors throughout."""
 
+import os
 import shutil
 import subprocess
 
 import numpy as np
 import onnx
 import pytest
-from harness import DISTINCT
+from harness import DISTINCT, at_length
 from onnx import TensorProto, helper, numpy_helper
+from quick_builds import KEPT, LEVEL
 
 import aotc
 from aotc.installed import runtime_c
@@ -21,8 +23,11 @@ from aotc.runtime.compile_bundle import find_compiler
 from aotc.runtime.emulate import emulated_models
 from aotc.target import get_target
 
-STRICT = ("-Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wcast-align -Wcast-qual "
-          "-Wdouble-promotion -pedantic -Werror")
+WARNINGS = ("-Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wcast-align -Wcast-qual "
+            "-Wdouble-promotion -pedantic -Werror")
+STRICT = f"{LEVEL} {os.environ.get(KEPT, '')} {WARNINGS}"
+# each with what it has for halves; the conversions themselves are compared on every one
+ALL = [pytest.param(t, id=t.name, marks=at_length(t)) for t in DISTINCT]
 HALF = np.float16
 F16, F32 = TensorProto.FLOAT16, TensorProto.FLOAT
 
@@ -112,7 +117,7 @@ def test_conversions_bit_by_bit(target, tmp_path):
         pytest.skip(f"needs {', '.join(cross.packages)} (Debian)")
     (tmp_path / "half.c").write_text((_ANY if target.folder == "riscv64" else _FIXED.replace(
         "{lanes}", str(target.lanes))) + _MAIN)
-    subprocess.run([*compiler, "-std=c11", "-O2", *STRICT.split(), *target.cflags,
+    subprocess.run([*compiler, "-std=c11", "-O2", *WARNINGS.split(), *target.cflags,
                     f"-I{runtime_c()}", f"-I{runtime_c() / 'riscv64'}", "half.c", "-o", "half",
                     *(cross.ldflags if emulated else ()), "-lm"], cwd=tmp_path, check=True)
     commands = emulators({"emulator": cross.emulator, "vlens": cross.vlens}).values() if (
@@ -220,9 +225,9 @@ def twin():
     return {work.program.buffers[n].onnx: a for n, a in found.items()}
 
 
-@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", ALL)
 def test_models_are_their_twins_rounded(target, twin, tmp_path, monkeypatch):
-    monkeypatch.setenv("CFLAGS", f"-O1 {STRICT}")
+    monkeypatch.setenv("CFLAGS", STRICT)
     bundle = aotc.compile(_model(), tmp_path / "b", target=target.name, name="net")
     got = bundle.load(threads=2).run(_feeds())
     for key, want in twin.items():
@@ -255,7 +260,7 @@ def test_other_machines(target, twin, tmp_path, monkeypatch):
     cross = get_target(target).cross
     if not any(map(shutil.which, cross.cc)) or not shutil.which(cross.emulator[0]):
         pytest.skip(f"needs {', '.join(cross.packages)} (Debian)")
-    monkeypatch.setenv("CFLAGS", "-O1")
+    monkeypatch.setenv("CFLAGS", LEVEL)
     aotc.compile(_model(), tmp_path / "b", target=target, name="net")
     for model in emulated_models(tmp_path / "b").values():
         for (key, got), want in zip(model.run(_feeds()).items(), twin.values(), strict=True):
@@ -284,7 +289,7 @@ def test_moves_keep_every_bit(tmp_path):
                                           np.ascontiguousarray(array).view(np.uint16))
 
 
-@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", ALL)
 def test_functions_of_every_half(target, tmp_path):
     x = np.arange(1 << 16, dtype=np.uint16).view(HALF)
     graph = helper.make_graph(
@@ -329,12 +334,12 @@ def test_only_stored_tensors_round(tmp_path):
 
 
 
-@pytest.mark.parametrize("target", DISTINCT, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", ALL)
 def test_weights_of_few_rows_stay_half(target, tmp_path, monkeypatch):
     """Reading weights is what such products do: half of the bytes, converted as they are
     multiplied, where an instruction does that.  Others become f32 when the model is compiled."""
     monkeypatch.setattr(halves, "LEAST_BYTES", 1 << 12)
-    monkeypatch.setenv("CFLAGS", f"-O1 {STRICT}")
+    monkeypatch.setenv("CFLAGS", STRICT)
     rng = np.random.default_rng(3)
     shapes = {"a": (1, 70), "b": (5, 70), "c": (40, 70)}
     weights = {k: _weight(rng, 70, 83) for k in shapes} | {"d": _weight(rng, 83, 70)}

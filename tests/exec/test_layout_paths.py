@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from small_models import together
 
 import aotc
 from aotc.ir.expr import Const
@@ -30,13 +31,19 @@ def random(*shape):
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def agrees(model, feeds, target, folder):
-    """The compiled model and ONNX Runtime give the same, NaN where the other has NaN."""
+def agree(cases, target, folder):
+    """The compiled models and ONNX Runtime give the same, NaN where the other has NaN; cases:
+    {title: (model, feeds)}, compiled as one."""
     pytest.importorskip("onnxruntime")
-    onnx.save(model, folder / "m.onnx")
-    wanted, = open_peer("onnxruntime", folder / "m.onnx")(feeds).values()
-    got, = aotc.compile(model, out=folder / "b", target=target, name="m").load().run(feeds).values()
-    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    models, fed = zip(*cases.values())
+    whole = together(models)
+    feeds = {f"q{k}_{n}": a for k, named in enumerate(fed) for n, a in named.items()}
+    onnx.save(whole, folder / "m.onnx")
+    wanted = open_peer("onnxruntime", folder / "m.onnx")(feeds)
+    got = aotc.compile(whole, out=folder / "b", target=target, name="m").load().run(feeds)
+    for title, output in zip(cases, (o.name for o in whole.graph.output), strict=True):
+        np.testing.assert_allclose(got[output], wanted[output], rtol=1e-4, atol=1e-4,
+                                   err_msg=title)
 
 
 def plan_of(model):
@@ -62,12 +69,13 @@ def depthwise(space, kernel, strides, pads, channels=5):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", WINDOWS)
-def test_windows_with_lanes_along_the_padding(name, target, tmp_path):
-    model = depthwise(*WINDOWS[name])
-    x = random(2, 5, *WINDOWS[name][0])
-    x[0, 0, 0, 0], x[1, 2, -1, -1], x[0, 3, 2, 3] = np.nan, np.inf, -np.inf
-    agrees(model, {"x": x}, target, tmp_path)
+def test_windows_with_lanes_along_the_padding(target, tmp_path):
+    cases = {}
+    for name, window in WINDOWS.items():
+        x = random(2, 5, *window[0])
+        x[0, 0, 0, 0], x[1, 2, -1, -1], x[0, 3, 2, 3] = np.nan, np.inf, -np.inf
+        cases[name] = depthwise(*window), {"x": x}
+    agree(cases, target, tmp_path)
 
 
 def test_only_rows_at_the_edges_of_a_window_count_their_taps():
@@ -81,21 +89,24 @@ def test_only_rows_at_the_edges_of_a_window_count_their_taps():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
-def test_pools_of_an_input(op, target, tmp_path):
-    model = model_of([(op, ["x"], ["y"], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1],
-                                          "strides": [1, 1]})], {"x": (1, 3, 9, 37)}, {})
-    x = random(1, 3, 9, 37)
-    x[0, 1, 4, 5] = np.nan if op == "AveragePool" else np.inf
-    agrees(model, {"x": x}, target, tmp_path)
+def test_pools_of_an_input(target, tmp_path):
+    cases = {}
+    for op, special in (("MaxPool", np.inf), ("AveragePool", np.nan)):
+        x = random(1, 3, 9, 37)
+        x[0, 1, 4, 5] = special
+        cases[op] = model_of([(op, ["x"], ["y"], {
+            "kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]})],
+            {"x": x.shape}, {}), {"x": x}
+    agree(cases, target, tmp_path)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("m,k,n", [(7, 33, 19), (64, 100, 70), (5, 9, 3), (130, 17, 65)])
-def test_rows_side_by_side(m, k, n, target, tmp_path):
-    model = model_of([("Transpose", ["x"], ["t"], {"perm": [1, 0]}),
-                      ("MatMul", ["t", "z"], ["y"], {})], {"x": (k, m), "z": (k, n)}, {})
-    agrees(model, {"x": random(k, m), "z": random(k, n)}, target, tmp_path)
+def test_rows_side_by_side(target, tmp_path):
+    agree({f"{m} x {k} x {n}": (
+        model_of([("Transpose", ["x"], ["t"], {"perm": [1, 0]}),
+                  ("MatMul", ["t", "z"], ["y"], {})], {"x": (k, m), "z": (k, n)}, {}),
+        {"x": random(k, m), "z": random(k, n)})
+        for m, k, n in ((7, 33, 19), (64, 100, 70), (5, 9, 3), (130, 17, 65))}, target, tmp_path)
 
 
 def test_rows_side_by_side_are_not_packed():
@@ -106,11 +117,13 @@ def test_rows_side_by_side_are_not_packed():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("shape,perm", [((37, 70), (1, 0)), ((3, 70, 129), (2, 0, 1)),
-                                        ((2, 100, 5, 66), (0, 3, 2, 1)), ((129, 64), (1, 0))])
-def test_transposes(shape, perm, target, tmp_path):
-    model = model_of([("Transpose", ["x"], ["y"], {"perm": perm})], {"x": shape}, {})
-    agrees(model, {"x": random(*shape)}, target, tmp_path)
+def test_transposes(target, tmp_path):
+    agree({f"{shape} {perm}": (
+        model_of([("Transpose", ["x"], ["y"], {"perm": perm})], {"x": shape}, {}),
+        {"x": random(*shape)})
+        for shape, perm in (((37, 70), (1, 0)), ((3, 70, 129), (2, 0, 1)),
+                            ((2, 100, 5, 66), (0, 3, 2, 1)), ((129, 64), (1, 0)))},
+        target, tmp_path)
 
 
 def test_a_transpose_exchanges_whole_blocks_in_registers():

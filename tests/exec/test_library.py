@@ -1,10 +1,14 @@
 """Library kernels (TopK, Unique, NonZero, Compress, NonMaxSuppression on long rows): the C, the
 evaluator's numpy and the interpreter against ONNX's reference evaluator."""
 
+import os
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from quick_builds import KEPT, LEVEL
+from small_models import together
 
 import aotc
 from aotc.errors import AotcError, FaultError, ModelError, ScheduleError, UnsupportedError
@@ -20,7 +24,8 @@ from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule
 from aotc.target import get_target
 
-FLAGS = "-O1 -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror"
+FLAGS = f"{LEVEL} -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror "\
+        f"{os.environ.get(KEPT, '')}"
 FLOATS = (np.float16, np.float32, np.float64)
 INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -46,6 +51,14 @@ def model_of(op, feeds, outs, constants=(), **attributes):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
+def check_together(parts, folder):
+    """``check`` of several (model, feeds, want), which become one model."""
+    models, feeds, wants = zip(*parts)
+    feeds, wants = ({f"q{k}_{n}": a for k, named in enumerate(some) for n, a in named.items()}
+                    for some in (feeds, wants))
+    check(together(models), feeds, folder, wants)
+
+
 def check(model, feeds, folder, want=None, target="native", threads=1):
     """The compiled model, the evaluator and the interpreter give what the reference gives."""
     want = want or dict(zip((o.name for o in model.graph.output),
@@ -60,7 +73,7 @@ def check(model, feeds, folder, want=None, target="native", threads=1):
     for name, array in want.items():
         for other in (got[name], twin[names[name]], tiled[names[name]]):
             assert other.dtype == array.dtype
-            np.testing.assert_array_equal(other, array)
+            np.testing.assert_array_equal(other, array, err_msg=f"{name}, a {array.dtype}")
 
 
 def values(rng, shape, dtype):
@@ -81,15 +94,18 @@ def values(rng, shape, dtype):
     return x
 
 
-@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
-def test_topk(dtype, tmp_path):
+def test_topk(tmp_path):
+    check_together(map(_topk, FLOATS + INTEGERS), tmp_path / "b")
+
+
+def _topk(dtype):
     x = values(np.random.default_rng(0), (3, 77, 2), dtype)
     k, largest = (77, 0) if dtype in (np.float32, np.int8, np.uint16) else (9, 1)
     model = model_of("TopK", {"x": x}, {"v": (dtype, (3, k, 2)), "i": (np.int64, (3, k, 2))},
                      [("k", np.array([k]))], axis=1, largest=largest)
     place = np.unique(x, return_inverse=True)[1].reshape(x.shape).astype(np.int64)
     at = np.argsort(-place if largest else place, axis=1, kind="stable")[:, :k]
-    check(model, {"x": x}, tmp_path / "b", {"v": np.take_along_axis(x, at, 1), "i": at})
+    return model, {"x": x}, {"v": np.take_along_axis(x, at, 1), "i": at}
 
 
 @pytest.mark.parametrize("n, k", [(1, 1), (33, 1), (34, 33), (1000, 1000)])
@@ -116,9 +132,13 @@ def test_topk_of_a_symbolic_row(tmp_path):
         np.testing.assert_array_equal(got["i"], want[1])
 
 
-@pytest.mark.parametrize("dtype", (np.bool_, np.float32, np.float64, np.int8, np.uint64))
 @pytest.mark.parametrize("ordered", (0, 1))
-def test_unique(dtype, ordered, tmp_path):
+def test_unique(ordered, tmp_path):
+    check_together([_unique(t, ordered) for t in (
+        np.bool_, np.float32, np.float64, np.int8, np.uint64)], tmp_path / "b")
+
+
+def _unique(dtype, ordered):
     x = values(np.random.default_rng(2), (50,), dtype)
     if dtype == np.bool_ and not ordered:
         x[:2] = True, False
@@ -128,7 +148,7 @@ def test_unique(dtype, ordered, tmp_path):
     number[order] = np.arange(first.size)
     want = {"y": x[first[order]], "i": first[order], "j": number[kind], "c": counts[order]}
     shapes = {n: (a.dtype, a.shape) for n, a in want.items()}
-    check(model_of("Unique", {"x": x}, shapes, sorted=ordered), {"x": x}, tmp_path / "b", want)
+    return model_of("Unique", {"x": x}, shapes, sorted=ordered), {"x": x}, want
 
 
 def test_unique_rows(tmp_path):
@@ -288,8 +308,12 @@ def test_a_call_of_constants_is_folded():
 
 # ---------------------------------------------------------------- scatter
 
-@pytest.mark.parametrize("dtype", (np.float32, np.float64, np.int8, np.uint16, np.int64, np.bool_))
-def test_scatter_nd_in_order(dtype, tmp_path):
+def test_scatter_nd_in_order(tmp_path):
+    check_together(map(_scatter_nd, (
+        np.float32, np.float64, np.int8, np.uint16, np.int64, np.bool_)), tmp_path / "b")
+
+
+def _scatter_nd(dtype):
     """Many rows hit the same few places, some counted from the end; integers wrap, NaN stays."""
     rng = np.random.default_rng(10)
     x = values(rng, (7, 3, 11), dtype)
@@ -301,8 +325,7 @@ def test_scatter_nd_in_order(dtype, tmp_path):
         model.graph.node.append(helper.make_node("ScatterND", list(feeds), [join], reduction=join))
         model.graph.output.append(helper.make_tensor_value_info(
             join, model.graph.output[0].type.tensor_type.elem_type, x.shape))
-    want = {j: _joined(x, at.reshape(-1, 2), feeds["u"], j) for j in joins}
-    check(model, feeds, tmp_path / "b", want)
+    return model, feeds, {j: _joined(x, at.reshape(-1, 2), feeds["u"], j) for j in joins}
 
 
 def _joined(x, at, updates, reduction):

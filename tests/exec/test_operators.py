@@ -10,7 +10,14 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from harness import INFO, RUNNABLE, Case, build_cases, differences, merged
-from operator_cases import all_cases, cast_cases, elementwise_cases
+from operator_cases import (
+    PORTABLE,
+    WIDEST,
+    cast_cases,
+    elementwise_cases,
+    own_cases,
+    standard_cases,
+)
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
@@ -18,7 +25,7 @@ from aotc.errors import AotcError
 from aotc.frontend.building.registry import OPS
 from aotc.oracle.evaluate import evaluate
 from aotc.runtime.compile_bundle import build
-from aotc.sched import lower
+from aotc.sched import decide, lower
 
 BATCH = 150  # cases that share a bundle
 TOLERANCE = 2e-6  # of the largest magnitude of an output, against the evaluator
@@ -29,18 +36,19 @@ WHOLE_STEP = ("QLinearConv", "QLinearMatMul")
 
 @pytest.fixture(scope="module")
 def collected():
-    """All cases with what the evaluator says of them."""
-    return [(c, evaluate(c.program, c.feeds)) for c in all_cases()]
+    """Cases with what the evaluator says of them: all of our own, and the standard's of operators
+    that have no others."""
+    own = own_cases()
+    have = {c.op for c in own}
+    return [(c, evaluate(c.program, c.feeds))
+            for c in (*own, *standard_cases(lambda op: op not in have, portable=2))]
 
 
 @pytest.fixture(scope="module", params=TARGETS)
 def chosen(request, collected):
-    """(name of a target, its cases): the portable one has the standard's only where there are no
-    others."""
-    if request.param != "c":
-        return request.param, collected
-    covered = {c.op for c, _ in collected if not c.standard}
-    return "c", [(c, w) for c, w in collected if not c.standard or c.op not in covered]
+    """(name of a target, its cases)."""
+    skipped = {} if len(TARGETS) == 1 else {PORTABLE} if request.param != "c" else {WIDEST}
+    return request.param, [(c, w) for c, w in collected if c.on not in skipped]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +57,12 @@ def outcomes(chosen, tmp_path_factory):
     bundles are made when the first of them is asked for: processes that share the operators share
     the work."""
     target, cases = chosen
-    folder, shared, known = tmp_path_factory.mktemp("operators"), defaultdict(list), {}
+    return batches(cases, TARGETS[target], tmp_path_factory.mktemp("operators"))
+
+
+def batches(cases, target, folder):
+    """``outcomes`` of these cases on one target, in a folder."""
+    shared, known = defaultdict(list), {}
     for case in sorted(cases, key=lambda c: c[0].op):
         shared[case[0].op].append(case)
     parts = [[]]
@@ -65,11 +78,16 @@ def outcomes(chosen, tmp_path_factory):
                 part = [case for o in ops for case in shared[o]]
                 for k in range(0, len(part), BATCH):
                     some = part[k:k + BATCH]
-                    for (c, want), got in zip(some, run(some, TARGETS[target], folder)):
+                    for (c, want), got in zip(some, run(some, target, folder)):
                         known[c.op][c.name] = (got if isinstance(got, str)
                                                else faults(c, got, want))
         return known.get(op, {})
     return get
+
+
+def _schedule(program, target):
+    """None, the usual one; on the portable target what connects computes without judging costs."""
+    return decide(program, target, "register") if target is RUNNABLE[0] else None
 
 
 def run(part, target, folder):
@@ -77,7 +95,8 @@ def run(part, target, folder):
     that the message of a single case takes the place of its outputs."""
     name = folder / f"{part[0][0].name}_{len(part)}"
     try:
-        built = build_cases([Case(c.name, c.program) for c, _ in part], target, name)
+        built = build_cases([Case(c.name, c.program, _schedule(c.program, target))
+                             for c, _ in part], target, name)
         return built.run([c.feeds for c, _ in part])
     except AotcError as err:
         if len(part) == 1:
@@ -109,9 +128,20 @@ def test_operator(op, outcomes):
     assert not wrong
 
 
-def test_enough_cases_run(chosen):
+def test_enough_cases_run(collected, chosen):
     """Operators that silently refuse a dtype would empty the tables."""
-    assert len(chosen[1]) > 1100
+    assert len(collected) > 1500 and len(chosen[1]) > 700
+
+
+@pytest.mark.product
+def test_cases_of_the_standard(tmp_path):
+    """Of operators that have other cases too, on the widest target."""
+    have = {c.op for c in own_cases()}
+    cases = [(c, evaluate(c.program, c.feeds)) for c in standard_cases(have.__contains__)]
+    outcomes = batches(cases, RUNNABLE[-1], tmp_path)
+    wrong = {name: differ for op in sorted({c.op for c, _ in cases})
+             for name, differ in outcomes(op).items() if differ}
+    assert len(cases) > 700 and not wrong
 
 
 CHILD = textwrap.dedent("""

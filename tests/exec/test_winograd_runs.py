@@ -77,8 +77,9 @@ def square(m):
 
 # name -> (program, outputs per tile, group fields)
 LAYERS = {
-    **{f"F{m} {h}x{w}": (layer(h, w), square(m), {}) for m in (2, 4, 6)
-       for h, w in ((8, 12), (7, 9), (13, 6), (4, 3))},
+    **{f"F{m} {h}x{w}": (layer(h, w), square(m), {}) for m, sizes in (
+        (2, ((7, 9), (4, 3))), (4, ((8, 12), (7, 9), (13, 6))), (6, ((8, 12), (4, 3))))
+       for h, w in sizes},
     **{f"pad {p}": (layer(9, 10, pad=p), square(4), {}) for p in (0, 2)},
     "5x5": (layer(9, 11, pad=2, kernel=5), square(2), {}),
     "5x5 larger": (layer(10, 11, pad=1, kernel=5), square(4), {}),

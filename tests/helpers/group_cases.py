@@ -1,5 +1,6 @@
 """Hand-written Schedules whose groups hold several stages: halo, attention, a whole MLP."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -247,12 +248,16 @@ SCHEDULES = [(name, parts, tile, cuts) for name, (parts, tiles, panels) in GROUP
              for cuts, some in ((False, tiles), (True, panels)) for tile in some]
 
 
-def group_cases(target):
-    """The Cases of a target: every group and tile on micro-kernel rows and on plain loops."""
+def group_cases(target, loops, tiles=99):
+    """The Cases of a target: every group with ``tiles`` of its tiles on micro-kernel rows.  On
+    plain loops too, which are the same C for every CPU: with ``loops`` of its tiles."""
+    made = Counter()
     for name, (p, connect, anchor, *run), tile, cuts in SCHEDULES:
         if run and target.machine.threads:
             continue  # blocks of threads make no steps
         s = schedule(target, p, connect, tile, anchor, **(run[0] if run else {}))
-        if not cuts:
+        made[name] += 1
+        if not cuts and made[name] <= tiles:
             yield Case(f"{name} {tile}", p, s, tol=2e-5)
-        yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)
+        if made[name] <= loops:
+            yield Case(f"{name} {tile} loops", p, with_loops(p, s), tol=2e-5)

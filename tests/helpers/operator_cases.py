@@ -34,13 +34,15 @@ PAIRS = (((3, 1, 7), (4, 1)), ((33,), (33,)), ((2, 1, 3, 1, 5), (1, 4, 1, 2, 1))
          ((), ()), ((1,), (2, 3)))
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 1.0, -1.0, 1e30,
            -1e30, 1e-30, 3e9, -3e9, 100.0, -100.0)
+PORTABLE, WIDEST, BOTH = "portable", "widest", "both"  # which targets run a case
 # what numpy makes of these, and so the reference evaluator, is the machine's business
 UNDEFINED = ("Mod", "Div", "Pow", "BitShift")
 
 
 @dataclass(frozen=True)
 class OperatorCase:
-    """``wanted``: outputs by somebody else, None where nobody runs it."""
+    """``wanted``: outputs by somebody else, None where nobody runs it.  ``on``: PORTABLE or WIDEST
+    where the C of the other target differs in nothing that the case is about, else BOTH."""
 
     name: str
     op: str
@@ -49,58 +51,66 @@ class OperatorCase:
     wanted: object = None
     rtol: float = 1e-4
     atol: float = 1e-5
-    standard: bool = False  # one of the standard's own
+    on: str = BOTH
 
 
-def operator_case(name, op, program, feeds, wanted=None, **tolerance):
+def operator_case(name, op, program, feeds, wanted=None, **fields):
     """An OperatorCase over the Program as the scheduler sees it, feeds by buffer."""
     program = fold_constants(inline_moves(fold_constants(program)))
     feeds = {b: np.asarray(feeds[program.buffers[b].onnx]) for b in program.inputs}
-    return OperatorCase(name, op, program, feeds, wanted, **tolerance)
+    return OperatorCase(name, op, program, feeds, wanted, **fields)
 
 
 # ---------------------------------------------------------------- the standard's cases
 
-def standard_cases():
-    """Those within aotc's limits (test_frontend_conformance.py asserts what the limits are)."""
+def standard_cases(wanted, portable=0):
+    """Those of the operators that ``wanted(operator)`` is true for, within aotc's limits
+    (test_frontend_conformance.py asserts what the limits are): for the widest target, the first
+    ``portable`` of an operator for both."""
     for op, group in cases().items():
+        if not wanted(op):
+            continue
+        made = 0
         for c in group:
-            inputs, wanted = (list(map(array_of, arrays)) for arrays in c.data_sets[0])
+            inputs, outputs = (list(map(array_of, arrays)) for arrays in c.data_sets[0])
             try:
                 program = None if c.name in WRONG else convert(c.model, inputs)
             except UnsupportedError:
                 continue
             if program is not None:
                 feeds = {i.name: a for i, a in zip(c.model.graph.input, inputs)}
-                yield operator_case(c.name, op, program, feeds, wanted, rtol=max(c.rtol, 1e-3),
-                                    atol=max(c.atol, 1e-5), standard=True)
+                yield operator_case(c.name, op, program, feeds, outputs,
+                                    rtol=max(c.rtol, 1e-3), atol=max(c.atol, 1e-5),
+                                    on=BOTH if made < portable else WIDEST)
+                made += 1
 
 
 # ---------------------------------------------------------------- tables, also in another dtype
 
 def table_cases(dtypes=("float64", "int32", "uint8", "int64", "uint16", "bool", "int8", "uint64")):
     """Every node of the tables as it is, and in one other dtype that the standard allows there:
-    the next of ``dtypes`` for the next row."""
+    the next of ``dtypes`` for the next row, on the targets by turns."""
     turn = itertools.cycle(range(len(dtypes)))
-    for row in node_cases():
+    for number, row in enumerate(node_cases()):
         yield from _row(row, row.executors)
         rest = [dtypes[(k + s) % len(dtypes)] for k in (next(turn),) for s in range(len(dtypes))]
         for dtype in rest:
             other = _retyped(row, dtype)
-            found = [] if other is None else list(_row(other, ()))
+            where = (PORTABLE, WIDEST)[number % 2]
+            found = [] if other is None else list(_row(other, (), where))
             if found:
                 yield from found
                 break
 
 
-def _row(row, executors):
+def _row(row, executors, on=BOTH):
     model, feeds = row.model()
     try:
         program = program_of(model)
     except UnsupportedError:
         return
     wanted = EXECUTORS[executors[0]](model, feeds) if executors else None
-    yield operator_case(row.name, row.op, program, feeds, wanted, atol=row.atol)
+    yield operator_case(row.name, row.op, program, feeds, wanted, atol=row.atol, on=on)
 
 
 def _retyped(row, dtype):
@@ -143,7 +153,9 @@ def _strewn(x, values, rng, special):
 
 
 def elementwise_cases(shapes=2):
-    """``shapes`` of the shapes (in turn) for every operator and dtype."""
+    """``shapes`` of the shapes (in turn) for every operator and dtype.  The first are for the
+    widest target (test_operators.py has the portable one's under the sanitizers), the others for
+    the portable one, those of floats for both: they are vectors on the widest."""
     rng, turn = np.random.default_rng(7), itertools.count()
     for op, dtype in [(name, d) for name in UNARY + BINARY for d in allowed(name)]:
         for k in range(shapes):
@@ -152,10 +164,11 @@ def elementwise_cases(shapes=2):
             arrays = [numbers(dtype, s, rng) for s in (shape if op in BINARY else (shape,))]
             name = f"{op}_{dtype}_" + "_".join("x".join(map(str, a.shape)) for a in arrays)
             row = NodeCase(name, op, arrays, _attributes(op, dtype, k), opset=OPSET)
-            yield from _elementwise(row)
+            yield from _elementwise(row, WIDEST if k == 0 else BOTH if dtype.startswith("float")
+                                    else PORTABLE)
 
 
-def _elementwise(row):
+def _elementwise(row, on):
     model, feeds = row.model()
     try:
         program = program_of(model)
@@ -172,7 +185,7 @@ def _elementwise(row):
             wanted = EXECUTORS["reference"](model, feeds)
     # the reference evaluator rounds to half precision at every step
     tolerance = dict(rtol=5e-3, atol=1e-3) if half else {}
-    yield operator_case(row.name, row.op, program, feeds, wanted, **tolerance)
+    yield operator_case(row.name, row.op, program, feeds, wanted, on=on, **tolerance)
 
 
 def _attributes(op, dtype, k):
@@ -196,14 +209,15 @@ def allowed(op):
 
 
 def cast_cases():
-    """Every conversion, of all values: what does not fit follows the rule of docs/ir.md."""
+    """Every conversion, of all values: what does not fit follows the rule of docs/ir.md.  For the
+    widest target: the portable one has them under the sanitizers."""
     rng = np.random.default_rng(9)
     names = dict.fromkeys(NUMBERS + ("uint64", "uint32", "uint16"))
     for source, to in itertools.product(names, names):
         x = numbers(source, (64,), rng)
         elem = helper.np_dtype_to_tensor_dtype(np.dtype(to))
         model, feeds = one_node("Cast", [x], dict(to=elem))
-        yield operator_case(f"cast_{source}_{to}", "Cast", program_of(model), feeds)
+        yield operator_case(f"cast_{source}_{to}", "Cast", program_of(model), feeds, on=WIDEST)
 
 
 def sequence_cases():
@@ -260,10 +274,11 @@ def mixed_cases():
         fixed = {n: data[n] for n in inputs[1:]} | {"one": np.float32(1)}
         model = model_of(nodes, {inputs[0]: (np.float32, data[inputs[0]].shape)}, outputs, fixed)
         feeds = {inputs[0]: data[inputs[0]]}
-        yield operator_case(f"{a}_{b}", chain[-1][0], program_of(model), feeds)
+        yield operator_case(f"{a}_{b}", chain[-1][0], program_of(model), feeds,
+                            on=BOTH if k % 2 else WIDEST)
 
 
-def all_cases():
-    """Every case, with names that differ."""
-    return [*standard_cases(), *table_cases(), *elementwise_cases(), *cast_cases(), *mixed_cases(),
+def own_cases():
+    """Every case but the standard's, with names that differ."""
+    return [*table_cases(), *elementwise_cases(), *cast_cases(), *mixed_cases(),
             *sequence_cases()]

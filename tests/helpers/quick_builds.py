@@ -37,9 +37,10 @@ class QuickBuilds:
         os.environ[KEPT] = self._keep("kept.h", INTRINSICS, "gcc", "cc", [
             (*c_tools(["gcc"]).compile[".c"], LEVEL, *flags)
             for flags in sorted({t.cflags for t in targets if "avx2" in t.cpu_flags})])
-        os.environ.setdefault("CXXFLAGS", self._keep("kept.hpp", "".join(
+        plain = "-O0" if quicker else ""
+        os.environ.setdefault("CXXFLAGS", f"{plain} " + self._keep("kept.hpp", "".join(
             f"#include <{h}>\n" for h in SIMULATED), "g++", "c++", [
-            compile_command(["g++"], "")]))
+            [*compile_command(["g++"], ""), *plain.split()]]))
         if quicker:
             os.environ.setdefault("CFLAGS", f"{LEVEL} {os.environ[KEPT]}")
 

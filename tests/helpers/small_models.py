@@ -1,6 +1,7 @@
 """Small ONNX models that several test files compile."""
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -11,6 +12,16 @@ def make_model(nodes, inputs, outputs, tensors=None, opset=17):
     graph = helper.make_graph(nodes, "g", values(inputs), values(outputs),
                               [numpy_helper.from_array(a, n) for n, a in (tensors or {}).items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def together(models):
+    """One model of several that have nothing to do with each other: the names of the k-th start
+    with ``q{k}_``."""
+    first, *others = (onnx.compose.add_prefix(m, f"q{k}_") for k, m in enumerate(models))
+    for other in others:
+        for field in ("node", "input", "output", "initializer"):
+            getattr(first.graph, field).extend(getattr(other.graph, field))
+    return first
 
 
 def dense(rows="n", seed=0):

@@ -1,7 +1,10 @@
 """The ONNX standard's own node cases, and what of them lies beyond aotc's documented limits."""
 
+import os
+import pickle
 import warnings
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -29,7 +32,20 @@ WRONG = {
 @cache
 def cases():
     """{operator: [TestCase]} of models on tensors whose every node is a registered operator.  Where
-    a model leaves the shape of an output open, it is declared: it may depend on data."""
+    a model leaves the shape of an output open, it is declared: it may depend on data.  They take
+    long to collect: the first process of a run keeps them for the others."""
+    kept = os.environ.get("AOTC_OBJECTS")
+    if not kept:
+        return _collected()
+    file = Path(kept) / "standard_cases"
+    if not file.exists():
+        part = file.with_suffix(f".{os.getpid()}")
+        part.write_bytes(pickle.dumps(_collected()))
+        part.replace(file)
+    return pickle.loads(file.read_bytes())
+
+
+def _collected():
     from onnx.backend.test.case.node import collect_testcases
     out = {}
     with warnings.catch_warnings():

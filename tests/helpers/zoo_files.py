@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In every default run: a transformer, two mobile CNNs, a recommender, and dynamic rows.
-SMALL = ("bert_tiny", "squeezenet1_1", "mobilenet_v2", "dlrm", "dense_dynamic")
+# In every default run: a transformer, a mobile CNN, a recommender, and dynamic rows.
+SMALL = ("bert_tiny", "squeezenet1_1", "dlrm", "dense_dynamic")
 OTHERS = ("bert_base", "bert_small", "bert_small_dyn", "bsrn", "conformer", "densenet121",
-          "gpt2", "gpt2_dyn", "mobilevit_s", "nafnet", "nerf_mlp", "resnet18", "resnet3d18",
-          "resnet50", "restormer", "swin_tiny", "unet", "vgg16", "vit_base_16")
+          "gpt2", "gpt2_dyn", "mobilenet_v2", "mobilevit_s", "nafnet", "nerf_mlp", "resnet18",
+          "resnet3d18", "resnet50", "restormer", "swin_tiny", "unet", "vgg16", "vit_base_16")
 
 
 def zoo_folder():

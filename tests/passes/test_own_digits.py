@@ -100,7 +100,9 @@ def test_no_scalar_loop_runs_over_a_tensor(name):
             assert g.ukernel[s.name] != "loops" or points <= 200, s.name
 
 
-@pytest.mark.parametrize("name", ["3", "last", "native", "24, a volume", "unshuffled", "shuffled"])
+@pytest.mark.parametrize("name", [
+    "3", "last", "native", "unshuffled", "shuffled",
+    pytest.param("24, a volume", marks=pytest.mark.product)])
 def test_runs_like_onnx_runtime(name, tmp_path):
     model = CASES[name]
     compile_model(model, tmp_path / "bundle")

@@ -158,10 +158,11 @@ def test_killed_at_random_moments(two_models, tmp_path):
 
 def test_compilers_side_by_side(two_models, tmp_path):
     """Into folders of their own and, all together, into one."""
-    folders = [tmp_path / "a", tmp_path / "b", tmp_path / "same", tmp_path / "same"]
+    folders = [tmp_path / "a", tmp_path / "same", tmp_path / "same"]
     running = [_start(two_models[k % 2], f) for k, f in enumerate(folders)]
-    assert [p.wait() for p in running] == [0] * 4
-    a, b, same, _ = (whole(f)["weights_hash"] for f in folders)
+    assert [p.wait() for p in running] == [0] * 3
+    a, same, _ = (whole(f)["weights_hash"] for f in folders)
+    b = aotc.compile(two_models[1], tmp_path / "b", target="c").manifest["weights_hash"]
     assert a != b and same in (a, b)
     assert not list(tmp_path.glob(".aotc-*"))
 
@@ -170,7 +171,7 @@ def test_writers_of_one_folder(two_models, tmp_path):
     """Many processes that start to write the same bundle at the same moment, all succeed."""
     bundles = [run_pipeline(Options(m, target="c", name="m", stop_after="bundle")).bundle
                for m in two_models]
-    for attempt in range(5):
+    for attempt in range(3):
         out = tmp_path / f"out{attempt}"
         children = []
         for k in range(8):
@@ -205,10 +206,10 @@ def test_concurrent_loads_of_one_bundle(two_models, tmp_path, read_only):
         bundle.path.chmod(0o555)
     env = dict(os.environ, XDG_CACHE_HOME=str(cache))
     running = [subprocess.Popen([sys.executable, "-c", LOAD, str(bundle.path)], env=env, text=True,
-                                stdout=subprocess.PIPE) for _ in range(4)]
+                                stdout=subprocess.PIPE) for _ in range(3)]
     texts = {p.communicate(timeout=300)[0] for p in running}
     bundle.path.chmod(0o755)
-    assert [p.returncode for p in running] == [0] * 4 and len(texts) == 1
+    assert [p.returncode for p in running] == [0] * 3 and len(texts) == 1
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
     got = np.frombuffer(bytes.fromhex(texts.pop()), np.float32)
     assert np.isfinite(got).all() and x.size == 24 and got.size == 12

@@ -27,6 +27,7 @@ def test_two_models_in_one_cpp_program(tmp_path):
     assert text.count("same as scikit-learn: True") == 4
 
 
+@pytest.mark.product
 def test_a_schedule_edited_by_hand(tmp_path):
     text = _run("edit_schedule/edit_schedule.py", tmp_path / "demo")
     assert text.count("same logits: True") == 3

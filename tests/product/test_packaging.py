@@ -96,12 +96,13 @@ def test_add_subdirectory(bundle, user, weights, tmp_path):
     _check([str(tmp_path / "build" / "user"), *([path] if path else [])], want)
 
 
-@pytest.mark.parametrize("shared", ["ON", "OFF"])
-def test_installed_moved_and_found(bundle, user, shared, tmp_path):
+@pytest.mark.parametrize("shared, target", [
+    ("ON", "x86-64"), pytest.param("OFF", "native", marks=pytest.mark.product)])
+def test_installed_moved_and_found(bundle, user, shared, target, tmp_path):
     """find_package works where the installation was moved to, without the bundle."""
     _needs("cmake")
     folder, want = user
-    copy = shutil.copytree(bundle("dense", "x86-64"), tmp_path / "bundle")
+    copy = shutil.copytree(bundle("dense", target), tmp_path / "bundle")
     _quiet("cmake", "-S", str(copy), "-B", str(tmp_path / "b"), f"-DBUILD_SHARED_LIBS={shared}")
     _quiet("cmake", "--build", str(tmp_path / "b"))
     _quiet("ctest", cwd=tmp_path / "b")

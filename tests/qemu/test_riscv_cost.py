@@ -55,6 +55,7 @@ def _within_bounds(path, plugin, folder):
     assert kernels, "no contraction micro-kernel was found"
 
 
+@pytest.mark.product
 def test_digits(digits_model, plugin, tmp_path):
     _within_bounds(digits_model[0], plugin, tmp_path)
 

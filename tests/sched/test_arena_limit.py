@@ -78,8 +78,8 @@ def test_wrong_usage(capsys):
 
 # ---------------------------------------------------------------- schedules that fit
 
-@pytest.mark.parametrize("name,unfold", [("u_net", False), ("u_net", True), pytest.param(
-    "conv_stack", True, marks=pytest.mark.product)])
+@pytest.mark.parametrize("name,unfold", [("u_net", True), *(pytest.param(
+    *p, marks=pytest.mark.product) for p in (("u_net", False), ("conv_stack", True)))])
 def test_schedules_keep_the_limit_and_compute_the_same(programs, name, unfold):
     program, target = programs[name], get_target("x86-64-v3")
     limit = need(program, decide(program, target, unfold=unfold), target) * 6 // 10

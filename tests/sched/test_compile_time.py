@@ -1,7 +1,7 @@
 """Compiling takes work in proportion to the model: twice the structure, at most 2.3 times the
 calls.  Counted, not timed: the same on every machine."""
 
-import sys
+import cProfile
 from collections import Counter
 
 import pytest
@@ -25,17 +25,9 @@ def compiled(family, size, how):
 
 def calls(run):
     """How many functions of Python are called."""
-    count = Counter()
-
-    def seen(frame, event, arg):
-        count[event] += 1
-
-    sys.setprofile(seen)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return count["call"]
+    profile = cProfile.Profile(builtins=False)
+    profile.runcall(run)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 def verdicts(monkeypatch, run):
@@ -53,7 +45,7 @@ def verdicts(monkeypatch, run):
 
 
 @pytest.mark.parametrize("family, size, how", [
-    ("split_concat", 64, "all"), ("heads", 3, "all"), ("residual", 3, "all"),
+    ("split_concat", 64, "all"), ("heads", 2, "all"), ("residual", 2, "all"),
     ("elementwise", 50, "all"), ("fanout", 50, "all"), ("tables", 35, "all"), *(
         pytest.param(*p, marks=pytest.mark.product) for p in (
             ("heads", 6, "all"), ("residual", 6, "all"),
@@ -64,7 +56,7 @@ def test_twice_the_structure_takes_twice_the_calls(family, size, how):
     assert twice <= MOST * once, f"{twice} calls for {once}"
 
 
-@pytest.mark.parametrize("family, size", [("products", 8), ("residual", 8)])
+@pytest.mark.parametrize("family, size", [("products", 5), ("residual", 5)])
 def test_twice_the_structure_takes_twice_the_verdicts(monkeypatch, family, size):
     once, twice = (verdicts(monkeypatch, compiled(family, n, "all")) for n in (size, 2 * size))
     assert once > 0 and twice <= MOST * once, f"{twice} verdicts for {once}"

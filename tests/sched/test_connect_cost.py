@@ -88,9 +88,10 @@ def stored(program, groups):
     return {o for g in groups for o in g.outputs} - set(program.outputs)
 
 
-@pytest.mark.parametrize("target", [pytest.param(t, id=t.name, marks=at_length(t))
-                                    for t in DISTINCT])
-@pytest.mark.parametrize("how", ["all", "none"])
+@pytest.mark.parametrize("target, how", [
+    pytest.param(t, how, id=f"{t.name}-{how}",
+                 marks=at_length(t) if how == "all" or t is DISTINCT[0] else pytest.mark.product)
+    for t in DISTINCT for how in ("all", "none")])
 def test_connected_groups_run(target, how, tmp_path):
     extra = {"heads": heads(3, 20, 26, 8), "masked": heads(2, 19, 19, 8, "where"),
              "stacked": stacked_rows(13, 21)}

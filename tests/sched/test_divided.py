@@ -73,7 +73,8 @@ def test_digits_are_run_over_where_it_pays(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("target", ["x86-64-v3", "native"])
+@pytest.mark.parametrize("target", [
+    pytest.param("x86-64-v3", marks=pytest.mark.product), "native"])
 def test_every_element_comes_to_its_place(name, target, tmp_path):
     model, _ = CASES[name]
     compile_model(model, tmp_path / "bundle", target=target)

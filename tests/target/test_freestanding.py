@@ -87,6 +87,7 @@ def test_own_functions_agree_with_those_of_libm(tmp_path, monkeypatch):
         assert np.array_equal(got[name], want[name])
 
 
+@pytest.mark.product
 def test_digits_on_an_emulated_cortex_m7(tools, tmp_path):
     env = dict(os.environ, PYTHONPATH=str(ROOT))
     done = subprocess.run([sys.executable, str(SCRIPT), "--out", str(tmp_path / "demo")],

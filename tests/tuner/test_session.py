@@ -90,14 +90,14 @@ def test_sites_with_a_common_layout_go_back_together(two):
 def test_the_same_seed_finds_the_same(work):
     runs = []
     for seed in (1, 1, 2):
-        made, executor, _ = session(work, seed=seed)
+        made, executor, _ = session(work, seed=seed, budget=6)
         found = made.run()
         runs.append((found.schedule.to_json(), executor.asked))
     assert runs[0] == runs[1] and runs[0][1] != runs[2][1]
 
 
 def test_a_slower_whole_keeps_the_untuned_schedule(work):
-    made, _, judge = session(work, ratio=1.02)
+    made, _, judge = session(work, budget=6, ratio=1.02)
     found = made.run()
     assert judge.seen and found.schedule == work.schedule and found.changed == ()
     assert found.tuned_ms == found.untuned_ms
@@ -168,7 +168,7 @@ def test_an_interrupted_session_goes_on_from_its_records(work, tmp_path):
 
 def test_records_of_another_machine_do_not_count(work, tmp_path):
     path = tmp_path / "r.jsonl"
-    made, _, _ = session(work, path)
+    made, _, _ = session(work, path, budget=6)
     made.machine = "another"
     made.run()
     again, _, _ = session(work, path)

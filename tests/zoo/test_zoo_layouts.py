@@ -6,9 +6,9 @@ from zoo_plans import TARGET, planned
 from aotc.sched.report.layout_report import layout_report
 from aotc.target import TARGETS
 
-SMALL = ("bert_tiny", "mobilenet_v2")
+SMALL = ("bert_tiny", "squeezenet1_1")
 OTHERS = ("bert_small", "bert_base", "bert_small_dyn", "gpt2", "gpt2_dyn", "vit_base_16",
-          "resnet18", "resnet50", "resnet3d18", "squeezenet1_1", "vgg16", "unet", "densenet121",
+          "resnet18", "resnet50", "resnet3d18", "mobilenet_v2", "vgg16", "unet", "densenet121",
           "swin_tiny")
 
 
