@@ -129,6 +129,89 @@ AOTC_INLINE void aotc_transposed_block(const float *src, int64_t src_step, float
                                     dst_step, rows - j, columns - k, rows - j);
 }
 
+#if AOTC_LANES > 1 && (defined(__clang__) || __GNUC__ >= 12)
+/* Lane l of vector m of the elements of two, and of three, vectors in turns; of three in two steps:
+ * of the first two, then of those and the third. */
+#define AOTC_AT(m, l) ((m) * AOTC_LANES + (l))
+#define AOTC_OF_TWO(m, l) (AOTC_AT(m, l) % 2 * AOTC_LANES + AOTC_AT(m, l) / 2)
+#define AOTC_OF_THREE(m, l) (AOTC_AT(m, l) % 3 % 2 * AOTC_LANES + AOTC_AT(m, l) / 3)
+#define AOTC_WITH_THIRD(m, l) (AOTC_AT(m, l) % 3 == 2 ? AOTC_LANES + AOTC_AT(m, l) / 3 : (l))
+#define AOTC_LIST4(F, m, l) F(m, l), F(m, l + 1), F(m, l + 2), F(m, l + 3)
+#if AOTC_LANES == 16
+#define AOTC_LIST(F, m) AOTC_LIST4(F, m, 0), AOTC_LIST4(F, m, 4), AOTC_LIST4(F, m, 8), \
+                        AOTC_LIST4(F, m, 12)
+#elif AOTC_LANES == 8
+#define AOTC_LIST(F, m) AOTC_LIST4(F, m, 0), AOTC_LIST4(F, m, 4)
+#else
+#define AOTC_LIST(F, m) AOTC_LIST4(F, m, 0)
+#endif
+#define AOTC_PICK(F, m, a, b) __builtin_shufflevector(a, b, AOTC_LIST(F, m))
+
+/* The elements of r[0] .. r[rows - 1] in turns. */
+AOTC_INLINE void aotc_weave(aotc_vf *r, int rows)
+{
+    const aotc_vf a = r[0], b = r[1];
+    if (rows == 2) {
+        r[0] = AOTC_PICK(AOTC_OF_TWO, 0, a, b);
+        r[1] = AOTC_PICK(AOTC_OF_TWO, 1, a, b);
+    } else if (rows == 3) {
+        const aotc_vf c = r[2];
+        r[0] = AOTC_PICK(AOTC_OF_THREE, 0, a, b);
+        r[1] = AOTC_PICK(AOTC_OF_THREE, 1, a, b);
+        r[2] = AOTC_PICK(AOTC_OF_THREE, 2, a, b);
+        r[0] = AOTC_PICK(AOTC_WITH_THIRD, 0, r[0], c);
+        r[1] = AOTC_PICK(AOTC_WITH_THIRD, 1, r[1], c);
+        r[2] = AOTC_PICK(AOTC_WITH_THIRD, 2, r[2], c);
+    } else {
+        aotc_vf even[2] = {a, r[2]}, odd[2] = {b, r[3]};
+        aotc_weave(even, 2);
+        aotc_weave(odd, 2);
+        for (int m = 0; m < 2; ++m) {
+            r[2 * m] = even[m];
+            r[2 * m + 1] = odd[m];
+            aotc_weave(r + 2 * m, 2);
+        }
+    }
+}
+
+/* dst[k*rows + j] = src[j*src_step + k] for j < rows, k < columns; 2 <= rows <= 4. */
+AOTC_INLINE void aotc_woven(const float *src, int64_t src_step, float *dst, int rows,
+                            int64_t columns)
+{
+    aotc_vf r[4];
+    int64_t k = 0;
+    for (; k + AOTC_LANES <= columns; k += AOTC_LANES) {
+#pragma GCC unroll 4
+        for (int j = 0; j < rows; ++j)
+            r[j] = aotc_load(src + j * src_step + k);
+        aotc_weave(r, rows);
+#pragma GCC unroll 4
+        for (int m = 0; m < rows; ++m)
+            aotc_store(dst + k * rows + m * AOTC_LANES, r[m]);
+    }
+    if (k == columns)
+        return;
+#pragma GCC unroll 4
+    for (int j = 0; j < rows; ++j)
+        r[j] = aotc_load_n(src + j * src_step + k, columns - k, 0.0f);
+    aotc_weave(r, rows);
+#pragma GCC unroll 4
+    for (int m = 0; m < rows; ++m) {
+        const int64_t n = (columns - k) * rows - m * AOTC_LANES;
+        if (n > 0)
+            aotc_store_n(dst + k * rows + m * AOTC_LANES, r[m], n < AOTC_LANES ? n : AOTC_LANES);
+    }
+}
+#else
+AOTC_INLINE void aotc_woven(const float *src, int64_t src_step, float *dst, int rows,
+                            int64_t columns)
+{
+    for (int64_t k = 0; k < columns; ++k)
+        for (int j = 0; j < rows; ++j)
+            dst[k * rows + j] = src[j * src_step + k];
+}
+#endif
+
 /* dst[k*dst_step + j] = src[j*src_step + k] for j < rows, k < columns: blocks of whole cache lines,
  * of which both sides' are full at once. */
 static inline void aotc_transposed(const float *src, int64_t src_step, float *dst, int64_t dst_step,

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from aotc.ir.expr import Const, Expr, Load, Shape, rewrite
+from aotc.ir.expr import Axis, Const, Expr, Load, Shape, rewrite
 from aotc.ir.layout import Layout, LayoutJson, Reorder
 from aotc.ir.simplify import linear_in, same, simplify
+
+WOVEN = 4  # rows that vectors weave into each other
 
 
 def row_major(shape: Sequence[Expr]) -> Shape:
@@ -51,7 +53,6 @@ def stride(offset: Expr, axis: Expr) -> Expr | None:
     return None if parts is None else parts[0]
 
 
-
 def affine_stride(offset: Expr, axis: Expr) -> Expr:
     """The stride of an offset that is known to be affine in the axis."""
     step = stride(offset, axis)
@@ -62,6 +63,14 @@ def affine_stride(offset: Expr, axis: Expr) -> Expr:
 def is_unit(offset: Expr, axis: Expr) -> bool:
     step = stride(offset, axis)
     return step is not None and same(step, Const(1))
+
+
+def is_woven(offset: Expr, lane: Axis, block: Axis) -> bool:
+    """True if neighbours along ``lane`` lie apart by the 2 to ``WOVEN`` points of ``block`` between
+    them, which are all there is: rows of lanes that are woven into each other."""
+    n, step = block.extent, stride(offset, lane)
+    return isinstance(n, Const) and 1 < n.value <= WOVEN and step is not None and same(
+        step, n) and is_unit(offset, block)
 
 
 def layout_from_json(data: LayoutJson | None) -> Layout:

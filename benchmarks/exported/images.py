@@ -172,6 +172,45 @@ def shufflenet(size=28, c=116):
     return g.model(x)
 
 
+def _shuffled(g, x, c, groups, size):
+    """A channel shuffle as torch writes it."""
+    x = g.op("Reshape", x, [0, groups, c // groups, size, size])
+    return g.op("Reshape", g.op("Transpose", x, perm=[0, 2, 1, 3, 4]), [0, -1, size, size])
+
+
+def shufflenet_v1(size=28, c=240, groups=3):
+    """A unit that halves the image and one with a residual sum: products in groups on either side
+    of a shuffle and a depthwise convolution."""
+    g = Writer("shufflenet_v1")
+    x, mid = g.input("x", [1, c, size, size]), c // 4
+    for stride in (2, 1):
+        h = g.op("Relu", g.conv(x, c, mid, 1, group=groups))
+        h = g.conv(_shuffled(g, h, mid, groups, size), mid, mid, 3, stride, mid)
+        h = g.conv(h, mid, c, 1, group=groups)
+        if stride == 2:
+            x = g.op("AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+            x, c, mid = g.op("Relu", g.op("Concat", x, h, axis=1)), 2 * c, c // 2
+            size //= 2
+        else:
+            x = g.op("Relu", g.op("Add", x, h))
+    return g.model(x)
+
+
+def pixel_mixer(size=48, c=32):
+    """Pixels unshuffled, a norm over the channels of each, and shuffled back before a depthwise
+    convolution, as restoration networks have it."""
+    g = Writer("pixel_mixer")
+    n, half = 4 * c, size // 2
+    x = g.conv(g.input("x", [1, 3, size, size]), 3, c)
+    h = g.op("Reshape", x, [0, c, half, 2, half, 2])
+    h = g.op("Reshape", g.op("Transpose", h, perm=[0, 1, 3, 5, 2, 4]), [0, n, -1])
+    h = g.op("Transpose", g.layer_norm(g.op("Transpose", h, perm=[0, 2, 1]), n), perm=[0, 2, 1])
+    h = g.gelu(g.conv(g.op("Reshape", h, [0, n, half, half]), n, n, 1))
+    h = g.op("DepthToSpace", h, blocksize=2, mode="CRD")
+    h = g.conv(g.conv(h, c, c, 5, group=c), c, c, 1)
+    return g.model(g.conv(g.op("Add", x, h), c, 3))
+
+
 def super_resolution(size=48, c=48):
     """PReLU and a pixel shuffle as Reshape, Transpose, Reshape; a bicubic skip."""
     g = Writer("super_resolution")
@@ -352,5 +391,5 @@ def qdq_residual(size=28, c=64):
 
 MODELS = {f.__name__: f for f in (
     vae_decoder, diffusion_unet, convnext, efficientnet, regnet, mobilenet_v3, yolo_head,
-    shufflenet, super_resolution, deeplab, style_transfer, optical_flow, tf_mobilenet, conv3d,
-    swin_block, linear_attention, qdq_residual)}
+    shufflenet, shufflenet_v1, pixel_mixer, super_resolution, deeplab, style_transfer, optical_flow,
+    tf_mobilenet, conv3d, swin_block, linear_attention, qdq_residual)}

@@ -46,6 +46,16 @@ void swapped(const float *x, int64_t x_step, float *y, int64_t y_step, int64_t r
 {
     aotc_transposed(x, x_step, y, y_step, rows, columns);
 }
+
+void woven(const float *x, int64_t x_step, float *y, int rows, int64_t columns)
+{
+    if (rows == 2)
+        aotc_woven(x, x_step, y, 2, columns);
+    else if (rows == 3)
+        aotc_woven(x, x_step, y, 3, columns);
+    else
+        aotc_woven(x, x_step, y, 4, columns);
+}
 """
 SCALES = (1 / 16, 0.70710678, 1.0, 1.4142135, 16.0)  # of erf and tanh
 
@@ -286,3 +296,17 @@ def test_transposed_blocks_of_any_size(library):
             lib.swapped(pointer(x), c(columns), pointer(y), c(rows + 2), c(rows), c(columns))
             np.testing.assert_array_equal(y[:columns, :rows], x.T)
             assert (y[columns] == 5).all() and (y[:, rows:] == 5).all(), "wrote beside the block"
+
+
+def test_rows_are_woven_into_each_other(library):
+    lib, lanes = library
+    rng = np.random.default_rng(5)
+    for rows in (2, 3, 4):
+        for columns in (1, lanes - 1, lanes, lanes + 1, 3 * lanes + 2):
+            x = rng.standard_normal((rows, columns + 3)).astype(np.float32)
+            x[0, 0] = NAN
+            y = np.full(rows * columns + 4, 5, np.float32)
+            c = ctypes.c_int64
+            lib.woven(pointer(x), c(columns + 3), pointer(y), ctypes.c_int(rows), c(columns))
+            np.testing.assert_array_equal(y[:-4], x[:, :columns].T.reshape(-1))
+            assert (y[-4:] == 5).all(), "wrote behind the block"

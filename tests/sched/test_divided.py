@@ -42,6 +42,13 @@ def space_to_depth(h, w, c):
     return moved([1, 2 * h, 2 * w, c], [1, c, h, 2, w, 2], [0, 3, 5, 1, 2, 4], [1, 4 * c, h, w])
 
 
+def woven(groups, width):
+    """A channel shuffle of pixels that stay where they are, channels last."""
+    g, c = Writer("woven"), groups * width
+    x = g.op("Reshape", g.input("x", [3, 7, c]), [3, 7, groups, width])
+    return g.model(g.op("Reshape", g.op("Transpose", x, perm=[0, 1, 3, 2]), [3, 7, c]))
+
+
 # {name: (model, the axis whose digits x86-64-v3 runs over; "" for none)}
 CASES = {
     "channel shuffle": (moved([1, 5, 19, 57], [1, 3, 19, 5, 19], [0, 2, 1, 3, 4],
@@ -56,6 +63,8 @@ CASES = {
                 "i2"),
     "nearest": (upsampled(16, 32, 12), ""),
     "halves": (halves(7, 38), "i1"),
+    **{f"{n} woven": (woven(n, width), "i2") for n, width in ((2, 19), (3, 20), (4, 16), (4, 33))},
+    "5 woven": (woven(5, 20), ""),
 }
 
 
@@ -112,3 +121,10 @@ def test_what_cannot_be_is_told():
     assert "digits 'i2'; its loads take apart i1" in faults(
         loops={stage: group.loops[stage] | {"digits": "i2"}})
     assert "leave it out of the group's tile" in faults(tile={"i1": 19}, parallel=("i1",))
+
+
+@pytest.mark.parametrize("groups", [2, 3, 4])
+def test_few_rows_are_woven_in_registers(groups):
+    bundle = run_pipeline(Options(CASES[f"{groups} woven"][0], target="x86-64-v3",
+                                  stop_after="bundle")).bundle
+    assert any(b"aotc_woven(" in text for name, text in bundle.files.items() if "_kernels" in name)

@@ -11,6 +11,7 @@ SMALL = {"convnext": lambda: images.convnext(14, 32), "conv3d": lambda: images.c
          "regnet": lambda: images.regnet(8, 48), "style_transfer": lambda: images.style_transfer(
              16, 16), "gru_forecaster": lambda: sequences.gru_forecaster(4, 16),
          "recommender": sequences.recommender, "shufflenet": lambda: images.shufflenet(8, 48),
+         "shufflenet_v1": lambda: images.shufflenet_v1(8, 240),
          "super_resolution": lambda: images.super_resolution(16, 16),
          "optical_flow": lambda: images.optical_flow(12, 16)}
 

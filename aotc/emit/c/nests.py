@@ -15,7 +15,7 @@ from aotc.emit.c.vectors import Vectors
 from aotc.emit.text.cexpr import ATOM, c_index, constant
 from aotc.emit.text.dialect import Dialect, Operand
 from aotc.emit.text.env import Env, KernelEnv
-from aotc.ir.access import affine_stride, stride
+from aotc.ir.access import affine_stride, is_woven, stride
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, axes_of, substitute
 from aotc.ir.plan import Nest, Put, Range
@@ -349,6 +349,9 @@ def _exchange_loops(nest: Nest, lane: Range, env: KernelEnv, names: Names) -> li
         ends += [f"{env['buffer'](buffer)} + {start}", c_index(affine_stride(at, across.axis), 0)]
     counts = [c_index(simplify(r.hi - r.lo), 0) for r in (block, lane)]
     outer = [r for r in nest.ranges if r not in (lane, block)]
+    if is_woven(put.offset, lane.axis, block.axis) and (block.lo, block.hi) == (
+            Const(0), block.axis.extent):
+        return loops(outer, env["dialect"].lines("woven", *ends[:3], *counts))
     return loops(outer, env["dialect"].lines("transposed", *ends, *counts))
 
 

@@ -438,17 +438,18 @@ class Judge:
 
 def _blocked_axes(model, target, group):
     """{axis: (its extent,)} of the anchor's axes along which a window computes neighbours together:
-    cut, every tile has edges, where it computes them one by one.  So of one whose digits its loops
-    run over."""
+    cut, every tile has edges, where it computes them one by one.  So of those that cut an axis over
+    whose digits the loops of a stage run."""
     whole = model.boxes(model.extents)
     places = [(i, s.axes.index(group.loops[s.name]["block"])) for i, s in enumerate(model.stages)
               if "block" in group.loops.get(s.name, {})
               and target.row(group.ukernel[s.name]).category == "window"]
-    digits = group.loops.get(model.stages[model.anchor].name, {}).get("digits")
+    places += [(i, s.axes.index(group.loops[s.name]["digits"])) for i, s in enumerate(model.stages)
+               if "digits" in group.loops.get(s.name, {})]
     out = {}
     for d, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
         boxes = model.boxes(model.extents[:d] + (1,) + model.extents[d + 1:])
-        if a == digits or any(boxes[i][0][p] < whole[i][0][p] for i, p in places):
+        if any(boxes[i][0][p] < whole[i][0][p] for i, p in places):
             out[a] = (n,)
     return out
 

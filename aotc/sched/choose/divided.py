@@ -9,7 +9,7 @@ every work item, so that where the others have too few points for all workers no
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from aotc.ir.access import offset_of, stride
+from aotc.ir.access import is_woven, offset_of, stride
 from aotc.ir.category import category
 from aotc.ir.expr import Axis, Const
 from aotc.ir.schedule import Loops
@@ -57,14 +57,23 @@ def _choices(c: "Choices", s: Stage, axes: Iterable[Axis]) -> Iterator[Choice]:
     another, where they fill lanes."""
     kind = stage_kind(s)
     wide = {a.name for a in s.axes if estimate(a.extent) >= c.target.lanes}
-    exchanged = exchange_choice(c, s) if kind == "move" else None
-    if exchanged is not None and wide >= set(exchanged[1].values()) and any(
-            a.name in exchanged[1].values() for a in axes):
+    exchanged = exchange_choice(c, s, weave=True) if kind == "move" else None
+    if exchanged is not None and any(a.name in exchanged[1].values() for a in axes) and (
+            exchanged[1]["lanes"] in wide and (exchanged[1]["block"] in wide or _weaves(
+                c, s, exchanged[1]))):
         yield exchanged
     rows = c.target.rows(kind)
     for a in reversed(tuple(axes)) if rows else ():
         if a.name in wide:
             yield rows[0].name, {"lanes": a.name}
+
+
+def _weaves(c: "Choices", s: Stage, loops: Loops) -> bool:
+    """True for an exchange whose few blocks lie between the lanes of what is stored."""
+    lane, block = (next(a for a in s.axes if a.name == loops[k]) for k in ("lanes", "block"))
+    (o,) = s.outputs
+    return is_woven(offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)), lane,
+                    block)
 
 
 def stage_kind(s: Stage) -> str:

@@ -27,6 +27,7 @@ from aotc.target.base import Target, Ukernel
 R = TypeVar("R")
 Wanted = tuple[Load, tuple[int, ...], frozenset[int]]  # as ``_contraction_inputs`` says
 PRODUCTS = ("contraction", "dot")
+PLAIN: tuple[str, Loops] = ("loops", {})
 MAX_UNROLL = 8  # taps of a window that are written out
 
 
@@ -304,11 +305,18 @@ def _flat_extent(c, s, axis):
 
 
 def _anchor_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
-    """As ``_stage_choice``, for a stage whose axes are those of the group's tile."""
-    return digit_choice(c, s, _stage_choice(c, s))
+    """(row, loops) of a stage whose axes are those of the group's tile."""
+    return digit_choice(c, s, _plain_choice(c, s))
 
 
 def _stage_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
+    """(row, loops) of another stage.  Digits are for moves that would have no lanes: their axis
+    must be whole in every work item."""
+    plain = _plain_choice(c, s)
+    return digit_choice(c, s, plain) if plain == PLAIN and stage_category(s) == "move" else plain
+
+
+def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
     kind = stage_category(s)
     lane = _lane_axis(c, s)
     if s.name in c.lanes:
@@ -324,7 +332,7 @@ def _stage_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
         return dot_choice(c, s)
     if not lane_nest(c.target.rows(kind), s) or lane is None or not isinstance(
             s.fold, str) or s.fold == "prod":
-        return "loops", {}
+        return PLAIN
     exchanged = exchange_choice(c, s) if kind == "move" else None
     if exchanged is not None:
         return exchanged

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from aotc.ir.access import is_unit, offset_of, stride
+from aotc.ir.access import is_unit, is_woven, offset_of, stride
 from aotc.ir.expr import Load, walk
 from aotc.ir.schedule import Loops
 from aotc.sched.model.size import estimate
@@ -20,10 +20,12 @@ def exchange_row(target: Target) -> Ukernel | None:
     return next((u for u in target.rows("move") if u.tile.get("exchange")), None)
 
 
-def exchange_choice(c: "Choices", stage: Stage) -> tuple[str, Loops] | None:
+def exchange_choice(c: "Choices", stage: Stage,
+                    weave: bool = False) -> tuple[str, Loops] | None:
     """(row, loops) of a move that reads neighbours along one axis and writes neighbours along
     another: ``lanes`` is the first, ``block`` the second.  None if the target has no such row, or
-    the move is none.  c: the Choices so far, with layouts of what the stage reads and writes."""
+    the move is none.  c: the Choices so far, with layouts of what the stage reads and writes.
+    weave: ``block`` may have 2 or 3 points, if they are all that lies between ``lanes``."""
     row = exchange_row(c.target)
     if row is None or len(stage.outputs) != 1 or stage.body.dtype != "f32":
         return None
@@ -35,7 +37,8 @@ def exchange_choice(c: "Choices", stage: Stage) -> tuple[str, Loops] | None:
     target = offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer))
     wide = [a for a in stage.axes if estimate(a.extent) >= LEAST]
     lane = next((a for a in wide if is_unit(source, a)), None)
-    block = next((a for a in wide if is_unit(target, a)), None)
+    block = next((a for a in stage.axes if is_unit(target, a) and (
+        a in wide or weave and lane is not None and is_woven(target, lane, a))), None)
     if lane is None or block is None or lane == block or any(
             stride(at, a) is None for at in (source, target) for a in (lane, block)):
         return None
