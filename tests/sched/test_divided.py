@@ -11,6 +11,7 @@ from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.pipeline import run_pipeline
 from aotc.sched.check import check_schedule
+from benchmarks.exported import images
 from benchmarks.exported.build import Writer
 
 
@@ -128,3 +129,18 @@ def test_few_rows_are_woven_in_registers(groups):
     bundle = run_pipeline(Options(CASES[f"{groups} woven"][0], target="x86-64-v3",
                                   stop_after="bundle")).bundle
     assert any(b"aotc_woven(" in text for name, text in bundle.files.items() if "_kernels" in name)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "native"])
+def test_stages_inside_a_kernel_run_over_digits(target, tmp_path):
+    model = images.shufflenet_v1(8, 192)
+    work = run_pipeline(Options(model, target="x86-64-v3", stop_after="schedule"))
+    inside = {s for g in work.schedule.groups for s, x in g.loops.items()
+              if "digits" in x and s != g.anchor}
+    assert inside
+    compile_model(model, tmp_path / "bundle", target=target)
+    program = run_pipeline(Options(model, stop_after="program")).program
+    x = np.random.default_rng().standard_normal((1, 192, 8, 8)).astype(np.float32)
+    (got,), (want,) = (r.values() for r in (load(tmp_path / "bundle").run({"x": x}),
+                                            evaluate(program, {"x": x})))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
