@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from aotc.frontend.read import reader
 from aotc.ir import polynomial
 from aotc.ir.expr import Axis, Const
 from aotc.options import Options
@@ -88,3 +89,17 @@ def test_a_constant_list_of_sizes_may_be_long():
     program = run_pipeline(Options(model, None, "x86-64-v3", "long", stop_after="program")).program
     shape, = (program.shape(o) for o in program.outputs)
     assert [n.value for n in shape] == [4, 1200]
+
+
+def test_names_that_are_read_are_found_once_per_model(monkeypatch):
+    """Not once per initializer."""
+    count, found = Counter(), reader.used_names
+
+    def counted(*args):
+        count["found"] += 1
+        return found(*args)
+
+    monkeypatch.setattr(reader, "used_names", counted)
+    for size in (10, 20):
+        reader.read_graph(FAMILIES["tables"].model(size))
+    assert count["found"] <= 4

@@ -44,7 +44,8 @@ def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     given, model = model, modernised(model)
     reader = reader_of(model)
     nodes, constants = contents(model.graph, reader)
-    used = {k: a for k, a in constants.items() if k in used_names(nodes, model.graph)}
+    names = used_names(nodes, model.graph)
+    used = {k: a for k, a in constants.items() if k in names}
     for chosen in choices(given, used, fix or {}, input_default):
         raw = _read(model, name, nodes, constants, chosen, reader)
         try:
