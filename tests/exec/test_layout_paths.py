@@ -101,6 +101,15 @@ def test_pools_of_an_input(target, tmp_path):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_library_call_on_what_a_pool_has_made(target, tmp_path):
+    """The pool wishes blocks of channels, the call rows."""
+    pool = ("MaxPool", ["x"], ["p"], {"kernel_shape": [2, 2]})
+    model = model_of([pool, ("Flatten", ["p"], ["f"], {}), ("TopK", ["f", "k"], ["y", "at"], {})],
+                     {"x": (1, 16, 6, 6)}, {"k": np.array([9])})
+    agree({"": (model, {"x": random(1, 16, 6, 6)})}, target, tmp_path)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_rows_side_by_side(target, tmp_path):
     agree({f"{m} x {k} x {n}": (
         model_of([("Transpose", ["x"], ["t"], {"perm": [1, 0]}),

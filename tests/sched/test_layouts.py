@@ -7,7 +7,9 @@ import pytest
 from te_programs import Maker, ax, relu
 
 from aotc.errors import ScheduleError
+from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, Reorder, Split, Unfold
+from aotc.ir.program import Buffer, LibCall, Program
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
@@ -226,3 +228,16 @@ def test_windows_do_not_settle_what_a_product_stores():
     assert "a" not in settle_layouts(program, TARGET)
     rows = {s: row for g in decide(program, TARGET).groups for s, row in g.ukernel.items()}
     assert rows["b"].startswith("window_")
+
+
+def test_what_a_call_works_on_stays_as_it_is():
+    """Also where a layout travels to it from another tensor."""
+    m = Maker("called")
+    m.input("x", 1, 16, 3, 3)
+    m.pointwise("a", "x", lambda e, _: e * e)
+    m.pointwise("b", "a", lambda e, _: relu(e))
+    m.buffers["order"] = Buffer("order", (Const(1), Const(16), Const(3), Const(2)), "i64", "output")
+    call = LibCall("topk", (("largest", True),), ("b",), ("order",))
+    p = Program("called", ("x",), ("order",), m.buffers, m.consts, (*m.steps, call))
+    assert layout_choices(p, "b", TARGET) == (Layout(),)
+    assert [name for _, name, _ in layout_rewrites(p, {"a": NHWC})] == ["a"]

@@ -30,9 +30,8 @@ def layout_choices(program: Program, buffer: str, target: Target) -> tuple[Layou
     over, tiles that overlap as its windows do.  Only ``(Layout(),)`` for the caller's memory, for
     what a library call touches, and for constants: those follow the loops that read them."""
     b, step = program.buffers[buffer], program.producer.get(buffer)
-    near = ((step,) if step is not None else ()) + program.consumers.get(buffer, ())
-    if b.role != "temp" or len(b.shape) < 2 or any(
-            not isinstance(s, Compute) for s in near) or step is not None and len(step.outs) > 1:
+    if b.role != "temp" or len(b.shape) < 2 or _called(program, buffer) or (
+            step is not None and len(step.outs) > 1):
         return (Layout(),)
     out = {Layout(): None}
     for d in channel_dims(program, buffer):
@@ -43,6 +42,13 @@ def layout_choices(program: Program, buffer: str, target: Target) -> tuple[Layou
     for layout in _window_tiles(program, buffer):
         out.setdefault(layout)
     return tuple(out)
+
+
+def _called(program: Program, buffer: str) -> bool:
+    """True if a library call or a region works on a buffer, which is row-major then."""
+    maker = program.producer.get(buffer)
+    near = (*(() if maker is None else (maker,)), *program.consumers.get(buffer, ()))
+    return any(not isinstance(s, Compute) for s in near)
 
 
 def channels_last(rank: int, dim: int) -> Layout:
@@ -177,7 +183,7 @@ def layout_rewrites(program: Program, layouts: Mapping[str, Layout]) -> tuple[Re
             out.append(layout_rewrite(name, layout, copy=not simple))
             continue
         for b in elementwise_class(program, name) or (name,):
-            if program.buffers[b].role in ("temp", "const"):
+            if program.buffers[b].role in ("temp", "const") and not _called(program, b):
                 chosen.setdefault(b, layout)
     explicit = {name for _, name, _ in out}
     return tuple(layout_rewrite(b, lay) for b, lay in chosen.items()

@@ -24,7 +24,7 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.simplify import linear_in
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.choose.layout_choices import blocked, channels_last
-from aotc.sched.choose.loops import contraction_factors
+from aotc.sched.choose.loops import called_buffers, contraction_factors
 from aotc.sched.choose.winograd_kernels import transform_lanes
 from aotc.sched.model.elementwise import elementwise_class, elementwise_inputs
 from aotc.sched.model.size import estimate
@@ -38,14 +38,17 @@ def settle_layouts(program: Program, target: Target,
     layout, channels innermost if a contraction is near."""
     if target.lanes < 2 or target.emitter != "c":
         return {b: Layout() for b in free}
-    out, seen = {}, set()
+    out, seen, called = {}, set(), called_buffers(program)
     for b in program.buffers:
         members = [m for m in elementwise_class(program, b)
                    if program.buffers[m].role == "temp" or m in free]
         if b in seen or b not in members:
             continue
         seen.update(members)
-        layout = _settled(program, target, members, any(m in free for m in members))
+        must = any(m in free for m in members)
+        layout = _settled(program, target, members, must)
+        if layout is not None and called & set(members):  # those are row-major
+            layout = Layout() if must or layout.is_identity else None
         if layout is not None:
             out.update(dict.fromkeys(members, layout))
     return out
