@@ -8,7 +8,7 @@ A group is one kernel.  ``computes`` are named by their first output buffer, in 
 ``register`` (the producer is inlined into the consumer's loops: an epilogue or a prologue),
 ``L1`` or ``L2`` (the producer is a stage of its own, its tile lives in the worker's slab).
 ``outputs`` are stored.  ``anchor`` is the stage whose axes the ``tile`` cuts; all other boxes
-follow by region analysis.  ``ukernel`` names the micro-kernel row of each stage, ``loops`` its
+follow from what is read.  ``ukernel`` names the micro-kernel row of each stage, ``loops`` its
 loop choices: ``lanes`` (the axis that runs over vector lanes) and, for a contraction, ``k`` (the
 innermost reduction axis) and how the operands are read: ``a`` is ``rows`` (in place, row pointers)
 or ``packed``; ``b`` is ``panel`` (packed at compile time), ``direct`` or ``packed``.

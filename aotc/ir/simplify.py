@@ -2,7 +2,7 @@
 
 ``simplify`` maps any expression through it, so that ``(i*seq + j) // seq`` becomes ``i`` and
 ``(c // 64)*64 + c % 64`` becomes ``c``.  ``lower`` and ``upper`` bound an index expression over
-the ranges of its axes and symbols: the basis of region analysis and of every proof.
+the ranges of its axes and symbols: the basis of analysis of reads and of every proof.
 """
 
 from collections.abc import Callable, Iterable

@@ -28,7 +28,7 @@ from aotc.ir.plan import (
     Range,
     Unrolled,
 )
-from aotc.ir.region import Facts, conditions, guarded_loads
+from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
 from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from aotc.errors import InterpreterError
 from aotc.ir.expr import Axis, Const, Expr, Load, Shape, Var, loads, rewrite, show, substitute
 from aotc.ir.program import Compute, Program
-from aotc.ir.region import spans
+from aotc.ir.read_boxes import read_intervals
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify
@@ -135,7 +135,7 @@ class _Builder:
                 raise InterpreterError(f"group {self.group.name}: {name} reads {b} inside the "
                                        "group, but connect gives it no level")
         box = {a: (low(a), last(a)) for a in compute.axes}
-        need = spans(compute, box, self.program.shape)
+        need = read_intervals(compute, box, self.program.shape)
         reads = {b: dims for b, dims in need.items() if b in self.inside}
         self.nodes[name] = Node(name, frame, compute, tuple(index), reads)
 

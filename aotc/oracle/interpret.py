@@ -1,8 +1,8 @@
 """The second oracle: (Program, Schedule) executed literally in numpy, tile by tile.
 
-For each tile of a group, every stage computes exactly the box that region analysis gives, into a
-window of exactly that size; reading outside a window is an error.  Stored buffers live in the
-bytes of their arena slot under their Layout, so places that overlap while both are live corrupt
+For each tile of a group, every stage computes exactly the box that its readers read, into a window
+of exactly that size; reading outside a window is an error.  Stored buffers live in the bytes of
+their arena slot under their Layout, so places that overlap while both are live corrupt
 results, as they would in C.  Memory starts poisoned (NaN, all bits set), and every element of a
 stored buffer must be written.  What ``evaluate`` says of the Program, this must say too.
 """

@@ -28,7 +28,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.polynomial import ONE, Monomial, Poly, drop, p_add, p_const, p_mul, without
-from aotc.ir.region import Facts, conditions
+from aotc.ir.read_boxes import Facts, conditions
 from aotc.ir.simplify import from_poly, lower, p_lower, p_upper, simplify, to_poly, upper
 from aotc.oracle.points import How, Points, UnknownValue
 

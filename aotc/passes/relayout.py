@@ -36,7 +36,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.layout import Fuse, Layout, Pad, Primitive, Reorder, Split, Unfold
 from aotc.ir.program import Compute, Program, make_const, update
-from aotc.ir.region import interval
+from aotc.ir.read_boxes import interval
 from aotc.ir.rows import zero_outside
 from aotc.ir.simplify import linear_in, lower, simplify, upper
 from aotc.passes.digits import split_consts, split_reductions

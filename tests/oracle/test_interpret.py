@@ -365,9 +365,9 @@ def test_unknown_tile_axis():
 
 @pytest.mark.parametrize("side", ["first", "last"])
 def test_a_box_too_small_is_caught(side, monkeypatch):
-    """If region analysis asked for one row less, the read beside the window must be an error."""
+    """If analysis of reads asked for one row less, the read beside the window must be an error."""
     from aotc.oracle import frames
-    exact = frames.spans
+    exact = frames.read_intervals
 
     def narrower(compute, ranges, shape):
         cut = {"first": lambda lo, last: (lo + 1, last), "last": lambda lo, last: (lo, last - 1)}
@@ -376,6 +376,6 @@ def test_a_box_too_small_is_caught(side, monkeypatch):
 
     p = depthwise_pointwise()
     g = Group("g", ("t", "y"), ("y",), "y", {"t": "L1"}, {"h": 3})
-    monkeypatch.setattr(frames, "spans", narrower)
+    monkeypatch.setattr(frames, "read_intervals", narrower)
     with pytest.raises(InterpreterError, match="group g, tile .*index out of range"):
         interpret(p, schedule(g), {"x": f32(6, 10, 10)})

@@ -15,7 +15,7 @@ from aotc import compile as aotc_compile
 from aotc.cli import main
 from aotc.errors import AotcError, ScheduleError
 from aotc.ir.expr import Axis, Const, substitute
-from aotc.ir.region import interval
+from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import simplify
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate

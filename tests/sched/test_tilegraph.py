@@ -1,4 +1,4 @@
-"""The tile-graph's sizes: Welder's worked examples, against symbolic region analysis, and edges
+"""The tile-graph's sizes: Welder's worked examples, against symbolic analysis of reads, and edges
 moved between levels."""
 
 from dataclasses import replace

@@ -16,7 +16,7 @@ def _schedules(work):
     return [decide(work.program, work.target, how, "off") for how in ("none", "register")]
 
 
-def test_every_region_takes_what_is_fastest_there():
+def test_every_component_takes_what_is_fastest_there():
     work = scheduled(convolutions(size=8, channels=16), "x86-64-v4")
     some = _schedules(work)
     assert some[0].hash != some[1].hash

@@ -10,20 +10,20 @@ from aotc.ir.plan_regions import PlanRegion, Rounds
 from aotc.ir.program import Entry, State
 from aotc.ir.simplify import simplify
 
-Row = dict[str, Any]
+Call = dict[str, Any]
 
 
-def calls(plan: Plan, kernels: Sequence[Row]) -> list[Row]:
+def calls(plan: Plan, kernels: Sequence[Call]) -> list[Call]:
     """Rows of what a call of the model does, in order: ``kind`` is "kernel" (a row of ``kernels``
     with its ``index``), "loop" or "branch", which hold rows themselves."""
     rows = [{**k, "kind": "kernel", "index": i} for i, k in enumerate(kernels)]
     return _calls(plan, rows, 0, len(rows), list(enumerate(plan.regions)))
 
 
-def _calls(plan: Plan, rows: Sequence[Row], first: int, end: int,
-           regions: Sequence[tuple[int, PlanRegion]]) -> list[Row]:
-    """Rows of kernels first .. end - 1 and of ``regions``, those inside them, outer ones first."""
-    out: list[Row] = []
+def _calls(plan: Plan, rows: Sequence[Call], first: int, end: int,
+           regions: Sequence[tuple[int, PlanRegion]]) -> list[Call]:
+    """Calls of kernels first .. end - 1 and of ``regions``, those inside them, outer ones first."""
+    out: list[Call] = []
     at, rest = first, list(regions)
     while rest:
         number, region = rest.pop(0)
@@ -43,7 +43,7 @@ def _calls(plan: Plan, rows: Sequence[Row], first: int, end: int,
     return out + list(rows[at:end])
 
 
-def _loop(plan: Plan, region: Rounds, number: int, body: Sequence[Row]) -> Row:
+def _loop(plan: Plan, region: Rounds, number: int, body: Sequence[Call]) -> Call:
     names = [s.after for s in region.states]
     return {"kind": "loop", "name": region.name, "number": number, "body": body,
             "trip": c_index(simplify(region.trip)), "round": sym_field(region.round.name),
@@ -56,14 +56,14 @@ def _loop(plan: Plan, region: Rounds, number: int, body: Sequence[Row]) -> Row:
             "stacks": [_slice(plan, s) for s in region.stacks]}
 
 
-def _state(plan: Plan, state: State) -> Row:
+def _state(plan: Plan, state: State) -> Call:
     start, last, spare = map(plan.place, (state.start, state.last, state.spare))
     return {"before": plan.place(state.before).index, "after": plan.place(state.after).index,
             "start": address(start), "last": address(last), "spare": address(spare),
             "bytes": bytes_of(last), "name": state.last}
 
 
-def _slice(plan: Plan, part: Entry) -> Row:
+def _slice(plan: Plan, part: Entry) -> Call:
     own: Place = plan.place(part.part)
     return {"index": own.index, "whole": address(plan.place(part.whole)),
             "backward": part.backward, "bytes": bytes_of(own), "name": part.whole}

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from aotc.emit.c.half_lanes import HALF, bits, widened
+from aotc.emit.c.lane_bounds import lanes_between
 from aotc.emit.c.narrow_lanes import as_float
 from aotc.emit.c.scalars import Names, Scalars, literal, shared
-from aotc.emit.c.spans import lanes_between
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect, Operand
 from aotc.emit.text.env import KernelEnv
@@ -26,7 +26,7 @@ _UNARY = ("exp", "log", "erf", "tanh", "sqrt", "abs", "sin", "cos", "floor", "ce
 _BINARY = ("min", "max", "pow")
 
 
-Span = tuple[str, str]  # C names of the first lane and of the end of a run of lanes
+Stretch = tuple[str, str]  # C names of the first of some neighbouring lanes and of their end
 
 
 class Vectors:
@@ -47,8 +47,8 @@ class Vectors:
         self.many = shared(roots)
         self.guard: Expr | None = None
         self.summed = False
-        self.spans: dict[Expr, Span | None] = {}
-        self.span: Span | None = None
+        self.stretches: dict[Expr, Stretch | None] = {}
+        self.stretch: Stretch | None = None
 
     def text(self, e: Expr) -> str:
         """C expression of a vector for an f32 expression, or of lanes of bits for one of f16."""
@@ -154,7 +154,7 @@ class Vectors:
         step = stride(e.index[0], self.lane)
         data = any(isinstance(n, Load) for n in walk(e.index[0]))
         part = self._part_step(e)
-        if part and (self.span is not None or part == 2 and self.guard is None):
+        if part and (self.stretch is not None or part == 2 and self.guard is None):
             return self._load_part(e, part)
         if self.guard is not None or e.dtype != "f32" or (
                 data and self._moves_data(e.index[0])):
@@ -186,11 +186,11 @@ class Vectors:
     def _load_part(self, e: Load, step: int) -> str:
         """The lanes that are live, of neighbouring elements or of every second one."""
         p = self.pointer(e.buffer, e.index[0])
-        span = self.span or self.count and ("0", self.count)
-        if not span:
+        stretch = self.stretch or self.count and ("0", self.count)
+        if not stretch:
             return self.say.load_second(p)
         name = "load_between" if step == 1 else "load_second_between"
-        return getattr(self.say, name)(p, *span, self.fill)
+        return getattr(self.say, name)(p, *stretch, self.fill)
 
     def pointer(self, buffer: str, index: Expr) -> str:
         """C text of the address of an element, an additive expression."""
@@ -239,9 +239,9 @@ class Vectors:
         if self.fixed(e.cond):
             return self._branches(e)
         if self.say.parts and self.guard is None and isinstance(e.b, Const) and e.dtype != HALF:
-            span = self._span_of(e.cond)
-            if span is not None:
-                return self._between(e, span, literal(e.b.value, "f32"))
+            stretch = self._stretch_of(e.cond)
+            if stretch is not None:
+                return self._between(e, stretch, literal(e.b.value, "f32"))
         mask = self._mask(e.cond)
         unsafe = any(isinstance(n, Load) for b in (e.a, e.b) for n in walk(b))
         indexed = unsafe and not _is_value_test(e.cond)
@@ -249,38 +249,38 @@ class Vectors:
         b = self._under(Unary("not", e.cond), e.b) if indexed else self.operand(e.b)
         return self.say.select(mask, a, b)
 
-    def _span_of(self, cond: Expr) -> Span | None:
+    def _stretch_of(self, cond: Expr) -> Stretch | None:
         """C names (first, end) of the lanes for which integer comparisons hold; None if they are
         others."""
-        if cond not in self.spans:
-            ends, span = lanes_between(cond, self.lane), None
+        if cond not in self.stretches:
+            ends, stretch = lanes_between(cond, self.lane), None
             if ends is not None:
                 inner = Scalars(self.env, self.names)
                 most = self.count or str(self.say.lanes)
                 texts = [inner.text(simplify(ends[0] - self.lane)), most]
                 if ends[1] is not None:
                     texts[1] = f"aotc_min({inner.text(simplify(ends[1] - self.lane))}, {most})"
-                span = self.names.fresh("at"), self.names.fresh("at")
+                stretch = self.names.fresh("at"), self.names.fresh("at")
                 self.lines += inner.lines + [f"const int64_t {n} = {t};"
-                                             for n, t in zip(span, texts)]
-            self.spans[cond] = span
-        return self.spans[cond]
+                                             for n, t in zip(stretch, texts)]
+            self.stretches[cond] = stretch
+        return self.stretches[cond]
 
-    def _between(self, e: Where, span: Span, fill: str) -> str:
+    def _between(self, e: Where, stretch: Stretch, fill: str) -> str:
         """``e.a`` in a run of lanes, a constant (its C text) in the others."""
-        outer = self.guard, self.span, self.fill, self.known
-        self.guard, self.span, self.fill, self.known = e.cond, span, fill, dict(self.known)
+        outer = self.guard, self.stretch, self.fill, self.known
+        self.guard, self.stretch, self.fill, self.known = e.cond, stretch, fill, dict(self.known)
         value = self.text(e.a)
-        self.guard, self.span, self.fill, self.known = outer
-        return value if self._part_step(e.a) else self.say.keep_between(value, *span, fill)
+        self.guard, self.stretch, self.fill, self.known = outer
+        return value if self._part_step(e.a) else self.say.keep_between(value, *stretch, fill)
 
     def _under(self, cond: Expr, e: Expr) -> Operand:
         """Operand of a branch whose loads happen only in lanes where ``cond`` holds."""
-        outer = self.guard, self.span, self.known
+        outer = self.guard, self.stretch, self.known
         self.guard = cond if self.guard is None else Binary("and", self.guard, cond)
-        self.span, self.known = None, dict(self.known)
+        self.stretch, self.known = None, dict(self.known)
         out = self.operand(e)
-        self.guard, self.span, self.known = outer
+        self.guard, self.stretch, self.known = outer
         return out
 
     def _branches(self, e: Where) -> str | Operand:
@@ -295,12 +295,12 @@ class Vectors:
         self.lines.append(self.say.declare(name))
         for head, branch in ((f"if ({cond}) {{", e.a), ("} else {", e.b)):
             self.lines.append(head)
-            outer = self.lines, self.known, self.many, self.spans
-            self.lines, self.known, self.many, self.spans = (
-                [], dict(self.known), set(), dict(self.spans))
+            outer = self.lines, self.known, self.many, self.stretches
+            self.lines, self.known, self.many, self.stretches = (
+                [], dict(self.known), set(), dict(self.stretches))
             text = self.text(branch)
             lines = [f"    {x}" for x in self.lines] + [f"    {name} = {text};"]
-            self.lines, self.known, self.many, self.spans = outer
+            self.lines, self.known, self.many, self.stretches = outer
             self.lines += lines
         self.lines.append("}")
         return name

@@ -11,7 +11,7 @@ from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import Compute, Program
-from aotc.ir.region import reads_once
+from aotc.ir.read_boxes import reads_once
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify

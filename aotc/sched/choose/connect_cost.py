@@ -7,7 +7,7 @@ are merged if one kernel, its intermediate tiles in scratch, is predicted to tak
 the two apart.  A beam of a few partitions keeps a merge that does not pay yet, for the next edge
 may make it pay.  Equal groups (same expressions, shapes, types, connections) are judged once, so a
 network of equal layers is decided once per distinct layer.  Nothing is looked up by name: what can
-be merged is what ``group_stages``, region analysis and ``check_schedule`` accept.
+be merged is what ``group_stages``, analysis of reads and ``check_schedule`` accept.
 """
 
 from collections.abc import Collection, Hashable, Sequence

@@ -14,7 +14,7 @@ from aotc.ir.category import factor_pairs
 from aotc.ir.expr import Const, Shape, axes_of
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.region import interval
+from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import linear_in, simplify
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.model.elementwise import elementwise_class, expands

@@ -10,7 +10,7 @@ from aotc.ir.access import layout_from_json, linearise, offset_of, volume
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr, loads, maximum
 from aotc.ir.program import Program, static_shape
-from aotc.ir.region import proves_le
+from aotc.ir.read_boxes import proves_le
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, simplify
 from aotc.sched.memory.slots import Lifetime, colour

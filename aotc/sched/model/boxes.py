@@ -1,4 +1,4 @@
-"""Boxes of a group's stages: Welder's Propagate, on the one region analysis.
+"""Boxes of a group's stages: Welder's Propagate, on the one analysis of reads.
 
 The anchor's box comes from the tile; every other stage's box is what later stages read of it.
 """
@@ -11,7 +11,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum, substitute
 from aotc.ir.plan import Bindings, Size
 from aotc.ir.program import Program
-from aotc.ir.region import extent_bound, interval
+from aotc.ir.read_boxes import extent_bound, interval
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper

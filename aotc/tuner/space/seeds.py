@@ -2,7 +2,7 @@
 
 What a decider predicts to be faster is often not, so the model is measured under all of them.
 Where two Schedules agree on nothing but what is stored between, a part of one can stand beside a
-part of the other: a **region** is the least set of computes that no group, rewrite or layout of
+part of the other: a **component** is the least set of computes that no group, rewrite or layout of
 either Schedule reaches out of.
 """
 
@@ -24,7 +24,7 @@ from aotc.tuner.measure.whole_model import Checker, Decisions, busy
 from aotc.tuner.space.sites import LOCAL, owners
 
 SECONDS = 0.5  # CPU time of measuring, for every Schedule
-BETTER = 0.985  # of its time in the base: what a region must leave in another Schedule
+BETTER = 0.985  # of its time in the base: what a component must leave in another Schedule
 
 
 def decisions(options: Options) -> list[Decisions]:
@@ -79,26 +79,26 @@ def seeded(work: Work, options: Options, checker: Checker, say: Callable[[str], 
 
 def mixed(program: Program, target: Target, schedules: Sequence[Schedule],
           seconds: Sequence[Sequence[float]]) -> Schedule | None:
-    """The Schedule with the fastest of ``schedules`` for every region; the first one where none is
+    """The Schedule with the fastest of ``schedules`` for every component; the first where none is
     clearly faster.  program: before rewrites; seconds: per group of each.  None if what comes out
     is not legal."""
-    regions = _regions(program, schedules)
-    spent = [_by_region(program, s, regions, t) for s, t in zip(schedules, seconds)]
+    components = _components(program, schedules)
+    spent = [_by_component(program, s, components, t) for s, t in zip(schedules, seconds)]
     best = {}
-    for r in set(regions.values()):
+    for r in set(components.values()):
         times = [x.get(r, 0.0) for x in spent]
         i = min(range(len(times)), key=times.__getitem__)
         best[r] = i if times[i] < BETTER * times[0] else 0
-    return _joined(program, target, schedules, regions, best)
+    return _joined(program, target, schedules, components, best)
 
 
-def _joined(program, target, schedules, regions, best):
+def _joined(program, target, schedules, components, best):
     rewrites, groups, layouts = [], [], {}
     for i, s in enumerate(schedules):
         owner = owners(program, s.rewrites)
         rewrites += [r for r, changed in _traced(program, s.rewrites)
-                     if best[regions[changed[0]]] == i]
-        mine = {c for c, o in owner.items() if best[regions[o]] == i}
+                     if best[components[changed[0]]] == i]
+        mine = {c for c, o in owner.items() if best[components[o]] == i}
         groups += [replace(g, name=f"s{i}_{g.name}") for g in s.groups if g.computes[0] in mine]
         after = apply_rewrites(program, s.rewrites)
         near = {b for step in after.steps if step.outs[0] in mine
@@ -116,16 +116,16 @@ def _joined(program, target, schedules, regions, best):
         return None  # the parts do not fit together
 
 
-def _by_region(program, schedule, regions, seconds):
+def _by_component(program, schedule, components, seconds):
     owner, out = owners(program, schedule.rewrites), {}
     for g, s in zip(schedule.groups, seconds):
-        region = regions[owner[g.computes[0]]]
-        out[region] = out.get(region, 0.0) + s
+        component = components[owner[g.computes[0]]]
+        out[component] = out.get(component, 0.0) + s
     return out
 
 
-def _regions(program, schedules):
-    """{compute of the program: a compute that stands for its region}."""
+def _components(program, schedules):
+    """{compute of the program: a compute that stands for its component}."""
     root = {s.outs[0]: s.outs[0] for s in program.steps}
 
     def find(c):

@@ -16,12 +16,12 @@ Taps = list[tuple[Expr, Expr | None]]  # (place, weight; None: 1)
 def _reflected(x: Expr, last: Expr, align: bool) -> Expr:
     """Coordinates outside bounce off the edges: pixel centres if aligned, else pixel borders."""
     half = const(0 if align else 0.5, x.dtype)
-    low, span = Unary("neg", half), maximum(last + half + half, const(1, x.dtype))
+    low, width = Unary("neg", half), maximum(last + half + half, const(1, x.dtype))
     far = Unary("abs", x - low)
-    turns = Unary("floor", far / span)
-    rest = far - turns * span
+    turns = Unary("floor", far / width)
+    rest = far - turns * width
     even = compare("eq", turns, const(2, x.dtype) * Unary("floor", turns * const(0.5, x.dtype)))
-    x = Where(even, rest + low, span - rest + low)
+    x = Where(even, rest + low, width - rest + low)
     return minimum(maximum(x, const(0, x.dtype)), last)
 
 

@@ -116,10 +116,10 @@ def roi_align(node: Node, b: Builder) -> Result:
     for d, size in enumerate((height, width)):
         start, end = (b.at(rois, (axes[0], Const(k))) * const(scale, f) - shift
                       for k in (1 - d, 3 - d))
-        span = end - start
+        length = end - start
         if way != "half_pixel":
-            span = maximum(span, const(1, f))
-        bin_size = span / const(size, f)
+            length = maximum(length, const(1, f))
+        bin_size = length / const(size, f)
         place = start + cast(f, axes[2 + d]) * bin_size + (
             cast(f, grid[d]) + const(0.5, f)) * bin_size / const(count, f)
         lines.append(_bilinear_taps(place, x.shape[2 + d], f))

@@ -416,8 +416,8 @@ def _range_from_data(b: Builder, *vals: Val) -> Val:
     n, = b.declared(rank=1)
     first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
     if is_float(dtype):
-        span, step = cast("f64", last) - cast("f64", first), cast("f64", by)
-        steps, none = Unary("ceil", span / step), const(0, "f64")
+        length, step = cast("f64", last) - cast("f64", first), cast("f64", by)
+        steps, none = Unary("ceil", length / step), const(0, "f64")
         # what is no number fits no extent
         count: Expr = Where(compare("le", steps, none), Const(0), cast(INDEX, steps))
     else:

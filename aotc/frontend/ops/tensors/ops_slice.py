@@ -106,10 +106,10 @@ def _run_time_place(b: Builder, found: Iterable[tuple[Expr, ...]], extent: Expr)
     top = Where(up, extent, extent - 1)
     first = minimum(maximum(_from_end(start, extent), Const(0)), top)
     last = minimum(maximum(_from_end(end, extent), Where(up, Const(0), Const(-1))), top)
-    span = Where(up, last - first, first - last)
+    length = Where(up, last - first, first - last)
     size = Where(up, step, Const(0) - step)
     length = Where(compare("eq", step, Const(0)), Const(-1),
-                   maximum((span + size - 1) // size, Const(0)))
+                   maximum((length + size - 1) // size, Const(0)))
     return lambda i: b.checked(first + i * step, extent), length
 
 

@@ -1,4 +1,4 @@
-"""Runs of lanes: where integer comparisons hold along a vector."""
+"""Which lanes: where integer comparisons hold along a vector."""
 
 from aotc.ir.conditions import bounds, conjuncts
 from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum

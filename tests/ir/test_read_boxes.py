@@ -1,4 +1,4 @@
-"""Region analysis: Welder's worked examples, and every index read lies inside the region."""
+"""The analysis of reads: Welder's worked examples, and every index read lies inside the box."""
 
 import random
 
@@ -22,7 +22,7 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.program import Compute
-from aotc.ir.region import interval, reads_once, region, spans
+from aotc.ir.read_boxes import interval, read_boxes, read_intervals, reads_once
 from aotc.ir.simplify import simplify
 from aotc.oracle.eval_expr import Scope
 
@@ -74,11 +74,11 @@ def box_of(compute, dims):
 
 def test_conv_relu_pool_tile_one_needs_conv_two_by_two_and_input_four_by_four():
     conv, pool = conv2d("x", "w", "t"), maxpool("t", "y")
-    middle = region(pool, tile(pool, 1, 1), shape)["t"]
+    middle = read_boxes(pool, tile(pool, 1, 1), shape)["t"]
     assert sizes(middle) == ["1", "64", "2", "2"]
-    row = region(pool, {pool.axes[2]: (ax("t", 28), Const(1))}, shape)["t"][2]
+    row = read_boxes(pool, {pool.axes[2]: (ax("t", 28), Const(1))}, shape)["t"][2]
     assert [show(e) for e in row] == ["t * 2", "2"]
-    need = region(conv, box_of(conv, middle), shape)
+    need = read_boxes(conv, box_of(conv, middle), shape)
     assert sizes(need["x"]) == ["1", "64", "4", "4"]
     assert sizes(need["w"]) == ["64", "64", "3", "3"]
 
@@ -88,8 +88,8 @@ def test_pool_traffic(pool_tile, connected, apart):
     """MiB moved for 56x56x64: input + weights per tile, then the output; unconnected writes and
     reads the middle tensor once more."""
     conv, pool = conv2d("x", "w", "t"), maxpool("t", "y")
-    middle = region(pool, tile(pool, pool_tile, pool_tile), shape)["t"]
-    need = region(conv, box_of(conv, middle), shape)
+    middle = read_boxes(pool, tile(pool, pool_tile, pool_tile), shape)["t"]
+    need = read_boxes(conv, box_of(conv, middle), shape)
     def volume(dims):
         return np.prod([int(size.value) for _, size in dims])
     tiles = (28 // pool_tile) ** 2
@@ -103,21 +103,22 @@ def test_pool_traffic(pool_tile, connected, apart):
 @pytest.mark.parametrize("side,factor", [(4, 2.25), (8, 1.56), (14, 1.31), (28, 1.15)])
 def test_halo_recompute_factors(side, factor):
     first, second = conv2d("x", "w", "t"), conv2d("t", "v", "y")
-    middle = region(second, tile(second, side, side), shape)["t"]
+    middle = read_boxes(second, tile(second, side, side), shape)["t"]
     height, width = middle[2][1].value, middle[3][1].value
     assert (height, width) == (side + 2, side + 2)
     assert height * width / side ** 2 == pytest.approx(factor, abs=0.005)
-    need = region(first, box_of(first, middle), shape)["x"]
+    need = read_boxes(first, box_of(first, middle), shape)["x"]
     assert sizes(need)[2:] == [str(side + 4)] * 2
 
 
 def test_ends_are_clamped_and_exact_at_run_time():
     conv = conv2d("x", "w", "t")
     oh = conv.axes[2]
-    first, last = spans(conv, {oh: (Const(0), Const(3))}, shape)["x"][2]
+    first, last = read_intervals(conv, {oh: (Const(0), Const(3))}, shape)["x"][2]
     assert (first, last) == (Const(0), Const(4))
-    assert spans(conv, {oh: (Const(52), Const(55))}, shape)["x"][2] == (Const(51), Const(55))
-    first, last = spans(conv, {oh: (Var("o"), Var("o") + 3)}, shape)["x"][2]
+    ends = read_intervals(conv, {oh: (Const(52), Const(55))}, shape)["x"][2]
+    assert ends == (Const(51), Const(55))
+    first, last = read_intervals(conv, {oh: (Var("o"), Var("o") + 3)}, shape)["x"][2]
     assert {show(first), show(last)} == {"max(o - 1, 0)", "min(o + 4, 55)"}
 
 
@@ -126,7 +127,7 @@ def test_whole_axes_and_data_dependent_indices():
     at = checked(Load("ids", (i,), "i64"), Const(100))
     gather = Compute(("y",), (i, j), (), "none", Load("table", (at, j), "f32"))
     shapes = {"ids": (Const(8),), "table": (Const(100), Const(16))}
-    got = region(gather, {i: (Var("o"), Const(2))}, shapes.__getitem__)
+    got = read_boxes(gather, {i: (Var("o"), Const(2))}, shapes.__getitem__)
     assert [str(s) for _, s in got["table"]] == ["100", "16"]
     assert show(got["table"][0][0]) == "0" and show(got["ids"][0][1]) == "2"
 
@@ -135,9 +136,9 @@ def test_reshape_of_rows_keeps_the_size_constant():
     i = ax("i", 24)
     split = Compute(("y",), (i,), (), "none", Load("x", (i // 6, i % 6), "f32"))
     shapes = {"x": (Const(4), Const(6))}.__getitem__
-    rows = region(split, {i: (Var("o"), Const(12))}, shapes)["x"]
+    rows = read_boxes(split, {i: (Var("o"), Const(12))}, shapes)["x"]
     assert [show(s) for _, s in rows] == ["3", "6"]
-    rows = region(split, {i: (ax("t", 2) * 12, Const(12))}, shapes)["x"]
+    rows = read_boxes(split, {i: (ax("t", 2) * 12, Const(12))}, shapes)["x"]
     assert [(show(lo), show(s)) for lo, s in rows] == [("t * 2", "2"), ("0", "6")]
 
 
@@ -146,10 +147,10 @@ def test_concat_pieces_are_tightened_by_their_conditions():
     body = Where(compare("lt", i, 4), Load("a", (i,), "f32"), Load("b", (i - 4,), "f32"))
     cat = Compute(("y",), (i,), (), "none", body)
     shapes = {"a": (Const(4),), "b": (Const(6),)}.__getitem__
-    got = spans(cat, {i: (Const(2), Const(6))}, shapes)
+    got = read_intervals(cat, {i: (Const(2), Const(6))}, shapes)
     assert got == {"a": ((Const(2), Const(3)),), "b": ((Const(0), Const(2)),)}
     sub = Where(compare("lt", i, 4), Load("x", (i,), "f32"), Const(0, "f32"))
-    got = spans(Compute(("y",), (i,), (), "none", sub), {}, lambda b: (Const(10),))
+    got = read_intervals(Compute(("y",), (i,), (), "none", sub), {}, lambda b: (Const(10),))
     assert got == {"x": ((Const(0), Const(3)),)}
 
 
@@ -158,7 +159,7 @@ def test_symbolic_extents_stay_symbolic():
     i, k = ax("i", s), ax("k", s)
     c = Compute(("y",), (i,), (k,), "sum",
                 Load("a", (i, k), "f32") * Load("b", (k, i), "f32"))
-    got = region(c, {i: (ax("t", (s + 3) // 4) * 4, Const(4))}, lambda b: (s, s))
+    got = read_boxes(c, {i: (ax("t", (s + 3) // 4) * 4, Const(4))}, lambda b: (s, s))
     assert show(got["a"][1][1]) == "seq" and show(got["a"][1][0]) == "0"
     assert show(got["a"][0][1]) in ("min(4, seq)", "min(seq, 4)")
 
@@ -232,9 +233,9 @@ def test_every_read_lies_inside(seed):
             mark(k, active)
 
     mark(body, np.ones([s for _, s in ranges.values()], bool))
-    (lo, size), = region(compute, box, lambda b: (Const(dim),))["x"]
+    (lo, size), = read_boxes(compute, box, lambda b: (Const(dim),))["x"]
     assert isinstance(size, Const) and not axes_of(size)
-    first, last = spans(compute, {a: (lo, simplify(lo + size - 1))
+    first, last = read_intervals(compute, {a: (lo, simplify(lo + size - 1))
                                   for a, (lo, size) in box.items()}, lambda b: (Const(dim),))[
         "x"][0]
     start, f, e = (number(v, values) for v in (lo, first, last))

@@ -1,8 +1,8 @@
-"""The one region analysis: which part of its inputs a box of a compute needs.
+"""The one analysis of reads: which part of its inputs a box of a compute needs.
 
-    interval(expr, ranges)        lowest and highest value of an index expression
-    spans(compute, ranges, shape) per buffer and dimension, first and last index, to be computed
-    region(compute, box, shape)   per buffer and dimension, first index and a bound of the extent
+    interval(expr, ranges)                  lowest and highest value of an index expression
+    read_intervals(compute, ranges, shape)  per buffer and dimension, first and last index
+    read_boxes(compute, box, shape)         the same as first index and a bound of the extent
 
 Welder's Propagate, halo sizes, redundant edges, unfold and padding all rest on these.  Box
 bounds are expressions, so one analysis serves every tile of a kernel.
@@ -35,7 +35,7 @@ Ranges = Mapping[Axis, tuple[Expr, Expr]]  # (first, last), or (first, extent) o
 ShapeOf = Callable[[str], Shape]  # of a buffer
 Facts = tuple[Expr, ...]  # index expressions that are >= 0
 Bound = tuple[Expr, Expr, Expr]  # (first, last, width)
-Span = tuple[Expr, Expr, Expr, tuple[Expr, Expr] | None]  # (first, last, width, raw)
+Ends = tuple[Expr, Expr, Expr, tuple[Expr, Expr] | None]  # (first, last, width, raw)
 _FLIP = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 
 
@@ -50,8 +50,8 @@ def interval(expr: Expr, ranges: Ranges) -> tuple[Expr, Expr] | tuple[None, None
     return (None, None) if found is None else found[:2]
 
 
-def spans(compute: Compute, ranges: Ranges,
-          shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
+def read_intervals(compute: Compute, ranges: Ranges,
+                   shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
     """{buffer: ((first, last), ...)} read by the points of ``ranges``, inclusive.
 
     ranges: {Axis: (lo, last)} as for ``interval``; shape: buffer name -> its shape.  Both ends
@@ -62,8 +62,8 @@ def spans(compute: Compute, ranges: Ranges,
             for b, dims in _read(compute, ranges, shape).items()}
 
 
-def region(compute: Compute, box: Ranges,
-           shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
+def read_boxes(compute: Compute, box: Ranges,
+               shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
     """{buffer: ((lo, size), ...)} read by a box of the compute.
 
     box: {Axis: (lo, size)}, missing axes are whole; shape: buffer name -> its shape.  ``lo`` is
@@ -101,10 +101,10 @@ def extent_bound(lo: Expr, last: Expr) -> int | None:
 
 # ---------------------------------------------------------------- loads under their guards
 
-def _read(compute: Compute, ranges: Ranges, shape: ShapeOf) -> dict[str, list[Span]]:
+def _read(compute: Compute, ranges: Ranges, shape: ShapeOf) -> dict[str, list[Ends]]:
     """{buffer: [(first, last, width, raw)]}: clamped ends, width >= last - first without tile
     origins."""
-    found: dict[str, list[Span]] = {}
+    found: dict[str, list[Ends]] = {}
     for load, known in guarded_loads(compute.body, ()):
         dims = [_tightened(i, known, ranges, simplify(extent))
                 for i, extent in zip(load.index, shape(load.buffer))]
@@ -162,7 +162,7 @@ def conditions(cond: Expr, holds: bool) -> Facts:
             "eq": (a - b, b - a), "ne": ()}[op]
 
 
-def _tightened(index: Expr, known: Facts, ranges: Ranges, extent: Expr) -> Span:
+def _tightened(index: Expr, known: Facts, ranges: Ranges, extent: Expr) -> Ends:
     """(first, last, width, raw) of one index: clamped to 0..extent-1 and to what is known.
     raw: (lo, width) before clamping, whose difference to a neighbour's is simple."""
     first: Expr = Const(0)
@@ -183,7 +183,7 @@ def _tightened(index: Expr, known: Facts, ranges: Ranges, extent: Expr) -> Span:
     return lo, last, width, raw
 
 
-def _union(x: Span, y: Span, extent: Expr) -> Span:
+def _union(x: Ends, y: Ends, extent: Expr) -> Ends:
     lo, last = simplify(minimum(x[0], y[0])), simplify(maximum(x[1], y[1]))
     known, raw = [simplify(last - lo)], None
     if x[3] and y[3]:
@@ -301,4 +301,4 @@ def _binary(a: Binary, ranges: Ranges) -> Bound | None:
     return Const(0), simplify(d - 1), simplify(d - 1)
 
 
-__all__ = ["interval", "spans", "region", "extent_bound", "proves_le"]
+__all__ = ["interval", "read_intervals", "read_boxes", "extent_bound", "proves_le"]
