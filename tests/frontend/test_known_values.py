@@ -66,6 +66,26 @@ def test_half_precision_has_its_own_integers():
         check(nodes, dims={"n": (1, 9000)})
 
 
+SQUARES = {
+    "n * n": [node("Mul", ["f", "f"], ["r"])],
+    "sqrt(b * n)": [cast("b1", "g", F), node("Mul", ["f", "g"], ["p"]), node("Sqrt", ["p"], ["r"])],
+    "sqrt(b^2 + n^2)": [cast("b1", "g", F), const("s", 2, F), node("Pow", ["f", "s"], ["p"]),
+                        node("Pow", ["g", "s"], ["q"]), node("Add", ["p", "q"], ["t"]),
+                        node("Sqrt", ["t"], ["r"])],
+}
+
+
+@pytest.mark.parametrize("what", SQUARES)
+def test_numbers_may_grow_too_large_for_floats(what):
+    """Any extents: those whose products are no whole numbers of the dtype any more are checked."""
+    first = [node("Gather", ["sh", "a0"], ["b1"]), cast("n1", "f", F)]
+    program = check([*first, *SQUARES[what], *SIZED], dims={"b": (1, 1 << 20), "n": (1, 1 << 20)})
+    found = [Cast("i64", c.cond) for c in program.checks if "stays exact: " in c.why]
+    for extents, fit in (((1, 1 << 10), True), ((1 << 10, 7), True), ((4099, 4099), False)):
+        held = [index_value(c, dict(zip(("b", "n"), extents))) for c in found]
+        assert held and all(held) == fit, held
+
+
 STEPS = {
     "Pow 2": lambda k: [const("s", [2], k), node("Pow", ["f", "s"], ["r"])],
     "Min": lambda k: [const("s", [9], k), node("Min", ["f", "s"], ["r"])],

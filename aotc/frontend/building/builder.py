@@ -137,11 +137,7 @@ class Builder(Rules):
         if n is None or n > 4 * SMALL and v.array is None or v.rank > 1:
             raise self.bad(f"expected a short list of integers, got {v}")
         points = [()] if v.rank == 0 else [(Const(k),) for k in range(n)]
-        out = [without_loads(self, self.index_at(v, p)) for p in points]
-        if any(is_float(n.dtype) for e in out if not loaded(e) for n in walk(e)):
-            raise self.unsupported("a shape, axis or size whose float arithmetic on extents rounds "
-                                   "where integers do not", "pin the dimensions that it depends on")
-        return out
+        return [self.whole(without_loads(self, self.index_at(v, p))) for p in points]
 
     def from_data(self, v: Val) -> bool:
         """True if elements of a small integer tensor are known at run time only."""

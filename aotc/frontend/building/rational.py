@@ -57,6 +57,33 @@ def to_int(e: Expr) -> Expr | None:
 
 
 @lru_cache(maxsize=1 << 14)
+def while_exact(e: Expr) -> tuple[Expr, tuple[Expr, ...]] | None:
+    """(index expression, conditions): the integer that a float expression of extents truncates to
+    as long as the whole numbers in it are not too large for their dtypes; None if it rounds before
+    that."""
+    whole = _whole("trunc", e)
+    if whole is None or any(isinstance(n, (Axis, Load, Var)) for n in walk(e)):
+        return None
+    fits: dict[Expr, None] = {}
+    for n in walk(e):
+        parts = ratio(n) if is_float(n.dtype) else None
+        if parts is not None and parts[1] == Const(1):
+            fits.setdefault(simplify(compare("le", parts[0], Const(_most(n.dtype)))))
+    exact, conds = simplify(whole), [c for c in fits if not isinstance(c, Const)]
+    _, scope = _scope(_leaves(e))
+    with np.errstate(all="ignore"):
+        wanted, made, *held = np.broadcast_arrays(*map(
+            scope.value, (Cast(INDEX, e), exact, *conds)))
+    small = np.logical_and.reduce([np.ones(wanted.shape, bool), *held])
+    return None if (wanted != made)[small].any() else (exact, tuple(conds))
+
+
+def _most(dtype: str) -> int:
+    """Integers up to this one are what they are in a float dtype."""
+    return 2 << int(np.finfo(DTYPES[dtype].numpy).nmant)
+
+
+@lru_cache(maxsize=1 << 14)
 def condition(e: Binary) -> Expr | None:
     """A comparison of float expressions of extents as one of index expressions; None likewise."""
     a, b = ratio(e.a), ratio(e.b)
@@ -84,12 +111,10 @@ def _meant(e: Expr) -> Expr:
 
 def _agreeing(e: Expr, exact: Expr) -> Expr | None:
     """``exact``, corrected where it is not what ``e`` computes; None if that is in many places."""
-    leaves = sorted({n for n in walk(e) if isinstance(n, (Axis, Sym))}, key=lambda n: n.name)
+    leaves = _leaves(e)
     if any(isinstance(n, (Load, Var)) for n in walk(e)):
         return None
-    points = _points(leaves)
-    scope = Scope({}, None, {n.name: p for n, p in zip(leaves, points) if isinstance(n, Sym)})
-    scope.grid.update((n, p) for n, p in zip(leaves, points) if isinstance(n, Axis))
+    points, scope = _scope(leaves)
     with np.errstate(all="ignore"):
         wanted, made = np.broadcast_arrays(scope.value(e), scope.value(exact))
     if not leaves:
@@ -99,6 +124,18 @@ def _agreeing(e: Expr, exact: Expr) -> Expr | None:
         return exact
     return _corrected(leaves[0], points[0][wrong], wanted[wrong], made[wrong],
                       exact) if len(leaves) == 1 else None
+
+
+def _leaves(e: Expr) -> list[Axis | Sym]:
+    return sorted({n for n in walk(e) if isinstance(n, (Axis, Sym))}, key=lambda n: n.name)
+
+
+def _scope(leaves: Sequence[Axis | Sym]) -> tuple[list[Array], Scope]:
+    """Values of the leaves at which expressions are compared, and what evaluates there."""
+    points = _points(leaves)
+    scope = Scope({}, None, {n.name: p for n, p in zip(leaves, points) if isinstance(n, Sym)})
+    scope.grid.update((n, p) for n, p in zip(leaves, points) if isinstance(n, Axis))
+    return points, scope
 
 
 def _corrected(leaf: Expr, at: Array, wanted: Array, made: Array, exact: Expr) -> Expr | None:

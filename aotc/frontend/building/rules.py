@@ -9,14 +9,18 @@ from weakref import proxy
 
 from aotc.errors import ModelError
 from aotc.frontend.building import symbolic
+from aotc.frontend.building.declared import loaded
 from aotc.frontend.building.joins import WHY as BROADCAST
 from aotc.frontend.building.joins import Joins
+from aotc.frontend.building.rational import while_exact
 from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Value
 from aotc.frontend.graph import Graph, Node, shorten
 from aotc.frontend.refusals import Refusal
+from aotc.ir.dtypes import is_float
 from aotc.ir.expr import (
     Binary,
+    Cast,
     Const,
     Expr,
     ExprLike,
@@ -28,6 +32,7 @@ from aotc.ir.expr import (
     axes_of,
     checked,
     compare,
+    rewrite,
     walk,
 )
 from aotc.ir.simplify import proves, simplify
@@ -108,6 +113,28 @@ class Rules:
         if cond != Const(True, "bool"):
             self.checks.setdefault(cond, f"{self.rule(why)}: {symbolic.readable(cond)}")
 
+    def whole(self, e: Expr) -> Expr:
+        """An index expression without float arithmetic on extents, which is exact or, where its
+        numbers may grow too large for that, has a Check.  UnsupportedError where it rounds."""
+        if loaded(e) or not _rounding(e):
+            return e
+        made = rewrite(e, self._exact)
+        if _rounding(made):
+            raise self.unsupported("a shape, axis or size whose float arithmetic on extents rounds "
+                                   "where integers do not", "pin the dimensions that it depends on")
+        return simplify(made)
+
+    def _exact(self, e: Expr) -> Expr | None:
+        if not isinstance(e, Cast) or is_float(e.dtype) or not is_float(e.x.dtype):
+            return None
+        found = while_exact(e.x)
+        if found is None:
+            return None
+        exact, conds = found
+        for cond in conds:
+            self.check(cond, "float arithmetic on extents stays exact")
+        return symbolic.cast(e.dtype, exact)
+
     def inside(self, i: Expr, n: Expr, why: str = INSIDE) -> Expr:
         """Index ``i`` into an extent ``n``, negative counting from the end: the plain index if
         that can be proved or checked at entry, else wrapped and checked at run time."""
@@ -155,6 +182,10 @@ class Rules:
         if solved is not None:
             why = f"{why}, node {shorten(self.node.label)!r}"
             self.limits.append(replace(solved, why=why))
+
+
+def _rounding(e: Expr) -> bool:
+    return any(is_float(n.dtype) for n in walk(e))
 
 
 def _ranges(e: Expr) -> str:
