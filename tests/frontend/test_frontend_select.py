@@ -5,6 +5,7 @@ import frontend_cases
 import numpy as np
 import pytest
 from frontend_cases import by_onnxruntime, helper, one_node, program_of, rand, run, same
+from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from aotc.errors import FaultError, UnsupportedError
@@ -113,6 +114,25 @@ def test_non_zero(shape):
     count = int(np.count_nonzero(x))
     model, feeds = declared("NonZero", [x], [(I64, (len(shape), count))])
     same(run(program_of(model), feeds), [np.array(np.nonzero(x))])
+
+
+def test_non_zero_of_what_a_loop_gathers():
+    """A few elements of data, each in a buffer of its own."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float x) => (float last, int64[2, 3] y) <int64 n = {4}, bool go = {1}> {
+          last, seen = Loop (n, go, x) <body = b (int64 i, bool c, float s)
+            => (bool c2, float next, float[1] kept) {
+              c2 = Identity (c)
+              one = Constant <value = float[1] {1}> ()
+              kept = Sub (s, one)
+              first = ReduceSum <keepdims = 0> (one)
+              next = Add (s, first)
+          }>
+          y = NonZero (seen)
+        }""")
+    same(run(program_of(model), {"x": F(-1)})[1:], [np.array([[0, 1, 3], [0, 0, 0]])])
+    with pytest.raises(FaultError):
+        run(program_of(model), {"x": F(7)})
 
 
 @pytest.mark.usefixtures("how")

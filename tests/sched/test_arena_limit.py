@@ -23,6 +23,7 @@ from aotc.oracle.interpret import interpret
 from aotc.passes.recompute import rewrite_readers
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
+from aotc.runtime.status import ShapeError
 from aotc.sched import check_schedule, decide, decide_within, parse_limit
 from aotc.sched.choose.connect_cost import register_groups
 from aotc.sched.lowering.lower import lower_group
@@ -245,6 +246,20 @@ def test_a_recurrence_under_its_smallest_limit(tmp_path):
     wanted = ReferenceEvaluator(model).run(None, feeds)
     for got, want in zip(bundle.load().run(feeds).values(), wanted):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_rules_for_data_hold_under_a_limit(tmp_path):
+    """Nobody reads what a rule makes: it is no tensor that need not be stored."""
+    model, value = conv_stack(), helper.make_tensor_value_info
+    model.graph.node.append(helper.make_node("Tile", ["t", "r"], ["u"]))
+    model.graph.input.extend([value("t", TensorProto.FLOAT, [2, 3]),
+                              value("r", TensorProto.INT64, [2])])
+    model.graph.output.append(value("u", TensorProto.FLOAT, [4, 3]))
+    loaded = aotc_compile(model, tmp_path / "b", target="c", arena=8 << 10).load()
+    feeds = {"x": np.zeros((1, 3, 24, 24), np.float32), "t": np.ones((2, 3), np.float32)}
+    np.testing.assert_array_equal(loaded.run(feeds | {"r": np.array([2, 1])})["u"], 1)
+    with pytest.raises(ShapeError, match="Tile"):
+        loaded.run(feeds | {"r": np.array([1, 2])})
 
 
 def test_no_file_is_written_where_nothing_fits(tmp_path):

@@ -5,6 +5,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.declared import loaded
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import SMALL, At, Val
 from aotc.frontend.graph import Node
@@ -60,6 +61,8 @@ def kept_known(b: Builder, flags: Val) -> tuple[Expr, At] | None:
     if size is None or size[0] > SMALL:
         return None
     ones = [simplify(cast(INDEX, b.at(flags, (Const(k),)))) for k in range(size[0])]
+    if any(map(loaded, ones)):
+        return None
     before: list[Expr] = [Const(0)]
     for one in ones:
         before.append(simplify(before[-1] + one))

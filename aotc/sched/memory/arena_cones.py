@@ -162,7 +162,7 @@ def _units(program, groups):
         inputs = {b for c in g.computes for b in program.producer[c].inputs}
         reads = frozenset(owner[b] for b in inputs if b in owner) - {i}
         temps = [o for o in g.outputs if program.buffers[o].role == "temp"]
-        fixed = not temps or len(temps) < len(g.outputs) or bool(called & set(temps)) or (
+        fixed = not program.results.isdisjoint(g.outputs) or bool(called & set(temps)) or (
             find_call(program, g) is not None)
         out.append(Unit(g, reads, sum(_bytes(program, o) for o in temps), fixed))
     return tuple(out)
