@@ -81,10 +81,11 @@ class _Pass:
         self.changed = False
 
     def step(self, s: Compute) -> list[Compute]:
+        inlined = replace(s, body=simplify(inline_all(s.body, self.views)))
         if _is_view(s, self.consts):
-            self.views[s.out] = s
+            self.views[s.out] = inlined
             return [s]
-        new, moves = self._carried(replace(s, body=simplify(inline_all(s.body, self.views))))
+        new, moves = self._carried(inlined)
         if new is None:
             return [s]
         self.changed = True

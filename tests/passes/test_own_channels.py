@@ -86,6 +86,9 @@ TAKEN = {  # nothing of the other order is left
                     depthwise),
     "backwards": net(backwards, depthwise),
     "twice": net(lambda g, x: shuffled(g, backwards(g, x), 3), depthwise),
+    "again and again": net(by(3), lambda g, x: depthwise(g, shuffled(g, depthwise(g, x), 4))),
+    "looked up, then shuffled": net(by(3), lambda g, x: depthwise(g, looked_up(
+        g, shuffled(g, depthwise(g, x), 2), np.random.default_rng(8).permutation(C)))),
     "norm": net(by(3), norm),
     "pooled": net(by(3), pooled),
     "product": net(by(3), lambda g, x: g.conv(x, C, C)),
