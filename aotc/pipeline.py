@@ -26,6 +26,7 @@ from aotc.ir.program import Program, check_program
 from aotc.ir.schedule import Schedule
 from aotc.options import Options, check_choices
 from aotc.oracle.check_plan import plan_faults
+from aotc.passes.channel_runs import in_runs
 from aotc.passes.fold import fold_constants
 from aotc.passes.half_weights import keep_halves
 from aotc.passes.inline import inline_moves
@@ -127,7 +128,8 @@ def _fold(work: Work) -> Work:
 
 def _inlined(program: Program) -> Program:
     # moves that end at a constant have become constants' moves: fold those too
-    program = inline_moves(on_own_points(on_own_channels(inline_moves(program))))
+    program = in_runs(on_own_channels(inline_moves(program)))
+    program = inline_moves(on_own_points(program))
     program = fold_constants(inline_dequantised(program))
     return fold_constants(on_own_digits(fold_constants(requantise(program))))
 

@@ -68,16 +68,38 @@ class _Permuted:
     consts: Mapping[Load, int]
 
 
-class _Pass:
-    """The pass in progress.  ``views``: {buffer: the permuting move that makes it}; ``known``:
+class TurnedConstants:
+    """Buffers and constants of a Program, and its constants in other orders.  ``known``:
     {(constant, dimension, bytes of the order): its name in that order}."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.buffers = program, dict(program.buffers)
         self.consts = dict(program.consts)
+        self.known: dict[tuple[str, int, bytes], str] = {}
+
+    def turned(self, name: str, dim: int, order: Array) -> str:
+        """The constant with its channels where ``order`` has them: new[order[c]] = old[c]."""
+        key = name, dim, order.tobytes()
+        if key not in self.known:
+            new = self.known[key] = self.name(f"{name}_own")
+            self.consts[new] = np.take(self.consts[name], np.argsort(order), axis=dim)
+            self.buffers[new] = make_const(new, self.consts[new])
+        return self.known[key]
+
+    def name(self, stem: str) -> str:
+        """A name that no buffer has."""
+        while stem in self.buffers:
+            stem += "_"
+        return stem
+
+
+class _Pass(TurnedConstants):
+    """The pass in progress.  ``views``: {buffer: the permuting move that makes it}."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
         self.steps: list[Step] = []
         self.views: dict[str, Compute] = {}
-        self.known: dict[tuple[str, int, bytes], str] = {}
         self.changed = False
 
     def step(self, s: Compute) -> list[Compute]:
@@ -119,7 +141,7 @@ class _Pass:
 
     def _moved(self, s: Compute, p: _Permuted) -> tuple[Compute, Compute]:
         """The compute with its result in a buffer of its own, and the move from there."""
-        name = self._name(f"{s.out}_own")
+        name = self.name(f"{s.out}_own")
         old = self.buffers[s.out]
         self.buffers[name] = Buffer(name, old.shape, old.dtype)
         index = tuple(p.place if a == p.axis else a for a in s.axes)
@@ -131,23 +153,9 @@ class _Pass:
         """The compute with tensors read at the axis itself, and constants in that order."""
         to: dict[Expr, Expr] = {n: Load(n.buffer, (*n.index[:d], p.axis, *n.index[d + 1:]), n.dtype)
                                 for n, d in p.loads.items()}
-        to |= {n: Load(self._turned(n.buffer, d, p.order), n.index, n.dtype)
+        to |= {n: Load(self.turned(n.buffer, d, p.order), n.index, n.dtype)
                for n, d in p.consts.items()}
         return replace(s, body=simplify(substitute(s.body, to)))
-
-    def _turned(self, name: str, dim: int, order: Array) -> str:
-        """The constant with its channels where ``order`` has them: new[order[c]] = old[c]."""
-        key = name, dim, order.tobytes()
-        if key not in self.known:
-            new = self.known[key] = self._name(f"{name}_own")
-            self.consts[new] = np.take(self.consts[name], np.argsort(order), axis=dim)
-            self.buffers[new] = make_const(new, self.consts[new])
-        return self.known[key]
-
-    def _name(self, stem: str) -> str:
-        while stem in self.buffers:
-            stem += "_"
-        return stem
 
 
 def _is_view(s: Compute, consts: Mapping[str, Array]) -> bool:
@@ -165,7 +173,7 @@ def _permuted(s: Compute, axis: Axis, buffers: Mapping[str, Buffer],
         return None
     data: dict[Load, int] = {}
     fixed: dict[Load, int] = {}
-    for n in _whole_loads(s.body):
+    for n in whole_loads(s.body):
         dims = [d for d, i in enumerate(n.index) if axis in axes_of(i)]
         if len(dims) == 1 and n.buffer not in consts and (
                 buffers[n.buffer].shape[dims[0]] == axis.extent):
@@ -181,7 +189,7 @@ def _permuted(s: Compute, axis: Axis, buffers: Mapping[str, Buffer],
     return None if order is None else _Permuted(axis, place, order, data, fixed)
 
 
-def _whole_loads(e: Expr) -> tuple[Load, ...]:
+def whole_loads(e: Expr) -> tuple[Load, ...]:
     """The distinct Loads that are in no index of another."""
     found: dict[Load, None] = {}
     todo, seen = [e], set()
@@ -206,4 +214,4 @@ def _order(place: Expr, axis: Axis, consts: Mapping[str, Array]) -> Array | None
     return order if np.array_equal(np.sort(order), np.arange(order.size)) else None
 
 
-__all__ = ["on_own_channels"]
+__all__ = ["TurnedConstants", "on_own_channels", "whole_loads"]

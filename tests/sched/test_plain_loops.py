@@ -12,6 +12,7 @@ SMALL = {"convnext": lambda: images.convnext(14, 32), "conv3d": lambda: images.c
              16, 16), "gru_forecaster": lambda: sequences.gru_forecaster(4, 16),
          "recommender": sequences.recommender, "shufflenet": lambda: images.shufflenet(8, 48),
          "shufflenet_v1": lambda: images.shufflenet_v1(8, 240),
+         "pixel_mixer": lambda: images.pixel_mixer(12, 16),
          "super_resolution": lambda: images.super_resolution(16, 16),
          "optical_flow": lambda: images.optical_flow(12, 16)}
 
