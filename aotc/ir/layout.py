@@ -293,11 +293,6 @@ class StoreAt:
         grown = simplify(as_expr(shape[self.dim]) + 1)
         return tuple(grown if d == self.dim else as_expr(e) for d, e in enumerate(shape))
 
-    def host_index(self, index: Sequence[Expr], host_shape: Sequence[ExprLike]) -> Shape:
-        """Where element ``index`` of the tensor is in the host; host_shape is without the slot."""
-        at = as_expr(host_shape[self.dim])
-        return tuple(index[:self.dim]) + (at,) + tuple(index[self.dim:])
-
     def store(self, host: Array, array: Array) -> Array:
         """The host array with the tensor in its new slot."""
         if array.shape != host.shape[:self.dim] + host.shape[self.dim + 1:]:
@@ -305,11 +300,6 @@ class StoreAt:
                                 f"slot of {host.shape}; its shape must be the host's without "
                                 f"dimension {self.dim}")
         return np.concatenate([host, np.expand_dims(array, self.dim)], self.dim)
-
-    def decouple(self, host: Array) -> tuple[Array, Array]:
-        """(host without the slot, tensor)."""
-        host = np.moveaxis(host, self.dim, 0)
-        return np.moveaxis(host[:-1], 0, self.dim), host[-1]
 
 
 Movement = Split | Reorder | Fuse | Unfold | Pad  # within the tensor

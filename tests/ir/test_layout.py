@@ -201,11 +201,8 @@ def test_store_at_round_trip():
     place = StoreAt("w", 0)
     grown = place.store(w, b)
     assert grown.shape == tuple(d.value for d in place.host_shape(w.shape))
-    n = Axis("n", Const(4))
-    at = values(place.host_index((n,), w.shape), (n,))
-    np.testing.assert_array_equal(grown[tuple(at)], b)
-    for got, want in zip(place.decouple(grown), (w, b)):
-        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(grown[:-1], w)
+    np.testing.assert_array_equal(grown[-1], b)
     layout = Layout((place,))
     assert Layout.from_json(json.loads(json.dumps(layout.to_json()))) == layout
     with pytest.raises(ScheduleError, match="inside w"):
