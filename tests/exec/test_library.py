@@ -108,15 +108,19 @@ def _topk(dtype):
     return model, {"x": x}, {"v": np.take_along_axis(x, at, 1), "i": at}
 
 
-@pytest.mark.parametrize("n, k", [(1, 1), (33, 1), (34, 33), (1000, 1000)])
-def test_topk_of_all_sizes(n, k, tmp_path, monkeypatch):
+def test_topk_of_all_sizes(tmp_path, monkeypatch):
     monkeypatch.setattr(calls, "SMALL_ROW", 0)
+    check_together([_topk_of(n, k) for n, k in ((1, 1), (33, 1), (34, 33), (1000, 1000))],
+                   tmp_path / "b")
+
+
+def _topk_of(n, k):
     x = values(np.random.default_rng(n), (2, n), np.float32) if n > 9 else np.zeros((2, n), "f4")
     model = model_of("TopK", {"x": x}, {"v": (x.dtype, (2, k)), "i": (np.int64, (2, k))},
                      [("k", np.array([k]))])
     place = np.unique(x, return_inverse=True)[1].reshape(x.shape)
     at = np.argsort(-place, axis=1, kind="stable")[:, :k]
-    check(model, {"x": x}, tmp_path / "b", {"v": np.take_along_axis(x, at, 1), "i": at})
+    return model, {"x": x}, {"v": np.take_along_axis(x, at, 1), "i": at}
 
 
 def test_topk_of_a_symbolic_row(tmp_path):
@@ -186,9 +190,11 @@ def _boxes(seed, batch, classes, n, centred):
     return boxes, scores
 
 
-@pytest.mark.parametrize("centred", (0, 1))
-@pytest.mark.parametrize("least", (None, 0.3))
-def test_nms(centred, least, tmp_path):
+def test_nms(tmp_path):
+    check_together([_nms(c, least) for c in (0, 1) for least in (None, 0.3)], tmp_path / "b")
+
+
+def _nms(centred, least):
     boxes, scores = _boxes(6, 2, 3, 120, centred)
     scores[0, 0, :3] = -np.inf
     constants = [("m", np.array([40])), ("o", np.array([0.4], "f4"))]
@@ -199,7 +205,7 @@ def test_nms(centred, least, tmp_path):
     want, = ReferenceEvaluator(model).run(None, feeds)
     model = model_of("NonMaxSuppression", feeds, {"y": (np.int64, want.shape)}, constants,
                      center_point_box=centred)
-    check(model, feeds, tmp_path / "b", {"y": want})
+    return model, feeds, {"y": want}
 
 
 def test_nms_of_shapes_that_contradict_each_other():

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from small_models import together
 
 import aotc
 from aotc.errors import ScheduleError
@@ -82,15 +83,17 @@ def test_the_rewritten_program_computes_the_same(name):
         np.testing.assert_allclose(b[key], a[key], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_compiled_convolutions_match_a_reference(name, tmp_path):
+def test_compiled_convolutions_match_a_reference(tmp_path):
     pytest.importorskip("onnxruntime")
-    model = convolution(*CASES[name])
-    onnx.save(model, tmp_path / "m.onnx")
-    x = feeds(model)
-    y = aotc.compile(model, out=tmp_path / "b", target="native", name="m").load().run(x)["y"]
-    wanted = open_peer("onnxruntime", tmp_path / "m.onnx")(x)["y"]
-    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
+    models = [convolution(*case) for case in CASES.values()]
+    whole = together(models)
+    onnx.save(whole, tmp_path / "m.onnx")
+    x = {f"q{k}_{n}": a for k, m in enumerate(models) for n, a in feeds(m).items()}
+    got = aotc.compile(whole, out=tmp_path / "b", target="native", name="m").load().run(x)
+    wanted = open_peer("onnxruntime", tmp_path / "m.onnx")(x)
+    for k, name in enumerate(CASES):
+        np.testing.assert_allclose(got[f"q{k}_y"], wanted[f"q{k}_y"], rtol=1e-4, atol=1e-4,
+                                   err_msg=name)
 
 
 @pytest.mark.parametrize("channels, kernel, stride", [(9, 4, 2), (8, 3, 2), (11, 5, 3)])

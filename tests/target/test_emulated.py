@@ -93,6 +93,8 @@ def test_rows_of_its_own_equal_the_evaluator(target, tmp_path, monkeypatch):
 def test_groups_equal_the_evaluator(target, share, tmp_path, monkeypatch):
     """Groups of several stages, among them those whose work items make steps: all of them, or a
     share that differs from one target to the next."""
+    if target in DERIVED and share == 1:
+        pytest.skip("groups have the rows of another target, which runs all of them")
     monkeypatch.setenv("CFLAGS", f"-Og {STRICT}")
     _equal_the_evaluator([
         Case(name, p, schedule(target, p, connect, tiles[0], anchor, **(run[0] if run else {})),

@@ -45,7 +45,8 @@ def _network():
 MODELS = {"dense": dense("n"), "embedding": embedding(), "network": _network()}
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[
+    pytest.param(n, marks=pytest.mark.product) if n == "dense" else n for n in MODELS])
 def bundle(request, tmp_path_factory):
     """(ONNX model, its x86-64 bundle)."""
     model = MODELS[request.param]
