@@ -22,7 +22,8 @@ LEVEL = "-Og"
 INTRINSICS = "#if defined(__AVX2__)\n#include <immintrin.h>\n#endif\n"
 SIMULATED = ("cmath", "cstddef", "cstdint", "cstring", "functional", "math.h", "string", "tuple",
              "type_traits", "vector")  # of the simulator and what is compiled against it
-KEPT = "AOTC_TEST_KEPT_HEADER"  # the environment variable with the flags that use C's header
+# environment variables: the flags that use C's header; the folder of the run
+KEPT, RUN = "AOTC_TEST_KEPT_HEADER", "AOTC_TEST_RUN"
 
 
 class QuickBuilds:
@@ -30,6 +31,7 @@ class QuickBuilds:
 
     def __init__(self, quicker):
         self._folder, self._running = Path(tempfile.mkdtemp(prefix="aotc-tests-")), []
+        os.environ[RUN] = str(self._folder)
         objects = self._folder / "objects"
         objects.mkdir()
         os.environ.setdefault("AOTC_OBJECTS", str(objects))

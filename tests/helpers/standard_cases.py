@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from frontend_cases import numpy_helper
+from quick_builds import RUN
 
 from aotc.errors import UnsupportedError
 from aotc.frontend import load_model, read_graph, to_program
@@ -34,10 +35,10 @@ def cases():
     """{operator: [TestCase]} of models on tensors whose every node is a registered operator.  Where
     a model leaves the shape of an output open, it is declared: it may depend on data.  They take
     long to collect: the first process of a run keeps them for the others."""
-    kept = os.environ.get("AOTC_OBJECTS")
-    if not kept:
+    run = os.environ.get(RUN)
+    if not run:
         return _collected()
-    file = Path(kept) / "standard_cases"
+    file = Path(run) / "standard_cases"
     if not file.exists():
         part = file.with_suffix(f".{os.getpid()}")
         part.write_bytes(pickle.dumps(_collected()))
