@@ -281,7 +281,14 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
         folded = _fold_index(op, a, b)
         if folded is not None:
             return folded
+    if op in _OF_ITSELF and a == b and not is_float(a.dtype) and not any(
+            isinstance(n, Guarded) for n in walk(a)):
+        return Const(_OF_ITSELF[op], "bool")
     return Binary(op, a, b)
+
+
+# what compares with itself, NaN apart: C compilers object to such text
+_OF_ITSELF = {"eq": True, "le": True, "ge": True, "ne": False, "lt": False, "gt": False}
 
 
 def _fold_index(op: str, a: Expr, b: Expr) -> Expr | None:

@@ -100,6 +100,10 @@ def special_model():
         total = np.logaddexp.reduce(rows.astype(np.float64), axis=1).astype(np.float32)
     add("ReduceLogSumExp", ["rows"], [total], axes=[1], keepdims=0)
     add("ReduceLogSumExp", ["columns"], [total], axes=[0], keepdims=0)
+    nodes.append(helper.make_node("Constant", [], ["nan"], value_float=np.nan))
+    for op, inputs in (("Min", ["rows", "nan"]), ("Max", ["nan", "rows"]),
+                       ("Clip", ["rows", "nan"]), ("Clip", ["rows", "", "nan"])):
+        add(op, inputs, [np.full_like(rows, np.nan)])
     add("DynamicQuantizeLinear", ["zeros"], [np.zeros((3, 5), np.uint8), np.float32(1),
                                              np.uint8(0)])
     model = model_of(nodes, {n: (a.dtype, a.shape) for n, a in feeds.items()}, list(right),

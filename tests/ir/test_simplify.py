@@ -14,6 +14,7 @@ from aotc.ir.expr import (
     Sym,
     Unary,
     Where,
+    checked,
     compare,
     maximum,
     minimum,
@@ -170,3 +171,16 @@ def test_bounds_hold_without_a_largest_extent():
     assert upper(minimum(n, m) - m) == 0 and lower(minimum(n, m) - m) is None
     assert lower(maximum(n, m) - n) == 0 and upper(maximum(n, m) - n) is None
     assert upper(i * 2 - n) == -1 and upper(minimum(n, Const(7)) + 1) == 8
+
+
+def test_what_compares_with_itself():
+    """Known, but for NaN, and for an index that may be a fault."""
+    i = Axis("i", Const(4))
+    for op, holds in (("eq", True), ("le", True), ("ge", True), ("ne", False), ("lt", False),
+                      ("gt", False)):
+        for dtype in ("i32", "i64", "u8", "bool"):
+            assert compare(op, Load("x", (i,), dtype), Load("x", (i,), dtype)) == Const(
+                holds, "bool")
+        place = checked(Load("k", (i,), "i64"), Const(9))
+        for x in (Load("x", (i,), "f32"), Load("x", (place,), "i32")):
+            assert compare(op, x, x) == Binary(op, x, x)

@@ -112,7 +112,7 @@ class Vectors:
             return say.arithmetic(e.op, self.operand(e.a), self.operand(e.b))
         if isinstance(e, Binary) and e.op in ("min", "max"):
             for c, x in ((e.a, e.b), (e.b, e.a)):
-                if isinstance(c, Const):
+                if isinstance(c, Const) and c.value == c.value:  # NaN is no bound
                     computed = isinstance(x, Binary) and x.op in _INFIX or (
                         self.summed and x in self.acc)
                     return say.bound(e.op, self.operand(c), self.text(x), computed)
