@@ -1,10 +1,11 @@
 """Accesses under layouts: from logical indices to element offsets in memory."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import gcd
 
-from aotc.ir.expr import Axis, Const, Expr, Load, Shape, rewrite
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, rewrite
 from aotc.ir.layout import Layout, LayoutJson, Reorder
-from aotc.ir.simplify import linear_in, same, simplify
+from aotc.ir.simplify import linear_in, same, simplify, to_poly
 
 WOVEN = 4  # rows that vectors weave into each other
 
@@ -86,3 +87,20 @@ def dim_order(layout: Layout, rank: int) -> tuple[int, ...] | None:
             return None
         order = tuple(order[d] for d in p.perm)
     return order
+
+
+def is_multiple(e: Expr, d: int, values: Mapping[Expr, Expr] | None = None) -> bool:
+    """True if an index expression is provably a multiple of the positive integer ``d`` for all
+    values of its axes and symbols.  values: {Axis: expression} of axes that stand for others, such
+    as the ends of a tile."""
+    if simplify(e % d) == Const(0):
+        return True
+    return all(any(_atom(a, d // gcd(c, d), values) for a in mono)
+               for mono, c in to_poly(e).items() if c % d)
+
+
+def _atom(a: Expr, d: int, values: Mapping[Expr, Expr] | None) -> bool:
+    if isinstance(a, Axis) and values and a in values:
+        return is_multiple(values[a], d, values)
+    return isinstance(a, Binary) and a.op in ("min", "max") and all(
+        is_multiple(x, d, values) for x in (a.a, a.b))

@@ -38,6 +38,7 @@ _ROWS = (
     DType("f16", np.dtype("float16"), "uint16_t", 2, "f"),
 )
 DTYPES = {row.name: row for row in _ROWS}
+HALF = "f16"  # half precision
 INDEX = "i64"  # the dtype of every index, extent and loop variable
 
 

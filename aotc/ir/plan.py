@@ -9,8 +9,8 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, ma
 from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Check, Fold
 from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import Body, Let, Put, Range, Stmt, expressions
 
 Size = int | Expr  # an expression in the symbols where an extent has no bound
 Rule = tuple[str, str]  # (operation, why) of a Guarded
@@ -55,18 +56,6 @@ class Place:
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}] at {where}"
 
 
-@dataclass(frozen=True)
-class Range:
-    """``for axis in lo..hi`` (hi exclusive); lo and hi may be min/max expressions."""
-
-    axis: Axis
-    lo: Expr
-    hi: Expr
-
-    def __str__(self) -> str:
-        return f"{self.axis} in {show(self.lo)}..{show(self.hi)}"
-
-
 def points(ranges: Iterable[Range]) -> int | None:
     """Upper bound of the number of points of loops; None if there is none."""
     total = 1
@@ -84,31 +73,6 @@ def _longest(lo: Expr, hi: Expr) -> int | None:
         both = [n for n in (_longest(lo, hi.a), _longest(lo, hi.b)) if n is not None]
         return min(both, default=None)
     return upper(simplify(hi - lo))
-
-
-@dataclass(frozen=True)
-class Put:
-    """Store ``value`` to element ``offset`` of ``buffer``, where ``guard`` holds (None: always)."""
-
-    buffer: str
-    offset: Expr
-    value: Expr
-    guard: Expr | None = None
-
-    def __str__(self) -> str:
-        cond = f"if {show(self.guard)}: " if self.guard is not None else ""
-        return f"{cond}{self.buffer}[{show(self.offset)}] = {show(self.value)}"
-
-
-@dataclass(frozen=True)
-class Let:
-    """The name ``var`` stands for ``value`` from here on."""
-
-    var: Var
-    value: Expr
-
-    def __str__(self) -> str:
-        return f"{self.var.name} = {show(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -212,7 +176,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Contract:
+class Contract(Stmt):
     """C[m, n] = sum over taps and k of A[m, tap, k] * B[tap, k, n], in MR x NR register tiles.
 
     outer: loops around everything; m: the axes flattened into rows; n: the lane axis;
@@ -273,7 +237,7 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Stmt):
     """One item of a library kernel (``ir/library.py``).  dtype: of its first tensor; ``operands``:
     (buffer, element offset of the item) in the order of its C arguments; ``numbers``: extents and
     attributes, which follow."""
@@ -350,6 +314,8 @@ class Kernel:
     barriers: tuple[int, ...] = ()
     staged: int = 0
     plain: float = 0.0
+    body: Body = ()
+    kept: tuple[Axis, ...] = ()
 
     def rule(self, guarded: Guarded) -> Rule:
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""
@@ -410,7 +376,7 @@ class Plan:
     def rules(self) -> tuple[Rule, ...]:
         """(operation, why) of all values from data that have a rule, each once, in call order: a
         fault is told by its number here."""
-        return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for e in _expressions(k)
+        return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for e in expressions(k)
                                    for n in walk(e) if isinstance(n, Guarded)))
 
     @property
@@ -455,15 +421,3 @@ def with_defaults(plan: Plan, arrays: Mapping[str, Array]) -> Plan:
     return plan if not defaults else replace(
         plan, places=plan.places + tuple(places), weights=plan.weights + tuple(weights),
         defaults=tuple(defaults))
-
-
-def _expressions(value: object) -> Iterator[Expr]:
-    """All expressions in a value made of dataclasses and tuples."""
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from _expressions(v)
-    elif is_dataclass(value):
-        for f in fields(value):
-            yield from _expressions(getattr(value, f.name))

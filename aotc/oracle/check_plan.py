@@ -9,31 +9,16 @@ Vectors are as their ranges: a last one that is cut stores what there is.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from aotc.ir.access import volume
+from aotc.ir.access import is_multiple, volume
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Shape, Var, as_expr, maximum, substitute
 from aotc.ir.library import LIBRARY, item
-from aotc.ir.multiples import is_multiple
-from aotc.ir.plan import (
-    Bindings,
-    Call,
-    Contract,
-    Kernel,
-    Let,
-    Nest,
-    Operand,
-    Place,
-    Plan,
-    Put,
-    Range,
-    Unrolled,
-)
+from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place, Plan, Unrolled
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
+from aotc.ir.statements import STEP, TILE, Let, Put, Range
 from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative
-
-TILE, STEP = Axis("tile", Const(1 << 40)), Axis("step", Const(1 << 40))
 
 
 def plan_faults(plan: Plan) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
-from aotc.ir.category import is_zero
+from aotc.ir.category import is_zero, zero_outside
 from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.expr import (
     Axis,
@@ -37,7 +37,6 @@ from aotc.ir.expr import (
 from aotc.ir.layout import Fuse, Layout, Pad, Primitive, Reorder, Split, Unfold
 from aotc.ir.program import Compute, Program, make_const, update
 from aotc.ir.read_boxes import interval
-from aotc.ir.rows import zero_outside
 from aotc.ir.simplify import linear_in, lower, simplify, upper
 from aotc.passes.digits import split_consts, split_reductions
 

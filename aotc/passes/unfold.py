@@ -31,13 +31,12 @@ from typing import Any
 import numpy as np
 
 from aotc.errors import ScheduleError
-from aotc.ir.category import factor_pairs
+from aotc.ir.category import factor_pairs, zero_filled
 from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, substitute, walk
 from aotc.ir.program import Buffer, Compute, Program, make_const, update
 from aotc.ir.read_boxes import interval
-from aotc.ir.rows import zero_filled
 from aotc.ir.simplify import linear_in, simplify
 
 Channel = tuple[int, Axis, Axis | None]  # (dimension, reduction axis, axis of the groups)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from aotc.errors import ScheduleError
-from aotc.ir.category import is_zero
+from aotc.ir.category import is_zero, zero_outside
 from aotc.ir.conditions import conjuncts
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import (
@@ -32,7 +32,6 @@ from aotc.ir.expr import (
     substitute,
 )
 from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
-from aotc.ir.rows import zero_outside
 from aotc.ir.schedule import WINOGRAD_TILES
 from aotc.ir.simplify import linear_in, simplify
 from aotc.passes.digits import static_extent

@@ -4,10 +4,10 @@ from collections import Counter
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
+from aotc.ir.category import endless, zero_filled
 from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import Branch, LibCall, Loop, Program
-from aotc.ir.rows import endless, zero_filled
 from aotc.ir.schedule import LEVELS, REUSE, Group, Schedule
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites

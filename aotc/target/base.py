@@ -107,6 +107,25 @@ class Cross:
 
 
 @dataclass(frozen=True)
+class VectorFacts:
+    """What the vectors of a target are like.
+
+    fixed: so many lanes as the target says; else the CPU has them, in vector values of a number of
+    registers out of ``groups``, widest first, each of ``usual`` lanes on a usual CPU.
+    prefetches: there is an instruction for them, and micro-kernels fetch what comes next; else
+    their sums start from given values.  registers: of vectors, where a multiply-add can read a
+    factor from memory itself (else 0).  tiles: sums of a contraction may be written in place, in
+    named vectors."""
+
+    fixed: bool = True
+    groups: tuple[int, ...] = (1,)
+    usual: int = 0
+    prefetches: bool = True
+    registers: int = 0
+    tiles: bool = True
+
+
+@dataclass(frozen=True)
 class Target:
     """A target by name: ``lanes`` f32 values per vector, C compiler flags (the bundle's Makefile
     repeats them), the template folder, machine model and micro-kernel rows.  ``requires`` is the
@@ -116,7 +135,8 @@ class Target:
     emitters writes its kernels and bundle: "c", or "simt" (threads in blocks).  ``lane_steps``:
     strides between lanes at which a load costs little more than one of neighbours.  ``part_loads``:
     a load may take any run of lanes: a window over lanes stays in vectors at the padding.
-    ``halves``: instructions convert f16, so that products can read it."""
+    ``halves``: instructions convert f16, so that products can read it.  ``vectors``: facts of its
+    vectors."""
 
     name: str
     description: str
@@ -134,6 +154,7 @@ class Target:
     lane_steps: tuple[int, ...] = (1,)
     part_loads: bool = False
     halves: bool = False
+    vectors: VectorFacts = VectorFacts()
 
     @property
     def library(self) -> bool:
@@ -160,9 +181,6 @@ def contraction(suffix: str, lanes: int, mr: int, nv: int, **more: float) -> Uke
     nr = nv * lanes
     return Ukernel(f"contraction_f32_{mr}x{nr}__{suffix}", "contraction", F32,
                    "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr, **more})
-
-
-DOT_STEP = 4  # neighbours along the sum that one lane of a dot product takes
 
 
 def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2") -> Ukernel:

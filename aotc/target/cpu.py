@@ -9,6 +9,7 @@ from aotc.target.base import (
     Machine,
     Target,
     Ukernel,
+    VectorFacts,
     Words,
     contraction,
     dot,
@@ -76,7 +77,7 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
 C = Target(
     "c", "portable C11, no SIMD assumed", 1, (), "c", _machine(4e9),
     (contraction("c", 1, 4, 4), contraction("c", 1, 1, 8)) + _dots("c", 1, (2, 4), (1, 4))
-    + _nests("c"))
+    + _nests("c"), vectors=VectorFacts(tiles=False))
 
 X86_V1 = Target(
     "x86-64-v1", "any x86-64 (SSE2)", 4, (), "c", _machine(32e9),
@@ -102,7 +103,8 @@ X86_V4 = Target(
                        (1, 4), (1, 1)))
     + _dots("avx512", 16, (4, 4), (1, 4)) + _nests("avx512"),
     "defined(__AVX512F__) && defined(__AVX512DQ__)", _V4_FLAGS, "x86_64",
-    cross=replace(_X86_CROSS, emulator=()), **_HALVES)
+    cross=replace(_X86_CROSS, emulator=()), vectors=VectorFacts(registers=32),
+    **_HALVES)
 
 # one instruction for four products of u8 and s8: CPUs from 2019 (Ice Lake) and 2022 (Zen 4) on
 X86_V4_VNNI = _with_dots(

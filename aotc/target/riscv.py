@@ -1,6 +1,15 @@
 """RISC-V targets: 64-bit with the vector extension 1.0, any vector length from 128 bits on."""
 
-from aotc.target.base import Cross, Level, Machine, Target, Ukernel, contraction, nests
+from aotc.target.base import (
+    Cross,
+    Level,
+    Machine,
+    Target,
+    Ukernel,
+    VectorFacts,
+    contraction,
+    nests,
+)
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -28,4 +37,5 @@ RISCV64 = Target(
     ("-march=rv64gcv",), "riscv64", _MACHINE,
     tuple(contraction("rvv", _LANES, m, n) for m, n in ((6, 2), (5, 2), (1, 4)))
     + (*nests("rvv", ("f32", "f16")), Ukernel("transform_f32__rvv", "transform", ("f32",), "nest")),
-    "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS)
+    "defined(__riscv_v)", ("v",), "riscv64", cross=_CROSS,
+    vectors=VectorFacts(False, (4, 2, 1), 8, prefetches=False, tiles=False))

@@ -11,13 +11,16 @@ import pytest
 from te_programs import Maker, ax
 
 from aotc.emit.bundle.variants import EMITTERS
-from aotc.emit.c.fetches import next_lines
-from aotc.emit.c.slice_loops import slice_offset, slice_taps
-from aotc.emit.text.cexpr import c_index
-from aotc.ir.expr import Const
-from aotc.ir.plan import Contract, Range
+from aotc.ir.expr import Axis, Const, substitute, walk
+from aotc.ir.plan import Contract
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import OWN, Range
 from aotc.sched import decide, lower
+from aotc.sched.expand.fetches import next_panel
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.tile_loops import B_COL, TileLoops
 from aotc.target import get_target
+from aotc.target.base import VectorFacts
 
 
 def depthwise(channels, stride, width=26):
@@ -162,31 +165,34 @@ def convolution(channels, columns):
     return m.done("y")
 
 
-def panels_in_turn(c, nr, ends):
+def value(e, at):
+    """The value of an index expression; at: {name: value} of its axes."""
+    known = {n: Const(at[n.name.removeprefix(OWN)]) for n in walk(e) if isinstance(n, Axis)}
+    found = simplify(substitute(e, known))
+    assert isinstance(found, Const), found
+    return found.value
+
+
+def panels_in_turn(c, ends):
     """(place of a panel that a Contract reads, place it takes for the next one) of all, in order.
     ends: {name: value} of the loops' ends that a work item sets."""
-    def value(text, at):
-        text = re.sub(r"\bINT64_C\b", "", text.replace("||", "or").replace("/", "//"))
-        return eval(text, {"aotc_min": min, "aotc_max": max, **ends, **at})
-
-    text = "".join(next_lines(c, nr, "0")).split(" = ", 1)[1].rstrip(";")
-    ways = [way.split(" ? ") for way in re.split(r"\s*: ", text)]
+    loops = TileLoops(c)
+    point, = next_panel(c, loops, Making(VectorFacts(), ()), Const(0))
     size = c.k.axis.extent.value
-    steps = [[(name, i) for i in range(value(c_index(lo), {}), value(c_index(hi), {}), step)]
+    steps = [[(name, i) for i in range(value(lo, ends), value(hi, ends), step)]
              for name, lo, hi, step in
              [(r.axis.name, r.lo, r.hi, 1) for r in c.outer]
-             + [("tap0", Const(0), Const(slice_taps(c)), 1)]
+             + [("tap0", Const(0), loops.taps, 1)]
              + [("k_lo", Const(0), c.k.axis.extent, c.slice or size)]
-             + [("n0", c.n.lo, c.n.hi, nr)]]
+             + [("n0", c.n.lo, c.n.hi, loops.nr)]]
     found = []
-    for point in itertools.product(*steps):
-        at = dict(point)
+    for turn in itertools.product(*steps):
+        at = ends | dict(turn)
         at[c.n.axis.name] = at["n0"]
-        col = value(c_index(c.b.offset), at) + value(f"0{slice_offset(c, nr)}", at)
-        for cond, *place in ways:
-            if not place or value(cond, at):
-                found.append((col, value((place or [cond])[0], at | {"b_col": col})))
-                break
+        col = value(c.b.offset, at) + value(loops.slice_offset(), at)
+        _, buffer, place = next(way for way in point.ways
+                                if way[0] is None or value(way[0], at))
+        found.append((col, value(place, at) + (col if buffer == B_COL else 0)))
     return found
 
 
@@ -207,7 +213,7 @@ def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
     if not ends:
         c = replace(c, n=Range(c.n.axis, Const(0), c.n.axis.extent))
     nr = c.nv * c.lanes
-    turns = panels_in_turn(c, nr, ends)
+    turns = panels_in_turn(c, ends)
     assert len(turns) > 3
     assert [then for _, then in turns[:-1]] == [col for col, _ in turns[1:]]
     then = turns[-1][1]  # another work item's first panel, or the first of all for other rows

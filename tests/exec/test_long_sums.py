@@ -13,8 +13,9 @@ from te_programs import Maker, ax
 import aotc
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const, Sym, substitute
-from aotc.ir.plan import Contract, Nest, Range
+from aotc.ir.plan import Contract, Nest
 from aotc.ir.simplify import simplify
+from aotc.ir.statements import Range
 from aotc.sched import decide, lower
 from aotc.sched.lowering.parts import BLOCK_STEPS, STEPS, TERMS, in_parts
 from aotc.target import TARGETS, get_target

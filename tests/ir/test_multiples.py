@@ -1,7 +1,7 @@
 """Multiples of a constant."""
 
+from aotc.ir.access import is_multiple
 from aotc.ir.expr import Axis, Const, Sym, minimum
-from aotc.ir.multiples import is_multiple
 
 LO = Axis("lo", Const(96))
 TILE = Axis("tile", Const(6))

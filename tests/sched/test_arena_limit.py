@@ -14,9 +14,10 @@ from te_programs import Maker
 from aotc import compile as aotc_compile
 from aotc.cli import main
 from aotc.errors import AotcError, ScheduleError
-from aotc.ir.expr import Axis, Const, substitute
+from aotc.ir.expr import Const, substitute
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import simplify
+from aotc.ir.statements import TILE
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
@@ -175,7 +176,7 @@ def test_scratch_holds_whatever_a_stage_writes(programs):
     tile = tile_anchor(next(s for s in stages if group.anchor in s.computes), group)
     boxes, places = stage_boxes(program, group, stages, tile)
     for number in range(simplify(tile.count).value):
-        values = {Axis("tile", Const(1 << 40)): Const(number)}
+        values = {TILE: Const(number)}
         for axis, e in tile.let:
             values[axis] = simplify(substitute(e, values))
 

@@ -9,6 +9,7 @@ from aotc.ir.dtypes import DTYPES, is_float
 from aotc.ir.expr import Const
 from aotc.ir.library import LIBRARY
 from aotc.ir.plan import Call, Plan
+from aotc.ir.statements import walk_body
 
 _HEAP = "aotc_heap.h"
 
@@ -24,7 +25,7 @@ def call_lines(call: Call, env: KernelEnv, names: Names) -> list[str]:
 def library_files(plan: Plan, name: str, banner: str) -> dict[str, str]:
     """{file: text} of the library kernels that a plan calls, {} if there are none.  ``banner``: the
     comment that a generated file starts with."""
-    calls = {(s.kernel, s.dtype): (plan, s) for k in plan.kernels for s in k.stages
+    calls = {(s.kernel, s.dtype): (plan, s) for k in plan.kernels for s in walk_body(k.body)
              if isinstance(s, Call)}
     if not calls:
         return {}

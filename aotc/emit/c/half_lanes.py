@@ -9,12 +9,13 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.math_forms import sigmoid_argument
 from aotc.ir.access import stride
+from aotc.ir.dtypes import HALF
 from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where, walk
 
 if TYPE_CHECKING:
     from aotc.emit.c.vectors import Vectors
 
-HALF = "f16"
+
 _CALLS = re.compile(r"\baotc_half_\w+\(")
 
 

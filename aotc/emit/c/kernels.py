@@ -1,17 +1,14 @@
 """Plan -> C text of its kernels: one function per Kernel, micro-kernels in a file of their own."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aotc.emit.bundle.library_sources import call_lines, library_files, library_header
-from aotc.emit.c.contracts import ukernel_name
-from aotc.emit.c.dot_contracts import HEADER, SIGNATURE, is_dots, product_lines, uses_narrow
+from aotc.emit.bundle.library_sources import library_files, library_header
 from aotc.emit.c.half_lanes import uses_halves
-from aotc.emit.c.nests import indent, nest_lines
+from aotc.emit.c.loop_text import indent
+from aotc.emit.c.narrow_lanes import HEADER, uses_narrow
 from aotc.emit.c.scalars import Names, rule_call
-from aotc.emit.c.tiles import written_out
-from aotc.emit.c.unrolled import unrolled_lines
+from aotc.emit.c.tile_writer import Writer, ukernel_name
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect, environment
@@ -19,9 +16,20 @@ from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
 from aotc.emit.text.places import POINTERS, pointer
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import as_expr
-from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Plan, Stage, Unrolled
+from aotc.ir.expr import Guarded, Sym, as_expr, walk
+from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import (
+    OWN,
+    STEP,
+    TILE,
+    Section,
+    expressions,
+    names_in,
+    strings_in,
+    walk_body,
+)
+from aotc.ir.tile_statements import RowTable, Tile
 from aotc.target.base import Target
 
 Instance = tuple[str, dict[str, Any], bool]  # (template, parameters, of 8-bit products)
@@ -80,7 +88,7 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, plan:
         lines.append(f"#include \"{HEADER}\"\n")
     if ukernels:
         lines.append(f"#include \"{name}_ukernels.h\"\n")
-    if any(isinstance(s, Call) for k in plan.kernels for s in k.stages):
+    if any(isinstance(s, Call) for k in plan.kernels for s in walk_body(k.body)):
         lines.append(f"#include \"{library_header(name)}\"\n")
     # compilers warn of a constant that a file does not use
     zeros = _zero_row(plan) if "aotc_zeros" in body else 0
@@ -92,9 +100,9 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, plan:
 
 def _zero_row(plan: Plan) -> int:
     """Floats a guarded row may read: the longest k of any guarded row operand."""
-    found = [upper(s.k.axis.extent) for k in plan.kernels for s in k.stages
-             if isinstance(s, Contract) and s.a.mode == "rows" and s.a.guard is not None
-             and not s.a.pad]
+    found = [upper(s.reach) for k in plan.kernels for s in walk_body(k.body)
+             if isinstance(s, RowTable) and s.guard is not None and not s.outside
+             and s.reach is not None]
     longest = max((n for n in found if n is not None), default=0)
     assert None not in found  # such rows are legal only where there is a bound
     return longest
@@ -105,13 +113,15 @@ def _zero_row(plan: Plan) -> int:
 def _ukernels(plan: Plan, dialect: Dialect) -> dict[str, Instance]:
     found = {}
     for k in plan.kernels:
-        for s in k.stages:
-            if isinstance(s, Contract) and not written_out(s, dialect):
+        for s in walk_body(k.body):
+            if isinstance(s, Tile) and not s.in_place:
                 name, params = ukernel_name(s, dialect)
-                found[name] = (s.template, params, is_dots(s))
+                found[name] = (s.template, params, s.dtypes[0] == "u8")
     return dict(sorted(found.items()))
 
 
+SIGNATURE = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const int8_t *b,\n"
+             "    int32_t *acc);\n")
 _SIGNATURE = ("(int64_t taps, int64_t kc, const float *const *a, int64_t ak, const float *b,\n"
               "    int64_t ldb, int64_t tap_b, int64_t n, ARGUMENT,\n    float *acc);\n")
 
@@ -153,98 +163,76 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
 def _kernel(plan: Plan, kernel: Kernel, name: str, dialect: Dialect) -> str:
     kernel = with_safe_names(kernel)
     local = {s.name for s in kernel.scratch}
-    own = local | {p.buffer for s in kernel.stages for p in s.puts}
-    env: KernelEnv = {
-        "buffer": lambda b: f"s_{b}" if b in local else f"t_{b}", "own": own, "vars": {},
-           "prefix": name, "rule": rule_call(plan, kernel, name, "f"), "dialect": dialect,
-           "math": plan.math}
-    names = Names()
-    body: list[str] = []
-    apart: list[str] = []
-    tensors = _tensors(plan, kernel)
-    for i, stage in enumerate(kernel.stages):
-        note = f"/* {c_comment(_stage_note(stage))} */"
-        lines = _LINES[type(stage)](stage, env, names)
-        if _stands_apart(kernel, stage, dialect):
-            function = f"{name}_{kernel.name}_stage{i}"
-            parameters, arguments = _passed(kernel, tensors, "\n".join(lines), name)
-            apart += [note, *_signature(f"AOTC_APART void {function}", parameters), "{",
-                      *indent(lines), "}", ""]
-            body += _signature(function, arguments, ";")
-        else:
-            body += [note, "{"] + indent(lines) + ["}"]
-    body = _bound(kernel.step_let, body + [f"{v.name} = {c_index(e, 0)};"
-                                           for v, e in kernel.carried])
-    if kernel.steps is not None:
-        body = [*_started(kernel),
-                f"for (int64_t step = 0; step < {c_index(kernel.steps, 12)}; ++step) {{",
-                *indent(body), "}"]
-    body = _bound(kernel.let, body)
-    pointers = _pointers(kernel, tensors, "\n".join(body))
-    if kernel.start is not None:
-        pointers += [f"int64_t {v.name} = 0;" for v, _ in kernel.carried]
-    return "\n".join(apart + _function(kernel, name, pointers, body)) + "\n"
+
+    def buffer(b: str) -> str:
+        return b.removeprefix(OWN) if b.startswith(OWN) else f"s_{b}" if b in local else f"t_{b}"
+
+    env: KernelEnv = {"buffer": buffer, "vars": {}, "prefix": name, "dialect": dialect,
+                      "rule": rule_call(plan, kernel, name, "f"), "math": plan.math}
+    writer = KernelWriter(env, kernel, name, _tensors(plan, kernel))
+    lines = writer.body(kernel.body)
+    return "\n".join(writer.apart + _function(kernel, name, writer.pointers(), lines)) + "\n"
 
 
-def _started(kernel: Kernel) -> list[str]:
-    """Lines at the start of a work item that makes steps: nothing is kept from before, unless it
-    goes on where the last one has ended."""
-    if kernel.start is None:
-        return [f"int64_t {v.name} = 0;" for v, _ in kernel.carried]
-    return [f"if ({c_index(kernel.start, 9)} == 0) {{",
-            *indent([f"{v.name} = 0;" for v, _ in kernel.carried]), "}"]
+class KernelWriter(Writer):
+    """C text of one kernel.  ``tensors``: {buffer: (declaration, where it lies)}; ``apart``: lines
+    of the functions of stages that stand apart."""
+
+    def __init__(self, env: KernelEnv, kernel: Kernel, name: str,
+                 tensors: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(env, Names())
+        self.kernel, self.name, self.tensors = kernel, name, tensors
+        self.apart: list[str] = []
+        self.sections = 0
+        self.touched: set[str] = set()
+
+    def section(self, s: Section) -> list[str]:
+        number, self.sections = self.sections, self.sections + 1
+        note = f"/* {c_comment(s.title)} */"
+        self.touched |= strings_in(s)
+        lines = self.body(s.body)
+        if not s.apart:
+            return [note, "{", *indent(lines), "}"]
+        function = f"{self.name}_{self.kernel.name}_stage{number}"
+        parameters, arguments = self._passed(s)
+        self.apart += [note, *_signature(f"AOTC_APART void {function}", parameters), "{",
+                       *indent(lines), "}", ""]
+        return _signature(function, arguments, ";")
+
+    def _passed(self, s: Section) -> tuple[list[str], list[str]]:
+        """(parameters, arguments) of a stage's function: what it uses of the kernel's."""
+        buffers, names = strings_in(s), names_in(s)
+        used = [(d, self.env["buffer"](b)) for b, (d, _) in self.tensors.items() if b in buffers]
+        bound = [v.name for v, _ in (*self.kernel.let, *self.kernel.step_let,
+                                     *self.kernel.carried)]
+        bound = [TILE.name.removeprefix(OWN), STEP.name.removeprefix(OWN), *dict.fromkeys(bound)]
+        used += [(f"int64_t {n}", n) for n in bound if n in names]
+        if needs_frame(s):
+            used.insert(0, (f"{self.name}_frame *f", "f"))
+        return [d for d, _ in used], [n for _, n in used]
+
+    def pointers(self) -> list[str]:
+        """Declarations of the tensors that the statements touch and of all scratch."""
+        scratch = {s.name for s in self.kernel.scratch}
+        return [f"{declared} = {base};" for b, (declared, base) in self.tensors.items()
+                if b in self.touched or b in scratch]
 
 
-def _bound(lets: Bindings, body: list[str]) -> list[str]:
-    """The lines of ``body`` behind declarations of what they use of ``lets``."""
-    for v, e in reversed(lets):
-        if any(re.search(rf"\b{re.escape(v.name)}\b", line) for line in body):  # not in empty loops
-            body = [f"const int64_t {v.name} = {c_index(e, 0)};", *body]
-    return body
-
-
-_LINES: dict[type[Stage], Callable[[Any, KernelEnv, Names], list[str]]] = {
-    Nest: nest_lines, Contract: product_lines, Unrolled: unrolled_lines, Call: call_lines}
-
-
-def _stage_note(stage: Stage) -> str:
-    if isinstance(stage, Contract):
-        rows = ", ".join(r.axis.name for r in stage.m) or "one row"
-        return f"{stage.row}: rows {rows}, lanes {stage.n.axis.name}, sum over " + ", ".join(
-            r.axis.name for r in stage.taps + (stage.k,))
-    vector = getattr(stage, "vector", "")
-    return stage.row + (f": lanes {vector}" if vector else "")
+def needs_frame(value: object) -> bool:
+    """True if statements read a symbol or may find a value from data at fault."""
+    return any(isinstance(n, (Sym, Guarded)) for e in expressions(value) for n in walk(e))
 
 
 def _function(kernel: Kernel, name: str, pointers: list[str], body: list[str]) -> list[str]:
     origin = ", ".join(kernel.origin[:8]) + (", ..." if len(kernel.origin) > 8 else "")
-    used = any(re.search(r"\bf\b(->|,)", line) for line in pointers + body)
-    worker = bool(kernel.scratch)
+    unused = [] if pointers or needs_frame(kernel.body) else ["(void)f;"]
+    unused += [] if kernel.scratch else ["(void)worker;"]
+    kept = [f"int64_t {v.name} = 0;" for v in kernel.kept]
     return ([f"/* {kernel.name}: {c_comment(kernel.title)}", f" * from {c_comment(origin)} */",
              f"void {name}_{kernel.name}(void *frame, int64_t begin, int64_t end, int worker)", "{"]
-            + indent([f"{name}_frame *const f = frame;"] + ([] if used else ["(void)f;"])
-                     + ([] if worker else ["(void)worker;"]) + pointers
-                     + ["for (int64_t tile = begin; tile < end; ++tile) {"]
-                     + indent(body) + ["}"]) + ["}"])
-
-
-def _stands_apart(kernel: Kernel, stage: Stage, dialect: Dialect) -> bool:
-    """True for sums in registers beside other stages: compilers keep what those use again and
-    again (constants of an exponential) in registers, too, and then spill sums in the loop over k.
-    Eight stages of mobilevit_s in one function took 1.2 times as long."""
-    return len(kernel.stages) > 1 and isinstance(stage, Contract) and written_out(stage, dialect)
-
-
-def _passed(kernel: Kernel, tensors: Mapping[str, tuple[str, str]], text: str,
-            name: str) -> tuple[list[str], list[str]]:
-    """(parameters, arguments) of a stage's function: what its text uses of the kernel's."""
-    words = set(re.findall(r"\w+", text))
-    bounds = [v.name for v, _ in (*kernel.let, *kernel.step_let, *kernel.carried)]
-    used = [(d, n) for n, (d, _) in tensors.items() if n in words]
-    used += [(f"int64_t {n}", n) for n in ("tile", "step", *dict.fromkeys(bounds)) if n in words]
-    if "f" in words:
-        used.insert(0, (f"{name}_frame *f", "f"))
-    return [d for d, _ in used], [n for _, n in used]
+            + indent([f"{name}_frame *const f = frame;", *unused, *pointers, *kept,
+                      "for (int64_t tile = begin; tile < end; ++tile) {", *indent(body), "}"])
+            + ["}"])
 
 
 def _signature(head: str, items: Sequence[str], end: str = "") -> list[str]:
@@ -260,7 +248,7 @@ def _signature(head: str, items: Sequence[str], end: str = "") -> list[str]:
 
 
 def _tensors(plan: Plan, kernel: Kernel) -> dict[str, tuple[str, str]]:
-    """{name in C: (declaration, where it lies)} of what a kernel reads and writes."""
+    """{buffer: (declaration, where it lies)} of what a kernel reads and writes."""
     found, writes = {}, set(kernel.writes)
     for b in kernel.reads + kernel.writes:
         p = plan.place(b)
@@ -269,18 +257,10 @@ def _tensors(plan: Plan, kernel: Kernel) -> dict[str, tuple[str, str]]:
                 "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
         cast = "" if p.storage in POINTERS else \
             f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
-        found[f"t_{b}"] = f"{c} *const t_{b}", cast + base
+        found[b] = f"{c} *const t_{b}", cast + base
     for s in kernel.scratch:
         c = DTYPES[s.dtype].c
-        found[f"s_{s.name}"] = f"{c} *const s_{s.name}", \
+        found[s.name] = f"{c} *const s_{s.name}", \
             f"({c} *)(void *)(f->slab + worker * f->slab_stride + " \
             f"{c_index(simplify(as_expr(s.offset)), 13)})"
     return found
-
-
-def _pointers(kernel: Kernel, tensors: Mapping[str, tuple[str, str]], body: str) -> list[str]:
-    """Declarations of the tensors that ``body`` uses (a fold over nothing reads none) and of all
-    scratch."""
-    words, scratch = set(re.findall(r"\w+", body)), {f"s_{s.name}" for s in kernel.scratch}
-    return [f"{declared} = {base};" for n, (declared, base) in tensors.items()
-            if n in words or n in scratch]

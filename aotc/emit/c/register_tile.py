@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aotc.target.base import DOT_STEP
+from aotc.ir.tile_statements import DOT_STEP
 
 
 @dataclass(frozen=True)

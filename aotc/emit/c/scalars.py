@@ -143,11 +143,11 @@ class Scalars:
             return f"{self.env['buffer'](e.buffer)}[{self.text(e.index[0])}]", ATOM
         if isinstance(e, Cast):
             return cast(e, self.text(e.x, ATOM)), ATOM
+        if e.dtype == INDEX and is_index(e, self.env["vars"]):
+            return c_index(e, 0), _index(e)[1]
         if isinstance(e, Where):
             return (f"{self.text(e.cond, 11)} ? {self._branch(e.a, e.cond)} : "
                     f"{self._branch(e.b)}", 3)
-        if e.dtype == INDEX and is_index(e, self.env["vars"]):
-            return c_index(e, 0), _index(e)[1]
         if isinstance(e, Unary):
             return self._unary(e), ATOM
         assert isinstance(e, Binary), e  # axes and symbols are indices

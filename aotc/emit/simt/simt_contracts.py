@@ -11,19 +11,20 @@ from typing import Any
 
 from jinja2 import Template
 
-from aotc.emit.c.nests import indent, loops
+from aotc.emit.c.loop_text import indent, loops
+from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import Names, Scalars
-from aotc.emit.simt.simt_nests import flat_count, put_lines, unflatten
+from aotc.emit.simt.simt_writer import flat_count, unflatten
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import BlockEnv
 from aotc.errors import UnsupportedError
 from aotc.ir.access import stride
-from aotc.ir.category import is_zero
+from aotc.ir.category import is_zero, zero_outside
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, Where, as_expr, substitute, walk
-from aotc.ir.plan import Contract, Operand, Range
-from aotc.ir.rows import zero_outside
+from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import Range, Store
 
 _INT32 = 1 << 31
 # (flat position, ranges it counts through, C texts of their extents)
@@ -101,7 +102,11 @@ def _bind(ranges: Sequence[Range], at: str, names: Names, body: Sequence[str],
     if extents is not None:
         before, texts = [], extents
     at = at if at.isidentifier() else f"({at})"
-    return before + unflatten(ranges, texts, f"({kind}){at}", kind, names, body)
+    return before + unflatten(ranges, texts, f"({kind}){at}", kind, names, _words(body))
+
+
+def _words(lines: Sequence[str]) -> set[str]:
+    return set(re.findall(r"\w+", "\n".join(lines)))
 
 
 def _table(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str]) -> dict[str, Any]:
@@ -241,6 +246,6 @@ def _epilogue(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[st
     """(row's lines, lines) that store one element: ``acc`` is its sum, ``row`` its row."""
     value = names.fresh("acc")
     named: BlockEnv = {**env, "vars": {**env["vars"], c.acc: value}}
-    inner = put_lines(c.puts, named, names)
+    inner = ScalarWriter(named, names).store(Store(c.puts))
     inner = [f"const float {value} = {acc};"] + inner
     return {"row": _bind(c.m, row, names, inner, row_extents), "lines": inner}

@@ -4,15 +4,14 @@ A work item is a thread block: the stages run one after another in it, with a ba
 reads what another wrote; scratch is shared memory, behind it the memory of the contractions' steps.
 """
 
-import re
 from collections.abc import Iterable
 
 import jinja2
 
-from aotc.emit.c.nests import indent
+from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.simt.simt_contracts import contract_lines
-from aotc.emit.simt.simt_nests import nest_lines
+from aotc.emit.simt.simt_writer import BlockWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.emit.text.env import BlockEnv
@@ -21,10 +20,11 @@ from aotc.emit.text.places import POINTERS, pointer
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Sym, as_expr
-from aotc.ir.plan import Contract, Kernel, Nest, Plan, Scratch, Stage
+from aotc.ir.expr import Guarded, Sym, as_expr, walk
+from aotc.ir.plan import Contract, Kernel, Plan, Scratch
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
+from aotc.ir.statements import expressions, names_in
 from aotc.target.base import Target
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
@@ -70,17 +70,19 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
                   "arena", "weights"),
               "elements": lambda b: upper(
                   as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}
-    body = _body(target, kernel, values, env, base)
+    names = names_in(kernel.body)
+    writer = _Writer(values, kernel, base, target, env)
+    body = writer.body(kernel.body)
     bytes_ = base + kernel.staged
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
-    text = "\n".join(body)
-    if re.search(r"\btile\b", text):
-        head.append("const int64_t tile = (int64_t)blockIdx.x;")
+    head += ["const int64_t tile = (int64_t)blockIdx.x;"] if "tile" in names else []
     text = "\n".join(indent(head + body))
+    used = {n for e in expressions(kernel.body) for n in walk(e)}
     rounds = [r.round for r in plan.regions if isinstance(r, Rounds)]
-    syms = [s for s in (*plan.syms, *rounds) if re.search(rf"f->{sym_field(s.name)}\b", text)]
-    arguments = _arguments(plan, kernel, syms, bool(re.search(r"\bfault\b", text)))
+    syms = [s for s in (*plan.syms, *rounds) if s in used]
+    arguments = _arguments(
+        plan, kernel, syms, any(isinstance(n, Guarded) for n in used))
     tiles = upper(kernel.tiles)
     if tiles is not None and tiles >= 1 << 31:
         raise UnsupportedError(f"kernel {kernel.name} ({kernel.title}): {tiles} work items, a grid "
@@ -99,35 +101,19 @@ def _without_frame(text: str) -> str:
     return text.replace("f->sym_", "sym_")
 
 
-def _body(target: Target, kernel: Kernel, env: BlockEnv, templates: jinja2.Environment,
-          base: int) -> list[str]:
-    """The work of one block: tile origins, then the stages."""
-    lines: list[str] = []
-    names = Names()
-    for number, stage in enumerate(kernel.stages):
-        if number in kernel.barriers:
-            lines.append("aotc_syncthreads();")
-        lines.append(f"/* {c_comment(_note(stage))} */")
-        if isinstance(stage, Nest):
-            lines += nest_lines(stage, env, names, kernel.threads, base)
-            continue
-        assert isinstance(stage, Contract), stage.row  # its target has no rows of other kinds
-        row = target.row(stage.row)
-        lines += ["{"] + indent(contract_lines(stage, env, names, templates.get_template(
-            row.template), row.tile, kernel.threads, base)) + ["}"]
-    for v, e in reversed(kernel.let):
-        if any(re.search(rf"\b{re.escape(v.name)}\b", x) for x in lines):
-            lines.insert(0, f"const int64_t {v.name} = {c_index(e, 0)};")
-    return lines
+class _Writer(BlockWriter):
+    """The statements of one kernel, whole micro-kernels by the templates of their rows."""
 
+    def __init__(self, env: BlockEnv, kernel: Kernel, base: int, target: Target,
+                 templates: jinja2.Environment) -> None:
+        super().__init__(env, Names(), kernel.threads, base)
+        self.block_env, self.target, self.templates = env, target, templates
 
-def _note(stage: Stage) -> str:
-    if isinstance(stage, Contract):
-        rows = ", ".join(r.axis.name for r in stage.m) or "one row"
-        return f"{stage.row}: rows {rows}, columns {stage.n.axis.name}, sum over " + ", ".join(
-            r.axis.name for r in stage.taps + (stage.k,))
-    along = isinstance(stage, Nest) and stage.folds_lanes
-    return stage.row + (": lanes along each row" if along else "")
+    def contract(self, s: Contract) -> list[str]:
+        row = self.target.row(s.row)
+        return ["{", *indent(contract_lines(
+            s, self.block_env, self.names, self.templates.get_template(row.template), row.tile,
+            self.threads, self.base)), "}"]
 
 
 def _scratch_pointer(s: Scratch) -> str:

@@ -71,22 +71,26 @@ def _index(e: Expr) -> tuple[str, int]:
     if isinstance(e, Unary) and e.op in ("neg", "not"):
         return (f"-{_wide(e.x)}" if e.op == "neg" else f"!{c_index(e.x)}"), 14
     if isinstance(e, Binary) and e.op in _TRUNCATING and _not_negative(e):
-        return f"{_wide(e.a, 13)} {_TRUNCATING[e.op]} {c_index(e.b, 14)}", 13
+        return f"{_left(e, 13)} {_TRUNCATING[e.op]} {c_index(e.b, 14)}", 13
     if isinstance(e, Binary) and e.op in _CALL:
         return f"{_CALL[e.op]}({c_index(e.a, 0)}, {c_index(e.b, 0)})", ATOM
     if isinstance(e, Binary) and e.op in _INFIX:
         level = _LEVEL[e.op]
-        # compilers ask for brackets where comparisons or && and || mix
-        left, right = (level, level + 1) if level >= 12 else (11, 11)
-        if e.op == "and" and isinstance(e.a, Binary) and e.a.op == "and":
+        # compilers ask for brackets where comparisons mix, or && and ||
+        left, right = (level, level + 1) if level >= 12 else (9, 9) if level < 9 else (11, 11)
+        if level < 9 and isinstance(e.a, Binary) and e.a.op == e.op:
             left = level
-        return f"{_wide(e.a, left)} {_INFIX[e.op]} {c_index(e.b, right)}", level
+        return f"{_left(e, left)} {_INFIX[e.op]} {c_index(e.b, right)}", level
     raise AotcError(f"{show(e)}: no index expression, cannot be written as C index arithmetic")
 
 
+def _left(e: Binary, least: int) -> str:
+    """The left operand: a constant before a constant gets 64 bits."""
+    return _wide(e.a, least) if isinstance(e.b, Const) else c_index(e.a, least)
+
+
 def _wide(e: Expr, least: int = ATOM) -> str:
-    """The left operand: a constant there gets 64 bits, so that no sum or product of constants is
-    computed in int."""
+    """A constant in 64 bits, so that nothing that it meets is computed in int."""
     if isinstance(e, Const) and e.dtype == "i64" and 0 <= e.value < 1 << 31:
         return f"INT64_C({e.value})"
     return c_index(e, least)

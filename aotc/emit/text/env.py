@@ -1,6 +1,6 @@
 """What the text of one kernel's stages is written with, as plain dicts."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 from aotc.emit.text.dialect import Dialect
@@ -17,10 +17,8 @@ class Env(TypedDict):
 
 
 class KernelEnv(Env):
-    """Of a kernel in C.  own: buffers that it stores itself.  prefix: of the functions it calls.
-    math: the Plan's."""
+    """Of a kernel in C.  prefix: of the functions it calls.  math: the Plan's."""
 
-    own: Collection[str]
     prefix: str
     dialect: Dialect
     math: str

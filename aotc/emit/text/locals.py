@@ -1,50 +1,85 @@
 """Names that would clash in C: kernels declare locals of their own around the model's axes."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from aotc.emit.text.c_names import RESERVED
-from aotc.ir.expr import Axis, Expr, Var, rewrite
-from aotc.ir.plan import Kernel, Nest, Range, Stage
-from aotc.ir.program import Fold
+from aotc.ir.expr import Axis, Expr, Load, Var, rewrite
+from aotc.ir.plan import Kernel
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import (
+    FIRST,
+    OWN,
+    Declare,
+    For,
+    Let,
+    Range,
+    Section,
+    Stmt,
+    walk_body,
+    without_bodies,
+)
+from aotc.ir.tile_statements import Vector
 
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
     f frame begin end worker tile step i l vl rows live acc acc_tile a_row b_col b_next ahead n0 m0
-    turn0 sums_at k_lo x NAN INFINITY isinf isnan exp expf log logf erf erff tanh tanhf sin sinf
-    cos cosf tan tanf asin asinf acos acosf atan atanf sinh sinhf cosh coshf asinh asinhf acosh
+    turn0 sums_at k_lo panel x NAN INFINITY isinf isnan exp expf log logf erf erff tanh tanhf sin
+    sinf cos cosf tan tanf asin asinf acos acosf atan atanf sinh sinhf cosh coshf asinh asinhf acosh
     acoshf atanh atanhf sqrt sqrtf floor floorf ceil ceilf fmod fmodf pow powf fabs fabsf nearbyint
     nearbyintf
 """.split())
 # fresh names (s1, acc2), work items, buffers, the runtime's names, C's types
 _TAKEN = re.compile(r"([bkpsvgmxn]|acc|at|left|next|row|tap|parts?)\d+|sum\d+_\d+|(in|[dey])_\d+"
-                    r"|tile_\d+|[ts]_\w+|aotc_\w+|u?int\d*_t|U?INT\w*")
+                    r"|tile_\d+"
+                    r"|(piece|digits?|place|later|line|element|total|same)\d+"
+                    r"|[ts]_\w+|aotc_\w+|u?int\d*_t|U?INT\w*")
 _DERIVED = re.compile(r"(\w+)_(l|n|at|row|lo|hi|first|end)")  # locals made from an axis's name
-_AXIS_FIELDS = ("vector", "block_axis", "taps")  # texts of a Nest that name axes
 
 
 def with_safe_names(kernel: Kernel, locals_: Collection[str] = LOCALS) -> Kernel:
     """The Kernel with every loop axis and fold state renamed whose name C needs for something
     else: ``locals_`` are those that an emitter's statements declare or call.  Axes of one name (of
-    different stages, say) stay of one name."""
-    ranges = list(_ranges(kernel.stages))
-    states = {v.name for s in kernel.stages for v in _states(s)}
-    axes = {r.axis.name for r in ranges}
+    different stages, say) stay of one name.  Names that lowering made up lose their mark."""
+    inside = [s for top in walk_body(kernel.body) if isinstance(top, Section)
+              for s in walk_body(top.body)]
+    bound = {a for s in inside for a in _axes(s) if not a.name.startswith(OWN)}
+    states = {s.var.name for s in inside if isinstance(s, Declare)
+              and not s.var.name.startswith(OWN)}
+    axes = {a.name for a in bound}
     used = axes | states | {v.name for v, _ in kernel.let + kernel.step_let + kernel.carried}
     named = {a: _fresh(f"{a}_axis", used) for a in sorted(axes) if a in states
              or _clashes(a, axes, locals_)}
-    new: dict[Expr, Expr] = {r.axis: Axis(named[r.axis.name], r.axis.extent) for r in ranges
-           if r.axis.name in named}
-    for state in sorted(states):
-        if _clashes(state, axes, locals_):
-            text = _fresh(f"{state}_state", used)
-            new |= {v: Var(text, v.dtype) for s in kernel.stages for v in _states(s)
-                    if v.name == state}
-    if not new:
-        return kernel
-    return replace(kernel, stages=tuple(_renamed(s, new, named) for s in kernel.stages))
+    named |= {s: _fresh(f"{s}_state", used) for s in sorted(states) if _clashes(s, axes, locals_)}
+
+    def renamed(e: Expr) -> Expr | None:
+        if isinstance(e, Load) and e.buffer.startswith(OWN) and e.buffer.endswith("_at"):
+            axis = e.buffer.removeprefix(OWN).removesuffix("_at")
+            return replace(e, buffer=f"{OWN}{named[axis]}_at") if axis in named else None
+        if not isinstance(e, (Axis, Var)):
+            return None
+        if e.name.startswith(FIRST):
+            name = e.name.removeprefix(FIRST)
+            assert isinstance(e, Axis), e
+            # the variable of the lanes' axis, which no lane moves: its extent makes it another axis
+            return Axis(named.get(name, name), simplify(e.extent + 1))
+        if e.name.startswith(OWN):
+            return replace(e, name=e.name.removeprefix(OWN))
+        known = e in bound or isinstance(e, Var) and e.name in states
+        return replace(e, name=named[e.name]) if known and e.name in named else None
+
+    return replace(kernel, body=_renamed(kernel.body, renamed))
+
+
+def _axes(s: Stmt) -> list[Axis]:
+    """The axes that a statement binds."""
+    if isinstance(s, (For, Vector)):
+        return [s.axis]
+    if isinstance(s, Let):
+        return [s.var] if isinstance(s.var, Axis) else []
+    return [r.axis for r in _ranges(without_bodies(s))]
 
 
 def _clashes(name: str, axes: Collection[str], locals_: Collection[str]) -> bool:
@@ -60,13 +95,8 @@ def _fresh(name: str, used: set[str]) -> str:
     return name
 
 
-def _states(stage: Stage) -> tuple[Var, ...]:
-    """State variables that come from the Program; the accumulator of plain folds is ours."""
-    return stage.acc if isinstance(stage, Nest) and isinstance(stage.fold, Fold) else ()
-
-
 def _ranges(value: object) -> Iterator[Range]:
-    """Every Range below a stage, or a tuple of them."""
+    """Every Range in a statement, or a tuple of them."""
     if isinstance(value, Range):
         yield value
     elif isinstance(value, tuple):
@@ -77,19 +107,12 @@ def _ranges(value: object) -> Iterator[Range]:
             yield from _ranges(getattr(value, field.name))
 
 
-def _renamed(value: Any, new: Mapping[Expr, Expr], named: Mapping[str, str]) -> Any:
+def _renamed(value: Any, new: Callable[[Expr], Expr | None]) -> Any:
     if isinstance(value, Expr):
-        return rewrite(value, new.get)
+        return rewrite(value, new)
     if isinstance(value, tuple):
-        return tuple(_renamed(v, new, named) for v in value)
-    if isinstance(value, Fold):
-        named_states = ((new.get(Var(n, t)), n, t) for n, t in value.states)
-        states = tuple((v.name if isinstance(v, Var) else n, t) for v, n, t in named_states)
-        return Fold(states, _renamed(value.init, new, named), _renamed(value.update, new, named))
+        return tuple(_renamed(v, new) for v in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    changes = {field.name: _renamed(getattr(value, field.name), new, named)
-               for field in fields(value)}
-    changes |= {f: named.get(changes[f], changes[f]) for f in _AXIS_FIELDS
-                if isinstance(changes.get(f), str)}
-    return replace(value, **changes)
+    return replace(value, **{field.name: _renamed(getattr(value, field.name), new)
+                             for field in fields(value)})

@@ -7,12 +7,11 @@ from itertools import islice
 from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
-from aotc.ir.category import Axes, Factors, category, factor_pairs
+from aotc.ir.category import Axes, Factors, category, endless, factor_pairs, zero_filled
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import Compute, Program, static_shape
-from aotc.ir.rows import endless, zero_filled
 from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same
 from aotc.passes.layout_rule import laid_out

@@ -10,6 +10,7 @@ from aotc.ir.program import Branch, LibCall, Loop, Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
+from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.context import ALIGN, Context
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_contract import lower_contract
@@ -59,6 +60,7 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     places += bodies.placed(end)
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
+    kernels = tuple(expanded(k, target) for k in kernels)
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions))

@@ -2,12 +2,13 @@
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
-from aotc.ir.expr import Axis, Const
+from aotc.ir.expr import Const
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.plan import Call, Kernel
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
+from aotc.ir.statements import TILE
 from aotc.sched.model.work import group_bytes
 from aotc.target.base import Target
 
@@ -21,9 +22,8 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
         raise ScheduleError([f"group {group.name}: library kernel {call.kernel!r}; {target.name} "
                              f"has {known}"])
     names = call.inputs + call.outs
-    tile = Axis("tile", Const(1 << 40))
     shapes = [item(program.shape(b), inner) for b, inner in zip(names, row.inner)]
-    operands = tuple((b, simplify(tile * volume(one) if many else Const(0)))
+    operands = tuple((b, simplify(TILE * volume(one) if many else Const(0)))
                      for b, (many, one) in zip(names, shapes))
     numbers = row.extents([program.shape(b) for b in names])
     numbers += tuple(Const(v) for _, v in call.attrs)

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from aotc.ir.access import linearise, stride
-from aotc.ir.category import Axes, Factors, factor_pairs
+from aotc.ir.access import is_multiple, linearise, stride
+from aotc.ir.category import Axes, Factors, factor_pairs, zero_filled
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Shape, Where, substitute
-from aotc.ir.multiples import is_multiple
-from aotc.ir.plan import Contract, Operand, Put, Range, most
-from aotc.ir.rows import zero_filled
+from aotc.ir.plan import Contract, Operand, most
 from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_nest import collapse, one_value
 from aotc.sched.lowering.parts import part_of

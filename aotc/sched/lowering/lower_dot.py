@@ -1,11 +1,11 @@
 """Lowering of a contraction of u8 and s8 onto a micro-kernel of dot products."""
 
 from aotc.ir.access import linearise
-from aotc.ir.category import DOT
+from aotc.ir.category import DOT, row_source
 from aotc.ir.expr import Const
-from aotc.ir.plan import Contract, Operand, Put, Range
-from aotc.ir.rows import row_source
+from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_contract import collapse_rows, with_whole, without_single
 from aotc.sched.model.boxes import Box

@@ -21,9 +21,10 @@ from aotc.ir.expr import (
     walk,
     with_children,
 )
-from aotc.ir.plan import Nest, Put, Range
+from aotc.ir.plan import Nest
 from aotc.ir.program import NEUTRAL
 from aotc.ir.simplify import linear_in, same, simplify, upper
+from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.parts import in_parts
 from aotc.sched.model.boxes import Box

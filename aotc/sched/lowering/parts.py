@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from aotc.ir.expr import Axis, Const, minimum
-from aotc.ir.plan import Nest, Range, points
+from aotc.ir.plan import Nest, points
 from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import Range
 from aotc.target.base import Ukernel
 
 TERMS = 128  # of a nest's: a part costs a few instructions

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr, Load, substitute, walk
-from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Range, Stage, points
+from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Stage, points
 from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import Range
 from aotc.target.base import Target
 
 _ANYWHERE = 1 << 62

@@ -15,6 +15,7 @@ from aotc.ir.read_boxes import extent_bound, interval
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.statements import STEP, TILE
 from aotc.sched.model.stages import Stage
 
 Ends = tuple[Expr, Expr]  # the first value and the last
@@ -22,8 +23,6 @@ Box = dict[Axis, Ends]
 Part = tuple[Ends, ...]  # of a buffer, per dimension
 Dims = tuple[tuple[Expr, Size], ...]  # (first, size) per dimension
 Places = dict[str, Dims]  # of buffers in scratch
-
-STEP = Axis("step", Const(1 << 40))
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
     size: dict[Axis, int | None] = {}
     count: Expr = Const(1)
     walked: dict[str, Any] = {}
-    left = Axis("tile", Const(1 << 40))  # an Axis, so that its range is known to simplify
+    left: Expr = TILE
     part = [group.run.get(a.name, group.tile[a.name]) for a in order]  # of a work item
     steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
     for i in range(len(order) - 1, -1, -1):

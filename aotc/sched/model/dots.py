@@ -10,17 +10,17 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.category import Factors, factor_pairs
+from aotc.ir.category import Factors, factor_pairs, row_source
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import Program, static_shape
-from aotc.ir.rows import row_source
 from aotc.ir.schedule import Loops, Schedule
+from aotc.ir.tile_statements import DOT_STEP
 from aotc.passes.digits import static_extent
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume, row_waste
 from aotc.sched.model.stages import Stage
-from aotc.target.base import DOT_STEP, Ukernel
+from aotc.target.base import Ukernel
 
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.choose.loops import Choices

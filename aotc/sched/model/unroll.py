@@ -28,9 +28,10 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.plan import Let, Put, Range, Unrolled
+from aotc.ir.plan import Unrolled
 from aotc.ir.program import Compute, Program
 from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.statements import Let, Put, Range
 from aotc.passes.digits import static_extent
 from aotc.sched.lowering.context import Context
 from aotc.sched.model.boxes import Box, starts_at_multiple

@@ -3,12 +3,13 @@
 Nothing is decided here; the text repeats the deciders' own measures for a finished Schedule.
 """
 
+from aotc.ir.category import zero_filled
 from aotc.ir.expr import Const, axes_of, show
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import Program
-from aotc.ir.rows import zero_filled
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
+from aotc.ir.tile_statements import DOT_STEP
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import stage_category
 from aotc.sched.lowering.lower_contract import factors_for
@@ -16,7 +17,7 @@ from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.size import estimate, estimate_volume, row_waste
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.work import group_flops
-from aotc.target.base import DOT_STEP, Target
+from aotc.target.base import Target
 
 _A_MODE = {"rows": "read in place through row pointers (unit stride along {k})",
            "packed": "packed tile by tile in the slab ({why})"}

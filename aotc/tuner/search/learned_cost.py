@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aotc.ir.access import layout_from_json, offset_of, stride
+from aotc.ir.category import zero_filled
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, axes_of
-from aotc.ir.rows import zero_filled
 from aotc.ir.schedule import Group
 from aotc.sched.choose.loops import stage_category
 from aotc.sched.choose.runs import run_cost

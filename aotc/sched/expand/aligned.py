@@ -8,23 +8,24 @@ vector at a time instead of lane by lane.
 from dataclasses import replace
 from typing import TypeVar
 
-from aotc.emit.text.env import KernelEnv
 from aotc.ir.expr import Axis, Binary, Const, Expr, rewrite
-from aotc.ir.plan import Contract, Nest, Range
+from aotc.ir.plan import Contract, Nest
 from aotc.ir.simplify import simplify
+from aotc.ir.statements import FIRST, Range
+from aotc.sched.expand.making import Making
 
 S = TypeVar("S", Contract, Nest)
 
 
-def by_vectors(stage: S, r: Range, env: KernelEnv) -> S:
-    """The Contract or Nest with such quotients of its lane axis, of Range ``r``, taken of the C
-    variable that holds a vector's first lane, which no lane moves.  Vectors of a length known at
-    run time begin anywhere."""
+def by_vectors(stage: S, r: Range, making: Making) -> S:
+    """The Contract or Nest with such quotients of its lane axis, of Range ``r``, taken of the first
+    lane of its vector (the axis's name behind ``FIRST``), which no lane moves.  Vectors of a length
+    known at run time begin anywhere."""
     lanes = stage.lanes
-    if lanes == 1 or env["dialect"].strip_mined or not (
+    if lanes == 1 or not making.vectors.fixed or not (
             _in_panels(stage) or simplify(r.lo % lanes) == Const(0)):
         return stage
-    first = Axis(r.axis.name, simplify(r.axis.extent + 1))  # its extent makes it another axis
+    first = Axis(FIRST + r.axis.name, r.axis.extent)
 
     def visit(e: Expr) -> Expr | None:
         if not isinstance(e, Binary) or e.op != "floordiv" or e.a != r.axis:

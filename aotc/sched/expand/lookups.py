@@ -9,9 +9,6 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import TypeGuard
 
-from aotc.emit.c.ahead import LINE
-from aotc.emit.c.scalars import Names, Scalars
-from aotc.emit.text.env import KernelEnv
 from aotc.ir.access import stride
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import (
@@ -31,17 +28,20 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.narrow import FLOAT_LANES
-from aotc.ir.plan import Nest, Range
+from aotc.ir.plan import Nest
 from aotc.ir.simplify import simplify
+from aotc.ir.statements import For, Let, Prefetch, Range, Stmt
+from aotc.sched.expand.ahead import LINE
+from aotc.sched.expand.making import Making
 
 ROWS_AHEAD = 8  # 4 and 16 take dlrm 1.00 to 1.01 of its time
 MOST_LINES = 16  # of a row: of a longer one, the rest is a stream (not measured)
 
 
-def looked_up(nest: Nest, lane: Range, outer: Sequence[Range], env: KernelEnv,
-              names: Names) -> tuple[Nest, list[str]]:
-    """(the Nest with such places as C constants, C lines that declare them and fetch ahead), for
-    the innermost of the loops over the Ranges ``outer``.  lane: Range of the lanes."""
+def looked_up(nest: Nest, lane: Range, outer: Sequence[Range],
+              making: Making) -> tuple[Nest, list[Stmt]]:
+    """(the Nest with such places as names, statements that bind them and fetch ahead), for the
+    innermost of the loops over the Ranges ``outer``.  lane: Range of the lanes."""
     moving = {lane.axis, *(r.axis for r in nest.reduce)}
     roots = [x for p in nest.puts for x in (p.offset, p.value)]
     if nest.fold != "none":
@@ -49,10 +49,8 @@ def looked_up(nest: Nest, lane: Range, outer: Sequence[Range], env: KernelEnv,
     found = list(dict.fromkeys(e for x in roots for e in _places(x, moving)))
     if not found:
         return nest, []
-    block = Scalars(env, names, found)
-    texts = [block.text(e) for e in found]
-    at = {e: Var(names.fresh("at"), INDEX) for e in found}
-    lines = block.lines + [f"const int64_t {v.name} = {t};" for v, t in zip(at.values(), texts)]
+    at = {e: Var(making.fresh("place"), INDEX) for e in found}
+    places = [Let(v, e) for e, v in at.items()]
     new = replace(nest, puts=tuple(
         replace(p, offset=substitute(p.offset, at), value=substitute(p.value, at))
         for p in nest.puts))
@@ -62,7 +60,7 @@ def looked_up(nest: Nest, lane: Range, outer: Sequence[Range], env: KernelEnv,
               if isinstance(x, Load) and x.dtype in FLOAT_LANES
               and set(found) & set(walk(x.index[0]))
               and stride(substitute(x.index[0], at), lane.axis) == Const(1)]
-    return new, lines + ([] if nest.lanes == 1 else _ahead(tables, lane, outer, env, names))
+    return new, [*places, *([] if nest.lanes == 1 else _ahead(tables, lane, outer, making))]
 
 
 def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
@@ -74,30 +72,28 @@ def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
     return [x for k in kids for x in _places(k, moving)]
 
 
-def _ahead(tables: Iterable[Load], lane: Range, outer: Sequence[Range], env: KernelEnv,
-           names: Names) -> list[str]:
-    """C lines that fetch what the Loads ``tables`` read ROWS_AHEAD steps of the innermost loop
+def _ahead(tables: Iterable[Load], lane: Range, outer: Sequence[Range],
+           making: Making) -> list[Stmt]:
+    """Statements that fetch what the Loads ``tables`` read ROWS_AHEAD steps of the innermost loop
     later."""
     extent = simplify(lane.hi - lane.lo)
-    if not outer or not isinstance(extent, Const) or not env["dialect"].prefetches:
+    if not outer or not isinstance(extent, Const) or not making.vectors.prefetches:
         return []
-    row, lines = outer[-1], []
+    row = outer[-1]
+    out: list[Stmt] = []
     later = {row.axis: minimum(row.axis + ROWS_AHEAD, row.hi - 1)}
     for x in tables:
         index = substitute(x.index[0], {**later, lane.axis: lane.lo})
         if row.axis not in axes_of(index):  # another loop looks it up
             continue
         places = {e: rewrite(e, _inside) for e in dict.fromkeys(_checks(index))}
-        block, at = Scalars(env, names, places.values()), {}
-        for e, place in places.items():
-            at[e] = Var(names.fresh("later"), INDEX)
-            text = block.text(place)
-            block.lines.append(f"const int64_t {at[e].name} = {text};")
-        first = block.text(simplify(substitute(index, at)), 12)
-        lines += block.lines + [
-            f"for (int64_t i = 0; i < {min(extent.value, MOST_LINES * LINE)}; i += {LINE}) {{",
-            f"    AOTC_PREFETCH_FAR({env['buffer'](x.buffer)}, {first} + i);", "}"]
-    return lines
+        at = {e: Var(making.fresh("later"), INDEX) for e in places}
+        out += [Let(at[e], place) for e, place in places.items()]
+        line = Axis(making.fresh("line"), Const(min(extent.value, MOST_LINES * LINE)))
+        first = simplify(substitute(index, at)) + line
+        out.append(For(line, Const(0), line.extent, (Prefetch(x.buffer, first, far=True),),
+                       step=LINE))
+    return out
 
 
 def _checks(e: Expr) -> list[Expr]:

@@ -9,14 +9,15 @@ AVX-512, 0.5 without ``memcpy`` for those.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from aotc.emit.c.scalars import Names
 from aotc.ir.access import stride
 from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, substitute, walk
-from aotc.ir.plan import Nest, Put, Range
+from aotc.ir.plan import Nest
 from aotc.ir.simplify import simplify
+from aotc.ir.statements import Put, Range
+from aotc.sched.expand.making import Making
 
 
-def by_digits(nest: Nest, names: Names) -> Nest:
+def by_digits(nest: Nest, making: Making) -> Nest:
     """The Nest with its innermost loop in two, where that leaves no quotient or remainder of its
     axis; else the same Nest.  Only of scalar maps."""
     if nest.vector or nest.fold != "none" or not nest.ranges:
@@ -28,8 +29,8 @@ def by_digits(nest: Nest, names: Names) -> Nest:
     by, = found
     if inner.hi.value % by or inner.hi.value == by:
         return nest
-    quotient = Axis(names.fresh("part"), Const(inner.hi.value // by))
-    rest = Axis(names.fresh("at"), Const(by))
+    quotient = Axis(making.fresh("digits"), Const(inner.hi.value // by))
+    rest = Axis(making.fresh("digit"), Const(by))
     at = {inner.axis: quotient * by + rest}
     puts = tuple(Put(p.buffer, simplify(substitute(p.offset, at)), simplify(substitute(
         p.value, at)), p.guard and simplify(substitute(p.guard, at))) for p in nest.puts)

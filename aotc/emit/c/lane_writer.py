@@ -1,0 +1,204 @@
+"""Statements -> C text: scalars, and vectors between lanes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
+from aotc.emit.c.scalar_writer import ScalarWriter, neutral
+from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.c.stores import store_lines
+from aotc.emit.c.vectors import Vectors
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.dialect import Dialect
+from aotc.emit.text.env import KernelEnv
+from aotc.ir.dtypes import DTYPES, INDEX
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, Where
+from aotc.ir.statements import (
+    ACC_TILE,
+    Accumulate,
+    Box,
+    Copy,
+    For,
+    Let,
+    Prefetch,
+    Range,
+    Start,
+    Stmt,
+    Store,
+    Total,
+)
+
+
+@dataclass
+class Lanes:
+    """What a body between lanes is written with: the axis of the lanes, the dialect, C text of the
+    number of live lanes ("" = all), and the C names of vectors, which are ``sums`` or other
+    folds."""
+
+    axis: Axis
+    say: Dialect
+    count: str = ""
+    names: dict[Var, str] = field(default_factory=dict)
+    sums: bool = False
+
+
+class LaneWriter(ScalarWriter):
+    """C text of one kernel's statements.  ``lanes``: where they are between lanes; ``across``:
+    vectors that begin outside of the lanes over which their values are folded, each of a width
+    of its own (``dialects``)."""
+
+    env: KernelEnv
+
+    def __init__(self, env: KernelEnv, names: Names) -> None:
+        super().__init__(env, names)
+        self.lanes: Lanes | None = None
+        self.across: dict[Var, str] = {}
+        self.dialects: dict[Var, Dialect] = {}
+
+    def together(self, body: Sequence[Stmt]) -> int:
+        return super().together(body) if self.lanes is None else 1
+
+    def loop(self, s: For) -> list[str]:
+        if s.kind != "lanes":
+            return super().loop(s)
+        r, say = Range(s.axis, s.lo, s.hi), self.env["dialect"].of_width(s.group)
+
+        def body(count: str, say: Dialect = say) -> list[str]:
+            self.lanes = Lanes(s.axis, say, count, dict(self.across))
+            lines = self.body(s.body)
+            self.lanes = None
+            return lines
+
+        if s.narrow:
+            return fitted_loop(r, say, lambda width: body("", width), s.group)
+        if s.step == 1:
+            return lane_loop(r, say, body)
+        name, hi = s.axis.name, c_index(s.hi, 11)  # whole vectors, several at a time
+        return [f"for (int64_t {name} = {c_index(s.lo, 0)}; {name} < {hi}; {name} += {s.step}) {{",
+                *indent(body("")), "}"]
+
+    def _vectors(self, lanes: Lanes, roots: Sequence[Expr]) -> Vectors:
+        return Vectors(self.env, self.names, lanes.axis, lanes.say, lanes.count, roots,
+                       dict(lanes.names))
+
+    def let(self, s: Let) -> list[str]:
+        """A name; between lanes it is a vector's, unless it is an index."""
+        if self.lanes is None or s.var.dtype in (INDEX, "bool"):
+            return self.lets([s])
+        block = self._vectors(self.lanes, (s.value,))
+        say, value, name = self.lanes.say, s.value, s.var.name
+        assert isinstance(s.var, Var), s  # an axis is an index
+        if isinstance(value, Load):
+            return self._loaded(s.var, value, block, self.lanes)
+        self.lanes.names[s.var] = name
+        if isinstance(value, Where):  # a load, zero where its flags fail
+            zero = say.define(name, block.text(value.b))
+            text = block.text(value.a)
+            return [zero, f"if ({c_index(value.cond, 0)}) {{",
+                    *indent(block.lines + [f"{name} = {text};"]), "}"]
+        steps: list[Binary] = []
+        while isinstance(value, Binary) and value.op == "add" and _is_multiple(value.b):
+            assert isinstance(value.b, Binary), value  # rest + constant * value
+            steps.insert(0, value.b)
+            value = value.a
+        if not steps:
+            text = block.text(value)
+            return [*block.lines, say.constant(name, text)]
+        lines = [say.define(name, block.text(value))]
+        lines += [say.fma(block.operand(x.a), block.operand(x.b), name) for x in steps]
+        return block.lines + lines
+
+    def _loaded(self, var: Var, load: Load, block: Vectors, lanes: Lanes) -> list[str]:
+        """A vector that is loaded; a scalar where it is the same in all lanes and the dialect takes
+        those; the sums of a tile in memory, of which there are whole vectors."""
+        name, say = var.name, lanes.say
+        if load.buffer == ACC_TILE:
+            at = f"{self.env['buffer'](load.buffer)} + {c_index(load.index[0], 13)}"
+            lanes.names[var] = name = self.names.fresh("acc")
+            lanes.sums = True
+            return [say.constant(name, say.load_tile(at)) if var.dtype == "f32" else
+                    f"const aotc_vm {name} = aotc_load_i32({at});"]
+        found = block.operand(load)
+        if found.fixed:
+            return [*block.lines, f"const float {name} = {found};"]
+        lanes.names[var] = name
+        return [*block.lines, say.constant(name, found)]
+
+    # ------------------------------------------------------------ folds
+
+    def start(self, s: Start) -> list[str]:
+        if self.lanes is not None:
+            name = self.lanes.names[s.var] = self.names.fresh("acc")
+            self.lanes.sums = s.fold == "sum"
+            return [self.lanes.say.define(name, self.lanes.say.splat(neutral(s.fold, "f32")))]
+        if s.across:
+            name, say = self.names.fresh("acc"), self.env["dialect"].of_width(s.across)
+            self.across[s.var], self.dialects[s.var] = name, say
+            return [say.define_across(name, neutral(s.fold, s.var.dtype))]
+        return super().start(s)
+
+    def accumulate(self, s: Accumulate) -> list[str]:
+        if self.lanes is None:
+            return super().accumulate(s)
+        block = self._vectors(self.lanes, [e for _, e in s.steps])
+        lines: list[str] = []
+        for v, e in s.steps:
+            text = self._lane_step(s.fold, v, e, block)
+            lines += [*block.lines, text]
+            block.lines = []
+        return lines
+
+    def _lane_step(self, fold: str, acc: Var, value: Expr, block: Vectors) -> str:
+        name, say = block.acc[acc], block.say
+        across = acc in self.across
+        if fold == "sum" and isinstance(value, Binary) and value.op == "mul" and not (
+                across and block.count):
+            a, b = block.operand(value.a), block.operand(value.b)
+            return say.fma_across(a, b, name) if across else say.fma(a, b, name)
+        text = block.text(value)
+        return say.step_across(fold, name, text, block.count, neutral(fold, "f32")) if across \
+            else say.step(fold, name, text)
+
+    def total(self, s: Total) -> list[str]:
+        text = self.dialects[s.source].across(s.fold, self.across[s.source])
+        return [f"{s.var.name} += {text};" if s.joins else f"const float {s.var.name} = {text};"]
+
+    # ------------------------------------------------------------ memory
+
+    def store(self, s: Store) -> list[str]:
+        if self.lanes is None:
+            return super().store(s)
+        x = self.lanes
+        return store_lines(s.puts, x.axis, x.say, x.count, self.env, self.names, x.names,
+                           summed=x.sums)
+
+    def copy(self, s: Copy) -> list[str]:
+        block = Scalars(self.env, self.names)
+        to, source = (f"{self.env['buffer'](b.buffer)} + {block.text(b.offset, 13)}"
+                      for b in (s.to, s.source))
+        if s.form == "run":
+            return block.lines + [f"memcpy({to}, {source}, {c_index(s.extents[0], 13)} * "
+                                  f"sizeof({DTYPES[s.dtype].c}));"]
+        ends = [source, c_index(_step(s.source), 0), to]
+        ends += [c_index(_step(s.to), 0)] if s.form == "transposed" else []
+        return block.lines + self.env["dialect"].lines(
+            s.form, *ends, *(c_index(n, 0) for n in s.extents))
+
+    def prefetch(self, s: Prefetch) -> list[str]:
+        block, buffer = Scalars(self.env, self.names), self.env["buffer"](s.buffer)
+        if not s.beyond:
+            return [f"AOTC_PREFETCH({buffer} + {block.text(s.offset, 13)});"]
+        at = block.text(s.offset)
+        return [*block.lines, f"AOTC_PREFETCH{'_FAR' if s.far else '_AT'}({buffer}, {at});"]
+
+
+def _step(box: Box) -> Expr:
+    """Elements between what does not lie side by side in a box of two dimensions."""
+    return next((s for s in box.strides if s != Const(1)), Const(1))
+
+
+def _is_multiple(e: Expr) -> bool:
+    return isinstance(e, Binary) and e.op == "mul" and isinstance(e.a, Const)
+
+
+__all__ = ["LaneWriter", "Lanes"]

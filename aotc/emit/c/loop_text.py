@@ -1,0 +1,97 @@
+"""C text of loops: serial ones, and loops over vector lanes with their remainder."""
+
+from collections.abc import Callable, Sequence
+
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.dialect import Dialect
+from aotc.ir.expr import Const, Expr
+from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import Range
+
+INDENT = "    "
+
+
+def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
+    return [INDENT * depth + x if x else x for x in lines]
+
+
+def loop(r: Range, body: Sequence[str], note: str = "") -> list[str]:
+    """``for`` over a Range around ``body`` lines; no loop where it runs exactly once.  note: C text
+    behind the loop's head."""
+    if simplify(r.hi - r.lo) == Const(1):
+        return [f"{{ /* {r.axis.name} */", f"{INDENT}const int64_t {r.axis.name} = "
+                f"{c_index(r.lo, 0)};", f"{INDENT}(void){r.axis.name};"] + indent(body) + ["}"]
+    name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 11)
+    head = f"for (int64_t {name} = {lo}; {name} < {hi}; ++{name}) {{{note}"
+    return [head] + indent(body) + ["}"]
+
+
+def loops(ranges: Sequence[Range], body: list[str]) -> list[str]:
+    for r in reversed(ranges):
+        body = loop(r, body)
+    return body
+
+
+def of_width(say: Dialect, lanes: Expr, values: int = 1) -> Dialect:
+    """The dialect with the widest vector values that ``lanes`` (an extent) fill at a usual vector
+    length and that leave registers for ``values`` accumulators."""
+    if not say.strip_mined:
+        return say
+    most = upper(simplify(lanes))
+    fits = [g for g in say.groups if (most is None or g * say.usual <= most)
+            and (values == 1 or g <= 2)]
+    return say.of_width(fits[0] if fits else say.groups[-1])
+
+
+def _strip_loop(r: Range, say: Dialect, body: Callable[[str], list[str]]) -> list[str]:
+    """One loop whose every step takes as many lanes as there are and as the CPU has."""
+    inner = body("")
+    capped = any(say.cap in line for line in inner)
+    name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12)
+    first = say.lines("step_length", f"{hi} - {name}", capped)
+    return [f"for (int64_t {name} = {lo}; {name} < {hi};) {{"] + indent(
+        first + inner + [say.strip_end(name)]) + ["}"]
+
+
+def fitted_loop(r: Range, say: Dialect, body: Callable[[Dialect], list[str]],
+                most: int) -> list[str]:
+    """Like ``_strip_loop``, every step with the narrowest vector values that hold what is left, of
+    at most ``most`` registers: ``body(dialect)`` is written once per width."""
+    name = r.axis.name
+    widths = [say.of_width(g) for g in reversed(say.groups) if g <= most]
+    lines = [f"const int64_t {name}_n = {c_index(r.hi, 12)} - {name};"]
+    for i, w in enumerate(widths):
+        inner = body(w)
+        capped = any(w.cap in line for line in inner)
+        head = f"if ({w.fits(f'{name}_n')}) {{" if w is not widths[-1] else "{"
+        lines += [("} else " if i else "") + head]
+        lines += indent(w.lines("step_length", f"{name}_n", capped) + inner
+                        + [w.strip_end(name)])
+    head = f"for (int64_t {name} = {c_index(r.lo, 0)}; {name} < {c_index(r.hi, 11)};) {{"
+    return [head] + indent(lines + ["}"]) + ["}"]
+
+
+def lane_loop(r: Range, say: Dialect, body: Callable[[str], list[str]]) -> list[str]:
+    """Full vectors, then the remainder with a lane count.  ``body(count)`` -> lines; count is the
+    C text of the number of live lanes or "" for all."""
+    if say.strip_mined:
+        return _strip_loop(r, say, body)
+    name, lo, hi, lanes = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12), say.lanes
+    extent = simplify(r.hi - r.lo)
+    if lanes == 1:
+        return loop(r, body(""))
+    whole = simplify(extent % lanes) == Const(0)
+    top = upper(extent)
+    if top is not None and top < lanes:
+        return ["{", f"{INDENT}const int64_t {name} = {lo}, {name}_n = {hi} - {name};"] + indent(
+            [f"if ({name}_n > 0) {{"] + indent(body(f"{name}_n")) + ["}"]) + ["}"]
+    if whole:
+        return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {lanes}) {{"] + indent(
+            body("")) + ["}"]
+    rest = [f"if ({name} < {hi}) {{", f"{INDENT}const int64_t {name}_n = {hi} - {name};"] + indent(
+        body(f"{name}_n")) + ["}"]
+    return ["{", f"{INDENT}int64_t {name} = {lo};"] + indent(
+        [f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{"] + indent(body("")) + ["}"]
+        + rest) + ["}"]
+
+

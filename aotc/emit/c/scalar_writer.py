@@ -1,0 +1,173 @@
+"""Statements -> C text, those of scalars: what every target that speaks C has in common."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from aotc.emit.c.integers import is_index
+from aotc.emit.c.loop_text import INDENT, indent, loop
+from aotc.emit.c.scalars import Names, Scalars, literal
+from aotc.emit.text.c_names import c_comment
+from aotc.emit.text.cexpr import ATOM, c_index
+from aotc.emit.text.env import Env
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Binary, Expr, Var
+from aotc.ir.plan import Call, Contract
+from aotc.ir.program import FOLD_STEP, NEUTRAL
+from aotc.ir.statements import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Copy,
+    Declare,
+    Fill,
+    First,
+    For,
+    If,
+    Let,
+    Prefetch,
+    Range,
+    Scope,
+    Section,
+    Spread,
+    Start,
+    Stmt,
+    Store,
+    Total,
+    Update,
+    names_in,
+)
+from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, TileSums, Vector
+
+# statement -> the method that writes it
+_METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let: "let",
+            Start: "start", Accumulate: "accumulate", Total: "total", Declare: "declare",
+            Update: "update", Store: "store", Copy: "copy", Prefetch: "prefetch",
+            Barrier: "barrier", Section: "section", Contract: "contract", Call: "call",
+            Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack", Point: "point",
+            RowCounters: "row_counters", RowTable: "row_table", Tile: "tile",
+            TileSums: "tile_sums", Vector: "vector"}
+
+
+def neutral(fold: str, dtype: str) -> str:
+    """C literal of a fold's neutral element."""
+    if DTYPES[dtype].kind != "f" and fold in ("max", "min"):
+        bits = DTYPES[dtype].size * 8
+        signed = DTYPES[dtype].kind == "i"
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        return literal(low if fold == "max" else high, dtype) if dtype != "bool" else \
+            ("0" if fold == "max" else "1")
+    return literal(NEUTRAL[fold], dtype)
+
+
+class ScalarWriter:
+    """C text of one kernel's statements.  Everything is as they say; here it is only spelled."""
+
+    def __init__(self, env: Env, names: Names) -> None:
+        self.env, self.names = env, names
+
+    def body(self, body: Sequence[Stmt]) -> list[str]:
+        """C lines of statements, in order."""
+        out: list[str] = []
+        done = 0
+        for i, s in enumerate(body):
+            if i < done:
+                continue
+            done = i + self.together(body[i:])
+            if done > i + 1:
+                out += self.lets([x for x in body[i:done] if isinstance(x, Let)])
+            else:
+                write: Any = getattr(self, _METHODS[type(s)])
+                out += write(s)
+        return out
+
+    def together(self, body: Sequence[Stmt]) -> int:
+        """How many statements at the start of ``body`` are names that are computed together, since
+        none of them uses another."""
+        bound: set[str] = set()
+        for i, s in enumerate(body):
+            if not isinstance(s, Let) or bound & names_in(s.value):
+                return i
+            bound.add(s.var.name)
+        return len(body)
+
+    # ------------------------------------------------------------ control
+
+    def loop(self, s: For) -> list[str]:
+        note = f" /* {s.note} */" if s.note else ""
+        if s.step == 1:
+            return loop(Range(s.axis, s.lo, s.hi), self.body(s.body), note)
+        name, lo, hi = s.axis.name, c_index(s.lo, 0), c_index(s.hi, 11)
+        body = indent(self.body(s.body))
+        if not s.rest:
+            return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {s.step}) {{{note}",
+                    *body, "}"]
+        return ["{", f"{INDENT}int64_t {name} = {lo};", *indent([
+            f"for (; {name} + {s.step} <= {hi}; {name} += {s.step}) {{", *body, "}",
+            f"for (; {name} < {hi}; ++{name}) {{", *indent(self.body(s.rest)), "}"]), "}"]
+
+    def condition(self, s: If) -> list[str]:
+        other = ["} else {", *indent(self.body(s.other))] if s.other else []
+        return [f"if ({c_index(s.cond, 0)}) {{", *indent(self.body(s.body)), *other, "}"]
+
+    def section(self, s: Section) -> list[str]:
+        return [f"/* {c_comment(s.title)} */", *self.body(s.body)]
+
+    # ------------------------------------------------------------ names and folds
+
+    def let(self, s: Let) -> list[str]:
+        return self.lets([s])
+
+    def lets(self, lets: Sequence[Let]) -> list[str]:
+        """Scalars that are computed together."""
+        block = Scalars(self.env, self.names, [
+            s.value for s in lets if not is_index(s.value, self.env["vars"])])
+        texts = [block.text(s.value) for s in lets]
+        return block.lines + [f"const {_ctype(s.var)} {s.var.name} = {text};"
+                              for s, text in zip(lets, texts)]
+
+    def start(self, s: Start) -> list[str]:
+        return [f"{DTYPES[s.var.dtype].c} {s.var.name} = {neutral(s.fold, s.var.dtype)};"]
+
+    def accumulate(self, s: Accumulate) -> list[str]:
+        return [x for v, e in s.steps for x in self._step(s.fold, v, e)]
+
+    def _step(self, fold: str, acc: Var, value: Expr) -> list[str]:
+        if fold == "sum" and isinstance(value, Var):
+            return [f"{acc.name} += {value.name};"]
+        element = Var("x", acc.dtype)
+        block = Scalars(self.env, self.names, (value,))
+        x = block.text(value, ATOM)
+        if value.dtype != acc.dtype:
+            x = f"(({DTYPES[acc.dtype].c}){x})"
+        env: Env = {**self.env, "vars": {**self.env["vars"], element: x}}
+        text = Scalars(env, self.names).text(Binary(FOLD_STEP[fold], acc, element))
+        return block.lines + [f"{acc.name} = {text};"]
+
+    def declare(self, s: Declare) -> list[str]:
+        block = Scalars(self.env, self.names)
+        text = block.text(s.value)
+        return block.lines + [f"{DTYPES[s.var.dtype].c} {s.var.name} = {text};"]
+
+    def update(self, s: Update) -> list[str]:
+        block = Scalars(self.env, self.names, s.values)
+        if len(s.vars) == 1:
+            text = block.text(s.values[0])
+            return [*block.lines, f"{s.vars[0].name} = {text};"]
+        new = [(v, self.names.fresh("n"), block.text(e)) for v, e in zip(s.vars, s.values)]
+        return [*block.lines, *(f"const {DTYPES[v.dtype].c} {n} = {text};" for v, n, text in new),
+                *(f"{v.name} = {n};" for v, n, _ in new)]
+
+    # ------------------------------------------------------------ memory
+
+    def store(self, s: Store) -> list[str]:
+        block = Scalars(self.env, self.names, [x for p in s.puts for x in (p.offset, p.value)])
+        stores = [f"{self.env['buffer'](p.buffer)}[{block.text(p.offset)}] = "
+                  f"{block.text(p.value)};" for p in s.puts]
+        return block.lines + stores
+
+
+def _ctype(var: Var | Axis) -> str:
+    return "int" if var.dtype == "bool" else DTYPES[var.dtype].c
+
+
+__all__ = ["ScalarWriter", "neutral"]

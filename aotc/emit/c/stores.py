@@ -1,0 +1,83 @@
+"""C text of stores of vectors: contiguous, with a stride, or lane by lane."""
+
+from collections.abc import Mapping, Sequence
+
+from aotc.emit.c import half_lanes as halves
+from aotc.emit.c.loop_text import INDENT
+from aotc.emit.c.narrow_lanes import store, stored
+from aotc.emit.c.scalars import Names
+from aotc.emit.c.vectors import Vectors
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.dialect import Dialect, Operand
+from aotc.emit.text.env import KernelEnv
+from aotc.ir.access import stride
+from aotc.ir.dtypes import DTYPES, HALF
+from aotc.ir.expr import Axis, Const, Expr, Var, axes_of, substitute
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import Put
+
+
+def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: KernelEnv,
+                names: Names, acc: Mapping[Var, str], known: Mapping[Expr, Operand] | None = None,
+                summed: bool = False) -> list[str]:
+    """Evaluate the puts at the lane axis and store: contiguous, with a stride, or lane by lane.
+    ``known``: {expression: Operand} evaluated before.  ``summed``: accumulators hold sums."""
+    block = Vectors(env, names, lane, say, count, [p.value for p in puts], acc)
+    block.known.update(known or {})
+    block.summed = summed
+    values = [(p, _value(block, p.value)) for p in puts]
+    lines, block.lines = block.lines, []
+    for p, (v, converts) in values:
+        step = stride(p.offset, lane)
+        out = env["buffer"](p.buffer)
+        at = f"{out} + {c_index(p.offset, 13)}"
+        if p.value.dtype == HALF:
+            lines += _half_stores(p, (v, converts), lane, step, say, count, names, at)
+        elif step == Const(1) and p.value.dtype != "f32":
+            lines.append(store(p, v, count, at))
+        elif step == Const(1):
+            lines.append(say.store_n(at, v, count) if count else say.store(at, v))
+        elif step is not None and say.strided:
+            lines.append(say.store_strided(at, c_index(step, 13), v))
+        else:
+            lines += _scattered(p, v, lane, say, count, out, names)
+    return lines
+
+
+def _value(block: Vectors, e: Expr) -> tuple[str, bool]:
+    """(what a put of ``e`` stores, in lanes: floats, i32 or half precision, True if it is floats
+    that the store converts)."""
+    if e.dtype == HALF:
+        return halves.put(block, e)
+    return block.text(e) if e.dtype == "f32" else stored(block, e), False
+
+
+def _half_stores(put: Put, value: tuple[str, bool], lane: Axis, step: Expr | None, say: Dialect,
+                 count: str, names: Names, at: str) -> list[str]:
+    """Store half precision: contiguous, with a stride, or lane by lane."""
+    if step == Const(1):
+        return [halves.store(say, at, value, count)]
+    lanes = halves.as_bits(say, value)
+    if step is not None and say.strided:
+        return [say.half_put_apart(at, c_index(step, 13), lanes)]
+    return _scattered(put, lanes, lane, say, count, at.partition(" + ")[0], names)
+
+
+def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, out: str,
+               names: Names) -> list[str]:
+    """Store a vector lane by lane."""
+    spill = names.fresh("g")
+    one = Axis(f"{lane.name}_l", lane.extent)
+    at = simplify(substitute(put.offset, {lane: one}))
+    kept = f"{spill}[l]"
+    if put.value.dtype == HALF:
+        lines = [say.array("uint16_t", spill), say.half_put(spill, value), say.each(count)]
+    elif put.value.dtype == "f32":
+        lines = [say.array("float", spill), say.spill_result(spill, value), say.each(count)]
+    else:
+        lines = [say.array("int32_t", spill), f"aotc_store_i32({spill}, {value});",
+                 say.each(count)]
+        kept = f"({DTYPES[put.value.dtype].c}){kept}"
+    if one in axes_of(at):  # an axis of extent one is in no offset
+        lines.append(f"{INDENT}const int64_t {one.name} = {lane.name} + l;")
+    return lines + [f"{INDENT}{out}[{c_index(at, 0)}] = {kept};", "}"]

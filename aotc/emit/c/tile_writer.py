@@ -1,0 +1,211 @@
+"""Statements -> C text of a CPU's kernels: register tiles, their operands and their sums."""
+
+from typing import Any
+
+from aotc.emit.bundle.library_sources import call_lines
+from aotc.emit.c.lane_writer import Lanes, LaneWriter
+from aotc.emit.c.loop_text import indent, loops
+from aotc.emit.c.register_tile import Elements, dot_tile, register_tile
+from aotc.emit.c.scalars import Scalars
+from aotc.emit.text.cexpr import c_index, constant
+from aotc.emit.text.dialect import environment
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Const, Expr
+from aotc.ir.plan import Call
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import OWN, Alloc, Fill, Range, Scope, names_in
+from aotc.ir.tile_statements import (
+    DOT_STEP,
+    Pack,
+    Point,
+    RowCounters,
+    RowTable,
+    Tile,
+    TileSums,
+    Vector,
+)
+
+
+class Writer(LaneWriter):
+    """C text of one kernel's statements."""
+
+    # ------------------------------------------------------------ memory
+
+    def alloc(self, s: Alloc) -> list[str]:
+        aligned = " __attribute__((aligned(64)))" if self.env["dialect"].lanes > 1 else ""
+        return [f"{DTYPES[s.dtype].c} {self.env['buffer'](s.name)}[{s.elements}]{aligned};"]
+
+    def scope(self, s: Scope) -> list[str]:
+        return ["{", *indent(self.body(s.body)), "}"]
+
+    def fill(self, s: Fill) -> list[str]:
+        value = constant(s.value)
+        return [f"memset({self._place(s.buffer, s.offset)}, {value}, {c_index(s.count, 0)});"]
+
+    def pack(self, s: Pack) -> list[str]:
+        block = Scalars(self.env, self.names)
+        at = block.text(s.offset, 13)
+        return block.lines + [self.env["dialect"].pack_columns(
+            f"{self.env['buffer'](s.source)} + {at}", c_index(s.step, 0), c_index(s.columns, 0),
+            c_index(s.depth, 0), self.env["buffer"](s.to), s.width)]
+
+    def point(self, s: Point) -> list[str]:
+        block = Scalars(self.env, self.names)
+        writes = s.name == f"{OWN}sums_at"
+        ctype = ("" if writes else "const ") + DTYPES[s.dtype].c
+        head = f"{ctype} *const {self.env['buffer'](s.name)} ="
+        *ways, (_, buffer, at) = s.ways
+        last = self._place(buffer, at, block)
+        texts = [f"{c_index(cond, 4)} ? {self._place(b, o, block)}" for cond, b, o in ways
+                 if cond is not None]
+        if len(texts) < 2:
+            return [*block.lines, f"{' '.join([head, *texts])}{' :' if texts else ''} {last};"]
+        return [*block.lines, f"{head} {texts[0]}", *(f"    : {t}" for t in texts[1:]),
+                f"    : {last};"]
+
+    def _place(self, buffer: str, at: Expr, block: Scalars | None = None) -> str:
+        """C text of the address of an element, an additive expression."""
+        text = self.env["buffer"](buffer)
+        if at == Const(0):
+            return text
+        return f"{text} + {block.text(at, 13) if block else c_index(at, 13)}"
+
+    # ------------------------------------------------------------ rows
+
+    def row_counters(self, s: RowCounters) -> list[str]:
+        return [f"int64_t {r.axis.name}_row = {c_index(r.lo, 0)};" for r in s.rows]
+
+    def row_table(self, s: RowTable) -> list[str]:
+        taps = 1
+        for t in s.taps:
+            taps *= constant(t.axis.extent)
+        ctype, count = DTYPES[s.dtype].c, c_index(s.count, 11)
+        lines = [f"int64_t {a.name}_at[{s.mr}];" for a in s.values]
+        lines += [f"const {ctype} *a_row[{taps * s.mr}];"]
+        used = names_in((s.offset, s.guard, s.body, s.values))
+        fill = [f"const int64_t {r.axis.name} = {r.axis.name}_row;" for r in s.rows
+                if r.axis.name in used]
+        fill += [f"{a.name}_at[i] = {a.name};" for a in s.values]
+        fill += self.body(s.body)
+        block = Scalars(self.env, self.names)
+        at = self._place(s.buffer, s.offset, block)
+        if s.guard is not None:
+            outside = self.env["buffer"](s.outside) if s.outside else "aotc_zeros"
+            at = f"{block.text(s.guard, 4)} ? {at} : {outside}"
+        index = simplify(_flat(s.taps) * s.mr)
+        slot = "i" if not s.taps else f"{c_index(index, 12)} + i"
+        fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"])
+        fill += [f"if (m0 + i + 1 < {count}) {{", *indent(_next_row(s.rows)), "}"]
+        return [*lines, f"for (int i = 0; i < {s.mr}; ++i) {{", *indent(fill), "}"]
+
+    # ------------------------------------------------------------ sums
+
+    def tile(self, s: Tile) -> list[str]:
+        return self._tile_in_place(s) if s.in_place else self._tile_call(s)
+
+    def _tile_call(self, s: Tile) -> list[str]:
+        """A call of the micro-kernel that leaves the sums in ``acc_tile``."""
+        name, _ = ukernel_name(s, self.env["dialect"])
+        function = f"{self.env['prefix']}_{name}"
+        if s.dtypes[0] == "u8":
+            return [f"{function}({c_index(s.taps, 0)}, {c_index(s.kc, 0)}, a_row, b_col, "
+                    "acc_tile);"]
+        tail = [x or none for x, none in zip(self._argument(s), ("NULL", "0"))]
+        return [f"{function}({c_index(s.taps, 0)}, {c_index(s.kc, 0)}, a_row, {c_index(s.step, 0)},"
+                f" b_col, {c_index(s.ldb, 0)}, {c_index(s.tap_b, 0)}, {c_index(s.left, 0)}, "
+                f"{', '.join(tail)}, acc_tile);"]
+
+    def _tile_in_place(self, s: Tile) -> list[str]:
+        """The sums in named vectors."""
+        say, block = self.env["dialect"], Scalars(self.env, self.names)
+        params = ukernel_name(s, say)[1]
+        if s.rows:
+            rows = [self._place(b, simplify(at + s.first), block) for b, at in s.rows]
+        else:
+            first = "" if s.first == Const(0) else f" + {c_index(s.first, 13)}"
+            taps = f"tap0 * {s.mr} + " if s.many_taps else ""
+            rows = [f"a_row[{taps}{i}]{first}" for i in range(s.mr)]
+        one = s.taps == Const(1)
+        step = "" if params["unit"] else c_index(s.step, 13)
+        ahead = self._argument(s) if s.ahead else ["", ""]
+        sums: dict[str, Any] = {
+            "tile": register_tile(s.mr, s.nv, s.lanes, rows, step, say.registers
+                                  if params["column"].as_stored else 0),
+            "masked": params["masked"], "column": params["column"],
+            "taps": "" if one else c_index(s.taps, 11), "kc": c_index(s.kc, 11),
+            "ldb": c_index(s.ldb, 0),
+            "panel": "b_col" if one else f"b_col + tap0 * {c_index(s.tap_b, 13)}",
+            "n": c_index(s.left, 12), "next": ahead[0], "ahead": ahead[1]}
+        text = environment(say.folder).get_template("contraction_tile.j2").render(sums)
+        return block.lines + text.rstrip("\n").split("\n")
+
+    def _argument(self, s: Tile) -> list[str]:
+        """C texts of the dialect's ``argument`` of a micro-kernel: what the sums start from, or
+        what is fetched meanwhile and how much of it per step of k."""
+        if not self.env["dialect"].prefetches:
+            return [self._place(*s.start) if s.start else "NULL"]
+        if s.ahead is None:
+            return ["", ""]
+        point, at, step = s.ahead
+        return [f"{self.env['buffer'](point)} + {c_index(at, 13)}", c_index(step, 0)]
+
+    def tile_sums(self, s: TileSums) -> list[str]:
+        at = self.env["buffer"](s.point)
+        tile = register_tile(s.mr, s.nv, s.lanes)
+        if s.what == "join":
+            return [f"{x.name} += aotc_load({at} + {x.at});" for row in tile for x in row.sums]
+        return [f"aotc_store({at} + {x.at}, {x.name});" for row in tile for x in row.sums]
+
+    def vector(self, s: Vector) -> list[str]:
+        name, say = s.axis.name, self.env["dialect"]
+        lanes = Lanes(s.axis, say, str(s.live) if s.live else "",
+                      {v: v.name for v in s.sums}, sums=True)
+        lines = [f"const int64_t {name} = {c_index(s.first, 0)};", f"(void){name};"]
+        self.lanes = lanes
+        lines += self.body(s.body)
+        self.lanes = None
+        return ["{", *indent(lines), "}"]
+
+    def call(self, s: Call) -> list[str]:
+        return call_lines(s, self.env, self.names)
+
+
+def _flat(ranges: tuple[Range, ...]) -> Expr:
+    at: Expr = Const(0)
+    for r in ranges:
+        at = at * r.axis.extent + r.axis
+    return simplify(at)
+
+
+def _next_row(rows: tuple[Range, ...]) -> list[str]:
+    """Statements that step to the next row: the row axes counted like an odometer, no division."""
+    step = [";"]
+    for i, r in enumerate(rows):
+        name = f"{r.axis.name}_row"
+        step = [f"++{name};"] if i == 0 else [
+            f"if (++{name} == {c_index(r.hi, 11)}) {{", f"    {name} = {c_index(r.lo, 0)};",
+            *indent(step), "}"]
+    return step
+
+
+def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
+    """Name of the micro-kernel instance a Tile calls, and its template parameters.  Vectors of any
+    length never touch columns that do not exist: no instance of its own for those."""
+    unit, fetches = s.step == Const(1), s.ahead is not None
+    masked = s.masked and not say.strip_mined
+    base, column = s.row.replace("__", "_"), Elements.of(s.dtypes[1])
+    name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
+        "_parts" if s.part else "") + column.suffix
+    params = {"mr": s.mr, "nr": s.nv * s.lanes, "unit": unit, "masked": masked}
+    if s.dtypes[0] == "u8":
+        tile, step = dot_tile(s.mr, s.nv, s.lanes), DOT_STEP * s.nv * s.lanes
+        return name, params | {"tile": tile, "step": step}
+    name += "_alone" if say.prefetches and not fetches else ""
+    first = "k_lo" if unit else "k_lo * ak"
+    return name, params | {
+        "part": s.part, "column": column, "fetches": fetches, "tile": register_tile(
+            s.mr, s.nv, s.lanes, tuple(f"a[{i}] + {first}" for i in range(s.mr)) if s.part else
+            None, "" if unit else "ak", say.registers if column.as_stored else 0)}
+
+
+__all__ = ["Writer", "ukernel_name"]

@@ -1,0 +1,127 @@
+"""Statements -> CUDA text of the kernels of blocks of threads.
+
+The innermost loop runs over neighbouring threads, so that neighbouring elements are read and
+written together.
+"""
+
+from collections.abc import Collection, Sequence
+
+from aotc.emit.c.loop_text import indent
+from aotc.emit.c.scalar_writer import ScalarWriter
+from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.text.cexpr import c_index, c_int
+from aotc.emit.text.env import BlockEnv
+from aotc.ir.expr import Binary, Const, Var, maximum
+from aotc.ir.plan import points
+from aotc.ir.program import FOLD_STEP
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import Barrier, First, Range, Spread, Start, Stmt, Total, names_in
+
+WARP = 32
+_WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_min"}
+
+
+class BlockWriter(ScalarWriter):
+    """CUDA text of the statements of a block of ``threads`` threads.  ``base``: byte offset of the
+    block's memory for what threads of several warps fold."""
+
+    def __init__(self, env: BlockEnv, names: Names, threads: int, base: int) -> None:
+        super().__init__(env, names)
+        self.threads, self.base = threads, base
+
+    def spread(self, s: Spread) -> list[str]:
+        if s.over == "groups" and s.size > WARP:
+            return self._teams(s)
+        first, step = {"threads": ("threadIdx.x", self.threads),
+                       "group": (f"threadIdx.x % {s.size}", s.size),
+                       "groups": (f"threadIdx.x / {s.size}", self.threads // s.size)}[s.over]
+        before, total, kind, extents = flat_count(s.ranges, self.names)
+        at = self.names.fresh("at")
+        binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body))
+        return ["{"] + indent(before + [
+            f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{"]
+            + indent(binds + self.body(s.body)) + ["}"]) + ["}"]
+
+    def first(self, s: First) -> list[str]:
+        return [f"if (threadIdx.x % {s.size} == 0) {{", *indent(self.body(s.body)), "}"]
+
+    def total(self, s: Total) -> list[str]:
+        return [f"{s.var.name} = {_WARP_FOLD[s.fold]}({s.var.name});"]
+
+    def barrier(self, s: Barrier) -> list[str]:
+        return ["aotc_syncthreads();"]
+
+    def _teams(self, s: Spread) -> list[str]:
+        """Several warps fold a row, each its part; the first thread of the team folds the parts and
+        goes on.  There are no more rows than teams, so every thread comes to the barriers."""
+        total = next(i for i, x in enumerate(s.body) if isinstance(x, Total))
+        (start, *share), fold, after = s.body[:total], s.body[total], s.body[total + 1:]
+        assert isinstance(start, Start) and isinstance(fold, Total), s
+        (first,) = after
+        assert isinstance(first, First), s
+        names, warps, acc = self.names, s.size // WARP, fold.var.name
+        ranges = s.ranges
+        before, rows, kind, extents = flat_count(ranges, names)
+        row, parts, part = names.fresh("row"), names.fresh("parts"), names.fresh("part")
+        folded, inner = self.body(share), self.body(first.body)
+        x = Var("x", "f32")
+        step = Scalars({**self.env, "vars": {**self.env["vars"], x: f"{parts}[{part}]"}}, names)
+        update = step.text(Binary(FOLD_STEP[fold.fold], fold.var, x))
+        return ["{", *indent([
+            f"const aotc_shared<float> {parts} = aotc_slice<float>(shared, {self.base}, "
+            f"{self.threads // WARP});",
+            *before, f"const {kind} {row} = threadIdx.x / {s.size};",
+            *self.start(start), f"if ({row} < {rows}) {{",
+            *indent(unflatten(ranges, extents, row, kind, names, names_in(tuple(share))) + folded),
+            "}", *self.total(fold), f"if (threadIdx.x % {WARP} == 0)",
+            f"    {parts}[threadIdx.x / {WARP}] = {acc};", "aotc_syncthreads();",
+            f"if (threadIdx.x % {s.size} == 0 && {row} < {rows}) {{",
+            *indent(unflatten(ranges, extents, row, kind, names, names_in(first.body)) + [
+                f"for (uint32_t {part} = {row} * {warps} + 1; {part} < ({row} + 1) * {warps}; "
+                f"++{part})", f"    {acc} = {update};", *inner]), "}", "aotc_syncthreads();"]), "}"]
+
+
+def flat_count(ranges: Sequence[Range], names: Names) -> tuple[list[str], str, str, list[str]]:
+    """(declarations, text of the number of points, C type that counts them, text of each extent).
+    32 bits where they are enough: divisions are much cheaper."""
+    extents = [simplify(r.hi - r.lo) for r in ranges]
+    count = points(ranges)
+    small = count is not None and count < 1 << 31
+    kind, suffix = ("uint32_t", "u") if small else ("int64_t", "")
+    before, texts = [], []
+    for e in extents:
+        if isinstance(e, Const):
+            texts.append(f"{max(e.value, 0)}{suffix}" if small else c_int(max(e.value, 0)))
+            continue
+        name = names.fresh("n")
+        value = c_index(simplify(maximum(e, Const(0))), 0)
+        before.append(f"const {kind} {name} = {f'({kind})({value})' if small else value};")
+        texts.append(name)
+    live = [t for t in texts if t not in ("1u", "1")]
+    return before, " * ".join(live) or f"1{suffix}", kind, texts
+
+
+def unflatten(ranges: Sequence[Range], extents: Sequence[str], at: str, kind: str, names: Names,
+              uses: Collection[str]) -> list[str]:
+    """Lines that bind the axes among the names ``uses`` at the flat position ``at``."""
+    out = []
+    used = [r.axis.name in uses for r in ranges]
+    outer = next((i for i, n in enumerate(extents) if n not in ("1u", "1")), len(extents))
+    for i in range(len(ranges) - 1, -1, -1):
+        r, n = ranges[i], extents[i]
+        lo = "" if r.lo == Const(0) else f"{c_index(r.lo, 12)} + "
+        if n in ("1u", "1"):
+            if used[i]:
+                out.append(f"const int64_t {r.axis.name} = {c_index(r.lo, 0)};")
+            continue
+        if used[i]:
+            digit = at if i == outer else f"{at} % {n}"
+            out.append(f"const int64_t {r.axis.name} = {lo}{digit};")
+        if i > outer and any(used[:i]):
+            left = names.fresh("left")
+            out.append(f"const {kind} {left} = {at} / {n};")
+            at = left
+    return out
+
+
+__all__ = ["BlockWriter", "Stmt", "flat_count", "unflatten"]

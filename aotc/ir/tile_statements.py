@@ -1,0 +1,157 @@
+"""The statements of register tiles: rows and columns of operands, the sums of one tile, and what
+follows them vector by vector."""
+
+from dataclasses import dataclass
+
+from aotc.ir.expr import Axis, Expr, Var, show
+from aotc.ir.statements import Body, Range, Stmt, text_of
+
+DOT_STEP = 4  # neighbours along the sum that one lane of an 8-bit dot product takes
+
+
+@dataclass(frozen=True)
+class Pack(Stmt):
+    """``columns`` columns of ``depth`` elements, ``step`` apart in memory, to ``width`` columns
+    side by side, zeros in those that do not exist."""
+
+    to: str
+    source: str
+    offset: Expr
+    step: Expr
+    columns: Expr
+    depth: Expr
+    width: int
+
+    def lines(self) -> list[str]:
+        return [f"pack {show(self.columns)} columns of {show(self.depth)}: {self.to} by "
+                f"{self.width} = {self.source}[{show(self.offset)}] by {show(self.step)}"]
+
+
+@dataclass(frozen=True)
+class Point(Stmt):
+    """The name of a place: element ``offset`` of a buffer or of another such name, of the first of
+    ``ways`` (condition, buffer, offset) whose condition holds; the last one has none."""
+
+    name: str
+    dtype: str
+    ways: tuple[tuple[Expr | None, str, Expr], ...]
+
+    def lines(self) -> list[str]:
+        ways = [f"{b}[{show(at)}]" + (f" if {show(c)}" if c is not None else "")
+                for c, b, at in self.ways]
+        return [f"{self.name} = the place " + " else ".join(ways)]
+
+
+@dataclass(frozen=True)
+class RowCounters(Stmt):
+    """The values of row axes, counted like an odometer by the ``RowTable`` behind it."""
+
+    rows: tuple[Range, ...]
+
+    def lines(self) -> list[str]:
+        return [f"count rows {', '.join(map(str, self.rows))}"]
+
+
+@dataclass(frozen=True)
+class RowTable(Stmt):
+    """The rows from ``~m0`` on of one register tile of ``mr`` rows, those from ``count`` on as the
+    last one: the values of the axes ``values`` (the arrays ``~AXIS_at``), and for every tap and row
+    the place of its first element (the array ``~a_row``): of ``buffer`` at ``offset``, or where
+    ``guard`` is false of ``outside`` ("" = a row of ``reach`` zeros).  ``body`` is done first for
+    every row, whose number in the tile is ``~i``."""
+
+    rows: tuple[Range, ...]
+    count: Expr
+    mr: int
+    dtype: str
+    taps: tuple[Range, ...]
+    buffer: str
+    offset: Expr
+    guard: Expr | None = None
+    outside: str = ""
+    reach: Expr | None = None
+    body: Body = ()
+    values: tuple[Axis, ...] = ()
+
+    def lines(self) -> list[str]:
+        taps = f" and taps {', '.join(map(str, self.taps))}" if self.taps else ""
+        guard = f" if {show(self.guard)} else {self.outside or 'zeros'}" if self.guard else ""
+        return [f"table of {self.mr} rows {', '.join(r.axis.name for r in self.rows)}{taps}: "
+                f"{self.buffer}[{show(self.offset)}]{guard}", *text_of(self.body)]
+
+
+@dataclass(frozen=True)
+class Tile(Stmt):
+    """The sums of one register tile, MR rows by ``nv`` vectors of ``lanes`` columns:
+
+        sum[i, j] = sum over taps and k of A[i, tap, k] * B[tap, k, j]
+
+    dtypes: of A, B and the sums.  rows: (buffer, offset) of each row, or none for those of the
+    table ``~a_row`` (from ``first`` elements on); ``step``: elements of A from one k to the next.
+    b: name of the Point of B, whose k-steps lie ``ldb`` elements apart and whose taps ``tap_b``.
+    left: columns from the tile's first on; ``masked``: no more of B than those exist.  part: steps
+    of the sum that are summed by themselves before they join the rest (0: it runs whole).  ahead:
+    (Point, elements from it on that this tile fetches, elements per step), start:
+    (buffer, offset) of what every row's sums start from.  in_place: the sums stay in registers
+    (``~sumI_J``), with ``many_taps`` those of a table of all taps; else they are in the array
+    ``~acc_tile``."""
+
+    row: str
+    template: str
+    mr: int
+    nv: int
+    lanes: int
+    dtypes: tuple[str, str, str]
+    rows: tuple[tuple[str, Expr], ...]
+    first: Expr
+    step: Expr
+    b: str
+    taps: Expr
+    kc: Expr
+    ldb: Expr
+    tap_b: Expr
+    left: Expr
+    masked: bool = False
+    part: int = 0
+    ahead: tuple[str, Expr, Expr] | None = None
+    start: tuple[str, Expr] | None = None
+    in_place: bool = False
+    many_taps: bool = False
+
+    def lines(self) -> list[str]:
+        marks = ["masked"] * self.masked + [f"in parts of {self.part}"] * (self.part > 0)
+        marks += ["in place"] * self.in_place
+        return [f"tile {self.row} {self.mr}x{self.nv * self.lanes} "
+                f"taps {show(self.taps)} k {show(self.kc)}{''.join(', ' + m for m in marks)}"]
+
+
+@dataclass(frozen=True)
+class TileSums(Stmt):
+    """The sums of a tile in registers and ``mr`` rows of ``nv`` vectors in memory from a Point on:
+    "keep" stores them there, "join" adds what is there to them."""
+
+    what: str
+    mr: int
+    nv: int
+    lanes: int
+    point: str
+
+    def lines(self) -> list[str]:
+        return [f"{self.what} the sums at {self.point}"]
+
+
+@dataclass(frozen=True)
+class Vector(Stmt):
+    """``body`` for one vector of ``lanes``: values of ``axis`` from ``first`` on, ``live`` of them
+    (0: all).  ``sums`` are vectors that stand in registers."""
+
+    axis: Axis
+    first: Expr
+    lanes: int
+    live: int
+    sums: tuple[Var, ...]
+    body: Body
+
+    def lines(self) -> list[str]:
+        live = f", {self.live} of them" if self.live else ""
+        return [f"vector {self.axis} from {show(self.first)}{live}", *text_of(self.body)]

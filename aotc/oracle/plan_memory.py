@@ -1,0 +1,158 @@
+"""What a Plan's kernels read and write when it is run literally: every byte knows whose it is.
+
+Memory starts poisoned.  A byte of the arena or of a worker's scratch belongs to the buffer that was
+stored there last: reading it as another buffer, or before anything was stored, is a fault, as is
+every access outside of a buffer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from aotc.errors import InterpreterError
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.plan import Kernel, Place, Plan, Scratch
+
+_POISON = 0xFF  # of every byte: NaN as a float
+_NOBODY = 0  # whose a byte is before anything was stored
+
+
+@dataclass
+class Region:
+    """The elements of one buffer, ``values``, in memory that others may use, too: ``owner``, of
+    every byte of every element, says whose it is (``number`` is this buffer's); None: memory of
+    its own, which is all written."""
+
+    name: str
+    values: Array
+    owner: Array | None
+    number: int
+
+
+class PlanMemory:
+    """Memory of one run of a Plan.  ``at``: says which statement is at work, for faults."""
+
+    def __init__(self, plan: Plan, inputs: Mapping[str, Array],
+                 value: Callable[[object], int]) -> None:
+        self.plan, self.value = plan, value
+        self.at = ""
+        self.numbers: dict[str, int] = {}
+        self.slots = [(np.full(value(s), _POISON, np.uint8),
+                       np.full(value(s), _NOBODY, np.int32)) for s in plan.slots]
+        weights = dict(plan.weights)
+        self.regions: dict[str, Region] = {}
+        for p in plan.places:
+            if p.storage == "arena":
+                self.regions[p.name] = self._in_slots(p)
+                continue
+            known = inputs.get(p.name) if p.storage == "input" else weights.get(p.name)
+            count = value(p.elements)
+            if known is not None:
+                values = np.ascontiguousarray(known).reshape(-1)
+                self.regions[p.name] = Region(p.name, values, None, 0)
+            elif p.storage == "output":
+                raw = np.full(count * DTYPES[p.dtype].size, _POISON, np.uint8)
+                self.regions[p.name] = self._typed(p.name, p.dtype, raw, np.full(
+                    raw.size, _NOBODY, np.int32))
+        self.scratch: dict[str, Region] = {}
+
+    def _typed(self, name: str, dtype: str, raw: Array, owner: Array) -> Region:
+        kind = DTYPES[dtype].numpy
+        number = self.numbers.setdefault(name, len(self.numbers) + 1)
+        return Region(name, raw.view(kind), owner.reshape(-1, kind.itemsize), number)
+
+    def _in_slots(self, p: Place) -> Region:
+        size = self.value(p.elements) * DTYPES[p.dtype].size
+        raw, owner = self.slots[p.slot]
+        if p.offset + size > raw.size:  # it goes on in the slots behind
+            parts = [np.concatenate(x) for x in zip(*self.slots[p.slot:])]
+            if p.offset + size > parts[0].size:
+                raise InterpreterError(f"{p}: {size} bytes end behind the arena")
+            raw, owner = self._joined(p.slot)
+        return self._typed(p.name, p.dtype, raw[p.offset:p.offset + size],
+                           owner[p.offset:p.offset + size])
+
+    def _joined(self, first: int) -> tuple[Array, Array]:
+        """One run of bytes for all slots from ``first`` on, which lie one behind the other."""
+        raw, owner = (np.concatenate(x) for x in zip(*self.slots[first:]))
+        at = 0
+        for i in range(first, len(self.slots)):
+            n = self.slots[i][0].size
+            self.slots[i] = raw[at:at + n], owner[at:at + n]
+            at += n
+        for name in list(self.regions):
+            place = self.plan.place(name)
+            if place.storage == "arena" and place.slot >= first:
+                self.regions[name] = self._in_slots(place)
+        return raw, owner
+
+    def enter(self, kernel: Kernel) -> None:
+        """Poisoned scratch for the work items of a kernel."""
+        end = max((self._end(s) for s in kernel.scratch), default=0)
+        raw = np.full(end, _POISON, np.uint8)
+        owner = np.full(end, _NOBODY, np.int32)
+        self.scratch = {}
+        for s in kernel.scratch:
+            first, last = self.value(s.offset), self._end(s)
+            self.scratch[s.name] = self._typed(s.name, s.dtype, raw[first:last], owner[first:last])
+
+    def _end(self, s: Scratch) -> int:
+        return self.value(s.offset) + self.value(s.elements) * DTYPES[s.dtype].size
+
+    def region(self, name: str) -> Region:
+        """The buffer of that name, in scratch or outside."""
+        found = self.scratch.get(name) or self.regions.get(name)
+        if found is None:
+            raise self.fault(f"there is no buffer {name}")
+        return found
+
+    def fault(self, what: str) -> InterpreterError:
+        return InterpreterError(f"{self.at}: {what}")
+
+    def _checked(self, r: Region, index: Array, live: Array | None, what: str) -> Array:
+        """The index where it is live, a legal one elsewhere."""
+        bad = (index < 0) | (index >= r.values.size)
+        if live is not None:
+            bad = bad & live
+        if np.any(bad):
+            seen = np.broadcast_to(index, bad.shape)[bad].flat[0]
+            raise self.fault(f"{what} {r.name}[{seen}], which has {r.values.size} elements")
+        return index if live is None else np.clip(index, 0, max(r.values.size - 1, 0))
+
+    def read(self, name: str, index: Array, live: Array | None) -> Array:
+        """Elements of a buffer; ``live``: which of them are really read (None: all)."""
+        r = self.region(name)
+        index = self._checked(r, index, live, "reads")
+        if r.values.size == 0:
+            return np.zeros(index.shape, r.values.dtype)
+        if r.owner is not None:
+            owners = r.owner[index]
+            bad = np.any(owners != r.number, axis=-1)
+            if live is not None:
+                bad = bad & live
+            if np.any(bad):
+                where = np.broadcast_to(index, bad.shape)[bad].flat[0]
+                whose = int(np.broadcast_to(owners[..., 0], bad.shape)[bad].flat[0])
+                what = "before it is stored" if whose == _NOBODY else \
+                    f"where {next(n for n, k in self.numbers.items() if k == whose)} is by now"
+                raise self.fault(f"reads {name}[{where}] {what}")
+        return r.values[index]
+
+    def write(self, name: str, index: Array, values: Array, live: Array | None) -> None:
+        """Store elements of a buffer, those that are live."""
+        r = self.region(name)
+        index = self._checked(r, index, live, "stores")
+        shape = np.broadcast_shapes(index.shape, values.shape,
+                                    () if live is None else live.shape)
+        index, values = np.broadcast_to(index, shape), np.broadcast_to(values, shape)
+        if live is not None:
+            chosen = np.broadcast_to(live, shape)
+            index, values = index[chosen], values[chosen]
+        if r.owner is None:
+            raise self.fault(f"stores into {name}, which is nobody's to change")
+        r.values[index] = values
+        r.owner[index] = r.number
+
+
+__all__ = ["PlanMemory"]

@@ -1,0 +1,71 @@
+"""Which loops' iterations may run side by side: none needs what another one does."""
+
+from collections.abc import Iterable
+
+from aotc.ir.expr import Load, walk
+from aotc.ir.statements import (
+    ACC_TILE,
+    Body,
+    Copy,
+    Declare,
+    Fill,
+    For,
+    Stmt,
+    Store,
+    Update,
+    expressions,
+    walk_body,
+)
+from aotc.ir.tile_statements import Pack, Point, RowTable, Tile, TileSums
+
+POINTS = 1 << 20  # at most
+TILE_POINTS = 1 << 9  # of register tiles
+
+
+def side_by_side(loop: For, body: Body, points: int) -> bool:
+    """True if the iterations of a loop with that body may run at once, ``points`` in all."""
+    inner = list(walk_body(body))
+    if points > (TILE_POINTS if any(isinstance(s, Tile) for s in inner) else POINTS):
+        return False
+    if any(isinstance(s, TileSums) and s.point != ACC_TILE for s in inner):
+        return False
+    declared = {s.var.name for s in inner if isinstance(s, Declare)}
+    if any(v.name not in declared for s in inner if isinstance(s, Update) for v in s.vars):
+        return False
+    return not stored(inner) & loaded(inner)
+
+
+def stored(body: Iterable[Stmt]) -> set[str]:
+    """The buffers that statements store into."""
+    out = set()
+    for s in body:
+        if isinstance(s, Store):
+            out |= {p.buffer for p in s.puts}
+        elif isinstance(s, Copy):
+            out.add(s.to.buffer)
+        elif isinstance(s, Fill):
+            out.add(s.buffer)
+        elif isinstance(s, Pack):
+            out.add(s.to)
+    return out
+
+
+def loaded(body: Iterable[Stmt]) -> set[str]:
+    """The buffers that statements read."""
+    out = set()
+    for s in body:
+        out |= {n.buffer for e in expressions(s) for n in walk(e) if isinstance(n, Load)}
+        if isinstance(s, Copy):
+            out.add(s.source.buffer)
+        elif isinstance(s, Pack):
+            out.add(s.source)
+        elif isinstance(s, RowTable):
+            out |= {s.buffer, s.outside}
+        elif isinstance(s, Point):
+            out |= {b for _, b, _ in s.ways}
+        elif isinstance(s, Tile):
+            out |= {b for b, _ in s.rows} | ({s.start[0]} if s.start else set())
+    return out
+
+
+__all__ = ["loaded", "side_by_side", "stored"]

@@ -1,0 +1,197 @@
+"""Register tiles executed in numpy: tables of rows, points, and the sums of one tile."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.expr import Expr, Var
+from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
+from aotc.ir.tile_statements import DOT_STEP, Point, RowTable, Tile, TileSums
+from aotc.oracle.eval_expr import Scope as Values
+from aotc.oracle.plan_memory import PlanMemory
+
+CHUNK = 1 << 22  # elements of one operand that are gathered at once
+Place = tuple[str, Array]  # (buffer, element offset)
+
+
+class TileRuns(Values):
+    """The statements of ``tile_statements.py``.  ``locals``: arrays of a work item by name, their
+    elements in the first dimension; ``points``: places by name; ``table``: (buffer, its offsets,
+    where a row is not, what is read there) of every tap and row; ``sums``: of the last tile, rows
+    by columns."""
+
+    memory: PlanMemory
+    shape: tuple[int, ...]
+    mask: Array | None
+    names: dict[str, Array]
+    now: Callable[[Expr], Array]
+    full: Callable[[Array], Array]
+    body: Callable[[Body], None]
+    inside: Callable[[tuple[int, ...], Array | None, Callable[[], None]], None]
+
+    def __init__(self, *args: object, **fields: object) -> None:
+        super().__init__(*args, **fields)  # type: ignore[arg-type]
+        self.locals: dict[str, Array] = {}
+        self.points: dict[str, Place] = {}
+        self.table: tuple[str, Array, Array | None, str] | None = None
+        self.sums = np.zeros(())
+
+    def alloc(self, s: Alloc) -> None:
+        """An array of which nothing is known yet."""
+        self.locals[s.name] = np.zeros((s.elements, *self.shape), DTYPES[s.dtype].numpy)
+
+    def local_read(self, name: str, index: Array) -> Array:
+        """Elements of a local array, each of what runs side by side from its own."""
+        array = self.locals[name]
+        inner = np.ogrid[tuple(slice(n) for n in array.shape[1:])]
+        if np.any(index < 0) or np.any(index >= array.shape[0]):
+            index = np.clip(index, 0, array.shape[0] - 1)  # lanes that do not exist
+        found: Array = array[(index, *inner)]
+        return found
+
+    def point(self, s: Point) -> None:
+        buffer, offset = "", np.asarray(0)
+        for cond, name, at in reversed(s.ways):
+            base, first = self.points.get(name, (name, np.asarray(0)))
+            place = first + self.now(at)
+            offset = place if cond is None else np.where(self.now(cond), place, offset)
+            buffer = buffer or base
+        self.points[s.name] = buffer, offset
+
+    # ------------------------------------------------------------ rows
+
+    def row_table(self, s: RowTable) -> None:
+        lanes = [1] * len(self.shape)
+        i = np.arange(s.mr, dtype=np.int64).reshape(-1, *lanes)
+        count = self.now(s.count)
+        number = np.minimum(self.now(Var(f"{OWN}m0")) + i, count - 1)
+        axes: dict[str, Array] = {}
+        for r in reversed(s.rows):
+            lo, hi = self.now(r.lo), self.now(r.hi)
+            size = np.maximum(hi - lo, 1)
+            axes[r.axis.name] = lo + number % size if r is not s.rows[0] else lo + number
+            number = number // size
+        self.names |= {f"{OWN}i": i, **axes}
+        if s.body:
+            self.inside((s.mr,), None, lambda: self.body(s.body))
+        offsets, holes = [], []
+
+        def one() -> None:
+            offsets.append(self.full(self.now(s.offset)))
+            if s.guard is not None:
+                holes.append(~self.full(self.now(s.guard)))
+
+        self._each(s.taps, lambda: self.inside((s.mr,), None, one))
+        self.table = (s.buffer, np.stack(offsets), np.stack(holes) if holes else None, s.outside)
+        for a in s.values:
+            self.locals[f"{OWN}{a.name}_at"] = np.array(np.broadcast_to(
+                axes[a.name], (s.mr, *self.shape)))
+
+    def _each(self, ranges: tuple[Range, ...], run: Callable[[], None]) -> None:
+        """``run`` for every point of constant ranges, in order."""
+        if not ranges:
+            run()
+            return
+        first, *rest = ranges
+        for v in range(int(self.now(first.lo)), int(self.now(first.hi))):
+            self.names[first.axis.name] = np.asarray(v, np.int64)
+            self._each(tuple(rest), run)
+
+    # ------------------------------------------------------------ sums
+
+    def tile(self, s: Tile) -> None:
+        kind = DTYPES[s.dtypes[2]].numpy
+        taps, kc = int(self.now(s.taps)), self.now(s.kc)
+        steps = DOT_STEP if s.dtypes[0] == "u8" else 1
+        most = int(np.max(kc)) * steps
+        shape = (s.mr, s.nv * s.lanes, *self.shape)
+        sums = np.zeros(shape, kind)
+        if s.start is not None:
+            j = self._columns(s)
+            sums += self._live(s.start[0], self.now(s.start[1]) + j, self._there(s, j))
+        piece = max(1, CHUNK // max(int(np.prod(shape[1:])), 1))
+        for tap in range(taps):
+            for first in range(0, most, piece):
+                k = np.arange(first, min(first + piece, most)).reshape(
+                    -1, *[1] * (len(self.shape) + 1))
+                live = k < kc * steps
+                a, b = self._a(s, tap, k, live), self._b(s, tap, k, live, kc * steps)
+                sums += np.einsum("km...,kn...->mn...", a.astype(kind), b.astype(kind))
+        if s.in_place:
+            self.sums = sums
+        else:
+            self.locals[ACC_TILE] = sums.reshape(-1, *self.shape)
+
+    def _live(self, buffer: str, at: Array, live: Array | None) -> Array:
+        """Elements of a buffer where they are live, zero elsewhere."""
+        if self.mask is not None:
+            live = self.mask if live is None else live & self.mask
+        found = self.memory.read(buffer, at, live)
+        return found if live is None else np.where(live, found, 0)
+
+    def _a(self, s: Tile, tap: int, k: Array, live: Array) -> Array:
+        """A of every step and row: (steps, rows, ...)."""
+        at = self.now(s.first) + k * self.now(s.step)
+        if s.rows:
+            rows = [self._live(b, self.now(o) + at[:, 0], live[:, 0]) for b, o in s.rows]
+            return np.stack([np.broadcast_to(r, (len(k), *self.shape)) for r in rows], axis=1)
+        assert self.table is not None, s
+        buffer, offsets, holes, outside = self.table
+        here = self._deeper(offsets[tap])
+        full = (len(k), s.mr, *self.shape)
+        there = np.broadcast_to(live, full)
+        if holes is None:
+            return np.broadcast_to(self._live(buffer, here + at, there), full)
+        hole = np.broadcast_to(self._deeper(holes[tap]), full)
+        found = self._live(buffer, here + at, there & ~hole)
+        if not outside:
+            return np.broadcast_to(found, full)
+        return np.where(hole, self._live(outside, np.broadcast_to(at, full), there & hole), found)
+
+    def _deeper(self, x: Array) -> Array:
+        """What is known per row where less runs side by side than by now."""
+        more = [1] * (len(self.shape) + 1 - x.ndim)
+        return x.reshape(x.shape[0], *more, *x.shape[1:])
+
+    def _columns(self, s: Tile) -> Array:
+        return np.arange(s.nv * s.lanes).reshape(-1, *[1] * len(self.shape))
+
+    def _there(self, s: Tile, j: Array) -> Array | None:
+        return j < self.now(s.left)
+
+    def _b(self, s: Tile, tap: int, k: Array, live: Array, depth: Array) -> Array:
+        """B of every step and column: (steps, columns, ...)."""
+        buffer, first = self.points[s.b]
+        j = self._columns(s)
+        if s.dtypes[0] == "u8":
+            k = k + tap * depth
+            at = (k // DOT_STEP * (s.nv * s.lanes) + j) * DOT_STEP + k % DOT_STEP
+        else:
+            at = tap * self.now(s.tap_b) + k * self.now(s.ldb) + j
+        live = live & (j < self.now(s.left)) if s.masked else live
+        found = self._live(buffer, first + at, np.broadcast_to(
+            live, np.broadcast_shapes(live.shape, at.shape, self.shape)))
+        return np.broadcast_to(found, (len(k), s.nv * s.lanes, *self.shape))
+
+    def tile_sums(self, s: TileSums) -> None:
+        if s.point == ACC_TILE:
+            self.locals[ACC_TILE] = self.sums.reshape(-1, *self.shape)
+            return
+        buffer, first = self.points[s.point]
+        size = s.mr * s.nv * s.lanes
+        at = first + np.arange(size).reshape(-1, *[1] * len(self.shape))
+        if s.what == "keep":
+            self.memory.write(buffer, at, self.sums.reshape(size, *self.shape), self.mask)
+        else:
+            before = self._live(buffer, at, None).reshape(self.sums.shape)
+            self.sums = self.sums + before
+
+    def sums_of(self, v: Var, live: int, lanes: int) -> Array:
+        """The lanes of the sums that a variable names, ``~sumI_J``."""
+        i, j = map(int, v.name.removeprefix(f"{OWN}sum").split("_"))
+        found: Array = self.sums[i, j * lanes:j * lanes + live]
+        return found
+
+
+__all__ = ["TileRuns"]

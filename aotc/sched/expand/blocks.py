@@ -1,0 +1,28 @@
+"""A Nest as statements of a block of threads that share a work item."""
+
+from aotc.ir.plan import Nest
+from aotc.ir.program import Fold
+from aotc.ir.statements import Accumulate, Body, First, Range, Spread, Store, Total
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.nests import fold_in_loops, scalar_fold
+
+
+def shared_nest(nest: Nest, making: Making, warp: int) -> Body:
+    """The statements of a Nest whose points threads share; a row whose lanes lie along the reduced
+    axis is folded by the threads of ``nest.team`` warps of ``warp`` threads."""
+    if not nest.folds_lanes or isinstance(nest.fold, Fold):
+        point = (*scalar_fold(nest, making), Store(nest.puts))
+        return (_spread(nest.ranges, "threads", 1, point),)
+    size, acc, fold = warp * nest.team, nest.acc[0], nest.fold_name
+    share = fold_in_loops(nest, nest.acc, making, lambda accs: (
+        Accumulate(fold, ((accs[0], nest.body),)),),
+        lambda ranges, body: (_spread(ranges, "group", size, tuple(body)),))
+    row = (*share, Total(acc, fold, acc, threads=size), First(size, (Store(nest.puts),)))
+    return (_spread(nest.ranges, "groups", size, row),)
+
+
+def _spread(ranges: tuple[Range, ...], over: str, size: int, body: Body) -> Spread:
+    return Spread(ranges, over, size, body)
+
+
+__all__ = ["shared_nest"]

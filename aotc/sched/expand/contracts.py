@@ -1,0 +1,193 @@
+"""A Contract as statements: loops over panels of columns and register tiles of rows around the sums
+of one tile and its epilogue."""
+
+from dataclasses import replace
+
+from aotc.ir.access import stride
+from aotc.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Var,
+    axes_of,
+    minimum,
+    rewrite,
+    substitute,
+    walk,
+)
+from aotc.ir.plan import Contract
+from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.statements import ACC_TILE, Alloc, Body, For, Let, Put, Range, Store
+from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile
+from aotc.sched.expand.aligned import by_vectors
+from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, pad_row
+from aotc.sched.expand.epilogues import from_memory, from_registers
+from aotc.sched.expand.fetches import (
+    fetches,
+    next_panel,
+    panel_share,
+    share,
+    unguarded_loads,
+)
+from aotc.sched.expand.in_place import one_tap, plain_rows, written_out
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.nests import lanes, loops, registers_of
+from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
+from aotc.sched.expand.turns import turned_loops
+
+
+def expand_contract(c: Contract, making: Making) -> Body:
+    """The statements of a Contract, its rows and columns in register tiles."""
+    at, dots = TileLoops(c), c.dtypes[0] == "u8"
+    started, start = (c, None) if dots else _started(c, at, making)
+    stored, turn, flush = turned_loops(
+        started if c.turned else by_vectors(started, c.n, making), at)
+    in_place = written_out(stored, making.vectors) and not dots
+    plain = in_place and plain_rows(c)
+    fetched = () if dots else fetches(c, at, making, plain)
+    sizes = dot_sizes(c) if dots else _sizes(c, at)
+    tile = _tile(c, at, making, sizes, start, in_place)
+    epilogue = (from_registers if in_place else from_memory)(stored, at, making)
+    rows: Body = () if plain else (_table(c, at, making),)
+    count: Body = () if plain else (RowCounters(c.m),)
+    panel = dot_columns(c, at) if dots else _columns(c, at, making)
+    call = (*fetched, *tile, *epilogue)
+
+    def row_loop(body: Body) -> Body:
+        return (For(at.m0, Const(0), at.rows, body, step=c.mr),)
+
+    def column_loop(body: Body) -> Body:
+        return (For(at.n0, c.n.lo, c.n.hi, body, step=at.nr),)
+
+    if c.a.mode == "packed" and c.b.mode != "packed":  # once per row tile, for all panels
+        body = (*count, *row_loop((*rows, *column_loop((*panel, *call)))))
+    else:
+        body = column_loop((*panel, *count, *turn, *row_loop((*rows, *call, *flush))))
+    first = (Let(at.rows, c.row_count), *pad_row(c), *(() if dots else share(c, at, making)))
+    return loops(c.outer, (*first, *at.in_slices(body)))
+
+
+# ---------------------------------------------------------------- operands
+
+def _table(c: Contract, at: TileLoops, making: Making) -> RowTable:
+    """The pointers to the rows of a tile: in place, or to rows that are packed first."""
+    if c.a.mode == "rows":
+        return RowTable(c.m, at.rows, c.mr, c.dtypes[0], c.taps, c.a.buffer, c.a.offset, c.a.guard,
+                        c.a.pad, c.k.axis.extent)
+    inner = (*c.taps, c.k)
+    if c.dtypes[0] == "u8":
+        total, body = dot_rows(c, at)
+    else:
+        total = extent_of(inner)
+        put = Put(c.a.buffer, simplify(at.i * total + flat_index(inner)), c.a.packed)
+        body = loops(inner, (Store((put,)),))
+    return RowTable(c.m, at.rows, c.mr, c.dtypes[0], (), c.a.buffer, simplify(at.i * total),
+                    body=body)
+
+
+def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
+    """Bind ``~b_col``: the panel, the direct columns, or columns packed now."""
+    lane = c.n.axis
+    if c.b.mode in ("panel", "direct"):
+        offset = c.b.offset + lane if c.b.mode == "direct" else c.b.offset
+        here = simplify(substitute(offset, {lane: at.n0}) + at.slice_offset())
+        zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
+        return (Point(B_COL, c.dtypes[1], ((None, c.b.buffer, here),)),
+                *next_panel(c, at, making, simplify(substitute(c.b.offset, zero))))
+    return (*_packing(c, at, making), Point(B_COL, c.dtypes[1], ((None, c.b.buffer, Const(0)),)))
+
+
+def _packing(c: Contract, at: TileLoops, making: Making) -> Body:
+    """Packing of the columns of one panel, by transposed blocks where they lie along k."""
+    lane, nr, value = c.n.axis, at.nr, c.b.packed
+    if not c.taps and isinstance(value, Load) and stride(value.index[0], c.k.axis) == Const(1):
+        parts = linear_in(value.index[0], lane)
+        if parts is not None:
+            first = simplify(substitute(value.index[0], {lane: at.n0, c.k.axis: Const(0)}))
+            count = simplify(minimum(at.columns_left, Const(nr)))
+            return (Pack(c.b.buffer, value.buffer, first, parts[0], count, c.k.axis.extent, nr),)
+    inner = (*c.taps, c.k)
+    part = Range(lane, at.n0, simplify(minimum(at.n0 + nr, c.n.hi)))
+    put = Put(c.b.buffer, simplify(flat_index(inner) * nr + lane - at.n0), value)
+    found = [stride(n.index[0], lane) for n in walk(value) if isinstance(n, Load)]
+    if found and all(s == Const(1) for s in found):
+        group = registers_of(making.vectors, Const(nr))
+        return loops(inner, (lanes(part, (Store((put,)),), group),))
+    return loops((part, *inner), (Store((put,)),))
+
+
+# ---------------------------------------------------------------- the sums
+
+def _sizes(c: Contract, at: TileLoops) -> tuple[Expr, Expr, Expr, Expr]:
+    """(taps, k, step of b along k, step of b along taps) of a tile's sums."""
+    taps, kc = extent_of(c.taps), c.k.axis.extent
+    if c.a.mode == "packed":
+        taps, kc = Const(1), simplify(taps * kc)
+    ldb = Const(at.nr) if c.b.mode in ("panel", "packed") else c.b.stride
+    return taps, kc, ldb, simplify(kc * ldb)
+
+
+def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, Expr, Expr],
+          start: tuple[str, Expr] | None, in_place: bool) -> Body:
+    """The sums of one register tile."""
+    taps, kc, ldb, tap_b = sizes
+    depth = Const(c.slice) if c.slices else simplify(taps * kc)
+    ahead = None if c.dtypes[0] == "u8" else panel_share(c, at, making, depth)
+    if c.slices:
+        kc = simplify(minimum(Const(c.slice), kc - at.k_lo))
+    first = simplify(at.k_lo * c.a.stride) if c.slices else Const(0)
+    masked = c.b.mode == "direct" and "columns" not in c.whole
+    rows = _row_places(c, at) if in_place and plain_rows(c) else ()
+    array = () if in_place else (Alloc(ACC_TILE, c.dtypes[2], c.mr * at.nr),)
+    return (*array, Tile(c.row, c.template, c.mr, c.nv, c.lanes, c.dtypes, rows, first,
+                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
+                 at.columns_left, masked, c.part, ahead, start, in_place,
+                 in_place and c.a.mode == "rows" and not one_tap(c)),)
+
+
+def _row_places(c: Contract, at: TileLoops) -> tuple[tuple[str, Expr], ...]:
+    """(buffer, offset) of every row of a tile; rows past the end repeat the last."""
+    (r,), out = c.m, []
+    for i in range(c.mr):
+        row: Expr = at.m0 + i
+        if i and "rows" not in c.whole:
+            row = minimum(row, at.rows - 1)
+        place = simplify(substitute(c.a.offset, {
+            r.axis: r.lo + row, **{t.axis: t.lo for t in c.taps}}))
+        out.append((c.a.buffer, place))
+    return tuple(out)
+
+
+def _started(c: Contract, at: TileLoops,
+             making: Making) -> tuple[Contract, tuple[str, Expr] | None]:
+    """(the Contract, what its sums start from): what the epilogue adds to every row first, such as
+    a bias, costs nothing in a micro-kernel that fetches nothing."""
+    if making.vectors.prefetches:
+        return c, None
+    lane, rows = c.n.axis, {r.axis for r in c.m}
+    always = {x for p in c.puts for x in unguarded_loads(p.value)}
+    found: set[Load] = set()
+
+    def visit(e: Expr) -> Expr | None:
+        if not isinstance(e, Binary) or e.op != "add" or c.acc not in (e.a, e.b):
+            return None
+        x = e.b if e.a == c.acc else e.a
+        plain = isinstance(x, Load) and x in always and not axes_of(x) & rows and not any(
+            isinstance(n, Load) for n in walk(x.index[0]))
+        if not isinstance(x, Load) or not plain or stride(x.index[0], lane) != Const(1):
+            return None
+        found.add(x)
+        return Var("started", "f32")
+
+    values = [rewrite(p.value, visit) for p in c.puts]
+    if len(found) != 1 or any(n == c.acc for v in values for n in walk(v)):
+        return c, None
+    new = {Var("started", "f32"): c.acc}
+    puts = tuple(Put(p.buffer, p.offset, substitute(v, new)) for p, v in zip(c.puts, values))
+    load = found.pop()
+    return replace(c, puts=puts), (load.buffer, simplify(substitute(
+        load.index[0], {lane: at.n0})))
+
+
+__all__ = ["expand_contract"]

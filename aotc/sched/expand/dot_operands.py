@@ -1,0 +1,103 @@
+"""Operands of 8-bit products: rows that are packed run by run, panels of bytes."""
+
+from collections.abc import Collection
+
+from aotc.ir.access import stride
+from aotc.ir.category import row_source
+from aotc.ir.conditions import conjuncts
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, all_of, as_expr, axes_of, substitute, walk
+from aotc.ir.plan import Contract
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
+from aotc.ir.tile_statements import DOT_STEP, Point
+from aotc.sched.expand.nests import loops
+from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
+
+SHORTEST_RUN = 4  # bytes side by side that are worth a copy
+
+
+def pad_row(c: Contract) -> Body:
+    """The row that is read in place of the padding."""
+    return (Fill(c.a.pad, Const(0), c.k.axis.extent, c.a.packed),) if c.a.pad else ()
+
+
+def dot_sizes(c: Contract) -> tuple[Expr, Expr, Expr, Expr]:
+    """(taps, groups of ``DOT_STEP`` products per tap, 1, 0: B is one run) of a tile's sums."""
+    taps = extent_of(c.taps) if c.a.mode == "rows" else Const(1)
+    assert isinstance(taps, Const), c.taps  # ``check_schedule`` refuses others
+    return taps, Const(_depth(c)[1] // taps.value // DOT_STEP), Const(1), Const(0)
+
+
+def dot_columns(c: Contract, at: TileLoops) -> Body:
+    """Bind ``~b_col``, the panel."""
+    here = simplify(substitute(c.b.offset, {c.n.axis: at.n0}))
+    return (Point(B_COL, c.dtypes[1], ((None, c.b.buffer, here),)),)
+
+
+def dot_rows(c: Contract, at: TileLoops) -> tuple[Expr, Body]:
+    """(elements of a packed row, statements that pack row ``~i``), zeros behind the last
+    product."""
+    live, depth = _depth(c)
+    row = simplify(at.i * depth)
+    body = _copied_runs(c, row)
+    if depth > live:
+        body = (*body, Fill(c.a.buffer, simplify(row + live), Const(depth - live), Const(0, "u8")))
+    return Const(depth), body
+
+
+def _depth(c: Contract) -> tuple[int, int]:
+    """(products per column, the same up to a whole step)."""
+    n = extent_of((*c.taps, c.k))
+    assert isinstance(n, Const), c.k  # ``check_schedule`` refuses others
+    return n.value, -(-n.value // DOT_STEP) * DOT_STEP
+
+
+def _copied_runs(c: Contract, row: Expr) -> Body:
+    """One row of the sum, run by run: what lies side by side in memory is copied at once, unless
+    the padding cuts it."""
+    inner, value = (*c.taps, c.k), c.a.packed
+    load, guard, _ = row_source(value)
+    at, size = len(inner), 1
+    cond = [] if guard is None else conjuncts(guard)
+    while load is not None and at and stride(load.index[0], inner[at - 1].axis) == Const(size) and (
+            all(_decided_at_ends(x, [r.axis for r in inner[at - 1:]]) for x in cond)):
+        at -= 1
+        size *= _count(inner[at])
+    one = loops(inner[at:], (Store((Put(c.a.buffer, simplify(row + flat_index(inner)), value),)),))
+    if load is None or size < SHORTEST_RUN:
+        return loops(inner[:at], one)
+    ends: list[dict[Expr, Expr]] = [
+        {r.axis: Const(e) for r, e in zip(inner[at:], end)}
+        for end in ([0] * len(inner[at:]), [_count(r) - 1 for r in inner[at:]])]
+    to = simplify(row + substitute(flat_index(inner), ends[0]))
+    source = simplify(substitute(load.index[0], ends[0]))
+    copy: Stmt = Copy(Box(c.a.buffer, to, (Const(1),)), Box(load.buffer, source, (Const(1),)),
+                      (Const(size),), "u8")
+    if guard is None:
+        return loops(inner[:at], (copy,))
+    inside = all_of(dict.fromkeys(x for e in ends for x in conjuncts(
+        simplify(substitute(guard, e)))))
+    assert inside is not None  # a guard has a condition at least
+    return loops(inner[:at], (If(inside, (copy,), one),))
+
+
+def _count(r: Range) -> int:
+    n = as_expr(r.axis.extent)
+    assert isinstance(n, Const), r
+    return int(n.value)
+
+
+def _decided_at_ends(cond: Expr, axes: Collection[Axis]) -> bool:
+    """True if a condition holds all along ``axes`` where it holds at their two ends: it is a
+    comparison of index arithmetic that is linear in one of them and free of the others."""
+    found = axes_of(cond) & set(axes)
+    if not found:
+        return True
+    return len(found) == 1 and isinstance(cond, Binary) and cond.op in (
+        "lt", "le", "gt", "ge") and cond.a.dtype == INDEX and not any(
+            isinstance(n, Load) for n in walk(cond)) and stride(
+                simplify(cond.a - cond.b), next(iter(found))) is not None
+
+
+__all__ = ["dot_columns", "dot_rows", "dot_sizes", "pad_row"]

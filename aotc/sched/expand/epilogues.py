@@ -1,0 +1,154 @@
+"""What follows the sums of a register tile: from registers, where each accumulator is stored as it
+stands, or from memory, row by row.
+
+Full tiles store straight from registers.  Tiles at the edges (rows or columns that do not exist) go
+through memory and the loops of every other epilogue; what no row moves (a bias) is loaded once per
+vector of columns.
+"""
+
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    Var,
+    all_of,
+    axes_of,
+    minimum,
+    substitute,
+    walk,
+)
+from aotc.ir.plan import Contract
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import (
+    ACC_TILE,
+    OWN,
+    Alloc,
+    Body,
+    For,
+    If,
+    Let,
+    Put,
+    Range,
+    Scope,
+    Stmt,
+    Store,
+    names_in,
+)
+from aotc.ir.tile_statements import Point, TileSums, Vector
+from aotc.sched.expand.fetches import unguarded_loads
+from aotc.sched.expand.in_place import in_registers, plain_rows, written_out
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.nests import lanes
+from aotc.sched.expand.tile_loops import TileLoops, sum_var
+
+_SUMS_AT = f"{OWN}sums_at"
+_POLYNOMIALS = ("exp", "log", "erf", "tanh", "sin", "cos")
+
+
+def from_memory(c: Contract, at: TileLoops, making: Making) -> Body:
+    """The epilogue that reads the array ``~acc_tile``."""
+    lane, nr = c.n.axis, at.nr
+    whole = "columns" in c.whole  # every tile is full: the lane loop has a constant trip count
+    end = at.n0 + nr if whole else simplify(minimum(at.n0 + nr, c.n.hi))
+    part, live = Range(lane, at.n0, end), Axis(f"{OWN}live", Const(c.mr + 1))
+    i = Axis(f"{OWN}i", Const(c.mr))
+    plain = written_out(c, making.vectors) and plain_rows(c)
+    rows = _rows(c, at, i, plain)
+    acc = Let(c.acc, Load(ACC_TILE, (simplify(i * nr + lane - at.n0),), c.acc.dtype))
+    count = Let(live, minimum(Const(c.mr), at.rows - at.m0))
+    if making.vectors.fixed:
+        body = (*rows, lanes(part, (acc, Store(c.puts))))
+        return count, For(i, Const(0), live, body)
+    same, puts = _same_in_all_rows(c, making)
+    most = 2 if _has_polynomials(c) else making.vectors.groups[0]
+    each = For(i, Const(0), live, (*rows, acc, Store(puts)))
+    return count, lanes(part, (*same, each), most, narrow=True)
+
+
+def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
+    """The epilogue of sums that stand in registers; of sums in slices, those of the slices before
+    join them first, and all but the last are kept for the next."""
+    stores = _stored(c, at, making)
+    if not c.slices:
+        return stores
+    nr, mr = at.nr, c.mr
+    panel = Axis(f"{OWN}panel", simplify((c.n.axis.extent + (nr - 1)) // nr))
+    tiles = (at.rows + (mr - 1)) // mr
+    place = (panel * tiles + at.m0 // mr) * (mr * nr)
+    join, keep = (TileSums(what, mr, c.nv, c.lanes, _SUMS_AT) for what in ("join", "keep"))
+    return (Let(panel, simplify((at.n0 - c.n.lo) // nr)),
+            Point(_SUMS_AT, "f32", ((None, c.slices, simplify(place)),)),
+            If(at.slice_before(), (join,)), If(at.slice_follows(), (keep,), stores))
+
+
+def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
+    """The epilogue of one tile: from registers where that is possible."""
+    counts, whole_columns = _live(c)
+    registers = in_registers(c, making.vectors)
+    stores = [_vector(c, at, making, j, live) for j, live in enumerate(counts)
+              if live is not None and registers]
+    conditions: list[Expr] = [] if "rows" in c.whole else [
+        Binary("le", at.m0 + c.mr, at.rows)]
+    conditions += [] if whole_columns else [Binary("le", at.n0 + at.nr, c.n.hi)]
+    full = all_of(conditions)
+    if registers and full is None:
+        return tuple(stores)
+    spill = (Alloc(ACC_TILE, "f32", c.mr * at.nr),
+             TileSums("keep", c.mr, c.nv, c.lanes, ACC_TILE), *from_memory(c, at, making))
+    if not registers or full is None:
+        return spill
+    return (If(full, tuple(stores), spill),)
+
+
+def _live(c: Contract) -> tuple[list[int | None], bool]:
+    """Live lanes of each vector of a full tile (0 = all, None: none), and whether every tile is
+    one: a single panel has as many columns as it has, other last panels may be cut."""
+    nr, n = c.nv * c.lanes, simplify(c.n.hi - c.n.lo)
+    if "columns" in c.whole or not isinstance(n, Const) or n.value > nr:
+        return [0] * c.nv, "columns" in c.whole
+    left = [n.value - j * c.lanes for j in range(c.nv)]
+    return [0 if x >= c.lanes else x if x > 0 else None for x in left], True
+
+
+def _vector(c: Contract, at: TileLoops, making: Making, j: int, live: int) -> Vector:
+    """The epilogue of vector ``j`` of every row of a full tile."""
+    same, puts = _same_in_all_rows(c, making)
+    body: list[Stmt] = [*same]
+    for i in range(c.mr):
+        rows = _rows(c, at, Const(i), plain_rows(c))
+        turned: list[Stmt] = [Let(at.i, Const(i))] if c.turned else []
+        store = Store(tuple(Put(p.buffer, p.offset, substitute(p.value, {c.acc: sum_var(i, j)}))
+                            for p in puts))
+        body += [Scope((*rows, *turned, store))] if rows or turned else [store]
+    return Vector(c.n.axis, simplify(at.n0 + j * c.lanes), c.lanes, live,
+                  tuple(sum_var(i, j) for i in range(c.mr)), tuple(body))
+
+
+def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Stmt]:
+    """The row axes that the epilogue uses, at row ``i``."""
+    used = names_in(c.puts)
+    return [Let(r.axis, at.row(r, i, plain)) for r in c.m if r.axis.name in used]
+
+
+def _same_in_all_rows(c: Contract, making: Making) -> tuple[list[Let], tuple[Put, ...]]:
+    """(names of the epilogue's loads that no row axis moves, the stores by those): they are done
+    once for all rows of a tile."""
+    rows = {r.axis for r in c.m}
+    found = dict.fromkeys(x for p in c.puts for x in unguarded_loads(p.value)
+                          if not axes_of(x) & rows)
+    named: dict[Expr, Expr] = {x: Var(making.fresh("same"), x.dtype) for x in found}
+    puts = tuple(Put(p.buffer, p.offset, substitute(p.value, named), p.guard) for p in c.puts)
+    return [Let(v, x) for x, v in named.items() if isinstance(v, Var)], puts
+
+
+def _has_polynomials(c: Contract) -> bool:
+    """True if the epilogue calls functions whose coefficients should stay in registers over the
+    rows of a tile: with the widest vectors they would not fit."""
+    return any(isinstance(n, Unary) and n.op in _POLYNOMIALS
+               for p in c.puts for n in walk(p.value))
+
+
+__all__ = ["from_memory", "from_registers"]

@@ -1,0 +1,106 @@
+"""Stages as statements: the last step of lowering, after which a kernel is one small program."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from aotc.ir.expr import Binary, Const
+from aotc.ir.plan import Call, Contract, Kernel, Nest, Stage, Unrolled
+from aotc.ir.statements import (
+    STEP,
+    Barrier,
+    Body,
+    Declare,
+    For,
+    If,
+    Let,
+    Put,
+    Section,
+    Stmt,
+    Store,
+    Update,
+)
+from aotc.sched.expand.blocks import shared_nest
+from aotc.sched.expand.contracts import expand_contract
+from aotc.sched.expand.in_place import written_out
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.nests import expand_nest, loops
+from aotc.sched.expand.prune import pruned
+from aotc.target.base import Target
+
+
+def expanded(kernel: Kernel, target: Target) -> Kernel:
+    """The Kernel with its stages as statements."""
+    own = {s.name for s in kernel.scratch} | {p.buffer for s in kernel.stages for p in s.puts}
+    making = Making(target.vectors, own)
+    out: list[Stmt] = []
+    for number, s in enumerate(kernel.stages):
+        out += [Barrier()] if number in kernel.barriers else []
+        out.append(_section(s, making, kernel, target))
+    body = _stepped(kernel, tuple(out))
+    return replace(kernel, body=pruned((*(Let(v, e) for v, e in kernel.let), *body)),
+                   kept=tuple(v for v, _ in kernel.carried) if kernel.start is not None else ())
+
+
+def _stepped(kernel: Kernel, body: Body) -> Body:
+    """The body of a work item in its steps.  What a step leaves to the next is 0 in the first one;
+    or kept from the item before, unless this one's ``start`` is 0."""
+    if kernel.steps is None:
+        return body
+    carried = tuple(v for v, _ in kernel.carried)
+    first: Body = tuple(Declare(v, Const(0)) for v in carried)
+    if kernel.start is not None:
+        first = (If(Binary("eq", kernel.start, Const(0)),
+                    tuple(Update((v,), (Const(0),)) for v in carried)),)
+    after = tuple(Update((v,), (e,)) for v, e in kernel.carried)
+    lets = tuple(Let(v, e) for v, e in kernel.step_let)
+    return (*first, For(STEP, Const(0), kernel.steps, (*lets, *body, *after)))
+
+
+def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Section:
+    """The statements of one stage.  Sums in registers beside other stages stand apart: compilers
+    keep what those use again and again (constants of an exponential) in registers, too, and then
+    spill sums in the loop over k.  Eight stages of mobilevit_s in one function took 1.2 times as
+    long."""
+    if not kernel.threads:
+        apart = (len(kernel.stages) > 1 and isinstance(stage, Contract)
+                 and written_out(stage, target.vectors))
+        return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, making), apart)
+    if isinstance(stage, Nest):
+        return Section(_title(stage, "columns"), shared_nest(stage, making, target.lanes))
+    assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
+    return Section(_title(stage, "columns"), (stage,))
+
+
+def _unrolled(stage: Unrolled, making: Making) -> Body:
+    """Loops over points, the flags of a point, then its statements for every step of the lanes."""
+    *outer, lane = stage.ranges
+    body: list[Stmt] = []
+    for s in stage.body:
+        if isinstance(s, Let):
+            body.append(s)
+        else:
+            store = Store((Put(s.buffer, s.offset, s.value),))
+            body.append(store if s.guard is None else If(s.guard, (store,)))
+    # many values live at once: one register each
+    lanes = For(lane.axis, lane.lo, lane.hi, tuple(body), "lanes", group=making.vectors.groups[-1])
+    return loops(outer, (*(Let(v, cond) for v, cond in stage.flags), lanes))
+
+
+def _alone(stage: Call, making: Making) -> Body:
+    return (stage,)
+
+
+_EXPAND: dict[type[Stage], Callable[[Any, Making], Body]] = {
+    Nest: expand_nest, Unrolled: _unrolled, Contract: expand_contract, Call: _alone}
+
+
+def _title(stage: Stage, columns: str) -> str:
+    if isinstance(stage, Contract):
+        rows = ", ".join(r.axis.name for r in stage.m) or "one row"
+        return f"{stage.row}: rows {rows}, {columns} {stage.n.axis.name}, sum over " + ", ".join(
+            r.axis.name for r in stage.taps + (stage.k,))
+    vector = getattr(stage, "vector", "")
+    if not vector or columns == "columns" and not (isinstance(stage, Nest) and stage.folds_lanes):
+        return stage.row
+    return f"{stage.row}: {'lanes' if columns == 'lanes' else 'threads'} along {vector}"

@@ -1,0 +1,257 @@
+"""What register tiles read and write in rows that lie far apart, fetched before it is needed: no
+hardware sees a stream in it.
+
+The rows that an epilogue stores, and those it reads, such as a residual's, are fetched before the
+tile's sums.  The next panel of weights is fetched by all row tiles of this one, and while the first
+panel runs, short rows that other kernels wrote two tiles before they are read.  The pixels of a
+grouped convolution with channels innermost, of which a group reads a piece, are fetched some rows
+ahead: 4 groups of 16 channels over 8x56x56 pixels took 10.7 ms on AVX2 and 6.5 with this.
+"""
+
+from aotc.ir.access import affine_stride, stride
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    Where,
+    axes_of,
+    children,
+    maximum,
+    minimum,
+    substitute,
+    walk,
+)
+from aotc.ir.plan import Contract
+from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.statements import OWN, Body, For, If, Let, Prefetch, Stmt
+from aotc.ir.tile_statements import Point
+from aotc.sched.expand.ahead import LINE
+from aotc.sched.expand.in_place import terms
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.tile_loops import B_COL, B_NEXT, TileLoops, extent_of
+
+SHORTEST_SUM = 64  # terms; with 16, nafnet, whose residuals follow such sums, takes the same time
+LONGEST_PIECE = 64  # f32 elements of a pixel; of longer ones the lines after the first are a stream
+SLOWEST = 2  # elements of the next panel per step of k: a line is fetched eight times by then
+ROWS_AHEAD = 16  # two or three register tiles
+# Rows of a product: 128x128 pixels of 48 channels times 48x48 weights, with the window behind them,
+# take 0.70 of their time on AVX-512 (into the second cache: 0.87), bsrn 0.965, nafnet 0.98.  Four
+# tiles ahead, and rows of up to 768 elements, are as fast.
+TILES_AHEAD, LONGEST_ROW = 2, 128
+
+
+def fetches(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
+    """All that is fetched before a tile's sums.  plain: a row axis is known from the row's number,
+    else from a table."""
+    return (*_epilogue(c, at, making, plain), *(() if plain else _pieces(c, at, making)),
+            *_stream(c, at, making, plain))
+
+
+def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
+    """Fetches of what the epilogue of this tile reads and stores."""
+    places = _places(c, making)
+    if not places:
+        return ()
+    i = Axis(f"{OWN}i", Const(c.mr))
+    body: list[Stmt] = [Let(r.axis, at.last_row(r, i, plain)) for r in c.m
+                        if any(r.axis in axes_of(place) for _, place in places)]
+    for buffer, offset in places:
+        body += [Prefetch(buffer, simplify(substitute(offset, {c.n.axis: column})), beyond=False)
+                 for column in _columns(c, at, offset)]
+    loop = For(i, Const(0), i.extent, tuple(body), note="for the epilogue")
+    if c.slices:  # after the last one
+        return (If(Unary("not", at.slice_follows()), (loop,)),)
+    return (loop,)
+
+
+def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
+    """Fetches of pieces of pixels which a window comes to ROWS_AHEAD rows later."""
+    if not _in_pieces(c, making):
+        return ()
+    piece, step = c.k.axis.extent, affine_stride(c.a.offset, c.m[-1].axis)
+    assert isinstance(piece, Const) and isinstance(step, Const), c.a  # ``_in_pieces`` says so
+    lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
+              for t in c.taps}
+    first = simplify(substitute(c.a.offset, lowest) + step * ROWS_AHEAD)
+    aligned = step.value % LINE == 0 and piece.value % LINE == 0
+    i = Axis(f"{OWN}i", Const(c.mr))
+    body: list[Stmt] = [Let(r.axis, at.row(r, i, False)) for r in c.m if r.axis in axes_of(first)]
+    body += [Prefetch(c.a.buffer, simplify(first + j), far=True)
+             for j in [*range(0, piece.value, LINE)] + [piece.value - 1] * (not aligned)]
+    return (For(i, Const(0), i.extent, tuple(body), note=f"read {ROWS_AHEAD} rows later"),)
+
+
+def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
+    """Fetches of the rows of a product that are read TILES_AHEAD register tiles later, while the
+    first panel of columns runs."""
+    most = upper(c.row_count)
+    if not _streams(c, making) or most is not None and most <= TILES_AHEAD * c.mr:
+        return ()
+    step, length = stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
+    if not isinstance(step, Const) or not isinstance(length, Const):
+        return ()
+    later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (TILES_AHEAD * c.mr)
+    used = [r for r in c.m if r.axis in axes_of(later)]
+    if step.value == length.value:  # rows lie one behind the other
+        count, by = c.mr * length.value, LINE
+        first: Expr = Const(0)
+    else:
+        count, by = c.mr, 1
+        first = Axis(f"{OWN}i", Const(c.mr))
+    i = Axis(f"{OWN}i", Const(count))
+    binds = [Let(r.axis, at.last_row(r, first, plain)) for r in used]
+    if plain and by == LINE:
+        later, binds = substitute(later, {r.axis: at.row(r, first, True) for r in used}), []
+    parts = [0] if by == LINE else [*range(0, length.value, LINE)]
+    reach = i if by == LINE else Const(0)
+    body = (*binds, *(Prefetch(c.a.buffer, simplify(later + reach + j)) for j in parts))
+    loop = For(i, Const(0), i.extent, body, step=by, note=f"{TILES_AHEAD} tiles later")
+    if same(c.n.lo, Const(0)) and same(c.n.hi, c.n.axis.extent) and (
+            upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes:
+        return (loop,)
+    return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
+
+
+def _streams(c: Contract, making: Making) -> bool:
+    """True for a product whose rows are short and come from other kernels."""
+    return (making.vectors.prefetches and c.lanes > 1 and c.dtypes[0] == "f32"
+            and c.a.mode == "rows" and bool(c.m) and not c.slices and c.a.guard is None
+            and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
+            and c.a.buffer not in making.own and isinstance(c.k.axis.extent, Const)
+            and c.k.axis.extent.value <= LONGEST_ROW)
+
+
+# ---------------------------------------------------------------- the next panel of columns
+
+def follows(c: Contract, making: Making) -> bool:
+    """True if there is a next panel of columns, which row tiles can fetch.  A single row tile
+    streams through the panels: hardware sees that (with fetches 1x512x24576 takes 1.13 of its time
+    on AVX2, 4x512x24576 1.22)."""
+    most = upper(c.row_count)
+    alone = not c.slices and not _around(c)[0] and (
+        upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes
+    return (making.vectors.prefetches and c.b.mode == "panel" and c.a.mode == "rows"
+            and (most is None or most > c.mr) and not alone)
+
+
+def share(c: Contract, at: TileLoops, making: Making) -> Body:
+    """What a row tile fetches per step, where the count of rows is known at run time only."""
+    if not follows(c, making) or isinstance(c.row_count, Const):
+        return ()
+    each = simplify(Const(at.nr * c.mr) // maximum(at.rows, 1) + 1)
+    each = maximum(Const(SLOWEST), minimum(Const(min(LINE, at.nr)), each))
+    return (Let(at.ahead, Where(Binary("gt", at.rows, Const(c.mr)), each, Const(0))),)
+
+
+def next_panel(c: Contract, at: TileLoops, making: Making, start: Expr) -> Body:
+    """The panel that comes after this one: the next one of these columns, of the next slice, of the
+    next step of the loop around, else of the next columns, which may be another work item's; behind
+    the last one the first of all (at ``start``), with which other rows begin.  While only the first
+    was known, 16x256x256 products in items of three panels, 36 behind one another, took 1.07 of
+    their time on AVX2."""
+    if not follows(c, making):
+        return ()
+    nr = at.nr
+    size = simplify(extent_of((*c.slice_taps, *c.taps, c.k)) * nr)
+    back = at.slice_offset()
+    first = simplify(Const(0) - (at.n0 - c.n.lo) // nr * size)
+    ways: list[tuple[Expr | None, str, Expr]] = [
+        (Binary("lt", at.n0 + nr, c.n.hi), B_COL, size)]
+    if c.slices:
+        left = c.k.axis.extent - at.k_lo
+        step = simplify(minimum(Const(c.slice), left)) if c.slice_taps else Const(c.slice)
+        ways.append((at.slice_follows(), B_COL, simplify(first + step * nr)))
+    around, goes_on = _around(c)
+    if around is not None:
+        ways.append((goes_on, B_COL, simplify(first - back + around)))
+    elif c.slices:
+        ways.append((Binary("lt", at.n0 + nr, c.n.axis.extent), B_COL, simplify(size - back)))
+    else:
+        ways = [(Binary("lt", at.n0 + nr, c.n.axis.extent), B_COL, size)]
+    return (Point(B_NEXT, c.dtypes[1], (*ways, (None, c.b.buffer, start))),)
+
+
+def _around(c: Contract) -> tuple[Expr | None, Expr | None]:
+    """(elements from a panel to the same one in the next step of the loop around the Contract, the
+    condition that there is one); (None, None) where no such loop moves the panels."""
+    step = stride(c.b.offset, c.outer[-1].axis) if c.outer else None
+    if not isinstance(step, Const) or step == Const(0):
+        return None, None
+    w, *others = reversed(c.outer)
+    goes_on: Expr = Binary("lt", w.axis + 1, w.hi)
+    if others and w.lo == Const(0) and same(w.hi, w.axis.extent) and same(
+            stride(c.b.offset, others[0].axis) or Const(0), step * w.axis.extent):
+        v = others[0]  # its next step begins right behind
+        goes_on = Binary("or", goes_on, Binary("lt", v.axis + 1, v.hi))
+    return step, goes_on
+
+
+def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tuple[
+        str, Expr, Expr] | None:
+    """(the next panel, what a row tile fetches of it, its elements per step of k): all row tiles
+    share it evenly, since memory is no faster than it was (while the first three of 32 fetched it,
+    128x768x12288 on AVX2 took 1.05 of its time), and into the second cache (8x512x24576 takes 1.75
+    of its time if into the first one)."""
+    if not follows(c, making):
+        return None
+    ahead: Expr = at.ahead
+    if isinstance(c.row_count, Const):
+        ahead = Const(max(SLOWEST, min(LINE, at.nr, -(-at.nr * c.mr // c.row_count.value))))
+    number = at.m0 if c.mr == 1 else Binary("floordiv", at.m0, Const(c.mr))
+    last = Const(at.nr - ahead.value) if isinstance(ahead, Const) else Const(at.nr) - ahead
+    place = minimum(Binary("mul", number, ahead), last)
+    return B_NEXT, Binary("mul", place, simplify(depth)), ahead
+
+
+# ---------------------------------------------------------------- what an epilogue touches
+
+def _in_pieces(c: Contract, making: Making) -> bool:
+    """True for a window whose rows are short pieces of pixels that other kernels wrote."""
+    if not making.vectors.prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
+        return False
+    if c.a.mode != "rows" or not c.taps or c.slices or c.a.stride != Const(1) or (
+            c.a.buffer in making.own):
+        return False
+    piece, step = c.k.axis.extent, stride(c.a.offset, c.m[-1].axis)
+    return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value
+            and piece.value <= LONGEST_PIECE)
+
+
+def _places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
+    """(buffer, offset) of the f32 elements that the epilogue reads and stores, of those that differ
+    from row to row and run along the columns; none that an earlier stage of the kernel has just
+    stored.  Stores in scratch too: resnet18, whose Winograd products
+    store there, takes 0.95 of its time on AVX2 (1.03 in an hour when others used the machine)."""
+    if not making.vectors.prefetches or c.lanes == 1 or c.turned or terms(c) < SHORTEST_SUM:
+        return []
+    rows = {r.axis for r in c.m}
+    found = dict.fromkeys((x.buffer, x.index[0]) for p in c.puts
+                          for x in unguarded_loads(p.value) if x.buffer not in making.own)
+    found |= dict.fromkeys((p.buffer, p.offset) for p in c.puts
+                           if p.guard is None and p.value.dtype == "f32")
+    return [(buffer, at) for buffer, at in found
+            if axes_of(at) & rows and stride(at, c.n.axis) == Const(1)
+            and not any(isinstance(n, Load) for n in walk(at))]
+
+
+def unguarded_loads(e: Expr) -> list[Load]:
+    """The f32 loads of an expression that happen whatever the conditions in it say."""
+    if isinstance(e, Load):
+        return [e] if e.dtype == "f32" else []
+    kids = (e.cond,) if isinstance(e, Where) else children(e)
+    return [x for k in kids for x in unguarded_loads(k)]
+
+
+def _columns(c: Contract, at: TileLoops, offset: Expr) -> list[Expr]:
+    """Columns of a tile, one in each cache line of a row, none that does not exist."""
+    columns, steps = at.nr, [stride(offset, r.axis) for r in c.m]
+    aligned = columns % (LINE // 2) == 0 and all(
+        s is not None and simplify(s % LINE) == Const(0) for s in steps)
+    return [at.n0 + j if "columns" in c.whole or not j else minimum(at.n0 + j, c.n.hi - 1)
+            for j in [*range(0, columns, LINE)] + [columns - 1] * (not aligned)]
+
+
+__all__ = ["fetches", "follows", "next_panel", "panel_share", "share", "unguarded_loads"]

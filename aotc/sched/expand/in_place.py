@@ -1,0 +1,65 @@
+"""Which register tiles write their sums where they are used, in named vectors, instead of calling
+a micro-kernel that leaves them in memory."""
+
+from aotc.ir.access import stride
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
+from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.plan import Contract
+from aotc.ir.simplify import same, upper
+from aotc.target.base import VectorFacts
+
+MOST_NODES = 24  # of an epilogue that is written out for every accumulator
+# Longer sums share the micro-kernel and keep the C short: beside the 24 * 256 multiply-adds of a
+# 6x64 tile the way of its 24 vectors through memory is less than one in a hundred instructions.
+LONGEST_SUM = 256
+_LIGHT = ("add", "sub", "mul", "min", "max")
+
+
+def written_out(c: Contract, facts: VectorFacts) -> bool:
+    """True if the sums of the Contract's tiles are written where they are used."""
+    return bool(c.slices) or in_registers(c, facts)
+
+
+def in_registers(c: Contract, facts: VectorFacts) -> bool:
+    """True if the Contract's epilogue is worth writing out per accumulator: it stores along the
+    lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
+    nodes = [n for p in c.puts for n in walk(p.value)]
+    return (facts.tiles and terms(c) <= LONGEST_SUM and c.acc.dtype == "f32" and sum(
+        n.dtype == "f32" for n in nodes) <= MOST_NODES
+            and all(p.guard is None and p.value.dtype in FLOAT_LANES
+                    and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
+            and all(_light(n, c.n.axis) for n in nodes))
+
+
+def terms(c: Contract) -> int:
+    """Terms of a Contract's longest sum; more than ``LONGEST_SUM`` where that is not known."""
+    n = 1
+    for r in c.slice_taps + c.taps + (c.k,):
+        n *= upper(r.axis.extent) or LONGEST_SUM + 1
+    return n
+
+
+def _light(e: Expr, lane: Axis) -> bool:
+    if isinstance(e, Load):
+        step = stride(e.index[0], lane)
+        return e.dtype == "f32" and step in (Const(0), Const(1)) and not any(
+            isinstance(n, Load) for n in walk(e.index[0]))
+    if isinstance(e, Where) and e.dtype in FLOAT_LANES or isinstance(e, Cast) and (
+            e.dtype == "f32" or e.dtype == "f16" and e.x.dtype != "f32"):
+        return False
+    if e.dtype == "f32" and isinstance(e, (Unary, Binary)):
+        return e.op in _LIGHT or e.op in ("neg", "abs")
+    return True
+
+
+def plain_rows(c: Contract) -> bool:
+    """True if a row's pointer follows from its number: no table of rows and taps is needed."""
+    return c.a.mode == "rows" and len(c.m) == 1 and c.a.guard is None and one_tap(c)
+
+
+def one_tap(c: Contract) -> bool:
+    """True for a Contract with one tap."""
+    return all(t.axis.extent == Const(1) for t in c.taps)
+
+
+__all__ = ["LONGEST_SUM", "in_registers", "one_tap", "plain_rows", "terms", "written_out"]

@@ -1,0 +1,247 @@
+"""A Nest as statements: scalar loops, loops over lanes, register blocks, and lanes along a sum."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+from aotc.ir.access import affine_stride, is_woven, stride
+from aotc.ir.dtypes import HALF
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
+from aotc.ir.plan import Nest
+from aotc.ir.program import Fold
+from aotc.ir.simplify import simplify, upper
+from aotc.ir.statements import (
+    Accumulate,
+    Body,
+    Box,
+    Copy,
+    Declare,
+    For,
+    Let,
+    Put,
+    Range,
+    Start,
+    Stmt,
+    Store,
+    Total,
+    Update,
+)
+from aotc.sched.expand.ahead import ahead_of_block
+from aotc.sched.expand.aligned import by_vectors
+from aotc.sched.expand.digit_loops import by_digits, is_run
+from aotc.sched.expand.lookups import looked_up
+from aotc.sched.expand.making import Making
+from aotc.target.base import VectorFacts
+
+LONG_FOLD = 32  # steps from which vectors of columns stand side by side
+MOST_COLUMNS = 8  # each needs a register
+
+
+def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
+    """``body`` in serial loops over ``ranges``, the first one outermost."""
+    inner = tuple(body)
+    for r in reversed(ranges):
+        inner = (For(r.axis, r.lo, r.hi, inner),)
+    return inner
+
+
+def expand_nest(nest: Nest, making: Making) -> Body:
+    """The statements of a Nest."""
+    if not nest.vector:
+        nest = by_digits(nest, making)
+        if is_run(nest):
+            return loops(nest.ranges[:-1], (_run(nest),))
+        return loops(nest.ranges, (*scalar_fold(nest, making), Store(nest.puts)))
+    lane = next((r for r in nest.ranges if r.axis.name == nest.vector), None)
+    if lane is None:
+        return loops(nest.ranges, _across(nest, making))
+    if nest.block > 1:
+        return (_exchanged if nest.fold == "none" else _blocked)(nest, lane, making)
+    outer = [r for r in nest.ranges if r is not lane]
+    group = registers_of(making.vectors, lane.hi - lane.lo)
+    nest, places = looked_up(nest, lane, outer, making)
+    wide, rest = _columns(nest, lane, making.vectors)
+    out: list[Stmt] = [*places, *_side_by_side(nest, lane, wide, making)] if wide else [*places]
+    if rest is not None:
+        whole = by_vectors(nest, lane, making)
+        out.append(lanes(rest, (*fold_in_loops(whole, whole.acc, making, lambda accs: (Accumulate(
+            whole.fold_name, ((accs[0], whole.body),)),)), Store(whole.puts)), group))
+    return loops(outer, out)
+
+
+def lanes(r: Range, body: Sequence[Stmt], group: int = 1, narrow: bool = False) -> For:
+    """``body`` for the values of a range side by side in lanes."""
+    return For(r.axis, r.lo, r.hi, tuple(body), "lanes", group=group, narrow=narrow)
+
+
+def registers_of(facts: VectorFacts, extent: Expr, values: int = 1) -> int:
+    """The most registers of one vector value that ``extent`` lanes fill at a usual vector length
+    and that leave some for ``values`` accumulators; 1 where vectors have a fixed length."""
+    most = upper(simplify(extent))
+    fits = [g for g in facts.groups if (most is None or g * facts.usual <= most)
+            and (values == 1 or g <= 2)]
+    return fits[0] if fits else facts.groups[-1]
+
+
+# ---------------------------------------------------------------- folds
+
+def fold_in_loops(nest: Nest, accs: Sequence[Var], making: Making,
+                  step: Callable[[Sequence[Var]], Sequence[Stmt]],
+                  around: Callable[[tuple[Range, ...], Sequence[Stmt]], Body] = loops) -> Body:
+    """Loops over a Nest's reduction around ``step(accumulators)``, which begin before them.  Each
+    part of a sum has accumulators of its own, which then join the whole.  ``around`` makes the
+    loops of one part."""
+    if nest.fold == "none":
+        return ()
+    first = tuple(Start(a, nest.fold_name) for a in accs)
+    if not nest.parts:
+        return (*first, *around(nest.reduce, step(accs)))
+    own = [Var(making.fresh("piece"), a.dtype) for a in accs]
+    part = (*(Start(p, nest.fold_name) for p in own),
+            *around(nest.reduce[nest.parts:], step(own)),
+            *(Accumulate("sum", ((a, p),)) for a, p in zip(accs, own)))
+    return (*first, *loops(nest.reduce[:nest.parts], part))
+
+
+def scalar_fold(nest: Nest, making: Making) -> Body:
+    """The fold of scalars; nothing without one."""
+    if isinstance(nest.fold, Fold):
+        return _states(nest, nest.fold, making)
+    return fold_in_loops(nest, nest.acc, making, lambda accs: (
+        Accumulate(nest.fold_name, ((accs[0], nest.body),)),))
+
+
+def _states(nest: Nest, fold: Fold, making: Making) -> Body:
+    """A fold with several states."""
+    x = Var(making.fresh("element"), nest.body.dtype)
+    new = tuple(substitute(e, {Var("x", x.dtype): x}) for e in fold.update)
+    return (*(Declare(v, e) for v, e in zip(nest.acc, fold.init)),
+            *loops(nest.reduce, (Let(x, nest.body), Update(nest.acc, new))))
+
+
+def _across(nest: Nest, making: Making) -> Body:
+    """Lanes along the reduced axis: each folds its share."""
+    lane, acc = nest.reduce[-1], nest.acc[0]
+    total = Var(making.fresh("total"), acc.dtype)
+    group = registers_of(making.vectors, lane.hi - lane.lo)
+    share = (Start(total, nest.fold_name, across=group), *loops(nest.reduce[nest.parts:-1], (
+        lanes(lane, (Accumulate(nest.fold_name, ((total, nest.body),)),), group),)))
+    if not nest.parts:
+        return (*share, Total(acc, nest.fold_name, total), Store(nest.puts))
+    parts = (*share, Total(acc, nest.fold_name, total, joins=True))
+    return (Start(acc, nest.fold_name), *loops(nest.reduce[:nest.parts], parts), Store(nest.puts))
+
+
+# ---------------------------------------------------------------- copies
+
+def _run(nest: Nest) -> Copy:
+    """The innermost loop of a Nest that copies elements which lie side by side."""
+    (put,), r = nest.puts, nest.ranges[-1]
+    assert isinstance(put.value, Load), put  # so ``is_run`` says
+    to, source = (Box(b, simplify(substitute(at, {r.axis: r.lo})), (Const(1),)) for b, at in (
+        (put.buffer, put.offset), (put.value.buffer, put.value.index[0])))
+    return Copy(to, source, (simplify(r.hi - r.lo),), put.value.dtype)
+
+
+def _exchanged(nest: Nest, lane: Range, making: Making) -> Body:
+    """A move that reads neighbours along the lane axis and writes them along the block axis."""
+    block = next(r for r in nest.ranges if r.axis.name == nest.block_axis)
+    (put,) = nest.puts
+    assert isinstance(put.value, Load), put  # a move
+    first = {r.axis: r.lo for r in (lane, block)}
+    source, to = (Box(b, simplify(substitute(at, first)),
+                      tuple(affine_stride(at, r.axis) for r in (block, lane)))
+                  for b, at in ((put.value.buffer, put.value.index[0]), (put.buffer, put.offset)))
+    counts = tuple(simplify(r.hi - r.lo) for r in (block, lane))
+    outer = [r for r in nest.ranges if r not in (lane, block)]
+    woven = is_woven(put.offset, lane.axis, block.axis) and (block.lo, block.hi) == (
+        Const(0), block.axis.extent)
+    form = "woven" if woven else "transposed"
+    return loops(outer, (Copy(to, source, counts, put.value.dtype, form),))
+
+
+# ---------------------------------------------------------------- several vectors at once
+
+def _columns(nest: Nest, lane: Range, facts: VectorFacts) -> tuple[int, Range | None]:
+    """(vectors side by side, Range of the lanes behind them) of a fold whose steps lie outside the
+    lanes in memory, in as few passes as there can be; (0, the whole Range) for other nests, None
+    for a Range that is empty.
+
+    One vector after another would come back to every row's cache lines, and each step waits for
+    the one before it.  Side by side they share the lines and their chains overlap; every lane
+    folds its values in the same order either way."""
+    extent, steps = simplify(lane.hi - lane.lo), simplify(
+        prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
+    if nest.fold == "none" or not facts.fixed or nest.lanes == 1 or not (
+            isinstance(extent, Const) and _beside(nest.body, lane.axis)) or (
+            isinstance(steps, Const) and steps.value < LONG_FOLD):
+        return 0, lane
+    vectors = extent.value // nest.lanes
+    if vectors < 2:
+        return 0, lane
+    wide = min(range(MOST_COLUMNS, 1, -1), key=lambda w: vectors // w + vectors % w)
+    done = vectors // wide * wide * nest.lanes
+    return wide, None if done == extent.value else Range(
+        lane.axis, simplify(lane.lo + done), lane.hi)
+
+
+def _beside(e: Expr, lane: Axis) -> bool:
+    """True for elements, and sums, differences and products of some, whose lanes lie side by side
+    in memory or are all the same."""
+    if isinstance(e, Binary):
+        return e.op in ("add", "sub", "mul") and all(_beside(x, lane) for x in (e.a, e.b))
+    if isinstance(e, Cast) and e.x.dtype == HALF:
+        e = e.x
+    return isinstance(e, Const) or isinstance(e, Load) and e.dtype in ("f32", HALF) and (
+        stride(e.index[0], lane) in (Const(0), Const(1)))
+
+
+def _side_by_side(nest: Nest, lane: Range, wide: int, making: Making) -> Body:
+    """The vectors of lanes that stand side by side, ``wide`` at a time."""
+    step = wide * nest.lanes
+    at: list[dict[Expr, Expr]] = [{lane.axis: simplify(lane.axis + u * nest.lanes)}
+                                  for u in range(wide)]
+    accs = [Var(making.fresh("acc"), nest.acc[0].dtype) for _ in range(wide)]
+    body = fold_in_loops(nest, accs, making, lambda accs: [Accumulate(nest.fold_name, (
+        (a, simplify(substitute(nest.body, e))),)) for a, e in zip(accs, at)])
+    stores = [_moved(nest, {**e, nest.acc[0]: a}) for a, e in zip(accs, at)]
+    count = upper(simplify(lane.hi - lane.lo)) or 0
+    end = simplify(lane.lo + count // step * step)
+    return (For(lane.axis, lane.lo, end, (*body, *stores), "lanes", step=step,
+                width=nest.lanes),)
+
+
+def _moved(nest: Nest, new: dict[Expr, Expr]) -> Store:
+    """The stores of a Nest with expressions in place of axes."""
+    return Store(tuple(Put(p.buffer, *(simplify(substitute(e, new)) for e in (p.offset, p.value)))
+                       for p in nest.puts))
+
+
+def _blocked(nest: Nest, lane: Range, making: Making) -> Body:
+    """Loops in which the block axis advances by ``block`` outputs at once, then one by one."""
+    at = next(i for i, r in enumerate(nest.ranges) if r.axis.name == nest.block_axis)
+    r, after = nest.ranges[at], [x for x in nest.ranges[at + 1:] if x is not lane]
+    group = registers_of(making.vectors, lane.hi - lane.lo, nest.block)
+    body, rest = (loops(after, (lanes(lane, _outputs(nest, lane.axis, r.axis, n, making), group),))
+                  for n in (nest.block, 1))
+    return loops(nest.ranges[:at], (For(r.axis, r.lo, r.hi, body, step=nest.block, rest=rest),))
+
+
+def _outputs(nest: Nest, lane: Axis, axis: Axis, count: int, making: Making) -> Body:
+    """``count`` neighbouring outputs: taps written out, equal loads shared."""
+    taps = next(r for r in nest.reduce if r.axis.name == nest.taps)
+    extent = upper(taps.axis.extent)
+    assert extent is not None, taps  # a window's block has constant taps
+    accs = [Var(making.fresh("acc"), nest.acc[0].dtype) for _ in range(count)]
+    bodies = [(u, simplify(substitute(nest.body, {axis: axis + u, taps.axis: Const(t)})))
+              for t in range(extent) for u in range(count)]
+    outer = _without(nest, taps)
+    out = [*fold_in_loops(outer, accs, making, lambda accs: (Accumulate(
+        nest.fold_name, tuple((accs[u], b) for u, b in bodies)),))]
+    if count == nest.block:
+        out += ahead_of_block(nest, lane, axis, making)
+    return (*out, *(_moved(nest, {axis: axis + u, nest.acc[0]: a}) for u, a in enumerate(accs)))
+
+
+def _without(nest: Nest, taps: Range) -> Nest:
+    return replace(nest, reduce=tuple(r for r in nest.reduce if r is not taps))
