@@ -432,7 +432,8 @@ def _buffers(program, schedule):
         for out, src in in_place(program, schedule, g, live, i).items():
             shared[out] = (src, i)
     names = sorted(live, key=lambda b: live[b])
-    sizes = {b: upper(buffer_bytes(program, schedule, b)) or MAX_ARENA for b in names}
+    most_bytes = {b: upper(buffer_bytes(program, schedule, b)) for b in names}
+    sizes = {b: MAX_ARENA if n is None else n for b, n in most_bytes.items()}
     most = sum(max(1, schedule.buffers[b].span) for b in names)
     for i, a in enumerate(names):
         pa = schedule.buffers[a]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import aotc
@@ -80,3 +80,22 @@ def test_extents_that_would_be_negative_are_a_fault(tmp_path):
     assert loaded.run({"x": np.ones(5, F32)})["y"].size == 0
     with pytest.raises(ShapeError, match="negative"):
         loaded.run({"x": np.ones(4, F32)})
+
+
+def test_a_loop_that_carries_nothing(tmp_path):
+    """Its state takes no bytes, and a place all the same."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[0, 2] x, int64 n) => (float[0, 2] last, float[4, 0] y)
+          <bool go = {1}, int64[1] one = {1}> {
+          last, y = Loop (n, go, x) <body = b (int64 i, bool c, float[0, 2] s)
+            => (bool c2, float[0, 2] next, float[0] kept) {
+              c2 = Identity (c)
+              next = Add (s, s)
+              kept = ReduceSum <keepdims = 0> (s, one)
+          }>
+        }""")
+    loaded = aotc.compile(model, tmp_path / "b", target="c").load()
+    x = np.zeros((0, 2), np.float32)
+    assert [a.shape for a in loaded.run({"x": x, "n": np.int64(4)}).values()] == [(0, 2), (4, 0)]
+    with pytest.raises(ShapeError, match="declared 4 rounds"):
+        loaded.run({"x": x, "n": np.int64(3)})
