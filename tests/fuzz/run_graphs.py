@@ -10,6 +10,7 @@ dimensions of every graph by its seed too.
 """
 
 import argparse
+import json
 import os
 import random
 import struct
@@ -93,8 +94,12 @@ def sanitized(graph, folder):
     """Lines that say what the sanitizers found in a run of the bundle's test on the graph's own
     inputs: counts that come from data fit those only.  What the test says of the outputs does not
     count here, another run compares them."""
-    runs = b"".join(np.ascontiguousarray(a).tobytes() for arrays in (graph.feeds, graph.wanted)
-                    for a in arrays.values())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    extents = {d["symbol"]: n for t in manifest["inputs"]
+               for d, n in zip(t["shape"], graph.feeds[t["onnx"]].shape) if isinstance(d, dict)}
+    runs = b"".join(struct.pack("<q", extents[s["name"]]) for s in manifest["symbols"])
+    runs += b"".join(np.ascontiguousarray(a).tobytes() for arrays in (graph.feeds, graph.wanted)
+                     for a in arrays.values())
     (folder / "test_random.bin").write_bytes(b"AOTCTST1" + struct.pack("<Q", 1) + runs)
     done = subprocess.run(["make", "-s", "test", f"CFLAGS={SANITIZE}"], cwd=folder,
                           capture_output=True, text=True, timeout=300)
