@@ -353,18 +353,23 @@ def walk_body(body: Iterable[Stmt]) -> Iterator[Stmt]:
             yield from walk_body(inner)
 
 
-def strings_in(value: object) -> set[str]:
-    """All texts in a statement beside its titles: among them the buffers that it touches."""
-    if isinstance(value, str):
-        return {value}
-    if isinstance(value, Expr):
-        return {n.buffer for n in walk(value) if isinstance(n, Load)}
-    if isinstance(value, tuple):
-        return set().union(*map(strings_in, value))
-    if is_dataclass(value):
-        return set().union(*(strings_in(getattr(value, f.name)) for f in fields(value)
-                             if f.name not in ("title", "note")))
-    return set()
+def strings_in(value: object) -> dict[str, None]:
+    """All texts in a statement beside its titles, in order: among them the buffers that it
+    touches."""
+    found: dict[str, None] = {}
+    todo: list[object] = [value]
+    while todo:
+        v = todo.pop()
+        if isinstance(v, str):
+            found[v] = None
+        elif isinstance(v, Expr):
+            found |= dict.fromkeys(n.buffer for n in walk(v) if isinstance(n, Load))
+        elif isinstance(v, tuple):
+            todo += reversed(v)
+        elif is_dataclass(v):
+            todo += [getattr(v, f.name) for f in reversed(fields(v))
+                     if f.name not in ("title", "note")]
+    return found
 
 
 def expressions(value: object) -> Iterator[Expr]:

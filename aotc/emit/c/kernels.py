@@ -1,32 +1,18 @@
 """Plan -> C text of its kernels: one function per Kernel, micro-kernels in a file of their own."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aotc.emit.bundle.library_sources import library_files, library_header
 from aotc.emit.c.half_lanes import uses_halves
-from aotc.emit.c.loop_text import indent
+from aotc.emit.c.kernel_text import kernel_functions
 from aotc.emit.c.narrow_lanes import HEADER, uses_narrow
-from aotc.emit.c.scalars import Names, rule_call
-from aotc.emit.c.tile_writer import Writer, ukernel_name
-from aotc.emit.text.c_names import c_comment, prefix
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.c.tile_writer import ukernel_name
+from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
-from aotc.emit.text.env import KernelEnv
-from aotc.emit.text.locals import with_safe_names
-from aotc.emit.text.places import POINTERS, pointer
-from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Guarded, Sym, as_expr, walk
-from aotc.ir.plan import Call, Kernel, Plan
-from aotc.ir.simplify import simplify, upper
+from aotc.ir.plan import Call, Plan
+from aotc.ir.simplify import upper
 from aotc.ir.statements import (
-    OWN,
-    STEP,
-    TILE,
-    Section,
-    expressions,
-    names_in,
-    strings_in,
     walk_body,
 )
 from aotc.ir.tile_statements import RowTable, Tile
@@ -40,7 +26,7 @@ def render_kernels(plan: Plan, target: Target) -> dict[str, str]:
     """{file name: C text} of all kernels of ``plan`` and the micro-kernels they call."""
     name = prefix(plan.name)
     dialect = Dialect(target.folder, target.lanes)
-    functions = [_kernel(plan, k, name, dialect) for k in plan.kernels]
+    functions = kernel_functions(plan, name, dialect)
     files = library_files(plan, name, _banner(name, "library kernels."))
     ukernels = _ukernels(plan, dialect)
     if ukernels:
@@ -156,111 +142,3 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
                if any(uses_halves(b) for b in bodies) else "")
             + f"#include \"{name}_ukernels.h\"\n\n")
     return head + "\n".join(bodies)
-
-
-# ---------------------------------------------------------------- kernels
-
-def _kernel(plan: Plan, kernel: Kernel, name: str, dialect: Dialect) -> str:
-    kernel = with_safe_names(kernel)
-    local = {s.name for s in kernel.scratch}
-
-    def buffer(b: str) -> str:
-        return b.removeprefix(OWN) if b.startswith(OWN) else f"s_{b}" if b in local else f"t_{b}"
-
-    env: KernelEnv = {"buffer": buffer, "vars": {}, "prefix": name, "dialect": dialect,
-                      "rule": rule_call(plan, kernel, name, "f"), "math": plan.math}
-    writer = KernelWriter(env, kernel, name, _tensors(plan, kernel))
-    lines = writer.body(kernel.body)
-    return "\n".join(writer.apart + _function(kernel, name, writer.pointers(), lines)) + "\n"
-
-
-class KernelWriter(Writer):
-    """C text of one kernel.  ``tensors``: {buffer: (declaration, where it lies)}; ``apart``: lines
-    of the functions of stages that stand apart."""
-
-    def __init__(self, env: KernelEnv, kernel: Kernel, name: str,
-                 tensors: Mapping[str, tuple[str, str]]) -> None:
-        super().__init__(env, Names())
-        self.kernel, self.name, self.tensors = kernel, name, tensors
-        self.apart: list[str] = []
-        self.sections = 0
-        self.touched: set[str] = set()
-
-    def section(self, s: Section) -> list[str]:
-        number, self.sections = self.sections, self.sections + 1
-        note = f"/* {c_comment(s.title)} */"
-        self.touched |= strings_in(s)
-        lines = self.body(s.body)
-        if not s.apart:
-            return [note, "{", *indent(lines), "}"]
-        function = f"{self.name}_{self.kernel.name}_stage{number}"
-        parameters, arguments = self._passed(s)
-        self.apart += [note, *_signature(f"AOTC_APART void {function}", parameters), "{",
-                       *indent(lines), "}", ""]
-        return _signature(function, arguments, ";")
-
-    def _passed(self, s: Section) -> tuple[list[str], list[str]]:
-        """(parameters, arguments) of a stage's function: what it uses of the kernel's."""
-        buffers, names = strings_in(s), names_in(s)
-        used = [(d, self.env["buffer"](b)) for b, (d, _) in self.tensors.items() if b in buffers]
-        bound = [v.name for v, _ in (*self.kernel.let, *self.kernel.step_let,
-                                     *self.kernel.carried)]
-        bound = [TILE.name.removeprefix(OWN), STEP.name.removeprefix(OWN), *dict.fromkeys(bound)]
-        used += [(f"int64_t {n}", n) for n in bound if n in names]
-        if needs_frame(s):
-            used.insert(0, (f"{self.name}_frame *f", "f"))
-        return [d for d, _ in used], [n for _, n in used]
-
-    def pointers(self) -> list[str]:
-        """Declarations of the tensors that the statements touch and of all scratch."""
-        scratch = {s.name for s in self.kernel.scratch}
-        return [f"{declared} = {base};" for b, (declared, base) in self.tensors.items()
-                if b in self.touched or b in scratch]
-
-
-def needs_frame(value: object) -> bool:
-    """True if statements read a symbol or may find a value from data at fault."""
-    return any(isinstance(n, (Sym, Guarded)) for e in expressions(value) for n in walk(e))
-
-
-def _function(kernel: Kernel, name: str, pointers: list[str], body: list[str]) -> list[str]:
-    origin = ", ".join(kernel.origin[:8]) + (", ..." if len(kernel.origin) > 8 else "")
-    unused = [] if pointers or needs_frame(kernel.body) else ["(void)f;"]
-    unused += [] if kernel.scratch else ["(void)worker;"]
-    kept = [f"int64_t {v.name} = 0;" for v in kernel.kept]
-    return ([f"/* {kernel.name}: {c_comment(kernel.title)}", f" * from {c_comment(origin)} */",
-             f"void {name}_{kernel.name}(void *frame, int64_t begin, int64_t end, int worker)", "{"]
-            + indent([f"{name}_frame *const f = frame;", *unused, *pointers, *kept,
-                      "for (int64_t tile = begin; tile < end; ++tile) {", *indent(body), "}"])
-            + ["}"])
-
-
-def _signature(head: str, items: Sequence[str], end: str = "") -> list[str]:
-    """Lines of ``head(items)``."""
-    lines, line = [], f"{head}("
-    for i, item in enumerate(items):
-        item += ")" + end if i + 1 == len(items) else ","
-        if len(line) + len(item) > 98:
-            lines.append(line)
-            line = "   "
-        line += item if line.endswith("(") else f" {item}"
-    return lines + [line if items else f"{head}(void){end}"]
-
-
-def _tensors(plan: Plan, kernel: Kernel) -> dict[str, tuple[str, str]]:
-    """{buffer: (declaration, where it lies)} of what a kernel reads and writes."""
-    found, writes = {}, set(kernel.writes)
-    for b in kernel.reads + kernel.writes:
-        p = plan.place(b)
-        c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
-        base = {"weights": f"(f->weights + {p.offset})",
-                "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
-        cast = "" if p.storage in POINTERS else \
-            f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
-        found[b] = f"{c} *const t_{b}", cast + base
-    for s in kernel.scratch:
-        c = DTYPES[s.dtype].c
-        found[s.name] = f"{c} *const s_{s.name}", \
-            f"({c} *)(void *)(f->slab + worker * f->slab_stride + " \
-            f"{c_index(simplify(as_expr(s.offset)), 13)})"
-    return found

@@ -18,7 +18,7 @@ def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
             s = replace(s, values=tuple(r.axis for r in s.rows if f"{OWN}{r.axis.name}_at" in used))
         s = within(s)
         out.append(s)
-        used |= names_in(s) | strings_in(s)
+        used |= names_in(s) | strings_in(s).keys()
     return tuple(reversed(out))
 
 

@@ -148,12 +148,12 @@ def kernel_faults(program: Program, schedule: Schedule, target: Target, group: G
 def _place_scratch(ctx, stages, kept):
     """Scratch buffers one behind the other; in places that are free by then, if that saves enough
     to matter.  kept: buffers that hold something from one step to the next."""
-    for b, dims in ctx.local.items():
-        ctx.add_scratch(b, ctx.program.dtype(b), elements(dims))
+    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
+    for b in sorted(ctx.local, key=made.__getitem__):
+        ctx.add_scratch(b, ctx.program.dtype(b), elements(ctx.local[b]))
     if not isinstance(ctx.slab, int):
         return  # which of them share a place would depend on the extents
     ends = [s.offset for s in ctx.scratch[1:]] + [ctx.slab]
-    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
     read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
     sizes = [(end - s.offset, *((0, len(stages)) if s.name in kept else
                                 (made[s.name], read[s.name])))

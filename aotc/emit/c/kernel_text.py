@@ -1,0 +1,205 @@
+"""C functions of a Plan's kernels.  Kernels that differ only in the tensors they touch share one
+function, which takes those as parameters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from aotc.emit.c.loop_text import indent
+from aotc.emit.c.scalars import Names, rule_call
+from aotc.emit.c.tile_writer import Writer
+from aotc.emit.text.c_names import c_comment
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.dialect import Dialect
+from aotc.emit.text.env import KernelEnv
+from aotc.emit.text.locals import with_safe_names
+from aotc.emit.text.places import POINTERS, pointer
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Expr, Guarded, Load, Sym, as_expr, rewrite, walk
+from aotc.ir.plan import Kernel, Plan
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import OWN, STEP, TILE, Section, expressions, names_in, strings_in
+
+Tensors = dict[str, tuple[str, str]]  # buffer -> (declaration, where it lies)
+
+
+def kernel_functions(plan: Plan, name: str, dialect: Dialect) -> list[str]:
+    """C text of all kernels in call order, each behind what it shares with earlier ones."""
+    alike: dict[object, list[Kernel]] = {}
+    for k in plan.kernels:
+        alike.setdefault(_key(plan, k), []).append(k)
+    out = []
+    for first, *others in alike.values():
+        text = _Text(plan, first, name, dialect)
+        out.append(text.alone() if not others else text.shared(others))
+    return out
+
+
+def _key(plan: Plan, kernel: Kernel) -> object:
+    """What kernels have in common that may share a function: all but names of buffers, titles, and
+    how many work items there are."""
+    if any(isinstance(n, Guarded) for e in expressions(kernel.body) for n in walk(e)):
+        return kernel.name  # a fault tells its nodes
+    tensors, scratch = _touched(plan, kernel), {s.name: s for s in kernel.scratch}
+    names = {b: f"{i}" for i, b in enumerate((*tensors, *scratch))}
+    types = tuple(declared.split("*")[0] for declared, _ in tensors.values())
+    places = tuple((s.dtype, s.offset) for s in scratch.values())
+    return _renamed(kernel.body, names), types, places, kernel.kept
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Statements with buffers renamed and without titles."""
+    if isinstance(value, Expr):
+        return rewrite(value, lambda n: replace(n, buffer=names.get(n.buffer, n.buffer))
+                       if isinstance(n, Load) else None)
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, tuple):
+        return tuple(_renamed(v, names) for v in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{f.name: "" if f.name == "title" else _renamed(
+        getattr(value, f.name), names) for f in fields(value)})
+
+
+class _Text:
+    """The functions of one kernel."""
+
+    def __init__(self, plan: Plan, kernel: Kernel, name: str, dialect: Dialect) -> None:
+        self.plan, self.kernel, self.name = plan, kernel, name
+        kernel = self.safe = with_safe_names(kernel)
+        local = {s.name for s in kernel.scratch}
+
+        def buffer(b: str) -> str:
+            if b.startswith(OWN):
+                return b.removeprefix(OWN)
+            return f"s_{b}" if b in local else f"t_{b}"
+
+        env: KernelEnv = {"buffer": buffer, "vars": {}, "prefix": name, "dialect": dialect,
+                          "rule": rule_call(plan, kernel, name, "f"), "math": plan.math}
+        self.tensors, self.scratch = _touched(plan, kernel), _scratch(kernel)
+        self.writer = KernelWriter(env, kernel, name, {**self.tensors, **self.scratch})
+        self.lines = self.writer.body(kernel.body)
+
+    def alone(self) -> str:
+        """The kernel as one function."""
+        pointers = [f"{d} = {at};" for d, at in self.tensors.values()]
+        lines = [*self._head(self.kernel), *self._items(pointers), "}"]
+        return "\n".join(self.writer.apart + lines) + "\n"
+
+    def shared(self, others: Sequence[Kernel]) -> str:
+        """One function that takes the tensors, and for every kernel one that calls it."""
+        function, frame = f"{self.name}_{self.kernel.name}_body", f"{self.name}_frame *f"
+        parameters = [frame, "int64_t begin", "int64_t end", "int worker",
+                      *(d for d, _ in self.tensors.values())]
+        title = c_comment(self.kernel.title)
+        also = ", ".join(k.name for k in others)
+        lines = [*self.writer.apart, f"/* {self.kernel.name}: {title}",
+                 f" * and {also} with other tensors */",
+                 *signature(f"AOTC_APART void {function}", parameters), "{",
+                 *self._items([], named=True), "}", ""]
+        for k in (self.kernel, *others):
+            places = [at for _, at in _touched(self.plan, k).values()]
+            used = [] if any(k.scratch) or places else ["(void)f;"]
+            lines += [*self._head(k), f"    {self.name}_frame *const f = frame;",
+                      *indent(used), *indent(signature(
+                          function, ["f", "begin", "end", "worker", *places], ";")), "}", ""]
+        return "\n".join(lines[:-1]) + "\n"
+
+    def _head(self, kernel: Kernel) -> list[str]:
+        origin = ", ".join(kernel.origin[:8]) + (", ..." if len(kernel.origin) > 8 else "")
+        return [f"/* {kernel.name}: {c_comment(kernel.title)}", f" * from {c_comment(origin)} */",
+                f"void {self.name}_{kernel.name}(void *frame, int64_t begin, int64_t end, "
+                "int worker)", "{"]
+
+    def _items(self, pointers: Sequence[str], named: bool = False) -> list[str]:
+        """The loop over work items behind declarations of what it uses.  named: the frame and the
+        tensors are parameters."""
+        kernel = self.safe
+        frame = [] if named else [f"{self.name}_frame *const f = frame;"]
+        if not (pointers or self.scratch or needs_frame(kernel.body)):
+            frame.append("(void)f;")
+        frame += [] if kernel.scratch else ["(void)worker;"]
+        scratch = [f"{d} = {at};" for d, at in self.scratch.values()]
+        kept = [f"int64_t {v.name} = 0;" for v in kernel.kept]
+        return indent([*frame, *pointers, *scratch, *kept,
+                       "for (int64_t tile = begin; tile < end; ++tile) {",
+                       *indent(self.lines), "}"])
+
+
+class KernelWriter(Writer):
+    """C text of one kernel.  ``tensors``: {buffer: (declaration, where it lies)}; ``apart``: lines
+    of the functions of stages that stand apart."""
+
+    def __init__(self, env: KernelEnv, kernel: Kernel, name: str,
+                 tensors: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(env, Names())
+        self.kernel, self.name, self.tensors = kernel, name, tensors
+        self.apart: list[str] = []
+        self.sections = 0
+
+    def section(self, s: Section) -> list[str]:
+        number, self.sections = self.sections, self.sections + 1
+        note = f"/* {c_comment(s.title)} */"
+        lines = self.body(s.body)
+        if not s.apart:
+            return [note, "{", *indent(lines), "}"]
+        function = f"{self.name}_{self.kernel.name}_stage{number}"
+        parameters, arguments = self._passed(s)
+        self.apart += [note, *signature(f"AOTC_APART void {function}", parameters), "{",
+                       *indent(lines), "}", ""]
+        return signature(function, arguments, ";")
+
+    def _passed(self, s: Section) -> tuple[list[str], list[str]]:
+        """(parameters, arguments) of a stage's function: what it uses of the kernel's."""
+        buffers, names = strings_in(s), names_in(s)
+        used = [(d, self.env["buffer"](b)) for b, (d, _) in self.tensors.items() if b in buffers]
+        bound = [v.name for v, _ in (*self.kernel.let, *self.kernel.step_let,
+                                     *self.kernel.carried)]
+        bound = [TILE.name.removeprefix(OWN), STEP.name.removeprefix(OWN), *dict.fromkeys(bound)]
+        used += [(f"int64_t {n}", n) for n in bound if n in names]
+        if needs_frame(s):
+            used.insert(0, (f"{self.name}_frame *f", "f"))
+        return [d for d, _ in used], [n for _, n in used]
+
+
+def needs_frame(value: object) -> bool:
+    """True if statements read a symbol or may find a value from data at fault."""
+    return any(isinstance(n, (Sym, Guarded)) for e in expressions(value) for n in walk(e))
+
+
+def signature(head: str, items: Sequence[str], end: str = "") -> list[str]:
+    """C lines of ``head(items)``."""
+    lines, line = [], f"{head}("
+    for i, item in enumerate(items):
+        item += ")" + end if i + 1 == len(items) else ","
+        if len(line) + len(item) > 98:
+            lines.append(line)
+            line = "   "
+        line += item if line.endswith("(") else f" {item}"
+    return lines + [line if items else f"{head}(void){end}"]
+
+
+def _touched(plan: Plan, kernel: Kernel) -> Tensors:
+    """The tensors that a kernel's statements touch, in the order in which they do."""
+    found: Tensors = {}
+    writes, outside = set(kernel.writes), {*kernel.reads, *kernel.writes}
+    for b in strings_in(kernel.body):
+        if b not in outside:
+            continue
+        p = plan.place(b)
+        c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
+        base = {"weights": f"(f->weights + {p.offset})",
+                "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
+        cast = "" if p.storage in POINTERS else \
+            f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
+        found[b] = f"{c} *const t_{b}", cast + base
+    return found
+
+
+def _scratch(kernel: Kernel) -> Tensors:
+    """The scratch of a worker."""
+    return {s.name: (
+        f"{DTYPES[s.dtype].c} *const s_{s.name}",
+        f"({DTYPES[s.dtype].c} *)(void *)(f->slab + worker * f->slab_stride + "
+        f"{c_index(simplify(as_expr(s.offset)), 13)})") for s in kernel.scratch}
