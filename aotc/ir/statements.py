@@ -14,8 +14,10 @@ what does not is a scalar.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
-from aotc.ir.expr import Axis, Const, Expr, Load, Var, children, show, walk
+from aotc.ir.expr import Axis, Const, Expr, Load, Var, children, show, substitute, walk
+from aotc.ir.simplify import simplify
 
 Body = tuple["Stmt", ...]
 KINDS = ("serial", "lanes")
@@ -370,6 +372,19 @@ def strings_in(value: object) -> dict[str, None]:
             todo += [getattr(v, f.name) for f in reversed(fields(v))
                      if f.name not in ("title", "note")]
     return found
+
+
+def substituted(value: Any, new: Mapping[Expr, Expr]) -> Any:
+    """Statements with expressions in place of axes."""
+    if isinstance(value, Expr):
+        out = substitute(value, new)
+        return value if out == value else simplify(out)
+    if isinstance(value, tuple):
+        return tuple(substituted(v, new) for v in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{f.name: substituted(getattr(value, f.name), new)
+                             for f in fields(value)})
 
 
 def expressions(value: object) -> Iterator[Expr]:

@@ -118,7 +118,7 @@ def biased(guarded):
 
 def test_sums_start_from_a_bias_that_every_column_has():
     target = get_target("riscv64")
-    assert "t_b + n0, acc_tile)" in text_of(biased(False), target)
+    assert "t_b + n0, acc_tile)" in " ".join(text_of(biased(False), target).split())
     assert "NULL, acc_tile)" in text_of(biased(True), target)
 
 
@@ -127,10 +127,10 @@ def test_sums_in_registers_have_a_function_beside_other_stages():
     text = text_of(two_layers(), get_target("x86-64-v3"))
     parts = text.split("AOTC_APART void ")[1:]
     assert [p.split("(")[0] for p in parts] == ["layers_k000_stage0", "layers_k000_stage1"]
-    assert "float *const s_h," in parts[0] and "int64_t " in parts[0].split(")")[0]
+    assert "float *const s_h" in parts[0] and "int64_t " in parts[0].split(")")[0]
     calls = text[text.index("void layers_k000(void"):]
-    assert calls.index("layers_k000_stage0(t_x") < calls.index("layers_k000_stage1(")
-    assert "sum" not in calls and max(map(len, text.splitlines())) <= 130
+    assert calls.index("layers_k000_stage0(") < calls.index("layers_k000_stage1(")
+    assert "sum" not in calls and max(map(len, text.splitlines())) <= 100
     assert "AOTC_APART" not in text_of(dense(), get_target("x86-64-v3"))
     assert "AOTC_APART" not in text_of(two_layers(), get_target("riscv64"))
 

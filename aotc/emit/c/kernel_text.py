@@ -83,7 +83,8 @@ class _Text:
 
     def alone(self) -> str:
         """The kernel as one function."""
-        pointers = [f"{d} = {at};" for d, at in self.tensors.values()]
+        order = [b for b in (*self.kernel.reads, *self.kernel.writes) if b in self.tensors]
+        pointers = [f"{d} = {at};" for d, at in map(self.tensors.__getitem__, order)]
         lines = [*self._head(self.kernel), *self._items(pointers), "}"]
         return "\n".join(self.writer.apart + lines) + "\n"
 

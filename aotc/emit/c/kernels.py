@@ -10,6 +10,7 @@ from aotc.emit.c.narrow_lanes import HEADER, uses_narrow
 from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
+from aotc.emit.text.wrapped import wrapped
 from aotc.ir.plan import Call, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import (
@@ -36,7 +37,7 @@ def render_kernels(plan: Plan, target: Target) -> dict[str, str]:
         body = "\n".join(chunk)
         text = _preamble(name, target, dialect, bool(ukernels), plan, body) + body
         files[f"{name}_kernels_{i + 1}.c"] = text
-    return files
+    return {file: wrapped(text) for file, text in files.items()}
 
 
 def _chunks(functions: Iterable[str]) -> list[list[str]]:

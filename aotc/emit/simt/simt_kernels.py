@@ -17,6 +17,7 @@ from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.emit.text.env import BlockEnv
 from aotc.emit.text.locals import LOCALS, with_safe_names
 from aotc.emit.text.places import POINTERS, pointer
+from aotc.emit.text.wrapped import wrapped
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.dtypes import DTYPES
@@ -53,7 +54,7 @@ def render_kernels(plan: Plan, target: Target) -> dict[str, str]:
         chunk.append(_kernel(plan, target, kernel, name, env))
         if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(plan.kernels):
             head = env.get_template("kernels.cu.j2").render(name=name, target=target.name)
-            files[f"{name}_kernels_{len(files) + 1}.cu"] = head + "\n".join(chunk)
+            files[f"{name}_kernels_{len(files) + 1}.cu"] = wrapped(head + "\n".join(chunk))
             chunk = []
     return files
 

@@ -74,6 +74,8 @@ def _index(e: Expr) -> tuple[str, int]:
         return f"{_left(e, 13)} {_TRUNCATING[e.op]} {c_index(e.b, 14)}", 13
     if isinstance(e, Binary) and e.op in _CALL:
         return f"{_CALL[e.op]}({c_index(e.a, 0)}, {c_index(e.b, 0)})", ATOM
+    if isinstance(e, Binary) and e.op == "add" and isinstance(e.b, Const) and e.b.value > 0:
+        e = _from_constant(e.a, e.b) or e
     if isinstance(e, Binary) and e.op in _INFIX:
         level = _LEVEL[e.op]
         # compilers ask for brackets where comparisons mix, or && and ||
@@ -82,6 +84,16 @@ def _index(e: Expr) -> tuple[str, int]:
             left = level
         return f"{_left(e, left)} {_INFIX[e.op]} {c_index(e.b, right)}", level
     raise AotcError(f"{show(e)}: no index expression, cannot be written as C index arithmetic")
+
+
+def _from_constant(e: Expr, c: Const) -> Binary | None:
+    """``c - x`` of ``0 - x + c``, where ``e`` is all but the constant; None for others."""
+    if not isinstance(e, Binary) or e.op not in ("add", "sub"):
+        return None
+    if e.op == "sub" and e.a == Const(0):
+        return Binary("sub", c, e.b)
+    first = _from_constant(e.a, c)
+    return None if first is None else Binary(e.op, first, e.b)
 
 
 def _left(e: Binary, least: int) -> str:

@@ -1,9 +1,28 @@
-"""Names that nothing uses are not bound."""
+"""What needs no statement has none: names that nothing uses, loops of one turn."""
 
 from dataclasses import replace
 
-from aotc.ir.statements import OWN, Body, Let, Stmt, bodies, names_in, strings_in, with_bodies
+from aotc.ir.expr import Const
+from aotc.ir.simplify import simplify
+from aotc.ir.statements import (
+    OWN,
+    Alloc,
+    Body,
+    Declare,
+    For,
+    Let,
+    Scope,
+    Start,
+    Stmt,
+    bodies,
+    names_in,
+    strings_in,
+    substituted,
+    with_bodies,
+)
 from aotc.ir.tile_statements import Point, RowTable
+
+_BINDS = (Let, Start, Declare, Alloc, Point, RowTable)
 
 
 def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
@@ -17,9 +36,24 @@ def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
         if isinstance(s, RowTable):
             s = replace(s, values=tuple(r.axis for r in s.rows if f"{OWN}{r.axis.name}_at" in used))
         s = within(s)
-        out.append(s)
-        used |= names_in(s) | strings_in(s).keys()
+        turn = _turned_once(s)
+        if turn is not None and len(body) > 1 and any(isinstance(x, _BINDS) for x in turn):
+            turn = (Scope(turn),)  # its names end here
+        for x in reversed((s,) if turn is None else turn):
+            out.append(x)
+            used |= names_in(x) | strings_in(x).keys()
     return tuple(reversed(out))
+
+
+def _turned_once(s: Stmt) -> Body | None:
+    """The body of a loop of one turn, with that value in place of its axis; None for others."""
+    if not isinstance(s, For) or s.kind != "serial" or s.step > 1 or s.note or (
+            simplify(s.hi - s.lo) != Const(1)):
+        return None
+    if isinstance(s.lo, Const):
+        body: Body = substituted(s.body, {s.axis: s.lo})
+        return body
+    return (Let(s.axis, s.lo), *s.body) if s.axis.name in names_in(s.body) else s.body
 
 
 def within(s: Stmt) -> Stmt:

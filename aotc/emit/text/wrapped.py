@@ -1,0 +1,66 @@
+"""Long lines of C in several: broken where brackets are fewest, behind commas and before operators.
+"""
+
+WIDTH = 100
+_BEFORE = (" + ", " - ", " * ", " / ", " ? ", " : ", " && ", " || ", " = ", " < ", " <= ")
+_BEHIND = (", ", "; ")
+# (columns behind the indent that a part has at least, whether it may end with a bracket): tried in
+# turns
+_TRIES = (24, False), (6, False), (6, True)
+
+
+def wrapped(text: str) -> str:
+    """C text whose lines have at most ``WIDTH`` columns, as far as they can be broken; lines of the
+    preprocessor stay as they are."""
+    if max(map(len, text.split("\n"))) <= WIDTH:
+        return text
+    out: list[str] = []
+    for line in text.split("\n"):
+        if len(line) <= WIDTH or line.startswith("#") or line.endswith("\\"):
+            out.append(line)
+        else:
+            out += _parts(line)
+    return "\n".join(out)
+
+
+def _parts(line: str) -> list[str]:
+    indent = line[:len(line) - len(line.lstrip())]
+    star = line.lstrip().startswith(("/*", "*"))
+    more = indent + (" * " if line.lstrip().startswith("/*") else "* " if star else "    ")
+    out = []
+    while len(line) > WIDTH:
+        tries = (_break(line, len(more) + least, bracket) for least, bracket in _TRIES)
+        at = _space(line, len(more)) if star else next((x for x in tries if x), None)
+        if at is None:
+            break
+        out.append(line[:at].rstrip())
+        line = more + line[at:].lstrip()
+    return [*out, line]
+
+
+def _space(line: str, indent: int) -> int | None:
+    """Where a comment is broken: behind its last word that fits."""
+    at = line.rfind(" ", indent + _TRIES[0][0], WIDTH + 1)
+    return None if at < 0 else at
+
+
+def _break(line: str, least: int, bracket: bool) -> int | None:
+    """Where a statement is broken: from column ``least`` to ``WIDTH``, in as few brackets as can
+    be, as late as can be, with ``bracket`` behind an opening one too; None if there is no place."""
+    best: tuple[int, int, int] | None = None
+    depth, quoted = 0, False
+    for i, c in enumerate(line[:WIDTH + 1]):
+        if c == '"' and line[i - 1] != "\\":
+            quoted = not quoted
+        if quoted:
+            continue
+        depth += (c in "([{") - (c in ")]}")
+        behind = line.startswith(_BEHIND, i) or bracket and c == "("
+        at = i + 1 if behind else i if line.startswith(_BEFORE, i) else None
+        if at is not None and least <= at <= WIDTH and (
+                best is None or (depth, ";,".find(c) % 9, -at) <= best):
+            best = depth, ";,".find(c) % 9, -at  # behind ; rather than a comma, than elsewhere
+    return None if best is None else -best[2]
+
+
+__all__ = ["WIDTH", "wrapped"]
