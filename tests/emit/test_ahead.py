@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from c_text import unbroken
 from te_programs import Maker, ax
 
 from aotc.emit.bundle.variants import EMITTERS
@@ -38,7 +39,7 @@ def depthwise(channels, stride, width=26):
 
 def text_of(program, target):
     plan = lower(program, decide(program, target), target)
-    return "\n".join(EMITTERS[target.emitter](plan, target).values())
+    return unbroken("\n".join(EMITTERS[target.emitter](plan, target).values()))
 
 
 @pytest.mark.parametrize("target", ["x86-64-v1", "x86-64-v3", "x86-64-v4", "aarch64"])

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from c_text import unbroken
 from te_programs import Maker, ax
 
 from aotc.emit.bundle.variants import EMITTERS
@@ -29,7 +30,7 @@ def text_of(value, target="x86-64-v3", math=None):
     schedule = decide(program, target)
     plan = lower(program, replace(schedule, math=math or schedule.math), target)
     files = EMITTERS[target.emitter](plan, target)
-    return "\n".join(t for n, t in files.items() if n.endswith(".c"))
+    return unbroken("\n".join(t for n, t in files.items() if n.endswith(".c")))
 
 
 def exp_of_minus(x):

@@ -4,10 +4,10 @@ import pytest
 
 from aotc.emit.text.wrapped import WIDTH, wrapped
 
-CALL = ("    micro_kernel(1, 5, a_row, 1, b_col, 4, 20, 6 - n0, b_next + aotc_min(m0 / 4 * 3, 1) * 5, "
-        "3, acc);")
-FOR = ("            for (int64_t kw = aotc_max(1 - ow * 2, 0); kw < aotc_min(10 - ow * 2, 3); ++kw) "
-       "{ /* taps */")
+CALL = ("    micro_kernel(1, 5, a_row, 1, b_col, 4, 20, 6 - n0, "
+        "b_next + aotc_min(m0 / 4 * 3, 1) * 5, 3, acc);")
+FOR = ("            for (int64_t kw = aotc_max(1 - ow * 2, 0); kw < aotc_min(10 - ow * 2, 3); "
+       "++kw) { /* taps */")
 
 
 @pytest.mark.parametrize("line", [
@@ -20,6 +20,11 @@ def test_parts_fit_and_say_the_same(line):
     if line.startswith(("/*", " *")):  # every line of a comment begins with a star
         said = said.replace(" * word", " word")
     assert said.replace("( ", "(") == " ".join(line.split())
+
+
+def test_what_a_comment_sets_in_stays_so():
+    parts = wrapped(" *     if (" + "word " * 30).split("\n")
+    assert all(p.startswith(" *         word") for p in parts[1:]) and len(parts) > 1
 
 
 def test_statements_break_in_as_few_brackets_as_can_be():

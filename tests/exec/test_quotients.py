@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from c_text import unbroken
 from harness import DISTINCT, Case, at_length, build_cases
 from te_programs import Maker, ax
 
@@ -55,5 +56,5 @@ def test_runs_are_copied_without_a_division(by):
     plan = lower(program, decide(program, target), target)
     text = "\n".join(EMITTERS[target.emitter](plan, target).values())
     assert f"{by} * sizeof(float)" in text and "for (int64_t j " not in text
-    line = next(x for x in text.splitlines() if "memcpy(t_y" in x)
+    line = next(x for x in unbroken(text).splitlines() if "memcpy(t_y" in x)
     assert "j" not in line.replace("memcpy", "") and line.count(f" / {by}") == 1  # of the row

@@ -26,6 +26,7 @@ from aotc.emit.bundle.variants import Variant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, as_words, image, needs_file, untouched
 from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.wrapped import wrapped
 from aotc.errors import AotcError, UnsupportedError
 from aotc.installed import TEMPLATES, runtime_c
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
@@ -36,6 +37,7 @@ from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
+_C_FILES = (".c", ".h", ".hpp", ".cu", ".cuh")
 SHOWN = 64  # elements of a fixed input that the manifest states
 
 
@@ -82,8 +84,10 @@ def _rendered(name: str, m: Mapping[str, Any],
     """The files made from templates."""
     kit = KITS[m["emitter"]]
     env, common = _environment(kit), {"name": name, "upper": name.upper(), "m": m}
-    files = {file.format(name): env.get_template(template).render(**common).encode()
-             for template, file in kit.templates.items()}
+    files = {}
+    for template, file in kit.templates.items():
+        text = env.get_template(template).render(**common)
+        files[file.format(name)] = (wrapped(text) if file.endswith(_C_FILES) else text).encode()
     if m["cross"] and m["emitter"] == "c":
         text = env.get_template("toolchain.cmake.j2").render(**common)
         files["toolchain.cmake"] = text.encode()

@@ -1,6 +1,8 @@
 """Long lines of C in several: broken where brackets are fewest, behind commas and before operators.
 """
 
+import re
+
 WIDTH = 100
 _BEFORE = (" + ", " - ", " * ", " / ", " ? ", " : ", " && ", " || ", " = ", " < ", " <= ")
 _BEHIND = (", ", "; ")
@@ -25,8 +27,13 @@ def wrapped(text: str) -> str:
 
 def _parts(line: str) -> list[str]:
     indent = line[:len(line) - len(line.lstrip())]
-    star = line.lstrip().startswith(("/*", "*"))
-    more = indent + (" * " if line.lstrip().startswith("/*") else "* " if star else "    ")
+    comment = re.match(r"(/\*|\*)( *)", line.lstrip())
+    star = comment is not None
+    more = indent + "    "
+    if comment is not None:  # what is set in stays so
+        begin, space = comment.groups()
+        more = indent + " " * (len(begin) - 1) + "*" + (
+            space if len(space) < 2 else space + "    ")
     out = []
     while len(line) > WIDTH:
         tries = (_break(line, len(more) + least, bracket) for least, bracket in _TRIES)

@@ -14,10 +14,12 @@ from aotc.ir.statements import (
     Scope,
     Start,
     Stmt,
+    Update,
     bodies,
     names_in,
     strings_in,
     substituted,
+    walk_body,
     with_bodies,
 )
 from aotc.ir.tile_statements import Point, RowTable
@@ -48,7 +50,8 @@ def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
 def _turned_once(s: Stmt) -> Body | None:
     """The body of a loop of one turn, with that value in place of its axis; None for others."""
     if not isinstance(s, For) or s.kind != "serial" or s.step > 1 or s.note or (
-            simplify(s.hi - s.lo) != Const(1)):
+            simplify(s.hi - s.lo) != Const(1)) or any(
+                isinstance(x, Update) for x in walk_body(s.body)):  # states that nothing would read
         return None
     if isinstance(s.lo, Const):
         body: Body = substituted(s.body, {s.axis: s.lo})
