@@ -19,6 +19,7 @@ from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show, walk
 from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Check, Fold
+from aotc.ir.schedule import Writing
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Body, Let, Put, Range, Stmt, expressions
 
@@ -84,6 +85,7 @@ class Nest:
     steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.  ``team``: warps
     that fold a row together, where threads share a work item.  ``parts``: so many of ``reduce``,
     the first, run over parts of the sum, which are summed each by itself (0: the sum runs whole).
+    ``writing``: what the Schedule says of its statements.
     """
 
     row: str
@@ -100,6 +102,7 @@ class Nest:
     taps: str = ""
     team: int = 1
     parts: int = 0
+    writing: Writing = ()
 
     @property
     def fold_name(self) -> str:
@@ -212,6 +215,7 @@ class Contract(Stmt):
     slice_taps: tuple[Range, ...] = ()
     whole: tuple[str, ...] = ()
     part: int = 0
+    writing: Writing = ()
 
     @property
     def row_count(self) -> Expr:

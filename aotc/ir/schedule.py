@@ -11,7 +11,8 @@ A group is one kernel.  ``computes`` are named by their first output buffer, in 
 follow from what is read.  ``ukernel`` names the micro-kernel row of each stage, ``loops`` its
 loop choices: ``lanes`` (the axis that runs over vector lanes) and, for a contraction, ``k`` (the
 innermost reduction axis) and how the operands are read: ``a`` is ``rows`` (in place, row pointers)
-or ``packed``; ``b`` is ``panel`` (packed at compile time), ``direct`` or ``packed``.
+or ``packed``; ``b`` is ``panel`` (packed at compile time), ``direct`` or ``packed``; and how its
+statements are written (``CHOICES``).
 """
 
 import hashlib
@@ -35,6 +36,53 @@ WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
 VERSION = 1
 
 Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row reads it
+
+
+# How a stage's statements are written: what a Schedule may say beyond a row's own choices.
+#
+#     order           "columns": panels of columns are the outermost loop of a product; "rows"
+#     sums            "registers": a tile's sums stand where they are used; "memory": a micro-kernel
+#                     leaves them in an array
+#     apart           1: the stage has a function of its own beside others of its kernel
+#     fetch_epilogue  1: what an epilogue reads and stores is fetched before its tile's sums
+#     fetch_panel     1: row tiles fetch the next panel of columns
+#     fetch_tiles     register tiles that short rows of a product are fetched ahead (0: none are)
+#     fetch_rows      rows that pieces of pixels are fetched ahead (0: none are)
+#     columns         vectors of a fold that stand side by side (1: one after the other)
+#     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
+#
+# What a Schedule leaves out is chosen by rule when statements are written (``sched/expand``).
+Writing = tuple[tuple[str, int | str], ...]  # (choice, value) in the order of CHOICES
+
+# choice -> its texts, or the least and the largest number
+CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
+    "order": ("columns", "rows"), "sums": ("registers", "memory"), "apart": (0, 1),
+    "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
+    "fetch_rows": (0, 1024), "columns": (1, 16), "ahead": (0, 1 << 20)}
+PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows")
+FOLD = ("columns", "ahead")
+
+
+def writing_of(loops: Mapping[str, int | str]) -> Writing:
+    """The choices among what a Schedule says of a stage's loops."""
+    return tuple((k, loops[k]) for k in CHOICES if k in loops)
+
+
+def writing_faults(loops: Mapping[str, int | str]) -> list[str]:
+    """Values that a choice cannot have."""
+    faults = []
+    for key, value in writing_of(loops):
+        known = CHOICES[key]
+        if isinstance(known[0], str):
+            good = value in known
+            legal = " or ".join(map(str, known))
+        else:
+            low, high = known
+            good = isinstance(value, int) and int(low) <= value <= int(high)
+            legal = f"{low} to {high}"
+        if not good:
+            faults.append(f"{key} {value!r}; choose {legal}")
+    return faults
 
 
 @dataclass(frozen=True)

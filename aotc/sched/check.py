@@ -8,7 +8,15 @@ from aotc.ir.category import endless, zero_filled
 from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import Branch, LibCall, Loop, Program
-from aotc.ir.schedule import LEVELS, REUSE, Group, Schedule
+from aotc.ir.schedule import (
+    FOLD,
+    LEVELS,
+    PRODUCT,
+    REUSE,
+    Group,
+    Schedule,
+    writing_faults,
+)
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
@@ -27,10 +35,10 @@ from aotc.target.base import Target
 MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
 MAX_ARENA = 1 << 40  # bytes
 # what ``loops`` may say of a stage, by its row's category
-_CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b"),
-            "dot": ("lanes", "k", "a", "b"),
+_CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
+            "dot": ("lanes", "k", "a", "b", "order"), "transform": ("lanes",),
             **dict.fromkeys(("map", "move"), ("lanes", "digits")),
-            **dict.fromkeys(("reduction", "window", "transform"), ("lanes",))}
+            **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}
 
 
 def check_schedule(program: Program, schedule: Schedule, target: Target) -> list[str]:
@@ -306,6 +314,11 @@ def _stage(program, schedule, target, g, s, box):
     choices = _CHOICES[row.category] + (("block",) if row.tile.get("block", 1) > 1 else ())
     faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
               for x in loops if x not in choices]
+    faults += [f"{where}: {f}" for f in writing_faults(loops)]
+    if loops.get("sums") == "memory" and g.split.get(s.name):
+        faults.append(f"{where}: sums in slices stand in registers; remove sums or split")
+    if loops.get("sums") == "registers" and not target.vectors.tiles:
+        faults.append(f"{where}: {target.name} has no sums in registers; sums: memory")
     faults += slice_faults(target, g, s, factors_for(s, loops.get("lanes")), row)
     if row.category == "loops":
         return faults

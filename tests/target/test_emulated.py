@@ -22,7 +22,6 @@ import aotc
 from aotc.cli import main
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
-from aotc.emit.c import tiles
 from aotc.errors import AotcError, ToolchainError
 from aotc.installed import runtime_c
 from aotc.ir.bundle import emulators
@@ -30,6 +29,7 @@ from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.emulate import EmulatedModel, emulated_models
 from aotc.runtime.feeds import machine
 from aotc.sched import lower
+from aotc.sched.expand import in_place
 from aotc.target import TARGETS, flags_of
 from aotc.tools.verify import verify
 
@@ -120,7 +120,7 @@ def test_micro_kernels_keep_their_accumulators_in_registers(target, tmp_path, mo
     large for the register file."""
     spill = {"aarch64": r"q\d+, \[sp|\[sp.*\bq\d+", "x86_64": r"ymm\d+.*\(%rsp|\(%rsp.*ymm\d+",
              "riscv64": r"\bv[ls]\d+re?\d*\.v\b"}
-    monkeypatch.setattr(tiles, "LONGEST_SUM", 0)  # each as a function of its own
+    monkeypatch.setattr(in_place, "LONGEST_SUM", 0)  # each as a function of its own
     rows = target.rows("contraction")
     cases = [next(iter(CASES["contraction"](u, target))).fast for u in rows]
     program, schedule = merged(cases, target)

@@ -21,7 +21,9 @@ def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, making: Making) -> list[P
     """Prefetches of one vector of lanes of a blocked window: its share of the lines that lie a page
     behind this block in the lowest row it reads.  lane, axis: of the lanes and of the block.
     Nothing where the kernel itself stores the source, or it does not advance by whole lines."""
-    if not making.vectors.prefetches or nest.lanes == 1 or not isinstance(lane.extent, Const):
+    ahead = making.how(nest, "ahead", AHEAD)
+    if not ahead or not making.vectors.prefetches or nest.lanes == 1 or not isinstance(
+            lane.extent, Const):
         return []
     found = [x for x in dict.fromkeys(walk(nest.body)) if isinstance(x, Load) and _streams(
         x, lane, axis, making)]
@@ -37,7 +39,7 @@ def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, making: Making) -> list[P
     lowest = {r.axis: Const(0) if r.axis.name == nest.taps else simplify(r.axis.extent - 1)
               for r in nest.reduce}
     first = simplify(substitute(found[0].index[0], {**lowest, lane: Const(0)})
-                     + lane * per_lane + AHEAD)
+                     + lane * per_lane + ahead)
     return [Prefetch(found[0].buffer, simplify(first + i * LINE), far=True)
             for i in range(lines)]
 

@@ -43,12 +43,14 @@ def expand_contract(c: Contract, making: Making) -> Body:
     started, start = (c, None) if dots else _started(c, at, making)
     stored, turn, flush = turned_loops(
         started if c.turned else by_vectors(started, c.n, making), at)
-    in_place = written_out(stored, making.vectors) and not dots
+    usual = "registers" if written_out(stored, making.vectors) else "memory"
+    in_place = making.how(c, "sums", usual) == "registers" and not dots
     plain = in_place and plain_rows(c)
     fetched = () if dots else fetches(c, at, making, plain)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
     tile = _tile(c, at, making, sizes, start, in_place)
-    epilogue = (from_registers if in_place else from_memory)(stored, at, making)
+    epilogue = from_registers(stored, at, making) if in_place else from_memory(
+        stored, at, making, False)
     rows: Body = () if plain else (_table(c, at, making),)
     count: Body = () if plain else (RowCounters(c.m),)
     panel = dot_columns(c, at) if dots else _columns(c, at, making)
@@ -60,7 +62,9 @@ def expand_contract(c: Contract, making: Making) -> Body:
     def column_loop(body: Body) -> Body:
         return (For(at.n0, c.n.lo, c.n.hi, body, step=at.nr),)
 
-    if c.a.mode == "packed" and c.b.mode != "packed":  # once per row tile, for all panels
+    # rows that are packed once per tile serve all panels
+    usual = "rows" if c.a.mode == "packed" and c.b.mode != "packed" else "columns"
+    if making.how(c, "order", usual) == "rows":
         body = (*count, *row_loop((*rows, *column_loop((*panel, *call)))))
     else:
         body = column_loop((*panel, *count, *turn, *row_loop((*rows, *call, *flush))))

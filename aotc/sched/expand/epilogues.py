@@ -39,7 +39,7 @@ from aotc.ir.statements import (
 )
 from aotc.ir.tile_statements import Point, TileSums, Vector
 from aotc.sched.expand.fetches import unguarded_loads
-from aotc.sched.expand.in_place import in_registers, plain_rows, written_out
+from aotc.sched.expand.in_place import in_registers, plain_rows
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import lanes
 from aotc.sched.expand.tile_loops import TileLoops, sum_var
@@ -48,14 +48,15 @@ _SUMS_AT = f"{OWN}sums_at"
 _POLYNOMIALS = ("exp", "log", "erf", "tanh", "sin", "cos")
 
 
-def from_memory(c: Contract, at: TileLoops, making: Making) -> Body:
-    """The epilogue that reads the array ``~acc_tile``."""
+def from_memory(c: Contract, at: TileLoops, making: Making, in_place: bool) -> Body:
+    """The epilogue that reads the array ``~acc_tile``; in_place: of a tile that may have no table
+    of rows."""
     lane, nr = c.n.axis, at.nr
     whole = "columns" in c.whole  # every tile is full: the lane loop has a constant trip count
     end = at.n0 + nr if whole else simplify(minimum(at.n0 + nr, c.n.hi))
     part, live = Range(lane, at.n0, end), Axis(f"{OWN}live", Const(c.mr + 1))
     i = Axis(f"{OWN}i", Const(c.mr))
-    plain = written_out(c, making.vectors) and plain_rows(c)
+    plain = in_place and plain_rows(c)
     rows = _rows(c, at, i, plain)
     acc = Let(c.acc, Load(ACC_TILE, (simplify(i * nr + lane - at.n0),), c.acc.dtype))
     count = Let(live, minimum(Const(c.mr), at.rows - at.m0))
@@ -97,7 +98,7 @@ def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
     if registers and full is None:
         return tuple(stores)
     spill = (Alloc(ACC_TILE, "f32", c.mr * at.nr),
-             TileSums("keep", c.mr, c.nv, c.lanes, ACC_TILE), *from_memory(c, at, making))
+             TileSums("keep", c.mr, c.nv, c.lanes, ACC_TILE), *from_memory(c, at, making, True))
     if not registers or full is None:
         return spill
     return (If(full, tuple(stores), spill),)

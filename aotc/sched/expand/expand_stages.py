@@ -63,8 +63,9 @@ def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Se
     spill sums in the loop over k.  Eight stages of mobilevit_s in one function took 1.2 times as
     long."""
     if not kernel.threads:
-        apart = (len(kernel.stages) > 1 and isinstance(stage, Contract)
-                 and written_out(stage, target.vectors))
+        usual = isinstance(stage, Contract) and written_out(stage, target.vectors)
+        apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(
+            making.how(stage, "apart", int(usual)))
         return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, making), apart)
     if isinstance(stage, Nest):
         return Section(_title(stage, "columns"), shared_nest(stage, making, target.lanes))

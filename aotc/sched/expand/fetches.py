@@ -53,7 +53,7 @@ def fetches(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
 def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     """Fetches of what the epilogue of this tile reads and stores."""
     places = _places(c, making)
-    if not places:
+    if not places or not making.how(c, "fetch_epilogue", 1):
         return ()
     i = Axis(f"{OWN}i", Const(c.mr))
     body: list[Stmt] = [Let(r.axis, at.last_row(r, i, plain)) for r in c.m
@@ -69,31 +69,33 @@ def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
 
 def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
     """Fetches of pieces of pixels which a window comes to ROWS_AHEAD rows later."""
-    if not _in_pieces(c, making):
+    rows = making.how(c, "fetch_rows", ROWS_AHEAD)
+    if not rows or not _in_pieces(c, making):
         return ()
     piece, step = c.k.axis.extent, affine_stride(c.a.offset, c.m[-1].axis)
     assert isinstance(piece, Const) and isinstance(step, Const), c.a  # ``_in_pieces`` says so
     lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
               for t in c.taps}
-    first = simplify(substitute(c.a.offset, lowest) + step * ROWS_AHEAD)
+    first = simplify(substitute(c.a.offset, lowest) + step * rows)
     aligned = step.value % LINE == 0 and piece.value % LINE == 0
     i = Axis(f"{OWN}i", Const(c.mr))
     body: list[Stmt] = [Let(r.axis, at.row(r, i, False)) for r in c.m if r.axis in axes_of(first)]
     body += [Prefetch(c.a.buffer, simplify(first + j), far=True)
              for j in [*range(0, piece.value, LINE)] + [piece.value - 1] * (not aligned)]
-    return (For(i, Const(0), i.extent, tuple(body), note=f"read {ROWS_AHEAD} rows later"),)
+    return (For(i, Const(0), i.extent, tuple(body), note=f"read {rows} rows later"),)
 
 
 def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     """Fetches of the rows of a product that are read TILES_AHEAD register tiles later, while the
     first panel of columns runs."""
     most = upper(c.row_count)
-    if not _streams(c, making) or most is not None and most <= TILES_AHEAD * c.mr:
+    tiles = making.how(c, "fetch_tiles", TILES_AHEAD)
+    if not tiles or not _streams(c, making) or most is not None and most <= tiles * c.mr:
         return ()
     step, length = stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
     if not isinstance(step, Const) or not isinstance(length, Const):
         return ()
-    later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (TILES_AHEAD * c.mr)
+    later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.mr)
     used = [r for r in c.m if r.axis in axes_of(later)]
     if step.value == length.value:  # rows lie one behind the other
         count, by = c.mr * length.value, LINE
@@ -108,7 +110,7 @@ def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     parts = [0] if by == LINE else [*range(0, length.value, LINE)]
     reach = i if by == LINE else Const(0)
     body = (*binds, *(Prefetch(c.a.buffer, simplify(later + reach + j)) for j in parts))
-    loop = For(i, Const(0), i.extent, body, step=by, note=f"{TILES_AHEAD} tiles later")
+    loop = For(i, Const(0), i.extent, body, step=by, note=f"{tiles} tiles later")
     if same(c.n.lo, Const(0)) and same(c.n.hi, c.n.axis.extent) and (
             upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes:
         return (loop,)
@@ -133,7 +135,8 @@ def follows(c: Contract, making: Making) -> bool:
     most = upper(c.row_count)
     alone = not c.slices and not _around(c)[0] and (
         upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes
-    return (making.vectors.prefetches and c.b.mode == "panel" and c.a.mode == "rows"
+    return (making.vectors.prefetches and bool(making.how(c, "fetch_panel", 1))
+            and c.b.mode == "panel" and c.a.mode == "rows"
             and (most is None or most > c.mr) and not alone)
 
 

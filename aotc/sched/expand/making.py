@@ -2,9 +2,13 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from aotc.ir.plan import Contract, Nest
 from aotc.ir.statements import OWN
 from aotc.target.base import VectorFacts
+
+Choice = TypeVar("Choice", int, str)
 
 
 @dataclass
@@ -14,6 +18,11 @@ class Making:
     vectors: VectorFacts
     own: Collection[str]
     count: int = 0
+
+    def how(self, stage: Contract | Nest, key: str, rule: Choice) -> Choice:
+        """The Schedule's choice for a stage's statements; else ``rule``, what is usual for it."""
+        found: Any = dict(stage.writing).get(key, rule)
+        return found
 
     def fresh(self, stem: str) -> str:
         """A name that no other statement of the kernel binds."""

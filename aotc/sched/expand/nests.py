@@ -60,7 +60,7 @@ def expand_nest(nest: Nest, making: Making) -> Body:
     outer = [r for r in nest.ranges if r is not lane]
     group = registers_of(making.vectors, lane.hi - lane.lo)
     nest, places = looked_up(nest, lane, outer, making)
-    wide, rest = _columns(nest, lane, making.vectors)
+    wide, rest = _columns(nest, lane, making)
     out: list[Stmt] = [*places, *_side_by_side(nest, lane, wide, making)] if wide else [*places]
     if rest is not None:
         whole = by_vectors(nest, lane, making)
@@ -162,7 +162,7 @@ def _exchanged(nest: Nest, lane: Range, making: Making) -> Body:
 
 # ---------------------------------------------------------------- several vectors at once
 
-def _columns(nest: Nest, lane: Range, facts: VectorFacts) -> tuple[int, Range | None]:
+def _columns(nest: Nest, lane: Range, making: Making) -> tuple[int, Range | None]:
     """(vectors side by side, Range of the lanes behind them) of a fold whose steps lie outside the
     lanes in memory, in as few passes as there can be; (0, the whole Range) for other nests, None
     for a Range that is empty.
@@ -172,14 +172,17 @@ def _columns(nest: Nest, lane: Range, facts: VectorFacts) -> tuple[int, Range | 
     folds its values in the same order either way."""
     extent, steps = simplify(lane.hi - lane.lo), simplify(
         prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
-    if nest.fold == "none" or not facts.fixed or nest.lanes == 1 or not (
+    if nest.fold == "none" or not making.vectors.fixed or nest.lanes == 1 or not (
             isinstance(extent, Const) and _beside(nest.body, lane.axis)) or (
             isinstance(steps, Const) and steps.value < LONG_FOLD):
         return 0, lane
     vectors = extent.value // nest.lanes
     if vectors < 2:
         return 0, lane
-    wide = min(range(MOST_COLUMNS, 1, -1), key=lambda w: vectors // w + vectors % w)
+    usual = min(range(MOST_COLUMNS, 1, -1), key=lambda w: vectors // w + vectors % w)
+    wide = making.how(nest, "columns", usual)
+    if not 1 < wide <= vectors:
+        return 0, lane
     done = vectors // wide * wide * nest.lanes
     return wide, None if done == extent.value else Range(
         lane.axis, simplify(lane.lo + done), lane.hi)

@@ -7,6 +7,7 @@ from aotc.ir.access import is_multiple, linearise, stride
 from aotc.ir.category import Axes, Factors, factor_pairs, zero_filled
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Shape, Where, substitute
 from aotc.ir.plan import Contract, Operand, most
+from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
@@ -46,7 +47,8 @@ def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contra
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
-        dtypes=("f32", f.b.dtype if b.mode == "panel" else "f32", "f32"))))))
+        dtypes=("f32", f.b.dtype if b.mode == "panel" else "f32", "f32"),
+        writing=writing_of(choice))))))
 
 
 def with_whole(ctx: Context, c: Contract) -> Contract:

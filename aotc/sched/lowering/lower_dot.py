@@ -4,6 +4,7 @@ from aotc.ir.access import linearise
 from aotc.ir.category import DOT, row_source
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Operand
+from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
@@ -34,7 +35,8 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     return with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=DOT)))
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=DOT,
+        writing=writing_of(choice))))
 
 
 def _rows(ctx, f, k, row, mode, depth):

@@ -23,6 +23,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.plan import Nest
 from aotc.ir.program import NEUTRAL
+from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
@@ -74,6 +75,7 @@ def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]
                                   ctx.program.dtype(o.buffer))) for o in stage.outputs)
         body_here = linearise(here(body), ctx.place)
         nest = _nest(ctx, stage, row, sub, red, body_here, puts, lanes)
+        nest = replace(nest, writing=writing_of(loops))
         nests.append(in_parts(_blocked(ctx, stage, row, nest, taps)))
     return nests
 

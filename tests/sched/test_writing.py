@@ -1,0 +1,137 @@
+"""How statements are written is a Schedule's to say: each choice changes the C, none the values."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import Case, build_cases
+from te_programs import Maker, ax, matmul, random_feeds
+
+from aotc.emit.bundle.variants import EMITTERS
+from aotc.ir.schedule import CHOICES, Schedule
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.run_plan import run_plan
+from aotc.sched import check_schedule, complete, decide, lower
+from aotc.target import get_target
+
+V3 = get_target("x86-64-v3")
+
+
+def product(depth, columns=60):
+    """x w + r"""
+    m = Maker("product")
+    m.input("x", 50, depth)
+    m.input("r", 50, columns)
+    m.const("w", np.linspace(-1, 1, depth * columns, dtype=np.float32).reshape(depth, columns))
+    matmul(m, "xw", "x", "w")
+    i, j = ax("row", 50), ax("col", columns)
+    m.step("y", (i, j), m.ref("xw", i, j) + m.ref("r", i, j))
+    return m.done("y")
+
+
+def grouped():
+    """A 3x3 convolution in groups, channels last."""
+    m = Maker("grouped")
+    m.input("x", 2, 9, 20, 64)
+    m.input("w", 4, 3, 3, 16, 16)
+    n, oh, ow, g, o = ax("n", 2), ax("oh", 7), ax("ow", 18), ax("g", 4), ax("o", 16)
+    i, j, k = ax("i", 3), ax("j", 3), ax("k", 16)
+    m.step("y", (n, oh, ow, g, o), m.ref("x", n, oh + i, ow + j, g * 16 + k)
+           * m.ref("w", g, i, j, k, o), (i, j, k), "sum")
+    return m.done("y")
+
+
+def depthwise():
+    m = Maker("depthwise")
+    m.input("x", 9, 26, 64)
+    m.input("w", 3, 3, 64)
+    oh, ow, c, i, j = ax("oh", 7), ax("ow", 24), ax("c", 64), ax("i", 3), ax("j", 3)
+    m.step("y", (oh, ow, c), m.ref("x", oh + i, ow + j, c) * m.ref("w", i, j, c), (i, j), "sum")
+    return m.done("y")
+
+
+def means():
+    """Sums over rows, columns side by side in lanes."""
+    m = Maker("means")
+    m.input("x", 100, 64)
+    j, r = ax("j", 64), ax("r", 100)
+    m.step("y", (j,), m.ref("x", r, j), (r,), "sum")
+    return m.done("y")
+
+
+EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
+         (product(40), {"fetch_tiles": 0}), (product(40), {"fetch_tiles": 1}),
+         (product(300), {"order": "rows"}), (product(300), {"sums": "registers"}),
+         (product(300), {"fetch_epilogue": 0}), (product(300), {"fetch_panel": 0}),
+         (grouped(), {"fetch_rows": 0}), (grouped(), {"fetch_rows": 5}),
+         (depthwise(), {"ahead": 0}), (depthwise(), {"ahead": 2048}),
+         (means(), {"columns": 1}), (means(), {"columns": 3})]
+
+
+def edited(program, choices):
+    """(decided, edited) Schedules: the first stage that takes the choices has them."""
+    schedule = decide(program, V3)
+    for g in schedule.groups:
+        for stage in g.ukernel:
+            loops = g.loops | {stage: g.loops.get(stage, {}) | choices}
+            groups = tuple(replace(g, loops=loops) if x is g else x for x in schedule.groups)
+            new = replace(schedule, groups=groups)
+            if not check_schedule(program, new, V3):
+                return schedule, Schedule.from_json(new.to_json())
+    raise AssertionError(f"no stage takes {choices}")
+
+
+def text(program, schedule):
+    return EMITTERS[V3.emitter](lower(program, schedule, V3), V3)
+
+
+@pytest.mark.parametrize("program, choices", EDITS,
+                         ids=[f"{p.name}-{k}-{v}" for p, c in EDITS for k, v in c.items()])
+def test_a_choice_changes_the_statements_and_no_value(program, choices):
+    before, after = edited(program, choices)
+    assert text(program, after) != text(program, before) and before.hash != after.hash
+    feeds = random_feeds(program, np.random.default_rng(1))
+    got, want = run_plan(lower(program, after, V3), feeds)["y"], evaluate(program, feeds)["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_edited_schedules_run(tmp_path):
+    """As C: the same values."""
+    cases = [Case(f"{p.name} {c}", p, edited(p, c)[1]) for p, c in EDITS]
+    built = build_cases(cases, V3, tmp_path)
+    sample = built.sample(4)
+    for case, got, want in zip(cases, sample.got, sample.want):
+        for g, w in zip(got.values(), want.values()):
+            np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4, err_msg=case.name)
+
+
+def test_stages_stand_apart_or_not():
+    m = Maker("layers")
+    m.input("x", 97, 40)
+    i = ax("m", 97)
+    for name, source, k, n in (("h", "x", 40, 48), ("y", "h", 48, 24)):
+        m.const(f"w_{name}", np.ones((k, n), np.float32))
+        j, r = ax("n", n), ax("k", k)
+        m.step(name, (i, j), m.ref(source, i, r) * m.ref(f"w_{name}", r, j), (r,), "sum")
+    program = m.done("y")
+    before, after = edited(program, {"apart": 0})
+    one, other = ("\n".join(text(program, s).values()).count("AOTC_APART") for s in (before, after))
+    assert one - other == 1
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_other_values_are_refused(choice):
+    program, good = next((p, c) for p, c in EDITS + [(product(40), {"apart": 1})] if choice in c)
+    _, schedule = edited(program, good)
+    for wrong in ("sideways", -1, 1 << 30):
+        bad = replace(schedule, groups=tuple(replace(g, loops={
+            s: {k: wrong if k == choice else v for k, v in x.items()} for s, x in g.loops.items()})
+            for g in schedule.groups))
+        assert any(f"{choice} {wrong!r}; choose " in f for f in check_schedule(program, bad, V3))
+
+
+def test_completing_keeps_what_was_said():
+    program = product(40)
+    _, after = edited(program, {"order": "rows"})
+    again = complete(program, after, V3)
+    assert any("rows" in x.values() for g in again.groups for x in g.loops.values())
