@@ -1,7 +1,6 @@
 """C text of half precision over vector lanes: converted at loads and stores; what only moves is a
 vector whose lanes hold the 16 bits.  The functions are those of ``aotc_half.h``."""
 
-import re
 from typing import TYPE_CHECKING
 
 from aotc.emit.c.scalars import Scalars
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
     from aotc.emit.c.vectors import Vectors
 
 
-_CALLS = re.compile(r"\baotc_half_\w+\(")
-
-
-def uses_halves(text: str) -> bool:
-    """True if C text calls functions of the header of half precision."""
-    return _CALLS.search(text) is not None
 
 
 def widened(block: "Vectors", e: Cast) -> str:
@@ -109,4 +102,4 @@ def as_bits(say: Dialect, value: tuple[str, bool]) -> str:
     return say.half_narrow(value[0]) if value[1] else value[0]
 
 
-__all__ = ["HALF", "as_bits", "bits", "put", "store", "uses_halves", "widened"]
+__all__ = ["HALF", "as_bits", "bits", "put", "store", "widened"]

@@ -20,18 +20,19 @@ from aotc.ir.plan import Kernel, Plan
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, STEP, TILE, Section, expressions, names_in, strings_in
 
+Function = tuple[Kernel, str]  # a kernel, C text of it and of those that share its function
 Tensors = dict[str, tuple[str, str]]  # buffer -> (declaration, where it lies)
 
 
-def kernel_functions(plan: Plan, name: str, dialect: Dialect) -> list[str]:
-    """C text of all kernels in call order, each behind what it shares with earlier ones."""
+def kernel_functions(plan: Plan, name: str, dialect: Dialect) -> list[Function]:
+    """The functions of all kernels, those that share one together."""
     alike: dict[object, list[Kernel]] = {}
     for k in plan.kernels:
         alike.setdefault(_key(plan, k), []).append(k)
     out = []
     for first, *others in alike.values():
         text = _Text(plan, first, name, dialect)
-        out.append(text.alone() if not others else text.shared(others))
+        out.append((first, text.shared(others) if others else text.alone()))
     return out
 
 

@@ -4,19 +4,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aotc.emit.bundle.library_sources import library_files, library_header
-from aotc.emit.c.half_lanes import uses_halves
-from aotc.emit.c.kernel_text import kernel_functions
-from aotc.emit.c.narrow_lanes import HEADER, uses_narrow
+from aotc.emit.c.kernel_text import Function, kernel_functions
+from aotc.emit.c.narrow_lanes import HEADER
+from aotc.emit.c.needs import Needs, needs
 from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
 from aotc.emit.text.wrapped import wrapped
-from aotc.ir.plan import Call, Plan
-from aotc.ir.simplify import upper
+from aotc.ir.plan import Plan
 from aotc.ir.statements import (
     walk_body,
 )
-from aotc.ir.tile_statements import RowTable, Tile
+from aotc.ir.tile_statements import Tile
 from aotc.target.base import Target
 
 Instance = tuple[str, dict[str, Any], bool]  # (template, parameters, of 8-bit products)
@@ -34,20 +33,21 @@ def render_kernels(plan: Plan, target: Target) -> dict[str, str]:
         files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
         files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
     for i, chunk in enumerate(_chunks(functions)):
-        body = "\n".join(chunk)
-        text = _preamble(name, target, dialect, bool(ukernels), plan, body) + body
+        here = needs(kernel for kernel, _ in chunk)
+        text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + "\n".join(
+            text for _, text in chunk)
         files[f"{name}_kernels_{i + 1}.c"] = text
     return {file: wrapped(text) for file, text in files.items()}
 
 
-def _chunks(functions: Iterable[str]) -> list[list[str]]:
-    chunks: list[list[str]] = []
+def _chunks(functions: Iterable[Function]) -> list[list[Function]]:
+    chunks: list[list[Function]] = []
     size = 0
-    for text in functions:
+    for kernel, text in functions:
         if not chunks or size > FILE_BYTES:
             chunks.append([])
             size = 0
-        chunks[-1].append(text)
+        chunks[-1].append((kernel, text))
         size += len(text)
     return chunks
 
@@ -63,36 +63,24 @@ def _requires(target: Target) -> str:
     return (f"#if !({target.requires})\n#error \"compile with {flags}\"\n#endif\n")
 
 
-def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, plan: Plan,
-              body: str) -> str:
+def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math: str,
+              here: Needs) -> str:
     lines = [_banner(name, f"kernels for {target.name}."), _requires(target),
-             "#define AOTC_EXACT_MATH\n" if plan.math == "exact" else "",
+             "#define AOTC_EXACT_MATH\n" if math == "exact" else "",
              f"{dialect.defines}#include \"{name}_internal.h\"\n",
              "#include \"aotc_num.h\"\n", f"#include \"{dialect.header}\"\n"]
-    if uses_halves(body):
+    if here.halves:
         lines.append(f"#include \"{dialect.half_header}\"\n")
-    if uses_narrow(body):
+    if here.narrow:
         lines.append(f"#include \"{HEADER}\"\n")
     if ukernels:
         lines.append(f"#include \"{name}_ukernels.h\"\n")
-    if any(isinstance(s, Call) for k in plan.kernels for s in walk_body(k.body)):
+    if here.library:
         lines.append(f"#include \"{library_header(name)}\"\n")
-    # compilers warn of a constant that a file does not use
-    zeros = _zero_row(plan) if "aotc_zeros" in body else 0
-    if zeros:
+    if here.zeros:  # compilers warn of a constant that a file does not use
         lines.append(f"\n/* What a row outside the padded tensor reads. */\n"
-                     f"static const float aotc_zeros[{zeros}];\n")
+                     f"static const float aotc_zeros[{here.zeros}];\n")
     return "".join(lines) + "\n"
-
-
-def _zero_row(plan: Plan) -> int:
-    """Floats a guarded row may read: the longest k of any guarded row operand."""
-    found = [upper(s.reach) for k in plan.kernels for s in walk_body(k.body)
-             if isinstance(s, RowTable) and s.guard is not None and not s.outside
-             and s.reach is not None]
-    longest = max((n for n in found if n is not None), default=0)
-    assert None not in found  # such rows are legal only where there is a bound
-    return longest
 
 
 # ---------------------------------------------------------------- micro-kernels
@@ -140,6 +128,7 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n"
                if any(dots for _, _, dots in ukernels.values()) else "")
             + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
-               if any(uses_halves(b) for b in bodies) else "")
+               if any("column" in p and not p["column"].as_stored for _, p, _ in
+                      ukernels.values()) else "")
             + f"#include \"{name}_ukernels.h\"\n\n")
     return head + "\n".join(bodies)

@@ -3,7 +3,6 @@
 The functions are those of ``aotc_narrow.h``; a vector of i32 has as many lanes as one of f32.
 """
 
-import re
 from typing import TYPE_CHECKING
 
 from aotc.emit.c.scalars import Scalars
@@ -16,15 +15,7 @@ if TYPE_CHECKING:
     from aotc.emit.c.vectors import Vectors
 
 HEADER = "aotc_narrow.h"
-_FUNCTIONS = re.compile(
-    r"\baotc_(i(splat|add|sub|mul)|from_i32|to_i32|as_[ui]8|load_([ui]8|i32)(_n)?"
-    r"|store_(8|i32)(_n)?|s?dot)\(")
 _CALLS = {"add": "aotc_iadd", "sub": "aotc_isub", "mul": "aotc_imul"}
-
-
-def uses_narrow(text: str) -> bool:
-    """True if C text calls functions of ``HEADER``."""
-    return _FUNCTIONS.search(text) is not None
 
 
 def as_float(block: "Vectors", e: Cast) -> str | None:

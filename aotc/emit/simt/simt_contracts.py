@@ -4,8 +4,7 @@ A template is the whole loop of one block: operands to shared memory step by ste
 registers, the epilogue from there.  Here is said where each operand's elements come from.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, Where, as_expr, substitute, walk
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import simplify, upper
-from aotc.ir.statements import Range, Store
+from aotc.ir.statements import Range, Store, names_in
 
 _INT32 = 1 << 31
 # (flat position, ranges it counts through, C texts of their extents)
@@ -94,19 +93,15 @@ def _times(taps: str) -> str:
     return "MR" if taps == "1" else f"{taps} * MR"
 
 
-def _bind(ranges: Sequence[Range], at: str, names: Names, body: Sequence[str],
+def _bind(ranges: Sequence[Range], at: str, names: Names, uses: Collection[str],
           extents: Sequence[str] | None = None) -> list[str]:
-    """Lines that bind the axes of ``ranges`` that ``body`` uses at the flat position ``at``."""
+    """Lines that bind the axes of ``ranges`` named in ``uses`` at the flat position ``at``."""
     before, _, kind, counted = flat_count(ranges, names)
     texts: Sequence[str] = counted
     if extents is not None:
         before, texts = [], extents
     at = at if at.isidentifier() else f"({at})"
-    return before + unflatten(ranges, texts, f"({kind}){at}", kind, names, _words(body))
-
-
-def _words(lines: Sequence[str]) -> set[str]:
-    return set(re.findall(r"\w+", "\n".join(lines)))
+    return before + unflatten(ranges, texts, f"({kind}){at}", kind, names, uses)
 
 
 def _table(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str]) -> dict[str, Any]:
@@ -117,12 +112,12 @@ def _table(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str])
         raise UnsupportedError(f"{c.row}: {c.a.buffer} may have 2^31 elements or more; use a "
                                "packed")
     guard = "" if c.a.guard is None else Scalars(env, names).text(c.a.guard, 4)
-    body = [*block.lines, offset, guard]
-    binds = _bind(c.m, "row", names, body, row_extents) + _bind(c.taps, "tap", names, body)
+    uses = names_in((c.a.offset, c.a.guard))
+    binds = _bind(c.m, "row", names, uses, row_extents) + _bind(c.taps, "tap", names, uses)
     count = as_expr(1)
     for t in c.taps:
         count = count * t.axis.extent
-    taps = any(re.search(r"\btap\b", line) for line in binds)
+    taps = any(t.axis.name in uses and t.axis.extent != Const(1) for t in c.taps)
     return {"taps": taps, "rows": _times(_int(simplify(count))), "binds": tuple(binds),
             "guard": guard, "lines": tuple(block.lines), "offset": offset}
 
@@ -190,9 +185,9 @@ def _expression(value: Expr, rule: str, digits: Sequence[Digit], env: BlockEnv, 
             block, copy = Scalars(env, names, (value,)), False
     text = f"{pointer}[{at}]" if copy else block.text(value)
     test = test if copy else ""
-    body, binds = [*block.lines, at, text, test], []
+    binds = []
     for name, ranges, extents in digits:
-        binds += _bind(ranges, name, names, body, extents)
+        binds += _bind(ranges, name, names, names_in(value), extents)
     return Source(rule, (*binds, *block.lines), test, copy, pointer, at, text, 1, along_k)
 
 
@@ -213,9 +208,11 @@ def _single(c: Contract, env: BlockEnv, names: Names,
     """A row of its own: lines that bind it, that sum every SLICES-th term, and that store."""
     values: list[str] = []
     lines: list[str] = []
+    used: list[Expr] = []
     for o in (c.a, c.b):
         value = o.packed if o.mode == "packed" else zero_outside(
             Load(o.buffer, (simplify(_offset(c, o)),), "f32"), o.guard)
+        used.append(value)
         block = Scalars(env, names, (value,))
         values.append(block.text(value, 13))
         lines += block.lines
@@ -224,7 +221,8 @@ def _single(c: Contract, env: BlockEnv, names: Names,
     inner += indent(lines + [f"sum += {values[0]} * {values[1]};"]) + ["}"]
     total = loops(c.taps, inner)
     store = _epilogue(c, env, names, row_extents, "total", "row")["lines"]
-    return {"row": _bind(c.m, "row", names, total + store, row_extents), "sum": total,
+    uses = names_in((*used, c.puts))
+    return {"row": _bind(c.m, "row", names, uses, row_extents), "sum": total,
             "store": store}
 
 
@@ -248,4 +246,4 @@ def _epilogue(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[st
     named: BlockEnv = {**env, "vars": {**env["vars"], c.acc: value}}
     inner = ScalarWriter(named, names).store(Store(c.puts))
     inner = [f"const float {value} = {acc};"] + inner
-    return {"row": _bind(c.m, row, names, inner, row_extents), "lines": inner}
+    return {"row": _bind(c.m, row, names, names_in(c.puts), row_extents), "lines": inner}

@@ -1,0 +1,49 @@
+"""What a file of kernels includes and declares, asked of their statements."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aotc.ir.dtypes import HALF
+from aotc.ir.expr import walk
+from aotc.ir.narrow import NARROW
+from aotc.ir.plan import Call, Kernel
+from aotc.ir.simplify import upper
+from aotc.ir.statements import For, Stmt, expressions, walk_body
+from aotc.ir.tile_statements import RowTable, Tile, Vector
+
+
+@dataclass(frozen=True)
+class Needs:
+    """``halves``: half precision; ``narrow``: integers in lanes; ``library``: library kernels;
+    ``zeros``: f32 elements of the row that stands for rows outside of a padded tensor."""
+
+    halves: bool = False
+    narrow: bool = False
+    library: bool = False
+    zeros: int = 0
+
+
+def needs(kernels: Iterable[Kernel]) -> Needs:
+    """What the statements of kernels need."""
+    inner = [s for k in kernels for s in walk_body(k.body)]
+    lanes = [s for s in inner if isinstance(s, For) and s.kind == "lanes" or isinstance(s, Vector)]
+    return Needs(
+        HALF in _dtypes(inner) or any(isinstance(s, Tile) and HALF in s.dtypes for s in inner),
+        bool(_dtypes(lanes) & set(NARROW)), any(isinstance(s, Call) for s in inner),
+        max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0))
+
+
+def _dtypes(body: Iterable[Stmt]) -> set[str]:
+    return {n.dtype for s in body for e in expressions(s) for n in walk(e)}
+
+
+def _reach(s: RowTable) -> int:
+    """Zeros that a guarded row may read."""
+    if s.guard is None or s.outside or s.reach is None:
+        return 0
+    most = upper(s.reach)
+    assert most is not None, s  # such rows are legal only where there is a bound
+    return most
+
+
+__all__ = ["Needs", "needs"]
