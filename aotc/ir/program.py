@@ -35,10 +35,21 @@ from aotc.ir.expr import (
 from aotc.ir.simplify import same, simplify
 
 Rewrite = tuple[Any, ...]  # (rule, compute, parameters: plain data that the rule explains)
-# fold -> the operation that takes one element more, and what it starts from
+# fold -> the operation that takes one element more, and the number it starts from
 FOLD_STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-NEUTRAL: dict[str, float] = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+_NEUTRAL: dict[str, float] = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
 FOLDS = ("none", *FOLD_STEP)
+
+
+def neutral(fold: str, dtype: str) -> Const:
+    """What a fold of values of ``dtype`` starts from; of integers, the least or the largest."""
+    kind = DTYPES[dtype].kind
+    if fold in ("max", "min") and kind != "f":
+        bits = 1 if dtype == "bool" else 8 * DTYPES[dtype].size
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "i" else (
+            0, (1 << bits) - 1)
+        return Const(low if fold == "max" else high, dtype)
+    return Const(_NEUTRAL[fold], dtype)
 
 
 @dataclass(frozen=True)
@@ -456,7 +467,18 @@ def _check_compute(program: Program, c: Compute) -> list[str]:
             b = program.buffers.get(n.buffer)
             if b is None or len(b.shape) != len(n.index) or b.dtype != n.dtype:
                 faults.append(f"{c.out}: load {show(n)} does not fit its buffer")
-    return faults
+    return faults + _check_fold(c)
+
+
+def _check_fold(c: Compute) -> list[str]:
+    """Faults of a fold of several states: what its expressions use beside the states, the element
+    and, in updates, the reduction axes."""
+    if not isinstance(c.fold, Fold):
+        return []
+    known = {Var("x", c.body.dtype), *(Var(n, d) for n, d in c.fold.states)}
+    legal = ((c.fold.init, set[Expr]()), (c.fold.update, known | set(c.raxes)))
+    return [f"{c.out}: its fold uses a stray {n.name}" for values, names in legal
+            for e in values for n in walk(e) if isinstance(n, (Axis, Var)) and n not in names]
 
 
 def flops(compute: Compute) -> Expr:

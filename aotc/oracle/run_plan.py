@@ -19,7 +19,7 @@ from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.plan import Call, Contract, Kernel, Plan
-from aotc.ir.program import NEUTRAL
+from aotc.ir.program import neutral
 from aotc.ir.statements import (
     OWN,
     TILE,
@@ -49,8 +49,6 @@ from aotc.oracle.evaluate import COMBINE
 from aotc.oracle.plan_memory import PlanMemory
 from aotc.oracle.side_by_side import side_by_side
 from aotc.oracle.tile_runs import TileRuns
-
-_NEUTRAL_INT = {"max": lambda info: info.min, "min": lambda info: info.max}
 
 
 def run_plan(plan: Plan, feeds: Mapping[str, Array],
@@ -218,7 +216,7 @@ class _Run(TileRuns):
         self.names[s.var.name] = self.now(s.value)
 
     def start(self, s: Start) -> None:
-        self.cells[s.var.name] = np.full(self.shape, neutral(s.fold, s.var.dtype),
+        self.cells[s.var.name] = np.full(self.shape, neutral(s.fold, s.var.dtype).value,
                                          DTYPES[s.var.dtype].numpy)
 
     def declare(self, s: Declare) -> None:
@@ -241,7 +239,7 @@ class _Run(TileRuns):
         cell = self.cells[var.name]
         x = np.broadcast_to(x.astype(cell.dtype), self.shape)
         if self.mask is not None:
-            x = np.where(self.mask, x, neutral(fold, var.dtype)).astype(cell.dtype)
+            x = np.where(self.mask, x, neutral(fold, var.dtype).value).astype(cell.dtype)
         inner = tuple(range(len(self.shape) - cell.ndim))
         ufunc = COMBINE[fold]
         x = ufunc.reduce(x, axis=inner, dtype=cell.dtype) if inner else x
@@ -322,14 +320,6 @@ class _Run(TileRuns):
         made = row.run(attrs, inputs, [tuple(n) for _, _, n in arrays[-outs:]])
         for (b, places, _), x in zip(arrays[-outs:], made):
             self.memory.write(b, places, np.asarray(x).reshape(-1), None)
-
-
-def neutral(fold: str, dtype: str) -> Any:
-    """The neutral element of a fold of a dtype."""
-    kind = DTYPES[dtype].numpy
-    if fold in ("max", "min") and kind.kind in "iu":
-        return _NEUTRAL_INT[fold](np.iinfo(kind))
-    return kind.type(NEUTRAL[fold])
 
 
 _RUN: dict[type[Stmt], Callable[[_Run, Any], None]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, loads, rewrite, substitute, walk
-from aotc.ir.program import Compute, Program, make_const, update
+from aotc.ir.program import Compute, Fold, Program, make_const, update
 from aotc.ir.simplify import simplify, to_poly
 
 Digits = tuple[tuple[Axis, int], ...]  # (axis, its weight), outermost first
@@ -18,7 +18,7 @@ Digits = tuple[tuple[Axis, int], ...]  # (axis, its weight), outermost first
 def split_reductions(c: Compute) -> Compute:
     """The compute with every reduction axis split whose digits its Loads ask for, if their radices
     divide each other and the extent; the order of the terms of a fold is free.  A ``Fold`` of
-    several states runs in order, which nested loops keep."""
+    several states runs in order, which nested loops keep, and may use the axis itself."""
     for r in c.raxes:
         digits = axis_digits(c.body, r, {a.name for a in c.axes + c.raxes})
         if not digits:
@@ -26,9 +26,14 @@ def split_reductions(c: Compute) -> Compute:
         value: Expr = Const(0)
         for axis, weight in digits:
             value = value + axis * weight
+        whole: dict[Expr, Expr] = {r: simplify(value)}
+        fold = c.fold
+        if isinstance(fold, Fold):
+            fold = replace(fold, update=tuple(
+                simplify(substitute(e, whole)) for e in fold.update))
         at = c.raxes.index(r)
         c = replace(c, raxes=c.raxes[:at] + tuple(a for a, _ in digits) + c.raxes[at + 1:],
-                    body=simplify(substitute(c.body, {r: simplify(value)})))
+                    fold=fold, body=simplify(substitute(c.body, whole)))
     return c
 
 

@@ -125,3 +125,17 @@ def test_rows_of_a_group_are_read_in_place():
     work = run_pipeline(Options(CASES["shuffled"], target="x86-64-v3", stop_after="schedule"))
     (how,) = [x for g in work.schedule.groups for s, x in g.loops.items() if s.endswith("_group")]
     assert how == {"lanes": "o", "k": "ic_0", "a": "rows", "b": "panel"}
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_the_place_of_the_largest_among_shuffled_channels(op, tmp_path):
+    """A fold over digits still says the whole axis's index."""
+    g = Writer("place", seed=3)
+    x = g.op("Transpose", g.op("Reshape", g.input("x", [12, 5]), [3, 4, 5]), perm=[1, 0, 2])
+    model = g.model(g.op(op, g.op("Reshape", x, [2, 6, 5]), axis=1, keepdims=0))
+    theirs = onnxruntime.InferenceSession(model.SerializeToString())
+    compile_model(model, tmp_path / "b", target="c")
+    ours = load(tmp_path / "b")
+    x = np.random.default_rng().standard_normal((12, 5), np.float32)
+    (mine,), (right,) = ours.run({"x": x}).values(), theirs.run(None, {"x": x})
+    np.testing.assert_array_equal(mine, right)

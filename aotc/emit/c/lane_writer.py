@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
-from aotc.emit.c.scalar_writer import ScalarWriter, neutral
+from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
 from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.c.stores import store_lines
 from aotc.emit.c.vectors import Vectors
@@ -130,11 +130,11 @@ class LaneWriter(ScalarWriter):
         if self.lanes is not None:
             name = self.lanes.names[s.var] = self.names.fresh("acc")
             self.lanes.sums = s.fold == "sum"
-            return [self.lanes.say.define(name, self.lanes.say.splat(neutral(s.fold, "f32")))]
+            return [self.lanes.say.define(name, self.lanes.say.splat(neutral_text(s.fold, "f32")))]
         if s.across:
             name, say = self.names.fresh("acc"), self.env["dialect"].of_width(s.across)
             self.across[s.var], self.dialects[s.var] = name, say
-            return [say.define_across(name, neutral(s.fold, s.var.dtype))]
+            return [say.define_across(name, neutral_text(s.fold, s.var.dtype))]
         return super().start(s)
 
     def accumulate(self, s: Accumulate) -> list[str]:
@@ -156,7 +156,7 @@ class LaneWriter(ScalarWriter):
             a, b = block.operand(value.a), block.operand(value.b)
             return say.fma_across(a, b, name) if across else say.fma(a, b, name)
         text = block.text(value)
-        return say.step_across(fold, name, text, block.count, neutral(fold, "f32")) if across \
+        return say.step_across(fold, name, text, block.count, neutral_text(fold, "f32")) if across \
             else say.step(fold, name, text)
 
     def total(self, s: Total) -> list[str]:

@@ -12,7 +12,7 @@ from aotc.emit.text.env import Env
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Expr, Var
 from aotc.ir.plan import Call, Contract
-from aotc.ir.program import FOLD_STEP, NEUTRAL
+from aotc.ir.program import FOLD_STEP, neutral
 from aotc.ir.statements import (
     Accumulate,
     Alloc,
@@ -48,15 +48,9 @@ _METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let:
             TileSums: "tile_sums", Vector: "vector"}
 
 
-def neutral(fold: str, dtype: str) -> str:
+def neutral_text(fold: str, dtype: str) -> str:
     """C literal of a fold's neutral element."""
-    if DTYPES[dtype].kind != "f" and fold in ("max", "min"):
-        bits = DTYPES[dtype].size * 8
-        signed = DTYPES[dtype].kind == "i"
-        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-        return literal(low if fold == "max" else high, dtype) if dtype != "bool" else \
-            ("0" if fold == "max" else "1")
-    return literal(NEUTRAL[fold], dtype)
+    return literal(neutral(fold, dtype).value, dtype)
 
 
 class ScalarWriter:
@@ -126,7 +120,7 @@ class ScalarWriter:
                               for s, text in zip(lets, texts)]
 
     def start(self, s: Start) -> list[str]:
-        return [f"{DTYPES[s.var.dtype].c} {s.var.name} = {neutral(s.fold, s.var.dtype)};"]
+        return [f"{DTYPES[s.var.dtype].c} {s.var.name} = {neutral_text(s.fold, s.var.dtype)};"]
 
     def accumulate(self, s: Accumulate) -> list[str]:
         return [x for v, e in s.steps for x in self._step(s.fold, v, e)]
@@ -170,4 +164,4 @@ def _ctype(var: Var | Axis) -> str:
     return "int" if var.dtype == "bool" else DTYPES[var.dtype].c
 
 
-__all__ = ["ScalarWriter", "neutral"]
+__all__ = ["ScalarWriter", "neutral_text"]

@@ -22,7 +22,7 @@ from aotc.ir.expr import (
     with_children,
 )
 from aotc.ir.plan import Nest
-from aotc.ir.program import NEUTRAL
+from aotc.ir.program import FOLD_STEP, neutral
 from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
@@ -112,7 +112,7 @@ def _lane_parts(ctx, stage, row, part, lanes):
     inside = _where_all_hold(left, axis) if left and vector and axis is not None else None
     if inside is None:
         if left:
-            body = Where(_all(left), body, Const(NEUTRAL[stage.fold], body.dtype))
+            body = Where(_all(left), body, neutral(stage.fold, body.dtype))
         return [(row, part, body, reduce)]
     edge_body, edge_reduce, _ = _reduction_ranges(stage, "")
     edge = (ctx.target.row("loops"), edge_body, edge_reduce)
@@ -370,7 +370,7 @@ def _guarded(body, fold):
 
 
 def _is_neutral(e, fold):
-    return isinstance(e, Const) and fold in NEUTRAL and e.value == NEUTRAL[fold]
+    return fold in FOLD_STEP and e == neutral(fold, e.dtype)
 
 
 def _all(conds):

@@ -10,18 +10,10 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.window import Window, counts, guards, kernel_of, spatial_names, window
-from aotc.ir.dtypes import DTYPES, INDEX, is_float
+from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, compare
-from aotc.ir.program import Fold
+from aotc.ir.program import Fold, neutral
 from aotc.ir.simplify import simplify
-
-
-def lowest(dtype: str) -> Const:
-    """The neutral value of max."""
-    if is_float(dtype):
-        return Const(float("-inf"), dtype)
-    bits = 8 * DTYPES[dtype].size
-    return Const(-(1 << (bits - 1)) if DTYPES[dtype].kind == "i" else 0, dtype)
 
 
 def _pool(b: Builder, x: Val, fold: str, outside: Expr, element: At = lambda e: e,
@@ -45,7 +37,7 @@ def max_pool(node: Node, b: Builder) -> Result:
     b.need(x, "fiu")
     if len(node.outputs) > 1 and node.outputs[1]:
         return _max_with_index(b, x)
-    return _pool(b, x, "max", lowest(x.dtype))[1]
+    return _pool(b, x, "max", neutral("max", x.dtype))[1]
 
 
 def _max_with_index(b: Builder, x: Val) -> tuple[Val, Val]:
@@ -58,7 +50,7 @@ def _max_with_index(b: Builder, x: Val) -> tuple[Val, Val]:
     inner = tuple(win.at(d, o[d], k[d]) for d in range(rank))
     cond = guards(inner, x.shape[2:])
     body: Expr = b.load(x, (n, c) + inner)
-    body = body if cond is None else Where(cond, body, lowest(x.dtype))
+    body = body if cond is None else Where(cond, body, neutral("max", x.dtype))
     tap: Expr = Const(0)
     for d in range(rank):
         tap = tap * win.kernel[d] + k[d]
@@ -66,7 +58,7 @@ def _max_with_index(b: Builder, x: Val) -> tuple[Val, Val]:
     wins: Expr = Binary("gt", element, best)
     if is_float(x.dtype):
         wins = nan_wins(wins, element, best)
-    fold = Fold((("best", x.dtype), ("arg", INDEX)), (lowest(x.dtype), Const(-1)),
+    fold = Fold((("best", x.dtype), ("arg", INDEX)), (neutral("max", x.dtype), Const(-1)),
                 (Where(wins, element, best), Where(wins, simplify(tap), arg)))
     top, taps = b.compute_fold((n, c) + o, k, fold, body, ("", "tap"))
 

@@ -8,10 +8,10 @@ from aotc.frontend.building.registry import Build, op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Inner, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.ops.images.ops_pool import lowest, nan_wins, scaled_by_count
-from aotc.ir.dtypes import DTYPES, INDEX, is_float
+from aotc.frontend.ops.images.ops_pool import nan_wins, scaled_by_count
+from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, binary, compare
-from aotc.ir.program import FOLD_STEP, Fold
+from aotc.ir.program import FOLD_STEP, Fold, neutral
 
 # name: (fold, element before the fold, map after it)
 _ROWS: dict[str, tuple[str, At | None, At | None]] = {
@@ -165,18 +165,10 @@ def arg_best(b: Builder, x: Val, axis: int, better: str, keep: bool, last: bool 
         wins = nan_wins(wins, element, best)
     elif is_float(x.dtype):  # nothing is better than the NaN that the first may be
         wins = Binary("or", compare("eq", r, Const(0)), wins)
-    start = lowest(x.dtype) if better == "g" else highest(x.dtype)
+    start = neutral("max" if better == "g" else "min", x.dtype)
     fold = Fold((("best", x.dtype), ("arg", INDEX)), (start, Const(0)),
                 (Where(wins, element, best), Where(wins, r, arg)))
     return b.compute_fold(outer, (r,), fold, body, ("best", tag))[1]
-
-
-def highest(dtype: str) -> Const:
-    """The neutral value of min."""
-    if is_float(dtype):
-        return Const(float("inf"), dtype)
-    bits = 8 * DTYPES[dtype].size
-    return Const((1 << (bits - (DTYPES[dtype].kind == "i"))) - 1, dtype)
 
 
 op("ArgMax")(_arg("g"))

@@ -7,25 +7,18 @@ from collections.abc import Callable, Sequence
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import conjunction, const
+from aotc.frontend.building.symbolic import conjunction
 from aotc.frontend.building.values import Element, Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.ops.images.ops_pool import lowest
-from aotc.frontend.ops.numeric.ops_reduce import highest
 from aotc.frontend.ops.tensors.ops_gather import index_width
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, Where, all_of, binary, compare
 from aotc.ir.library import JOINS
-from aotc.ir.program import Fold
+from aotc.ir.program import Fold, neutral
 
 # reduction: (fold, operation that joins the data)
 _FOLDS = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "max"),
           "min": ("min", "min")}
-
-
-def _neutral(fold: str, dtype: str) -> Const:
-    return {"sum": const(0, dtype), "prod": const(1, dtype)}.get(fold) or (
-        lowest(dtype) if fold == "max" else highest(dtype))
 
 
 def _reduction(b: Builder) -> str:
@@ -57,7 +50,7 @@ def _search(b: Builder, x: Val, raxes: tuple[Axis, ...], hit: Element,
     axes = b.axes(x.shape)
     if how in _FOLDS:
         name, join = _FOLDS[how]
-        term = Where(hit(axes), update(axes, raxes), _neutral(name, x.dtype))
+        term = Where(hit(axes), update(axes, raxes), neutral(name, x.dtype))
         total = b.compute(axes, term, raxes, name, "updates")
         return b.map(x.shape, lambda i: binary(join, b.at(x, i), b.at(total, i)), [x, total])
     line: Expr = Const(0)

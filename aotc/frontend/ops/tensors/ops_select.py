@@ -15,14 +15,12 @@ from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.ops.images.ops_pool import lowest
-from aotc.frontend.ops.numeric.ops_reduce import highest
 from aotc.frontend.ops.tensors.ops_control import stack
 from aotc.frontend.ops.tensors.ops_shape import product, reshape
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, compare, minimum
-from aotc.ir.program import Fold, static_shape
+from aotc.ir.program import Fold, neutral, static_shape
 from aotc.ir.simplify import simplify
 
 MAX_ROW = 1 << 14  # elements that are compared with each other
@@ -112,7 +110,8 @@ def _by_rounds(b: Builder, x: Val, axis: int, k: int, largest: bool) -> tuple[Va
     late: Expr = Const(0)
     if is_float(x.dtype) and not largest:  # min would make NaN the first: it comes behind infinity
         e, late = Where(_isnan(e), const(float("inf"), x.dtype), e), Where(_isnan(e), n, Const(0))
-    fold, worst = ("max", lowest(x.dtype)) if largest else ("min", highest(x.dtype))
+    fold = "max" if largest else "min"
+    worst = neutral(fold, x.dtype)
     found: list[Val] = []
     for r in range(k):
         behind: Expr = Const(True, "bool")
