@@ -12,6 +12,7 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Check, Fold
 from aotc.ir.schedule import Writing
 from aotc.ir.simplify import simplify, upper
-from aotc.ir.statements import Body, Let, Put, Range, Stmt, expressions
+from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, expressions
 
 Size = int | Expr  # an expression in the symbols where an extent has no bound
 Rule = tuple[str, str]  # (operation, why) of a Guarded
@@ -39,6 +40,7 @@ class Place:
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched.
     """
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("name",)
     name: str
     dtype: str
     shape: Shape
@@ -162,6 +164,7 @@ class Operand:
     ``pad`` (8-bit rows): a row in scratch, filled with ``value``, that is read instead of zeros.
     """
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("buffer", "pad")
     mode: str
     buffer: str
     offset: Expr
@@ -192,6 +195,7 @@ class Contract(Stmt):
     over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
     """
 
+    BUFFERS = ("turned", "slices")
     row: str
     template: str
     mr: int
@@ -243,12 +247,12 @@ class Contract(Stmt):
 @dataclass(frozen=True)
 class Call(Stmt):
     """One item of a library kernel (``ir/library.py``).  dtype: of its first tensor; ``operands``:
-    (buffer, element offset of the item) in the order of its C arguments; ``numbers``: extents and
+    where the item lies in every buffer, in the order of its C arguments; ``numbers``: extents and
     attributes, which follow."""
 
     kernel: str
     dtype: str
-    operands: tuple[tuple[str, Expr], ...]
+    operands: tuple[Box, ...]
     numbers: Shape
     puts: tuple[Put, ...] = ()
 
@@ -257,7 +261,8 @@ class Call(Stmt):
         return f"library {self.kernel}"
 
     def lines(self) -> list[str]:
-        parts = [f"{b} + {show(o)}" for b, o in self.operands] + [show(e) for e in self.numbers]
+        parts = [f"{x.buffer} + {show(x.offset)}" for x in self.operands]
+        parts += [show(e) for e in self.numbers]
         return [f"call {self.kernel}_{self.dtype}({', '.join(parts)})"]
 
 
@@ -299,6 +304,7 @@ class Kernel:
     Where threads share a work item, they all wait for each other in front of the stages whose
     numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch."""
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
     title: str
     origin: tuple[str, ...]

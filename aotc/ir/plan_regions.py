@@ -5,11 +5,10 @@
 Kernels are numbered in call order; a region inside another lies inside its range.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from aotc.ir.expr import Expr, Load, Sym, rewrite, show
+from aotc.ir.expr import Expr, Sym, show
 from aotc.ir.program import Entry, State
 
 
@@ -19,6 +18,7 @@ class Rounds:
     ``before`` of states and ``part`` of slices lie where the frame says in a round (storage
     "round_in"), ``after`` and ``part`` of stacks likewise ("round_out")."""
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("count", "going", "again", "ran")
     name: str
     first: int
     end: int
@@ -48,6 +48,7 @@ class Choice:
     """Kernels ``first`` .. ``middle`` - 1 run where the bool in the place ``cond`` is true, else
     ``middle`` .. ``end`` - 1."""
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("cond",)
     name: str
     first: int
     middle: int
@@ -66,30 +67,3 @@ def moved(region: PlanRegion, by: int) -> PlanRegion:
     if isinstance(region, Rounds):
         return replace(region, first=region.first + by, end=region.end + by)
     return replace(region, first=region.first + by, middle=region.middle + by, end=region.end + by)
-
-
-# fields that name buffers, by the class that has them
-_NAMES = {"Put": ("buffer",), "Operand": ("buffer", "pad"), "Kernel": ("reads", "writes"),
-          "Place": ("name",), "State": ("start", "before", "after", "last", "spare"),
-          "Entry": ("whole", "part"), "Rounds": ("count", "going", "again", "ran"),
-          "Choice": ("cond",)}
-
-
-def with_buffers(value: Any, names: Mapping[str, str]) -> Any:
-    """A value of a Plan, made of dataclasses, tuples and expressions, with buffers renamed."""
-    if isinstance(value, Expr):
-        return rewrite(value, lambda e: Load(names[e.buffer], tuple(
-            with_buffers(i, names) for i in e.index), e.dtype) if isinstance(
-                e, Load) and e.buffer in names else None)
-    if isinstance(value, tuple):
-        if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], Expr):
-            return names.get(value[0], value[0]), with_buffers(value[1], names)  # of a Call
-        return tuple(with_buffers(v, names) for v in value)
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    changes = {f.name: with_buffers(getattr(value, f.name), names) for f in fields(value) if f.init}
-    for name in _NAMES.get(type(value).__name__, ()):
-        own = getattr(value, name)
-        changes[name] = names.get(own, own) if isinstance(own, str) else tuple(
-            names.get(n, n) for n in own)
-    return replace(value, **changes)

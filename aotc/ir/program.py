@@ -13,7 +13,7 @@ element ``[axes]`` of the output buffer, so a buffer's shape is the extents of `
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from aotc.ir import library
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
@@ -153,6 +153,7 @@ class State:
     what the last one has made (``start`` where none ran); rounds write to ``last`` and ``spare``
     in turns."""
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("start", "before", "after", "last", "spare")
     start: str
     before: str
     after: str
@@ -165,6 +166,7 @@ class Entry:
     """One entry per round, along the first axis, of the outer buffer ``whole``: the body's input
     or output ``part`` has its other axes.  ``backward``: the first round has the last entry."""
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("whole", "part")
     whole: str
     part: str
     backward: bool = False

@@ -13,10 +13,21 @@ what does not is a scalar.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar
 
-from aotc.ir.expr import Axis, Const, Expr, Load, Var, children, show, substitute, walk
+from aotc.ir.expr import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Var,
+    children,
+    rewrite,
+    show,
+    substitute,
+    walk,
+)
 from aotc.ir.simplify import simplify
 
 Body = tuple["Stmt", ...]
@@ -29,9 +40,11 @@ ACC_TILE = f"{OWN}acc_tile"  # the array with the sums of a register tile
 
 
 class Stmt:
-    """Base of all statements."""
+    """Base of all statements.  BUFFERS: the fields that name buffers, as of every class of values
+    in statements that has some."""
 
     __slots__ = ()
+    BUFFERS: ClassVar[tuple[str, ...]] = ()
 
     def lines(self) -> list[str]:
         """The statement as text, a line each."""
@@ -76,7 +89,7 @@ class For(Stmt):
     group: int = 1
     narrow: bool = False
     width: int = 1
-    note: str = ""
+    note: str = field(default="", compare=False)
 
     def lines(self) -> list[str]:
         marks = [] if self.kind == "serial" else [self.kind]
@@ -216,6 +229,7 @@ class Update(Stmt):
 class Put:
     """Store ``value`` to element ``offset`` of ``buffer``, where ``guard`` holds (None: always)."""
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("buffer",)
     buffer: str
     offset: Expr
     value: Expr
@@ -239,14 +253,16 @@ class Store(Stmt):
 @dataclass(frozen=True)
 class Box:
     """Elements of a buffer from ``offset`` on; ``strides``: elements from one to the next, one
-    number per dimension of what is copied."""
+    number per dimension of what is copied, none for a place."""
 
+    BUFFERS: ClassVar[tuple[str, ...]] = ("buffer",)
     buffer: str
     offset: Expr
-    strides: tuple[Expr, ...]
+    strides: tuple[Expr, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.buffer}[{show(self.offset)}] by {', '.join(map(show, self.strides))}"
+        steps = f" by {', '.join(map(show, self.strides))}" if self.strides else ""
+        return f"{self.buffer}[{show(self.offset)}]{steps}"
 
 
 @dataclass(frozen=True)
@@ -271,6 +287,7 @@ class Prefetch(Stmt):
     """Ask for the cache line of an element: nothing is read.  ``far``: into the second cache only;
     ``beyond``: the element may lie beyond the buffer."""
 
+    BUFFERS = ("buffer",)
     buffer: str
     offset: Expr
     far: bool = False
@@ -306,6 +323,7 @@ class Scope(Stmt):
 class Fill(Stmt):
     """``count`` bytes of a buffer from ``offset`` on become ``value``."""
 
+    BUFFERS = ("buffer",)
     buffer: str
     offset: Expr
     count: Expr
@@ -320,7 +338,7 @@ class Fill(Stmt):
 class Section(Stmt):
     """The statements of one stage, under a title.  ``apart``: in a function of their own."""
 
-    title: str
+    title: str = field(compare=False)
     body: Body
     apart: bool = False
 
@@ -355,23 +373,44 @@ def walk_body(body: Iterable[Stmt]) -> Iterator[Stmt]:
             yield from walk_body(inner)
 
 
-def strings_in(value: object) -> dict[str, None]:
-    """All texts in a statement beside its titles, in order: among them the buffers that it
-    touches."""
+def buffers_in(value: object) -> dict[str, None]:
+    """The buffers that a value made of statements and expressions touches, in order."""
     found: dict[str, None] = {}
     todo: list[object] = [value]
     while todo:
         v = todo.pop()
-        if isinstance(v, str):
-            found[v] = None
-        elif isinstance(v, Expr):
+        if isinstance(v, Expr):
             found |= dict.fromkeys(n.buffer for n in walk(v) if isinstance(n, Load))
         elif isinstance(v, tuple):
             todo += reversed(v)
         elif is_dataclass(v):
-            todo += [getattr(v, f.name) for f in reversed(fields(v))
-                     if f.name not in ("title", "note")]
+            for name in _buffer_fields(v):
+                named = getattr(v, name)
+                found |= dict.fromkeys((named,) if isinstance(named, str) else named)
+            todo += [getattr(v, f.name) for f in reversed(fields(v))]
     return found
+
+
+def with_buffers(value: Any, names: Mapping[str, str]) -> Any:
+    """A value made of dataclasses, tuples and expressions, with buffers renamed."""
+    if isinstance(value, Expr):
+        return rewrite(value, lambda e: Load(names[e.buffer], tuple(
+            with_buffers(i, names) for i in e.index), e.dtype) if isinstance(
+                e, Load) and e.buffer in names else None)
+    if isinstance(value, tuple):
+        return tuple(with_buffers(v, names) for v in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {f.name: with_buffers(getattr(value, f.name), names) for f in fields(value) if f.init}
+    for name in _buffer_fields(value):
+        own = getattr(value, name)
+        changes[name] = names.get(own, own) if isinstance(own, str) else tuple(
+            names.get(n, n) for n in own)
+    return replace(value, **changes)
+
+
+def _buffer_fields(value: object) -> tuple[str, ...]:
+    return getattr(type(value), "BUFFERS", ())
 
 
 def substituted(value: Any, new: Mapping[Expr, Expr]) -> Any:

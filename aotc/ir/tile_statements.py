@@ -4,7 +4,7 @@ follows them vector by vector."""
 from dataclasses import dataclass
 
 from aotc.ir.expr import Axis, Expr, Var, show
-from aotc.ir.statements import Body, Range, Stmt, text_of
+from aotc.ir.statements import Body, Box, Range, Stmt, text_of
 
 DOT_STEP = 4  # neighbours along the sum that one lane of an 8-bit dot product takes
 
@@ -14,6 +14,7 @@ class Pack(Stmt):
     """``columns`` columns of ``depth`` elements, ``step`` apart in memory, to ``width`` columns
     side by side, zeros in those that do not exist."""
 
+    BUFFERS = ("to", "source")
     to: str
     source: str
     offset: Expr
@@ -29,16 +30,16 @@ class Pack(Stmt):
 
 @dataclass(frozen=True)
 class Point(Stmt):
-    """The name of a place: element ``offset`` of a buffer or of another such name, of the first of
-    ``ways`` (condition, buffer, offset) whose condition holds; the last one has none."""
+    """The name of a place: of an element of a buffer or behind another such name, of the first of
+    ``ways`` (condition, place) whose condition holds; the last one has none."""
 
+    BUFFERS = ("name",)
     name: str
     dtype: str
-    ways: tuple[tuple[Expr | None, str, Expr], ...]
+    ways: tuple[tuple[Expr | None, Box], ...]
 
     def lines(self) -> list[str]:
-        ways = [f"{b}[{show(at)}]" + (f" if {show(c)}" if c is not None else "")
-                for c, b, at in self.ways]
+        ways = [f"{at}" + (f" if {show(c)}" if c is not None else "") for c, at in self.ways]
         return [f"{self.name} = the place " + " else ".join(ways)]
 
 
@@ -60,6 +61,7 @@ class RowTable(Stmt):
     ``guard`` is false of ``outside`` ("" = a row of ``reach`` zeros).  ``body`` is done first for
     every row, whose number in the tile is ``~i``."""
 
+    BUFFERS = ("buffer", "outside")
     rows: tuple[Range, ...]
     count: Expr
     mr: int
@@ -86,23 +88,24 @@ class Tile(Stmt):
 
         sum[i, j] = sum over taps and k of A[i, tap, k] * B[tap, k, j]
 
-    dtypes: of A, B and the sums.  rows: (buffer, offset) of each row, or none for those of the
+    dtypes: of A, B and the sums.  rows: the place of each row, or none for those of the
     table ``~a_row`` (from ``first`` elements on); ``step``: elements of A from one k to the next.
     b: name of the Point of B, whose k-steps lie ``ldb`` elements apart and whose taps ``tap_b``.
     left: columns from the tile's first on; ``masked``: no more of B than those exist.  part: steps
     of the sum that are summed by themselves before they join the rest (0: it runs whole).  ahead:
-    (Point, elements from it on that this tile fetches, elements per step), start:
-    (buffer, offset) of what every row's sums start from.  in_place: the sums stay in registers
+    (a Point and elements from it on that this tile fetches, elements per step), start: the place
+    of what every row's sums start from.  in_place: the sums stay in registers
     (``~sumI_J``), with ``many_taps`` those of a table of all taps; else they are in the array
     ``~acc_tile``."""
 
+    BUFFERS = ("b",)
     row: str
     template: str
     mr: int
     nv: int
     lanes: int
     dtypes: tuple[str, str, str]
-    rows: tuple[tuple[str, Expr], ...]
+    rows: tuple[Box, ...]
     first: Expr
     step: Expr
     b: str
@@ -113,8 +116,8 @@ class Tile(Stmt):
     left: Expr
     masked: bool = False
     part: int = 0
-    ahead: tuple[str, Expr, Expr] | None = None
-    start: tuple[str, Expr] | None = None
+    ahead: tuple[Box, Expr] | None = None
+    start: Box | None = None
     in_place: bool = False
     many_taps: bool = False
 
@@ -130,6 +133,7 @@ class TileSums(Stmt):
     """The sums of a tile in registers and ``mr`` rows of ``nv`` vectors in memory from a Point on:
     "keep" stores them there, "join" adds what is there to them."""
 
+    BUFFERS = ("point",)
     what: str
     mr: int
     nv: int

@@ -177,7 +177,8 @@ class _Kernel:
             self.fault(f"{call.lines()[0]}: no library kernel has that name")
             return
         shapes: list[Shape] = []
-        for (buffer, at), inner in zip(call.operands, row.inner):
+        for place, inner in zip(call.operands, row.inner):
+            buffer, at = place.buffer, place.offset
             size, shape = self.size(buffer), self.shapes.get(buffer)
             if size is None or shape is None:
                 return

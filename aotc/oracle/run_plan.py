@@ -309,11 +309,11 @@ class _Run(TileRuns):
         row = LIBRARY[s.kernel]
         numbers = [int(self.now(e)) for e in s.numbers]
         arrays = []
-        for (buffer, at), inner in zip(s.operands, row.inner):
+        for box, inner in zip(s.operands, row.inner):
             shape = [index_value(d, self.syms) for d in item(
-                self.plan.place(buffer).shape, inner)[1]]
-            first, size = int(self.now(at)), int(np.prod(shape, dtype=np.int64))
-            arrays.append((buffer, first + np.arange(size), shape))
+                self.plan.place(box.buffer).shape, inner)[1]]
+            first, size = int(self.now(box.offset)), int(np.prod(shape, dtype=np.int64))
+            arrays.append((box.buffer, first + np.arange(size), shape))
         outs = len(row.outs)
         inputs = [self.memory.read(b, places, None).reshape(n) for b, places, n in arrays[:-outs]]
         attrs = dict(zip(row.attrs, numbers[len(row.sizes):]))

@@ -62,9 +62,9 @@ def loaded(body: Iterable[Stmt]) -> set[str]:
         elif isinstance(s, RowTable):
             out |= {s.buffer, s.outside}
         elif isinstance(s, Point):
-            out |= {b for _, b, _ in s.ways}
+            out |= {at.buffer for _, at in s.ways}
         elif isinstance(s, Tile):
-            out |= {b for b, _ in s.rows} | ({s.start[0]} if s.start else set())
+            out |= {r.buffer for r in s.rows} | ({s.start.buffer} if s.start else set())
     return out
 
 

@@ -52,9 +52,9 @@ class TileRuns(Values):
 
     def point(self, s: Point) -> None:
         buffer, offset = "", np.asarray(0)
-        for cond, name, at in reversed(s.ways):
-            base, first = self.points.get(name, (name, np.asarray(0)))
-            place = first + self.now(at)
+        for cond, at in reversed(s.ways):
+            base, first = self.points.get(at.buffer, (at.buffer, np.asarray(0)))
+            place = first + self.now(at.offset)
             offset = place if cond is None else np.where(self.now(cond), place, offset)
             buffer = buffer or base
         self.points[s.name] = buffer, offset
@@ -109,7 +109,7 @@ class TileRuns(Values):
         sums = np.zeros(shape, kind)
         if s.start is not None:
             j = self._columns(s)
-            sums += self._live(s.start[0], self.now(s.start[1]) + j, self._there(s, j))
+            sums += self._live(s.start.buffer, self.now(s.start.offset) + j, self._there(s, j))
         piece = max(1, CHUNK // max(int(np.prod(shape[1:])), 1))
         for tap in range(taps):
             for first in range(0, most, piece):
@@ -134,7 +134,8 @@ class TileRuns(Values):
         """A of every step and row: (steps, rows, ...)."""
         at = self.now(s.first) + k * self.now(s.step)
         if s.rows:
-            rows = [self._live(b, self.now(o) + at[:, 0], live[:, 0]) for b, o in s.rows]
+            rows = [self._live(r.buffer, self.now(r.offset) + at[:, 0], live[:, 0])
+                    for r in s.rows]
             return np.stack([np.broadcast_to(r, (len(k), *self.shape)) for r in rows], axis=1)
         assert self.table is not None, s
         buffer, offsets, holes, outside = self.table

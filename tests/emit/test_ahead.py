@@ -191,9 +191,8 @@ def panels_in_turn(c, ends):
         at = ends | dict(turn)
         at[c.n.axis.name] = at["n0"]
         col = value(c.b.offset, at) + value(loops.slice_offset(), at)
-        _, buffer, place = next(way for way in point.ways
-                                if way[0] is None or value(way[0], at))
-        found.append((col, value(place, at) + (col if buffer == B_COL else 0)))
+        _, place = next(way for way in point.ways if way[0] is None or value(way[0], at))
+        found.append((col, value(place.offset, at) + (col if place.buffer == B_COL else 0)))
     return found
 
 

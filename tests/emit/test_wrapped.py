@@ -35,6 +35,14 @@ def test_statements_break_in_as_few_brackets_as_can_be():
 
 @pytest.mark.parametrize("text", [
     "short", "#define LONG " + "x " * 80, "    a = b; " + "x" * 90 + " \\",
-    '    puts("' + "a, b; c + d " * 12 + '");'])
+    '    puts("' + "a, b; c + d " * 12 + '");',
+    '    puts("' + "a\\\\\\\", b" + "; c + d " * 12 + '");',
+    "#define LONG(x) \\\n    " + "x + " * 60 + "x"])
 def test_what_cannot_be_broken_stays(text):
     assert wrapped(text) == text
+
+
+def test_quotes_between_quotes_end_nothing():
+    line = "    call('\"', \"a \\\" b\", " + "first + second, " * 8 + "'\\'', last);"
+    parts = wrapped(line).split("\n")
+    assert max(map(len, parts)) <= WIDTH and " ".join(p.strip() for p in parts) == line.strip()

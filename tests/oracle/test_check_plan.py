@@ -195,16 +195,18 @@ def test_library_calls():
     plan = lower(p, decide(p, V4), V4)
     number, call = next((i, s) for i, k in enumerate(plan.kernels) for s in k.stages
                         if hasattr(s, "operands"))
-    b, at = call.operands[0]
-    bad = mutated(plan, lambda s: replace(s, operands=((b, at + 1), *s.operands[1:])),
+    first = call.operands[0]
+    bad = mutated(plan, lambda s: replace(s, operands=(replace(first, offset=first.offset + 1),
+                                                     *s.operands[1:])),
                   type(call), number)
-    assert names(bad, "call", b)
+    assert names(bad, "call", first.buffer)
     wrong = mutated(plan, lambda s: replace(s, numbers=(s.numbers[0] + 1, *s.numbers[1:])),
                     type(call), number)
     assert names(wrong, "other extents")
     unknown = mutated(plan, lambda s: replace(s, kernel="nothing"), type(call), number)
     assert names(unknown, "no library kernel has that name")
-    nowhere = mutated(plan, lambda s: replace(s, operands=(("gone", at), *s.operands[1:])),
+    nowhere = mutated(plan, lambda s: replace(s, operands=(replace(first, buffer="gone"),
+                                                         *s.operands[1:])),
                       type(call), number)
     assert names(nowhere, "no buffer gone")
 

@@ -16,8 +16,8 @@ _HEAP = "aotc_heap.h"
 
 def call_lines(call: Call, env: KernelEnv, names: Names) -> list[str]:
     """The C statement of a Call stage."""
-    pointers = [env["buffer"](b) + ("" if o == Const(0) else f" + {c_index(o, 12)}")
-                for b, o in call.operands]
+    pointers = [env["buffer"](at.buffer) + (
+        "" if at.offset == Const(0) else f" + {c_index(at.offset, 12)}") for at in call.operands]
     numbers = [c_index(e, 0) for e in call.numbers]
     return [f"{env['prefix']}_{call.kernel}_{call.dtype}({', '.join(pointers + numbers)});"]
 
@@ -57,8 +57,8 @@ def _prototype(name: str, plan: Plan, call: Call) -> str:
     row = LIBRARY[call.kernel]
     inputs = len(row.inner) - len(row.outs)
     types = []
-    for i, (b, _) in enumerate(call.operands):
-        c = DTYPES[plan.place(b).dtype].c
+    for i, at in enumerate(call.operands):
+        c = DTYPES[plan.place(at.buffer).dtype].c
         types.append(f"const {c} *" if i < inputs else f"{c} *")
     types += ["int64_t"] * len(call.numbers)
     lines, width = [f"void {name}_{call.kernel}_{call.dtype}("], 96

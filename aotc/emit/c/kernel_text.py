@@ -2,8 +2,6 @@
 function, which takes those as parameters."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
 
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Names, rule_call
@@ -15,10 +13,19 @@ from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
 from aotc.emit.text.places import POINTERS, pointer
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Expr, Guarded, Load, Sym, as_expr, rewrite, walk
+from aotc.ir.expr import Guarded, Sym, as_expr, walk
 from aotc.ir.plan import Kernel, Plan
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, STEP, TILE, Section, expressions, names_in, strings_in
+from aotc.ir.statements import (
+    OWN,
+    STEP,
+    TILE,
+    Section,
+    buffers_in,
+    expressions,
+    names_in,
+    with_buffers,
+)
 
 Function = tuple[Kernel, str]  # a kernel, C text of it and of those that share its function
 Tensors = dict[str, tuple[str, str]]  # buffer -> (declaration, where it lies)
@@ -38,29 +45,14 @@ def kernel_functions(plan: Plan, name: str, dialect: Dialect) -> list[Function]:
 
 def _key(plan: Plan, kernel: Kernel) -> object:
     """What kernels have in common that may share a function: all but names of buffers, titles, and
-    how many work items there are."""
+    how many work items there are.  (Values of statements ignore titles when they are compared.)"""
     if any(isinstance(n, Guarded) for e in expressions(kernel.body) for n in walk(e)):
         return kernel.name  # a fault tells its nodes
     tensors, scratch = _touched(plan, kernel), {s.name: s for s in kernel.scratch}
     names = {b: f"{i}" for i, b in enumerate((*tensors, *scratch))}
     types = tuple(declared.split("*")[0] for declared, _ in tensors.values())
     places = tuple((s.dtype, s.offset) for s in scratch.values())
-    return _renamed(kernel.body, names), types, places, kernel.kept
-
-
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """Statements with buffers renamed and without titles."""
-    if isinstance(value, Expr):
-        return rewrite(value, lambda n: replace(n, buffer=names.get(n.buffer, n.buffer))
-                       if isinstance(n, Load) else None)
-    if isinstance(value, str):
-        return names.get(value, value)
-    if isinstance(value, tuple):
-        return tuple(_renamed(v, names) for v in value)
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    return replace(value, **{f.name: "" if f.name == "title" else _renamed(
-        getattr(value, f.name), names) for f in fields(value)})
+    return with_buffers(kernel.body, names), types, places, kernel.kept
 
 
 class _Text:
@@ -154,7 +146,7 @@ class KernelWriter(Writer):
 
     def _passed(self, s: Section) -> tuple[list[str], list[str]]:
         """(parameters, arguments) of a stage's function: what it uses of the kernel's."""
-        buffers, names = strings_in(s), names_in(s)
+        buffers, names = buffers_in(s), names_in(s)
         used = [(d, self.env["buffer"](b)) for b, (d, _) in self.tensors.items() if b in buffers]
         bound = [v.name for v, _ in (*self.kernel.let, *self.kernel.step_let,
                                      *self.kernel.carried)]
@@ -186,7 +178,7 @@ def _touched(plan: Plan, kernel: Kernel) -> Tensors:
     """The tensors that a kernel's statements touch, in the order in which they do."""
     found: Tensors = {}
     writes, outside = set(kernel.writes), {*kernel.reads, *kernel.writes}
-    for b in strings_in(kernel.body):
+    for b in buffers_in(kernel.body):
         if b not in outside:
             continue
         p = plan.place(b)

@@ -1,5 +1,6 @@
 """Statements -> C text of a CPU's kernels: register tiles, their operands and their sums."""
 
+from dataclasses import replace
 from typing import Any
 
 from aotc.emit.bundle.library_sources import call_lines
@@ -13,7 +14,7 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr
 from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Alloc, Fill, Range, Scope, names_in
+from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope, names_in
 from aotc.ir.tile_statements import (
     DOT_STEP,
     Pack,
@@ -40,7 +41,8 @@ class Writer(LaneWriter):
 
     def fill(self, s: Fill) -> list[str]:
         value = constant(s.value)
-        return [f"memset({self._place(s.buffer, s.offset)}, {value}, {c_index(s.count, 0)});"]
+        place = self._place(Box(s.buffer, s.offset))
+        return [f"memset({place}, {value}, {c_index(s.count, 0)});"]
 
     def pack(self, s: Pack) -> list[str]:
         block = Scalars(self.env, self.names)
@@ -54,21 +56,21 @@ class Writer(LaneWriter):
         writes = s.name == f"{OWN}sums_at"
         ctype = ("" if writes else "const ") + DTYPES[s.dtype].c
         head = f"{ctype} *const {self.env['buffer'](s.name)} ="
-        *ways, (_, buffer, at) = s.ways
-        last = self._place(buffer, at, block)
-        texts = [f"{c_index(cond, 4)} ? {self._place(b, o, block)}" for cond, b, o in ways
+        *ways, (_, at) = s.ways
+        last = self._place(at, block)
+        texts = [f"{c_index(cond, 4)} ? {self._place(b, block)}" for cond, b in ways
                  if cond is not None]
         if len(texts) < 2:
             return [*block.lines, f"{' '.join([head, *texts])}{' :' if texts else ''} {last};"]
         return [*block.lines, f"{head} {texts[0]}", *(f"    : {t}" for t in texts[1:]),
                 f"    : {last};"]
 
-    def _place(self, buffer: str, at: Expr, block: Scalars | None = None) -> str:
+    def _place(self, at: Box, block: Scalars | None = None) -> str:
         """C text of the address of an element, an additive expression."""
-        text = self.env["buffer"](buffer)
-        if at == Const(0):
+        text, e = self.env["buffer"](at.buffer), at.offset
+        if e == Const(0):
             return text
-        return f"{text} + {block.text(at, 13) if block else c_index(at, 13)}"
+        return f"{text} + {block.text(e, 13) if block else c_index(e, 13)}"
 
     # ------------------------------------------------------------ rows
 
@@ -88,7 +90,7 @@ class Writer(LaneWriter):
         fill += [f"{a.name}_at[i] = {a.name};" for a in s.values]
         fill += self.body(s.body)
         block = Scalars(self.env, self.names)
-        at = self._place(s.buffer, s.offset, block)
+        at = self._place(Box(s.buffer, s.offset), block)
         if s.guard is not None:
             outside = self.env["buffer"](s.outside) if s.outside else "aotc_zeros"
             at = f"{block.text(s.guard, 4)} ? {at} : {outside}"
@@ -120,7 +122,8 @@ class Writer(LaneWriter):
         say, block = self.env["dialect"], Scalars(self.env, self.names)
         params = ukernel_name(s, say)[1]
         if s.rows:
-            rows = [self._place(b, simplify(at + s.first), block) for b, at in s.rows]
+            rows = [self._place(replace(r, offset=simplify(r.offset + s.first)), block)
+                    for r in s.rows]
         else:
             first = "" if s.first == Const(0) else f" + {c_index(s.first, 13)}"
             taps = f"tap0 * {s.mr} + " if s.many_taps else ""
@@ -143,11 +146,11 @@ class Writer(LaneWriter):
         """C texts of the dialect's ``argument`` of a micro-kernel: what the sums start from, or
         what is fetched meanwhile and how much of it per step of k."""
         if not self.env["dialect"].prefetches:
-            return [self._place(*s.start) if s.start else "NULL"]
+            return [self._place(s.start) if s.start else "NULL"]
         if s.ahead is None:
             return ["", ""]
-        point, at, step = s.ahead
-        return [f"{self.env['buffer'](point)} + {c_index(at, 13)}", c_index(step, 0)]
+        at, step = s.ahead
+        return [f"{self.env['buffer'](at.buffer)} + {c_index(at.offset, 13)}", c_index(step, 0)]
 
     def tile_sums(self, s: TileSums) -> list[str]:
         at = self.env["buffer"](s.point)

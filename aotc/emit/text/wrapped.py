@@ -9,6 +9,7 @@ _BEHIND = (", ", "; ")
 # (columns behind the indent that a part has at least, whether it may end with a bracket): tried in
 # turns
 _TRIES = (24, False), (6, False), (6, True)
+_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)'")  # and single characters
 
 
 def wrapped(text: str) -> str:
@@ -17,11 +18,11 @@ def wrapped(text: str) -> str:
     if max(map(len, text.split("\n"))) <= WIDTH:
         return text
     out: list[str] = []
+    goes_on = False  # the line belongs to the macro that the line before it is part of
     for line in text.split("\n"):
-        if len(line) <= WIDTH or line.startswith("#") or line.endswith("\\"):
-            out.append(line)
-        else:
-            out += _parts(line)
+        whole = len(line) <= WIDTH or line.startswith("#") or line.endswith("\\") or goes_on
+        out += [line] if whole else _parts(line)
+        goes_on = line.endswith("\\")
     return "\n".join(out)
 
 
@@ -55,11 +56,9 @@ def _break(line: str, least: int, bracket: bool) -> int | None:
     """Where a statement is broken: from column ``least`` to ``WIDTH``, in as few brackets as can
     be, as late as can be, with ``bracket`` behind an opening one too; None if there is no place."""
     best: tuple[int, int, int] | None = None
-    depth, quoted = 0, False
+    depth, quoted = 0, _quoted(line)
     for i, c in enumerate(line[:WIDTH + 1]):
-        if c == '"' and line[i - 1] != "\\":
-            quoted = not quoted
-        if quoted:
+        if i in quoted:
             continue
         depth += (c in "([{") - (c in ")]}")
         behind = line.startswith(_BEHIND, i) or bracket and c == "("
@@ -68,6 +67,11 @@ def _break(line: str, least: int, bracket: bool) -> int | None:
                 best is None or (depth, ";,".find(c) % 9, -at) <= best):
             best = depth, ";,".find(c) % 9, -at  # behind ; rather than a comma, than elsewhere
     return None if best is None else -best[2]
+
+
+def _quoted(line: str) -> set[int]:
+    """Columns inside texts and characters between quotes, the closing quotes too."""
+    return {i for text in _TEXTS.finditer(line) for i in range(text.start() + 1, text.end())}
 
 
 __all__ = ["WIDTH", "wrapped"]

@@ -18,7 +18,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import linear_in, simplify
-from aotc.ir.statements import ACC_TILE, Alloc, Body, For, Let, Put, Range, Store
+from aotc.ir.statements import ACC_TILE, Alloc, Body, Box, For, Let, Put, Range, Store
 from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, pad_row
@@ -97,9 +97,10 @@ def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
         offset = c.b.offset + lane if c.b.mode == "direct" else c.b.offset
         here = simplify(substitute(offset, {lane: at.n0}) + at.slice_offset())
         zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
-        return (Point(B_COL, c.dtypes[1], ((None, c.b.buffer, here),)),
+        return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),
                 *next_panel(c, at, making, simplify(substitute(c.b.offset, zero))))
-    return (*_packing(c, at, making), Point(B_COL, c.dtypes[1], ((None, c.b.buffer, Const(0)),)))
+    packed = Box(c.b.buffer, Const(0))
+    return (*_packing(c, at, making), Point(B_COL, c.dtypes[1], ((None, packed),)))
 
 
 def _packing(c: Contract, at: TileLoops, making: Making) -> Body:
@@ -133,7 +134,7 @@ def _sizes(c: Contract, at: TileLoops) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, Expr, Expr],
-          start: tuple[str, Expr] | None, in_place: bool) -> Body:
+          start: Box | None, in_place: bool) -> Body:
     """The sums of one register tile."""
     taps, kc, ldb, tap_b = sizes
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
@@ -150,8 +151,8 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
                  in_place and c.a.mode == "rows" and not one_tap(c)),)
 
 
-def _row_places(c: Contract, at: TileLoops) -> tuple[tuple[str, Expr], ...]:
-    """(buffer, offset) of every row of a tile; rows past the end repeat the last."""
+def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:
+    """The place of every row of a tile; rows past the end repeat the last."""
     (r,), out = c.m, []
     for i in range(c.mr):
         row: Expr = at.m0 + i
@@ -159,12 +160,12 @@ def _row_places(c: Contract, at: TileLoops) -> tuple[tuple[str, Expr], ...]:
             row = minimum(row, at.rows - 1)
         place = simplify(substitute(c.a.offset, {
             r.axis: r.lo + row, **{t.axis: t.lo for t in c.taps}}))
-        out.append((c.a.buffer, place))
+        out.append(Box(c.a.buffer, place))
     return tuple(out)
 
 
 def _started(c: Contract, at: TileLoops,
-             making: Making) -> tuple[Contract, tuple[str, Expr] | None]:
+             making: Making) -> tuple[Contract, Box | None]:
     """(the Contract, what its sums start from): what the epilogue adds to every row first, such as
     a bias, costs nothing in a micro-kernel that fetches nothing."""
     if making.vectors.prefetches:
@@ -190,7 +191,7 @@ def _started(c: Contract, at: TileLoops,
     new = {Var("started", "f32"): c.acc}
     puts = tuple(Put(p.buffer, p.offset, substitute(v, new)) for p, v in zip(c.puts, values))
     load = found.pop()
-    return replace(c, puts=puts), (load.buffer, simplify(substitute(
+    return replace(c, puts=puts), Box(load.buffer, simplify(substitute(
         load.index[0], {lane: at.n0})))
 
 

@@ -32,7 +32,7 @@ def dot_sizes(c: Contract) -> tuple[Expr, Expr, Expr, Expr]:
 def dot_columns(c: Contract, at: TileLoops) -> Body:
     """Bind ``~b_col``, the panel."""
     here = simplify(substitute(c.b.offset, {c.n.axis: at.n0}))
-    return (Point(B_COL, c.dtypes[1], ((None, c.b.buffer, here),)),)
+    return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),)
 
 
 def dot_rows(c: Contract, at: TileLoops) -> tuple[Expr, Body]:

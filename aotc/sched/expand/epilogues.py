@@ -27,6 +27,7 @@ from aotc.ir.statements import (
     OWN,
     Alloc,
     Body,
+    Box,
     For,
     If,
     Let,
@@ -81,7 +82,7 @@ def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
     place = (panel * tiles + at.m0 // mr) * (mr * nr)
     join, keep = (TileSums(what, mr, c.nv, c.lanes, _SUMS_AT) for what in ("join", "keep"))
     return (Let(panel, simplify((at.n0 - c.n.lo) // nr)),
-            Point(_SUMS_AT, "f32", ((None, c.slices, simplify(place)),)),
+            Point(_SUMS_AT, "f32", ((None, Box(c.slices, simplify(place))),)),
             If(at.slice_before(), (join,)), If(at.slice_follows(), (keep,), stores))
 
 

@@ -26,7 +26,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, simplify, upper
-from aotc.ir.statements import OWN, Body, For, If, Let, Prefetch, Stmt
+from aotc.ir.statements import OWN, Body, Box, For, If, Let, Prefetch, Stmt
 from aotc.ir.tile_statements import Point
 from aotc.sched.expand.ahead import LINE
 from aotc.sched.expand.in_place import terms
@@ -161,20 +161,21 @@ def next_panel(c: Contract, at: TileLoops, making: Making, start: Expr) -> Body:
     size = simplify(extent_of((*c.slice_taps, *c.taps, c.k)) * nr)
     back = at.slice_offset()
     first = simplify(Const(0) - (at.n0 - c.n.lo) // nr * size)
-    ways: list[tuple[Expr | None, str, Expr]] = [
-        (Binary("lt", at.n0 + nr, c.n.hi), B_COL, size)]
+    ways: list[tuple[Expr | None, Box]] = [
+        (Binary("lt", at.n0 + nr, c.n.hi), Box(B_COL, size))]
     if c.slices:
         left = c.k.axis.extent - at.k_lo
         step = simplify(minimum(Const(c.slice), left)) if c.slice_taps else Const(c.slice)
-        ways.append((at.slice_follows(), B_COL, simplify(first + step * nr)))
+        ways.append((at.slice_follows(), Box(B_COL, simplify(first + step * nr))))
     around, goes_on = _around(c)
     if around is not None:
-        ways.append((goes_on, B_COL, simplify(first - back + around)))
+        ways.append((goes_on, Box(B_COL, simplify(first - back + around))))
     elif c.slices:
-        ways.append((Binary("lt", at.n0 + nr, c.n.axis.extent), B_COL, simplify(size - back)))
+        ways.append((Binary("lt", at.n0 + nr, c.n.axis.extent),
+                     Box(B_COL, simplify(size - back))))
     else:
-        ways = [(Binary("lt", at.n0 + nr, c.n.axis.extent), B_COL, size)]
-    return (Point(B_NEXT, c.dtypes[1], (*ways, (None, c.b.buffer, start))),)
+        ways = [(Binary("lt", at.n0 + nr, c.n.axis.extent), Box(B_COL, size))]
+    return (Point(B_NEXT, c.dtypes[1], (*ways, (None, Box(c.b.buffer, start)))),)
 
 
 def _around(c: Contract) -> tuple[Expr | None, Expr | None]:
@@ -193,8 +194,8 @@ def _around(c: Contract) -> tuple[Expr | None, Expr | None]:
 
 
 def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tuple[
-        str, Expr, Expr] | None:
-    """(the next panel, what a row tile fetches of it, its elements per step of k): all row tiles
+        Box, Expr] | None:
+    """(what a row tile fetches of the next panel, its elements per step of k): all row tiles
     share it evenly, since memory is no faster than it was (while the first three of 32 fetched it,
     128x768x12288 on AVX2 took 1.05 of its time), and into the second cache (8x512x24576 takes 1.75
     of its time if into the first one)."""
@@ -206,7 +207,7 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
     number = at.m0 if c.mr == 1 else Binary("floordiv", at.m0, Const(c.mr))
     last = Const(at.nr - ahead.value) if isinstance(ahead, Const) else Const(at.nr) - ahead
     place = minimum(Binary("mul", number, ahead), last)
-    return B_NEXT, Binary("mul", place, simplify(depth)), ahead
+    return Box(B_NEXT, Binary("mul", place, simplify(depth))), ahead
 
 
 # ---------------------------------------------------------------- what an epilogue touches

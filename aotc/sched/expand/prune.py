@@ -16,8 +16,8 @@ from aotc.ir.statements import (
     Stmt,
     Update,
     bodies,
+    buffers_in,
     names_in,
-    strings_in,
     substituted,
     walk_body,
     with_bodies,
@@ -43,7 +43,7 @@ def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
             turn = (Scope(turn),)  # its names end here
         for x in reversed((s,) if turn is None else turn):
             out.append(x)
-            used |= names_in(x) | strings_in(x).keys()
+            used |= names_in(x) | buffers_in(x).keys()
     return tuple(reversed(out))
 
 

@@ -8,7 +8,7 @@ from aotc.ir.plan import Call, Kernel
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import TILE
+from aotc.ir.statements import TILE, Box
 from aotc.sched.model.work import group_bytes
 from aotc.target.base import Target
 
@@ -23,7 +23,7 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
                              f"has {known}"])
     names = call.inputs + call.outs
     shapes = [item(program.shape(b), inner) for b, inner in zip(names, row.inner)]
-    operands = tuple((b, simplify(TILE * volume(one) if many else Const(0)))
+    operands = tuple(Box(b, simplify(TILE * volume(one) if many else Const(0)))
                      for b, (many, one) in zip(names, shapes))
     numbers = row.extents([program.shape(b) for b in names])
     numbers += tuple(Const(v) for _, v in call.attrs)

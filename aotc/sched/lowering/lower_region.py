@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Expr, maximum
 from aotc.ir.plan import Kernel, Place, Plan
-from aotc.ir.plan_regions import Choice, PlanRegion, Rounds, moved, with_buffers
+from aotc.ir.plan_regions import Choice, PlanRegion, Rounds, moved
 from aotc.ir.program import Branch, Loop, Region
 from aotc.ir.simplify import simplify
+from aotc.ir.statements import with_buffers
 from aotc.sched.lowering.context import ALIGN
 
 ROUND = ("round_in", "round_out")
