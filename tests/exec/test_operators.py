@@ -117,7 +117,7 @@ def faults(case, got, want):
     return found
 
 
-OPERATORS = sorted(name for _, name in OPS)
+OPERATORS = sorted({name for _, name in OPS})
 
 
 @pytest.mark.parametrize("op", OPERATORS)

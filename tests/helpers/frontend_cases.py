@@ -1,5 +1,7 @@
 """Small ONNX models for the frontend's tests, and the comparison with independent executors."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -11,6 +13,7 @@ from aotc.ir.program import check_program
 from aotc.oracle.evaluate import evaluate
 
 OPSET = 18
+BOTH, REFERENCE, RUNTIME = ("reference", "onnxruntime"), ("reference",), ("onnxruntime",)
 
 
 def rand(*shape, seed=0, scale=1.0):
@@ -31,18 +34,40 @@ def model_of(nodes, inputs, outputs, consts=None, opset=OPSET, domains=()):
 
 def one_node(op, arrays, attrs=None, consts=(), outputs=1, opset=OPSET, shapes=None):
     """(model, feeds) of a single node: ``arrays`` by position (None: missing), those whose
-    position is in ``consts`` as initializers; ``shapes`` replaces declared input shapes."""
+    position is in ``consts`` as initializers; ``outputs``: their number, or a flag per output;
+    ``shapes`` replaces declared input shapes."""
     names = ["" if a is None else f"in{k}" for k, a in enumerate(arrays)]
     while names and not names[-1]:
         names.pop()
     feeds = {f"in{k}": np.asarray(a) for k, a in enumerate(arrays)
              if a is not None and k not in consts}
     held = {f"in{k}": np.asarray(arrays[k]) for k in consts}
-    outs = [f"out{k}" for k in range(outputs)]
+    outs = [f"out{k}" if wanted else "" for k, wanted in enumerate(
+        [1] * outputs if isinstance(outputs, int) else outputs)]
     node = helper.make_node(op, names, outs, name="the_node", **(attrs or {}))
     typed = {n: (a.dtype, (shapes or {}).get(n, a.shape)) for n, a in feeds.items()}
     domains = [node.domain] if node.domain else []
-    return model_of([node], typed, outs, held, opset, domains), feeds
+    return model_of([node], typed, list(filter(None, outs)), held, opset, domains), feeds
+
+
+@dataclass(frozen=True)
+class NodeCase:
+    """One node: ``arrays`` by position (None: missing), those in ``consts`` as initializers.
+    ``atol``: what executors may differ by."""
+
+    name: str
+    op: str
+    arrays: list
+    attrs: dict = field(default_factory=dict)
+    consts: tuple = ()
+    outputs: int = 1
+    opset: int = 18
+    executors: tuple = BOTH
+    atol: float = 1e-5
+
+    def model(self):
+        """(ModelProto, feeds)."""
+        return one_node(self.op, self.arrays, self.attrs, self.consts, self.outputs, self.opset)
 
 
 LIBRARY = True

@@ -2,12 +2,11 @@
 numpy evaluator) and of the compiled C."""
 
 import itertools
-from dataclasses import dataclass, field
 
 import numpy as np
-from frontend_cases import one_node, rand
+from contrib_tables import contrib_cases
+from frontend_cases import BOTH, REFERENCE, RUNTIME, NodeCase, rand
 
-BOTH, REFERENCE, RUNTIME = ("reference", "onnxruntime"), ("reference",), ("onnxruntime",)
 I64 = np.int64
 
 
@@ -240,26 +239,6 @@ QUANTISED = {
 }
 
 
-@dataclass(frozen=True)
-class NodeCase:
-    """One node: ``arrays`` by position (None: missing), those in ``consts`` as initializers.
-    ``atol``: what executors may differ by."""
-
-    name: str
-    op: str
-    arrays: list
-    attrs: dict = field(default_factory=dict)
-    consts: tuple = ()
-    outputs: int = 1
-    opset: int = 18
-    executors: tuple = BOTH
-    atol: float = 1e-5
-
-    def model(self):
-        """(ModelProto, feeds)."""
-        return one_node(self.op, self.arrays, self.attrs, self.consts, self.outputs, self.opset)
-
-
 def case_of_table(name):
     """The row ``name`` of CASES as a NodeCase."""
     op, arrays, attrs, consts, opset, executors = CASES[name]
@@ -322,3 +301,4 @@ def node_cases():
     yield from (recurrent_case(op, d) for op in GATES for d in DIRECTIONS)
     yield from itertools.chain(*map(scatter_cases, REDUCTIONS))
     yield from (grid_case(*g) for g in GRIDS)
+    yield from contrib_cases()

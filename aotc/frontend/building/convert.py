@@ -98,9 +98,12 @@ def _call(node: Node, b: Builder) -> Result:
     if node.proto is not None:
         return by_definition(node, b)
     try:
-        build = lookup(node.domain, node.op, node.opset)
-        if build is None:
+        found = lookup(node.domain, node.op, node.opset)
+        if found is None:
             raise b.unsupported(UNKNOWN, "")
+        build = found.build
+        if found.spelt:
+            return build(node, b)
         known = counted(node, b)
         if known is not None:
             return known

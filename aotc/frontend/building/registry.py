@@ -17,25 +17,27 @@ OPS: dict[tuple[str, str], list["Entry"]] = {}  # newest first
 
 @dataclass(frozen=True)
 class Entry:
-    """``build(node, builder)`` returns the Val of the output, or a tuple of Vals."""
+    """``build(node, builder)`` returns the Val of the output, or a tuple of Vals.  ``spelt``: it
+    does so by building other operators (spelling.py), which look after dtypes themselves."""
 
     since: int
     build: Build
+    spelt: bool = False
 
 
-def op(name: str, since: int = 1, domain: str = "") -> Callable[[B], B]:
+def op(name: str, since: int = 1, domain: str = "", spelt: bool = False) -> Callable[[B], B]:
     """Decorator: register an implementation of an ONNX operator from opset ``since`` on."""
     def register(fn: B) -> B:
         rows = OPS.setdefault((domain, name), [])
-        rows.append(Entry(since, fn))
+        rows.append(Entry(since, fn, spelt))
         rows.sort(key=lambda e: -e.since)
         return fn
     return register
 
 
-def lookup(domain: str, name: str, opset: int) -> Build | None:
+def lookup(domain: str, name: str, opset: int) -> Entry | None:
     """The implementation for this opset, or None."""
     for entry in OPS.get((domain, name), ()):
         if entry.since <= opset:
-            return entry.build
+            return entry
     return None

@@ -111,11 +111,6 @@ def rms_normalization(node: Node, b: Builder) -> Result:
     return _layer_norm(b, b.input(0), b.arg(1), None, False)
 
 
-@op("SimplifiedLayerNormalization")
-def simplified_layer_normalization(node: Node, b: Builder) -> Result:
-    return _layer_norm(b, b.input(0), b.arg(1), None, False)
-
-
 def _layer_norm(b: Builder, x: Val, scale: Val | None, bias: Val | None, centre: bool) -> Result:
     b.need(x, "f")
     node = b.node

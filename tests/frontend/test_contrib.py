@@ -1,0 +1,138 @@
+"""Operators of the domain com.microsoft: against ONNX Runtime where it has them on CPUs, else
+against the same written out in ONNX operators; what is refused, and in which words."""
+
+import numpy as np
+import pytest
+from contrib_tables import ELSEWHERE, contrib_cases
+from frontend_cases import (
+    EXECUTORS,
+    RUNTIME,
+    compare,
+    helper,
+    model_of,
+    one_node,
+    program_of,
+    rand,
+    run,
+    same,
+)
+
+from aotc.errors import UnsupportedError
+
+CASES = {c.name: c for c in contrib_cases()}
+MS = {"domain": "com.microsoft"}
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c not in ELSEWHERE])
+def test_operator(case):
+    compare(*CASES[case].model(), RUNTIME, atol=CASES[case].atol)
+
+
+def nodes(*rows):
+    """Nodes of (operator, inputs, output, attributes), texts with names between blanks."""
+    return [helper.make_node(op, inputs.split(), outputs.split(), **(attrs or {}))
+            for op, inputs, outputs, attrs in rows]
+
+
+LAST, FIRST = dict(perm=[0, 2, 3, 1]), dict(perm=[0, 3, 1, 2])
+WRITTEN = {
+    "ms_bias_softmax": nodes(("Add", "in0 in1", "t", None),
+                             ("Softmax", "t", "out0", dict(axis=-1))),
+    "ms_bias_softmax_rows": nodes(
+        ("Add", "in0 in1", "t", None), ("Flatten", "t", "f", dict(axis=2)),
+        ("Softmax", "f", "g", dict(axis=-1)), ("Shape", "t", "n", None),
+        ("Reshape", "g n", "out0", None)),
+    "ms_bias_split_gelu": nodes(
+        ("Add", "in0 in1", "t", None), ("Split", "t", "l r", dict(axis=-1, num_outputs=2)),
+        ("Gelu", "r", "g", None), ("Mul", "l g", "out0", None)),
+    "ms_bias_add": nodes(("Sum", "in0 in1 in2", "out0", None)),
+    "ms_group_norm": nodes(
+        ("Transpose", "in0", "t", FIRST),
+        ("GroupNormalization", "t in1 in2", "g", dict(num_groups=2)), ("Sigmoid", "g", "s", None),
+        ("Mul", "g s", "m", None), ("Transpose", "m", "out0", LAST)),
+    "ms_skip_group_norm": nodes(
+        ("Reshape", "in3 shape", "k", None), ("Sum", "in0 k in4", "out1", None),
+        ("Transpose", "out1", "t", FIRST),
+        ("GroupNormalization", "t in1 in2", "g", dict(num_groups=3)),
+        ("Transpose", "g", "out0", LAST)),
+    "ms_nhwc_conv": nodes(
+        ("Transpose", "in0", "t", FIRST), ("Conv", "t in1 in2", "c", dict(pads=[1] * 4)),
+        ("Transpose", "c", "out0", LAST)),
+    "ms_nhwc_fused": nodes(
+        ("Transpose", "in0", "t", FIRST), ("Conv", "t in1 in2", "c", None),
+        ("Relu", "c", "r", None), ("Transpose", "r", "out0", LAST)),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_operator_of_other_devices(case):
+    """Against the same written out."""
+    row = CASES[case]
+    model, feeds = row.model()
+    arrays = {f"in{k}": a for k, a in enumerate(row.arrays) if a is not None}
+    arrays["shape"] = np.array([2, 1, 1, 6])
+    typed = {n: (a.dtype, a.shape) for n, a in arrays.items()}
+    outputs = [o.name for o in model.graph.output]
+    written = model_of(WRITTEN[case], typed, outputs, opset=21)
+    wanted = EXECUTORS["reference"](written, arrays)
+    same(run(program_of(model), feeds), wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op,count", (("Gelu", 1), ("BiasGelu", 2), ("QuickGelu", 1),
+                                      ("FastGelu", 2), ("SkipLayerNormalization", 4),
+                                      ("SkipSimplifiedLayerNormalization", 3)))
+def test_half_precision_stays_half(op, count):
+    """Every tensor that the model names is f16, as its declaration says."""
+    arrays = [rand(2, 3, 8).astype(np.float16), rand(2, 3, 8, seed=1).astype(np.float16),
+              *(rand(8, seed=k).astype(np.float16) for k in (2, 3))][:count]
+    if op in ("BiasGelu", "FastGelu"):
+        arrays[1] = arrays[1][0, 0]
+    model, feeds = one_node(op, arrays, MS)
+    (got,) = run(program_of(model), feeds)
+    wide, feeds = one_node(op, [a.astype(np.float32) for a in arrays], MS)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, EXECUTORS["onnxruntime"](wide, feeds)[0], rtol=5e-3, atol=5e-3)
+
+
+def test_what_optimisers_write_without_a_domain():
+    """LayerNormalization in models of opsets that have none."""
+    model, feeds = one_node("LayerNormalization", [rand(2, 3, 8), rand(8, seed=1),
+                                                   rand(8, seed=2)], consts=(1, 2), opset=13)
+    compare(model, feeds, RUNTIME)
+    x, scale = rand(2, 8).astype(np.float16), rand(8, seed=1).astype(np.float16)
+    model, feeds = one_node("SimplifiedLayerNormalization", [x, scale], consts=(1,))
+    (got,) = run(program_of(model), feeds)
+    assert got.dtype == np.float16
+    wide = x.astype(np.float64)
+    wanted = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + 1e-5) * scale
+    np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3)
+
+
+def refusal(op, arrays, attrs=None, **more):
+    model, _ = one_node(op, arrays, MS | (attrs or {}), **more)
+    with pytest.raises(UnsupportedError) as err:
+        program_of(model)
+    return str(err.value)
+
+
+def test_refusals_name_the_node_and_what_to_do():
+    text = refusal("QuickGelu", [rand(2, 3)], dict(alhpa=2.0))
+    assert "'the_node' (com.microsoft.QuickGelu, opset 1, inputs f32[2, 3])" in text
+    assert "unknown attribute 'alhpa'" in text
+    text = refusal("FusedGemm", [rand(2, 3), rand(3, 4)], dict(activation="Mish"))
+    assert "the activation 'Mish'" in text and "LeakyRelu" in text
+    text = refusal("BiasSoftmax", [rand(2, 3), rand(2, 3)], dict(is_inner_broadcast=0))
+    assert "is_inner_broadcast = 0; export the model with is_inner_broadcast = 1" in text
+    text = refusal("SkipSimplifiedLayerNormalization", [rand(2, 3), rand(2, 3), rand(3)],
+                   outputs=2)
+    assert "of which" in text
+    text = refusal("BiasGelu", [rand(2, 3)] * 3)
+    assert "3 inputs; give it at most 2: A, B" in text
+
+
+def test_refusals_of_what_an_operator_stands_for():
+    model, _ = one_node("FusedConv", [rand(1, 3, 5, 5), rand(4, 3, 3, 3)], MS | dict(
+        activation="Relu"), shapes={"in0": (1, "c", 5, 5)})
+    with pytest.raises(UnsupportedError) as err:
+        program_of(model)
+    assert "com.microsoft.FusedConv" in str(err.value) and "in its Conv" in str(err.value)
