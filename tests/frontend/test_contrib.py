@@ -3,7 +3,18 @@ against the same written out in ONNX operators; what is refused, and in which wo
 
 import numpy as np
 import pytest
-from contrib_tables import ELSEWHERE, contrib_cases
+from contrib_tables import (
+    CACHE,
+    COS,
+    ELSEWHERE,
+    KEY,
+    QUERY,
+    SIN,
+    STEP,
+    VALUE,
+    contrib_cases,
+    grouped,
+)
 from frontend_cases import (
     EXECUTORS,
     RUNTIME,
@@ -17,7 +28,7 @@ from frontend_cases import (
     same,
 )
 
-from aotc.errors import UnsupportedError
+from aotc.errors import FaultError, UnsupportedError
 
 CASES = {c.name: c for c in contrib_cases()}
 MS = {"domain": "com.microsoft"}
@@ -76,6 +87,69 @@ def test_operator_of_other_devices(case):
     written = model_of(WRITTEN[case], typed, outputs, opset=21)
     wanted = EXECUTORS["reference"](written, arrays)
     same(run(program_of(model), feeds), wanted, atol=1e-5, rtol=1e-5)
+
+
+def attended(*arrays, **more):
+    """What MultiHeadAttention of three heads makes here."""
+    model, feeds = one_node("MultiHeadAttention", arrays, MS | dict(num_heads=3), **more)
+    return run(program_of(model), feeds)
+
+
+def test_attention_packed_by_head():
+    """ONNX Runtime has it on other devices: against the same with queries, keys, values apart."""
+    packed, bias = rand(2, 5, 3, 3, 4), rand(36, seed=1)
+    apart = [packed[:, :, :, n].reshape(2, 5, 12) for n in range(3)]
+    wanted = attended(*apart, bias)
+    same(attended(packed, None, None, bias), wanted, atol=1e-6)
+    pair = np.stack([a.reshape(2, 5, 3, 4) for a in apart[1:]], 3)
+    same(attended(apart[0], pair, None, bias), wanted, atol=1e-6)
+
+
+def test_attention_that_shows_its_weights():
+    q, k, v = (rand(2, n, 12, seed=n) for n in (4, 5, 5))
+    outs = attended(q, k, v, outputs=4)
+    scores = np.einsum("bqhd,bkhd->bhqk", *(a.reshape(2, -1, 3, 4) for a in (q, k))) / 2
+    shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(outs[3], shares, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(outs[1], k.reshape(2, 5, 3, 4).transpose(0, 2, 1, 3))
+
+
+def cached(past, total, lengths, operands, declared=None, **attrs):
+    """(model, feeds) of GroupQueryAttention with rotary embeddings; ``declared``: keys that the
+    model says its cache has afterwards."""
+    op, arrays, own, _, _ = grouped(*operands, past, lengths, total, COS, SIN, do_rotary=1, **attrs)
+    model, feeds = one_node(op, arrays, own, outputs=3)
+    for out in model.graph.output[1:] if declared else ():
+        shape = (*past.shape[:2], declared, past.shape[3])
+        out.CopyFrom(helper.make_tensor_value_info(out.name, 1, shape))
+    return model, feeds
+
+
+@pytest.mark.parametrize("past,total,lengths,operands,declared", (
+    (CACHE, 6, (3, 5), STEP, None),  # rows of different lengths in a cache that grows
+    (CACHE, 4, (3, 2), STEP, 5), (CACHE, 5, (4, 4), STEP, 5),  # a cache with room
+    (rand(2, 2, 7, 16), 4, (3, 1), (QUERY, KEY, VALUE), 7),  # prompts of different lengths
+    (CACHE[:1], 5, (4,), [a[:1] for a in STEP], 5)))
+@pytest.mark.parametrize("window", (-1, 2))
+def test_a_cache_of_keys(past, total, lengths, operands, declared, window):
+    """What ONNX Runtime leaves unspecified does not count: keys behind those of a row, and what
+    comes of a prompt's padding."""
+    model, feeds = cached(past, total, lengths, operands, declared, local_window_size=window)
+    got = run(program_of(model), feeds)
+    for k, (g, w) in enumerate(zip(got, EXECUTORS["onnxruntime"](model, feeds), strict=True)):
+        assert g.shape == w.shape
+        for row, last in enumerate(lengths):
+            mine, theirs = (a[row, :last + 1] if k == 0 else a[row, :, :last + 1] for a in (g, w))
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_cache_that_says_something_else_is_a_fault():
+    model, feeds = cached(CACHE[:1], 6, (3,), [a[:1] for a in STEP])
+    with pytest.raises(FaultError, match="seqlens_k"):
+        run(program_of(model), feeds)
+    model, feeds = cached(CACHE, 5, (5, 4), STEP, 5)
+    with pytest.raises(FaultError, match="the cache has room"):
+        run(program_of(model), feeds)
 
 
 @pytest.mark.parametrize("op,count", (("Gelu", 1), ("BiasGelu", 2), ("QuickGelu", 1),

@@ -85,9 +85,99 @@ ELSEWHERE = {
                          activation="Relu"),
 }
 
+QKV = [rand(2, 5, 12, seed=9), rand(12, 36, seed=1, scale=0.3), rand(36, seed=2)]
+THREE = [rand(2, n, 12, seed=k) for k, n in enumerate((4, 5, 5))]
+PAST = [rand(2, 3, 4, 4, seed=n) for n in (3, 4)]
+LENGTHS, BOTH_ENDS = np.array([5, 3], np.int32), np.array([5, 4, 0, 2], np.int32)
+SCORE_BIAS = rand(1, 3, 5, 5, seed=5)
+
+
+def attention(*inputs, **attrs):
+    return row("Attention", *QKV, *inputs, consts=(1, 2), num_heads=3, **attrs)
+
+
+def heads(*inputs, **more):
+    return row("MultiHeadAttention", *THREE, *inputs, num_heads=3, **more)
+
+
+def ones(*shape, seed=0):
+    """A mask with most of its elements 1, those of the first key always."""
+    mask = (np.random.default_rng(seed).random(shape) < 0.7).astype(np.int32)
+    mask[..., 0] = 1
+    return mask
+
+
+ATTENTION = {
+    "ms_attention": attention(),
+    "ms_attention_lengths": attention(LENGTHS),
+    "ms_attention_ends": attention(BOTH_ENDS),
+    "ms_attention_mask": attention(MASK, unidirectional=1),
+    "ms_attention_mask_rows": attention(ones(2, 5, 5), mask_filter_value=-50.0),
+    "ms_attention_nothing": attention(np.zeros((2, 5), np.int32)),
+    "ms_attention_bias": attention(None, None, SCORE_BIAS, scale=0.2),
+    "ms_attention_past": row("Attention", *QKV, ones(2, 8), rand(2, 2, 3, 3, 4, seed=4),
+                             consts=(1, 2), num_heads=3, outputs=2, unidirectional=1),
+    "ms_attention_present": row("Attention", *QKV, consts=(1, 2), num_heads=3, outputs=2),
+    "ms_attention_sizes": row("Attention", QKV[0], rand(12, 30, seed=1), rand(30, seed=2),
+                              consts=(1, 2), num_heads=3, qkv_hidden_sizes=[12, 12, 6]),
+    "ms_heads": heads(),
+    "ms_heads_bias": heads(rand(36, seed=2), consts=(3,)),
+    "ms_heads_mask": heads(None, ones(2, 5), rand(2, 1, 4, 5, seed=8), scale=0.4),
+    "ms_heads_lengths": heads(None, LENGTHS),
+    "ms_heads_causal": row("MultiHeadAttention", THREE[1], *THREE[1:], None, None, None, *PAST,
+                           num_heads=3, unidirectional=1, outputs=3),
+    "ms_heads_past": heads(rand(36, seed=2), ones(2, 9), None, *PAST, outputs=3),
+    "ms_heads_present": heads(outputs=3),
+    "ms_heads_crossed": row("MultiHeadAttention", THREE[0], *PAST, num_heads=3),
+}
+
+ANGLES = np.outer(np.arange(12), 1 / 10 ** np.arange(0, 1, 0.125)).astype(np.float32)
+COS, SIN = np.cos(ANGLES), np.sin(ANGLES)  # of heads of 16 columns
+PLACES = np.array([[0, 1, 2, 3], [5, 6, 7, 8]])
+
+
+def grouped(q, k=None, v=None, past=None, lengths=(3, 3), total=4, *inputs, heads=4, shared=2,
+            outputs=3, **attrs):
+    """GroupQueryAttention; a past of keys has one of values with other numbers."""
+    values = None if past is None else past[:, :, ::-1] * 0.5
+    return row("GroupQueryAttention", q, k, v, past, values, np.array(lengths, np.int32),
+               np.array(total, np.int32), *inputs, num_heads=heads, kv_num_heads=shared,
+               outputs=outputs, **attrs)
+
+
+QUERY, KEY, VALUE = rand(2, 4, 64), rand(2, 4, 32, seed=1), rand(2, 4, 32, seed=2)
+STEP = [rand(2, 1, n, seed=k) for k, n in enumerate((64, 32, 32))]
+CACHE = rand(2, 2, 5, 16, seed=5)
+ROTATED = dict(do_rotary=1)
+
+ROTARY = {
+    "ms_rotary": row("RotaryEmbedding", rand(2, 4, 48), PLACES, COS, SIN, consts=(2, 3)),
+    "ms_rotary_heads": row("RotaryEmbedding", rand(2, 3, 4, 16), PLACES, COS, SIN, consts=(2, 3),
+                           interleaved=1),
+    "ms_rotary_part": row("RotaryEmbedding", rand(2, 4, 60), np.array([3]), COS, SIN,
+                          consts=(2, 3), num_heads=3, rotary_embedding_dim=16),
+    "ms_groups": grouped(QUERY, KEY, VALUE),
+    "ms_groups_one": grouped(rand(2, 4, 32), KEY, VALUE, heads=2, scale=0.3),
+    "ms_groups_packed": grouped(rand(2, 4, 128), None, None, None, (3, 3), 4, COS, SIN, **ROTATED),
+    "ms_groups_rotated": grouped(QUERY, KEY, VALUE, None, (3, 3), 4, COS, SIN, **ROTATED,
+                                 rotary_interleaved=1, local_window_size=2),
+    "ms_groups_cap": grouped(QUERY, KEY, VALUE, softcap=2.0, smooth_softmax=1),
+    "ms_groups_sink": grouped(QUERY, KEY, VALUE, None, (3, 3), 4, None, None, None, None,
+                              rand(4, seed=6)),
+    "ms_groups_bias": grouped(QUERY, KEY, VALUE, None, (3, 3), 4, None, None, None,
+                              rand(1, 1, 4, 4, seed=6)),
+    "ms_groups_step": grouped(*STEP, CACHE, (5, 5), 6, COS, SIN, **ROTATED),
+    "ms_groups_alone": grouped(*(a[:1] for a in STEP), CACHE[:1], (5,), 6, COS, SIN, **ROTATED),
+    "ms_groups_chunk": grouped(QUERY[:1], KEY[:1], VALUE[:1], CACHE[:1], (8,), 9, COS, SIN,
+                               **ROTATED),
+    "ms_groups_places": grouped(*STEP, CACHE, (5, 5), 6, COS, SIN, np.array([[5], [5]]),
+                                **ROTATED),
+}
+
 
 def contrib_cases():
     """Every row of this module."""
-    for table, executors in ((FUSED, RUNTIME), (ELSEWHERE, ())):
+    for table, executors in ((FUSED, RUNTIME), (ATTENTION, RUNTIME), (ROTARY, RUNTIME),
+                             (ELSEWHERE, ())):
         for name, (op, arrays, attrs, consts, outputs) in table.items():
             yield NodeCase(name, op, arrays, attrs, consts, outputs, executors=executors)

@@ -143,13 +143,13 @@ F = TypeVar("F", bound=Callable[[Spelling], Result])
 
 
 def spelt(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | None = None,
-          domain: str = MICROSOFT, since: int = 1, more: bool = False) -> Callable[[F], F]:
+          domain: str = MICROSOFT, kinds: str = "f", more: bool = False) -> Callable[[F], F]:
     """Decorator: register the spelling of an operator.
 
     inputs: the names of its inputs in order, those that are not compiled with a ``-`` before them;
     attrs: those of the attributes that the function reads; only: attributes that must have these
-    values; more: the last input is a list of any length, which the function reads from the node.
-    A node with anything else is refused.
+    values; kinds: of the first input's dtype; more: behind its inputs there are others, which the
+    function reads itself.  A node with anything else is refused.
     """
     names, known = inputs.split(), frozenset(attrs.split())
 
@@ -157,6 +157,7 @@ def spelt(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | Non
         def build(node: Node, b: Builder) -> Result:
             _check_attributes(b, known, only or {})
             s = Spelling(b, _inputs(b, names, more))
+            b.need(s.val(names[0]), kinds)
             try:
                 return fn(s)
             except Refusal as err:
@@ -166,7 +167,7 @@ def spelt(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | Non
                 raise b.unsupported(f"{err.what} (in its {err.op})", err.instead) from None
             finally:
                 s.forget()
-        op(name, since, domain, spelt=True)(build)
+        op(name, domain=domain, spelt=True)(build)
         return fn
     return register
 

@@ -135,7 +135,7 @@ def skip_simplified_layer_normalization(s: Spelling) -> Result:
 
 
 @spelt("EmbedLayerNormalization", "input_ids segment_ids word_embedding position_embedding "
-       "segment_embedding gamma beta mask position_ids", "epsilon mask_index_type")
+       "segment_embedding gamma beta mask position_ids", "epsilon mask_index_type", kinds="i")
 def embed_layer_normalization(s: Spelling) -> Result:
     return embedded(s, s.val("word_embedding"), s.val("position_embedding"),
                     s.opt("segment_embedding"), s.val("gamma"), s.val("beta"))
@@ -258,7 +258,7 @@ def nhwc_conv(s: Spelling) -> Result:
     return _followed(s, make)
 
 
-@spelt("NhwcMaxPool", "x", _POOL)
+@spelt("NhwcMaxPool", "x", _POOL, kinds="fiu")
 def nhwc_max_pool(s: Spelling) -> Result:
     y = s("MaxPool", channels_first(s, s.val("x")), **_geometry(s, _POOL))
     return channels_last(s, y)

@@ -1,0 +1,101 @@
+"""Attention operators of com.microsoft as the products, masks and softmax that they stand for."""
+
+from collections.abc import Sequence
+
+from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.values import Result, Val
+from aotc.frontend.ops.contrib.attention import (
+    appended,
+    causal,
+    heads,
+    joined,
+    padding,
+    parts,
+    scores,
+    weights,
+    width,
+)
+
+_SCORES = "num_heads scale mask_filter_value unidirectional"
+
+
+@spelt("Attention", "input weights bias mask_index past attention_bias -past_sequence_length",
+       f"{_SCORES} qkv_hidden_sizes rotary_embedding_dim",
+       only={"do_rotary": 0, "past_present_share_buffer": 0})
+def attention(s: Spelling) -> Result:
+    x, w, bias = s.val("input"), s.val("weights"), s.opt("bias")
+    qkv = s("MatMul", x, w)
+    return self_attention(s, qkv if bias is None else s("Add", qkv, bias))
+
+
+def self_attention(s: Spelling, qkv: Val) -> Result:
+    """Attention on projected queries, keys and values side by side, [batch, sequence, columns];
+    the keys and values of earlier calls are one tensor, [2, batch, heads, past, size]."""
+    count, past = s.attr("num_heads"), s.opt("past")
+    sizes = s.attr("qkv_hidden_sizes") or [width(s, qkv.shape[-1], 3, "the projection")] * 3
+    q, k, v = (heads(s, part, count, "the projection") for part in parts(s, qkv, list(sizes)))
+    present = None
+    if past is not None:
+        before = [s("Gather", past, s.number(n, "i64"), axis=0) for n in (0, 1)]
+        k, v = (appended(s, old, new) for old, new in zip(before, (k, v)))
+    if s.wants(1):
+        present = s("Concat", s.spread(k, 0), s.spread(v, 0), axis=0, out=1)
+    total, sequence = k.shape[2], q.shape[2]
+    mask = padding(s, s.opt("mask_index"), total, sequence, total - sequence, q.dtype)
+    keep = causal(s, sequence, total) if s.attr("unidirectional", 0) else None
+    score = scores(s, q, k, s.attr("scale", 0.0))
+    share = weights(s, score, [mask, s.inputs.get("attention_bias")], keep)
+    return joined(s, s("MatMul", share, v)), present
+
+
+@spelt("MultiHeadAttention", "query key value bias key_padding_mask attention_bias past_key "
+       "past_value -past_sequence_length -cache_indirection", _SCORES)
+def multi_head_attention(s: Spelling) -> Result:
+    q, k, v = _operands(s)
+    k, v = (appended(s, s.opt(past), new, out) for past, new, out in (
+        ("past_key", k, 1), ("past_value", v, 2)))
+    k, v = (s("Identity", x, out=out) if s.opt(past) is None and s.wants(out) else x
+            for past, x, out in (("past_key", k, 1), ("past_value", v, 2)))
+    total, sequence = k.shape[2], q.shape[2]
+    mask = padding(s, s.opt("key_padding_mask"), total, sequence, total - sequence, q.dtype)
+    keep = causal(s, sequence, total) if s.attr("unidirectional", 0) else None
+    score = scores(s, q, k, s.attr("scale", 0.0))
+    share = weights(s, score, [mask, s.opt("attention_bias")], keep, out=3)
+    return joined(s, s("MatMul", share, v)), k, v, share
+
+
+def _operands(s: Spelling) -> Sequence[Val]:
+    """Queries, keys and values by heads, with their biases: each by itself, or packed by head."""
+    q, k, v, bias = s.val("query"), s.opt("key"), s.opt("value"), s.opt("bias")
+    count = s.attr("num_heads")
+    if q.rank == 5:  # [batch, sequence, heads, 3, size]
+        return [_unpacked(s, q, n, bias, first) for n, first in enumerate((0, 1, 2))]
+    if k is None:
+        raise s.b.bad("input 'key' is missing")
+    columns = width(s, q.shape[2], 1, "the queries")
+    if k.rank == 5:  # [batch, total, heads, 2, size]
+        return [heads(s, _biased(s, q, bias, 0, columns), count, "the queries"),
+                *(_unpacked(s, k, n, bias, n + 1) for n in (0, 1))]
+    if v is None:
+        raise s.b.bad("input 'value' is missing")
+    q = heads(s, _biased(s, q, bias, 0, columns), count, "the queries")
+    if k.rank == 4:  # [batch, heads, total, size], of an encoder
+        return [q, k, v]
+    k = _biased(s, k, bias, columns, 2 * columns)
+    v = _biased(s, v, bias, 2 * columns, 2 * columns + width(s, v.shape[2], 1, "the values"))
+    return [q, heads(s, k, count, "the keys"), heads(s, v, count, "the values")]
+
+
+def _biased(s: Spelling, v: Val, bias: Val | None, first: int, last: int) -> Val:
+    return v if bias is None else s("Add", v, s.cut(bias, 0, first, last))
+
+
+def _unpacked(s: Spelling, v: Val, n: int, bias: Val | None, third: int) -> Val:
+    """Part ``n`` of [batch, sequence, heads, parts, size], by heads, with a third of the bias."""
+    part = s("Gather", v, s.number(n, "i64"), axis=3)
+    if bias is not None:
+        size = [width(s, d, 1, "a head") for d in part.shape[2:]]
+        columns = size[0] * size[1]
+        own = s.cut(bias, 0, third * columns, (third + 1) * columns)
+        part = s("Add", part, s("Reshape", own, s.ints(*size)))
+    return s.transpose(part, 0, 2, 1, 3)
