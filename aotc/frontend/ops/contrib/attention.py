@@ -6,8 +6,8 @@ import math
 
 from aotc.frontend.building.spelling import Spelling
 from aotc.frontend.building.values import Val
-from aotc.ir.dtypes import DTYPES, is_float
-from aotc.ir.expr import Const, Expr, ExprLike
+from aotc.ir.dtypes import is_float
+from aotc.ir.expr import Expr, ExprLike
 from aotc.ir.program import static_shape
 
 FILTER = -10000.0  # what masked scores get where the model does not say
