@@ -31,10 +31,10 @@ from aotc.frontend.ops.tensors import (
 from aotc.frontend.read.load import load_model, model_digest
 from aotc.frontend.read.reader import read_graph
 
-OPERATOR_MODULES = (ops_attention, ops_boxes, ops_control, ops_conv, ops_fused, ops_gather, ops_grid, ops_group_query, ops_loop,
-                    ops_math, ops_matmul, ops_nn, ops_norm, ops_pool, ops_quant, ops_quant_extra,
-                    ops_recurrent, ops_reduce, ops_resize, ops_sample, ops_scan, ops_scatter,
-                    ops_select, ops_sequence, ops_shape, ops_signal, ops_slice, ops_train,
-                    ops_trees)
+OPERATOR_MODULES = (ops_attention, ops_boxes, ops_control, ops_conv, ops_fused, ops_gather,
+                    ops_grid, ops_group_query, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm,
+                    ops_pool, ops_quant, ops_quant_extra, ops_recurrent, ops_reduce, ops_resize,
+                    ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,
+                    ops_signal, ops_slice, ops_train, ops_trees)
 
 __all__ = ["load_model", "model_digest", "read_graph", "to_program", "Graph", "Node", "DimRange"]
