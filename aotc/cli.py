@@ -247,6 +247,17 @@ def _dim(text: str) -> tuple[str, int | tuple[int, int]]:
     return name, int(lo) if hi is None else (int(lo), int(hi))
 
 
+def _ranges(text: str) -> tuple[str, list[tuple[int, int | None]]]:
+    """"seq=1,2..16,17.." -> ("seq", [(1, 1), (2, 16), (17, None)])."""
+    name, _, ranges = text.rpartition("=")
+    found = [re.fullmatch(r"(\d+)(?:(\.\.)(\d*))?", r) for r in ranges.split(",")]
+    if not name or not all(found):
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI,LO..HI; LO for one extent, "
+                                         "LO.. without an end")
+    return name, [(int(m[1]), int(m[3] or m[1]) if m[3] or not m[2] else None)
+                  for m in found if m]
+
+
 def _fixed(text: str) -> tuple[str, Any]:
     """"sr=16000" -> ("sr", 16000); lists, nested too, true and false; NAME.npy stays a path."""
     name, eq, value = text.partition("=")
@@ -351,6 +362,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "machine": {"metavar": "FILE"},
     "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
     "input_default": {"action": _Words, "metavar": "NAME"},
+    "variants": {"action": _Pairs, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
     "arena": {"type": _arena, "metavar": "LIMIT"},
     "profile": {"action": "store_true"},
     "schedule": {"metavar": "S.json"},

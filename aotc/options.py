@@ -1,6 +1,6 @@
 """What a user decides: one field of ``Options`` each, with its choices and what is said of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ from aotc.ir.bundle import WEIGHTS
 from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, WINOGRAD
 
 Dims = Mapping[str, int | tuple[int, int]] | None  # {dimension: its value, or (lowest, highest)}
+
+# {dimension: ranges of its extents, (lowest, highest); None: no end}
+Variants = Mapping[str, Sequence[tuple[int, int | None]]] | None
 
 
 def _option(default: Any, about: str, choices: tuple[Any, ...] = (), decides: bool = False) -> Any:
@@ -55,6 +58,9 @@ class Options:
         branches of an If that then cannot run disappear.  None: an initializer's own value.
     input_default: initializers that are also inputs and shall be inputs that may be left out.
         Small ones are in any case, unless the model lists every one of many as an input.
+    variants: {"seq": [(1, 16), (17, 512)]}: kernels decided for each of these ranges of a dynamic
+        dimension, all in one bundle; a call takes the first whose range its extent lies in.  For
+        several dimensions one for each combination of their ranges.
     arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
         workers); what does not fit is computed tile by tile in fewer kernels, again where needed.
     """
@@ -92,6 +98,8 @@ class Options:
         "is an initializer: its own value")
     input_default: tuple[str, ...] = _decision(
         (), "an initializer that is also an input: it may be fed, its value is the default")
+    variants: Variants = _decision(
+        None, "kernels of their own for these ranges of a dynamic dimension, in one bundle")
     arena: Any = _decision(
         None, "the most memory for tensors and scratch: 64M, 800K (for calls with one worker; "
         "64M:4 with four)")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
@@ -22,8 +22,9 @@ from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan, with_defaults
+from aotc.ir.plans import Condition, Plans, Row
 from aotc.ir.program import Program, check_program
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import Schedule, When
 from aotc.options import Options, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.passes.channel_runs import in_runs
@@ -36,7 +37,6 @@ from aotc.passes.own_points import on_own_points
 from aotc.passes.quantise import inline_dequantised, integer_products
 from aotc.passes.regions import everywhere
 from aotc.passes.requantise import requantise
-from aotc.passes.rewrites import apply_rewrites
 from aotc.samples import record_samples
 from aotc.sched import (
     check_arena,
@@ -51,6 +51,7 @@ from aotc.sched import (
 from aotc.sched.choose.serving import serving
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
+from aotc.sched.shape_variants import Part, boxes, combined, parts, with_variants
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
@@ -74,12 +75,22 @@ class Work:
     settings: Settings = _LATER  # inputs held as constants or with a default
     program: Program = _LATER
     schedule: Schedule = _LATER
-    rewritten: Program = _LATER  # under the Schedule's rewrites, until there is a Plan
-    plan: Plan = _LATER
+    parts: tuple[Part, ...] = ()  # of the Schedule, until there are Plans
+    plans: Plans = _LATER
     recorded: dict[str, Any] = _LATER  # what render_bundle takes beside the Plan and the Schedule
     bundle: Bundle = _LATER
     path: Path = _LATER
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rewritten(self) -> Program:
+        """What the Schedule is of, its base where it has variants, until there are Plans."""
+        return self.parts[-1].program
+
+    @property
+    def plan(self) -> Plan:
+        """The Plan of that."""
+        return self.plans.main.plan
 
 
 Run = Callable[[Work], Work]
@@ -145,8 +156,13 @@ def _inline(work: Work) -> Work:
 
 def _schedule(work: Work) -> Work:
     given, target = work.options.schedule, work.target
+    wanted = work.options.variants
     if given is None:
-        return _with_schedule(work, _decided(work, target, work.options))
+        names = {r.onnx or r.sym.name: r.sym.name for r in work.ranges}
+        ranges = {names.get(n, n): found for n, found in (wanted or {}).items()}
+        return _with_schedule(work, _decided(work, target, work.options, combined(ranges)))
+    if wanted:
+        raise ScheduleError("variants: a schedule that is given has its own; give one of both")
     if not isinstance(given, Schedule):
         try:
             given = Schedule.from_json(Path(given).read_text())
@@ -155,25 +171,35 @@ def _schedule(work: Work) -> Work:
     return _with_schedule(work, complete(work.program, given, target))
 
 
-def _decided(work: Work, target: Target, o: Options) -> Schedule:
-    """The Schedule for one target under Options ``o``.  Neither exact nor small code has use for
-    forms that trade roundings and memory for multiplications, unless they are asked for."""
+def _decided(work: Work, target: Target, o: Options, boxes: Sequence[When]) -> Schedule:
+    """The Schedule for one target under Options ``o``, with a variant for each of ``boxes``.
+    Neither exact nor small code has use for forms that trade roundings and memory for
+    multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     limit = parse_limit(o.arena)
-    if limit is not None:
-        return decide_within(work.program, target, limit, o.connect, winograd, unfold)
-    return decide(work.program, target, o.connect, winograd, unfold=unfold)
+
+    def decided(program: Program, target: Target) -> Schedule:
+        if limit is not None:
+            return decide_within(program, target, limit, o.connect, winograd, unfold)
+        return decide(program, target, o.connect, winograd, unfold=unfold)
+
+    return with_variants(work.program, target, boxes, decided)
 
 
 def _with_schedule(work: Work, schedule: Schedule) -> Work:
     wanted = {k: getattr(work.options, k) for k in ("math", "optimize")}
     schedule = replace(schedule, **{k: v for k, v in wanted.items() if v is not None})
+    return replace(work, schedule=schedule, parts=_parts(work.program, schedule))
+
+
+def _parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
+    """The parts of a Schedule; itself, if what it asks for cannot be: ``check_schedule`` lists why,
+    with all other faults."""
     try:
-        program = apply_rewrites(work.program, schedule.rewrites)
+        return parts(program, schedule)
     except ScheduleError:
-        program = work.program  # check_schedule lists why, with all other faults
-    return replace(work, schedule=schedule, rewritten=program)
+        return (Part({}, "", program, schedule),)
 
 
 def _program_faults(work: Work) -> list[str]:
@@ -181,14 +207,50 @@ def _program_faults(work: Work) -> list[str]:
 
 
 def _schedule_faults(work: Work) -> list[str]:
-    return check_schedule(work.rewritten, work.schedule, work.target)
+    return _faults_of(work.parts, work.target)
+
+
+def _faults_of(found: Sequence[Part], target: Target) -> list[str]:
+    if len(found) == 1:
+        return check_schedule(found[0].program, found[0].schedule, target)
+    return [f"{p.title}: {f}" for p in found
+            for f in check_schedule(p.program, p.schedule, target)]
 
 
 def _plan(work: Work) -> Work:
-    plan = lower(work.rewritten, work.schedule, work.target)
-    check_arena(plan, parse_limit(work.options.arena), work.target)
-    return replace(work, plan=with_defaults(plan, work.settings.defaults), rewritten=_LATER,
-                   large=large_arena(plan, work.target))
+    """The Plans of all variants for all CPUs, the widest first."""
+    rows = _rows(work, work.target, work.schedule, work.parts)
+    for target in work.variants[1:]:
+        math, optimize = work.schedule.math, work.schedule.optimize
+        wanted = replace(work.options, math=math, optimize=optimize)
+        schedule = replace(_decided(work, target, wanted, [v.when for v in work.schedule.variants]),
+                           math=math, optimize=optimize)
+        found = parts(work.program, schedule)
+        _refuse(f"the schedule for {target.name} is malformed", _faults_of(found, target))
+        rows += _rows(work, target, schedule, found)
+    large = large_arena(rows[len(work.parts) - 1].plan, work.target)
+    program = work.program
+    shapes = {n: program.shape(n) for n in (*program.inputs, *program.outputs)}
+    return replace(work, plans=Plans(rows, program.syms, program.checks, shapes), parts=(),
+                   large=large)
+
+
+def _rows(work: Work, target: Target, schedule: Schedule,
+          found: Sequence[Part]) -> tuple[Row, ...]:
+    """Rows of Plans: of all parts of the Schedule for one target."""
+    rows = []
+    for p in found:
+        plan = lower(p.program, p.schedule, target)
+        check_arena(plan, parse_limit(work.options.arena), target)
+        rows.append(Row(Condition(target.cpu_flags, p.when, p.why),
+                        with_defaults(plan, work.settings.defaults), p.schedule))
+    return (*rows[:-1], replace(rows[-1], schedule=schedule))
+
+
+def _plan_faults(work: Work) -> list[str]:
+    one = len(work.plans.rows) == 1
+    return [f if one else f"{row.condition}: {f}" for row in work.plans.rows
+            for f in (*barrier_faults(row.plan), *plan_faults(row.plan))]
 
 
 def _record(work: Work) -> Work:
@@ -196,14 +258,14 @@ def _record(work: Work) -> Work:
     has them in the order of the image, which is written next."""
     info = {**model_info(work.program, work.settings.defaults), "onnx_sha256": work.file_hash,
             "settings": work.settings}
-    recorded = {"info": info, "samples": record_samples(work.program),
-                "others": _other_variants(work)}
+    recorded = {"info": info, "samples": record_samples(
+        work.program, boxes=boxes(work.program, work.schedule))}
     return replace(work, recorded=recorded, program=replace(work.program, consts={}))
 
 
 def _bundle(work: Work) -> Work:
-    bundle = render_bundle(work.plan, work.schedule, **work.recorded,
-                           weights=work.options.weights, profile=work.options.profile)
+    bundle = render_plans(work.plans, **work.recorded, weights=work.options.weights,
+                          profile=work.options.profile)
     return replace(work, bundle=bundle, recorded=_LATER)
 
 
@@ -216,22 +278,6 @@ def options_target(options: Options) -> Target:
         return with_machine(target, Path(options.machine).read_text())
     except (OSError, UnicodeDecodeError) as err:
         raise ScheduleError(f"machine file {options.machine}: cannot be read: {err}") from None
-
-
-def _other_variants(work: Work) -> tuple[tuple[Plan, Schedule], ...]:
-    """(plan, schedule) for the narrower CPUs that a target with variants also serves."""
-    out = []
-    for target in work.variants[1:]:
-        math, optimize = work.schedule.math, work.schedule.optimize
-        wanted = replace(work.options, math=math, optimize=optimize)
-        schedule = replace(_decided(work, target, wanted), math=math, optimize=optimize)
-        program = apply_rewrites(work.program, schedule.rewrites)
-        _refuse(f"the schedule for {target.name} is malformed",
-                check_schedule(program, schedule, target))
-        plan = with_defaults(lower(program, schedule, target), work.settings.defaults)
-        _refuse(f"the plan for {target.name} is malformed", plan_faults(plan))
-        out.append((plan, schedule))
-    return tuple(out)
 
 
 def _refuse(what: str, faults: Sequence[str]) -> None:
@@ -258,7 +304,7 @@ _ROWS = (
     Stage("fold", _fold, "program", _program_faults),
     Stage("inline", _inline, "program", _program_faults),
     Stage("schedule", _schedule, "schedule", _schedule_faults),
-    Stage("plan", _plan, "plan", lambda w: barrier_faults(w.plan) + plan_faults(w.plan)),
+    Stage("plan", _plan, "plans", _plan_faults),
     Stage("bundle", _bundle, "bundle", first=_record),
     Stage("write", _write, "path"),
 )

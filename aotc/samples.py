@@ -6,7 +6,7 @@ index counts rows of a table, one that is only compared or converted is a mask.
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ LIBRARY_FLOPS = 4000  # that the numpy twin of a library kernel counts for, per 
 # Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
 EXTENT_CAP = 160
 
+Box = Mapping[str, tuple[int, int | None]]  # symbol -> lowest and highest extent
 Syms = Mapping[str, int]  # symbol -> its value
 Feeds = dict[str, Array]  # by ONNX name
 Role = int | str  # what an element is for: a table's rows, or how it is used
@@ -197,12 +198,35 @@ def _agreeing(program: Program, cond: Expr, values: dict[str, int]) -> dict[str,
     return values
 
 
-def record_samples(program: Program, limit: float = SAMPLE_FLOPS) -> tuple[Sample, ...]:
+def border_extents(program: Program, boxes: Sequence[Box],
+                   cap: int = EXTENT_CAP) -> list[dict[str, int]]:
+    """Symbol values at both ends of each of ``boxes`` ({symbol: (lowest, highest)}), as dicts
+    without repeats; in agreement with the entry checks, as ``extents``.  Ranges of the last box,
+    and those that a box does not name, are tried up to ``cap`` behind their beginning."""
+    out: list[dict[str, int]] = []
+    for i, box in enumerate(boxes):
+        ends = {s.name: box.get(s.name, (s.lo, s.hi)) for s in program.syms}
+        lows = {n: lo for n, (lo, _) in ends.items()}
+        exact = () if i + 1 == len(boxes) else box
+        highs = {n: hi if hi is not None and (n in exact or hi < lo + cap) else lo + cap
+                 for n, (lo, hi) in ends.items()}
+        for values in (lows, highs):
+            for c in program.checks:
+                values = _agreeing(program, c.cond, values)
+            if values not in out and all(_holds(c.cond, values) for c in program.checks):
+                out.append(values)
+    return out
+
+
+def record_samples(program: Program, limit: float = SAMPLE_FLOPS,
+                   boxes: Sequence[Box] = ()) -> tuple[Sample, ...]:
     """Recorded runs (a tuple of Sample) for the bundle's own test, from the numpy evaluator; the
     empty tuple if one run would cost more than ``limit`` operations or SAMPLE_BYTES of tensors, or
-    random inputs lead to an index outside its table."""
+    random inputs lead to an index outside its table.  ``boxes``: ranges of extents that code of
+    their own serves; they are run at both ends."""
     out: list[Sample] = []
-    for syms in extents(program, cap=16)[:2]:
+    chosen = extents(program, cap=16)[:2]
+    for syms in (*chosen, *(s for s in border_extents(program, boxes) if s not in chosen)):
         if run_work(program, syms) <= limit and _all_bytes(program, syms) <= SAMPLE_BYTES:
             feeds = random_inputs(program, syms, seed=len(out))
             try:

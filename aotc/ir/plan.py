@@ -412,6 +412,11 @@ class Plan:
         return "\n".join(out)
 
 
+def rules_of(plans: Iterable[Plan]) -> tuple[Rule, ...]:
+    """The rules of several plans, each once: a fault in one of them is told by its number here."""
+    return tuple(dict.fromkeys(r for p in plans for r in p.rules))
+
+
 def with_defaults(plan: Plan, arrays: Mapping[str, Array]) -> Plan:
     """The Plan with default values in its weights image.  arrays: {ONNX name of input: array}."""
     places, weights, defaults, end = [], [], [], plan.weights_bytes

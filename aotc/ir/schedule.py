@@ -1,6 +1,6 @@
 """Schedule: how a Program runs, every decision as plain data.  JSON in, JSON out, hashable.
 
-    schedule = Schedule(target, rewrites, groups, layouts, buffers)
+    schedule = Schedule(target, rewrites, groups, layouts, buffers, variants)
     group    = Group(name, computes, outputs, anchor, connect, tile, ukernel, loops, parallel, ...)
 
 A group is one kernel.  ``computes`` are named by their first output buffer, in order.
@@ -53,6 +53,7 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #
 # What a Schedule leaves out is chosen by rule when statements are written (``sched/expand``).
 Writing = tuple[tuple[str, int | str], ...]  # (choice, value) in the order of CHOICES
+When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent; None: no end
 
 # choice -> its texts, or the least and the largest number
 CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
@@ -128,12 +129,34 @@ class Slot:
     span: int = 1
 
 
+def show_when(when: Mapping[str, tuple[int, int | None]]) -> str:
+    """``seq 1..64, batch 1..``; an extent that is one number as that."""
+    return ", ".join(f"{n} {lo}" if lo == hi else f"{n} {lo}..{'' if hi is None else hi}"
+                     for n, (lo, hi) in when.items())
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Another ``schedule`` for calls whose extents lie in the box ``when``; symbols that it does
+    not name may have any.  ``why`` is for readers and is not hashed."""
+
+    when: When = field(hash=False)
+    schedule: "Schedule"
+    why: str = ""
+
+    def __str__(self) -> str:
+        lines = str(self.schedule).splitlines()[1:]
+        return "\n".join([f"  when {show_when(self.when)}:", *(f"  {line}" for line in lines)])
+
+
 @dataclass(frozen=True)
 class Schedule:
     """``layouts``: stored buffer or weight -> tuple of layout primitives as JSON values (see
     layout.py; missing = row-major).  ``buffers``: temp -> Slot.  ``rewrites``: (rule, compute,
     parameters) applied to the Program in order before the groups are read.  ``regions``: region ->
-    the Schedule of each of its bodies, whose slots come behind those of the whole.  ``math``:
+    the Schedule of each of its bodies, whose slots come behind those of the whole.
+    ``variants``: of those whose ``when`` holds for the extents of a call the first one runs, and
+    this Schedule where there is none; target, math and optimize are the same in all.  ``math``:
     "exact" calls libm where "fast" has polynomials of its own; ``optimize``: what the C compiler
     is asked for, "speed" or "size"; JSON holds either only where it differs from the default."""
 
@@ -146,6 +169,7 @@ class Schedule:
     version: int = VERSION
     math: str = MATH[0]
     optimize: str = OPTIMIZE[0]
+    variants: tuple[Variant, ...] = ()
 
     def to_json(self) -> str:
         """Plain JSON text, stable to the byte."""
@@ -165,6 +189,11 @@ class Schedule:
         """SHA-256 over every decision, without the ``why`` texts."""
         return hashlib.sha256(_bare(self).to_json().encode()).hexdigest()
 
+    @property
+    def base(self) -> "Schedule":
+        """What runs where no variant does."""
+        return replace(self, variants=())
+
     def __str__(self) -> str:
         lines = [f"schedule for {self.target}"]
         for g in self.groups:
@@ -175,12 +204,12 @@ class Schedule:
             for body in bodies:
                 lines.append(f"  region {name}:")
                 lines += [f"  {line}" for line in str(body).splitlines()[1:]]
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self.variants)])
 
 
 def _plain(schedule: Schedule) -> dict[str, Any]:
     """A Schedule as JSON values, without what is as it would be anyway."""
-    data = asdict(replace(schedule, regions={}))
+    data = asdict(replace(schedule, regions={}, variants=()))
     data["groups"] = [_drop_empty(g) for g in data["groups"]]
     for place in data["buffers"].values():
         if place["span"] == 1:
@@ -188,16 +217,28 @@ def _plain(schedule: Schedule) -> dict[str, Any]:
     for key, values in _CHOICES.items():
         if data[key] == values[0]:
             del data[key]
-    del data["regions"]
+    del data["regions"], data["variants"]
+    if schedule.variants:
+        data["variants"] = [_plain_variant(v) for v in schedule.variants]
     if schedule.regions:
         data["regions"] = {name: [_plain(s) for s in bodies]
                            for name, bodies in schedule.regions.items()}
     return data
 
 
+def _plain_variant(variant: Variant) -> dict[str, Any]:
+    """A Variant as JSON values, without what it has from the Schedule around it."""
+    own = _plain(variant.schedule)
+    return {"when": {n: list(r) for n, r in variant.when.items()},
+            **({"why": variant.why} if variant.why else {}),
+            "schedule": {k: v for k, v in own.items() if k not in _OF_ALL}}
+
+
 def _bare(schedule: Schedule) -> Schedule:
     """The Schedule without what is for readers."""
     return replace(schedule, groups=tuple(replace(g, why="") for g in schedule.groups),
+                   variants=tuple(replace(v, schedule=_bare(v.schedule), why="")
+                                  for v in schedule.variants),
                    regions={name: tuple(map(_bare, bodies))
                             for name, bodies in schedule.regions.items()})
 
@@ -206,6 +247,7 @@ def _drop_empty(group: dict[str, object]) -> dict[str, object]:
     return {k: v for k, v in group.items() if v not in ((), [], {}, "", 0)}
 
 
+_CHOICES = {"math": MATH, "optimize": OPTIMIZE}
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
                "run": dict, "reuse": dict, "why": str, "threads": int}
@@ -213,10 +255,11 @@ _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "c
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str}
 _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
-         "version": int, "math": str, "optimize": str, "regions": dict,
+         "version": int, "math": str, "optimize": str, "regions": dict, "variants": list,
          "summary": dict}  # summary: for readers, means nothing here
+_OF_ALL = ("target", "version", *_CHOICES)  # the same in all variants
+_VARIANT_KEYS = {"when": dict, "why": str, "schedule": dict}
 _SLOT_KEYS = {"slot": int, "offset": int, "span": int}
-_CHOICES = {"math": MATH, "optimize": OPTIMIZE}
 
 
 def _read(data: Any) -> Schedule:
@@ -234,6 +277,8 @@ def _read(data: Any) -> Schedule:
             faults += _faulty_items(field, data.get(field, []), kind)
         faults += [f"schedule.{k}: {data[k]!r}; choose one of {', '.join(v)}"
                    for k, v in _CHOICES.items() if data.get(k, v[0]) not in v]
+        faults += [f for i, v in enumerate(data.get("variants", ())) for f in _faulty_variant(
+            f"variants[{i}]", v)]
         if data.get("version", VERSION) != VERSION:
             faults.append(f"schedule: version {data['version']}, this aotc reads {VERSION}")
     if faults:
@@ -244,7 +289,33 @@ def _read(data: Any) -> Schedule:
                     {k: Slot(**v) for k, v in data.get("buffers", {}).items()},
                     tuple(_frozen(v) for v in data.get("rewrites", [])),
                     {k: tuple(map(_read, v)) for k, v in data.get("regions", {}).items()},
-                    **{k: data[k] for k in _CHOICES if k in data})
+                    **{k: data[k] for k in _CHOICES if k in data},
+                    variants=tuple(_variant(i, v, data)
+                                   for i, v in enumerate(data.get("variants", ()))))
+
+
+def _variant(number: int, data: Mapping[str, Any], whole: Mapping[str, Any]) -> Variant:
+    """A Variant of the Schedule ``whole``."""
+    own = {"groups": [], **data.get("schedule", {}), **{k: whole[k] for k in _OF_ALL if k in whole}}
+    try:
+        schedule = _read(own)
+    except ScheduleError as err:
+        raise ScheduleError([f"variants[{number}]: {f}" for f in err.faults]) from None
+    return Variant({k: _frozen(v) for k, v in data["when"].items()}, schedule, data.get("why", ""))
+
+
+def _faulty_variant(where: str, data: Any) -> list[str]:
+    faults = _faulty_keys(where, data, _VARIANT_KEYS, ("when",))
+    if faults:
+        return faults
+    for name, ends in data["when"].items():
+        if not (isinstance(ends, list) and len(ends) == 2 and type(ends[0]) is int
+                and (ends[1] is None or type(ends[1]) is int)):
+            faults.append(f"{where}.when[{name}]: {ends!r}; write the lowest and the highest "
+                          "extent, [1, 64], or [65, null] without an end")
+    return faults + [f"{where}.schedule.{k}: a variant has none of its own; it is that of the "
+                     "whole schedule" for k in (*_OF_ALL, "variants")
+                     if k in data.get("schedule", {})]
 
 
 def _frozen(v: Any) -> Any:

@@ -34,9 +34,9 @@ from aotc.ir.polynomial import (
     p_add,
     p_const,
     p_mul,
+    relaxed_upper,
     without,
 )
-from aotc.ir.relax import relaxed_upper
 
 Ends = tuple[int | None, int | None]  # the lowest and the highest value; None: not known
 Pick = Callable[[Iterable[int]], int]  # min or max

@@ -30,6 +30,7 @@ from aotc.sched.model.size import reach
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import find_call, group_stages, target_memo
 from aotc.sched.model.unroll import find_transform
+from aotc.sched.shape_variants import parts
 from aotc.target.base import Target
 
 MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
@@ -42,7 +43,15 @@ _CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
 
 
 def check_schedule(program: Program, schedule: Schedule, target: Target) -> list[str]:
-    """List of faults (empty if the Schedule is legal for this Program and target)."""
+    """List of faults (empty if the Schedule is legal for this Program and target).  ``program``:
+    without rewrites applied, or with those of a Schedule that has no variants."""
+    if schedule.variants:
+        try:
+            found = parts(program, schedule)
+        except ScheduleError as err:
+            return err.faults
+        return [f"{p.title}: {f}" for p in found
+                for f in check_schedule(p.program, p.schedule, target)]
     faults = []
     try:
         program = apply_rewrites(program, schedule.rewrites)
@@ -84,6 +93,10 @@ def _regions(program, schedule, target):
         if len(own) != len(region.bodies):
             faults.append(f"regions[{name}]: {len(own)} schedules for {len(region.bodies)} bodies; "
                           "remove the whole entry to have them made")
+            continue
+        if any(s.variants for s in own):
+            faults.append(f"regions[{name}]: a body has no variants; they are of whole calls, put "
+                          "them into the schedule around it")
             continue
         faults += [f"region {name}: {f}" for body, s in zip(region.bodies, own)
                    for f in check_schedule(body, s, target)]

@@ -27,6 +27,7 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
+from aotc.sched.shape_variants import parts, within_once
 from aotc.target.base import Target
 
 # which edges stay inside a kernel: none, those at register level, all that pay
@@ -105,7 +106,10 @@ def _anchor_inlined(program, group):
 
 def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
     """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
-    them, if any stage lacks its row), tiles of groups without one, buffers if there are none."""
+    them, if any stage lacks its row), tiles of groups without one, buffers if there are none; all
+    of a variant without groups."""
+    if schedule.variants:
+        return _with_variants_completed(program, schedule, target)
     try:
         program = apply_rewrites(program, schedule.rewrites)
     except ScheduleError:
@@ -134,6 +138,18 @@ def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
     if schedule.buffers or check_kernels(program, schedule, target):
         return schedule  # what is wrong with a kernel, check_schedule lists
     return replace(schedule, buffers=allocate(program, schedule))
+
+
+def _with_variants_completed(program: Program, schedule: Schedule, target: Target) -> Schedule:
+    try:
+        *found, base = parts(program, schedule)
+    except ScheduleError:
+        return schedule  # check_schedule lists why
+    made = tuple(replace(v, schedule=complete(p.program, p.schedule, target) if p.schedule.groups
+                         else decide(within_once(program, v.when), target,
+                                     winograd=p.schedule.rewrites or "off"))
+                 for v, p in zip(schedule.variants, found))
+    return replace(complete(base.program, base.schedule, target), variants=made)
 
 
 def _completed(program: Program, schedule: Schedule,

@@ -15,6 +15,7 @@ import numpy as np
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
+from aotc.errors import AotcError
 from aotc.ir.category import category
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Load
@@ -73,15 +74,19 @@ def verify_nodes(path: str | Path, target: str = "native", dims: Dims = None, th
     row = next(filter(runs_here, row.variants), row)
     work = run_pipeline(Options(path, target=row.name, dims=dims, name=Path(path).stem,
                                 stop_after="schedule", progress=progress, **decisions))
-    # the Program as the Schedule rewrites it has every tensor that is stored
-    program, schedule = work.rewritten, work.schedule
-    stored = tuple(schedule.buffers)
-    with tempfile.TemporaryDirectory(prefix="aotc-nodes-") as folder:
-        model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
-        results = []
-        cases = make_cases(program, runs, _cap(program))
-        for case in [read_inputs(inputs, work.settings.fixed)] if inputs else cases:
-            results += _judge(program, schedule, case.feeds, model.run(case.feeds), stored)
+    if inputs and len(work.parts) > 1:
+        raise AotcError("verify --per-node: inputs belong to one variant only; compile without "
+                        "variants, or leave the inputs out")
+    results = []
+    for part in work.parts:
+        # the Program as the Schedule rewrites it has every tensor that is stored
+        program, schedule = part.program, part.schedule
+        stored = tuple(schedule.buffers)
+        with tempfile.TemporaryDirectory(prefix="aotc-nodes-") as folder:
+            model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
+            cases = make_cases(program, runs, _cap(program))
+            for case in [read_inputs(inputs, work.settings.fixed)] if inputs else cases:
+                results += _judge(program, schedule, case.feeds, model.run(case.feeds), stored)
     report(_verdict(results))
     return results
 

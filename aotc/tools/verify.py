@@ -21,7 +21,16 @@ from aotc.runtime.emulate import EmulatedModel, emulated_models
 from aotc.runtime.feeds import machine
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
-from aotc.samples import EXTENT_CAP, Feeds, extents, input_kinds, random_inputs
+from aotc.samples import (
+    EXTENT_CAP,
+    Box,
+    Feeds,
+    border_extents,
+    extents,
+    input_kinds,
+    random_inputs,
+)
+from aotc.sched.shape_variants import boxes
 from aotc.target import get_target, runs_here
 from aotc.target.base import Target
 from aotc.tools.peers import Run, first_line, open_literal, open_reference
@@ -156,10 +165,13 @@ class Case:
     feeds: Feeds
 
 
-def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP) -> Iterator[Case]:
-    """``runs`` cases per choice of the dynamic dimensions (``extents``), at most ``cap``."""
+def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP,
+               served: Sequence[Box] = ()) -> Iterator[Case]:
+    """``runs`` cases per choice of the dynamic dimensions (``extents``), at most ``cap``, and at
+    both ends of each of the boxes ``served`` by a variant."""
     kinds = input_kinds(program)
-    for syms in extents(program, cap):
+    chosen = extents(program, cap)
+    for syms in (*chosen, *(s for s in border_extents(program, served, cap) if s not in chosen)):
         for seed in range(runs):
             dims = ", ".join(f"{n}={v}" for n, v in syms.items())
             yield Case(f"{dims or 'static'} run {seed}",
@@ -243,7 +255,8 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         models = _open(work, get_target(target), threads, build_progress, vlen, simulate)
         judge = _Judge(path, threads, steps, lambda why: report(f"  {why}"))
         report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
-        cases = [read_inputs(inputs, fixed)] if inputs else make_cases(work.program, runs)
+        cases = [read_inputs(inputs, fixed)] if inputs else make_cases(
+            work.program, runs, served=boxes(work.program, work.schedule))
         results = []
         for case in cases:
             want = judge.run(case.feeds | fixed)

@@ -102,6 +102,9 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
     of the budget, now if None."""
     start, say = clock() if start is None else start, progress or (lambda text: None)
     options, target, kept = work.options, tunable(work.target), Records(records)
+    if work.schedule.variants:
+        raise UnsupportedError("tune: a schedule with variants; tune each of them for its own "
+                               "range (--dim NAME=LO..HI) and put the schedules together")
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
         checker = checker or Checker(work, scratch, threads)
         settled = options.schedule is not None or options.arena is not None

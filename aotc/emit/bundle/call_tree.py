@@ -13,10 +13,10 @@ from aotc.ir.simplify import simplify
 Call = dict[str, Any]
 
 
-def calls(plan: Plan, kernels: Sequence[Call]) -> list[Call]:
+def calls(plan: Plan, kernels: Sequence[Call], first: int = 0) -> list[Call]:
     """Rows of what a call of the model does, in order: ``kind`` is "kernel" (a row of ``kernels``
-    with its ``index``), "loop" or "branch", which hold rows themselves."""
-    rows = [{**k, "kind": "kernel", "index": i} for i, k in enumerate(kernels)]
+    with its ``index``, from ``first`` on), "loop" or "branch", which hold rows themselves."""
+    rows = [{**k, "kind": "kernel", "index": i} for i, k in enumerate(kernels, first)]
     return _calls(plan, rows, 0, len(rows), list(enumerate(plan.regions)))
 
 

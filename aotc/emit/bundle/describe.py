@@ -10,7 +10,7 @@ from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.errors import AotcError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr, Sym, show
-from aotc.ir.plan import Place, Plan
+from aotc.ir.plan import Place, Plan, rules_of
 from aotc.ir.simplify import lower, simplify, upper
 
 # Names of the generated file scope and functions: a parameter of that name would hide them.
@@ -117,11 +117,13 @@ class Symbol:
         return f"{self.name} must be {most}"
 
 
-def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = None
+def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = None,
+                        marks: Sequence[str] = ()
                        ) -> tuple[tuple[Symbol, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
     """(symbols, inputs, outputs) of a plan in the model's order, with distinct C names.
 
-    ``plans``: all plans of the bundle, whose kernels' names are taken.  AotcError if the plan's
+    ``plans``: all plans of the bundle, whose kernels' names are taken; ``marks``: what functions
+    of several plans for one target end with.  AotcError if the plan's
     inputs or outputs are not numbered 0, 1, 2, ...
     """
     places = {s: _in_order(plan, s) for s in ("input", "output")}
@@ -129,6 +131,7 @@ def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = 
     texts += [p.onnx or p.name for s in ("input", "output") for p in places[s]]
     suffixes = ["", *(f"_{p.target.rpartition('-')[2]}" for p in plans or ())]
     own = [f"{prefix}_{w}" for w in _API] + [w + s for w in _PER_VARIANT for s in suffixes]
+    own += [w + s + mark for mark in marks for w in (*_PER_VARIANT, "which") for s in suffixes]
     own += [f"{prefix}{s}_{k.name}" for s in suffixes for p in plans or (plan,) for k in p.kernels]
     names = iter(parameter_names(texts, _TAKEN + own))
     syms = tuple(Symbol(s.name, next(names), sym_field(s.name), s.lo, s.hi) for s in plan.syms)
@@ -199,9 +202,9 @@ def kernels(plan: Plan) -> list[dict[str, Any]]:
 _STATUS = {"checked": "AOTC_INDEX_OUT_OF_RANGE", "expected": "AOTC_SHAPE_MISMATCH"}
 
 
-def rules(plan: Plan) -> list[dict[str, str]]:
+def rules(plans: Sequence[Plan]) -> list[dict[str, str]]:
     """Template rows of the rules that data may break, in the order that faults count them."""
-    return [{"status": _STATUS[op], "why": why} for op, why in plan.rules]
+    return [{"status": _STATUS[op], "why": why} for op, why in rules_of(plans)]
 
 
 def tensor_json(tensor: Tensor) -> dict[str, Any]:

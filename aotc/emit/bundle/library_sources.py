@@ -1,6 +1,8 @@
 """Library kernels in a bundle: calls of them, and copies of the sources that are called, one per
 kernel and dtype (``runtime_c/library``)."""
 
+from collections.abc import Sequence
+
 from aotc.emit.c.scalars import Names
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import KernelEnv
@@ -22,15 +24,15 @@ def call_lines(call: Call, env: KernelEnv, names: Names) -> list[str]:
     return [f"{env['prefix']}_{call.kernel}_{call.dtype}({', '.join(pointers + numbers)});"]
 
 
-def library_files(plan: Plan, name: str, banner: str) -> dict[str, str]:
-    """{file: text} of the library kernels that a plan calls, {} if there are none.  ``banner``: the
+def library_files(plans: Sequence[Plan], name: str, banner: str) -> dict[str, str]:
+    """{file: text} of the library kernels that plans call, {} if there are none.  ``banner``: the
     comment that a generated file starts with."""
-    calls = {(s.kernel, s.dtype): (plan, s) for k in plan.kernels for s in walk_body(k.body)
-             if isinstance(s, Call)}
+    calls = {(s.kernel, s.dtype): (plan, s) for plan in plans for k in plan.kernels
+             for s in walk_body(k.body) if isinstance(s, Call)}
     if not calls:
         return {}
     folder = runtime_c() / "library"
-    prototypes = [_prototype(name, plan, calls[key][1]) for key in sorted(calls)]
+    prototypes = [_prototype(name, *calls[key]) for key in sorted(calls)]
     guard = f"{name.upper()}_LIBRARY_H"
     files = {library_header(name): banner + f"#ifndef {guard}\n#define {guard}\n\n"
              "#include <stdbool.h>\n#include <stdint.h>\n\n" + "\n".join(prototypes)

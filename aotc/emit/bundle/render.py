@@ -3,7 +3,7 @@
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, em
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Expr, as_expr
 from aotc.ir.plan import Plan
+from aotc.ir.plans import Plans
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 
@@ -43,31 +44,37 @@ SHOWN = 64  # elements of a fixed input that the manifest states
 
 def render_bundle(plan: Plan, schedule: Schedule, info: Mapping[str, Any],
                   samples: Sequence[Sample] = (), kernel_files: Mapping[str, str] | None = None,
-                  weights: str = "file", others: Sequence[tuple[Plan, Schedule]] = (),
-                  profile: bool = False) -> Bundle:
-    """The Bundle of a plan.
+                  weights: str = "file", profile: bool = False) -> Bundle:
+    """``render_plans`` of one Plan for every call."""
+    return render_plans(Plans.of(plan, schedule), info, samples, kernel_files, weights, profile)
+
+
+def render_plans(plans: Plans, info: Mapping[str, Any], samples: Sequence[Sample] = (),
+                 kernel_files: Mapping[str, str] | None = None, weights: str = "file",
+                 profile: bool = False) -> Bundle:
+    """The Bundle of a model's Plans.
 
     ``info``: {"model_hash": hex SHA-256 of the model, "graph": its name}, and "settings", the
     inputs held as constants or with a default.  ``samples``: recorded
     runs with ``syms``, ``inputs`` and ``outputs`` by ONNX name, for the bundle's own test.
-    ``kernel_files``: {file name: C text}, default: ``render_kernels`` for the plan's target.
-    ``weights``: "file" (mapped at run time) or "embed" (linked into the library).  ``others``:
-    (plan, schedule) of further variants, for narrower CPUs, in order of preference.
+    ``kernel_files``: {file name: C text} of the first target's kernels, default: rendered ones.
+    ``weights``: "file" (mapped at run time) or "embed" (linked into the library).
     ``profile``: the bundle counts what every kernel costs, in its arena.
-    AotcError if the plan or a sample contradicts itself.
+    AotcError if a plan or a sample contradicts itself.
     """
     if weights not in WEIGHTS:
         raise AotcError(f"weights {weights!r}: unknown; choose one of {', '.join(WEIGHTS)}")
-    name = prefix(plan.name)
-    parts = variants(name, ((plan, schedule), *others), kernel_files)
+    name = prefix(plans.main.plan.name)
+    parts = variants(name, plans, kernel_files)
+    seen = plans.seen(parts[0].plans[-1])
     if profile and not KITS[parts[0].target.emitter].profile:
-        raise UnsupportedError(f"profile: bundles for {plan.target} count nothing; compile without "
+        raise UnsupportedError(f"profile: bundles for {seen.target} count nothing; compile without "
                                "it and use a GPU profiler (kernels have the names of the Plan's)")
     weights_hash = _weights_hash(parts, info)
-    m = _context(parts, info, name, weights_hash, weights, profile)
+    m = _context(seen, parts, info, name, weights_hash, weights, profile)
     files: dict[str, bytes | bytearray] = {
         f: text.encode() for part in parts for f, text in part.files.items()}
-    weights_image = image([p.plan for p in parts], weights_hash)
+    weights_image = image(_plans(parts), weights_hash)
     if m["weights_file"]:
         files[f"{name}_weights.bin"] = weights_image
     files[f"test_{name}.bin"] = _recording(m, samples)
@@ -77,6 +84,10 @@ def render_bundle(plan: Plan, schedule: Schedule, info: Mapping[str, Any],
     files.update(_rendered(name, m, weights_image))
     files[MANIFEST] = _manifest(name, m, info, files)
     return Bundle(name, dict(sorted(files.items())))
+
+
+def _plans(parts: Iterable[Variant]) -> list[Plan]:
+    return [plan for part in parts for plan in part.plans]
 
 
 def _rendered(name: str, m: Mapping[str, Any],
@@ -101,18 +112,19 @@ def _rendered(name: str, m: Mapping[str, Any],
     return files
 
 
-def _context(parts: Sequence[Variant], info: Mapping[str, Any], name: str, weights_hash: bytes,
-             weights: str, profile: bool) -> dict[str, Any]:
-    plan = parts[0].plan
-    syms, inputs, outputs = symbols_and_tensors(plan, name, [p.plan for p in parts])
-    payload = -(-max(p.plan.weights_bytes for p in parts) // 64) * 64
+def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name: str,
+             weights_hash: bytes, weights: str, profile: bool) -> dict[str, Any]:
+    plans = _plans(parts)
+    syms, inputs, outputs = symbols_and_tensors(
+        seen, name, plans, [m for p in parts for s in p.shapes for m in ("", s.mark) if s.mark])
+    payload = -(-max(p.weights_bytes for p in plans) // 64) * 64
     hexes = [f"0x{b:02x}" for b in weights_hash]
     rows = [p.row() for p in parts]
     target = ", ".join(p.target.name for p in parts)
     cross = asdict(parts[0].target.cross) if parts[0].target.cross else None
     emitter = parts[0].target.emitter
     kit = KITS[emitter]
-    return {"about": f"{info.get('graph') or plan.name}, compiled by aotc for {target}",
+    return {"about": f"{info.get('graph') or seen.name}, compiled by aotc for {target}",
             "target": target, "variants": rows, "any_rules": any(r["rules"] for r in rows),
             "embedded": weights == "embed",
             "profile": profile, "cost_rows": max(1, *(len(r["kernels"]) for r in rows), 1),
@@ -125,14 +137,14 @@ def _context(parts: Sequence[Variant], info: Mapping[str, Any], name: str, weigh
             # one more than the largest rank: C has no arrays of no elements
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
             "params": parameters(syms, inputs, outputs),
-            "slot_count": max(1, *(len(p.plan.slots) for p in parts)),
-            "slab_bytes": _slab_bytes(parts), **round_fields([p.plan for p in parts]),
-            "arena_max": _arena_max(parts, kit),
-            "magnitudes": checked_sizes(_sizes(parts, kit.most_elements)),
+            "slot_count": max(1, *(len(p.slots) for p in plans)),
+            "slab_bytes": _slab_bytes(plans), **round_fields(plans),
+            "arena_max": _arena_max(plans, kit),
+            "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),
             "size_limit": f"{kit.most_elements or MOST_BYTES}.0",
-            "payload_bytes": payload, "untouched": untouched([p.plan for p in parts]),
+            "payload_bytes": payload, "untouched": untouched(plans),
             "weights_bytes": payload + HEADER_BYTES, "weights_hash": weights_hash.hex(),
-            "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in plan.checks],
+            "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in seen.checks],
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
             "kernel_files": [f for row in rows for f in row["kernel_files"]],
             "folders": sorted({p.target.folder for p in parts}), "emitter": emitter,
@@ -141,10 +153,10 @@ def _context(parts: Sequence[Variant], info: Mapping[str, Any], name: str, weigh
             + ([f"{name}_image.c"] if weights == "embed" else [])}
 
 
-def _sizes(parts: Sequence[Variant], elements: int) -> Iterator[Expr]:
-    """Bytes of everything that a call of the parts' plans touches, as index expressions; or, if
+def _sizes(plans: Iterable[Plan], elements: int) -> Iterator[Expr]:
+    """Bytes of everything that a call of plans touches, as index expressions; or, if
     ``elements``, elements of every tensor."""
-    for plan in (p.plan for p in parts):
+    for plan in plans:
         if elements:
             yield from (place.elements for place in plan.places)
             continue
@@ -154,21 +166,21 @@ def _sizes(parts: Sequence[Variant], elements: int) -> Iterator[Expr]:
             yield place.elements * DTYPES[place.dtype].size
 
 
-def _slab_bytes(parts: Sequence[Variant]) -> int:
+def _slab_bytes(plans: Sequence[Plan]) -> int:
     """Bytes of scratch of one worker at most; -1 where that depends on the dimensions."""
-    sizes = [n for n in (p.plan.slab_bytes for p in parts) if isinstance(n, int)]
-    return max(sizes) if len(sizes) == len(parts) else -1
+    sizes = [n for n in (p.slab_bytes for p in plans) if isinstance(n, int)]
+    return max(sizes) if len(sizes) == len(plans) else -1
 
 
-def _arena_max(parts: Sequence[Variant], kit: Kit) -> int | None:
+def _arena_max(plans: Sequence[Plan], kit: Kit) -> int | None:
     """Bytes of the arena's slots at most; None where that depends on the dimensions."""
-    sizes = [n for n in (arena_max(p.plan) for p in parts) if n is not None]
-    return max(sizes) + kit.reserved if len(sizes) == len(parts) else None
+    sizes = [n for n in map(arena_max, plans) if n is not None]
+    return max(sizes) + kit.reserved if len(sizes) == len(plans) else None
 
 
 def _weights_hash(parts: Sequence[Variant], info: Mapping[str, Any]) -> bytes:
     """Ties an image to its code: the model, every decision, and where each constant lies."""
-    layout = [str(p.plan.place(n)) for p in parts for n, _ in p.plan.weights]
+    layout = [str(p.place(n)) for p in _plans(parts) for n, _ in p.weights]
     text = json.dumps([info["model_hash"], [p.schedule.hash for p in parts], layout])
     return hashlib.sha256(text.encode()).digest()
 
@@ -251,6 +263,14 @@ def _plain(array: Array) -> Any:
         array.tolist())
 
 
+def _shapes(variant: Mapping[str, Any]) -> dict[str, Any]:
+    """What the manifest says of a target's variants for extents, in the order of their choice."""
+    if len(variant["shapes"]) == 1:
+        return {}
+    return {"when": [{"extents": s["when"], "kernels": len(s["kernels"]),
+                      **({"why": s["why"]} if s["why"] else {})} for s in variant["shapes"]]}
+
+
 def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
               files: Mapping[str, bytes | bytearray]) -> bytes:
     data = {"aotc_bundle": FORMAT_VERSION, "name": name, "graph": m["graph"],
@@ -258,13 +278,15 @@ def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
             "model_hash": info["model_hash"], "weights_hash": m["weights_hash"],
             "target": m["target"],
             "variants": [{"target": v["target"], "schedule": f"schedule{v['suffix']}.json",
-                          "schedule_hash": v["schedule_hash"]} for v in m["variants"]],
+                          "schedule_hash": v["schedule_hash"], **_shapes(v)}
+                         for v in m["variants"]],
             "symbols": [{"onnx": s.name, "name": s.name, "c": s.c_name, "lo": s.lo, "hi": s.hi}
                         for s in m["syms"]],
             "profile": m["profile"],
             "kernels": [{"c": f"{v['prefix']}_{k['name']}", "onnx": k["origin"],
                          "rows": k["rows"], "plain": k["plain"],
-                         "target": v["target"]}
+                         "target": v["target"],
+                         **({"when": k["when"]} if k["when"] else {})}
                         for v in m["variants"] for k in v["kernels"]],
             **_settings(info.get("settings")),
             "inputs": [tensor_json(t) for t in m["inputs"]],

@@ -1,4 +1,5 @@
-"""Several plans of one model in one bundle: each CPU runs the widest it can."""
+"""Several plans of one model in one bundle: each CPU runs the widest it can, and every call the
+first whose extents are its own."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,8 @@ from aotc.emit.simt import simt_kernels as simt
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.expr import as_expr
 from aotc.ir.plan import Plan
-from aotc.ir.schedule import Schedule
+from aotc.ir.plans import Plans, Row
+from aotc.ir.schedule import Schedule, When, show_when
 from aotc.ir.simplify import simplify
 from aotc.target import get_target
 from aotc.target.base import Target
@@ -24,34 +26,67 @@ _ALIGNMENT = 64
 # /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
 _ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM")}
 EMITTERS = {"c": c_kernels.render_kernels, "simt": simt.render_kernels}
+_ONE_NAME = {"c": c_kernels.one_name, "simt": simt.one_name}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One plan of a Variant.  ``mark``: what its functions' names end with behind the Variant's
+    suffix, "" if it is the only one; ``test``: when it is taken, "" for always; ``about``: that
+    for readers; ``when``: the extents, {} for all that are left; ``why``: the Schedule's reason."""
+
+    plan: Plan
+    mark: str
+    test: str
+    about: str
+    why: str
+    when: When = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One plan of a bundle.  ``suffix``: "" if it is the only one, else "_" and what its target
+    """The plans of a bundle for one target, in the order in which a call's extents choose.
+    ``schedule``: of them all; ``suffix``: "" if it is the only one, else "_" and what its target
     is called; ``prefix`` of its kernels and files; ``files``: {name: C text} of its kernels."""
 
-    plan: Plan
+    shapes: tuple[Shape, ...]
     schedule: Schedule
     target: Target
     suffix: str
     prefix: str
     files: Mapping[str, str] = field(hash=False, repr=False)
 
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return tuple(s.plan for s in self.shapes)
+
     def row(self) -> dict[str, Any]:
         """What the templates and the manifest say about it."""
-        plan, target, rows = self.plan, self.target, kernels(self.plan)
+        target = self.target
+        rows: list[dict[str, Any]] = []
+        shapes = []
+        for s in self.shapes:
+            shapes.append(self._shape_row(s, len(rows)))
+            rows += shapes[-1]["kernels"]
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
-                "cflags": kernel_flags(plan, target), "cpu_flags": target.cpu_flags,
+                "cflags": kernel_flags(self.plans[0], target), "cpu_flags": target.cpu_flags,
                 "asks": kernel_asks(target),
                 "needs": ", ".join(target.cpu_flags) or target.name,
-                "schedule_hash": self.schedule.hash, "kernels": rows,
-                "calls": calls(plan, rows),
-                "rules": rules(plan),
-                "slots": [c_index(simplify(s)) for s in plan.slots],
-                "slab_bytes": c_index(simplify(as_expr(plan.slab_bytes)), 12),
+                "schedule_hash": self.schedule.hash, "kernels": rows, "shapes": shapes,
+                "functions": list(dict.fromkeys(k["name"] for k in rows)),
+                "rules": rules(self.plans),
                 "kernel_files": sorted((f for f in self.files if f.endswith((".c", ".cu"))),
                                        key=kernel_order)}
+
+    def _shape_row(self, shape: Shape, first: int) -> dict[str, Any]:
+        """``first``: how many kernels are counted in front of its own."""
+        plan = shape.plan
+        rows = [{**k, "when": shape.about} for k in kernels(plan)]
+        return {"suffix": self.suffix + shape.mark, "test": shape.test, "about": shape.about,
+                "why": shape.why, "when": {n: list(ends) for n, ends in shape.when.items()},
+                "kernels": rows, "calls": calls(plan, rows, first),
+                "slots": [c_index(simplify(s)) for s in plan.slots],
+                "slab_bytes": c_index(simplify(as_expr(plan.slab_bytes)), 12)}
 
 
 def kernel_asks(target: Target) -> tuple[str, ...]:
@@ -69,23 +104,48 @@ def kernel_flags(plan: Plan, target: Target) -> tuple[str, ...]:
     return target.cflags + (KITS[target.emitter].small if plan.optimize == "size" else ())
 
 
-def variants(name: str, plans: Sequence[tuple[Plan, Schedule]],
+def variants(name: str, plans: Plans,
              kernel_files: Mapping[str, str] | None = None) -> tuple[Variant, ...]:
-    """Variants of (plan, schedule) pairs, one weights image under all of them.
+    """Variants of Plans, one weights image under all of them.
 
-    ``name``: the bundle's prefix.  ``kernel_files``: texts of the first plan's kernels instead of
-    rendered ones.  A single plan keeps the bundle's own prefix for its kernels.
+    ``name``: the bundle's prefix.  ``kernel_files``: texts of the first target's kernels instead
+    of rendered ones.  A single target keeps the bundle's own prefix for its kernels.
     """
-    targets = [get_target(plan.target) for plan, _ in plans]
-    suffixes = [""] if len(plans) == 1 else [f"_{t.name.rpartition('-')[2]}" for t in targets]
-    shared = share_weights([plan for plan, _ in plans])
+    shared = iter(share_weights([row.plan for row in plans.rows]))
+    sets = list(plans.sets())
     out: list[Variant] = []
-    for (_, schedule), plan, target, suffix in zip(plans, shared, targets, suffixes):
-        own = name + suffix
+    for rows in sets:
+        target = get_target(rows[0].plan.target)
+        suffix = "" if len(sets) == 1 else f"_{target.name.rpartition('-')[2]}"
+        marks = [f"s{i}" for i in range(len(rows) - 1)] + [""]
+        own = [_marked(next(shared), mark, name + suffix) for mark in marks]
+        if len(own) > 1:
+            own = _ONE_NAME[target.emitter](own, target)
+        shapes = tuple(_shape(plans, row, mark, replace(plan, name=row.plan.name))
+                       for row, mark, plan in zip(rows, marks, own))
         files = kernel_files if kernel_files is not None and not out else EMITTERS[
-            target.emitter](replace(plan, name=own), target)
-        out.append(Variant(plan, schedule, target, suffix, own, files))
+            target.emitter](own[-1], target, own[:-1])
+        out.append(Variant(shapes, rows[-1].schedule, target, suffix, name + suffix, files))
     return tuple(out)
+
+
+def _marked(plan: Plan, mark: str, name: str) -> Plan:
+    """The Plan under the prefix of its target, with kernels whose names no other plan of it has:
+    the base has no ``mark``."""
+    named = tuple(replace(k, name=f"{mark}_{k.name}") for k in plan.kernels)
+    return replace(plan, name=name, kernels=named if mark else plan.kernels)
+
+
+def _shape(plans: Plans, row: Row, mark: str, plan: Plan) -> Shape:
+    when = row.condition.when
+    if not mark and len(plans.rows) == len(list(plans.sets())):
+        return Shape(plan, "", "", "", "")
+    if mark:
+        return Shape(plan, f"_{mark}", c_index(row.condition.test(plans.syms), 0),
+                     show_when(when), row.condition.why, when)
+    # a symbol in its whole range needs no word
+    left = {s.name: (s.lo, s.hi) for s, whole in zip(plan.syms, plans.syms) if s != whole}
+    return Shape(plan, "_base", "", ", ".join(filter(None, ("all others", show_when(left)))), "")
 
 
 def share_weights(plans: Sequence[Plan]) -> tuple[Plan, ...]:

@@ -1,8 +1,10 @@
-"""C functions of a Plan's kernels.  Kernels that differ only in the tensors they touch share one
-function, which takes those as parameters."""
+"""C functions of the kernels of Plans for one target.  Kernels that differ only in the tensors they
+touch share one function, which takes those as parameters."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from aotc.emit.c.alike import Owned, Tensors, for_all, owned, touched
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.c.tile_writer import Writer
@@ -11,55 +13,34 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
-from aotc.emit.text.places import POINTERS, pointer
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Guarded, Sym, as_expr, walk
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.plan import Kernel, Plan, Rule, rules_of
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import (
-    OWN,
-    STEP,
-    TILE,
-    Section,
-    buffers_in,
-    expressions,
-    names_in,
-    with_buffers,
-)
+from aotc.ir.statements import OWN, STEP, TILE, Section, buffers_in, expressions, names_in
 
 Function = tuple[Kernel, str]  # a kernel, C text of it and of those that share its function
-Tensors = dict[str, tuple[str, str]]  # buffer -> (declaration, where it lies)
 
 
-def kernel_functions(plan: Plan, name: str, dialect: Dialect) -> list[Function]:
+def kernel_functions(plans: Sequence[Plan], name: str, dialect: Dialect) -> list[Function]:
     """The functions of all kernels, those that share one together."""
-    alike: dict[object, list[Kernel]] = {}
-    for k in plan.kernels:
-        alike.setdefault(_key(plan, k), []).append(k)
-    out = []
+    alike: dict[object, list[Owned]] = {}
+    for o in owned(plans):
+        alike.setdefault(o.key, []).append(o)
+    out, rules = [], rules_of(plans)
     for first, *others in alike.values():
-        text = _Text(plan, first, name, dialect)
-        out.append((first, text.shared(others) if others else text.alone()))
+        kernel = for_all([o.kernel for o in (first, *others)])
+        text = _Text(replace(first, kernel=kernel), name, dialect, rules)
+        out.append((kernel, text.shared((first, *others)) if others else text.alone()))
     return out
 
 
-def _key(plan: Plan, kernel: Kernel) -> object:
-    """What kernels have in common that may share a function: all but names of buffers, titles, and
-    how many work items there are.  (Values of statements ignore titles when they are compared.)"""
-    if any(isinstance(n, Guarded) for e in expressions(kernel.body) for n in walk(e)):
-        return kernel.name  # a fault tells its nodes
-    tensors, scratch = _touched(plan, kernel), {s.name: s for s in kernel.scratch}
-    names = {b: f"{i}" for i, b in enumerate((*tensors, *scratch))}
-    types = tuple(declared.split("*")[0] for declared, _ in tensors.values())
-    places = tuple((s.dtype, s.offset) for s in scratch.values())
-    return with_buffers(kernel.body, names), types, places, kernel.kept
-
-
 class _Text:
-    """The functions of one kernel."""
+    """The functions of one kernel.  ``rules``: those of the target."""
 
-    def __init__(self, plan: Plan, kernel: Kernel, name: str, dialect: Dialect) -> None:
-        self.plan, self.kernel, self.name = plan, kernel, name
+    def __init__(self, owned: Owned, name: str, dialect: Dialect, rules: Sequence[Rule]) -> None:
+        plan, kernel = owned.plan, owned.kernel
+        self.kernel, self.name = kernel, name
         kernel = self.safe = with_safe_names(kernel)
         local = {s.name for s in kernel.scratch}
 
@@ -69,8 +50,8 @@ class _Text:
             return f"s_{b}" if b in local else f"t_{b}"
 
         env: KernelEnv = {"buffer": buffer, "vars": {}, "prefix": name, "dialect": dialect,
-                          "rule": rule_call(plan, kernel, name, "f"), "math": plan.math}
-        self.tensors, self.scratch = _touched(plan, kernel), _scratch(kernel)
+                          "rule": rule_call(rules, kernel, name, "f"), "math": plan.math}
+        self.tensors, self.scratch = touched(plan, kernel), _scratch(kernel)
         self.writer = KernelWriter(env, kernel, name, {**self.tensors, **self.scratch})
         self.lines = self.writer.body(kernel.body)
 
@@ -81,19 +62,19 @@ class _Text:
         lines = [*self._head(self.kernel), *self._items(pointers), "}"]
         return "\n".join(self.writer.apart + lines) + "\n"
 
-    def shared(self, others: Sequence[Kernel]) -> str:
+    def shared(self, alike: Sequence[Owned]) -> str:
         """One function that takes the tensors, and for every kernel one that calls it."""
         function, frame = f"{self.name}_{self.kernel.name}_body", f"{self.name}_frame *f"
         parameters = [frame, "int64_t begin", "int64_t end", "int worker",
                       *(d for d, _ in self.tensors.values())]
         title = c_comment(self.kernel.title)
-        also = ", ".join(k.name for k in others)
+        also = ", ".join(o.kernel.name for o in alike[1:])
         lines = [*self.writer.apart, f"/* {self.kernel.name}: {title}",
                  f" * and {also} with other tensors */",
                  *signature(f"AOTC_APART void {function}", parameters), "{",
                  *self._items([], named=True), "}", ""]
-        for k in (self.kernel, *others):
-            places = [at for _, at in _touched(self.plan, k).values()]
+        for plan, k in ((o.plan, o.kernel) for o in alike):
+            places = [at for _, at in touched(plan, k).values()]
             used = [] if any(k.scratch) or places else ["(void)f;"]
             lines += [*self._head(k), f"    {self.name}_frame *const f = frame;",
                       *indent(used), *indent(signature(
@@ -172,23 +153,6 @@ def signature(head: str, items: Sequence[str], end: str = "") -> list[str]:
             line = "   "
         line += item if line.endswith("(") else f" {item}"
     return lines + [line if items else f"{head}(void){end}"]
-
-
-def _touched(plan: Plan, kernel: Kernel) -> Tensors:
-    """The tensors that a kernel's statements touch, in the order in which they do."""
-    found: Tensors = {}
-    writes, outside = set(kernel.writes), {*kernel.reads, *kernel.writes}
-    for b in buffers_in(kernel.body):
-        if b not in outside:
-            continue
-        p = plan.place(b)
-        c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
-        base = {"weights": f"(f->weights + {p.offset})",
-                "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
-        cast = "" if p.storage in POINTERS else \
-            f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
-        found[b] = f"{c} *const t_{b}", cast + base
-    return found
 
 
 def _scratch(kernel: Kernel) -> Tensors:

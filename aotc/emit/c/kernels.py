@@ -1,9 +1,10 @@
 """Plan -> C text of its kernels: one function per Kernel, micro-kernels in a file of their own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aotc.emit.bundle.library_sources import library_files, library_header
+from aotc.emit.c.alike import one_name
 from aotc.emit.c.kernel_text import Function, kernel_functions
 from aotc.emit.c.narrow_lanes import HEADER
 from aotc.emit.c.needs import Needs, needs
@@ -22,13 +23,14 @@ Instance = tuple[str, dict[str, Any], bool]  # (template, parameters, of 8-bit p
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
 
-def render_kernels(plan: Plan, target: Target) -> dict[str, str]:
-    """{file name: C text} of all kernels of ``plan`` and the micro-kernels they call."""
-    name = prefix(plan.name)
+def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> dict[str, str]:
+    """{file name: C text} of all kernels of ``plan``, and of ``others`` for the same target that
+    have names of their own (``one_name``), and the micro-kernels they call."""
+    name, plans = prefix(plan.name), (plan, *others)
     dialect = Dialect(target.folder, target.lanes)
-    functions = kernel_functions(plan, name, dialect)
-    files = library_files(plan, name, _banner(name, "library kernels."))
-    ukernels = _ukernels(plan, dialect)
+    functions = kernel_functions(plans, name, dialect)
+    files = library_files(plans, name, _banner(name, "library kernels."))
+    ukernels = _ukernels(plans, dialect)
     if ukernels:
         files[f"{name}_ukernels.h"] = _ukernel_header(name, dialect, ukernels)
         files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
@@ -85,9 +87,9 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
 
 # ---------------------------------------------------------------- micro-kernels
 
-def _ukernels(plan: Plan, dialect: Dialect) -> dict[str, Instance]:
+def _ukernels(plans: Iterable[Plan], dialect: Dialect) -> dict[str, Instance]:
     found = {}
-    for k in plan.kernels:
+    for k in (k for plan in plans for k in plan.kernels):
         for s in walk_body(k.body):
             if isinstance(s, Tile) and not s.in_place:
                 name, params = ukernel_name(s, dialect)
@@ -132,3 +134,6 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
                       ukernels.values()) else "")
             + f"#include \"{name}_ukernels.h\"\n\n")
     return head + "\n".join(bodies)
+
+
+__all__ = ["SIGNATURE", "one_name", "render_kernels"]

@@ -1,7 +1,7 @@
 """C text of value expressions: scalar code, with shared sub-expressions in named constants."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeGuard
 
 from aotc.emit.c.integers import (
@@ -33,7 +33,7 @@ from aotc.ir.expr import (
     children,
     show,
 )
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.plan import Kernel, Rule
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
@@ -90,10 +90,12 @@ def shared(roots: Iterable[Expr]) -> set[Expr]:
     return {n for n, c in count.items() if c > 1 and not isinstance(n, (Const, Axis, Sym, Var))}
 
 
-def rule_call(plan: Plan, kernel: Kernel, prefix: str, first: str) -> Callable[[Guarded], str]:
-    """Function from a Guarded of the kernel to the start of the C call that keeps its rule: of the
-    function ``prefix_checked`` or ``prefix_expected``, whose first argument is ``first``."""
-    number = {rule: i for i, rule in enumerate(plan.rules)}
+def rule_call(rules: Sequence[Rule], kernel: Kernel, prefix: str,
+              first: str) -> Callable[[Guarded], str]:
+    """Function from a Guarded of the kernel to the start of the C call that keeps its rule, told by
+    its number among ``rules``: of the function ``prefix_checked`` or ``prefix_expected``, whose
+    first argument is ``first``."""
+    number = {rule: i for i, rule in enumerate(rules)}
     return lambda e: f"{prefix}_{e.op}({first}, {number[kernel.rule(e)]}, "
 
 

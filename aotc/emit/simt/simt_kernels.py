@@ -4,7 +4,8 @@ A work item is a thread block: the stages run one after another in it, with a ba
 reads what another wrote; scratch is shared memory, behind it the memory of the contractions' steps.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import jinja2
 
@@ -22,7 +23,7 @@ from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Guarded, Sym, as_expr, walk
-from aotc.ir.plan import Contract, Kernel, Plan, Scratch
+from aotc.ir.plan import Contract, Kernel, Plan, Rule, Scratch, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
 from aotc.ir.statements import expressions, names_in
@@ -39,34 +40,58 @@ _LOCALS = LOCALS | frozenset("""
 """.split())
 
 
-def render_kernels(plan: Plan, target: Target) -> dict[str, str]:
-    """{file name: CUDA text} of all kernels of ``plan``, each with its launcher.
+def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> dict[str, str]:
+    """{file name: CUDA text} of all kernels of ``plan``, and of ``others`` for the same target that
+    have names of their own (``one_name``), each with its launcher.
 
     UnsupportedError if a kernel asks for more than its target can express.
     """
-    name = prefix(plan.name)
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES / target.folder), trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    name, plans = prefix(plan.name), (plan, *others)
+    env, rules = _environment(target), rules_of(plans)
+    named: dict[str, tuple[Plan, Kernel]] = {}
+    for p in plans:
+        for k in p.kernels:
+            named.setdefault(k.name, (p, k))
     files: dict[str, str] = {}
     chunk: list[str] = []
-    for number, kernel in enumerate(plan.kernels):
-        chunk.append(_kernel(plan, target, kernel, name, env))
-        if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(plan.kernels):
+    for number, (owner, kernel) in enumerate(named.values()):
+        chunk.append(_kernel(owner, target, kernel, name, env, rules))
+        if sum(map(len, chunk)) > FILE_BYTES or number + 1 == len(named):
             head = env.get_template("kernels.cu.j2").render(name=name, target=target.name)
             files[f"{name}_kernels_{len(files) + 1}.cu"] = wrapped(head + "\n".join(chunk))
             chunk = []
     return files
 
 
-def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.Environment) -> str:
+def one_name(plans: Sequence[Plan], target: Target) -> list[Plan]:
+    """The plans of one target, the base last, with one name for kernels of one text: that of the
+    base where it has one."""
+    env, rules, names = _environment(target), rules_of(plans), dict[str, str]()
+
+    def named(plan: Plan, kernel: Kernel) -> Kernel:
+        text = _kernel(plan, target, replace(kernel, name="k", title=""), "k", env, rules)
+        return replace(kernel, name=names.setdefault(text, kernel.name))
+
+    base, *others = (replace(p, kernels=tuple(named(p, k) for k in p.kernels))
+                     for p in (plans[-1], *plans[:-1]))
+    return [*others, base]
+
+
+def _environment(target: Target) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES / target.folder), trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+
+
+def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.Environment,
+            rules: Sequence[Rule]) -> str:
     kernel = with_safe_names(kernel, _LOCALS)
     scratch = {s.name: s for s in kernel.scratch}
     base = kernel.slab_bytes
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
     values: BlockEnv = {
         "buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
-              "rule": rule_call(plan, kernel, "aotc", "fault"), "shared": lambda b: b in scratch,
+              "rule": rule_call(rules, kernel, "aotc", "fault"), "shared": lambda b: b in scratch,
               "aligned": lambda b: b not in scratch and plan.place(b).storage in (
                   "arena", "weights"),
               "elements": lambda b: upper(

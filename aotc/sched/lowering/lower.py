@@ -34,7 +34,9 @@ WORTH_SHARING = 4096  # bytes of scratch: less is not worth a slab that is harde
 
 
 def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
-    """The Plan of a checked Schedule.  ScheduleError lists all faults of an illegal one."""
+    """The Plan of a checked Schedule without variants, or of one part of it
+    (``sched.shape_variants``).  ScheduleError lists all faults of an illegal one."""
+    assert not schedule.variants, "each part has a Plan of its own"
     faults = check_schedule(program, schedule, target)
     if faults:
         raise ScheduleError(faults)

@@ -1,0 +1,135 @@
+"""Which kernels may share a C function: those that differ only in the tensors they touch, of one
+Plan or of several for one target."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from aotc.emit.text.places import POINTERS, pointer
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Expr, Guarded, Sym, rewrite, walk
+from aotc.ir.plan import Kernel, Plan, Rule, rules_of
+from aotc.ir.statements import buffers_in, expressions, with_buffers
+from aotc.target.base import Target
+
+Tensors = dict[str, tuple[str, str]]  # buffer -> (declaration, where it lies)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A kernel, the Plan that it is of, and what it has in common with those that may share a
+    function with it."""
+
+    plan: Plan
+    kernel: Kernel
+    key: object
+
+
+def owned(plans: Sequence[Plan]) -> list[Owned]:
+    """The kernels of plans, one per name."""
+    numbers, seen, out = {r: i for i, r in enumerate(rules_of(plans))}, set(), []
+    for plan in plans:
+        told: Counter[object] = Counter()
+        for k in plan.kernels:
+            key = _key(plan, k, numbers)
+            if len(plans) > 1:
+                key = with_symbols(key, lambda s: Sym(s.name))
+            if guarded(k):  # in one plan, a fault tells its nodes
+                told[key] += 1
+                key = key, told[key]
+            if k.name not in seen:
+                out.append(Owned(plan, k, key))
+            seen.add(k.name)
+    return out
+
+
+def one_name(plans: Sequence[Plan], target: Target) -> list[Plan]:
+    """The plans of one target, the base last, with one name for kernels that share a function and
+    touch the same tensors: that of the base where it has one."""
+    names: dict[object, str] = {}
+    instead = {}
+    for o in owned((plans[-1], *plans[:-1])):
+        same = o.key, tuple(at for _, at in touched(o.plan, o.kernel).values())
+        instead[o.kernel.name] = names.setdefault(same, o.kernel.name)
+    return [replace(p, kernels=tuple(replace(k, name=instead[k.name]) for k in p.kernels))
+            for p in plans]
+
+
+def for_all(kernels: Sequence[Kernel]) -> Kernel:
+    """The first of kernels that differ in the ranges of symbols only, right for all of them."""
+    found = [dict.fromkeys(n for e in expressions(k) for n in _symbols(e)) for k in kernels]
+    if all(f == found[0] for f in found):
+        return kernels[0]
+    hull: dict[str, Sym] = {}
+    for s in (s for f in found for s in f):
+        t = hull.get(s.name, s)
+        ends = None if s.hi is None or t.hi is None else max(s.hi, t.hi)
+        hull[s.name] = replace(t, lo=min(s.lo, t.lo), hi=ends)
+    kernel: Kernel = with_symbols(kernels[0], lambda s: hull[s.name])
+    return kernel
+
+
+def guarded(kernel: Kernel) -> bool:
+    """True if data may break a rule in it."""
+    return any(isinstance(n, Guarded) for e in expressions(kernel.body) for n in walk(e))
+
+
+def _key(plan: Plan, kernel: Kernel, numbers: Mapping[Rule, int]) -> object:
+    """What kernels have in common that may share a function: all but names of buffers, titles,
+    ranges of symbols, and how many work items there are.  (Values of statements ignore titles when
+    they are compared.)"""
+    tensors, scratch = touched(plan, kernel), {s.name: s for s in kernel.scratch}
+    names = {b: f"{i}" for i, b in enumerate((*tensors, *scratch))}
+    types = tuple(declared.split("*")[0] for declared, _ in tensors.values())
+    places = tuple((s.dtype, s.offset) for s in scratch.values())
+    rules = tuple(numbers[kernel.rule(n)] for e in expressions(kernel.body) for n in walk(e)
+                  if isinstance(n, Guarded))
+    return with_buffers(kernel.body, names), types, places, kernel.kept, rules
+
+
+def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
+    """A value of dataclasses, tuples and expressions with other symbols."""
+    found: dict[Expr, Expr] = {}
+
+    def node(e: Expr) -> Expr | None:
+        if isinstance(e, Axis):
+            return replace(e, extent=rewrite(e.extent, node, found))
+        return new(e) if isinstance(e, Sym) else None
+
+    def visit(v: Any) -> Any:
+        if isinstance(v, Expr):
+            return rewrite(v, node, found)
+        if isinstance(v, tuple):
+            return tuple(map(visit, v))
+        if not is_dataclass(v) or isinstance(v, type):
+            return v
+        return replace(v, **{f.name: visit(getattr(v, f.name)) for f in fields(v) if f.init})
+
+    return visit(value)
+
+
+def _symbols(e: Expr) -> Iterator[Sym]:
+    """The symbols of an expression, in the extents of its axes too."""
+    for n in walk(e):
+        if isinstance(n, Sym):
+            yield n
+        elif isinstance(n, Axis):
+            yield from _symbols(n.extent)
+
+
+def touched(plan: Plan, kernel: Kernel) -> Tensors:
+    """The tensors that a kernel's statements touch, in the order in which they do."""
+    found: Tensors = {}
+    writes, outside = set(kernel.writes), {*kernel.reads, *kernel.writes}
+    for b in buffers_in(kernel.body):
+        if b not in outside:
+            continue
+        p = plan.place(b)
+        c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
+        base = {"weights": f"(f->weights + {p.offset})",
+                "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
+        cast = "" if p.storage in POINTERS else \
+            f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
+        found[b] = f"{c} *const t_{b}", cast + base
+    return found

@@ -1,0 +1,113 @@
+"""Plans: all that runs a model, each under the condition for it.
+
+    plans     = Plans((row, row, ..))           the first whose condition holds runs
+    row       = Row(condition, plan, schedule)
+    condition = Condition(features, when, why)
+
+``features`` are the CPU's, asked once, when a context is made; ``when`` is a box of extents, asked
+at every call.  Rows for one target stand together, the last of them serves every call.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from aotc.ir.access import volume
+from aotc.ir.expr import Const, Expr, Shape, Sym, binary
+from aotc.ir.plan import Plan
+from aotc.ir.program import Check
+from aotc.ir.schedule import Schedule, When, show_when
+from aotc.ir.simplify import simplify
+
+_CALLERS = ("input", "output")  # whose memory it is
+
+
+@dataclass(frozen=True)
+class Condition:
+    """``features``: what the CPU must have, () for nothing; ``when``: {symbol: (lowest, highest
+    extent)} of the calls, {} for any; ``why`` is for readers."""
+
+    features: tuple[str, ...] = ()
+    when: When = field(default_factory=dict, hash=False)
+    why: str = ""
+
+    def holds(self, syms: dict[str, int]) -> bool:
+        """True for calls with these extents."""
+        return all(lo <= syms[n] and (hi is None or syms[n] <= hi)
+                   for n, (lo, hi) in self.when.items())
+
+    def test(self, syms: tuple[Sym, ...]) -> Expr:
+        """The condition on extents: what ``syms``, the model's symbols with their ranges, do not
+        say anyway."""
+        tests: list[Expr] = []
+        for s in syms:
+            lo, hi = self.when.get(s.name, (s.lo, s.hi))
+            if lo == hi and s.lo != s.hi:
+                tests.append(binary("eq", s, Const(lo)))
+                continue
+            tests += [binary("ge", s, Const(lo))] if lo > s.lo else []
+            tests += [binary("le", s, Const(hi))] if hi is not None and hi != s.hi else []
+        out: Expr = Const(True, "bool")
+        for test in tests:
+            out = test if isinstance(out, Const) else binary("and", out, test)
+        return simplify(out)
+
+    def __str__(self) -> str:
+        parts = [f"CPU {', '.join(self.features)}"] if self.features else []
+        parts += [show_when(self.when)] if self.when else []
+        return "; ".join(parts) or "any call"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A Plan, the Schedule it came from, and when it runs.  The Plan assumes the extents of its
+    condition; of the last row of a target, the Schedule holds those of its other rows."""
+
+    condition: Condition
+    plan: Plan
+    schedule: Schedule
+
+    def __str__(self) -> str:
+        return f"when {self.condition}:\n{self.plan}"
+
+
+@dataclass(frozen=True)
+class Plans:
+    """``rows`` in the order in which their conditions are asked.  What callers see, whatever runs:
+    ``syms``, the model's symbols with their whole ranges, ``checks`` at entry, and ``shapes`` of
+    inputs and outputs by name."""
+
+    rows: tuple[Row, ...]
+    syms: tuple[Sym, ...]
+    checks: tuple[Check, ...]
+    shapes: dict[str, Shape] = field(hash=False)
+
+    @staticmethod
+    def of(plan: Plan, schedule: Schedule) -> "Plans":
+        """One Plan for every call."""
+        shapes = {p.name: p.shape for p in plan.places if p.storage in _CALLERS}
+        return Plans((Row(Condition(), plan, schedule),), plan.syms, plan.checks, shapes)
+
+    def seen(self, plan: Plan) -> Plan:
+        """The Plan of a row with the symbols, checks, inputs and outputs that callers see."""
+        places = tuple(replace(p, shape=self.shapes[p.name], elements=volume(self.shapes[p.name]))
+                       if p.storage in _CALLERS else p for p in plan.places)
+        return replace(plan, syms=self.syms, checks=self.checks, places=places)
+
+    @property
+    def main(self) -> Row:
+        """The last row of the first target: it knows the whole Schedule of the widest CPU."""
+        return next(self.sets())[-1]
+
+    def sets(self) -> Iterator[tuple[Row, ...]]:
+        """The rows of one target after another."""
+        for _, rows in groupby(self.rows, lambda r: r.plan.target):
+            yield tuple(rows)
+
+    def __str__(self) -> str:
+        if len(self.rows) == 1:
+            return str(self.rows[0].plan)
+        return "\n\n".join(map(str, self.rows))
+
+
+__all__ = ["Condition", "Plans", "Row"]

@@ -1,0 +1,73 @@
+"""A Program for some of its extents only: what a variant of a Schedule may assume."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from aotc.ir.expr import Axis, Const, Expr, Sym, rewrite
+from aotc.ir.program import Branch, Compute, Fold, LibCall, Loop, Program, Step, update
+from aotc.ir.simplify import simplify
+
+Box = Mapping[str, tuple[int, int | None]]  # symbol -> lowest and highest extent
+Visit = Callable[[Expr], Expr]
+
+
+def within(program: Program, box: Box) -> Program:
+    """The Program of calls whose symbols lie in ``box``, ranges inside the symbols' own: it has
+    those ranges, and a number instead of a symbol that can be one only; steps whose results
+    nothing reads then are gone.  Names are the same.  Itself where the box is all there is."""
+    syms = {s: _narrowed(s, *box[s.name]) for s in program.syms if s.name in box}
+    if all(old == new for old, new in syms.items()):
+        return program
+    found: dict[Expr, Expr] = {}
+    instead = {s: Const(n.lo) if n.lo == n.hi else n for s, n in syms.items()}
+
+    def visit(e: Expr) -> Expr:
+        new = rewrite(e, node, found)
+        return e if new == e else simplify(new)
+
+    def node(e: Expr) -> Expr | None:
+        if isinstance(e, Axis):
+            return replace(e, extent=visit(e.extent))
+        return instead.get(e) if isinstance(e, Sym) else None
+
+    return update(_program(program, visit, syms))
+
+
+def _narrowed(sym: Sym, lo: int, hi: int | None) -> Sym:
+    likely = sym.likely if hi is None else min(sym.likely, hi)
+    return replace(sym, lo=lo, hi=hi, likely=max(likely, lo) if sym.likely else 0)
+
+
+def _program(program: Program, visit: Visit, syms: Mapping[Sym, Sym]) -> Program:
+    return replace(
+        program, syms=tuple(syms.get(s, s) for s in program.syms),
+        buffers={n: replace(b, shape=_all(visit, b.shape)) for n, b in program.buffers.items()},
+        checks=tuple(replace(c, cond=visit(c.cond)) for c in program.checks),
+        steps=tuple(_step(s, visit, syms) for s in program.steps))
+
+
+def _all(visit: Visit, exprs: Iterable[Expr]) -> tuple[Expr, ...]:
+    return tuple(map(visit, exprs))
+
+
+def _step(s: Step, visit: Visit, syms: Mapping[Sym, Sym]) -> Step:
+    if isinstance(s, LibCall):
+        return s
+    if isinstance(s, Loop):
+        return replace(s, trip=visit(s.trip), body=_program(s.body, visit, syms))
+    if isinstance(s, Branch):
+        one, two = (_program(b, visit, syms) for b in s.bodies)
+        return replace(s, bodies=(one, two))
+    return _compute(s, visit)
+
+
+def _compute(c: Compute, visit: Visit) -> Compute:
+    def axes(found: Iterable[Axis]) -> tuple[Axis, ...]:
+        return tuple(replace(a, extent=visit(a.extent)) for a in found)
+
+    fold = c.fold if isinstance(c.fold, str) else Fold(
+        c.fold.states, _all(visit, c.fold.init), _all(visit, c.fold.update))
+    return replace(c, axes=axes(c.axes), raxes=axes(c.raxes), fold=fold, body=visit(c.body))
+
+
+__all__ = ["Box", "within"]
