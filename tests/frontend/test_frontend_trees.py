@@ -104,8 +104,8 @@ def test_trees_that_are_none(change, words):
     assert run(program_of(ensemble(full, x)), {"x": x})[0].shape == (2, 3)
     with pytest.raises(ModelError, match=words):
         program_of(ensemble(full | change, x))
-    with pytest.raises(UnsupportedError, match="post_transform"):
-        program_of(ensemble(full | {"post_transform": 1}, x))
+    with pytest.raises(ModelError, match="post_transform '9' is none of NONE"):
+        program_of(ensemble(full | {"post_transform": 9}, x))
 
 
 @pytest.mark.parametrize("shape", [(), (3, 5)])

@@ -14,6 +14,7 @@ from aotc.oracle.evaluate import evaluate
 
 OPSET = 18
 BOTH, REFERENCE, RUNTIME = ("reference", "onnxruntime"), ("reference",), ("onnxruntime",)
+DOMAIN_OPSETS = {"ai.onnx.ml": 3}  # 1 of others
 
 
 def rand(*shape, seed=0, scale=1.0):
@@ -28,7 +29,8 @@ def model_of(nodes, inputs, outputs, consts=None, opset=OPSET, domains=()):
     outs = [helper.make_empty_tensor_value_info(n) for n in outputs]
     tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in (consts or {}).items()]
     graph = helper.make_graph(nodes, "small", infos, outs, tensors)
-    imports = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in domains]
+    imports = [helper.make_opsetid("", opset)] + [
+        helper.make_opsetid(d, DOMAIN_OPSETS.get(d, 1)) for d in domains]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 from frontend_cases import EXECUTORS, TensorProto, helper, model_of, one_node, program_of
+from ml_nodes import ML
 from operator_tables import NUMBERS, NodeCase, node_cases
 from standard_cases import WRONG, array_of, cases, convert
 
@@ -247,6 +248,14 @@ def sequence_cases():
                             EXECUTORS["onnxruntime"](model, {"x": x}))
 
 
+def map_cases():
+    """A map of scores, which is their matrix."""
+    x = np.abs(np.random.default_rng(14).standard_normal((5, 2))).astype(np.float32)
+    node = helper.make_node("ZipMap", ["x"], ["y"], classlabels_int64s=[4, 9], domain=ML)
+    model = model_of([node], {"x": (np.float32, x.shape)}, ["y"], domains=[ML])
+    yield operator_case("zip_map", "ZipMap", program_of(model), {"x": x}, [x])
+
+
 # ---------------------------------------------------------------- dtypes that change inside a group
 
 _PRODUCERS = {
@@ -284,4 +293,4 @@ def mixed_cases():
 def own_cases():
     """Every case but the standard's, with names that differ."""
     return [*table_cases(), *elementwise_cases(), *cast_cases(), *mixed_cases(),
-            *sequence_cases()]
+            *sequence_cases(), *map_cases()]

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 from contrib_tables import contrib_cases
 from frontend_cases import BOTH, REFERENCE, RUNTIME, NodeCase, rand
+from ml_nodes import ml_rows
 
 I64 = np.int64
 
@@ -302,3 +303,5 @@ def node_cases():
     yield from itertools.chain(*map(scatter_cases, REDUCTIONS))
     yield from (grid_case(*g) for g in GRIDS)
     yield from contrib_cases()
+    yield from (NodeCase(name, op, arrays, attrs, executors=RUNTIME, outputs=outputs, consts=consts)
+                for name, op, arrays, attrs, outputs, consts in ml_rows())

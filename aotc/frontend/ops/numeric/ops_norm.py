@@ -21,18 +21,20 @@ def _drop(index: Index, axes: Collection[int]) -> Index:
     return tuple(i for k, i in enumerate(index) if k not in axes)
 
 
-def softmax_over(b: Builder, x: Val, axes: Sequence[int], log: bool = False) -> Val:
-    """max, exp(x - max), sum, divide (or x - max - log(sum)) over ``axes``."""
+def softmax_over(b: Builder, x: Val, axes: Sequence[int], log: bool = False,
+                 out: int = 0) -> Val:
+    """max, exp(x - max), sum, divide (or x - max - log(sum)) over ``axes``: output ``out``."""
     top = fold_axes(b, x, axes, "max", None, "max", keep=False)
     if log:
         shifted = b.map(x.shape, lambda i: b.at(x, i) - b.at(top, _drop(i, axes)), [x], "shift")
         total = fold_axes(b, shifted, axes, "sum", lambda e, _: Unary("exp", e), "sum", keep=False)
         return b.map(x.shape, lambda i: b.at(shifted, i)
-                     - Unary("log", b.at(total, _drop(i, axes))), [x])
+                     - Unary("log", b.at(total, _drop(i, axes))), [x], out=out)
     powers = b.map(x.shape, lambda i: Unary("exp", b.at(x, i) - b.at(top, _drop(i, axes))), [x],
                    "exp")
     total = fold_axes(b, powers, axes, "sum", None, "sum", keep=False)
-    return b.map(x.shape, lambda i: b.at(powers, i) / b.at(total, _drop(i, axes)), [x])
+    return b.map(x.shape, lambda i: b.at(powers, i) / b.at(total, _drop(i, axes)), [x],
+                 out=out)
 
 
 def _softmax(log: bool, flattened: bool) -> Build:

@@ -123,37 +123,6 @@ def adam(node: Node, b: Builder) -> Result:
 
 # ---------------------------------------------------------------- small classical ones
 
-@op("Binarizer", domain=ML)
-def binarizer(node: Node, b: Builder) -> Result:
-    x = b.input(0)
-    limit = const(node.attr("threshold", 0.0), x.dtype)
-    one, zero = const(1, x.dtype), const(0, x.dtype)
-    return b.elementwise(lambda e: Where(compare("gt", e, limit), one, zero), x)
-
-
-@op("ArrayFeatureExtractor", domain=ML)
-def array_feature_extractor(node: Node, b: Builder) -> Result:
-    """Columns of the last axis, as many as there are indices."""
-    x, columns = b.input(0), b.input(1)
-    count = static_shape(columns.shape)
-    if count is None:
-        raise b.unsupported("a symbolic number of indices", "pin the dimension")
-    flat = 1
-    for d in count:
-        flat *= d
-    lead = x.shape[:-1] or (Const(1),)
-
-    def body(index: Index) -> Expr:
-        rest = index[-1]
-        at: list[Expr] = []
-        for d in reversed(count):
-            at.insert(0, rest % d)
-            rest = rest // d
-        k = b.inside(b.index_at(columns, tuple(at)), x.shape[-1])
-        return b.at(x, (index[:-1] if x.rank > 1 else ()) + (k,))
-    return b.map(lead + (Const(flat),), body, [x, columns])
-
-
 @op("TensorScatter", since=24)
 def tensor_scatter(node: Node, b: Builder) -> Result:
     """A cache with an update written at a position of its own for every batch entry."""

@@ -1,0 +1,92 @@
+"""Fitted models of scikit-learn, as skl2onnx writes them."""
+
+import warnings
+
+import numpy as np
+from sklearn import (
+    calibration,
+    cluster,
+    compose,
+    decomposition,
+    ensemble,
+    gaussian_process,
+    impute,
+    linear_model,
+    naive_bayes,
+    neighbors,
+    neural_network,
+    preprocessing,
+    svm,
+)
+from sklearn.pipeline import make_pipeline
+
+FEATURES = 6
+
+
+def data():
+    """(features, three classes, numbers): what the models learn from."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((160, FEATURES)).astype(np.float32)
+    classes = (x[:, 0] * x[:, 1] + x[:, 2] > 0).astype(int) + (x[:, 3] > 1)
+    return x, classes, (x @ rng.standard_normal(FEATURES) + np.sin(3 * x[:, 0])).astype(np.float32)
+
+
+def _prepared(x):
+    """(with gaps, with small integers in the first column)."""
+    rng = np.random.default_rng(1)
+    gaps, kinds = x.copy(), x.copy()
+    gaps[rng.random(x.shape) < 0.1] = np.nan
+    kinds[:, 0] = rng.integers(0, 4, len(x))
+    return gaps, kinds
+
+
+def pipelines():
+    """{name: (estimator, features, target)}, none of them fitted."""
+    x, y, r = data()
+    gaps, kinds = _prepared(x)
+    two, linear = (y > 0).astype(int), linear_model.LogisticRegression
+    columns = compose.ColumnTransformer([
+        ("kinds", preprocessing.OneHotEncoder(handle_unknown="ignore"), [0]),
+        ("numbers", preprocessing.StandardScaler(), list(range(1, FEATURES)))])
+    out = {
+        "logistic": (make_pipeline(preprocessing.StandardScaler(), linear()), x, y),
+        "logistic_two": (linear(), x, two),
+        "ridge": (linear_model.Ridge(), x, r),
+        "forest": (ensemble.RandomForestClassifier(8, max_depth=5, random_state=0), x, y),
+        "extra_trees": (ensemble.ExtraTreesRegressor(8, max_depth=5, random_state=0), x, r),
+        "boosting": (ensemble.GradientBoostingClassifier(n_estimators=6, random_state=0), x, y),
+        "boosting_two": (ensemble.GradientBoostingClassifier(n_estimators=6, random_state=0), x,
+                         two),
+        "boosting_numbers": (ensemble.GradientBoostingRegressor(n_estimators=6), x, r),
+        "neighbours": (neighbors.KNeighborsClassifier(3), x, y),
+        "perceptron": (neural_network.MLPClassifier((8,), max_iter=60, random_state=0), x, y),
+        "clusters": (make_pipeline(decomposition.PCA(3), cluster.KMeans(4, n_init=1,
+                                                                      random_state=0)), x, None),
+        "gaussian": (gaussian_process.GaussianProcessRegressor(gaussian_process.kernels.RBF()),
+                     x[:40], r[:40]),
+        "bayes": (naive_bayes.GaussianNB(), x, y),
+        "columns": (make_pipeline(columns, linear()), kinds, y),
+        "gaps": (make_pipeline(impute.SimpleImputer(), preprocessing.Normalizer(), linear()), gaps,
+                 y),
+        "voting": (ensemble.VotingClassifier(
+            [("linear", linear()), ("trees", ensemble.RandomForestClassifier(
+                4, max_depth=3, random_state=0))], voting="soft", flatten_transform=False), x, y),
+        "calibrated": (calibration.CalibratedClassifierCV(svm.LinearSVC(), cv=2), x, y),
+        "outliers": (ensemble.IsolationForest(n_estimators=6, random_state=0), x, None)}
+    for kernel in ("linear", "poly", "rbf", "sigmoid"):
+        out[f"svc_{kernel}"] = (svm.SVC(kernel=kernel), x, y)
+        out[f"svr_{kernel}"] = (svm.SVR(kernel=kernel), x, r)
+    return out
+
+
+def converted(estimator, x, target):
+    """(fitted estimator, ModelProto with the inputs ``X`` [any, 6])."""
+    from skl2onnx import convert_sklearn
+    from skl2onnx.common.data_types import FloatTensorType
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(x) if target is None else estimator.fit(x, target)
+        options = {"zipmap": False} if hasattr(estimator, "classes_") else None
+        return estimator, convert_sklearn(
+            estimator, initial_types=[("X", FloatTensorType([None, FEATURES]))],
+            options=options and {id(estimator): options}, target_opset={"": 18, "ai.onnx.ml": 3})
