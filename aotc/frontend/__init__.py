@@ -2,7 +2,14 @@
 
 from aotc.frontend.building.convert import to_program
 from aotc.frontend.graph import DimRange, Graph, Node
-from aotc.frontend.ops.contrib import ops_attention, ops_fused, ops_group_query
+from aotc.frontend.ops.contrib import (
+                    ops_attention,
+                    ops_blocks,
+                    ops_experts,
+                    ops_fused,
+                    ops_group_query,
+                    ops_qlinear,
+)
 from aotc.frontend.ops.images import ops_boxes, ops_conv, ops_grid, ops_pool, ops_resize, ops_sample
 from aotc.frontend.ops.ml import ops_encode, ops_features, ops_linear, ops_trees
 from aotc.frontend.ops.numeric import (
@@ -31,11 +38,11 @@ from aotc.frontend.ops.tensors import (
 from aotc.frontend.read.load import load_model, model_digest
 from aotc.frontend.read.reader import read_graph
 
-OPERATOR_MODULES = (ops_attention, ops_boxes, ops_control, ops_conv, ops_encode, ops_features,
-                    ops_fused, ops_gather, ops_grid, ops_group_query, ops_linear, ops_loop,
-                    ops_math, ops_matmul, ops_nn, ops_norm, ops_pool, ops_quant, ops_quant_extra,
-                    ops_recurrent, ops_reduce, ops_resize, ops_sample, ops_scan, ops_scatter,
-                    ops_select, ops_sequence, ops_shape, ops_signal, ops_slice, ops_train,
-                    ops_trees)
+OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv, ops_encode,
+                    ops_experts, ops_features, ops_fused, ops_gather, ops_grid, ops_group_query,
+                    ops_linear, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm, ops_pool,
+                    ops_qlinear, ops_quant, ops_quant_extra, ops_recurrent, ops_reduce, ops_resize,
+                    ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,
+                    ops_signal, ops_slice, ops_train, ops_trees)
 
 __all__ = ["load_model", "model_digest", "read_graph", "to_program", "Graph", "Node", "DimRange"]

@@ -66,6 +66,10 @@ WRITTEN = {
         ("Transpose", "out1", "t", FIRST),
         ("GroupNormalization", "t in1 in2", "g", dict(num_groups=3)),
         ("Transpose", "g", "out0", LAST)),
+    "ms_qmean": nodes(
+        ("DequantizeLinear", "in0 in1 in2", "t", None),
+        ("ReduceMean", "t axes", "m", dict(keepdims=0)),
+        ("QuantizeLinear", "m in3 in4", "out0", None)),
     "ms_nhwc_conv": nodes(
         ("Transpose", "in0", "t", FIRST), ("Conv", "t in1 in2", "c", dict(pads=[1] * 4)),
         ("Transpose", "c", "out0", LAST)),
@@ -81,7 +85,7 @@ def test_operator_of_other_devices(case):
     row = CASES[case]
     model, feeds = row.model()
     arrays = {f"in{k}": a for k, a in enumerate(row.arrays) if a is not None}
-    arrays["shape"] = np.array([2, 1, 1, 6])
+    arrays |= {"shape": np.array([2, 1, 1, 6]), "axes": np.array([1])}
     typed = {n: (a.dtype, a.shape) for n, a in arrays.items()}
     outputs = [o.name for o in model.graph.output]
     written = model_of(WRITTEN[case], typed, outputs, opset=21)

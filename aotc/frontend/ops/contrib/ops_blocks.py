@@ -1,0 +1,111 @@
+"""Weights of few bits in bytes, with a scale for every block of neighbours: what quantisers of
+large language models write."""
+
+import numpy as np
+
+from aotc.frontend.building.spelling import Spelling, spelt
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.ir.expr import Binary, Const, Expr
+from aotc.ir.program import static_shape
+
+BITS = (2, 4, 8)
+
+
+def unpacked(s: Spelling, v: Val, bits: int, columns: int) -> Val:
+    """The first ``columns`` numbers of every row of bytes, which hold the lowest bits first."""
+    if v.dtype != "u8":
+        raise s.b.unsupported(f"packed numbers of {v.dtype}", "pack them into u8")
+    if bits not in BITS:
+        raise s.b.unsupported(f"numbers of {bits} bits",
+                              f"quantise to {', '.join(map(str, BITS))} bits")
+    per, mask = 8 // bits, (1 << bits) - 1
+    if static_shape(v.shape[-1:]) != (-(-columns // per),):
+        raise s.b.bad(f"{v} does not hold rows of {columns} numbers of {bits} bits")
+    if bits == 8:
+        return v
+    if v.array is not None:
+        shifts = np.arange(per, dtype=np.uint8) * np.uint8(bits)
+        each = (v.array[..., None] >> shifts) & np.uint8(mask)
+        return s.b.const(each.reshape(*v.array.shape[:-1], -1)[..., :columns], v.name)
+
+    def number(index: Index) -> Expr:
+        byte = s.b.at(v, (*index[:-1], index[-1] // per))
+        shift = cast("u8", index[-1] % per * bits)
+        return Binary("and", Binary("shr", byte, shift), const(mask, "u8"))
+    return s.b.map((*v.shape[:-1], Const(columns)), number, [v], tag="unpacked")
+
+
+def _rows(s: Spelling, v: Val, rows: int, columns: int) -> Val:
+    """``v`` as a matrix."""
+    if v.array is not None and v.array.size == rows * columns:
+        return s.b.const(v.array.reshape(rows, columns), v.name)
+    return s("Reshape", v, s.ints(rows, columns))
+
+
+def dequantised(s: Spelling, v: Val, scale: Val, zero: Val | None, block: int, bits: int) -> Val:
+    """(v - zero) * scale of u8 numbers of a few bits, scale and zero per block of a row's
+    neighbours; the middle of the range is zero where the model does not say."""
+    zero = s.number(1 << bits - 1, "u8") if zero is None else zero
+    if zero.dtype == "u8":
+        return s("DequantizeLinear", v, scale, zero, axis=v.rank - 1, block_size=block)
+    wide = s("DequantizeLinear", s.cast(v, "i32"), s.number(1, scale.dtype))
+    each = [_each(s, x, block, v.shape[-1]) for x in (zero, scale)]
+    return s("Mul", s("Sub", wide, each[0]), each[1])
+
+
+def _each(s: Spelling, v: Val, block: int, columns: Expr) -> Val:
+    """A number per block as one per column."""
+    if v.rank == 0:
+        return v
+    last = v.rank - 1
+    places = s("Div", s.places(columns), s.number(block, "i64"))
+    return s("Gather", v, places, axis=last)
+
+
+@spelt("MatMulNBits", "A B scales zero_points g_idx bias", "K N bits block_size accuracy_level",
+       only={"weight_prepacked": 0})
+def matmul_bits(s: Spelling) -> Result:
+    """Products are of the numbers that the bits stand for, whatever ``accuracy_level`` allows."""
+    k, n, bits, block = s.attr("K"), s.attr("N"), s.attr("bits", 4), s.attr("block_size")
+    if min(k or 0, n or 0, block or 0) < 1:
+        raise s.b.bad("K, N and block_size must be given, and positive")
+    blocks, packed = -(-k // block), s.val("B")
+    rows = _rows(s, packed, n, blocks * block * bits // 8)
+    w = s.cut(unpacked(s, rows, bits, blocks * block), 1, 0, k)
+    scale, zero = s("Reshape", s.val("scales"), s.ints(n, blocks)), s.opt("zero_points")
+    if zero is not None and zero.dtype == "u8":
+        zero = s("Reshape", zero, s.ints(n, -(-blocks * bits // 8)))
+        zero = unpacked(s, zero, bits, blocks)
+    elif zero is not None:
+        zero = s("Reshape", zero, s.ints(n, blocks))
+    order, bias = s.opt("g_idx"), s.opt("bias")
+    if order is not None:  # columns say of which group they are
+        scale = s("Gather", scale, order, axis=1)
+        zero = None if zero is None else s("Gather", zero, order, axis=1)
+        block = 1
+    w = dequantised(s, w, scale, zero, block, bits)
+    y = s("MatMul", s.val("A"), s.transpose(w, 1, 0), out=0 if bias is None else None)
+    return y if bias is None else s("Add", y, bias, out=0)
+
+
+@spelt("GatherBlockQuantized", "data indices scales zero_points",
+       "bits block_size quantize_axis gather_axis", kinds="u")
+def gather_block_quantized(s: Spelling) -> Result:
+    data, places, scale, zero = (s.val("data"), s.val("indices"), s.val("scales"),
+                                 s.opt("zero_points"))
+    bits, last = s.attr("bits", 4), data.rank - 1
+    block = s.attr("block_size", 128)
+    if s.b.axis(s.attr("gather_axis", 0), data.rank) or s.b.axis(
+            s.attr("quantize_axis", 1), data.rank) != last:
+        raise s.b.unsupported("axes other than the first to gather on and the last to quantise",
+                              "quantise rows, and gather them")
+    sizes = static_shape((data.shape[-1], scale.shape[-1]))
+    if sizes is None:
+        raise s.b.unsupported("a symbolic number of columns", "make it static")
+    columns, blocks = sizes[0] * 8 // bits, sizes[1]
+    rows, scale = (s("Gather", v, places, axis=0) for v in (data, scale))
+    if zero is not None:
+        zero = unpacked(s, s("Gather", zero, places, axis=0), bits, blocks)
+    y = dequantised(s, unpacked(s, rows, bits, columns), scale, zero, block, bits)
+    return s("Identity", y, out=0)
