@@ -7,6 +7,7 @@ from typing import Any
 from aotc.errors import UnsupportedError
 from aotc.frontend.building.registry import OPS, lookup
 from aotc.frontend.graph import Graph, Node, all_nodes, listed, shorten, show_type
+from aotc.frontend.nearest import instead_of
 
 _NAMES = 40  # nodes named in one line
 UNKNOWN = "no implementation"
@@ -70,8 +71,9 @@ def _line(refusals: Sequence[Refusal]) -> str:
     if first.what == UNKNOWN:
         domain, _, op = first.op.rpartition(".")
         on = f" on {first.types}" if first.types else ""
+        hint = instead_of(domain, op)
         return (f"{who} {names}: operator {shorten(domain or 'ai.onnx')}.{shorten(op)}{times} "
-                f"(opset {first.opset}){on}")
+                f"(opset {first.opset}){on}{'; ' if hint else ''}{hint}")
     return (f"{who} {names} ({first.op}{times}, opset {first.opset}, inputs "
             f"{first.types or 'none'}): {first.what}; {first.instead}")
 

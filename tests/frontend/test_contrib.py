@@ -71,7 +71,10 @@ WRITTEN = {
         ("ReduceMean", "t axes", "m", dict(keepdims=0)),
         ("QuantizeLinear", "m in3 in4", "out0", None)),
     "ms_nhwc_conv": nodes(
-        ("Transpose", "in0", "t", FIRST), ("Conv", "t in1 in2", "c", dict(pads=[1] * 4)),
+        ("Transpose", "in0", "t", FIRST), ("Transpose", "in1", "w", FIRST),
+        ("Conv", "t w in2", "c", dict(pads=[1] * 4)), ("Transpose", "c", "out0", LAST)),
+    "ms_nhwc_taps": nodes(
+        ("Transpose", "in0", "t", FIRST), ("Conv", "t in1", "c", None),
         ("Transpose", "c", "out0", LAST)),
     "ms_nhwc_fused": nodes(
         ("Transpose", "in0", "t", FIRST), ("Conv", "t in1 in2", "c", None),
@@ -214,3 +217,41 @@ def test_refusals_of_what_an_operator_stands_for():
     with pytest.raises(UnsupportedError) as err:
         program_of(model)
     assert "com.microsoft.FusedConv" in str(err.value) and "in its Conv" in str(err.value)
+
+
+def unknown(*operators):
+    """What is said of a model with these operators, (domain, name) each."""
+    chain = [helper.make_node(op, [f"t{k}"], [f"t{k + 1}"], name=f"n{k}", domain=domain)
+             for k, (domain, op) in enumerate(operators)]
+    model = model_of(chain, {"t0": (np.float32, (2, 3))}, [f"t{len(chain)}"],
+                     domains=sorted({d for d, _ in operators if d}))
+    with pytest.raises(UnsupportedError) as err:
+        program_of(model)
+    return str(err.value)
+
+
+def test_what_is_missing_is_told_with_the_nearest_that_works():
+    """All of it at once."""
+    text = unknown(("com.microsoft", "MatMulBnb4"), ("com.microsoft", "BiasGelo"),
+                   ("com.microsoft.nchwc", "Conv"), ("com.microsoft.nchwc", "Conv"),
+                   ("ai.onnx.contrib", "BertTokenizer"), ("com.microsoft", "GridSample"),
+                   ("com.microsoft", "Nothing"))
+    assert "7 node(s) of model 'small' use operators that aotc does not compile" in text
+    for line in ("node 'n0': operator com.microsoft.MatMulBnb4 (opset 1) on f32[2, 3]; "
+                 "use MatMulNBits",
+                 "com.microsoft.BiasGelo (opset 1); the nearest that compiles is "
+                 "com.microsoft.BiasGelu",
+                 "nodes 'n2', 'n3': operator com.microsoft.nchwc.Conv x2 (opset 1); let ONNX "
+                 "Runtime optimise to ORT_ENABLE_EXTENDED at most",
+                 "ai.onnx.contrib.BertTokenizer (opset 1); leave what prepares texts",
+                 "com.microsoft.GridSample (opset 1); use ai.onnx.GridSample",
+                 "com.microsoft.Nothing (opset 1)\n"):
+        assert line in text, line
+
+
+def test_optimisers_forget_to_import_their_domain():
+    model, feeds = one_node("BiasGelu", [rand(2, 3), rand(3, seed=1)], MS)
+    imports = [o for o in model.opset_import if not o.domain]
+    del model.opset_import[:]
+    model.opset_import.extend(imports)
+    compare(model, feeds, RUNTIME)

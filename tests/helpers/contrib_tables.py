@@ -80,7 +80,9 @@ ELSEWHERE = {
     "ms_skip_group_norm": row("SkipGroupNorm", rand(2, 3, 4, 6), rand(6, seed=1), rand(6, seed=2),
                               rand(2, 6, seed=3), rand(6, seed=4), consts=(1, 2, 4), outputs=2,
                               groups=3, activation=0),
-    "ms_nhwc_conv": row("NhwcConv", rand(1, 7, 6, 3), TAPS, PER_TAP, consts=(1, 2), pads=[1] * 4),
+    "ms_nhwc_conv": row("NhwcConv", rand(1, 7, 6, 3), TAPS.transpose(0, 2, 3, 1), PER_TAP,
+                        consts=(1, 2), pads=[1] * 4),
+    "ms_nhwc_taps": row("NhwcConv", rand(1, 7, 6, 3), rand(4, 3, 2, 5), None, consts=(1,)),
     "ms_nhwc_fused": row("NhwcFusedConv", rand(1, 7, 6, 3), TAPS, PER_TAP, consts=(1, 2),
                          activation="Relu"),
 }

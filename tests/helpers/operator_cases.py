@@ -89,11 +89,13 @@ def standard_cases(wanted, portable=0):
 # ---------------------------------------------------------------- tables, also in another dtype
 
 def table_cases(dtypes=("float64", "int32", "uint8", "int64", "uint16", "bool", "int8", "uint64")):
-    """Every node of the tables as it is, and in one other dtype that the standard allows there:
-    the next of ``dtypes`` for the next row, on the targets by turns."""
+    """Every node of the tables as it is, those of com.microsoft on the targets by turns, and in
+    one other dtype that the standard allows there: the next of ``dtypes`` for the next row, on
+    the targets by turns."""
     turn = itertools.cycle(range(len(dtypes)))
     for number, row in enumerate(node_cases()):
-        yield from _row(row, row.executors)
+        own = bool(row.attrs.get("domain"))
+        yield from _row(row, row.executors, (PORTABLE, WIDEST)[number % 2] if own else BOTH)
         rest = [dtypes[(k + s) % len(dtypes)] for k in (next(turn),) for s in range(len(dtypes))]
         for dtype in rest:
             other = _retyped(row, dtype)

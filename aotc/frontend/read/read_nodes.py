@@ -16,6 +16,7 @@ from aotc.frontend.read.read_types import dtype_name, elem_name
 from aotc.ir.dtypes import DTYPES, Array
 
 _NESTING = 32  # sub-graphs within sub-graphs
+_ONE_VERSION = ("com.microsoft",)  # domains that optimisers write without an import
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _output_type(info: onnx.ValueInfoProto) -> tuple[np.dtype[Any] | None, tuple
 def _node(proto: onnx.NodeProto, reader: Reader, depth: int = 0) -> Node:
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     label = label_of(proto)
-    if domain not in reader.opset:
+    if domain not in reader.opset and domain not in _ONE_VERSION:
         op = shorten(proto.op_type)
         reader.faults.append(f"node {shorten(label)!r} ({op}): the model imports no opset for "
                              f"domain {shorten(domain)!r}: add the opset import")

@@ -2,6 +2,7 @@
 the same for every token, whatever the data."""
 
 import math
+from typing import Any
 
 from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.values import Result, Val
@@ -10,8 +11,9 @@ from aotc.frontend.ops.contrib.ops_blocks import dequantised, unpacked
 
 _ATTRIBUTES = ("k activation_type activation_alpha activation_beta swiglu_limit swiglu_fusion "
                "normalize_routing_weights")
-_PLAIN = {"relu": ("Relu", {}), "gelu": ("Gelu", {"approximate": "tanh"}), "silu": ("Swish", {}),
-          "identity": ("Identity", {})}
+_PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("Relu", {}), "gelu": ("Gelu", {"approximate": "tanh"}), "silu": ("Swish", {}),
+    "identity": ("Identity", {})}
 
 
 @spelt("MoE", "input router_probs fc1_experts_weights fc1_experts_bias fc2_experts_weights "
@@ -32,9 +34,9 @@ def mixture(s: Spelling) -> Result:
        only={"use_sparse_mixer": 0, "swiglu_limit_after_activation": 0, "quant_type": "int"})
 def quantised_mixture(s: Spelling) -> Result:
     """What the picked experts count adds up to 1, asked for or not, as ONNX Runtime has it."""
-    weights = [_weights(s, n) for n in ("fc1", "fc2")]
+    first, second = (_weights(s, n) for n in ("fc1", "fc2"))
     third = None if s.opt("fc3_experts_weights") is None else _weights(s, "fc3")
-    return _mixed(s, *weights, third, True)
+    return _mixed(s, first, second, third, True)
 
 
 def _weights(s: Spelling, name: str) -> Val:

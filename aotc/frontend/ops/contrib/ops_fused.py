@@ -7,6 +7,7 @@ from typing import Any
 
 from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.values import Result, Val
+from aotc.ir.simplify import same
 
 # ---------------------------------------------------------------- activations
 
@@ -244,18 +245,29 @@ def fused_conv(s: Spelling) -> Result:
     return _followed(s, make)
 
 
-@spelt("NhwcConv", "X W B", _CONV)
 @spelt("NhwcFusedConv", "X W B Z", f"{_CONV} activation activation_params")
-def nhwc_conv(s: Spelling) -> Result:
+def nhwc_fused_conv(s: Spelling) -> Result:
     """The input and the result have their channels last; weights are as those of Conv."""
-    z = s.inputs.get("Z")
+    z = s.opt("Z")
 
     def make(out: int | None) -> Val:
-        y = s("Conv", channels_first(s, s.val("X")), s.val("W"), s.opt("B"),
-              **_geometry(s, _CONV))
-        y = channels_last(s, y, out if z is None else None)
+        y = _channels_last_conv(s, s.val("W"), out if z is None else None)
         return y if z is None else s("Add", y, z, out=out)
     return _followed(s, make)
+
+
+@spelt("NhwcConv", "X W B", _CONV)
+def nhwc_conv(s: Spelling) -> Result:
+    """Weights have their channels last, too, where those are as many as the input's: optimisers
+    write them so, whatever the documentation says."""
+    x, w = s.val("X"), s.val("W")
+    last = same(w.shape[-1] * s.attr("group", 1), x.shape[-1])
+    return _channels_last_conv(s, channels_first(s, w) if last else w, 0)
+
+
+def _channels_last_conv(s: Spelling, w: Val, out: int | None) -> Val:
+    y = s("Conv", channels_first(s, s.val("X")), w, s.opt("B"), **_geometry(s, _CONV))
+    return channels_last(s, y, out)
 
 
 @spelt("NhwcMaxPool", "x", _POOL, kinds="fiu")

@@ -1,0 +1,131 @@
+"""Small models as ONNX Runtime's optimiser and exporters of language models write them, compiled
+and run."""
+
+import numpy as np
+import onnx
+import pytest
+from contrib_models import MODELS, Writer, optimised
+from frontend_cases import EXECUTORS, same
+from harness import RUNNABLE
+
+import aotc
+from aotc.errors import UnsupportedError
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
+
+TARGET = RUNNABLE[-1].name
+LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED")
+
+
+def compiled(model, feeds, folder, **options):
+    """Outputs of the model's bundle."""
+    bundle = aotc.compile(model, out=folder / "bundle", target=TARGET, **options)
+    return list(bundle.load(threads=1).run(feeds).values())
+
+
+def joined(models):
+    """Models that have nothing to do with each other as one."""
+    parts = [onnx.compose.add_prefix(m, f"{name}_") for name, m in models.items()]
+    graph = onnx.helper.make_graph(
+        [n for m in parts for n in m.graph.node], "all", *([i for m in parts for i in getattr(
+            m.graph, field)] for field in ("input", "output", "initializer")))
+    imports = {(o.domain, o.version) for m in parts for o in m.opset_import}
+    return onnx.helper.make_model(graph, ir_version=10, opset_imports=[
+        onnx.helper.make_opsetid(*i) for i in sorted(imports)])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_the_optimiser_writes(level, tmp_path):
+    """All models in one bundle, against the models as they were."""
+    made = {name: make() for name, make in MODELS.items()}
+    models = {}
+    for name, (model, _) in made.items():
+        (tmp_path / name).mkdir()
+        models[name] = optimised(model, level, tmp_path / name)
+    fused = {n.op_type for m in models.values() for n in m.graph.node if n.domain}
+    if level == "ORT_ENABLE_EXTENDED":
+        assert {"SkipLayerNormalization", "BiasGelu", "FusedMatMul", "FusedConv"} <= fused
+    feeds = {f"{name}_{k}": a for name, (_, own) in made.items() for k, a in own.items()}
+    wanted = [a for model, own in made.values() for a in EXECUTORS["onnxruntime"](model, own)]
+    same(compiled(joined(models), feeds, tmp_path), wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_kernels_are_those_of_the_model_written_out(tmp_path):
+    """What the optimiser has fused ends in as many kernels, of the same micro-kernels."""
+    def kernels(model):
+        schedule = run_pipeline(Options(model, target=TARGET, stop_after="schedule")).schedule
+        return sorted(tuple(sorted(dict(g.ukernel).values())) for g in schedule.groups)
+    model, _ = MODELS["bert"]()
+    assert kernels(optimised(model, LEVELS[1], tmp_path)) == kernels(
+        optimised(model, LEVELS[0], tmp_path))
+
+
+def test_levels_that_know_the_machine_are_refused(tmp_path):
+    """The highest level writes layouts of the machine that it ran on."""
+    model = optimised(MODELS["resnet"]()[0], "ORT_ENABLE_ALL", tmp_path)
+    if not any(n.domain == "com.microsoft.nchwc" for n in model.graph.node):
+        pytest.skip("on this machine the optimiser has no such layouts")
+    with pytest.raises(UnsupportedError, match="ORT_ENABLE_EXTENDED"):
+        aotc.compile(model, out=tmp_path / "bundle", target="c")
+
+
+MS = {"domain": "com.microsoft"}
+
+
+def language_model(columns=64, heads=4, shared=2, size=16, rows=11):
+    """Embeddings of few bits, two layers with a cache, and logits, as builders of language models
+    write them; batch, sequence and cache are free."""
+    w = Writer()
+    cos = np.outer(np.arange(12), 1 / 10 ** np.linspace(0, 1, size // 2)).astype(np.float32)
+    tables = [w.const(np.cos(cos)), w.const(np.sin(cos))]
+
+    def linear(x, k, n):
+        packed = w.rng.integers(0, 256, (n, k // 16, 8)).astype(np.uint8)
+        scale = (w.rng.random((n, k // 16)) * 0.05).astype(np.float32)
+        return w("MatMulNBits", x, packed, scale, K=k, N=n, bits=4, block_size=16, **MS)
+    table = w.rng.integers(0, 256, (rows, columns)).astype(np.uint8)
+    x = w("GatherBlockQuantized", table, "ids", np.full((rows, columns // 16), 0.02, np.float32),
+          bits=8, block_size=16, **MS)
+    lengths = w("ReduceSum", "mask", w.ints(1), keepdims=0)
+    lengths = w("Cast", w("Sub", lengths, w.ints(1)), to=6)
+    total = w("Cast", w("Gather", w("Shape", "mask"), np.array(1), axis=0), to=6)
+    skip, outputs = None, []
+    for layer in range(2):
+        if skip is None:
+            norm, skip = w("SimplifiedLayerNormalization", x, w.weight(columns), epsilon=1e-6), x
+        else:
+            norm, _, _, skip = w("SkipSimplifiedLayerNormalization", skip, x, w.weight(columns),
+                                 outputs=(f"n{layer}", "", "", f"s{layer}"), epsilon=1e-6, **MS)
+        q, k, v = (linear(norm, columns, n * size) for n in (heads, shared, shared))
+        outputs += [f"present{layer}_k", f"present{layer}_v"]
+        x, _, _ = w("GroupQueryAttention", q, k, v, f"past{layer}_k", f"past{layer}_v", lengths,
+                    total, *tables, outputs=(f"a{layer}", *outputs[-2:]), num_heads=heads,
+                    kv_num_heads=shared, do_rotary=1, **MS)
+        x = linear(x, heads * size, columns)
+        norm, _, _, skip = w("SkipSimplifiedLayerNormalization", skip, x, w.weight(columns),
+                             outputs=(f"m{layer}", "", "", f"r{layer}"), epsilon=1e-6, **MS)
+        gate = w("Mul", w("Sigmoid", g := linear(norm, columns, 48)), g)
+        x = linear(w("Mul", gate, linear(norm, columns, 48)), 48, columns)
+    last = w("SkipSimplifiedLayerNormalization", skip, x, w.weight(columns), epsilon=1e-6, **MS)
+    w("MatMul", last, w.weight(columns, rows), name="logits")
+    inputs = {"ids": (np.int64, ("batch", "sequence")), "mask": (np.int64, ("batch", "total"))}
+    inputs |= {f"past{n}_{kv}": (np.float32, ("batch", shared, "past", size))
+               for n in range(2) for kv in "kv"}
+    return w.model(inputs, ["logits", *outputs], domains=("com.microsoft",))
+
+
+def test_a_language_model_with_a_cache(tmp_path):
+    """A prompt and two steps of one bundle, each with the cache that the one before has left."""
+    model = language_model()
+    bundle = aotc.compile(model, out=tmp_path / "bundle", target=TARGET, dims={
+        "batch": (1, 4), "sequence": (1, 8), "past": (0, 32), "total": (1, 40)})
+    loaded, rng = bundle.load(threads=1), np.random.default_rng(6)
+    names = [i.name for i in model.graph.input][2:]
+    cache = [np.zeros((2, 2, 0, 16), np.float32)] * len(names)
+    for before, sequence in ((0, 5), (5, 1), (6, 1)):
+        feeds = {"ids": rng.integers(0, 11, (2, sequence)),
+                 "mask": np.ones((2, before + sequence), np.int64), **dict(zip(names, cache))}
+        got = list(loaded.run(feeds).values())
+        wanted = EXECUTORS["onnxruntime"](model, feeds)
+        same(got, wanted, atol=2e-5, rtol=1e-4)
+        cache = got[1:]
