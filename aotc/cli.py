@@ -86,7 +86,8 @@ def _compile(args: argparse.Namespace) -> None:
     if work.path is None:
         print(f"stopped after {args.stop_after} ({took:.1f} s)")
         return
-    kernels = len(work.plan.kernels)
+    rows = next(work.plans.sets())
+    kernels = " + ".join(str(len(r.plan.kernels)) for r in rows)
     print(f"{work.path}: {work.bundle.name} for {work.target.name}, {kernels} kernels, "
           f"{work.plan.weights_bytes / 1e6:.1f} MB of weights ({took:.1f} s)")
 
@@ -344,7 +345,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_VIEWS = ("kernels", "layouts", "source")  # of stages, for readers
+_VIEWS = ("kernels", "layouts", "variants", "source")  # of stages, for readers
 
 
 def _model_arguments(sub: argparse.ArgumentParser,

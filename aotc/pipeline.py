@@ -228,7 +228,8 @@ def _plan(work: Work) -> Work:
         found = parts(work.program, schedule)
         _refuse(f"the schedule for {target.name} is malformed", _faults_of(found, target))
         rows += _rows(work, target, schedule, found)
-    large = large_arena(rows[len(work.parts) - 1].plan, work.target)
+    arenas = [large_arena(row.plan, work.target) for row in rows[:len(work.parts)]]
+    large = max(filter(None, arenas), key=lambda x: x.bytes, default=None)
     program = work.program
     shapes = {n: program.shape(n) for n in (*program.inputs, *program.outputs)}
     return replace(work, plans=Plans(rows, program.syms, program.checks, shapes), parts=(),

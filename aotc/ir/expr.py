@@ -165,12 +165,14 @@ class Axis(Expr):
 @_node
 class Sym(Expr):
     """A symbolic extent, known at run time, lo <= value <= hi (both inclusive, lo >= 0).  hi None:
-    any extent; decisions then reckon with ``likely`` as the largest."""
+    any extent; decisions then reckon with ``likely`` as the largest.  ``usual``: the value that
+    they count work by (0: chosen by rule)."""
 
     name: str
     lo: int = 1
     hi: int | None = 2048
     likely: int = 0
+    usual: int = 0
 
     @property
     def dtype(self) -> str:

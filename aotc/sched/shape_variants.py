@@ -26,8 +26,8 @@ class Part:
 
     @property
     def title(self) -> str:
-        """What messages call it."""
-        return f"variant {show_when(self.when)}" if self.when else "the schedule"
+        """What messages call it, one of several."""
+        return f"variant {show_when(self.when)}" if self.when else "all other calls"
 
 
 def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:

@@ -13,7 +13,7 @@ Visit = Callable[[Expr], Expr]
 
 def within(program: Program, box: Box) -> Program:
     """The Program of calls whose symbols lie in ``box``, ranges inside the symbols' own: it has
-    those ranges, and a number instead of a symbol that can be one only; steps whose results
+    those ranges (decisions count with the middle of them), and a number instead of a symbol that can be one only; steps whose results
     nothing reads then are gone.  Names are the same.  Itself where the box is all there is."""
     syms = {s: _narrowed(s, *box[s.name]) for s in program.syms if s.name in box}
     if all(old == new for old, new in syms.items()):
@@ -34,8 +34,11 @@ def within(program: Program, box: Box) -> Program:
 
 
 def _narrowed(sym: Sym, lo: int, hi: int | None) -> Sym:
+    if (lo, hi) == (sym.lo, sym.hi):
+        return sym
     likely = sym.likely if hi is None else min(sym.likely, hi)
-    return replace(sym, lo=lo, hi=hi, likely=max(likely, lo) if sym.likely else 0)
+    return replace(sym, lo=lo, hi=hi, likely=max(likely, lo) if sym.likely else 0,
+                   usual=0 if hi is None else (lo + hi) // 2)
 
 
 def _program(program: Program, visit: Visit, syms: Mapping[Sym, Sym]) -> Program:

@@ -191,7 +191,7 @@ def profile(path: str | Path, threads: int = 1, target: str = "native", dims: Di
                 call()
                 runs.append(model.profile(reset=True))
             costs = tuple(replace(c[0], seconds=statistics.median(x.seconds for x in c))
-                          for c in zip(*runs))
+                          for c in zip(*runs) if c[0].calls)  # others are of other variants
             peak = measure_peak(get_target(model.variant), scratch)
         finally:
             os.sched_setaffinity(0, before)

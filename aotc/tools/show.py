@@ -1,38 +1,42 @@
 """``aotc show``: the value after any stage, as text or as JSON data."""
 
 import json
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
+from aotc.emit.bundle.describe import arena_max
+from aotc.emit.bundle.variants import variants
 from aotc.ir.expr import Expr, show
+from aotc.ir.plans import Plans
 from aotc.options import Dims, Options
-from aotc.pipeline import STAGES, run_pipeline
+from aotc.pipeline import STAGES, Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress
 from aotc.sched.report.explain import explain
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.sched.report.summary import summarise
+from aotc.sched.shape_variants import Part
+from aotc.target.base import Target
 
 
 def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None,
                as_json: bool = False, progress: Progress | None = None, **decisions: Any) -> str:
     """Text (or JSON text) of the value after ``stage``; ``kernels`` says what every group became
-    and why, ``layouts`` how every tensor in memory is stored, why, and what that costs, ``source``
-    is the C of the bundle's kernel files.  decisions: as ``aotc.compile``'s.  Raises what the
+    and why, ``layouts`` how every tensor in memory is stored, why, and what that costs, of every
+    variant of the schedule; ``variants`` is what serves which calls; ``source`` is the C of the
+    bundle's kernel files.  decisions: as ``aotc.compile``'s.  Raises what the
     compiler raises."""
-    stop = {"source": "bundle", "kernels": "schedule", "layouts": "schedule"}.get(stage, stage)
+    stop = {"source": "bundle", "kernels": "schedule", "layouts": "schedule",
+            "variants": "plan"}.get(stage, stage)
     work = run_pipeline(Options(model, target=target, dims=dims, stop_after=stop,
                                 progress=progress, **decisions))
-    if stage == "kernels":
-        rows = explain(work.program, work.schedule, work.target)
-        return json.dumps(dict(rows), indent=1) if as_json else "\n".join(
-            "\n".join([f"{name}: {lines[0]}"] + [f"    {x}" for x in lines[1:]])
-            for name, lines in rows)
-    if stage == "layouts":
-        report = layout_report(work.program, work.schedule, work.target)
-        data = {**plain(report), "totals": report.totals()}
-        return json.dumps(data, indent=1) if as_json else "\n".join(report_lines(report))
+    if stage in _REPORTS:
+        return _by_part(work, as_json, _REPORTS[stage])
+    if stage == "variants":
+        rows = variant_rows(work.plans)
+        return json.dumps(rows, indent=1) if as_json else "\n".join(map(_variant_line, rows))
     if stage == "source":
         files = {n: t.decode() for n, t in sorted(work.bundle.files.items()) if "_kernels" in n}
         return json.dumps(files, indent=1) if as_json else "\n".join(
@@ -43,9 +47,63 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
     value = getattr(work, row.value)
     if stage == "schedule":
         data = json.loads(value.to_json())  # the form that --schedule reads
-        data["summary"] = summarise(work.program, value, work.target)
+        *own, data["summary"] = (summarise(p.program, p.schedule, work.target)
+                                 for p in work.parts)
+        for variant, summary in zip(data.get("variants", ()), own):
+            variant["schedule"]["summary"] = summary
         return json.dumps(data, indent=1)
+    if stage == "plan" and len(value.rows) == 1:
+        value = value.main.plan
     return json.dumps(plain(value), indent=1)
+
+
+def _by_part(work: Work, as_json: bool,
+             report: Callable[[Part, Target], tuple[Any, list[str]]]) -> str:
+    """A report of every part of the Schedule, under its title if there are several."""
+    found = [(p.title, *report(p, work.target)) for p in work.parts]
+    if len(found) == 1:
+        _, data, lines = found[0]
+        return json.dumps(data, indent=1) if as_json else "\n".join(lines)
+    if as_json:
+        return json.dumps({title: data for title, data, _ in found}, indent=1)
+    return "\n\n".join("\n".join([title, *lines]) for title, _, lines in found)
+
+
+def _kernels(part: Part, target: Target) -> tuple[Any, list[str]]:
+    rows = explain(part.program, part.schedule, target)
+    return dict(rows), [line for name, (first, *more) in rows
+                        for line in (f"{name}: {first}", *(f"    {x}" for x in more))]
+
+
+def _layouts(part: Part, target: Target) -> tuple[Any, list[str]]:
+    report = layout_report(part.program, part.schedule, target)
+    return {**plain(report), "totals": report.totals()}, report_lines(report)
+
+
+_REPORTS = {"kernels": _kernels, "layouts": _layouts}
+
+
+def variant_rows(plans: Plans) -> list[dict[str, Any]]:
+    """Plain data: per row of Plans its target, ``when`` and ``why``, the most bytes of arena for a
+    call with one worker (null: no bound), its kernels, and how many of their functions no other
+    variant has."""
+    rows = []
+    for variant in variants("model", plans):
+        for shape in variant.shapes:
+            others = {k.name for p in variant.plans if p is not shape.plan for k in p.kernels}
+            names = {k.name for k in shape.plan.kernels}
+            stored, slab = arena_max(shape.plan), shape.plan.slab_bytes
+            most = None if stored is None or not isinstance(slab, int) else stored + slab
+            rows.append({"target": variant.target.name, "when": shape.about or "any call",
+                         "why": shape.why, "arena_bytes": most,
+                         "kernels": len(shape.plan.kernels), "own": len(names - others)})
+    return rows
+
+
+def _variant_line(row: dict[str, Any]) -> str:
+    arena = "any" if row["arena_bytes"] is None else row["arena_bytes"]
+    return (f"{row['target']}, {row['when']}: {row['kernels']} kernels, {row['own']} of them its "
+            f"own, {arena} bytes of arena" + (f"; {row['why']}" if row["why"] else ""))
 
 
 def plain(value: Any) -> Any:

@@ -14,6 +14,8 @@ MAX_TAPS = {"contraction": 128, "dot": 64}
 
 def typical(sym: Sym) -> int:
     """The assumed value of a symbol."""
+    if sym.usual:
+        return sym.usual
     return min(max(TYPICAL if sym.reach > 64 else 2, sym.lo), sym.reach)
 
 
