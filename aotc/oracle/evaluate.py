@@ -79,7 +79,7 @@ def infer_syms(program: Program, arrays: Mapping[str, Array],
     """Symbol values ``{name: int}`` from the shapes of the input ``arrays``: an extent that is
     one symbol defines it, every other extent is checked.  ValueError if they disagree, if a
     symbol is out of its range, or if one is left open."""
-    syms = {s.name: s.lo for s in program.syms if s.lo == s.hi} | dict(sym_values or {})
+    syms = dict(sym_values or {})
     dims = [(program.buffers[n], d, e) for n in program.inputs
             for d, e in zip(program.buffers[n].shape, arrays[n].shape)]
     for buf, d, extent in dims:

@@ -13,8 +13,9 @@ Visit = Callable[[Expr], Expr]
 
 def within(program: Program, box: Box) -> Program:
     """The Program of calls whose symbols lie in ``box``, ranges inside the symbols' own: it has
-    those ranges (decisions count with the middle of them), and a number instead of a symbol that can be one only; steps whose results
-    nothing reads then are gone.  Names are the same.  Itself where the box is all there is."""
+    those ranges (decisions count with the middle of them), and a number instead of a symbol that
+    can be one only; steps whose results nothing reads then are gone.  Names are the same.  Itself
+    where the box is all there is."""
     syms = {s: _narrowed(s, *box[s.name]) for s in program.syms if s.name in box}
     if all(old == new for old, new in syms.items()):
         return program

@@ -1,6 +1,7 @@
 """Kernels of their own for ranges of extents: chosen at every call, right at every border, with
 weights and equal kernels stored once."""
 
+import json
 import shutil
 import subprocess
 from dataclasses import replace
@@ -9,19 +10,22 @@ from functools import cache
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from small_models import embedding, make_model
+from small_models import dense, embedding, make_model
 
 import aotc
-from aotc.errors import ScheduleError
+from aotc.cli import main
+from aotc.errors import ScheduleError, UnsupportedError
+from aotc.ir.expr import as_expr
 from aotc.ir.plans import Plans
 from aotc.ir.schedule import Schedule, Variant
 from aotc.options import Options
+from aotc.oracle.eval_expr import index_value
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.runtime.status import IndexFault
-from aotc.samples import border_extents, random_inputs
+from aotc.samples import border_extents, random_inputs, record_samples
 from aotc.sched.shape_variants import boxes, left_over
 from aotc.sched.within import within
 from aotc.target import TARGETS, native
@@ -58,14 +62,28 @@ def _images():
     return make_model(nodes, {"x": (F32, ["n", 3, 10, 10])}, {"y": (F32, ["n", 10])}, stored)
 
 
+def _rounds():
+    """A running sum over the steps of x f32[t, 4]."""
+    names = [helper.make_tensor_value_info(n, F32, [4]) for n in ("s", "xi", "s2", "yi")]
+    body = helper.make_graph([helper.make_node("Add", ["s", "xi"], ["u"]),
+                              helper.make_node("Tanh", ["u"], ["s2"]),
+                              helper.make_node("Identity", ["s2"], ["yi"])], "b", names[:2],
+                             names[2:])
+    scan = helper.make_node("Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1)
+    return make_model([scan], {"start": (F32, [4]), "x": (F32, ["t", 4])},
+                      {"last": (F32, [4]), "y": (F32, ["t", 4])})
+
+
 # model, ranges of its dimensions, those that get kernels of their own
 MODELS = {
     "attention": (_attention(), {"seq": (1, 300)}, {"seq": [(1, 4), (5, 32), (33, 300)]}),
     "images": (_images(), {"n": (1, 40)}, {"n": [(1, 1), (2, 9)]}),
     "lookup": (embedding(), {"batch": (1, 6), "seq": (1, 9)},
-               {"batch": [(1, 2), (3, 6)], "seq": [(1, 4), (5, 9)]})}
+               {"batch": [(1, 2), (3, 6)], "seq": [(1, 4), (5, 9)]}),
+    "rounds": (_rounds(), {"t": (1, 30)}, {"t": [(1, 1), (2, 4)]})}
 CALLS = {"attention": [{"seq": n} for n in (1, 4, 5, 17, 32, 33, 34, 299, 300)],
          "images": [{"n": n} for n in (1, 2, 3, 9, 10, 40)],
+         "rounds": [{"t": t} for t in (1, 2, 4, 5, 30)],
          "lookup": [{"batch": b, "seq": s} for b in (1, 2, 3, 6) for s in (1, 4, 5, 9)]}
 
 
@@ -76,7 +94,8 @@ def _work(name, target, stop="plan", plain=False):
                                 variants=None if plain else ranges))
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[
+    pytest.param(n, marks=pytest.mark.product) if n == "rounds" else n for n in MODELS])
 def built(request, tmp_path_factory):
     """(name, model that counts its kernels, reference: feeds -> outputs)."""
     folder, name = tmp_path_factory.mktemp("shapes"), request.param
@@ -115,18 +134,22 @@ def test_every_border_is_right_and_its_own_kernels_run(built):
 def test_arena_is_that_of_the_variant(built):
     """What a call needs is what a model for its range alone would need."""
     name, made, loaded, _ = built
-    header = (made.path / f"{name}.h").read_text()
-    assert "ARENA_BYTES_MAX" in header
+    assert "ARENA_BYTES_MAX" in (made.path / f"{name}.h").read_text()
     size = loaded._library.function("arena_size")
-    sizes = [size(*syms.values(), 1) for syms in CALLS[name]]
-    assert all(sizes) and min(sizes) < max(sizes)
-    slab = made.manifest["slab_bytes_per_worker"]
-    assert max(sizes) <= made.manifest["arena_bytes_max"] + slab + 4096  # and the counters
+    plans = _work(name, native().name).plans
+    counters = 32 * len(made.manifest["kernels"])
+    for syms in CALLS[name]:
+        row = next(r for r in plans.rows if r.condition.holds(syms))
+        want = sum(-(-index_value(s, syms) // 64) * 64 for s in row.plan.slots) + index_value(
+            as_expr(row.plan.slab_bytes), syms)
+        assert size(*syms.values(), 1) == max(64, want + -(-counters // 64) * 64), syms
+        assert want <= made.manifest["arena_bytes_max"] + made.manifest["slab_bytes_per_worker"]
 
 
 @pytest.mark.parametrize("name, target", [
-    ("attention", native().name), ("attention", "riscv64"), ("attention", "cuda"),
-    ("lookup", native().name), ("lookup", "c"), ("images", native().name)])
+    ("attention", native().name), ("attention", "riscv64"), ("lookup", "c"),
+    *(pytest.param(*case, marks=pytest.mark.product) for case in (
+        ("attention", "cuda"), ("lookup", native().name), ("images", native().name)))])
 def test_the_interpreter_agrees_at_the_ends_of_every_range(name, target):
     work = _work(name, target)
     program, served = work.program, boxes(work.program, work.schedule)
@@ -215,6 +238,46 @@ def test_calls_that_are_left():
              {"batch": (4, 6), "seq": (1, 4)}),
             ([{"seq": (3, 4)}], {"batch": (1, 6), "seq": (1, 9)})):
         assert left_over(program, whens) == left
+
+
+def test_recorded_runs_are_at_both_ends_of_every_range():
+    work = _work("attention", "c")
+    served = boxes(work.program, work.schedule)
+    ran = [s.syms["seq"] for s in record_samples(work.program, boxes=served)]
+    assert {1, 4, 5, 32, 33} <= set(ran) and max(ran) > 100 and len(ran) == len(set(ran))
+
+
+def test_commands(tmp_path, capsys):
+    """What the command line says of variants, and that it judges all of them."""
+    path, wanted = tmp_path / "m.onnx", ["--dim", "n=1..20", "--variants", "n=1,2..3"]
+    path.write_bytes(dense("n").SerializeToString())
+
+    def said(*command):
+        assert main([command[0], str(path), *command[1:], "--target", "c", *wanted]) == 0
+        return capsys.readouterr().out
+
+    text = said("show", "variants")
+    for part in ("c, n 1: 1 kernels", "c, n 2..3: 1 kernels", "c, all others, n 4..20: 1 kernels"):
+        assert part in text
+    assert [r["when"] for r in json.loads(said("show", "variants", "--json"))] == [
+        "n 1", "n 2..3", "all others, n 4..20"]
+    assert "when n 2..3:" in said("show", "schedule")
+    (tmp_path / "s.json").write_text(said("show", "schedule", "--json"))
+    read = Schedule.from_json((tmp_path / "s.json").read_text())
+    assert [v.when for v in read.variants] == [{"n": (1, 1)}, {"n": (2, 3)}]
+    for view in ("kernels", "layouts"):
+        assert "variant n 1\n" in said("show", view) and "all other calls\n" in said("show", view)
+    assert "when n 1:" in said("show", "plan") and json.loads(said("show", "plan", "--json"))
+    text = said("verify")
+    assert "y: ok" in text and "7 runs" in text  # 10, 1, 13, 20 and borders 2, 3, 4
+    assert "all within their bounds" in said("verify", "--per-node")
+    with pytest.raises(UnsupportedError, match="tune each of them"):
+        aotc.tune(path, budget=1, dims={"n": (1, 20)}, variants={"n": [(1, 1)]})
+    with pytest.raises(ScheduleError, match="give one of both"):
+        aotc.compile(path, tmp_path / "b", schedule=read, variants={"n": [(1, 1)]})
+    for wrong in ("n", "n=", "n=1..2..3", "=1", "n=x"):
+        with pytest.raises(SystemExit):
+            main(["show", str(path), "schedule", "--variants", wrong])
 
 
 def test_sets_of_kernels_for_cpus_have_their_own_variants(tmp_path):
