@@ -201,7 +201,8 @@ def _targets(args: argparse.Namespace) -> None:
         from aotc.tools.probe import probe
         target = probe(get_target("native"))
         Path(args.probe).write_text(machine_json(target))
-        rates = ", ".join(f"{x.name} {x.bandwidth / 1e9:.0f}" for x in target.machine.levels[:-1])
+        rates = ", ".join(f"{x.name} {x.bandwidth / 1e9:.0f}" for x in target.machine.memories
+                          if x.scope != "thread")
         print(f"{args.probe}: {target.name}, {target.machine.workers} CPUs, "
               f"{target.machine.flops / 1e9:.0f} GFLOP/s each, GB/s: {rates}")
         return

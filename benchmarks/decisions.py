@@ -73,7 +73,7 @@ def decisions(name, program, target, count, rng):
 
 def _decision(name, program, target, judge, a, b):
     """The Decision of two groups; None if they cannot be one kernel."""
-    one = judge.verdict(merged(program, a, b, "L1"))
+    one = judge.verdict(merged(program, a, b, target.machine.homes[0].name))
     if not one.legal:
         return None
     parts = [judge.verdict(a).seconds, judge.verdict(b).seconds]
@@ -81,7 +81,7 @@ def _decision(name, program, target, judge, a, b):
     given = {x: judge.layouts.get(x, Layout(())) for x in (*part.inputs, *part.outputs)
              if part.buffers[x].role == "temp"}
     candidates = []
-    for groups in ((a, b), (judge.finished(merged(program, a, b, "L1")),)):
+    for groups in ((a, b), (judge.finished(merged(program, a, b, target.machine.homes[0].name)),)):
         try:
             s = decide(part, target, groups=groups, layouts=given)
         except AotcError:

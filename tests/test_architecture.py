@@ -11,6 +11,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from aotc.target import TARGETS
+
 ROOT = Path(__file__).resolve().parents[1]
 FILE_LINES, FUNCTION_LINES, COLUMNS = 500, 60, 100
 README_LINES = 150
@@ -214,6 +216,47 @@ def test_no_operator_names_below_the_frontend():
 
 def test_operator_names_are_found_by_that_test():
     assert {"Conv", "Gemm", "Softmax"} <= {s.name for s in onnx.defs.get_all_schemas()}
+
+
+def _strings(tree):
+    """(line, text) of the strings of a module that are no docstrings, and of its names."""
+    said = {id(n.body[0].value) for n in ast.walk(tree)
+            if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef)) and n.body
+            and isinstance(n.body[0], ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in said:
+                yield node.lineno, node.value
+        elif isinstance(node, (ast.Name, ast.Attribute, ast.arg, ast.FunctionDef, ast.ClassDef)):
+            yield node.lineno, next(getattr(node, k) for k in ("id", "attr", "arg", "name")
+                                    if hasattr(node, k))
+
+
+def _kinds_named(text):
+    """Lines of a module that name a target, a kind of machine, its emitter or one of its
+    memories."""
+    names = [word for t in TARGETS.values() for word in re.split("[^a-z0-9]+", t.name)
+             + [t.folder, t.arch]]
+    memories = {x.name.lower() for t in TARGETS.values() for x in t.machine.memories}
+    words = {n for n in names if len(n) > 2} | memories | {
+        "emitter", "simt", "gpu", "cpu", "sm", "neon", "avx", "avx2", "avx512", "sse", "sse2",
+        "rvv", "warp", "warps"}
+    words -= {"register", "shared"}  # of Schedules, and a plain word
+    return [(line, s) for line, s in _strings(ast.parse(text))
+            if words & set(re.split(r"[^a-z0-9]+|_", s.lower()))]
+
+
+def test_deciders_and_lowering_ask_for_facts_not_for_kinds():
+    """A machine of another kind is described, not mentioned."""
+    wrong = [f"{p.relative_to(ROOT)}:{line}: {s!r}" for p in _package_files()
+             if _owner(p) == "sched" for line, s in _kinds_named(p.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("text", ["x = 'L1'", "on_cuda = 1", "def f(warp): ...", "t.emitter",
+                                  "y = f'at L2 {x}'", "x == 'x86-64-v3'", "x = 'sm_90'"])
+def test_a_kind_is_found_by_that_test(text):
+    assert _kinds_named(text) and not _kinds_named(f'"""{text}"""  # {text}')
 
 
 def test_no_machine_paths_or_registries():

@@ -4,9 +4,10 @@
     group    = Group(name, computes, outputs, anchor, connect, tile, ukernel, loops, parallel, ...)
 
 A group is one kernel.  ``computes`` are named by their first output buffer, in order.
-``connect`` gives each edge inside the group (the buffer that flows over it) its memory level:
-``register`` (the producer is inlined into the consumer's loops: an epilogue or a prologue),
-``L1`` or ``L2`` (the producer is a stage of its own, its tile lives in the worker's slab).
+``connect`` gives each edge inside the group (the buffer that flows over it) its level:
+``register`` (the producer is inlined into the consumer's loops: an epilogue or a prologue), or the
+name of a memory of the target's machine that scratch may be in, such as ``L1`` or ``L2`` (the
+producer is a stage of its own, its tile lives in the worker's slab).
 ``outputs`` are stored.  ``anchor`` is the stage whose axes the ``tile`` cuts; all other boxes
 follow from what is read.  ``ukernel`` names the micro-kernel row of each stage, ``loops`` its
 loop choices: ``lanes`` (the axis that runs over vector lanes) and, for a contraction, ``k`` (the
@@ -25,11 +26,11 @@ from aotc.errors import ScheduleError
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Rewrite
 
-LEVELS = ("register", "L1", "L2")
+REGISTER = "register"  # the level of an edge whose producer is inlined
 REUSE = ("recompute", "slide")
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
-CONNECT = ("none", "register", "all")  # which edges stay inside a kernel
+CONNECT = ("none", REGISTER, "all")  # which edges stay inside a kernel
 WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)

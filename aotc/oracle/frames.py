@@ -157,7 +157,7 @@ class _Builder:
                    for n in loads(moved)):
                 places = "; ".join(", ".join(map(show, i)) for i in found)
                 raise InterpreterError(f"group {self.group.name}: {c.out} reads {b} at several "
-                                       f"places ({places}); connect {b} at L1 or store it")
+                                       f"places ({places}); keep {b} in scratch or store it")
             return root.frame, moved, tuple(h[a] for a in c.axes)
         return None
 

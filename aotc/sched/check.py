@@ -10,7 +10,6 @@ from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import (
     FOLD,
-    LEVELS,
     PRODUCT,
     REUSE,
     Group,
@@ -29,6 +28,7 @@ from aotc.sched.model.dots import dot_faults
 from aotc.sched.model.size import reach
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import find_call, group_stages, target_memo
+from aotc.sched.model.tilegraph import connect_levels
 from aotc.sched.model.unroll import find_transform
 from aotc.sched.shape_variants import parts
 from aotc.target.base import Target
@@ -174,9 +174,10 @@ def layout_faults(program: Program, schedule: Schedule) -> list[str]:
 
 def check_group(program: Program, schedule: Schedule, target: Target, g: Group) -> list[str]:
     """Faults of one group by itself: its edges, stages, boxes, rows and loops."""
-    faults = [f"group {g.name}: connect level {lv!r} of {b}; choose from {', '.join(LEVELS)}"
-              for b, lv in g.connect.items() if lv not in LEVELS]
-    faults += _edges(program, g)
+    levels = connect_levels(target.machine)
+    faults = [f"group {g.name}: connect level {lv!r} of {b}; choose from {', '.join(levels)}"
+              for b, lv in g.connect.items() if lv not in levels]
+    faults += _edges(program, levels, g)
     if faults:
         return faults
     try:
@@ -256,25 +257,25 @@ def _run(target, g):
 
 
 def _threads(target, g):
-    """Threads of a work item: whole warps, enough for every micro-kernel; 0 on a machine whose work
-    items are one thread's."""
-    most, warp = target.machine.threads_max, target.lanes
+    """Threads of a work item: as many as have lanes or times that, enough for every micro-kernel; 0
+    on a machine whose work items are one thread's."""
+    most, lanes = target.machine.threads_max, target.lanes
     if most == 0:
         return [f"group {g.name}: threads {g.threads}; a work item of {target.name} is one "
                 "thread's, remove it"] if g.threads else []
     rows = [u for u in target.ukernels if u.name in g.ukernel.values()]
-    least = max((u.tile.get("threads", warp) for u in rows), default=warp)
-    if least <= g.threads <= most and g.threads % warp == 0:
+    least = max((u.tile.get("threads", lanes) for u in rows), default=lanes)
+    if least <= g.threads <= most and g.threads % lanes == 0:
         return []
-    return [f"group {g.name}: threads {g.threads}; choose a multiple of {warp} in {least}..{most}"]
+    return [f"group {g.name}: threads {g.threads}; choose a multiple of {lanes} in {least}..{most}"]
 
 
-def _edges(program, g):
+def _edges(program, levels, g):
     """Every buffer that flows inside the group has a level, and no other."""
     made = {o for c in g.computes for o in program.producer[c].outs}
     read = {b: c for c in g.computes for b in program.producer[c].inputs if b in made}
     faults = [f"group {g.name}: {c} reads {b}, which connect gives no level; choose from "
-              + ", ".join(LEVELS) for b, c in read.items() if b not in g.connect]
+              + ", ".join(levels) for b, c in read.items() if b not in g.connect]
     return faults + [f"group {g.name}: connect names {b!r}, which does not flow inside it; edges: "
                      + (", ".join(read) or "none") for b in g.connect if b not in read]
 

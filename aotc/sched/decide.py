@@ -63,7 +63,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         rewrites, given = rewrites + more + copies, settled | given
     program = apply_rewrites(program, rewrites)
     groups = connected(program, target, how) if groups is None else groups
-    groups = join_transforms(program, groups)
+    groups = join_transforms(program, target.machine, groups)
     while True:
         schedule = replace(_decided(program, target, groups, given), rewrites=rewrites)
         refused = {g.name for g in schedule.groups if g.why and kernel_faults(

@@ -6,69 +6,117 @@ from typing import Any
 Words = tuple[str, ...]  # of a command line, or flags
 
 
-@dataclass(frozen=True)
-class Level:
-    """One memory level: capacity in bytes, bandwidth in bytes/s of one core (of all of them
-    together where ``shared``), who shares it.
+SCOPES = ("thread", "core", "cluster", "device", "host")  # who shares a memory, ever more
+KINDS = ("cache", "managed")  # hardware fills it, or the program
 
-    usable: the part of the capacity that tiles may fill; latency: seconds until the first byte;
-    transaction: bytes that always move together; banks: words served at once (0 = no banks).
+
+@dataclass(frozen=True)
+class Memory:
+    """One memory of a machine: capacity in bytes, bandwidth in bytes/s of one worker (of all of
+    them together where ``shared``).
+
+    scope: one of ``SCOPES``, registers are a thread's; usable: the part of the capacity that tiles
+    may fill; latency: seconds until the first byte; transaction: bytes that always move together;
+    banks: words served at once (0 = no banks); kind: one of ``KINDS``.
     """
 
     name: str
     capacity: int
     bandwidth: float
-    shared: bool = False
+    scope: str = "core"
     usable: float = 1.0
     latency: float = 0.0
     transaction: int = 1
     banks: int = 0
+    kind: str = "cache"
+
+    @property
+    def shared(self) -> bool:
+        """True if several workers share it."""
+        return self.scope not in ("thread", "core")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Memory levels from slowest to fastest, worker count assumed for splitting, flops of one
-    worker, the smallest work item (in flops) worth handing to another worker, and ``launch``, the
-    seconds that starting one kernel takes, ``step`` those of one stage of one work item.
+    """Memories, outermost first, worker count assumed for splitting, flops of one worker, the
+    smallest work item (in flops) worth handing to another worker, and ``launch``, the seconds that
+    starting one kernel takes, ``step`` those of one stage of one work item.
     overlap: how much of the shorter ones of a kernel's arithmetic and data movement hides behind
     the longest (1 = all).
 
-    scratch: the level that holds a work item's scratch.  items: work items wanted of a kernel with
+    scratch: the memory that holds a work item's scratch.  items: work items wanted of a kernel with
     work enough.  item_points: points of one work item of a memory-bound nest.  row_points: points
-    of one buffer in a work item of rows, all of whose buffers shall stay in L1.  item_tiles: fewest
-    register tiles of rows in one work item; 1 where a work item is one tile of a micro-kernel.
+    of one buffer in a work item of rows, all of whose buffers shall stay beside the registers.
+    item_tiles: fewest register tiles of rows in one work item; 1 where a work item is one tile of a
+    micro-kernel.  in_order: a worker runs neighbouring work items one after the other.
     threads: of one work item, where they share its scratch (threads_max: at most); 0 where a worker
     is one thread."""
 
-    levels: tuple[Level, ...]
+    memories: tuple[Memory, ...]
     workers: int
     flops: float
     grain_flops: int
     launch: float = 0.0
     step: float = 0.0
     overlap: float = 1.0
-    scratch: str = "L2"
     items: int = 8
     item_points: int = 1 << 15
     row_points: int = 1 << 11
     item_tiles: int = 4
+    in_order: bool = True
     threads: int = 0
     threads_max: int = 0
+    scratch: str = field(kw_only=True)
+
+    def position(self, name: str) -> int:
+        """How many memories are further out than the one of that name.  KeyError if there is
+        none."""
+        for i, x in enumerate(self.memories):
+            if x.name == name:
+                return i
+        raise KeyError(name)
 
     @property
-    def memory(self) -> Level:
-        """The level that holds everything."""
-        return self.levels[0]
+    def memory(self) -> Memory:
+        """The memory that holds everything."""
+        return self.memories[0]
 
     @property
-    def last_cache(self) -> Level:
-        """The level that memory fills."""
-        return self.levels[1]
+    def registers(self) -> Memory:
+        """The memory that arithmetic works on: a thread's own, the innermost if several are."""
+        return next(x for x in reversed(self.memories) if x.scope == "thread")
 
     @property
-    def near(self) -> Level:
-        """The level that holds a work item's scratch."""
-        return next(x for x in self.levels if x.name == self.scratch)
+    def near(self) -> Memory:
+        """The memory that holds a work item's scratch."""
+        return self.memories[self.depth]
+
+    @property
+    def depth(self) -> int:
+        """Memories that get a tile where a work item's is chosen: all but the one that holds
+        everything, down to that of scratch."""
+        return self.position(self.scratch)
+
+    def outside(self, memory: Memory) -> Memory:
+        """The memory that fills another; what holds everything has none and is its own."""
+        return self.memories[max(0, self.position(memory.name) - 1)]
+
+    @property
+    def homes(self) -> tuple[Memory, ...]:
+        """Memories that scratch may be in, smallest first: that of scratch and those between it and
+        the registers, all of which a worker fills with it."""
+        last = max(self.position(self.registers.name), self.depth + 1)
+        return self.memories[self.depth:last][::-1]
+
+    @property
+    def managed(self) -> bool:
+        """True if scratch is no cache: what does not fit there has no other place."""
+        return self.near.kind == "managed"
+
+    def room(self, memory: Memory) -> float:
+        """Bytes of a memory that tiles may fill: of scratch that workers share, a worker's part."""
+        parts = self.workers if memory.shared and memory == self.near else 1
+        return memory.capacity * memory.usable / parts
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 from aotc.target.base import (
     Cross,
-    Level,
     Machine,
+    Memory,
     Target,
     Ukernel,
     VectorFacts,
@@ -66,12 +66,12 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
     of AVX-512 are those of a server where a tensor of 42 MiB that was just written is read as fast
     as one of 10; ``aotc targets --probe`` and ``--machine`` are for others."""
     dram, third, second, first = rates
-    return Machine((Level("DRAM", 1 << 62, dram, True, transaction=512),
-                    Level("L3", l3, third, True, 0.5, transaction=512),
-                    Level("L2", l2, second, False, 0.75), Level("L1", l1, first, False, 0.75),
-                    Level("register", 2048, 1e12)),
+    return Machine((Memory("DRAM", 1 << 62, dram, "host", transaction=512),
+                    Memory("L3", l3, third, "device", 0.5, transaction=512),
+                    Memory("L2", l2, second, "core", 0.75), Memory("L1", l1, first, "core", 0.75),
+                    Memory("register", 2048, 1e12, "thread", kind="managed")),
                    workers=2, flops=flops, grain_flops=2_000_000, launch=3e-7, step=2e-8,
-                   overlap=0.7)
+                   overlap=0.7, scratch="L2")
 
 
 C = Target(

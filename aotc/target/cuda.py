@@ -3,7 +3,7 @@
 A work item is a thread block, scratch is its shared memory, a vector's lanes are a warp's threads.
 """
 
-from aotc.target.base import F32, Cross, Level, Machine, Target, Ukernel
+from aotc.target.base import F32, Cross, Machine, Memory, Target, Ukernel
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _LAUNCH = 2e-6  # seconds from one kernel of a stream to the next: an estimate, not measured
@@ -14,11 +14,12 @@ _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 def _machine(workers: int, flops: float, dram: float, l2: int, shared: int) -> Machine:
     """Figures of one device: multiprocessors, f32 flop/s and DRAM bytes/s of all of them, bytes of
     L2 and of the shared memory that one block may have."""
-    levels = (Level("DRAM", 1 << 62, dram, True), Level("L2", l2, 3 * dram, True),
-              Level("shared", shared, 120e9), Level("register", 256 * _KIB, 1e12))
-    return Machine(levels, workers=workers, flops=flops / workers, grain_flops=1, scratch="shared",
-                   items=1 << 20, item_points=4096, row_points=1024, item_tiles=1, threads=_THREADS,
-                   threads_max=1024, launch=_LAUNCH)
+    memories = (Memory("DRAM", 1 << 62, dram, "device"), Memory("L2", l2, 3 * dram, "device"),
+                Memory("shared", shared, 120e9, "core", kind="managed"),
+                Memory("register", 256 * _KIB, 1e12, "thread", kind="managed"))
+    return Machine(memories, scratch="shared", workers=workers, flops=flops / workers,
+                   grain_flops=1, items=1 << 20, item_points=4096, row_points=1024, item_tiles=1,
+                   in_order=False, threads=_THREADS, threads_max=1024, launch=_LAUNCH)
 
 
 def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int) -> Ukernel:

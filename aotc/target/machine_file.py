@@ -5,7 +5,8 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.target.base import Level, Machine, Target
+from aotc.ir.schedule import REGISTER
+from aotc.target.base import KINDS, SCOPES, Machine, Memory, Target
 
 
 def machine_json(target: Target) -> str:
@@ -32,27 +33,51 @@ def with_machine(target: Target, text: str) -> Target:
 
 
 def _machine(data: Any) -> Machine:
-    levels = tuple(Level(**{k: _value(Level, k, v) for k, v in row.items()})
-                   for row in data["levels"])
-    if len(levels) < 3 or any(x.capacity <= 0 or x.bandwidth <= 0 for x in levels):
-        raise ValueError("levels: at least memory, one cache and registers, all larger than 0")
-    rest = {k: _value(Machine, k, v) for k, v in data.items() if k != "levels"}
-    machine = Machine(levels=levels, **rest)
+    memories = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
+                     for row in data["memories"])
+    rest = {k: _value(Machine, k, v) for k, v in data.items() if k != "memories"}
+    machine = Machine(memories=memories, **rest)
+    _check_memories(machine)
     if machine.workers < 1 or machine.flops <= 0:
         raise ValueError("workers and flops must be positive")
-    names = [x.name for x in levels]
-    twice = next((n for n in names if names.count(n) > 1), None)
-    if twice is not None:
-        raise ValueError(f"levels: {twice!r} is there twice")
-    if machine.scratch not in names[1:-1]:
-        raise ValueError(f"scratch {machine.scratch!r} is none of the levels between memory and "
-                         f"registers: {', '.join(names[1:-1])}")
     return machine
 
 
-def _value(kind: type[Level] | type[Machine], name: str, value: Any) -> Any:
+def _check_memories(machine: Machine) -> None:
+    """ValueError for memories, outermost first, that deciders cannot use."""
+    memories = machine.memories
+    if len(memories) < 3 or any(x.capacity <= 0 or x.bandwidth <= 0 for x in memories):
+        raise ValueError("memories: at least one that holds everything, one for scratch, and "
+                         "registers, all larger than 0")
+    for x in memories:
+        for field, legal in (("scope", SCOPES), ("kind", KINDS)):
+            if getattr(x, field) not in legal:
+                raise ValueError(f"memory {x.name}: {field} {getattr(x, field)!r}; choose from "
+                                 + ", ".join(legal))
+    reach = [SCOPES.index(x.scope) for x in memories]
+    if reach != sorted(reach, reverse=True) or reach[-1] != 0 or reach[-2] == 0:
+        raise ValueError("memories: outermost first, each shared by no more than the one before, "
+                         "and the last one alone, the registers, of scope thread")
+    names = [x.name for x in memories]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise ValueError(f"memories: {twice!r} is there twice")
+    if REGISTER in names[:-1]:
+        raise ValueError(f"memories: {REGISTER!r} is what a Schedule calls the last one")
+    if machine.scratch not in names[1:-1]:
+        raise ValueError(f"scratch {machine.scratch!r} is none of the memories between the first "
+                         f"and the registers: {', '.join(names[1:-1])}")
+    if machine.threads and not machine.managed:
+        raise ValueError(f"scratch {machine.scratch!r} is a cache; threads of a work item share "
+                         "managed memory")
+
+
+def _value(kind: type[Memory] | type[Machine], name: str, value: Any) -> Any:
     """A field's value, with the type its class says."""
-    want: Any = next((f.type for f in fields(kind) if f.name == name), None)
+    types: dict[str, Any] = {f.name: f.type for f in fields(kind)}
+    if name not in types:
+        raise ValueError(f"{kind.__name__}.{name}; there are {', '.join(types)}")
+    want = types[name]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fits = {str: isinstance(value, str), bool: isinstance(value, bool), float: number,
             int: number and value == int(value)}.get(want, False)

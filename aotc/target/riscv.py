@@ -2,8 +2,8 @@
 
 from aotc.target.base import (
     Cross,
-    Level,
     Machine,
+    Memory,
     Target,
     Ukernel,
     VectorFacts,
@@ -26,10 +26,13 @@ _CROSS = Cross(
 
 _LANES = 16  # nominal: what deciders count with; kernels take what the CPU has
 # launch and step are estimates of a small core, three times those of x86-64, not measured
-_MACHINE = Machine((Level("DRAM", 1 << 62, 10e9, True), Level("L3", 4 * _MIB, 20e9, True, 0.5),
-                    Level("L2", 512 * _KIB, 40e9, False, 0.75),
-                    Level("L1", 32 * _KIB, 80e9, False, 0.75), Level("register", 4096, 1e12)),
-                   workers=2, flops=16e9, grain_flops=2_000_000, launch=1e-6, step=6e-8)
+_MACHINE = Machine((Memory("DRAM", 1 << 62, 10e9, "host"),
+                    Memory("L3", 4 * _MIB, 20e9, "device", 0.5),
+                    Memory("L2", 512 * _KIB, 40e9, "core", 0.75),
+                    Memory("L1", 32 * _KIB, 80e9, "core", 0.75),
+                    Memory("register", 4096, 1e12, "thread", kind="managed")),
+                   workers=2, flops=16e9, grain_flops=2_000_000, launch=1e-6, step=6e-8,
+                   scratch="L2")
 
 # 6 rows of 4 registers leave 8 for B: the next load overlaps the multiply-adds, where 7 rows spill
 RISCV64 = Target(

@@ -18,7 +18,7 @@ from threading import Barrier
 from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
 from aotc.runtime.compile_bundle import find_compiler
-from aotc.target.base import Level, Target
+from aotc.target.base import Memory, Target
 
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 MEMORY_BYTES = 256 << 20  # more than any cache: what is read comes from memory
@@ -29,23 +29,23 @@ def probe(target: Target) -> Target:
     """The target with its machine measured.  ToolchainError if the C program does not compile."""
     machine, cpus = target.machine, sorted(os.sched_getaffinity(0))
     sizes = cache_sizes(CACHES)
-    levels = [replace(x, capacity=sizes.get(x.name, x.capacity)) for x in machine.levels]
+    memories = [replace(x, capacity=sizes.get(x.name, x.capacity)) for x in machine.memories]
     with tempfile.TemporaryDirectory() as folder:
         read, flops = peak_functions(target, folder)
-        for i, x in enumerate(levels[:-1]):
+        for i, x in enumerate(memories[:machine.position(machine.registers.name)]):
             readers = cpus if x.shared else cpus[:1]
-            rate = together(read, block_bytes(levels, i, len(readers)), readers)
-            levels[i] = replace(x, bandwidth=rate if rate > 0 else x.bandwidth)
+            rate = together(read, block_bytes(memories, i, len(readers)), readers)
+            memories[i] = replace(x, bandwidth=rate if rate > 0 else x.bandwidth)
         peak = flops()
-    return replace(target, machine=replace(machine, levels=tuple(levels), flops=peak,
+    return replace(target, machine=replace(machine, memories=tuple(memories), flops=peak,
                                            workers=len(cpus)))
 
 
-def block_bytes(levels: Sequence[Level], i: int, readers: int) -> int:
-    """Bytes that each of ``readers`` reads to measure ``levels[i]``: together half of the capacity
-    (outermost: MEMORY_BYTES), but more than the next level of each holds."""
-    total = MEMORY_BYTES if i == 0 else levels[i].capacity // 2
-    nearer = levels[i + 1]
+def block_bytes(memories: Sequence[Memory], i: int, readers: int) -> int:
+    """Bytes that each of ``readers`` reads to measure ``memories[i]``: together half of its
+    capacity (outermost: MEMORY_BYTES), but more than the next memory of each holds."""
+    total = MEMORY_BYTES if i == 0 else memories[i].capacity // 2
+    nearer = memories[i + 1]
     held = nearer.capacity // readers if nearer.shared else nearer.capacity
     return max(total // readers, 2 * held)
 

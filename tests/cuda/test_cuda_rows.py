@@ -127,7 +127,7 @@ def test_scratch_that_does_not_fit_is_refused():
     m.step("t", (i, j), m.ref("x", i, j) * m.ref("x", i, j))
     m.step("y", (i,), m.ref("t", i, j), (j,), "sum")
     p = m.done("y")
-    s = complete(p, schedule(TARGET, p, {"t": "L1"}, {"i": 32}, "y"), TARGET)
+    s = complete(p, schedule(TARGET, p, {"t": "shared"}, {"i": 32}, "y"), TARGET)
     with pytest.raises(ScheduleError, match="bytes of shared memory .*cuda:sm_80 has 166912"):
         lower(p, s, TARGET)
     g, = s.groups

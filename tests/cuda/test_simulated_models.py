@@ -174,7 +174,7 @@ def rows_in_shared_memory(path, file):
     schedule = work.schedule
     for edge in (("p_max", "p_exp"), ("p_exp", "p_sum"), ("p_sum", "p"),
                  ("t_mean", "t_var_sum"), ("t_rstd", "t")):
-        schedule = set_connect(work.program, schedule, edge, "L1")
+        schedule = set_connect(work.program, schedule, edge, "shared", work.target.machine)
     schedule = replace(schedule, groups=tuple(
         replace(g, tile={"i0": 25}, parallel=("i0",)) if g.anchor in "pt" else g
         for g in schedule.groups))

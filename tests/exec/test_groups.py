@@ -63,7 +63,7 @@ def test_rows_of_a_product_are_looked_up_by_several_indices(target, tmp_path):
     m.step("rows", (i, j, k), m.ref("x", row, k))
     m.step("y", (i, j, o), m.ref("rows", i, j, k) * m.ref("w", k, o), (k,), "sum")
     p = m.done("y")
-    s = set_connect(p, decide(p, target, "none"), ("rows", "y"), "register")
+    s = set_connect(p, decide(p, target, "none"), ("rows", "y"), "register", target.machine)
     s = complete(p, s, target)
     assert len(s.groups) == 1
     build_cases([Case("rows", p, s, tol=2e-5)], target, tmp_path / "rows").check(1)

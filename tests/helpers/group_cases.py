@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-from harness import Case
+from harness import Case, at_home
 from te_programs import Maker, ax, conv2d, matmul, padded, relu, softmax
 
 from aotc.ir.expr import Axis, Const, Sym, Unary, Where, checked, compare
@@ -23,7 +23,7 @@ def schedule(target, program, connect, tile, anchor, outputs=None, **fields):
     names = tuple(s.outs[0] for s in program.steps)
     g = Group("g", names, tuple(outputs or program.outputs), anchor, connect, tile,
               parallel=tuple(tile), **fields)
-    return Schedule(target.name, (g,))
+    return at_home(Schedule(target.name, (g,)), target)
 
 
 def with_loops(program, s):

@@ -129,7 +129,16 @@ def scheduled(case, target):
     """The case's Schedule with everything chosen."""
     if case.schedule is None:
         return decide(case.program, target)
-    return complete(case.program, case.schedule, target)
+    return complete(case.program, at_home(case.schedule, target), target)
+
+
+def at_home(schedule, target):
+    """The Schedule with edges in L1 or L2 in the target's own scratch, where it has no such."""
+    home = target.machine.scratch
+    levels = dict.fromkeys(("L1", "L2"), home) | {x.name: x.name for x in target.machine.homes}
+    return replace(schedule, groups=tuple(
+        replace(g, connect={b: levels.get(lv, lv) for b, lv in g.connect.items()})
+        for g in schedule.groups))
 
 
 def merged(cases, target, name="cases"):

@@ -8,12 +8,12 @@ from aotc.ir.schedule import Group
 from aotc.sched.choose.gensor import MAX_VTHREADS, Space
 from aotc.sched.cost.group_cost import compute_seconds, level_seconds
 from aotc.sched.model.widths import group_model
-from aotc.target.base import Level, Machine
+from aotc.target.base import Machine, Memory
 
 # a large GPU: device memory, 100 KiB of shared memory and 512 bytes of registers a thread
-GPU = Machine((Level("device", 1 << 40, 1.0e12, True, latency=500e-9, transaction=32),
-               Level("shared", 100 << 10, 20e12 / 128, latency=30e-9, banks=32),
-               Level("register", 512, 1e15)), 128, 80e12 / 128, 1)
+GPU = Machine((Memory("device", 1 << 40, 1.0e12, "device", latency=500e-9, transaction=32),
+               Memory("shared", 100 << 10, 20e12 / 128, latency=30e-9, banks=32),
+               Memory("register", 512, 1e15, "thread")), 128, 80e12 / 128, 1, scratch="shared")
 
 
 def gemm(m, k, n):

@@ -218,7 +218,7 @@ def test_what_cannot_share_registers_says_what_would_be_legal():
     p = m.done("y")
     g = Group("g", ("a", "y"), ("y",), "a", {"a": "register"}, {}, {"a": "loops"})
     fault, = check_schedule(p, Schedule(TARGET.name, (g,)), TARGET)
-    assert "connect a at L1 or store it" in fault
+    assert "keep a in scratch or store it" in fault
     assert "a[i, j" in fault
 
 

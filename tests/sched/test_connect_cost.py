@@ -184,7 +184,7 @@ def test_a_tie_goes_to_the_way_that_stores_less():
 
     for rows in (256, 1 << 15):
         judge, pressure, gain = layers(rows)
-        assert pressure == pytest.approx(rows * 256 / V3.machine.levels[0].bandwidth)
+        assert pressure == pytest.approx(rows * 256 / V3.machine.memory.bandwidth)
         a, b = register_groups(judge.program)
         parts = judge.verdict(a).seconds + judge.verdict(b).seconds
         one = judge.verdict(merged(judge.program, a, b, "L1")).seconds
@@ -235,7 +235,7 @@ def test_summary_counts_what_the_plan_stores():
     assert few["stored_bytes"] == 0 and few["kernels"] == 1
     assert many["kernels"] == len(p.steps)
     assert many["stored_bytes"] == 4 * (3 * 12 * 64 * 64 + 2 * 12 * 64)  # s, exp, p; max, sum
-    assert few["dram_bytes"] <= many["dram_bytes"] and few["seconds"] < many["seconds"]
+    assert few["memory_bytes"] <= many["memory_bytes"] and few["seconds"] < many["seconds"]
     text, = few["patterns"]
     assert text["reductions"] == 4 and text["pattern"].startswith("0:contraction sum | 1:reduc")
 

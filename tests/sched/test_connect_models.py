@@ -115,7 +115,7 @@ def test_show_and_compile_take_connect(tmp_path, capsys):
         assert main(["show", str(path), "schedule", "--json", "--connect", how,
                      "--target", "c"]) == 0
         found[how] = json.loads(capsys.readouterr().out)["summary"]
-        assert set(found[how]) >= {"kernels", "stored_bytes", "dram_bytes", "patterns"}
+        assert set(found[how]) >= {"kernels", "stored_bytes", "memory_bytes", "patterns"}
     for key in ("kernels", "stored_bytes"):
         assert found["none"][key] >= found["register"][key] > found["all"][key]
     s = tmp_path / "s.json"

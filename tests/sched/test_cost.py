@@ -18,9 +18,10 @@ from aotc.sched.cost.group_cost import (
 )
 from aotc.sched.model.widths import group_model
 from aotc.target import get_target
-from aotc.target.base import Level, Machine
+from aotc.target.base import Machine, Memory
 
-PLAIN = Machine((Level("far", 1 << 40, 1e9, True), Level("near", 1 << 16, 1e10)), 4, 1e9, 1)
+PLAIN = Machine((Memory("far", 1 << 40, 1e9, "device"), Memory("near", 1 << 16, 1e10, "thread")),
+                4, 1e9, 1, scratch="near")
 
 
 @pytest.mark.parametrize("tiles, value", [(24, 0.30), (768, 0.96), (6144, 0.997)])
@@ -69,7 +70,7 @@ def test_few_tiles_leave_workers_idle():
 
 
 def test_workers_share_only_what_is_shared():
-    private = replace(PLAIN, levels=(Level("far", 1 << 40, 1e9), PLAIN.levels[1]))
+    private = replace(PLAIN, memories=(Memory("far", 1 << 40, 1e9), PLAIN.memories[1]))
     model = one_group(gemm(64, 32, 64))
     shared, own = (group_cost(model, m, ((16, 16, 32),)).levels[0] for m in (PLAIN, private))
     assert shared[1] == pytest.approx(4 * own[1]) and shared[2] == own[2]
@@ -121,17 +122,19 @@ def test_banks_and_transactions_come_from_the_level_read():
     tiles = ((64, 64, 8), (8, 64, 1))
     one, four = (group_cost(model, GPU, tiles, v).levels for v in (1, 2))
     assert one[0] == four[0] and one[1][1] == 2 * four[1][1]
-    loose = replace(GPU, levels=(replace(GPU.levels[0], transaction=1), *GPU.levels[1:]))
+    far, *near = GPU.memories
+    loose = replace(GPU, memories=(replace(far, transaction=1), *near))
     thin = ((64, 4, 1), (8, 4, 1))
     assert group_cost(model, GPU, thin).levels[0][2] > group_cost(model, loose, thin).levels[0][2]
 
 
 def test_usable_part_and_work_item():
     machine = get_target("x86-64-v3").machine
-    assert machine.levels[work_item(machine, 4) + 1].name == "L2"
+    assert machine.memories[work_item(machine, 4) + 1].name == "L2"
     assert work_item(GPU, 2) == 0
     model = one_group(gemm(512, 512, 512))
-    half = replace(PLAIN, levels=(PLAIN.levels[0], replace(PLAIN.levels[1], usable=0.5)))
+    far, near = PLAIN.memories
+    half = replace(PLAIN, memories=(far, replace(near, usable=0.5)))
     tile = (64, 64, 64)  # 48 KiB of 64
     assert Space(model, PLAIN).fits(0, tile) and not Space(model, half).fits(0, tile)
 
@@ -145,13 +148,17 @@ def test_temps_stay_in_the_caches_that_hold_them():
     p, machine = m.done("y"), get_target("x86-64-v3").machine
     third, second, first, _ = resident(p, machine)
     assert third == second == {"s"} and not first  # 400 KB
-    third, second, *_ = resident(p, replace(machine, threads=64))
-    assert third == {"s"} and not second  # memory that threads share is no cache
+    managed = tuple(replace(x, kind="managed" if x.name == "L2" else x.kind)
+                    for x in machine.memories)
+    third, second, *_ = resident(p, replace(machine, memories=managed))
+    assert third == {"s"} and not second  # memory that the program fills is no cache
 
 
 def test_cost_knows_no_machine_by_name():
     """The same numbers under other names cost the same."""
-    other = replace(GPU, levels=tuple(replace(x, name=f"m{i}") for i, x in enumerate(GPU.levels)))
+    names = {x.name: f"m{i}" for i, x in enumerate(GPU.memories)}
+    other = replace(GPU, scratch=names[GPU.scratch], memories=tuple(
+        replace(x, name=names[x.name]) for x in GPU.memories))
     model = one_group(gemm(256, 64, 256))
     tiles = ((64, 64, 8), (8, 8, 1))
     assert group_cost(model, GPU, tiles).seconds == group_cost(model, other, tiles).seconds

@@ -31,7 +31,7 @@ from aotc.sched.choose.gensor import (
 )
 from aotc.sched.model.widths import group_model
 from aotc.target import get_target
-from aotc.target.base import Level
+from aotc.target.base import Memory
 
 CUBE = one_group(gemm(1024, 1024, 1024))
 
@@ -59,8 +59,8 @@ def test_a_longer_slice_of_the_reduction_moves_as_much():
 
 
 def test_cache_benefit_swamps_every_tile():
-    low = Level("device", 1 << 40, 1e12, latency=500e-9)
-    high = Level("shared", 1 << 16, 20e12, latency=30e-9)
+    low = Memory("device", 1 << 40, 1e12, latency=500e-9)
+    high = Memory("shared", 1 << 16, 20e12, latency=30e-9)
     assert cache_benefit(1e3, low, high) == pytest.approx(16.7, abs=.05)
     assert cache_benefit(1e6, low, high) == pytest.approx(18.8, abs=.06)
 
@@ -181,10 +181,10 @@ def test_nested_levels_of_a_cpu():
     machine = get_target("x86-64-v4").machine
     model = one_group(gemm(512, 768, 2304))
     found = construct(model, machine, units={"i": 6, "j": 64})
-    assert len(found.state.tiles) == len(machine.levels) - 1
+    assert len(found.state.tiles) == len(machine.memories) - 1
     for i, tile in enumerate(found.state.tiles):
-        level = machine.levels[i + 1]
-        assert model.peak(tile) <= level.capacity * level.usable
+        memory = machine.memories[i + 1]
+        assert model.peak(tile) <= memory.capacity * memory.usable
         assert not i or all(a <= b for a, b in zip(tile, found.state.tiles[i - 1]))
 
 
@@ -195,6 +195,7 @@ def test_rows_that_cannot_be_cut_need_room():
     p = m.done("p")
     g = Group("g", tuple(s.outs[0] for s in p.steps), ("p",), "p",
               {"p_max": "L1", "p_exp": "L1", "p_sum": "L1"})
-    small = replace(GPU, levels=(GPU.levels[0], replace(GPU.levels[1], capacity=1 << 10)))
+    far, near, last = GPU.memories
+    small = replace(GPU, memories=(far, replace(near, capacity=1 << 10), last))
     with pytest.raises(ScheduleError, match="smallest tile needs"):
         construct(group_model(p, g), small)

@@ -167,8 +167,8 @@ def test_weights_without_room_beside_what_slides_are_read_in_every_step():
     weights = sum(a.nbytes for a in p.consts.values())
     for room in (1 << 20, 1 << 10):
         levels = tuple(replace(x, capacity=room) if x.name == "L2" else x
-                       for x in target.machine.levels)
-        cost = run_cost(model, replace(target.machine, levels=levels), (tile,), tile,
+                       for x in target.machine.memories)
+        cost = run_cost(model, replace(target.machine, memories=levels), (tile,), tile,
                         {"oh": model.extents[axis]}, (), ())
         moved.append(cost.levels[1][2])
     steps = -(-model.extents[axis] // 2)
@@ -195,9 +195,9 @@ def test_groups_that_change_make_no_steps_until_decided_again():
     p, s = sliding(slides(chain(), ["c0", "c1"], oh=6), {"oh": 2})
     g, = s.groups
     for edge, level in ((("r0", "c1"), "DRAM"), (("r0", "c1"), "L2")):
-        parts = set_connect(p, s, edge, level).groups
+        parts = set_connect(p, s, edge, level, C.machine).groups
         assert not any(x.run or x.reuse for x in parts)
-        after = complete(p, set_connect(p, s, edge, level), C)
+        after = complete(p, set_connect(p, s, edge, level, C.machine), C)
         assert check_schedule(p, after, C) == []
     front = replace(g, computes=g.computes[:2], outputs=("r0",), anchor="c0")
     back = replace(g, computes=g.computes[2:])

@@ -288,7 +288,7 @@ def test_connecting_every_edge_gives_one_group_that_runs():
     for buffer, reader, level in (("s", "t", "register"), ("t", "p_max", "L1"),
                                   ("p_exp", "p_sum", "L1"), ("p_max", "p_exp", "L1"),
                                   ("p_exp", "p", "L1")):
-        s = set_connect(p, s, (buffer, reader), level)
+        s = set_connect(p, s, (buffer, reader), level, TARGET.machine)
     g, = s.groups
     s = runs(p, replace(s, groups=(replace(g, anchor="p", tile={"i0": 5}),)))
     assert s.groups[0].connect == {"s": "register", "t": "L1", "p_max": "L1", "p_exp": "L1",
@@ -301,24 +301,26 @@ def test_storing_an_edge_parts_the_group_again():
     s = decide(p, TARGET)
     edge = next((b, c) for g in s.groups for c in g.computes for b in p.producer[c].inputs
                 if g.connect.get(b) == "register")
-    apart = set_connect(p, s, edge, "DRAM")
+    apart = set_connect(p, s, edge, "DRAM", TARGET.machine)
     assert len(apart.groups) == len(s.groups) + 1
     assert edge[0] in {o for g in apart.groups for o in g.outputs}
     runs(p, apart)
-    assert set_connect(p, apart, edge, "register").groups[0].computes == s.groups[0].computes
+    again = set_connect(p, apart, edge, "register", TARGET.machine)
+    assert again.groups[0].computes == s.groups[0].computes
 
 
 def test_unknown_edges_levels_and_cycles_are_refused():
     p = small()
     s = bare(p)
     for edge, level, text in ((("s", "t"), "L9", "choose from register"),
+                              (("s", "t"), "L3", "choose from register, L1, L2, DRAM"),
                               (("s", "p"), "L1", "no edge s -> p"),
                               (("q", "t"), "L1", "no edge q -> t")):
         with pytest.raises(ScheduleError, match=text):
-            set_connect(p, s, edge, level)
-    s = set_connect(p, s, ("p_max", "p_exp"), "L1")
+            set_connect(p, s, edge, level, TARGET.machine)
+    s = set_connect(p, s, ("p_max", "p_exp"), "L1", TARGET.machine)
     with pytest.raises(ScheduleError, match="wait for each other"):
-        set_connect(p, set_connect(p, bare(p), ("t", "p_exp"), "L1"), ("s", "t"), "L1")
+        set_connect(p, bare(p), ("t", "p_exp"), "L1", TARGET.machine)
     with pytest.raises(ScheduleError, match="no axis nowhere"):
         propagate(p, s.groups[0], {"nowhere": 2})
 

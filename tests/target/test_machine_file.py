@@ -5,10 +5,8 @@ import os
 from dataclasses import asdict, replace
 from threading import Barrier
 
-import numpy as np
 import onnx
 import pytest
-from frontend_cases import helper, model_of
 from small_models import dense
 
 from aotc.cli import main
@@ -16,7 +14,7 @@ from aotc.errors import ScheduleError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.target import get_target
-from aotc.target.base import Level
+from aotc.target.base import Memory
 from aotc.target.machine_file import machine_json, with_machine
 from aotc.tools.probe import block_bytes, cache_sizes, together
 
@@ -29,30 +27,12 @@ def edited(**changes):
     return json.dumps(data)
 
 
-def levels(*names, keep=None):
-    """V3's file with other names of its levels, those at ``keep`` only; scratch in the middle."""
-    rows = [asdict(x) | {"name": n} for x, n in zip(V3.machine.levels, names)]
-    rows = [rows[i] for i in keep or range(5)]
-    return edited(levels=rows, scratch=rows[len(rows) // 2]["name"])
-
-
-@pytest.mark.parametrize("keep", [None, (0, 2, 4), (0, 1, 4), (0, 3, 4), (0, 1, 3, 4)])
-@pytest.mark.parametrize("names", [("memory", "shared", "own", "near", "file"),
-                                   ("L1", "L2", "L3", "DRAM", "top")], ids="-".join)
-def test_levels_may_have_any_names_and_number(names, keep, tmp_path):
-    """Of products, sums and convolutions with and without a Winograd form."""
-    w = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32)
-    nodes = [helper.make_node("Conv", ["x", "one"], ["a"]),
-             helper.make_node("Conv", ["a", "w"], ["b"], pads=[1] * 4),
-             helper.make_node("GlobalAveragePool", ["b"], ["c"]),
-             helper.make_node("Reshape", ["c", "flat"], ["d"]),
-             helper.make_node("MatMul", ["d", "m"], ["y"])]
-    model = model_of(nodes, {"x": ("f4", (1, 64, 28, 28))}, ["y"], {
-        "w": w, "one": w[:, :, :1, :1], "m": w.reshape(64, -1), "flat": np.array([1, 64])})
-    path = tmp_path / "machine.json"
-    path.write_text(levels(*names, keep=keep))
-    plan = run_pipeline(Options(model, target=V3.name, machine=path, stop_after="plan")).plan
-    assert plan.kernels
+def memories(*names, **changes):
+    """V3's file with other names of its memories; changes: of one of them, {place: {field}}."""
+    rows = [asdict(x) | {"name": n} for x, n in zip(V3.machine.memories, names)]
+    for place, change in changes.items():
+        rows[int(place[1:])] |= change
+    return edited(memories=rows, scratch=rows[2]["name"])
 
 
 def test_round_trip():
@@ -72,13 +52,21 @@ def test_of_a_target_with_variants_one_takes_it():
 @pytest.mark.parametrize("text, why", [
     ("{", "JSONDecodeError"), ("[]", "TypeError"), ("{}", "target"),
     (edited(workers=0), "must be positive"), (edited(flops="fast"), "Machine.flops: 'fast'"),
-    (edited(colour=1), "Machine.colour"), (edited(workers=True), "Machine.workers: True"),
-    (edited(levels=[]), "at least memory"), (edited(scratch="L9"), "is none of the levels"),
-    (edited(scratch="DRAM"), "between memory and registers: L3, L2, L1"),
-    (levels("a", "b", "c", "b", "e"), "levels: 'b' is there twice"),
-    (edited(levels=[{"name": "x", "capacity": "1"}]), "Level.capacity: '1'"),
+    (edited(colour=1), "Machine.colour; there are memories, workers, flops"),
+    (edited(workers=True), "Machine.workers: True"), (edited(memories=[]), "at least one that"),
+    (edited(scratch="L9"), "is none of the memories"),
+    (edited(scratch="DRAM"), "between the first and the registers: L3, L2, L1"),
+    (memories("a", "b", "c", "b", "e"), "memories: 'b' is there twice"),
+    (memories("a", "b", "c", "register", "e"), "'register' is what a Schedule calls the last one"),
+    (memories(*"abcde", _1={"scope": "all"}), "memory b: scope 'all'; choose from thread, core, "),
+    (memories(*"abcde", _2={"kind": "fast"}), "memory c: kind 'fast'; choose from cache, managed"),
+    (memories(*"abcde", _1={"scope": "core"}, _2={"scope": "device"}), "outermost first"),
+    (memories(*"abcde", _4={"scope": "core"}), "the last one alone, the registers"),
+    (memories(*"abcde", _3={"scope": "thread"}), "the last one alone, the registers"),
+    (memories(*"abcde", _1={"size": 1}), "Memory.size; there are name, capacity, bandwidth"),
+    (edited(memories=[{"name": "x", "capacity": "1"}]), "Memory.capacity: '1'"),
     (machine_json(get_target("c")), "is for target c, compiling for x86-64-v3")],
-    ids=range(13))
+    ids=range(20))
 def test_a_wrong_file_is_named(text, why):
     """Every fault of a file is a ScheduleError that says what is wrong."""
     with pytest.raises(ScheduleError, match=why):
@@ -114,8 +102,8 @@ def test_what_is_shared_is_read_by_all_at_once():
 
 
 def test_blocks_that_measure_a_level_fit_no_nearer_one():
-    levels = (Level("DRAM", 1 << 62, 2e10, True), Level("L3", 32 << 20, 6e10, True),
-              Level("L2", 1 << 20, 9e10), Level("L1", 32 << 10, 1e11))
+    levels = (Memory("DRAM", 1 << 62, 2e10, "host"), Memory("L3", 32 << 20, 6e10, "device"),
+              Memory("L2", 1 << 20, 9e10), Memory("L1", 32 << 10, 1e11))
     assert [block_bytes(levels, 1, n) for n in (1, 2, 64)] == [16 << 20, 8 << 20, 2 << 20]
     assert block_bytes(levels, 2, 1) == 512 << 10
     assert [block_bytes(levels, 0, n) for n in (1, 2)] == [256 << 20, 128 << 20]
@@ -129,7 +117,7 @@ def test_probe_writes_what_compile_reads(tmp_path, capsys):
     assert "GFLOP/s each" in capsys.readouterr().out
     found = json.loads(machine.read_text())
     assert found["target"] == get_target("native").name
-    assert all(x["bandwidth"] > 0 for x in found["machine"]["levels"])
+    assert all(x["bandwidth"] > 0 for x in found["machine"]["memories"])
     work = run_pipeline(Options(path, stop_after="schedule", machine=machine))
     assert work.target.machine.flops == found["machine"]["flops"]
     assert main(["show", str(path), "schedule", "--machine", str(tmp_path / "none.json")]) == 1

@@ -13,7 +13,7 @@ from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import reads_once
 from aotc.ir.remap import invert_map
-from aotc.ir.schedule import Group
+from aotc.ir.schedule import REGISTER, Group
 from aotc.ir.simplify import simplify
 from aotc.sched.model.stages import expand, group_stages, tree_size
 
@@ -249,7 +249,7 @@ def _group(program, cluster, number):
     inside = {o for m in cluster.members for o in m.outs}
     outputs = tuple(o for m in cluster.members for o in m.outs if o in program.results or any(
         s not in cluster.members for s in program.consumers.get(o, ())))
-    level = {b: "register" for m in cluster.members for b in m.inputs if b in inside}
+    level = {b: REGISTER for m in cluster.members for b in m.inputs if b in inside}
     return Group(f"g{number:03d}", tuple(m.out for m in cluster.members), outputs,
                  cluster.head.out, level)
 

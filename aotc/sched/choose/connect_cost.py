@@ -20,7 +20,7 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.gensor import Policy, Space, State, construct, grown
@@ -50,7 +50,6 @@ MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 PASSES = 3  # over all edges
 SLICE = 16  # steps of a reduction that a contraction streams at a time: what sizes are taken with
 PAGE, ALIKE = 4096, 0.005  # bytes; part of the time by which tiles that are alike differ
-DEPTH = 2  # levels that get a tile: the shared cache and the worker's own
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class Verdict:
     legal: bool
     seconds: float = float("inf")
     tile: tuple[tuple[str, int], ...] = ()
-    level: str = "L1"
-    dram_bytes: int = 0
+    level: str = ""
+    memory_bytes: int = 0
     why: str = ""
     run: NamedRun | None = None
 
@@ -128,7 +127,7 @@ class Judge:
         self.free = resident(program, target.machine)
         # how tensors lie in memory, about: what the groups of the start want
         _, self.layouts = choose_loops(program, target, join_transforms(
-            program, register_groups(program)))
+            program, target.machine, register_groups(program)))
         self.orders = {b: dim_order(layout, len(program.shape(b)))
                        for b, layout in self.layouts.items()}
         # stages of rewritten computes have a kernel of their own, whose tiles others choose, and
@@ -169,7 +168,7 @@ class Judge:
         key = self.signature(a), self.signature(b), self._between(a, b)
         if key in self.refused:
             return None
-        group = merged(self.program, a, b, "L1")
+        group = merged(self.program, a, b, self.target.machine.homes[0].name)
         merge_stages(self.program, a, b, group)
         found = self.verdict(group)
         if not found.legal:
@@ -187,7 +186,7 @@ class Judge:
         for those no longer stored."""
         gone = sum(DTYPES[self.program.dtype(b)].size * estimate_volume(self.program.shape(b))
                    for b in before if b not in after)
-        return PRESSURE * gone / self.target.machine.levels[0].bandwidth
+        return PRESSURE * gone / self.target.machine.memory.bandwidth
 
     def priced(self, group: Group) -> Cost:
         """Cost of a finished group, at the work items it has."""
@@ -198,7 +197,7 @@ class Judge:
         machine, item = self.target.machine, model.variables(group.tile)
         fixed = {a: (t,) if t == n else tuple(sorted({min(t << i, n) for i in range(48)}))
                  for a, t, n in zip(model.axes, item, model.extents)}
-        space = Space(model, machine, min(DEPTH, len(machine.levels) - 1), fixed=fixed,
+        space = Space(model, machine, machine.depth, fixed=fixed,
                       strict=False, aligned=aligned, free=self.free)
         outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
         run = run_cost(model, machine, outer, item, group.run, aligned,
@@ -215,8 +214,8 @@ class Judge:
     def finished(self, group: Group) -> Group:
         """The group as the Schedule has it: levels of its scratch, tile, why."""
         v = self.verdict(group)
-        connect = {b: lv if lv == "register" else v.level for b, lv in group.connect.items()}
-        if all(lv == "register" for lv in connect.values()):
+        connect = {b: lv if lv == REGISTER else v.level for b, lv in group.connect.items()}
+        if all(lv == REGISTER for lv in connect.values()):
             return group
         tile = dict(v.tile)
         return with_run(self.program, replace(group, connect=connect, tile=tile,
@@ -289,11 +288,11 @@ class Judge:
         machine = self.target.machine
         fixed, units, aligned = self._shape(stages, model)
         several = len(stages) > 1
-        depth = min(DEPTH, len(machine.levels) - 1)
 
         def constructed(fixed):
-            return construct(model, machine, Policy(walkers=1, kept=1), depth=depth, fixed=fixed,
-                             units=units, strict=several, aligned=aligned, free=self.free)
+            return construct(model, machine, Policy(walkers=1, kept=1), depth=machine.depth,
+                             fixed=fixed, units=units, strict=several, aligned=aligned,
+                             free=self.free)
 
         blocked = _blocked_axes(model, self.target, group) if several else {}
         try:
@@ -321,15 +320,15 @@ class Judge:
     def _bounded(self, group, model, verdict, units, whole, aligned, outer):
         """The Verdict with a tile whose scratch fits its level whatever the dimensions are, at
         what that one costs: small tiles may compute much again."""
-        level = self.target.machine.levels[min(DEPTH, len(self.target.machine.levels) - 1)]
-        room = level.capacity * level.usable
+        memory = self.target.machine.near
+        room = self.target.machine.room(memory)
         if self.target.machine.threads:
             room /= 2  # micro-kernels stage operands there, too
         given = dict(verdict.tile)
         tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,
                             whole)
         if tile is None or tile != given and verdict.run:
-            return Verdict(False, why=f"its scratch may not fit {level.name}")
+            return Verdict(False, why=f"its scratch may not fit {memory.name}")
         if tile == given:
             return verdict
         item = model.variables(tile)
@@ -378,10 +377,11 @@ class Judge:
         return best, cost
 
     def _level(self, model, tile):
-        """The fastest level whose usable part holds all scratch of a work item."""
+        """The fastest memory whose usable part holds all scratch of a work item."""
         live = sum(n for b, n, _, _ in model.lifetimes(tile) if b in model.scratch)
-        first = self.target.machine.levels[-2]
-        return "L1" if live <= first.capacity * first.usable else "L2"
+        machine = self.target.machine
+        return next((x.name for x in machine.homes if live <= x.capacity * x.usable),
+                    machine.scratch)
 
     def _shape(self, stages, model):
         """(fixed, units, aligned): lanes of contractions stay whole, so that upstream stages run
@@ -427,7 +427,7 @@ class Judge:
     def _accepted(self, group, layouts, verdict):
         """True if the group with rows chosen is a legal kernel when it is tiled."""
         tile = dict(verdict.tile)
-        connect = {b: lv if lv == "register" else verdict.level
+        connect = {b: lv if lv == REGISTER else verdict.level
                    for b, lv in group.connect.items()}
         group, = choose_threads(self.target, (with_run(self.program, replace(
             group, connect=connect, tile=tile, parallel=tuple(tile)), verdict.run),))

@@ -27,6 +27,7 @@ from aotc.sched.cost.group_cost import (
     Aligned,
     Cost,
     Free,
+    at_hand,
     bank_passes,
     compute_seconds,
     fetches,
@@ -39,7 +40,7 @@ from aotc.sched.cost.group_cost import (
     work_item,
 )
 from aotc.sched.model.tile_model import GroupModel, Widths
-from aotc.target.base import Level, Machine
+from aotc.target.base import Machine, Memory
 
 MAX_VTHREADS = 8
 COOLING = 100  # halvings of the temperature from 1 to the end of a walk
@@ -91,7 +92,7 @@ def tile_benefit(q: float, q_new: float, f: float, f_new: float, kind: str = "tr
     return (q / q_new) ** beta
 
 
-def cache_benefit(moved: float, low: Level, high: Level) -> float:
+def cache_benefit(moved: float, low: Memory, high: Memory) -> float:
     """Time of one exchange of ``moved`` bytes with level ``low`` over that with ``high``."""
     return (low.latency + moved / low.bandwidth) / (high.latency + moved / high.bandwidth)
 
@@ -150,7 +151,7 @@ class Space:
                  units: Mapping[str, int] | None = None, fixed: Mapping[str, Widths] | None = None,
                  strict: bool = True, aligned: Sequence[Aligned] = (), free: Free = ()) -> None:
         self.model, self.machine, self.aligned, self.free = model, machine, aligned, free
-        self.depth = len(machine.levels) - 1 if depth is None else depth
+        self.depth = len(machine.memories) - 1 if depth is None else depth
         units, fixed = units or {}, fixed or {}
         self.rungs = tuple(fixed[a] if a in fixed else ladder(n, units.get(a, 1))
                            for a, n in zip(model.axes, model.extents))
@@ -160,12 +161,13 @@ class Space:
         self.tiles: dict[tuple[int, Widths], tuple[int, int]] = {}
         self.items: dict[Widths, tuple[float, float, float, float]] = {}
         self.least = tuple(rungs[0] for rungs in self.rungs)
-        self.rooms = [x.capacity * x.usable for x in machine.levels[1:self.depth + 1]]
-        for i, level in enumerate(machine.levels[1:self.depth + 1]):
+        inner = machine.memories[1:self.depth + 1]
+        self.rooms = [machine.room(x) for x in inner]
+        for i, memory in enumerate(inner):
             live = self.measure(i, self.least)[1]
             if strict and live > self.rooms[i]:
                 raise ScheduleError(f"group {model.name}: its smallest tile needs {live} bytes, "
-                                    f"{level.name} has {int(self.rooms[i])}")
+                                    f"{memory.name} has {int(self.rooms[i])}")
             self.rooms[i] = max(self.rooms[i], live)
 
     def measure(self, number: int, tile: Widths) -> tuple[int, int]:
@@ -173,9 +175,9 @@ class Space:
         found = self.tiles.get((number, tile))
         if found is None:
             free = self.free[number] if number < len(self.free) else frozenset()
-            moved, live = self.model.measure(tile, free, self.machine.levels[number].transaction,
+            moved, live = self.model.measure(tile, free, self.machine.memories[number].transaction,
                                              fetches(self.machine, number),
-                                             not self.machine.threads)
+                                             not self.machine.managed)
             found = max(1, moved), live
             self.tiles[number, tile] = found
         return found
@@ -203,7 +205,7 @@ class Space:
         """(utilisation, seconds of arithmetic, of scratch, of launching) of a work item's tile."""
         if tile not in self.items:
             self.items[tile] = (*compute_seconds(self.model, self.machine, tile, self.aligned,
-                                                 near=self.free[-1] if self.free else ()),
+                                                 near=at_hand(self.machine, self.free)),
                                 scratch_seconds(self.model, self.machine, tile,
                                                 kept=self.kept)[1]
                                 if len(self.model.stages) > 1 or self.kept else 0.0,
@@ -246,11 +248,11 @@ def moves(space: Space, state: State, policy: Policy, beta: float,
         if policy.cache == "gated":
             weight = cache_multiplier(t) * mean * (f / space.room(number)) ** 2
         else:
-            low, high = space.machine.levels[number:number + 2]
+            low, high = space.machine.memories[number:number + 2]
             weight = cache_multiplier(t) * cache_benefit(f, low, high)
         out.append((weight, "cache", start))
         return out
-    banks, width = space.machine.levels[number].banks, tile[space.model.rank - 1]
+    banks, width = space.machine.memories[number].banks, tile[space.model.rank - 1]
     for v in (1, 2, 4, MAX_VTHREADS) if banks else ():
         if v != state.vthreads and width % v == 0 and space.fits(number, tile, v):
             gain = vthread_benefit(width, banks, v) / vthread_benefit(width, banks, state.vthreads)
@@ -361,7 +363,7 @@ def _around(space, state, near):
                 if near is _single and inner and all(
                         space.fits(i, new) for i in range(number + 1, space.depth)):
                     yield State(state.tiles[:number] + (new,) * (len(inner) + 1), state.vthreads)
-    if space.machine.levels[space.depth - 1].banks and near is _single:
+    if space.machine.memories[space.depth - 1].banks and near is _single:
         width = state.tiles[-1][space.model.rank - 1]
         for v in (1, 2, 4, MAX_VTHREADS):
             if width % v == 0 and space.fits(space.depth - 1, state.tiles[-1], v):

@@ -36,7 +36,7 @@ def settle_layouts(program: Program, target: Target,
     """{buffer: Layout} of the temps whose neighbours agree on ``rows`` or ``blocks``.  free: inputs
     and outputs that may be stored in any order (an operator between others); those always get a
     layout, channels innermost if a contraction is near."""
-    if target.lanes < 2 or target.emitter != "c":
+    if target.lanes < 2 or target.machine.threads:
         return {b: Layout() for b in free}
     out, seen, called = {}, set(), called_buffers(program)
     for b in program.buffers:
@@ -153,7 +153,7 @@ def runs_over_columns(program: Program, target: Target, name: str) -> bool:
     group, that lanes run over the columns of its row-major input: it wants no other order of the
     channels."""
     step = program.producer[name]
-    if not isinstance(step, Compute) or target.emitter != "c" or (
+    if not isinstance(step, Compute) or target.machine.threads or (
             _wish(program, target, step)[0] != "rows"):
         return False
     return all(is_unit(offset_of(n.index, program.shape(n.buffer)), step.axes[-1])

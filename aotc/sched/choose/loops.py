@@ -230,7 +230,7 @@ def _nest_lane(c, s, f):
     better run over lanes, as a window does: it fills vectors, and everything that moves along it
     lies side by side already.  None if there is none."""
     lanes = c.target.lanes
-    if c.target.emitter != "c" or 2 * max(estimate(a.extent) for a in f.n) > lanes or any(
+    if c.target.machine.threads or 2 * max(estimate(a.extent) for a in f.n) > lanes or any(
             c.program.buffers[o.buffer].role == "temp" and o.buffer not in c.given
             for o in s.outputs):
         return None

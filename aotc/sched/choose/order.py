@@ -17,10 +17,10 @@ def order_items(program: Program, machine: Machine, group: Group) -> Group:
     not cut, and its own part of one that the axis cuts.  What one step along the outermost axis
     reads is read again in every step if it does not fit in the worker's own cache.  Among orders
     that are alike, an axis that is no lane axis comes first: the next kernel finds the rows that a
-    worker has written in that worker's cache.  Where items are blocks of threads
-    (``machine.threads``) they run in no order.
+    worker has written in that worker's cache.  Where
+    items run in no order (``machine.in_order``) there is nothing to choose.
     """
-    if machine.threads or len(group.parallel) < 2:
+    if not machine.in_order or len(group.parallel) < 2:
         return group
     model = group_model(program, group)
     extent = dict(zip(model.axes, model.extents))

@@ -58,8 +58,7 @@ def _along(model, machine, outer, tile, axis, aligned, free):
     """The best Run along an axis in steps of a tile; None if nothing slides, or if a stage does not
     move with the steps: it would be computed in each."""
     found = _sliding(model, tile, axis)
-    level = machine.levels[len(outer) + 1]
-    if found is None or found.live > level.capacity * level.usable:
+    if found is None or found.live > machine.room(machine.near):
         return None
     step, whole, best = tile[axis], model.extents[axis], None
     others = prod(-(-n // w) for i, (n, w) in enumerate(zip(model.extents[:model.rank], tile))
@@ -78,7 +77,7 @@ def run_cost(model: GroupModel, machine: Machine, outer: Sequence[Widths], tile:
              run: Mapping[str, int], aligned: Sequence[Aligned], free: Free) -> Cost | None:
     """Cost of a group as ``best_run`` sees it: ``run`` as in a Group, {axis: extent}, in steps of
     ``tile``; None if no stage can slide along it, which leaves every step a tile like any other.
-    outer: tiles of the levels before that of a work item."""
+    outer: tiles of the memories outside that of a work item."""
     (name, extent), = run.items()
     axis = model.axes.index(name)
     found = _sliding(model, tile, axis)
@@ -91,16 +90,16 @@ def _cost(model, machine, outer, tile, axis, extent, found, aligned, free):
     item = tile[:axis] + (extent,) + tile[axis + 1:]
     moved = 2 * found.again * (-(-extent // step) - 1) * model.tiles(item)
     tiles = tuple(tuple(map(max, t, item)) for t in outer) + (item,)
-    again = _read_again(model, machine.levels[len(outer) + 1], tile, axis, found.live,
+    again = _read_again(model, machine.room(machine.near), tile, axis, found.live,
                         free[len(outer)] if len(outer) < len(free) else ())
     return group_cost(model, machine, tiles, 1, aligned, free, Steps(
         tile, found.fresh, found.live, moved,
         again * (-(-extent // step) - 1) * model.tiles(item)))
 
 
-def _read_again(model, level, tile, axis, live, free):
-    """Bytes that every step reads like the one before (weights), if the level of a work item has no
-    room for them beside what is live; 0 if they stay there."""
+def _read_again(model, room, tile, axis, live, free):
+    """Bytes that every step reads like the one before (weights), if what holds a work item has no
+    ``room`` for them beside what is live; 0 if they stay there."""
     boxes = model.boxes(tile), model.boxes(tile[:axis] + (2 * tile[axis],) + tile[axis + 1:])
     sizes = {}
     for s, (one, _), (two, _) in zip(model.stages, *boxes):
@@ -109,7 +108,7 @@ def _read_again(model, level, tile, axis, live, free):
                 n = a.bytes(one)
                 sizes[a.buffer] = max(sizes.get(a.buffer, 0), n if n == a.bytes(two) else 0)
     total = sum(sizes.values())
-    return total if total + live > level.capacity * level.usable else 0
+    return total if total + live > room else 0
 
 
 def fresh_boxes(model: GroupModel, tile: Widths, axis: int) -> Boxes | None:

@@ -90,9 +90,8 @@ def streamed_fold(machine: Machine, s: Stage) -> dict[str, Widths]:
     """{variable of the reduction: extents it may have} of a Stage whose fold is so long that a line
     of each of its steps takes a large part of a worker's cache: it may read what it folds step by
     step and keep nothing of it.  {} for others, and for blocks of threads."""
-    private = [x for x in machine.levels if not x.shared]
     if not s.raxes or machine.threads or (
-            estimate_volume(a.extent for a in s.raxes) * LINE <= LONG_FOLD * private[0].capacity):
+            estimate_volume(a.extent for a in s.raxes) * LINE <= LONG_FOLD * machine.near.capacity):
         return {}
     longest = max(s.raxes, key=lambda a: estimate(a.extent))
     return {f"{s.name}.{longest.name}": (1, estimate(longest.extent))}

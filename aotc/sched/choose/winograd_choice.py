@@ -249,15 +249,16 @@ def _contraction_cost(target, batch, rows, depth, columns):
     flops = 2 * calls * tile["mr"] * tile["nr"] * depth
     seconds, panel = (flops + calls * _CALL) / machine.flops, 4 * depth * tile["nr"]
     if panel > machine.near.capacity:
-        seconds += calls * panel / machine.last_cache.bandwidth
+        seconds += calls * panel / machine.outside(machine.near).bandwidth
     return seconds
 
 
 def _stream(target, size, weights):
-    """Seconds to read weights: they stay in the last cache only if all of the model's do."""
-    last = target.machine.last_cache
-    level = last if weights <= last.capacity * last.usable else target.machine.memory
-    return size / level.bandwidth
+    """Seconds to read weights: they stay outside scratch's memory only if all of the model's do."""
+    machine = target.machine
+    last = machine.outside(machine.near)
+    memory = last if weights <= last.capacity * last.usable else machine.memory
+    return size / memory.bandwidth
 
 
 __all__ = ["Candidate", "choose_winograd", "exact_enough", "form_share"]

@@ -17,7 +17,7 @@ from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.model.unroll import find_transform
-from aotc.target.base import Target
+from aotc.target.base import Machine, Target
 
 # Scratch goes through the last cache where the level that should hold it is too small: at most so
 # many times that level, and a worker's share of the last cache.  With 3, vgg16 and unet took 1.04
@@ -58,7 +58,8 @@ def transform_inputs(program: Program) -> dict[str, tuple[Load, int]]:
     return out
 
 
-def join_transforms(program: Program, groups: Sequence[Group]) -> tuple[Group, ...]:
+def join_transforms(program: Program, machine: Machine,
+                    groups: Sequence[Group]) -> tuple[Group, ...]:
     """The groups with the three stages of every rewritten compute in one kernel: tiles of the
     transformed input and of the products stay in the worker's slab."""
     for rule, compute, _ in program.rewrites:
@@ -69,7 +70,7 @@ def join_transforms(program: Program, groups: Sequence[Group]) -> tuple[Group, .
             a, b = (next(g for g in groups if n in g.computes) for n in (source, sink))
             if a is not b and len(a.computes) == 1:
                 groups = [g for g in groups if g is not a and g is not b] + [
-                    merged(program, a, b, "L2")]
+                    merged(program, a, b, machine.scratch)]
                 groups = ordered(program, groups)
     return tuple(groups)
 
@@ -144,7 +145,7 @@ class _Item:
         depth = estimate_volume(a.extent for a in stage.raxes)
         flops = 2 * points * -(-rows // mr) * mr * self.panels * nr * depth
         flops += (self.inputs + self.products) * TRANSFORM_FLOPS
-        scratch, last = 4 * (self.inputs + self.products), machine.last_cache
+        scratch, last = 4 * (self.inputs + self.products), machine.outside(level)
         moved = 4 * points * depth * self.panels * nr
         moved += 4 * scratch if scratch > level.capacity * level.usable else 0
         seconds = flops / machine.flops + moved / last.bandwidth

@@ -6,7 +6,7 @@ plus the part of the shorter terms that the machine does not overlap with the lo
 starting every stage of every work item takes.
 Traffic into a level depends on the tile in that level alone (Welder); halos and whatever else a
 tile computes again are in the arithmetic; micro-kernel rows pad what they do not divide.  All
-terms come from the ``Machine``: levels in order, nothing knows which kind of machine it is.
+terms come from the ``Machine``: memories in order, nothing knows which kind of machine it is.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,9 +17,10 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.program import Program
 from aotc.sched.model.size import estimate_volume
 from aotc.sched.model.tile_model import Boxes, GroupModel, Widths
-from aotc.target.base import Level, Machine
+from aotc.target.base import Machine, Memory
 
-Free = Sequence[frozenset[str]]  # per boundary between levels: buffers that need not cross it
+# per memory but the outermost: buffers that need not come into it from outside
+Free = Sequence[frozenset[str]]
 
 WAVE = 0.5  # share of the time that follows whole waves of tiles; the rest balances out
 # flops that an operation outside contractions takes: nests of eight models reach 285 G operations
@@ -100,16 +101,15 @@ def bank_passes(width: int, banks: int, vthreads: int = 1) -> int:
 
 
 def work_item(machine: Machine, count: int) -> int:
-    """Which of ``count`` tiles is the one that workers take: that of the first level they do not
-    share, else the last."""
-    private = [i for i in range(count) if not machine.levels[i + 1].shared]
-    return private[0] if private else count - 1
+    """Which of ``count`` tiles is the one that workers take: that in the memory of scratch, else
+    the last."""
+    return min(count, machine.depth) - 1
 
 
 def group_cost(model: GroupModel, machine: Machine, tiles: Sequence[Widths], vthreads: int = 1,
                aligned: Sequence[Aligned] = (), free: Free = (),
                steps: Steps | None = None) -> Cost:
-    """Cost of a group whose tile in ``machine.levels[1 + i]`` is ``tiles[i]`` (tuples along
+    """Cost of a group whose tile in ``machine.memories[1 + i]`` is ``tiles[i]`` (tuples along
     ``model.axes``, each inside the one before; at least one).
 
     vthreads: virtual threads of the last tile; aligned: Aligned of contraction stages; free: per
@@ -119,14 +119,14 @@ def group_cost(model: GroupModel, machine: Machine, tiles: Sequence[Widths], vth
     item = work_item(machine, len(tiles))
     boxes = [model.boxes(t) for t in tiles]
     util, compute = compute_seconds(model, machine, tiles[item], aligned, boxes[item],
-                                    free[-1] if free else (), steps.boxes if steps else None)
+                                    at_hand(machine, free), steps.boxes if steps else None)
     levels = []
     for i, tile in enumerate(tiles):
         moved = model.traffic(tile, free[i] if i < len(free) else frozenset(), boxes[i],
-                              machine.levels[i].transaction, fetches(machine, i),
-                              not machine.threads)
+                              machine.memories[i].transaction, fetches(machine, i),
+                              not machine.managed)
         moved += steps.again if steps and i == len(tiles) - 1 else 0
-        levels.append((machine.levels[i].name,
+        levels.append((machine.memories[i].name,
                        level_seconds(model, machine, i, tile, moved,
                                      vthreads if i == len(tiles) - 1 else 1), moved))
     kept = kept_bytes(model, free, len(tiles))
@@ -154,17 +154,23 @@ def together(machine: Machine, terms: Sequence[float]) -> float:
 
 def level_seconds(model: GroupModel, machine: Machine, number: int, tile: Widths, moved: int,
                   vthreads: int = 1) -> float:
-    """Seconds that ``moved`` bytes take from ``machine.levels[number]`` into the next one, which
+    """Seconds that ``moved`` bytes take from ``machine.memories[number]`` into the next one, which
     holds ``tile``."""
-    source = machine.levels[number]
+    source = machine.memories[number]
     width = tile[model.rank - 1] if model.rank else 1
     return moved * bank_passes(width, source.banks, vthreads) / _rate(machine, source)
 
 
 def fetches(machine: Machine, number: int) -> bool:
-    """True if what is stored must first come from ``machine.levels[number]``: the cache before it
-    is a worker's own, which takes whole lines in and has given away what was there."""
-    return not machine.levels[number + 1].shared and not machine.threads
+    """True if what is stored must first come from ``machine.memories[number]``: the next one is a
+    worker's own cache, which takes whole lines in and has given away what was there."""
+    return not machine.memories[number + 1].shared and not machine.managed
+
+
+def at_hand(machine: Machine, free: Free) -> frozenset[str]:
+    """Buffers that the registers have anyway, as far as ``free`` says it of them."""
+    last = machine.position(machine.registers.name)
+    return free[min(last, len(free)) - 1] if free else frozenset()
 
 
 def kept_bytes(model: GroupModel, free: Free, depth: int) -> int:
@@ -176,42 +182,43 @@ def kept_bytes(model: GroupModel, free: Free, depth: int) -> int:
 def scratch_seconds(model: GroupModel, machine: Machine, tile: Widths, boxes: Boxes | None = None,
                     kept: int = 0, steps: Steps | None = None) -> tuple[str, float, int]:
     """(name, seconds, bytes) of what stages hand each other: how much longer it takes from the
-    fastest level that holds all of it than from the one beside the registers, which every kernel's
-    operands pass.  kept: bytes of tensors that other kernels left in the level before that one;
-    steps: in which a work item is computed, whose tiles are what must fit."""
+    fastest memory that holds all of it than from the one beside the registers, which every kernel's
+    operands pass.  kept: bytes of tensors that other kernels left in the memory that fills that
+    one; steps: in which a work item is computed, whose tiles are what must fit."""
     moved, live = model.inner(tile, boxes)
-    nearest, before = machine.levels[-2], machine.levels[-3:-1][0]
+    nearest = machine.outside(machine.registers)
+    before = machine.outside(nearest)
     home = _home(machine, steps.live if steps else live)
     later = moved / _rate(machine, home) + kept / _rate(machine, before) - (
         moved + kept) / _rate(machine, nearest)
     return f"scratch in {home.name}", max(0.0, later), moved + kept
 
 
-def _home(machine: Machine, live: int) -> Level:
-    """The fastest level that holds so many bytes of scratch."""
-    return next((x for x in machine.levels[-2:0:-1] if live <= x.capacity * x.usable),
-                machine.levels[0])
+def _home(machine: Machine, live: int) -> Memory:
+    """The fastest memory that holds so many bytes of scratch."""
+    inner = machine.memories[1:machine.position(machine.registers.name)]
+    return next((x for x in reversed(inner) if live <= x.capacity * x.usable), machine.memory)
 
 
 def scattered_seconds(model: GroupModel, machine: Machine, boxes: Boxes, aligned: Sequence[Aligned],
                       near: Collection[str] = ()) -> float:
     """Seconds that products lose where the rows they store end inside cache lines and are too many
     for those lines to stay at hand until the next panel; stores to buffers in ``near`` do not."""
-    total, nearest = 0.0, machine.levels[-2]
-    for a in () if machine.threads else aligned:
+    total, nearest = 0.0, machine.outside(machine.registers)
+    for a in () if machine.managed else aligned:
         s, widths = model.stages[a.stage], boxes[a.stage][0]
         rows = prod(widths[p] for p in a.rows)
         for w in s.writes:
             if w.buffer in model.outputs and w.buffer not in near and (
                     s.extents[a.lane] > a.nr and s.extents[a.lane] * w.size % LINE):
                 if rows * (a.nr * w.size + LINE) > KEPT_LINES * nearest.capacity * nearest.usable:
-                    total += prod(w.extents) * w.size / machine.levels[0].bandwidth
+                    total += prod(w.extents) * w.size / machine.memory.bandwidth
     return total
 
 
-def _rate(machine: Machine, level: Level) -> float:
-    """Bytes/s of a level for all workers together."""
-    return level.bandwidth if level.shared else level.bandwidth * machine.workers
+def _rate(machine: Machine, memory: Memory) -> float:
+    """Bytes/s of a memory for all workers together."""
+    return memory.bandwidth if memory.shared else memory.bandwidth * machine.workers
 
 
 def compute_seconds(model: GroupModel, machine: Machine, tile: Widths,
@@ -257,20 +264,20 @@ def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> flo
 
 
 def resident(program: Program, machine: Machine) -> tuple[frozenset[str], ...]:
-    """Per boundary between levels, the buffers that are in the faster one already when a kernel
-    starts: temps that fit in a cache, and the weights if all of them fit in a shared one.  Memory
-    that threads share is no cache."""
+    """Per memory but the outermost, the buffers that are in it already when a kernel starts: temps
+    that fit in a cache, and the weights if all of them fit in a shared one.  What a worker has of
+    its own is no cache where scratch is none."""
     weights = sum(a.nbytes for a in program.consts.values())
     out = []
-    for level in machine.levels[1:]:
-        room = level.capacity * level.usable if level.shared or not machine.threads else 0
+    for memory in machine.memories[1:]:
+        room = memory.capacity * memory.usable if memory.shared or not machine.managed else 0
         stay = {b for b, buf in program.buffers.items() if buf.role == "temp"
                 and RESIDENT * DTYPES[buf.dtype].size * estimate_volume(buf.shape) <= room}
-        kept = set(program.consts) if level.shared and weights <= room else set()
+        kept = set(program.consts) if memory.shared and weights <= room else set()
         out.append(frozenset(stay | kept))
     return tuple(out)
 
 
-__all__ = ["Aligned", "Cost", "Steps", "bank_passes", "compute_seconds", "fetches", "group_cost",
-           "kept_bytes", "launch_seconds", "level_seconds", "needed_work",
-           "resident", "scratch_seconds", "together", "utilisation", "work_item"]
+__all__ = ["Aligned", "Cost", "Steps", "at_hand", "bank_passes", "compute_seconds", "fetches",
+           "group_cost", "kept_bytes", "launch_seconds", "level_seconds", "needed_work", "resident",
+           "scratch_seconds", "together", "utilisation", "work_item"]

@@ -7,13 +7,13 @@ from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import fold_in_loops, scalar_fold
 
 
-def shared_nest(nest: Nest, making: Making, warp: int) -> Body:
+def shared_nest(nest: Nest, making: Making, lanes: int) -> Body:
     """The statements of a Nest whose points threads share; a row whose lanes lie along the reduced
-    axis is folded by the threads of ``nest.team`` warps of ``warp`` threads."""
+    axis is folded by ``nest.team`` times ``lanes`` threads."""
     if not nest.folds_lanes or isinstance(nest.fold, Fold):
         point = (*scalar_fold(nest, making), Store(nest.puts))
         return (_spread(nest.ranges, "threads", 1, point),)
-    size, acc, fold = warp * nest.team, nest.acc[0], nest.fold_name
+    size, acc, fold = lanes * nest.team, nest.acc[0], nest.fold_name
     share = fold_in_loops(nest, nest.acc, making, lambda accs: (
         Accumulate(fold, ((accs[0], nest.body),)),),
         lambda ranges, body: (_spread(ranges, "group", size, tuple(body)),))

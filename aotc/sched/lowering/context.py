@@ -51,8 +51,8 @@ class Context:
 
     def add_scratch(self, name: str, dtype: str, elements: Size) -> str:
         """Reserve ``elements`` (an int, or an expression over symbols) in the worker's slab; the
-        name is made unique.  ScheduleError where threads share scratch and it has no bound."""
-        if not isinstance(elements, int) and self.target.machine.threads:
+        name is made unique.  ScheduleError where scratch is no cache and it has no bound."""
+        if not isinstance(elements, int) and self.target.machine.managed:
             raise ScheduleError([f"group {self.group.name}: scratch {name} has no constant bound; "
                                  "tile the axis or store the tensor"])
         while any(s.name == name for s in self.scratch):

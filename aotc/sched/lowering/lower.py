@@ -137,9 +137,9 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
 
 
 def kernel_faults(program: Program, schedule: Schedule, target: Target, group: Group) -> list[str]:
-    """Faults of ``check_group``, and where threads share scratch, if it does not fit its memory."""
+    """Faults of ``check_group``, and where scratch is no cache, if it does not fit its memory."""
     faults = check_group(program, schedule, target, group)
-    if not faults and target.machine.threads and group_stages(program, group):
+    if not faults and target.machine.managed and group_stages(program, group):
         try:
             lower_group(program, schedule, target, group, 0)
         except ScheduleError as err:
@@ -174,10 +174,10 @@ def _read(target, group, stage):
 
 
 def _check_scratch(target, group, kernel, slab):
-    """ScheduleError where threads share scratch (``slab`` bytes) and it does not fit into its
-    memory, which is no cache there, with what micro-kernels take."""
+    """ScheduleError where scratch (``slab`` bytes) is no cache and does not fit into its memory
+    with what micro-kernels take."""
     level = target.machine.near
-    if target.machine.threads and slab + kernel.staged > level.capacity:
+    if target.machine.managed and slab + kernel.staged > level.capacity:
         sizes = ", ".join(f"{s.name} {s.elements} elements" for s in kernel.scratch)
         raise ScheduleError([
             f"group {group.name}: its tiles take {slab + kernel.staged} bytes of {level.name} "

@@ -62,17 +62,17 @@ def _with_ends(kernel):
         replace(s, m=closed(s.m)) if isinstance(s, Contract) else s for s in kernel.stages))
 
 
-def _team(nest, threads, warp):
-    """Warps that fold a row together: all of the work item's where it has few rows, and long
-    ones."""
+def _team(nest, threads, lanes):
+    """How many times ``lanes`` threads fold a row together: all of the work item's where it has few
+    rows, and long ones."""
     if not nest.folds_lanes:
         return 1
     rows, length = points(nest.ranges), points(nest.reduce)
-    warps = 1
-    while (rows is not None and (length is None or length >= 4 * warp * warps)
-           and 2 * warps * rows * warp <= threads):
-        warps *= 2
-    return warps
+    team = 1
+    while (rows is not None and (length is None or length >= 4 * lanes * team)
+           and 2 * team * rows * lanes <= threads):
+        team *= 2
+    return team
 
 
 def staged_bytes(stage: Stage, target: Target, threads: int) -> int:

@@ -67,9 +67,8 @@ class Cones:
         self.found: dict[tuple[int, Cone], tuple[Tiling, ...]] = {}
         self.parts: dict[int, _Part] = {}
         self.refused: set[tuple[int, Cone]] = set()
-        scratch = target.machine.near
-        # of one work item: where threads share it, micro-kernels stage operands in it, too
-        self.room = scratch.capacity // 2 if target.machine.threads else 1 << 62
+        # of one work item: where it is no cache, micro-kernels may stage operands in it, too
+        self.room = target.machine.near.capacity // 2 if target.machine.managed else 1 << 62
 
     def cone(self, sink: int, stored: Cone) -> Cone:
         """Units that the kernel of ``sink`` computes, ``sink`` included."""

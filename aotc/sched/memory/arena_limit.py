@@ -321,7 +321,8 @@ class Planner:
         parts = [_renamed(units[u].group, twins) for u in sorted(cone)]
         if len(parts) == 1:
             return replace(parts[0], name=f"g{number:03d}")
-        whole = reduce(lambda a, b: merged(program, a, b, "L2"), parts)
+        scratch = self.cones.target.machine.scratch
+        whole = reduce(lambda a, b: merged(program, a, b, scratch), parts)
         room = state.budget
         while True:
             found = self.cones.refined(sink, cone, room)

@@ -59,23 +59,23 @@ def bounded_tile(program: Program, target: Target, group: Group, room: float,
                  units: Mapping[str, int], whole: Collection[str]) -> dict[str, int] | None:
     """``group.tile``, or where its scratch may take more than ``room`` bytes, one that does not:
     axes in single steps from the outermost in, the last of them in as many as make a work item of
-    ``row_points``, as do those of threads that share a work item.  None if there is none.
+    ``row_points``, as do those whose scratch is no cache.  None if there is none.
 
     units: {axis: extent of a step}; whole: axes that are not cut further.
     """
     def fits(tile):
         try:
             cut = replace(group, tile=tile, parallel=tuple(tile))
-            return scratch_bytes(program, cut, likely=not threads) <= room
+            return scratch_bytes(program, cut, likely=not managed) <= room
         except ScheduleError:
             return False
 
-    tile, threads = dict(group.tile), target.machine.threads
+    tile, managed = dict(group.tile), target.machine.managed
     anchor = next(s for s in group_stages(program, group) if group.anchor in s.computes)
     extents = {a.name: reach(a.extent) or 1 << 62 for a in anchor.axes}
     top = extents | tile
     last = next(reversed(tile), None)
-    if (_dynamic(program, group) or threads) and not fits(tile):
+    if (_dynamic(program, group) or managed) and not fits(tile):
         for a in extents:
             if a in whole or top[a] <= units.get(a, 1):
                 continue
@@ -84,7 +84,7 @@ def bounded_tile(program: Program, target: Target, group: Group, room: float,
                 break
         else:
             return None
-    elif not threads:
+    elif not managed:
         return tile
     while last is not None and 2 * tile[last] <= extents[last] and 2 * _points(
             target.machine, anchor, tile) <= target.machine.row_points and fits(
@@ -101,7 +101,7 @@ def _dynamic(program, group):
 
 def _points(machine, anchor, tile):
     """Points of a work item; at most, where scratch is no cache but must fit."""
-    return prod(tile.get(a.name) or (upper(a.extent) if machine.threads else None)
+    return prod(tile.get(a.name) or (upper(a.extent) if machine.managed else None)
                 or estimate(a.extent) for a in anchor.axes)
 
 

@@ -216,7 +216,7 @@ def _group_stages(program, group):
         used = [f for f in folds if f in register and any(n.buffer == f for n in loads(body))]
         if len(used) > 1:
             faults.append(f"group {group.name}: {c.out} joins the reductions {', '.join(used)} at "
-                          "register level; connect all but one of them at L1")
+                          "register level; keep all but one of them in scratch")
         elif used:
             mains[used[0]].append(c)
         else:
@@ -226,8 +226,8 @@ def _group_stages(program, group):
     stages += _map_stages(maps, inline)
     stages = _needed([_without_own_loads(s, group, faults) for s in stages], group)
     made = {o for c in computes for o in c.outs} - stored
-    faults += [f"group {group.name}: {s.name} reads {b}, which another stage computes; connect {b} "
-               "at L1 or store it" for s in stages
+    faults += [f"group {group.name}: {s.name} reads {b}, which another stage computes; keep {b} "
+               "in scratch or store it" for s in stages
                for b in dict.fromkeys(n.buffer for n in s.loads()) if b in made]
     if faults:
         raise ScheduleError(faults)
@@ -295,12 +295,12 @@ def _fold_stage(group, main, outs, inline, stored, faults):
         if h is None:
             at = ", ".join(map(show, index))
             faults.append(f"group {group.name}: {c.out} reads {main.out}[{at}], which is no "
-                          f"bijection of its axes; connect {main.out} at L1 or store it")
+                          f"bijection of its axes; keep {main.out} in scratch or store it")
             continue
         value = _onto_main(simplify(substitute(body, h)), main, acc[0])
         if value is None:
             faults.append(f"group {group.name}: {c.out} reads {main.out} at several places; "
-                          f"connect {main.out} at L1 or store it")
+                          f"keep {main.out} in scratch or store it")
             continue
         outputs.append(Output(c.out, tuple(h[a] for a in c.axes), value))
         names.append(c.out)

@@ -1,10 +1,11 @@
 """The tile-graph: a Program and a Schedule read together.
 
 Computes are its nodes; an edge is a buffer that flows from the compute that makes it to one that
-reads it, and carries the memory level at which its tile is reused.  ``DRAM``: it is stored whole,
-and its two ends are in different groups.
+reads it, and carries the memory in which its tile is reused: a name of the target's ``Machine``, or
+``register`` where it is inlined.  In the memory that holds everything it is stored whole, and its
+two ends are in different groups.
 
-    set_connect(program, schedule, edge, level)    one edge moved to another level
+    set_connect(program, schedule, edge, level, machine)    one edge moved to another memory
     propagate(program, group, tile)                the box of every buffer, from the output's tile
     mem_footprint(program, group, tile)            bytes live while one tile is computed
     mem_traffic(program, group, tile)              bytes moved for the whole output
@@ -18,29 +19,37 @@ from math import gcd
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
-from aotc.ir.schedule import LEVELS, Group, Schedule
+from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.sched.model.tile_model import Widths
 from aotc.sched.model.widths import group_model
+from aotc.target.base import Machine
 
 Split = Mapping[str, Mapping[str, int]]  # {stage: {reduction axis: extent of a slice}}
 Life = tuple[int, int, int]  # bytes, first and last step
-STORED = "DRAM"
 SHARED_ALIGN = 32  # bytes; what matrix fragments need
 
 
+def connect_levels(machine: Machine) -> tuple[str, ...]:
+    """What an edge inside a group may be connected at: ``register``, and the names of the memories
+    that scratch may be in, fastest first."""
+    return (REGISTER, *(x.name for x in machine.homes))
+
+
 def set_connect(program: Program, schedule: Schedule, edge: tuple[str, str],
-                level: str) -> Schedule:
+                level: str, machine: Machine) -> Schedule:
     """The Schedule with one edge at another level.
 
-    edge: (buffer, compute that reads it); level: ``register``, ``L1``, ``L2`` or ``DRAM``.  Rising
-    from DRAM merges the groups of its ends (the reader's anchor and tile stay); falling to DRAM
-    parts the group into what its other edges still connect.  Rows, loops, runs, layouts and places
-    in the arena of what changes are left out: ``complete`` decides them again.
+    edge: (buffer, compute that reads it); level: one of ``connect_levels`` or the memory that holds
+    everything.  Rising from there merges the groups of its ends (the reader's anchor and tile
+    stay); falling to it parts the group into what its other edges still connect.  Rows, loops,
+    runs, layouts and places in the arena of what changes are left out: ``complete`` decides them
+    again.
     ScheduleError for an unknown edge or level, and where merging would close a cycle.
     """
     buffer, reader = edge
-    if level not in (*LEVELS, STORED):
-        raise ScheduleError(f"connect level {level!r}; choose from {', '.join(LEVELS)}, {STORED}")
+    stored, legal = machine.memory.name, connect_levels(machine)
+    if level not in (*legal, stored):
+        raise ScheduleError(f"connect level {level!r}; choose from {', '.join(legal)}, {stored}")
     maker = program.producer.get(buffer)
     owner = {c: g for g in schedule.groups for c in g.computes}
     if maker is None or maker.outs[0] not in owner or reader not in owner or (
@@ -48,7 +57,7 @@ def set_connect(program: Program, schedule: Schedule, edge: tuple[str, str],
         raise ScheduleError(f"no edge {buffer} -> {reader}: {buffer} must be made by a compute of "
                             "the schedule and read by the other")
     source, sink = owner[maker.outs[0]], owner[reader]
-    if level == STORED:
+    if level == stored:
         new = [source] if source is not sink else _parted(program, source, buffer)
     elif source is sink:
         new = [replace(source, connect=source.connect | {buffer: level}, ukernel={}, loops={},
@@ -213,5 +222,5 @@ def block_size(counts: Iterable[int], low: int = 128, high: int = 1024) -> int:
     return max((d for d in range(low, high + 1) if common % d == 0), default=low)
 
 
-__all__ = ["best_fit", "best_fit_places", "block_size", "mem_footprint", "mem_traffic", "merged",
-           "ordered", "propagate", "set_connect", "transactions"]
+__all__ = ["best_fit", "best_fit_places", "block_size", "connect_levels", "mem_footprint",
+           "mem_traffic", "merged", "ordered", "propagate", "set_connect", "transactions"]

@@ -188,7 +188,8 @@ def _offline(v, used):
 
 
 def _conversions(v, name, g, s):
-    loops, near = g.loops.get(s.name, {}), v.target.machine.levels[-2].bandwidth
+    loops, machine = g.loops.get(s.name, {}), v.target.machine
+    near = machine.outside(machine.registers).bandwidth
     packed = [x for x in ("a", "b") if loops.get(x) == "packed"]
     if packed:
         f = factors_for(s, loops["lanes"])

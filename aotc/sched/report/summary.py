@@ -17,10 +17,10 @@ from aotc.target.base import Target
 
 def summarise(program: Program, schedule: Schedule, target: Target) -> dict[str, Any]:
     """Plain data: ``kernels``; ``stored_bytes``: of all intermediate buffers together, recomputed
-    from the Plan's places; ``arena_bytes``: what they share; ``dram_bytes`` and ``seconds`` by the
-    cost model; ``patterns``: [{pattern, reductions, groups}], a pattern being the graph of a
-    group's stages by category and fold, without extents and dtypes.  Symbols count at their
-    typical value."""
+    from the Plan's places; ``arena_bytes``: what they share; ``memory_bytes`` (moved) and
+    ``seconds`` by the cost model; ``patterns``: [{pattern, reductions, groups}], a pattern being
+    the graph of a group's stages by category and fold, without extents and dtypes.  Symbols count
+    at their typical value."""
     program = apply_rewrites(program, schedule.rewrites)
     plan = lower(program, schedule, target)
     stored = sum(estimate(p.elements) * DTYPES[p.dtype].size for p in plan.places
@@ -30,7 +30,7 @@ def summarise(program: Program, schedule: Schedule, target: Target) -> dict[str,
     found = Counter(pattern(program, g) for g in schedule.groups)
     return {"kernels": len(plan.kernels), "stored_bytes": stored,
             "arena_bytes": sum(estimate(s) for s in plan.slots),
-            "dram_bytes": sum(c.levels[0][2] for c in costs),
+            "memory_bytes": sum(c.levels[0][2] for c in costs),
             "seconds": sum(c.seconds for c in costs),
             "patterns": [{"pattern": text, "reductions": folds, "groups": n}
                          for (text, folds), n in sorted(found.items())]}

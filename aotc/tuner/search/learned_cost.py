@@ -71,7 +71,7 @@ class Estimator:
         aligned = tuple(self._aligned(n, s, g) for n, s in enumerate(stages)
                         if self.target.row(g.ukernel[s.name]).category == "contraction")
         machine = self.target.machine
-        tiles = (model.extents, item)[-min(2, len(machine.levels) - 1):]
+        tiles = (model.extents,) * (machine.depth - 1) + (item,)
         run = run_cost(model, machine, tiles[:-1], item, g.run, aligned,
                        self.free) if g.run else None
         cost = run or group_cost(model, machine, tiles, aligned=aligned, free=self.free)

@@ -43,7 +43,7 @@ def _one(program, judge, parts):
     """One group of several, None if it is no legal kernel."""
     group = parts[0]
     for g in parts[1:]:
-        group = merged(program, group, g, "L1")
+        group = merged(program, group, g, judge.target.machine.homes[0].name)
     return group if judge.verdict(group).legal else None
 
 
