@@ -259,6 +259,85 @@ def test_a_kind_is_found_by_that_test(text):
     assert _kinds_named(text) and not _kinds_named(f'"""{text}"""  # {text}')
 
 
+# module-level numbers of deciders, lowering and emitters that are fields of no ``Tuning``, and why
+FORMAT, BOUND, NUMERICS, POLICY = (
+    "text or a file format", "bounds an algorithm or the size of generated code",
+    "rounding errors, the same on every machine", "what users are promised or told")
+NUMBERS = {
+    "sched/check.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
+    "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
+    "sched/choose/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND, "MAX_STAGES": BOUND},
+    "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "COOLING": BOUND},
+    "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), "what a search tries"),
+    "sched/choose/runs.py": {"PARTS": "what a search tries"},
+    "sched/choose/winograd_choice.py": {
+        "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
+        "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},
+    "sched/cost/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
+    "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
+    "sched/expand/in_place.py": {"ENDLESS": BOUND},
+    "sched/lowering/context.py": {"ALIGN": "the alignment of every buffer"},
+    "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
+    "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,
+                                "MOST_PARTS": NUMERICS},
+    "sched/lowering/threads.py": {"_ANYWHERE": BOUND},
+    "sched/memory/allocate.py": {"ALIGN": "the alignment of every buffer", "ATTEMPTS": BOUND},
+    "sched/memory/arena.py": {"LARGE": POLICY, "_UNITS": FORMAT},
+    "sched/memory/arena_cones.py": {"MAX_STAGES": BOUND, "WORTH": BOUND, "FINE": BOUND},
+    "sched/memory/arena_limit.py": {"ATTEMPTS": BOUND, "ROUNDS": BOUND, "NEAR": BOUND,
+                                    "LOWER": BOUND, "KIB": FORMAT},
+    "sched/memory/slots.py": {"MAX_SPAN": BOUND},
+    "sched/model/bounds.py": {"CLAMPS": FORMAT},
+    "sched/model/size.py": {"TYPICAL": "of models: what symbols stand for", "MAX_TAPS": BOUND},
+    "sched/model/sparse_tables.py": {"TOUCHED": "of the operating system",
+                                     "SPARSE": "of the operating system"},
+    "sched/model/tile_model.py": {"RAGGED": BOUND},
+    "sched/model/tilegraph.py": {"SHARED_ALIGN": "of the published footprints"},
+    "sched/model/unroll.py": {"MAX_SIDE": BOUND, "MAX_TERMS": BOUND},
+    "sched/model/widths.py": {"WHOLE": BOUND},
+    "emit/bundle/kits.py": {"KITS": FORMAT},
+    "emit/bundle/render.py": {"MOST_BYTES": BOUND, "SHOWN": FORMAT},
+    "emit/bundle/variants.py": {"_ALIGNMENT": FORMAT},
+    "emit/bundle/weights.py": dict.fromkeys(
+        ("MAGIC", "VERSION", "HEADER_BYTES", "ALIGNMENT", "TEXT_BYTES", "_PLACE", "_HALF",
+         "WORTH_A_RANGE", "_CHUNK"), FORMAT),
+    "emit/c/integers.py": {"CAST": FORMAT, "_RING": FORMAT},
+    "emit/c/kernels.py": {"FILE_BYTES": FORMAT},
+    "emit/c/scalars.py": {"_LEVEL": FORMAT},
+    "emit/simt/simt_contracts.py": {"_INT32": BOUND},
+    "emit/simt/simt_kernels.py": {"FILE_BYTES": FORMAT,
+                                  "_SHARED_DEFAULT": "of the language that is written"},
+    "emit/simt/simt_writer.py": {"WARP": "of the language that is written"},
+    "emit/text/c_names.py": {"_MAX": FORMAT},
+    "emit/text/cexpr.py": {"ATOM": FORMAT, "_LEVEL": FORMAT},
+    "emit/text/math_forms.py": {"SCALES": NUMERICS},
+    "emit/text/wrapped.py": {"WIDTH": FORMAT, "_TRIES": FORMAT},
+}
+
+
+def _module_numbers(text):
+    """Names that a module gives a value with a number in it."""
+    for node in ast.parse(text).body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        if any(isinstance(x, ast.Constant) and type(x.value) in (int, float)
+               for x in ast.walk(node.value)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from (x.id for x in ast.walk(target) if isinstance(x, ast.Name))
+
+
+def test_numbers_fitted_to_machines_are_fields_of_a_tuning():
+    found = {str(p.relative_to(ROOT / "aotc")): set(_module_numbers(p.read_text()))
+             for p in _package_files() if _owner(p) in ("sched", "emit")}
+    found = {p: names for p, names in found.items() if names}
+    listed = {p: set(names) for p, names in NUMBERS.items()}
+    assert found == listed, (
+        {p: n - listed.get(p, set()) for p, n in found.items() if n - listed.get(p, set())},
+        {p: n - found.get(p, set()) for p, n in listed.items() if n - found.get(p, set())})
+    assert set(_module_numbers("A = 1\nB, C = 2, (3,)\nD: int = 4\nE = 'x'\nF = not True")) == {
+        "A", "B", "C", "D"}
+
+
 def test_no_machine_paths_or_registries():
     paths = re.compile(r"(?<![\w.$})/])/(work|root|home|opt|tmp|mnt|Users)/|pypi\.|index-url|"
                        r"file://")

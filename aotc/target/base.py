@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from aotc.target.tuning import Tuning
+
 Words = tuple[str, ...]  # of a command line, or flags
 
 
@@ -50,7 +52,7 @@ class Machine:
     item_tiles: fewest register tiles of rows in one work item; 1 where a work item is one tile of a
     micro-kernel.  in_order: a worker runs neighbouring work items one after the other.
     threads: of one work item, where they share its scratch (threads_max: at most); 0 where a worker
-    is one thread."""
+    is one thread.  tuning: what was fitted to it."""
 
     memories: tuple[Memory, ...]
     workers: int
@@ -66,6 +68,7 @@ class Machine:
     in_order: bool = True
     threads: int = 0
     threads_max: int = 0
+    tuning: Tuning = field(default=Tuning(), hash=False)
     scratch: str = field(kw_only=True)
 
     def position(self, name: str) -> int:
@@ -203,6 +206,11 @@ class Target:
     part_loads: bool = False
     halves: bool = False
     vectors: VectorFacts = VectorFacts()
+
+    @property
+    def tuning(self) -> Tuning:
+        """What was fitted to the target's machine."""
+        return self.machine.tuning
 
     @property
     def library(self) -> bool:

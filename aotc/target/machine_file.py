@@ -7,11 +7,15 @@ from typing import Any
 from aotc.errors import ScheduleError
 from aotc.ir.schedule import REGISTER
 from aotc.target.base import KINDS, SCOPES, Machine, Memory, Target
+from aotc.target.tuning import tuned, tuning_json
 
 
 def machine_json(target: Target) -> str:
-    """Text of a target's machine; it names the target whose instructions it was measured with."""
-    return json.dumps({"target": target.name, "machine": asdict(target.machine)}, indent=1) + "\n"
+    """Text of a target's machine; it names the target whose instructions it was measured with.  Of
+    its tuning what is not as usual."""
+    data = asdict(target.machine)
+    data["tuning"] = tuning_json(target.tuning)
+    return json.dumps({"target": target.name, "machine": data}, indent=1) + "\n"
 
 
 def with_machine(target: Target, text: str) -> Target:
@@ -19,7 +23,9 @@ def with_machine(target: Target, text: str) -> Target:
     the file names.  ScheduleError says what is wrong with the text."""
     try:
         data = json.loads(text)
-        name, machine = data["target"], _machine(data["machine"])
+        name = data["target"]
+        own = next((v for v in target.variants if v.name == name), target)
+        machine = _machine(data["machine"], own)
     except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise ScheduleError(f"machine file: {type(err).__name__} {err}; write one with aotc "
                             "targets --probe FILE") from None
@@ -32,11 +38,12 @@ def with_machine(target: Target, text: str) -> Target:
                                           for v in target.variants))
 
 
-def _machine(data: Any) -> Machine:
+def _machine(data: Any, target: Target) -> Machine:
     memories = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
                      for row in data["memories"])
-    rest = {k: _value(Machine, k, v) for k, v in data.items() if k != "memories"}
-    machine = Machine(memories=memories, **rest)
+    rest = {k: _value(Machine, k, v) for k, v in data.items() if k not in ("memories", "tuning")}
+    tuning = tuned(target.tuning, data.get("tuning", {}))
+    machine = Machine(memories=memories, tuning=tuning, **rest)
     _check_memories(machine)
     if machine.workers < 1 or machine.flops <= 0:
         raise ValueError("workers and flops must be positive")

@@ -11,7 +11,7 @@ from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
 from aotc.sched.choose.connect_cost import _blocked_axes
 from aotc.sched.choose.loops import _stored_as_wanted, choose_loops
-from aotc.sched.cost.accesses import ACROSS, APART, FOLD_LOAD, PACKED, STORE, Extra, access_costs
+from aotc.sched.cost.accesses import Extra, access_costs
 from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
 from aotc.sched.model.stages import Output
 from aotc.sched.model.tilegraph import propagate
@@ -19,6 +19,7 @@ from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 
 V3 = get_target("x86-64-v3")
+TUNING = V3.tuning
 TURNED = Layout((Reorder((1, 0)),))
 
 
@@ -32,9 +33,10 @@ def mapped(target=V3, layouts=None):
 
 
 def test_lanes_that_lie_apart_are_loaded_and_stored_one_by_one():
-    assert mapped() == Extra(1, 0, STORE)
-    assert mapped(layouts={"x": TURNED}) == Extra(1, 0, STORE + APART)
-    assert mapped(layouts={"x": TURNED, "y": TURNED}) == Extra(1, 0, STORE + 2 * APART)
+    assert mapped() == Extra(1, 0, TUNING.vector_store)
+    assert mapped(layouts={"x": TURNED}) == Extra(1, 0, TUNING.vector_store + TUNING.apart)
+    assert mapped(layouts={"x": TURNED, "y": TURNED}) == Extra(
+        1, 0, TUNING.vector_store + 2 * TUNING.apart)
 
 
 def test_sums_over_lanes_end_in_a_fold_across_the_vector():
@@ -44,7 +46,7 @@ def test_sums_over_lanes_end_in_a_fold_across_the_vector():
     p = m.done("y")
     (g,), _ = choose_loops(p, V3, (Group("g", ("y",), ("y",), "y"),))
     assert g.loops["y"]["lanes"] == "r"
-    assert access_costs(p, V3, g, {})["y"] == Extra(1, FOLD_LOAD, ACROSS)
+    assert access_costs(p, V3, g, {})["y"] == Extra(1, TUNING.fold_load, TUNING.across)
 
 
 def test_columns_that_every_work_item_packs():
@@ -58,10 +60,10 @@ def test_columns_that_every_work_item_packs():
     (g,), _ = choose_loops(p, V3, (Group("g", ("y",), ("y",), "y"),))
     assert g.loops["y"]["b"] == "packed"
     costs = access_costs(p, V3, g, {})
-    assert costs["y"] == Extra(1, 0, STORE, PACKED, ("i",))
+    assert costs["y"] == Extra(1, 0, TUNING.vector_store, TUNING.packed, ("i",))
     model = group_model(p, g, extra=costs)
     whole, half = (done_work(model, tile) for tile in ((96, 48, 64), (48, 48, 64)))
-    assert whole == needed_work(model) and half - whole == PACKED * 48 * 64
+    assert whole == needed_work(model) and half - whole == TUNING.packed * 48 * 64
 
 
 @pytest.mark.parametrize("name", ["c", "cuda"])

@@ -19,7 +19,6 @@ from aotc.oracle.interpret import interpret
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import CONNECT, check_schedule, decide, lower
 from aotc.sched.choose.connect_cost import (
-    SLACK,
     Judge,
     _nearly_equal,
     connect_by_cost,
@@ -188,7 +187,7 @@ def test_a_tie_goes_to_the_way_that_stores_less():
         a, b = register_groups(judge.program)
         parts = judge.verdict(a).seconds + judge.verdict(b).seconds
         one = judge.verdict(merged(judge.program, a, b, "L1")).seconds
-        assert gain == pytest.approx(parts - one + min(pressure, SLACK * parts))
+        assert gain == pytest.approx(parts - one + min(pressure, V3.tuning.slack * parts))
 
 
 def test_equal_layers_are_judged_once():

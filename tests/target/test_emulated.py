@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,6 @@ from aotc.runtime.compile_bundle import build, read_manifest
 from aotc.runtime.emulate import EmulatedModel, emulated_models
 from aotc.runtime.feeds import machine
 from aotc.sched import lower
-from aotc.sched.expand import in_place
 from aotc.target import TARGETS, flags_of
 from aotc.tools.verify import verify
 
@@ -115,12 +114,13 @@ def _equal_the_evaluator(cases, target, tmp_path):
         built.check(10 * number + 3, syms=lambda s, r: s.lo)
 
 
-def test_micro_kernels_keep_their_accumulators_in_registers(target, tmp_path, monkeypatch):
+def test_micro_kernels_keep_their_accumulators_in_registers(target, tmp_path):
     """A spilled accumulator costs a load and a store per multiply-add: the row's tile is too
     large for the register file."""
     spill = {"aarch64": r"q\d+, \[sp|\[sp.*\bq\d+", "x86_64": r"ymm\d+.*\(%rsp|\(%rsp.*ymm\d+",
              "riscv64": r"\bv[ls]\d+re?\d*\.v\b"}
-    monkeypatch.setattr(in_place, "LONGEST_SUM", 0)  # each as a function of its own
+    tuning = replace(target.tuning, inline_sum=0)  # each as a function of its own
+    target = replace(target, machine=replace(target.machine, tuning=tuning))
     rows = target.rows("contraction")
     cases = [next(iter(CASES["contraction"](u, target))).fast for u in rows]
     program, schedule = merged(cases, target)

@@ -41,15 +41,8 @@ from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 
 BEAM = 3
-GAIN = 0.003  # a merge must be predicted to save at least this part of both parts' time
-# what storing a tensor costs others, whose tensors it drives out of the caches, in units of the
-# time that memory takes to move it; at most a part of both parts' time: it decides between ways
-# that take the same time by themselves
-PRESSURE, SLACK = 1.0, 0.02
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time
 PASSES = 3  # over all edges
-SLICE = 16  # steps of a reduction that a contraction streams at a time: what sizes are taken with
-PAGE, ALIKE = 4096, 0.005  # bytes; part of the time by which tiles that are alike differ
 
 
 @dataclass(frozen=True)
@@ -175,9 +168,10 @@ class Judge:
             self.refused.add(key)
             return None
         parts = self.verdict(a).seconds + self.verdict(b).seconds
-        gain = parts - found.seconds + min(SLACK * parts,
+        tuning = self.target.tuning
+        gain = parts - found.seconds + min(tuning.slack * parts,
                                            self._pressure(a.outputs, group.outputs))
-        if gain < GAIN * parts:  # a worse state: it must not win a tie
+        if gain < tuning.merge_gain * parts:  # a worse state: it must not win a tie
             gain = min(gain, -1e-9)
         return group, gain
 
@@ -186,13 +180,13 @@ class Judge:
         for those no longer stored."""
         gone = sum(DTYPES[self.program.dtype(b)].size * estimate_volume(self.program.shape(b))
                    for b in before if b not in after)
-        return PRESSURE * gone / self.target.machine.memory.bandwidth
+        return self.target.tuning.pressure * gone / self.target.machine.memory.bandwidth
 
     def priced(self, group: Group) -> Cost:
         """Cost of a finished group, at the work items it has."""
         group, layouts = self._with_rows(group)
         model = group_model(self.program, group, self.orders, access_costs(
-            self.program, self.target, group, layouts))
+            self.program, self.target, group, layouts), self.target.tuning)
         aligned = self._shape(group_stages(self.program, group), model)[2]
         machine, item = self.target.machine, model.variables(group.tile)
         fixed = {a: (t,) if t == n else tuple(sorted({min(t << i, n) for i in range(48)}))
@@ -279,7 +273,7 @@ class Judge:
                 return Verdict(False, why="a product of a block of threads has its own kernel")
             group, layouts = self._with_rows(group)
             model = group_model(self.program, group, self.orders, access_costs(
-                self.program, self.target, group, layouts))
+                self.program, self.target, group, layouts), self.target.tuning)
             return self._costed(group, layouts, stages, model)
         except ScheduleError as err:
             return Verdict(False, why=str(err))
@@ -360,7 +354,8 @@ class Judge:
         """(tile, Cost) of as many points that takes no longer by the model and lies in fewer pages:
         what a CPU fetches ahead and translates ends with them."""
         *outer, _ = found.state.tiles
-        best, pages = tile, model.traffic(tile, unit=PAGE)
+        page, alike = self.target.tuning.page, self.target.tuning.alike
+        best, pages = tile, model.traffic(tile, unit=page)
         free = [i for i in range(model.rank) if model.axes[i] not in fixed]
         for a, b in permutations(free, 2):
             n = model.extents[a]
@@ -371,8 +366,8 @@ class Judge:
             new = tuple(new)
             there = group_cost(model, self.target.machine, (*(tuple(map(max, t, new))
                                for t in outer), new), found.state.vthreads, aligned, self.free)
-            moved = model.traffic(new, unit=PAGE)
-            if there.seconds <= cost.seconds * (1 + ALIKE) and moved < pages:
+            moved = model.traffic(new, unit=page)
+            if there.seconds <= cost.seconds * (1 + alike) and moved < pages:
                 best, cost, pages = new, there, moved
         return best, cost
 
@@ -396,7 +391,8 @@ class Judge:
                 fixed |= streamed_fold(self.target.machine, s)
                 continue
             stream = max(f.k, key=sizes.get)
-            fixed[f"{s.name}.{stream.name}"] = (min(SLICE, sizes[stream]),)
+            steps = min(self.target.tuning.stream_steps, sizes[stream])
+            fixed[f"{s.name}.{stream.name}"] = (steps,)
             lane = max(f.n, key=sizes.get)
             row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane])
             place = {a: i for i, a in enumerate(s.axes)}

@@ -24,11 +24,6 @@ if TYPE_CHECKING:  # which needs this module
 
 Choice = tuple[str, Loops]  # (row, loops)
 
-MOVED = 70  # an element that plain loops copy (measured: 40 to 80)
-# elements between lanes that then share the few lines of a cache that one place may be in, and
-# what storing such a lane takes (measured: 600)
-PAGE, CONFLICT = 1024, 500
-
 
 def digit_choice(c: "Choices", s: Stage, plain: Choice) -> Choice:
     """(row, loops) of a stage: ``plain``, those that were chosen without a look at digits, or of
@@ -83,14 +78,15 @@ def stage_kind(s: Stage) -> str:
 
 def _cost(c: "Choices", s: Stage, row: str, loops: Loops) -> int:
     """Cost per element, in additions."""
+    tuning = c.target.tuning
     if c.target.row(row).category == "loops":
-        return MOVED if stage_kind(s) == "move" else scalar_cost(s)
+        return tuning.moved if stage_kind(s) == "move" else scalar_cost(s, tuning)
     cost = vector_cost(c.program, c.target, s, c.target.row(row), loops, c.layouts).per_output
     lane = next(a for a in s.axes if a.name == loops["lanes"])
     for o in s.outputs if "block" not in loops else ():
         step = stride(offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)), lane)
-        if isinstance(step, Const) and step.value and step.value % PAGE == 0:
-            cost += CONFLICT
+        if isinstance(step, Const) and step.value and step.value % (tuning.page // 4) == 0:
+            cost += tuning.page_conflict
     return cost
 
 

@@ -27,7 +27,6 @@ R = TypeVar("R")
 Wanted = tuple[Load, tuple[int, ...], frozenset[int]]  # as ``_contraction_inputs`` says
 PRODUCTS = ("contraction", "dot")
 PLAIN: tuple[str, Loops] = ("loops", {})
-MAX_UNROLL = 8  # taps of a window that are written out
 
 
 class Choices:
@@ -336,7 +335,7 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
     if exchanged is not None:
         return exchanged
     if kind == "window":
-        block = window_block(s, lane)
+        block = window_block(s, lane, c.target.tuning.window_taps)
         if block is not None and "block" in c.target.rows(kind)[0].tile:
             return c.target.rows(kind)[0].name, {"lanes": lane.name, "block": block[0].name}
         return c.target.rows(kind)[-1].name, {"lanes": lane.name}
@@ -350,13 +349,14 @@ def lane_nest(rows: Sequence[Ukernel], s: Stage) -> bool:
         o.value.dtype in stored and is_lane_value(o.value) for o in s.outputs)
 
 
-def window_block(s: Stage, lane: Axis | None) -> tuple[Axis, Axis] | None:
-    """(output axis, reduction axis) of the innermost sliding window with few static taps: its
-    neighbouring outputs share loads.  None if there is none (or the window slides along lanes)."""
+def window_block(s: Stage, lane: Axis | None, most: int) -> tuple[Axis, Axis] | None:
+    """(output axis, reduction axis) of the innermost sliding window with at most ``most`` static
+    taps: its neighbouring outputs share loads.  None if there is none (or the window slides along
+    lanes)."""
     if lane in s.raxes:
         return None
     for r in reversed(s.raxes):
-        if not isinstance(r.extent, Const) or r.extent.value > MAX_UNROLL:
+        if not isinstance(r.extent, Const) or r.extent.value > most:
             continue
         for n in s.loads():
             for i in n.index:

@@ -7,8 +7,6 @@ from aotc.ir.schedule import Group
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine
 
-SAME = 1.1  # bytes of orders that count as alike differ by less
-
 
 def order_items(program: Program, machine: Machine, group: Group) -> Group:
     """The group with ``parallel`` in the order that lets a worker fetch the fewest bytes.
@@ -30,8 +28,8 @@ def order_items(program: Program, machine: Machine, group: Group) -> Group:
         return group
     lanes = {x.get("lanes") for x in group.loops.values()}
     cost = {a: _fetched(model, machine, group.tile, cut, a) for a in cut}
-    least = min(cost.values())
-    first = min((a for a in cut if cost[a] <= SAME * least), key=lambda a: a in lanes)
+    least = machine.tuning.same_order * min(cost.values())
+    first = min((a for a in cut if cost[a] <= least), key=lambda a: a in lanes)
     order = sorted(group.parallel, key=lambda a: (a in cut, a != first))
     return replace(group, parallel=tuple(order))
 

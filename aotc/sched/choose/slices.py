@@ -16,12 +16,6 @@ from aotc.sched.model.stages import Stage
 from aotc.sched.model.tile_model import Widths
 from aotc.target.base import Machine, Target, Ukernel
 
-LONGEST = 512  # of a slice: its sums are loaded and stored once per so many steps
-IN_PLACE = 128  # of one whose columns are read in place: their lines share few sets of L1
-ROWS = 256  # of a work item: so often its part of the weights is used
-LINE, LONG_FOLD = 64, 0.1  # bytes; part of a worker's cache that a line of every step may take
-PANELS = 4  # of a work item at most, whose sums wait in scratch
-
 
 def sliceable(target: Target, row: Ukernel, loops: Loops, f: Factors) -> bool:
     """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
@@ -37,20 +31,21 @@ def choose_slices(target: Target, row: Ukernel, loops: Loops, f: Factors,
     """(rows, columns, {axis: steps of the sum}) of a work item and its slices; None if the sum runs
     whole: it is short, the rows fit into the cache at once, the weights do, or a window's panel
     does or serves too few rows to be read from there."""
-    level = target.machine.near
+    level, tuning = target.machine.near, target.tuning
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     mr, nr = row.tile["mr"], row.tile["nr"]
-    if not sliceable(target, row, loops, f) or k < 2 * LONGEST or 4 * k * n <= 2 * level.capacity:
+    if not sliceable(target, row, loops, f) or k < 2 * tuning.slice_steps or (
+            4 * k * n <= 2 * level.capacity):
         return None
     taps = tap_axes(f, loops)
     if taps and (4 * k * nr <= level.capacity * level.usable or m < 4 * mr):
         return None
     if not taps and 4 * k * m <= level.capacity // 2:
         return None
-    rows = -(-min(m, ROWS) // mr) * mr
-    panels = balanced(-(-n // nr), PANELS, target.machine.workers, -(-m // rows))
-    steps = LONGEST if loops["b"] == "panel" else IN_PLACE
+    rows = -(-min(m, tuning.slice_rows) // mr) * mr
+    panels = balanced(-(-n // nr), tuning.slice_panels, target.machine.workers, -(-m // rows))
+    steps = tuning.slice_steps if loops["b"] == "panel" else tuning.slice_in_place
     return rows, panels * nr, dict.fromkeys(taps, 1) | {loops["k"]: steps}
 
 
@@ -90,8 +85,9 @@ def streamed_fold(machine: Machine, s: Stage) -> dict[str, Widths]:
     """{variable of the reduction: extents it may have} of a Stage whose fold is so long that a line
     of each of its steps takes a large part of a worker's cache: it may read what it folds step by
     step and keep nothing of it.  {} for others, and for blocks of threads."""
-    if not s.raxes or machine.threads or (
-            estimate_volume(a.extent for a in s.raxes) * LINE <= LONG_FOLD * machine.near.capacity):
+    tuning = machine.tuning
+    if not s.raxes or machine.threads or (estimate_volume(a.extent for a in s.raxes) * tuning.line
+                                          <= tuning.long_fold * machine.near.capacity):
         return {}
     longest = max(s.raxes, key=lambda a: estimate(a.extent))
     return {f"{s.name}.{longest.name}": (1, estimate(longest.extent))}

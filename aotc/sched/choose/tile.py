@@ -17,12 +17,6 @@ from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 
-# The rows that one panel's columns are stored to lie on so many pages of so many bytes: the next
-# panel comes back to all of them, and a TLB holds a thousand or two.  A product with a short sum is
-# as fast as its stores, which a CPU fetches lines ahead for on a few dozen pages.
-PAGE, STORED_PAGES, STREAMED_PAGES, SHORT_SUM = 4096, 256, 32, 64
-NEAR = 64  # elements between lanes: up to here neighbouring vectors write the same lines
-
 
 def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
                  layouts: Mapping[str, Layout] | None = None) -> tuple[Group, ...]:
@@ -53,7 +47,7 @@ def _tiled(program, target, g, layouts):
     elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
         tile, split = _contraction_tile(program, target, g, anchor)
     else:
-        tile = _nest_tile(target, g, anchor, _stores_across(program, g, anchor, layouts))
+        tile = _nest_tile(target, g, anchor, _stores_across(program, target, g, anchor, layouts))
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
     if g.split or g.parallel:  # work items that are settled already keep their own
         split = g.split
@@ -67,7 +61,7 @@ def even(extent: int, tile: int) -> int:
     return -(-extent // count)
 
 
-def _stores_across(program, g, anchor, layouts):
+def _stores_across(program, target, g, anchor, layouts):
     """True if the lanes of a map lie far apart in its first output: a transposition."""
     lane = next((a for a in anchor.axes if a.name == g.loops.get(anchor.name, {}).get("lanes")),
                 None)
@@ -75,7 +69,7 @@ def _stores_across(program, g, anchor, layouts):
         return False
     o = anchor.outputs[0]
     step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
-    return not (isinstance(step, Const) and step.value <= NEAR)
+    return not (isinstance(step, Const) and step.value <= target.tuning.near_elements)
 
 
 def _nest_tile(target, g, anchor, across=False):
@@ -132,8 +126,9 @@ def _contraction_tile(program, target, g, s):
         if loops["a"] == "rows" else k
     least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size
     rows = max(least, machine.near.capacity // 2 // (size * unique))
-    pages = STREAMED_PAGES if k <= SHORT_SUM else STORED_PAGES
-    rows = min(rows, max(least, pages * max(1, PAGE // (4 * n))))
+    tuning = target.tuning
+    pages = tuning.streamed_pages if k <= tuning.short_sum else tuning.stored_pages
+    rows = min(rows, max(least, pages * max(1, tuning.page // (4 * n))))
     panels = -(-n // nr)
     n_tiles = 1
     if -(-m // rows) < want:

@@ -22,11 +22,7 @@ Winograd = str | int | tuple[Rewrite, ...]  # one of ``WINOGRAD``, or rewrites a
 SLIDING = 2  # axes transformed at once: with three, the transforms outgrow the registers
 ERROR_FACTOR, ERROR_SHARE = 4, 2e-5  # of a direct convolution's error; of the output's range
 SPAN = 1e3  # of channels' magnitudes in constants: the largest by the one in the middle
-GAIN = 0.9  # a form must take less than this share of the next simpler one's time
 GROWTH, GROWTH_BYTES = 1.0, 4 << 20  # what transformed weights may add to the model's
-# flops one element of a transform is worth, by outputs per tile
-_TRANSFORM = {2: 10, 4: 20, 6: 50}
-_CALL = 40e-9 * 116e9  # the same for the call of a micro-kernel and its epilogue
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,7 @@ def _candidates(program, target, conv, most, check_error, weights):
         if check_error and not exact_enough(conv, windows, m):
             continue
         seconds, size = _form_cost(target, conv, windows, m, weights)
-        if seconds < GAIN * limit:
+        if seconds < target.tuning.winograd_gain * limit:
             tile = {w.out.name: m for w in windows}
             out.append(Candidate(conv.compute.out, tile, seconds, size, direct, direct_bytes))
             limit = seconds
@@ -236,7 +232,8 @@ def _form_cost(target, conv, windows, m, weights):
     channels = estimate(conv.channel.extent)
     size = 4 * points * summed * columns
     lanes = sum(-(-n // target.lanes) * target.lanes for n in (channels, columns))
-    transforms = points * rows * lanes * _TRANSFORM[m] / target.machine.flops
+    transforms = points * rows * lanes * target.tuning.winograd_transform[m] / (
+        target.machine.flops)
     return transforms + _contraction_cost(target, points, rows, summed, columns) + _stream(
         target, size, weights), size
 
@@ -247,7 +244,8 @@ def _contraction_cost(target, batch, rows, depth, columns):
     tile, machine = pick_row(target, rows, columns).tile, target.machine
     calls = batch * -(-rows // tile["mr"]) * -(-columns // tile["nr"])
     flops = 2 * calls * tile["mr"] * tile["nr"] * depth
-    seconds, panel = (flops + calls * _CALL) / machine.flops, 4 * depth * tile["nr"]
+    seconds = (flops + calls * machine.tuning.winograd_call) / machine.flops
+    panel = 4 * depth * tile["nr"]
     if panel > machine.near.capacity:
         seconds += calls * panel / machine.outside(machine.near).bandwidth
     return seconds

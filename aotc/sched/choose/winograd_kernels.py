@@ -19,12 +19,6 @@ from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.model.unroll import find_transform
 from aotc.target.base import Machine, Target
 
-# Scratch goes through the last cache where the level that should hold it is too small: at most so
-# many times that level, and a worker's share of the last cache.  With 3, vgg16 and unet took 1.04
-# of what they take with 8 (AVX2): weights stream past more items, of fewer rows; resnet3d18 0.98.
-MAX_SPILL = 8
-TRANSFORM_FLOPS = 20  # one element of a transform costs as much as this much of a contraction
-
 
 def transform_lanes(program: Program) -> dict[str, Axis]:
     """{stage name: lane axis} of the input and output transforms of all rewritten computes: both
@@ -144,13 +138,14 @@ class _Item:
         rows = -(-self.products // (points * self.panels * nr))
         depth = estimate_volume(a.extent for a in stage.raxes)
         flops = 2 * points * -(-rows // mr) * mr * self.panels * nr * depth
-        flops += (self.inputs + self.products) * TRANSFORM_FLOPS
+        flops += (self.inputs + self.products) * machine.tuning.winograd_flops
         scratch, last = 4 * (self.inputs + self.products), machine.outside(level)
         moved = 4 * points * depth * self.panels * nr
         moved += 4 * scratch if scratch > level.capacity * level.usable else 0
         seconds = flops / machine.flops + moved / last.bandwidth
         waves = -(-self.count // machine.workers) * machine.workers
-        most = min(level.capacity * MAX_SPILL, last.capacity * last.usable / machine.workers)
+        spill = 1 if machine.managed else machine.tuning.winograd_spill
+        most = min(level.capacity * spill, last.capacity * last.usable / machine.workers)
         return max(0, scratch - most), seconds * waves, scratch
 
 

@@ -2,8 +2,8 @@
 
 A vector of neighbours is one instruction; lanes that lie apart are loaded and stored one by one,
 and a sum over lanes ends in a fold across the vector.  In units of an addition, as
-``aotc.sched.model.widths.OP_COST``; fitted to 1700 kernels of 13 models on AVX-512, where the
-kernels' traffic was counted as well: a part of what was measured is left to that.
+``Tuning.op_cost``; fitted where the kernels' traffic was counted as well: a part of what was
+measured is left to that.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,7 @@ from aotc.ir.schedule import Group, Loops
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.stages import Stage, group_stages, target_memo
 from aotc.target.base import Target, Ukernel
-
-FOLD_LOAD = 5  # of a vector, per point of a reduction (measured: 10)
-WINDOW_LOAD = 1  # neighbouring outputs share most of them
-STORE = 12  # of a vector, with the loads of what it is made from (measured: 28)
-ACROSS = 100  # the end of a sum over lanes, per output (measured: 145)
-APART = 60  # an element loaded or stored by itself (measured: 70 and 86)
-PACKED = 20  # an element of columns that every work item copies into panels (measured: 19, in L1)
+from aotc.target.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -61,9 +55,9 @@ def access_costs(program: Program, target: Target, group: Group,
     return out
 
 
-def scalar_cost(s: Stage) -> int:
+def scalar_cost(s: Stage, tuning: Tuning) -> int:
     """Additions that an element takes in plain loops for what is loaded and stored."""
-    return APART * (len(s.loads()) + len(s.outputs))
+    return tuning.apart * (len(s.loads()) + len(s.outputs))
 
 
 def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops: Loops,
@@ -77,20 +71,21 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
         step = stride(offset_of(index, program.shape(buffer), layouts.get(buffer)), lane)
         return not (isinstance(step, Const) and step.value in steps)
 
+    tuning = target.tuning
     per_point = per_output = 0
     if s.fold != "none" and row.category != "contraction":
-        each = WINDOW_LOAD if row.category == "window" else FOLD_LOAD
-        per_point = sum(APART if apart(n.buffer, n.index) else each for n in dict.fromkeys(
-            loads(s.body)))
+        each = tuning.window_load if row.category == "window" else tuning.fold_load
+        per_point = sum(tuning.apart if apart(n.buffer, n.index) else each
+                        for n in dict.fromkeys(loads(s.body)))
     if "exchange" not in row.tile:
         found = dict.fromkeys(n for o in s.outputs for n in loads(o.value))
-        per_output = APART * (sum(apart(n.buffer, n.index) for n in found) + sum(
+        per_output = tuning.apart * (sum(apart(n.buffer, n.index) for n in found) + sum(
             apart(o.buffer, o.index, (1,)) for o in s.outputs))
-    per_output += ACROSS if lane in s.raxes else STORE * len(s.outputs)
+    per_output += tuning.across if lane in s.raxes else tuning.vector_store * len(s.outputs)
     if loops.get("b") != "packed":
         return Extra(1, per_point, per_output)
     f = next(f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body) if lane in f.n)
-    return Extra(1, per_point, per_output, PACKED, tuple(a.name for a in f.m))
+    return Extra(1, per_point, per_output, tuning.packed, tuple(a.name for a in f.m))
 
 
 __all__ = ["Extra", "access_costs", "scalar_cost", "vector_cost"]

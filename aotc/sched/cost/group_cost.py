@@ -22,18 +22,6 @@ from aotc.target.base import Machine, Memory
 # per memory but the outermost: buffers that need not come into it from outside
 Free = Sequence[frozenset[str]]
 
-WAVE = 0.5  # share of the time that follows whole waves of tiles; the rest balances out
-# flops that an operation outside contractions takes: nests of eight models reach 285 G operations
-# a second where micro-kernels reach 205 GFLOP/s; many of their additions are fused
-OTHER = 0.75
-# a temp stays in a level until it is read if so many of its size fit there: on 2 MiB of L2, what
-# was just written is read at 75 to 105 GB/s up to 1.2 MB, at 33 beyond
-RESIDENT = 1.5
-# Rows that end inside a cache line: the next panel of columns comes back to the lines that the last
-# one has half written.  Tiles whose lines were still in twice the usable L1 by then took 0.65 of
-# the time of larger ones.
-LINE, KEPT_LINES = 64, 1.5
-
 
 @dataclass(frozen=True)
 class Aligned:
@@ -202,16 +190,18 @@ def _home(machine: Machine, live: int) -> Memory:
 
 def scattered_seconds(model: GroupModel, machine: Machine, boxes: Boxes, aligned: Sequence[Aligned],
                       near: Collection[str] = ()) -> float:
-    """Seconds that products lose where the rows they store end inside cache lines and are too many
-    for those lines to stay at hand until the next panel; stores to buffers in ``near`` do not."""
-    total, nearest = 0.0, machine.outside(machine.registers)
+    """Seconds that products lose where the rows they store end inside cache lines, which they have
+    half written, and are too many for those to stay at hand until the next panel; stores to buffers
+    in ``near`` do not."""
+    total, nearest, tuning = 0.0, machine.outside(machine.registers), machine.tuning
+    room = tuning.kept_lines * nearest.capacity * nearest.usable
     for a in () if machine.managed else aligned:
         s, widths = model.stages[a.stage], boxes[a.stage][0]
         rows = prod(widths[p] for p in a.rows)
         for w in s.writes:
             if w.buffer in model.outputs and w.buffer not in near and (
-                    s.extents[a.lane] > a.nr and s.extents[a.lane] * w.size % LINE):
-                if rows * (a.nr * w.size + LINE) > KEPT_LINES * nearest.capacity * nearest.usable:
+                    s.extents[a.lane] > a.nr and s.extents[a.lane] * w.size % tuning.line):
+                if rows * (a.nr * w.size + tuning.line) > room:
                     total += prod(w.extents) * w.size / machine.memory.bandwidth
     return total
 
@@ -231,10 +221,11 @@ def compute_seconds(model: GroupModel, machine: Machine, tile: Widths,
     for number, part in model.parts(tile):
         at = boxes if boxes and part == tile else model.boxes(part)
         fast, slow = model.work(part, at)
-        work.append((number, fast * _padding(model, aligned, step or at) + OTHER * slow))
+        work.append((number, fast * _padding(model, aligned, step or at)
+                     + machine.tuning.other_flops * slow))
     total = sum(n * w for n, w in work)
     whole = max(1e-30, work[0][1])  # work of a tile that no end cuts
-    util = utilisation(model.tiles(tile), machine.workers, WAVE, total / whole)
+    util = utilisation(model.tiles(tile), machine.workers, machine.tuning.wave, total / whole)
     return util, total / (machine.flops * machine.workers) + scattered_seconds(
         model, machine, boxes or model.boxes(tile), aligned, near)
 
@@ -268,11 +259,11 @@ def resident(program: Program, machine: Machine) -> tuple[frozenset[str], ...]:
     that fit in a cache, and the weights if all of them fit in a shared one.  What a worker has of
     its own is no cache where scratch is none."""
     weights = sum(a.nbytes for a in program.consts.values())
-    out = []
+    copies, out = machine.tuning.resident_copies, []
     for memory in machine.memories[1:]:
         room = memory.capacity * memory.usable if memory.shared or not machine.managed else 0
         stay = {b for b, buf in program.buffers.items() if buf.role == "temp"
-                and RESIDENT * DTYPES[buf.dtype].size * estimate_volume(buf.shape) <= room}
+                and copies * DTYPES[buf.dtype].size * estimate_volume(buf.shape) <= room}
         kept = set(program.consts) if memory.shared and weights <= room else set()
         out.append(frozenset(stay | kept))
     return tuple(out)

@@ -12,16 +12,12 @@ from aotc.ir.simplify import simplify
 from aotc.ir.statements import Prefetch
 from aotc.sched.expand.making import Making
 
-AHEAD = 1024  # f32 elements: a page
-LINE = 16  # f32 elements of a cache line
-MOST_LINES = 8  # at one vector of lanes
-
 
 def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, making: Making) -> list[Prefetch]:
     """Prefetches of one vector of lanes of a blocked window: its share of the lines that lie a page
     behind this block in the lowest row it reads.  lane, axis: of the lanes and of the block.
     Nothing where the kernel itself stores the source, or it does not advance by whole lines."""
-    ahead = making.how(nest, "ahead", AHEAD)
+    ahead = making.how(nest, "ahead", making.tuning.window_ahead)
     if not ahead or not making.vectors.prefetches or nest.lanes == 1 or not isinstance(
             lane.extent, Const):
         return []
@@ -32,15 +28,16 @@ def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, making: Making) -> list[P
     step = simplify(affine_stride(found[0].index[0], axis) * nest.block)
     if not isinstance(step, Const):
         return []
+    line = making.tuning.line_floats
     per_lane, left = divmod(step.value, lane.extent.value)
-    lines, part = divmod(per_lane * nest.lanes, LINE)
-    if left or part or not 0 < lines <= MOST_LINES:
+    lines, part = divmod(per_lane * nest.lanes, line)
+    if left or part or not 0 < lines <= making.tuning.window_lines:
         return []
     lowest = {r.axis: Const(0) if r.axis.name == nest.taps else simplify(r.axis.extent - 1)
               for r in nest.reduce}
     first = simplify(substitute(found[0].index[0], {**lowest, lane: Const(0)})
                      + lane * per_lane + ahead)
-    return [Prefetch(found[0].buffer, simplify(first + i * LINE), far=True)
+    return [Prefetch(found[0].buffer, simplify(first + i * line), far=True)
             for i in range(lines)]
 
 
@@ -53,4 +50,4 @@ def _streams(e: Load, lane: Axis, axis: Axis, making: Making) -> bool:
     return stride(e.index[0], lane) == Const(1) and isinstance(stride(e.index[0], axis), Const)
 
 
-__all__ = ["AHEAD", "LINE", "MOST_LINES", "ahead_of_block"]
+__all__ = ["ahead_of_block"]

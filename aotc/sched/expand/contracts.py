@@ -43,7 +43,7 @@ def expand_contract(c: Contract, making: Making) -> Body:
     started, start = (c, None) if dots else _started(c, at, making)
     stored, turn, flush = turned_loops(
         started if c.turned else by_vectors(started, c.n, making), at)
-    usual = "registers" if written_out(stored, making.vectors) else "memory"
+    usual = "registers" if written_out(stored, making) else "memory"
     in_place = making.how(c, "sums", usual) == "registers" and not dots
     plain = in_place and plain_rows(c)
     fetched = () if dots else fetches(c, at, making, plain)
@@ -81,7 +81,7 @@ def _table(c: Contract, at: TileLoops, making: Making) -> RowTable:
                         c.a.pad, c.k.axis.extent)
     inner = (*c.taps, c.k)
     if c.dtypes[0] == "u8":
-        total, body = dot_rows(c, at)
+        total, body = dot_rows(c, at, making.tuning.copied_run)
     else:
         total = extent_of(inner)
         put = Put(c.a.buffer, simplify(at.i * total + flat_index(inner)), c.a.packed)

@@ -14,7 +14,6 @@ from aotc.ir.tile_statements import DOT_STEP, Point
 from aotc.sched.expand.nests import loops
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 
-SHORTEST_RUN = 4  # bytes side by side that are worth a copy
 
 
 def pad_row(c: Contract) -> Body:
@@ -35,12 +34,12 @@ def dot_columns(c: Contract, at: TileLoops) -> Body:
     return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),)
 
 
-def dot_rows(c: Contract, at: TileLoops) -> tuple[Expr, Body]:
-    """(elements of a packed row, statements that pack row ``~i``), zeros behind the last
-    product."""
+def dot_rows(c: Contract, at: TileLoops, shortest: int) -> tuple[Expr, Body]:
+    """(elements of a packed row, statements that pack row ``~i``), zeros behind the last product.
+    shortest: bytes side by side that are worth a copy."""
     live, depth = _depth(c)
     row = simplify(at.i * depth)
-    body = _copied_runs(c, row)
+    body = _copied_runs(c, row, shortest)
     if depth > live:
         body = (*body, Fill(c.a.buffer, simplify(row + live), Const(depth - live), Const(0, "u8")))
     return Const(depth), body
@@ -53,7 +52,7 @@ def _depth(c: Contract) -> tuple[int, int]:
     return n.value, -(-n.value // DOT_STEP) * DOT_STEP
 
 
-def _copied_runs(c: Contract, row: Expr) -> Body:
+def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
     """One row of the sum, run by run: what lies side by side in memory is copied at once, unless
     the padding cuts it."""
     inner, value = (*c.taps, c.k), c.a.packed
@@ -65,7 +64,7 @@ def _copied_runs(c: Contract, row: Expr) -> Body:
         at -= 1
         size *= _count(inner[at])
     one = loops(inner[at:], (Store((Put(c.a.buffer, simplify(row + flat_index(inner)), value),)),))
-    if load is None or size < SHORTEST_RUN:
+    if load is None or size < shortest:
         return loops(inner[:at], one)
     ends: list[dict[Expr, Expr]] = [
         {r.axis: Const(e) for r, e in zip(inner[at:], end)}

@@ -89,7 +89,7 @@ def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
 def _stored(c: Contract, at: TileLoops, making: Making) -> Body:
     """The epilogue of one tile: from registers where that is possible."""
     counts, whole_columns = _live(c)
-    registers = in_registers(c, making.vectors)
+    registers = in_registers(c, making)
     stores = [_vector(c, at, making, j, live) for j, live in enumerate(counts)
               if live is not None and registers]
     conditions: list[Expr] = [] if "rows" in c.whole else [

@@ -32,7 +32,7 @@ from aotc.target.base import Target
 def expanded(kernel: Kernel, target: Target) -> Kernel:
     """The Kernel with its stages as statements."""
     own = {s.name for s in kernel.scratch} | {p.buffer for s in kernel.stages for p in s.puts}
-    making = Making(target.vectors, own)
+    making = Making(target.vectors, target.tuning, own)
     out: list[Stmt] = []
     for number, s in enumerate(kernel.stages):
         out += [Barrier()] if number in kernel.barriers else []
@@ -63,7 +63,7 @@ def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Se
     spill sums in the loop over k.  Eight stages of mobilevit_s in one function took 1.2 times as
     long."""
     if not kernel.threads:
-        usual = isinstance(stage, Contract) and written_out(stage, target.vectors)
+        usual = isinstance(stage, Contract) and written_out(stage, making)
         apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(
             making.how(stage, "apart", int(usual)))
         return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, making), apart)

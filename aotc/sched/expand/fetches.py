@@ -28,19 +28,9 @@ from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import OWN, Body, Box, For, If, Let, Prefetch, Stmt
 from aotc.ir.tile_statements import Point
-from aotc.sched.expand.ahead import LINE
 from aotc.sched.expand.in_place import terms
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.tile_loops import B_COL, B_NEXT, TileLoops, extent_of
-
-SHORTEST_SUM = 64  # terms; with 16, nafnet, whose residuals follow such sums, takes the same time
-LONGEST_PIECE = 64  # f32 elements of a pixel; of longer ones the lines after the first are a stream
-SLOWEST = 2  # elements of the next panel per step of k: a line is fetched eight times by then
-ROWS_AHEAD = 16  # two or three register tiles
-# Rows of a product: 128x128 pixels of 48 channels times 48x48 weights, with the window behind them,
-# take 0.70 of their time on AVX-512 (into the second cache: 0.87), bsrn 0.965, nafnet 0.98.  Four
-# tiles ahead, and rows of up to 768 elements, are as fast.
-TILES_AHEAD, LONGEST_ROW = 2, 128
 
 
 def fetches(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
@@ -60,7 +50,7 @@ def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
                         if any(r.axis in axes_of(place) for _, place in places)]
     for buffer, offset in places:
         body += [Prefetch(buffer, simplify(substitute(offset, {c.n.axis: column})), beyond=False)
-                 for column in _columns(c, at, offset)]
+                 for column in _columns(c, at, making.tuning.line_floats, offset)]
     loop = For(i, Const(0), i.extent, tuple(body), note="for the epilogue")
     if c.slices:  # after the last one
         return (If(Unary("not", at.slice_follows()), (loop,)),)
@@ -68,8 +58,8 @@ def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
 
 
 def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
-    """Fetches of pieces of pixels which a window comes to ROWS_AHEAD rows later."""
-    rows = making.how(c, "fetch_rows", ROWS_AHEAD)
+    """Fetches of pieces of pixels which a window comes to ``fetch_rows`` rows later."""
+    rows = making.how(c, "fetch_rows", making.tuning.fetch_rows)
     if not rows or not _in_pieces(c, making):
         return ()
     piece, step = c.k.axis.extent, affine_stride(c.a.offset, c.m[-1].axis)
@@ -77,42 +67,44 @@ def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
     lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
               for t in c.taps}
     first = simplify(substitute(c.a.offset, lowest) + step * rows)
-    aligned = step.value % LINE == 0 and piece.value % LINE == 0
+    line = making.tuning.line_floats
+    aligned = step.value % line == 0 and piece.value % line == 0
     i = Axis(f"{OWN}i", Const(c.mr))
     body: list[Stmt] = [Let(r.axis, at.row(r, i, False)) for r in c.m if r.axis in axes_of(first)]
     body += [Prefetch(c.a.buffer, simplify(first + j), far=True)
-             for j in [*range(0, piece.value, LINE)] + [piece.value - 1] * (not aligned)]
+             for j in [*range(0, piece.value, line)] + [piece.value - 1] * (not aligned)]
     return (For(i, Const(0), i.extent, tuple(body), note=f"read {rows} rows later"),)
 
 
 def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
-    """Fetches of the rows of a product that are read TILES_AHEAD register tiles later, while the
-    first panel of columns runs."""
+    """Fetches of the rows of a product that are read ``fetch_tiles`` register tiles later, while
+    the first panel of columns runs."""
     most = upper(c.row_count)
-    tiles = making.how(c, "fetch_tiles", TILES_AHEAD)
+    tiles = making.how(c, "fetch_tiles", making.tuning.fetch_tiles)
     if not tiles or not _streams(c, making) or most is not None and most <= tiles * c.mr:
         return ()
     step, length = stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
+    line = making.tuning.line_floats
     if not isinstance(step, Const) or not isinstance(length, Const):
         return ()
     later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.mr)
     used = [r for r in c.m if r.axis in axes_of(later)]
     if step.value == length.value:  # rows lie one behind the other
-        count, by = c.mr * length.value, LINE
+        count, by = c.mr * length.value, line
         first: Expr = Const(0)
     else:
         count, by = c.mr, 1
         first = Axis(f"{OWN}i", Const(c.mr))
     i = Axis(f"{OWN}i", Const(count))
     binds = [Let(r.axis, at.last_row(r, first, plain)) for r in used]
-    if plain and by == LINE:
+    if plain and by == line:
         later, binds = substitute(later, {r.axis: at.row(r, first, True) for r in used}), []
-    parts = [0] if by == LINE else [*range(0, length.value, LINE)]
-    reach = i if by == LINE else Const(0)
+    parts = [0] if by == line else [*range(0, length.value, line)]
+    reach = i if by == line else Const(0)
     body = (*binds, *(Prefetch(c.a.buffer, simplify(later + reach + j)) for j in parts))
     loop = For(i, Const(0), i.extent, body, step=by, note=f"{tiles} tiles later")
     if same(c.n.lo, Const(0)) and same(c.n.hi, c.n.axis.extent) and (
-            upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes:
+            upper(c.n.axis.extent) or 1 << 24) <= c.nv * c.lanes:
         return (loop,)
     return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
 
@@ -123,7 +115,7 @@ def _streams(c: Contract, making: Making) -> bool:
             and c.a.mode == "rows" and bool(c.m) and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
             and c.a.buffer not in making.own and isinstance(c.k.axis.extent, Const)
-            and c.k.axis.extent.value <= LONGEST_ROW)
+            and c.k.axis.extent.value <= making.tuning.fetch_row)
 
 
 # ---------------------------------------------------------------- the next panel of columns
@@ -134,7 +126,7 @@ def follows(c: Contract, making: Making) -> bool:
     on AVX2, 4x512x24576 1.22)."""
     most = upper(c.row_count)
     alone = not c.slices and not _around(c)[0] and (
-        upper(c.n.axis.extent) or LINE << 20) <= c.nv * c.lanes
+        upper(c.n.axis.extent) or 1 << 24) <= c.nv * c.lanes
     return (making.vectors.prefetches and bool(making.how(c, "fetch_panel", 1))
             and c.b.mode == "panel" and c.a.mode == "rows"
             and (most is None or most > c.mr) and not alone)
@@ -145,7 +137,8 @@ def share(c: Contract, at: TileLoops, making: Making) -> Body:
     if not follows(c, making) or isinstance(c.row_count, Const):
         return ()
     each = simplify(Const(at.nr * c.mr) // maximum(at.rows, 1) + 1)
-    each = maximum(Const(SLOWEST), minimum(Const(min(LINE, at.nr)), each))
+    each = maximum(Const(making.tuning.fetch_slowest),
+                   minimum(Const(min(making.tuning.line_floats, at.nr)), each))
     return (Let(at.ahead, Where(Binary("gt", at.rows, Const(c.mr)), each, Const(0))),)
 
 
@@ -203,7 +196,8 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
         return None
     ahead: Expr = at.ahead
     if isinstance(c.row_count, Const):
-        ahead = Const(max(SLOWEST, min(LINE, at.nr, -(-at.nr * c.mr // c.row_count.value))))
+        ahead = Const(max(making.tuning.fetch_slowest, min(
+            making.tuning.line_floats, at.nr, -(-at.nr * c.mr // c.row_count.value))))
     number = at.m0 if c.mr == 1 else Binary("floordiv", at.m0, Const(c.mr))
     last = Const(at.nr - ahead.value) if isinstance(ahead, Const) else Const(at.nr) - ahead
     place = minimum(Binary("mul", number, ahead), last)
@@ -221,7 +215,7 @@ def _in_pieces(c: Contract, making: Making) -> bool:
         return False
     piece, step = c.k.axis.extent, stride(c.a.offset, c.m[-1].axis)
     return (isinstance(piece, Const) and isinstance(step, Const) and piece.value < step.value
-            and piece.value <= LONGEST_PIECE)
+            and piece.value <= making.tuning.fetch_piece)
 
 
 def _places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
@@ -229,7 +223,8 @@ def _places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
     from row to row and run along the columns; none that an earlier stage of the kernel has just
     stored.  Stores in scratch too: resnet18, whose Winograd products
     store there, takes 0.95 of its time on AVX2 (1.03 in an hour when others used the machine)."""
-    if not making.vectors.prefetches or c.lanes == 1 or c.turned or terms(c) < SHORTEST_SUM:
+    if not making.vectors.prefetches or c.lanes == 1 or c.turned or terms(c) < (
+            making.tuning.fetch_sum):
         return []
     rows = {r.axis for r in c.m}
     found = dict.fromkeys((x.buffer, x.index[0]) for p in c.puts
@@ -249,13 +244,13 @@ def unguarded_loads(e: Expr) -> list[Load]:
     return [x for k in kids for x in unguarded_loads(k)]
 
 
-def _columns(c: Contract, at: TileLoops, offset: Expr) -> list[Expr]:
+def _columns(c: Contract, at: TileLoops, line: int, offset: Expr) -> list[Expr]:
     """Columns of a tile, one in each cache line of a row, none that does not exist."""
     columns, steps = at.nr, [stride(offset, r.axis) for r in c.m]
-    aligned = columns % (LINE // 2) == 0 and all(
-        s is not None and simplify(s % LINE) == Const(0) for s in steps)
+    aligned = columns % (line // 2) == 0 and all(
+        s is not None and simplify(s % line) == Const(0) for s in steps)
     return [at.n0 + j if "columns" in c.whole or not j else minimum(at.n0 + j, c.n.hi - 1)
-            for j in [*range(0, columns, LINE)] + [columns - 1] * (not aligned)]
+            for j in [*range(0, columns, line)] + [columns - 1] * (not aligned)]
 
 
 __all__ = ["fetches", "follows", "next_panel", "panel_share", "share", "unguarded_loads"]

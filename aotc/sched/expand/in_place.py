@@ -6,36 +6,34 @@ from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, wa
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, upper
-from aotc.target.base import VectorFacts
+from aotc.sched.expand.making import Making
 
-MOST_NODES = 24  # of an epilogue that is written out for every accumulator
-# Longer sums share the micro-kernel and keep the C short: beside the 24 * 256 multiply-adds of a
-# 6x64 tile the way of its 24 vectors through memory is less than one in a hundred instructions.
-LONGEST_SUM = 256
+ENDLESS = 1 << 62
 _LIGHT = ("add", "sub", "mul", "min", "max")
 
 
-def written_out(c: Contract, facts: VectorFacts) -> bool:
+def written_out(c: Contract, making: Making) -> bool:
     """True if the sums of the Contract's tiles are written where they are used."""
-    return bool(c.slices) or in_registers(c, facts)
+    return bool(c.slices) or in_registers(c, making)
 
 
-def in_registers(c: Contract, facts: VectorFacts) -> bool:
+def in_registers(c: Contract, making: Making) -> bool:
     """True if the Contract's epilogue is worth writing out per accumulator: it stores along the
     lanes and does arithmetic only, so that accumulators and what it needs fit into registers."""
     nodes = [n for p in c.puts for n in walk(p.value)]
-    return (facts.tiles and terms(c) <= LONGEST_SUM and c.acc.dtype == "f32" and sum(
-        n.dtype == "f32" for n in nodes) <= MOST_NODES
+    tuning = making.tuning
+    return (making.vectors.tiles and terms(c) <= tuning.inline_sum and c.acc.dtype == "f32"
+            and sum(n.dtype == "f32" for n in nodes) <= tuning.epilogue_nodes
             and all(p.guard is None and p.value.dtype in FLOAT_LANES
                     and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
 
 
 def terms(c: Contract) -> int:
-    """Terms of a Contract's longest sum; more than ``LONGEST_SUM`` where that is not known."""
+    """Terms of a Contract's longest sum; ``ENDLESS`` and more where that is not known."""
     n = 1
     for r in c.slice_taps + c.taps + (c.k,):
-        n *= upper(r.axis.extent) or LONGEST_SUM + 1
+        n *= upper(r.axis.extent) or ENDLESS
     return n
 
 
@@ -62,4 +60,4 @@ def one_tap(c: Contract) -> bool:
     return all(t.axis.extent == Const(1) for t in c.taps)
 
 
-__all__ = ["LONGEST_SUM", "in_registers", "one_tap", "plain_rows", "terms", "written_out"]
+__all__ = ["in_registers", "one_tap", "plain_rows", "terms", "written_out"]

@@ -31,11 +31,7 @@ from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.plan import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import For, Let, Prefetch, Range, Stmt
-from aotc.sched.expand.ahead import LINE
 from aotc.sched.expand.making import Making
-
-ROWS_AHEAD = 8  # 4 and 16 take dlrm 1.00 to 1.01 of its time
-MOST_LINES = 16  # of a row: of a longer one, the rest is a stream (not measured)
 
 
 def looked_up(nest: Nest, lane: Range, outer: Sequence[Range],
@@ -74,14 +70,14 @@ def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
 
 def _ahead(tables: Iterable[Load], lane: Range, outer: Sequence[Range],
            making: Making) -> list[Stmt]:
-    """Statements that fetch what the Loads ``tables`` read ROWS_AHEAD steps of the innermost loop
-    later."""
+    """Statements that fetch what the Loads ``tables`` read ``lookup_rows`` steps of the innermost
+    loop later."""
     extent = simplify(lane.hi - lane.lo)
     if not outer or not isinstance(extent, Const) or not making.vectors.prefetches:
         return []
-    row = outer[-1]
+    row, step = outer[-1], making.tuning.line_floats
     out: list[Stmt] = []
-    later = {row.axis: minimum(row.axis + ROWS_AHEAD, row.hi - 1)}
+    later = {row.axis: minimum(row.axis + making.tuning.lookup_rows, row.hi - 1)}
     for x in tables:
         index = substitute(x.index[0], {**later, lane.axis: lane.lo})
         if row.axis not in axes_of(index):  # another loop looks it up
@@ -89,10 +85,11 @@ def _ahead(tables: Iterable[Load], lane: Range, outer: Sequence[Range],
         places = {e: rewrite(e, _inside) for e in dict.fromkeys(_checks(index))}
         at = {e: Var(making.fresh("later"), INDEX) for e in places}
         out += [Let(at[e], place) for e, place in places.items()]
-        line = Axis(making.fresh("line"), Const(min(extent.value, MOST_LINES * LINE)))
+        most = making.tuning.lookup_lines * step
+        line = Axis(making.fresh("line"), Const(min(extent.value, most)))
         first = simplify(substitute(index, at)) + line
         out.append(For(line, Const(0), line.extent, (Prefetch(x.buffer, first, far=True),),
-                       step=LINE))
+                       step=step))
     return out
 
 

@@ -1,4 +1,4 @@
-"""What expanding one kernel needs: facts of vectors, what the kernel stores itself, fresh names."""
+"""What expanding one kernel needs: facts of its target, what it stores itself, fresh names."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from aotc.ir.plan import Contract, Nest
 from aotc.ir.statements import OWN
 from aotc.target.base import VectorFacts
+from aotc.target.tuning import Tuning
 
 Choice = TypeVar("Choice", int, str)
 
@@ -16,6 +17,7 @@ class Making:
     """``own``: buffers that the kernel stores itself; ``count``: names made so far."""
 
     vectors: VectorFacts
+    tuning: Tuning
     own: Collection[str]
     count: int = 0
 

@@ -33,9 +33,6 @@ from aotc.sched.expand.lookups import looked_up
 from aotc.sched.expand.making import Making
 from aotc.target.base import VectorFacts
 
-LONG_FOLD = 32  # steps from which vectors of columns stand side by side
-MOST_COLUMNS = 8  # each needs a register
-
 
 def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
     """``body`` in serial loops over ``ranges``, the first one outermost."""
@@ -174,12 +171,12 @@ def _columns(nest: Nest, lane: Range, making: Making) -> tuple[int, Range | None
         prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
     if nest.fold == "none" or not making.vectors.fixed or nest.lanes == 1 or not (
             isinstance(extent, Const) and _beside(nest.body, lane.axis)) or (
-            isinstance(steps, Const) and steps.value < LONG_FOLD):
+            isinstance(steps, Const) and steps.value < making.tuning.columns_from):
         return 0, lane
     vectors = extent.value // nest.lanes
     if vectors < 2:
         return 0, lane
-    usual = min(range(MOST_COLUMNS, 1, -1), key=lambda w: vectors // w + vectors % w)
+    usual = min(range(making.tuning.columns_most, 1, -1), key=lambda w: vectors // w + vectors % w)
     wide = making.how(nest, "columns", usual)
     if not 1 < wide <= vectors:
         return 0, lane

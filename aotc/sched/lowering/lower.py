@@ -30,8 +30,6 @@ from aotc.sched.model.unroll import data_loads, lower_unrolled
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
 from aotc.target.base import Target
 
-WORTH_SHARING = 4096  # bytes of scratch: less is not worth a slab that is harder to read
-
 
 def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     """The Plan of a checked Schedule without variants, or of one part of it
@@ -161,7 +159,7 @@ def _place_scratch(ctx, stages, kept):
                                 (made[s.name], read[s.name])))
              for s, end in zip(ctx.scratch, ends)]
     end = best_fit(sizes)
-    if ctx.slab - end >= WORTH_SHARING:
+    if ctx.slab - end >= ctx.target.tuning.share_bytes:
         ctx.scratch[:] = [replace(s, offset=at)
                           for s, at in zip(ctx.scratch, best_fit_places(sizes))]
         ctx.slab = end

@@ -187,7 +187,7 @@ class _Part:
 
 
 def _part(program, target, group):
-    model, stages = group_model(program, group), group_stages(program, group)
+    model, stages = group_model(program, group, tuning=target.tuning), group_stages(program, group)
     rows = tuple(_aligned(program, target, n, s) for n, s in enumerate(stages))
     return _Part(model, rows, stages[model.anchor])
 

@@ -12,8 +12,6 @@ from aotc.target.base import Target, Ukernel
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.choose.loops import Choices
 
-LEAST = 4  # neighbours on either side below which elements are moved one by one
-
 
 def exchange_row(target: Target) -> Ukernel | None:
     """The row that transposes blocks, or None."""
@@ -35,7 +33,7 @@ def exchange_choice(c: "Choices", stage: Stage,
         return None
     source = c.offset(found.pop())
     target = offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer))
-    wide = [a for a in stage.axes if estimate(a.extent) >= LEAST]
+    wide = [a for a in stage.axes if estimate(a.extent) >= c.target.tuning.exchange_least]
     lane = next((a for a in wide if is_unit(source, a)), None)
     block = next((a for a in stage.axes if is_unit(target, a) and (
         a in wide or weave and lane is not None and is_woven(target, lane, a))), None)

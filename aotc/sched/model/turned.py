@@ -11,8 +11,6 @@ from aotc.ir.simplify import same, simplify
 from aotc.sched.lowering.context import Context
 from aotc.sched.model.exchange import exchange_row
 
-LEAST_ROWS = 48  # that are stored at a time: whole cache lines, and scratch that stays in L1
-
 
 def turned(ctx: Context, contract: Contract) -> Contract:
     """The Contract with scratch for its results where that pays: one output of f32, lanes that do
@@ -29,7 +27,7 @@ def turned(ctx: Context, contract: Contract) -> Contract:
     step = stride(at, contract.n.axis)
     if step is None or same(step, Const(1)) or not _side_by_side(contract.m, at):
         return contract
-    rows = -(-LEAST_ROWS // contract.mr) * contract.mr
+    rows = -(-ctx.target.tuning.turned_rows // contract.mr) * contract.mr
     name = ctx.add_scratch("turned", "f32", rows * contract.nv * contract.lanes)
     return replace(contract, turned=name, turned_rows=rows)
 

@@ -35,22 +35,22 @@ from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.starts import first_axes, first_value
 from aotc.sched.model.tile_model import Access, GroupModel, StageModel
+from aotc.target.tuning import Tuning
 
 Orders = Mapping[str, tuple[int, ...] | None]  # {buffer: its dims, outermost in memory first}
+USUAL = Tuning()
 WHOLE = 1 << 60  # width of an index nothing is known about; the dimension's extent cuts it
-# operations in units of a multiply or an add; what is not named costs 1.  Fitted to the nests of
-# eight models on AVX-512, 3.5 ps an addition: exp 0.11 ns an element, erf 0.18, division 0.07
-OP_COST = {"exp": 30, "log": 30, "tanh": 40, "erf": 50, "sin": 30, "cos": 30, "pow": 60,
-           "div": 16, "sqrt": 16}
 
 
 # ---------------------------------------------------------------- compiling a group
 
 def group_model(program: Program, group: Group, orders: Orders | None = None,
-                extra: Mapping[str, Extra] | None = None) -> GroupModel:
+                extra: Mapping[str, Extra] | None = None,
+                tuning: Tuning | None = None) -> GroupModel:
     """The GroupModel of a group.  orders: {buffer: its dims from outermost to innermost in memory}
     of those that are not row-major; extra: {stage: Extra}, what its accesses cost, and its
-    arithmetic where no vectors compute it.  ScheduleError where its stages cannot be formed."""
+    arithmetic where no vectors compute it; tuning: what operations take (None: usually).
+    ScheduleError where its stages cannot be formed."""
     stages = group_stages(program, group)
     anchor = next((i for i, s in enumerate(stages) if group.anchor in s.computes), None)
     if anchor is None:
@@ -60,13 +60,14 @@ def group_model(program: Program, group: Group, orders: Orders | None = None,
     first: dict[str, tuple[int, ...]] = {}
     found: list[StageModel] = []
     orders, extra = orders or {}, extra or {}
-    known = program.known("stage models")
+    op_cost = (tuning or USUAL).op_cost
+    known = program.known("stage models", *op_cost.items())
     for i, s in reversed(list(enumerate(stages))):
         lows = {} if i == anchor else first_axes(s, first)
         more = extra.get(s.name, Extra())
         key = s, tuple([orders.get(b) for b in s.buffers]), more, tuple(lows.items())
         if key not in known:
-            known[key] = _stage_model(program, s, orders, more, lows)
+            known[key] = _stage_model(program, s, orders, more, lows, op_cost)
         found.append(known[key])
         for a in found[-1].reads:
             if a.buffer in made:
@@ -86,7 +87,7 @@ def group_model(program: Program, group: Group, orders: Orders | None = None,
                       models[anchor].rank, frozenset(read & made), group.outputs, tuple(cut))
 
 
-def _stage_model(program, s, orders, more, lows):
+def _stage_model(program, s, orders, more, lows, op_cost):
     axes = s.axes + s.raxes
     places = {a: i for i, a in enumerate(axes)}
     extents = tuple(estimate(a.extent) for a in axes)
@@ -100,8 +101,8 @@ def _stage_model(program, s, orders, more, lows):
                   for b, loads in grouped.items())
     writes = tuple(_access(program, b, [index], places, len(s.axes), lows, orders.get(b))
                    for b, index in written.items())
-    per_point = (_operations(s.body) + 1) * more.scale + more.per_point if s.raxes else 0
-    per_output = sum(_operations(o.value) for o in s.outputs)
+    per_point = (_operations(s.body, op_cost) + 1) * more.scale + more.per_point if s.raxes else 0
+    per_output = sum(_operations(o.value, op_cost) for o in s.outputs)
     per_output = max(more.scale > 1, per_output) * more.scale + more.per_output
     contraction = more.scale == 1 and bool(factor_pairs(s.axes, s.raxes, s.fold, s.body))
     return StageModel(s.name, tuple(a.name for a in axes), extents, len(s.axes), reads, writes,
@@ -116,8 +117,8 @@ def _same_place(s, loads, written):
     return all(n.index in written.values() for n in loads)
 
 
-def _operations(e):
-    return sum(OP_COST.get(n.op, 1) for n in walk(e) if isinstance(n, (Unary, Binary))
+def _operations(e, op_cost):
+    return sum(op_cost.get(n.op, 1) for n in walk(e) if isinstance(n, (Unary, Binary))
                and DTYPES[n.dtype].kind == "f")
 
 

@@ -65,7 +65,7 @@ class Estimator:
         if key not in self.known:
             # the program stays alive with its key
             self.known[key] = (candidate.program, group_stages(candidate.program, g),
-                               group_model(candidate.program, g))
+                               group_model(candidate.program, g, tuning=self.target.tuning))
         _, stages, model = self.known[key]
         item = model.variables(g.tile)
         aligned = tuple(self._aligned(n, s, g) for n, s in enumerate(stages)

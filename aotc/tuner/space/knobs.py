@@ -214,7 +214,7 @@ class Space:
         plain = [u.name for u in self.target.rows("window") if "block" not in u.tile]
         wide = [u.name for u in self.target.rows("window") if "block" in u.tile]
         lane = next(a for a in s.axes + s.raxes if a.name == choice["lanes"])
-        found = window_block(s, lane) if how and wide else None
+        found = window_block(s, lane, self.target.tuning.window_taps) if how and wide else None
         choice.pop("block", None)
         if found is not None:
             rows[s.name], choice["block"] = wide[0], found[0].name

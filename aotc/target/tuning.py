@@ -1,0 +1,217 @@
+"""Numbers that were fitted to machines or assumed of them: one ``Tuning`` per target.
+
+Every field says what it is, its unit and where it comes from (``about``, ``unit``, ``origin`` of
+its metadata; ``least``: the smallest value there is).  What bounds an algorithm (the width of a
+beam, the number of passes) is none.  A machine file may set any of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from math import isfinite
+from typing import Any
+
+UNRECORDED = "not recorded: assumed until a probe measures it"
+
+
+def _of(value: Any, about: str, unit: str, origin: str, least: int = 0) -> Any:
+    """A field; ``least``: what a machine file may set it to.  Mappings of numbers are no part of a
+    Tuning's hash."""
+    notes = {"about": about, "unit": unit, "origin": origin, "least": least}
+    if isinstance(value, dict):
+        return field(default_factory=lambda: dict(value), hash=False, metadata=notes)
+    return field(default=value, metadata=notes)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Lines and pages; the cost model; what is connected, tiled, sliced and transformed; how far
+    ahead statements fetch and what they write out."""
+
+    # ------------------------------------------------------------ lines and pages
+    line: int = _of(64, "a cache line", "bytes", "data sheets of CPUs",
+                   16)
+    page: int = _of(4096, "what is fetched ahead as one stream and takes one entry of a TLB",
+                    "bytes", "data sheets of CPUs: the smallest page", 64)
+
+    # ------------------------------------------------------------ the cost model
+    wave: float = _of(0.5, "part of the time that follows whole waves of work items; the rest "
+                      "balances out", "share", UNRECORDED)
+    other_flops: float = _of(
+        0.75, "what an operation outside products takes", "flops of a product",
+        "AVX-512: nests of eight models reach 285 G operations/s, micro-kernels 205 GFLOP/s; many "
+        "additions are fused")
+    resident_copies: float = _of(
+        1.5, "a temp stays in a cache until it is read if so many of its size fit there", "copies",
+        "2 MiB of L2: what was just written is read at 75 to 105 GB/s up to 1.2 MB, at 33 beyond")
+    kept_lines: float = _of(
+        1.5, "lines that rows end in are still there for the next panel of columns if they and "
+        "their tiles take no more of the memory beside the registers", "times its usable part",
+        "AVX-512: tiles whose lines were still in twice the usable L1 took 0.65 of the time of "
+        "larger ones")
+    op_cost: Mapping[str, int] = _of(
+        {"exp": 30, "log": 30, "tanh": 40, "erf": 50, "sin": 30, "cos": 30, "pow": 60, "div": 16,
+         "sqrt": 16}, "what operations take; those not named take 1", "additions",
+        "nests of eight models on AVX-512, 3.5 ps an addition: exp 0.11 ns an element, erf 0.18, "
+        "division 0.07")
+    fold_load: int = _of(5, "a load of a vector, per point of a reduction", "additions",
+                         "1700 kernels of 13 models on AVX-512: 10, of which traffic counts a part")
+    window_load: int = _of(1, "the same in a window, whose neighbouring outputs share most of them",
+                           "additions", "those kernels")
+    vector_store: int = _of(12, "a store of a vector, with the loads of what it is made from",
+                            "additions", "those kernels: 28, of which traffic counts a part")
+    across: int = _of(100, "the end of a sum over lanes, per output", "additions",
+                      "those kernels: 145")
+    apart: int = _of(60, "an element loaded or stored by itself", "additions",
+                     "those kernels: 70 and 86")
+    packed: int = _of(20, "an element of columns that every work item copies into panels",
+                      "additions", "those kernels: 19, in L1")
+    moved: int = _of(70, "an element that plain loops copy", "additions", "those kernels: 40 to 80")
+    page_conflict: int = _of(500, "an element stored by itself where lanes lie whole pages apart: "
+                             "they share the few lines that one place may be in", "additions",
+                             "measured on AVX-512: 600")
+
+    # ------------------------------------------------------------ what is connected
+    merge_gain: float = _of(0.003, "what a merge must be predicted to save", "share of both parts",
+                            UNRECORDED)
+    pressure: float = _of(1.0, "what storing a tensor costs others, whose tensors it drives out of "
+                          "the caches", "times memory takes to move it", UNRECORDED)
+    slack: float = _of(0.02, "the most that this counts: it decides between ways that take the "
+                       "same time by themselves", "share of both parts", UNRECORDED)
+    stream_steps: int = _of(16, "steps of a sum that a product streams at a time, which sizes are "
+                            "taken with", "steps", UNRECORDED, 1)
+    alike: float = _of(0.005, "tiles whose times differ by less are alike; the one in fewer pages "
+                       "is taken", "share", UNRECORDED)
+    share_bytes: int = _of(4096, "scratch that buffers must save by taking each other's place: "
+                           "less is not worth a slab that is harder to read", "bytes", UNRECORDED)
+
+    # ------------------------------------------------------------ tiles, slices and orders
+    stored_pages: int = _of(256, "pages that rows of one panel are stored to at most: the next "
+                            "panel comes back to all of them", "pages",
+                            "data sheets of CPUs: a TLB holds a thousand or two", 1)
+    streamed_pages: int = _of(32, "the same of a short sum, which is as fast as its stores",
+                              "pages", "AVX-512: a CPU fetches ahead for stores on a few dozen", 1)
+    short_sum: int = _of(64, "a sum is short up to here", "terms", UNRECORDED)
+    near_elements: int = _of(64, "between lanes: up to here neighbouring vectors write the same "
+                             "lines", "elements", UNRECORDED)
+    same_order: float = _of(1.1, "orders of work items that fetch no more times the least bytes "
+                            "are alike", "times", UNRECORDED)
+    slice_steps: int = _of(512, "longest slice of a sum: its sums are loaded and stored once per "
+                           "so many steps", "steps", UNRECORDED, 1)
+    slice_in_place: int = _of(128, "the same where columns are read in place: their lines share "
+                              "few sets of a cache", "steps", UNRECORDED, 1)
+    slice_rows: int = _of(256, "rows of a work item: so often its part of the weights is used",
+                          "rows", UNRECORDED, 1)
+    slice_panels: int = _of(4, "panels of a work item at most, whose sums wait in scratch",
+                            "panels", UNRECORDED, 1)
+    long_fold: float = _of(0.1, "a fold is long if a line of each of its steps takes more of a "
+                           "worker's memory", "share", UNRECORDED)
+    window_taps: int = _of(8, "taps of a window's innermost loop that are written out at most",
+                           "taps", UNRECORDED)
+    exchange_least: int = _of(4, "neighbours on either side from which on a transposition moves "
+                              "blocks", "elements", UNRECORDED, 2)
+    turned_rows: int = _of(48, "rows that results across the lanes are stored by: whole lines, and "
+                           "scratch that stays beside the registers", "rows", UNRECORDED, 1)
+
+    # ------------------------------------------------------------ Winograd forms
+    winograd_gain: float = _of(0.9, "a form must take less than this of the next simpler one",
+                               "share of its time", UNRECORDED)
+    winograd_transform: Mapping[int, int] = _of(
+        {2: 10, 4: 20, 6: 50}, "an element of a transform, by outputs per tile", "flops",
+        UNRECORDED)
+    winograd_call: float = _of(40e-9 * 116e9, "the call of a micro-kernel and its epilogue",
+                               "flops", "AVX-512: 40 ns, at 116 GFLOP/s")
+    winograd_spill: int = _of(
+        8, "scratch of a form may go through the memory outside where its own is too small: at "
+        "most so many times that one", "times",
+        "AVX2: with 3, vgg16 and unet took 1.04 of their time, resnet3d18 0.98", 1)
+    winograd_flops: int = _of(20, "an element of a transform, where tiles are chosen", "flops",
+                              UNRECORDED)
+
+    # ------------------------------------------------------------ what statements fetch and write
+    fetch_sum: int = _of(64, "shortest sum before which what its epilogue touches is fetched",
+                         "terms", "AVX2: with 16, nafnet, whose residuals follow such sums, takes "
+                         "the same time")
+    fetch_piece: int = _of(64, "longest piece of a pixel that is fetched rows ahead: of longer "
+                           "ones the lines after the first are a stream", "f32 elements",
+                           UNRECORDED)
+    fetch_rows: int = _of(16, "rows that such pieces are fetched ahead: two or three register "
+                          "tiles", "rows", "AVX2: 4 groups of 16 channels, 10.7 ms to 6.5")
+    fetch_slowest: int = _of(2, "elements of the next panel per step of a sum, at least: a line is "
+                             "fetched eight times by then", "f32 elements", UNRECORDED, 1)
+    fetch_tiles: int = _of(
+        2, "register tiles that short rows of a product are fetched ahead", "tiles",
+        "AVX-512: 128x128 pixels of 48 channels take 0.70 of their time, bsrn 0.965, nafnet 0.98; "
+        "four are as fast")
+    fetch_row: int = _of(128, "a row is short up to here", "f32 elements",
+                         "the same; rows of up to 768 are as fast")
+    lookup_rows: int = _of(8, "rows that looked up places are fetched ahead", "rows",
+                           "AVX2: 4 and 16 take dlrm 1.00 to 1.01 of its time", 1)
+    lookup_lines: int = _of(16, "lines of such a row: of a longer one, the rest is a stream",
+                            "lines", UNRECORDED, 1)
+    window_ahead: int = _of(1024, "what a window's blocks are fetched ahead", "f32 elements",
+                            "a page; AVX2: a depthwise 3x3 over 256x256x64 took 3.9 ms, 1.2 so")
+    window_lines: int = _of(8, "lines that one vector of lanes of a block fetches at most", "lines",
+                            UNRECORDED)
+    columns_from: int = _of(32, "steps of a fold from which on vectors of columns stand side by "
+                            "side", "steps", "AVX2: a mean over an image of 8 MB, channels last, "
+                            "took 0.9 to 1.6 ms, 0.25 so")
+    columns_most: int = _of(8, "such vectors at most: each needs a register", "vectors",
+                            "half of the registers of AVX2", 2)
+    epilogue_nodes: int = _of(24, "f32 nodes of an epilogue that is written out for every "
+                              "accumulator, at most", "nodes", UNRECORDED)
+    inline_sum: int = _of(
+        256, "longest sum that is written where it is used; beside the multiply-adds of longer "
+        "ones the way of their vectors through memory is less than one in a hundred instructions",
+        "terms", "counted for a 6x64 tile")
+    copied_run: int = _of(4, "bytes side by side that are worth a copy for 8-bit products", "bytes",
+                          UNRECORDED, 1)
+
+    @property
+    def line_floats(self) -> int:
+        """f32 elements of a cache line."""
+        return self.line // 4
+
+
+def tuning_json(tuning: Tuning) -> dict[str, Any]:
+    """What a Tuning has other than usual, as JSON values."""
+    usual = Tuning()
+    return {f.name: getattr(tuning, f.name) for f in fields(Tuning)
+            if getattr(tuning, f.name) != getattr(usual, f.name)}
+
+
+def tuned(tuning: Tuning, data: Any) -> Tuning:
+    """A Tuning with the fields of a JSON object.  ValueError says what is wrong with it and, for a
+    field that does not exist, which there are."""
+    if not isinstance(data, dict):
+        raise ValueError(f"tuning: expected an object, got {type(data).__name__}")
+    known = {f.name: f for f in fields(Tuning)}
+    unknown = [k for k in data if k not in known]
+    if unknown:
+        raise ValueError(f"tuning.{unknown[0]}; there are {', '.join(known)}")
+    return replace(tuning, **{k: _read(known[k], f"tuning.{k}", getattr(tuning, k), v)
+                              for k, v in data.items()})
+
+
+def _read(f: Field[Any], where: str, now: Any, value: Any) -> Any:
+    """The value of a field that has the value ``now``."""
+    if isinstance(now, Mapping):
+        names = {str(k): k for k in now}
+        if not isinstance(value, dict):
+            raise ValueError(f"{where}: expected an object of {', '.join(names)}")
+        wrong = [k for k in value if k not in names]
+        if wrong:
+            raise ValueError(f"{where}.{wrong[0]}; there are {', '.join(names)}")
+        return {**now, **{names[k]: _number(f, f"{where}.{k}", 0, v) for k, v in value.items()}}
+    return _number(f, where, now, value)
+
+
+def _number(f: Field[Any], where: str, now: float, value: Any) -> float:
+    """A number of the same kind as ``now``, none below the field's least."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    if not good or isinstance(now, int) and value != int(value) or value < f.metadata["least"]:
+        kind = "an integer" if isinstance(now, int) else "a number"
+        raise ValueError(f"{where}: {value!r}; choose {kind} from {f.metadata['least']} on")
+    return type(now)(value)
+
+
+__all__ = ["Tuning", "tuned", "tuning_json"]
