@@ -27,7 +27,7 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
     """{file name: C text} of all kernels of ``plan``, and of ``others`` for the same target that
     have names of their own (``one_name``), and the micro-kernels they call."""
     name, plans = prefix(plan.name), (plan, *others)
-    dialect = Dialect(target.folder, target.lanes)
+    dialect = Dialect(target.folder, target.lanes, target.vectors)
     functions = kernel_functions(plans, name, dialect)
     files = library_files(plans, name, _banner(name, "library kernels."))
     ukernels = _ukernels(plans, dialect)

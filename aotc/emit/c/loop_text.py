@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
-from aotc.ir.expr import Const, Expr
+from aotc.ir.expr import Const
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 
@@ -32,17 +32,6 @@ def loops(ranges: Sequence[Range], body: list[str]) -> list[str]:
     return body
 
 
-def of_width(say: Dialect, lanes: Expr, values: int = 1) -> Dialect:
-    """The dialect with the widest vector values that ``lanes`` (an extent) fill at a usual vector
-    length and that leave registers for ``values`` accumulators."""
-    if not say.strip_mined:
-        return say
-    most = upper(simplify(lanes))
-    fits = [g for g in say.groups if (most is None or g * say.usual <= most)
-            and (values == 1 or g <= 2)]
-    return say.of_width(fits[0] if fits else say.groups[-1])
-
-
 def _strip_loop(r: Range, say: Dialect, body: Callable[[str], list[str]]) -> list[str]:
     """One loop whose every step takes as many lanes as there are and as the CPU has."""
     inner = body("")
@@ -58,7 +47,7 @@ def fitted_loop(r: Range, say: Dialect, body: Callable[[Dialect], list[str]],
     """Like ``_strip_loop``, every step with the narrowest vector values that hold what is left, of
     at most ``most`` registers: ``body(dialect)`` is written once per width."""
     name = r.axis.name
-    widths = [say.of_width(g) for g in reversed(say.groups) if g <= most]
+    widths = [say.of_width(g) for g in reversed(say.vectors.groups) if g <= most]
     lines = [f"const int64_t {name}_n = {c_index(r.hi, 12)} - {name};"]
     for i, w in enumerate(widths):
         inner = body(w)
@@ -74,7 +63,7 @@ def fitted_loop(r: Range, say: Dialect, body: Callable[[Dialect], list[str]],
 def lane_loop(r: Range, say: Dialect, body: Callable[[str], list[str]]) -> list[str]:
     """Full vectors, then the remainder with a lane count.  ``body(count)`` -> lines; count is the
     C text of the number of live lanes or "" for all."""
-    if say.strip_mined:
+    if not say.vectors.fixed:
         return _strip_loop(r, say, body)
     name, lo, hi, lanes = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12), say.lanes
     extent = simplify(r.hi - r.lo)

@@ -132,7 +132,7 @@ class Writer(LaneWriter):
         step = "" if params["unit"] else c_index(s.step, 13)
         ahead = self._argument(s) if s.ahead else ["", ""]
         sums: dict[str, Any] = {
-            "tile": register_tile(s.mr, s.nv, s.lanes, rows, step, say.registers
+            "tile": register_tile(s.mr, s.nv, s.lanes, rows, step, say.vectors.registers
                                   if params["column"].as_stored else 0),
             "masked": params["masked"], "column": params["column"],
             "taps": "" if one else c_index(s.taps, 11), "kc": c_index(s.kc, 11),
@@ -145,7 +145,7 @@ class Writer(LaneWriter):
     def _argument(self, s: Tile) -> list[str]:
         """C texts of the dialect's ``argument`` of a micro-kernel: what the sums start from, or
         what is fetched meanwhile and how much of it per step of k."""
-        if not self.env["dialect"].prefetches:
+        if not self.env["dialect"].vectors.prefetches:
             return [self._place(s.start) if s.start else "NULL"]
         if s.ahead is None:
             return ["", ""]
@@ -195,7 +195,7 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     """Name of the micro-kernel instance a Tile calls, and its template parameters.  Vectors of any
     length never touch columns that do not exist: no instance of its own for those."""
     unit, fetches = s.step == Const(1), s.ahead is not None
-    masked = s.masked and not say.strip_mined
+    masked = s.masked and say.vectors.fixed
     base, column = s.row.replace("__", "_"), Elements.of(s.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
         "_parts" if s.part else "") + column.suffix
@@ -203,12 +203,12 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     if s.dtypes[0] == "u8":
         tile, step = dot_tile(s.mr, s.nv, s.lanes), DOT_STEP * s.nv * s.lanes
         return name, params | {"tile": tile, "step": step}
-    name += "_alone" if say.prefetches and not fetches else ""
+    name += "_alone" if say.vectors.prefetches and not fetches else ""
     first = "k_lo" if unit else "k_lo * ak"
     return name, params | {
         "part": s.part, "column": column, "fetches": fetches, "tile": register_tile(
             s.mr, s.nv, s.lanes, tuple(f"a[{i}] + {first}" for i in range(s.mr)) if s.part else
-            None, "" if unit else "ak", say.registers if column.as_stored else 0)}
+            None, "" if unit else "ak", say.vectors.registers if column.as_stored else 0)}
 
 
 __all__ = ["Writer", "ukernel_name"]

@@ -94,7 +94,7 @@ class Vectors:
         say = self.say
         if isinstance(e, Cast) and e.x.dtype == HALF:
             return widened(self, e)
-        if isinstance(e, Cast) and e.dtype == "f32" and not say.strip_mined:
+        if isinstance(e, Cast) and e.dtype == "f32" and say.vectors.fixed:
             text = as_float(self, e)
             if text is not None:
                 return text

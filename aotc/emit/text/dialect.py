@@ -1,23 +1,18 @@
 """How a target spells vector C: the macros of ``vector.j2`` in its folder of templates.
 
-Python decides what is computed, a macro says how it is written.  Beside macros the file sets facts:
+Python decides what is computed, a macro says how it is written.  What the vectors are like says the
+target (``VectorFacts``); what matters to their spelling alone, the file sets beside its macros:
 
-    strip_mined   the vector length is known at run time only: one loop in which every step takes
-                  as many lanes as there are, instead of full vectors and a counted remainder
     scalars       arithmetic takes a scalar operand as it is (else it becomes a vector first)
     strided       there are loads and stores with a stride between lanes
     apart         there are loads of whole vectors with a stride between lanes
-    groups        widths a vector value may have, in registers, widest first ((1,): no choice)
-    usual         (strip-mined) lanes of one register at a usual vector length
     cap           C text of the most lanes of one step where lanes go through arrays
     masks         masks can be combined, and loaded from bytes
     parts         there are loads of any run of lanes, and of every second element
-    tiles         sums of a contraction may be written in place, in named vectors
     quotients     there is a division of all lanes by one scalar
     forms         there are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x
-    prefetches    micro-kernels fetch what they read next; else their sums start from given values
-    registers     of vectors, where a multiply-add can read a factor from memory itself (else 0)
-    argument      what a micro-kernel takes for that, before its last argument
+    argument      what a micro-kernel takes before its last argument: what is fetched meanwhile, or
+                  what its sums start from
     header        of the runtime, with ``defines`` before it; half_header: of half precision
 """
 
@@ -28,6 +23,7 @@ from typing import Any
 import jinja2
 
 from aotc.installed import TEMPLATES
+from aotc.target.base import VectorFacts
 
 
 @cache
@@ -52,10 +48,11 @@ class Operand:
 @dataclass(frozen=True)
 class Dialect:
     """The spelling of vectors of ``lanes`` f32 values, or of ``group`` registers each where the
-    target's vectors have no fixed length."""
+    target's ``vectors`` have no fixed length."""
 
     folder: str
     lanes: int
+    vectors: VectorFacts
     group: int = 1
 
     def __getattr__(self, name: str) -> Any:
@@ -71,7 +68,7 @@ class Dialect:
 
     def of_width(self, group: int) -> "Dialect":
         """The same for values of ``group`` registers each."""
-        return Dialect(self.folder, self.lanes, group)
+        return Dialect(self.folder, self.lanes, self.vectors, group)
 
 
 @cache

@@ -15,7 +15,6 @@ from aotc.sched.expand.nests import loops
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 
 
-
 def pad_row(c: Contract) -> Body:
     """The row that is read in place of the padding."""
     return (Fill(c.a.pad, Const(0), c.k.axis.extent, c.a.packed),) if c.a.pad else ()
