@@ -10,8 +10,6 @@ _SEARCH = "compile the decoder, and search outside of it"
 
 # operators of com.microsoft -> what serves in their place
 _INSTEAD = {
-    "PackedAttention": "use Attention on padded rows with a mask",
-    "PackedMultiHeadAttention": "use MultiHeadAttention on padded rows with a mask",
     "DecoderMaskedMultiHeadAttention": "use MultiHeadAttention with past_key and past_value",
     "DecoderMaskedSelfAttention": "use Attention with past",
     "DecoderAttention": "use MultiHeadAttention with past_key and past_value",

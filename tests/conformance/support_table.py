@@ -57,6 +57,21 @@ Limits that the table does not show:
   scores, a column for each label in their order. Maps are no tensors: DictVectorizer and CastMap
   are refused.
 
+Operators of com.microsoft are tested against ONNX Runtime, or against the same in ONNX operators
+where it has none for CPUs (`tests/helpers/contrib_tables.py`). They end in the kernels of the model
+written out. A model may leave out the import of that domain, as optimisers do. Their limits:
+
+- Models that ONNX Runtime has optimised to ORT_ENABLE_BASIC or ORT_ENABLE_EXTENDED compile; what
+  ORT_ENABLE_ALL writes, in layouts of one machine, is refused.
+- GroupQueryAttention: the cache grows by the keys of the call, or, where the model declares as many
+  keys after it as before, has room for them; then all of it is looked at, whatever is in use. Caches
+  are not quantised, and no buffer is shared: past and present are two tensors.
+- Weights of 2 and 4 bits are stored as one byte each, and become floats before they are multiplied;
+  `accuracy_level` is taken as the exact one. Rows that are gathered stay packed.
+- MoE and QMoE compute all experts, and leave out of the sum what the router did not pick.
+- DynamicQuantizeLSTM rounds its weights, not the data and the state.
+- BiasSoftmax: is_inner_broadcast is 1. GatherBlockQuantized: packed u8, along the last dimension.
+
 | operator | domain | opset | cases | dtypes |
 |---|---|---|--:|---|
 """

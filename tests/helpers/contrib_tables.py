@@ -312,6 +312,14 @@ ELSEWHERE |= {
                     axes=[1], keepdims=0),
 }
 
+ROWS = [np.zeros((3, 4), np.int32), np.array([0, 2, 6, 7], np.int32)]
+ELSEWHERE |= {
+    "ms_rows": row("PackedAttention", rand(7, 6), rand(6, 36, seed=1), rand(36, seed=2), *ROWS,
+                   consts=(1, 2), num_heads=3),
+    "ms_rows_heads": row("PackedMultiHeadAttention", *(rand(7, 12, seed=n) for n in range(3)),
+                         None, *ROWS, num_heads=3),
+}
+
 # what is rounded to 8 bits may lie on the border between two steps; layers with a state are those
 # of the weights, without the rounding of the data to bytes
 TOLERANCES = {"QLinearAveragePool": 1, "QLinearConcat": 1, "QLinearConv": 1, "QLinearWhere": 1,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx
 
+from aotc.errors import ModelError
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.known import chosen
 from aotc.frontend.building.registry import op
@@ -49,6 +50,12 @@ class Spelling:
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute of the node."""
         return self.node.attr(name, default)
+
+    def given(self, name: str) -> Any:
+        """An attribute that the node must have: ModelError where it is missing."""
+        if name not in self.node.attrs:
+            raise self.b.bad(f"attribute {name!r} is missing")
+        return self.node.attrs[name]
 
     def wants(self, out: int) -> bool:
         """True if the model names output ``out``."""
@@ -160,16 +167,24 @@ def spelt(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | Non
             b.need(s.val(names[0]), kinds)
             try:
                 return fn(s)
-            except Refusal as err:
+            except (Refusal, ModelError) as err:
                 b.node = node
-                if err.label == node.label:
-                    raise
-                raise b.unsupported(f"{err.what} (in its {err.op})", err.instead) from None
+                raise _of_node(b, err) from None
             finally:
+                b.node = node
                 s.forget()
         op(name, domain=domain, spelt=True)(build)
         return fn
     return register
+
+
+def _of_node(b: Builder, err: Refusal | ModelError) -> Refusal | ModelError:
+    """The error as one of the current node, which may come from an operator that it stands for."""
+    if isinstance(err, Refusal):
+        return err if err.label == b.node.label else b.unsupported(
+            f"{err.what} (in its {err.op})", err.instead)
+    text = str(err)
+    return err if text.startswith(b.where()) else b.bad(f"in what it stands for, {text}")
 
 
 def _inputs(b: Builder, names: Sequence[str], more: bool) -> dict[str, Val | None]:

@@ -46,10 +46,9 @@ def parts(s: Spelling, v: Val, sizes: list[int]) -> list[Val]:
 
 # ---------------------------------------------------------------- masks
 
-def number(s: Spelling, value: float, dtype: str) -> Val:
-    """A constant, no further from 0 than the dtype's largest."""
-    most = 65504.0 if dtype == "f16" else 3.4028234663852886e38
-    return s.number(max(-most, min(most, value)), dtype)
+def lowest(s: Spelling, dtype: str, value: float = -math.inf) -> Val:
+    """``value``, no lower than the dtype's lowest number: what masked scores get."""
+    return s.number(max(-65504.0 if dtype == "f16" else -3.4028234663852886e38, value), dtype)
 
 
 def padding(s: Spelling, mask: Val | None, total: Expr, sequence: Expr, past: ExprLike,
@@ -64,7 +63,7 @@ def padding(s: Spelling, mask: Val | None, total: Expr, sequence: Expr, past: Ex
         raise s.b.unsupported(f"a mask of {mask.dtype}", "give it as integers")
     keep = _kept(s, mask, total, sequence, past)
     value = s.attr("mask_filter_value", FILTER)
-    return s("Where", keep, s.number(0, dtype), number(s, value, dtype))
+    return s("Where", keep, s.number(0, dtype), lowest(s, dtype, value))
 
 
 def _kept(s: Spelling, mask: Val, total: Expr, sequence: Expr, past: ExprLike) -> Val:
@@ -132,7 +131,7 @@ def weights(s: Spelling, score: Val, added: list[Val | None], keep: Val | None,
     for v in added:
         score = score if v is None else s("Add", score, v)
     if keep is not None:
-        score = s("Where", keep, score, number(s, -math.inf, score.dtype))
+        score = s("Where", keep, score, lowest(s, score.dtype))
     return s("Softmax", score, axis=-1, out=out)
 
 

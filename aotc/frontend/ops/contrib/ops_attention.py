@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.attention import (
+    FILTER,
     appended,
     causal,
     heads,
@@ -31,7 +32,7 @@ def attention(s: Spelling) -> Result:
 def self_attention(s: Spelling, qkv: Val) -> Result:
     """Attention on projected queries, keys and values side by side, [batch, sequence, columns];
     the keys and values of earlier calls are one tensor, [2, batch, heads, past, size]."""
-    count, past = s.attr("num_heads"), s.opt("past")
+    count, past = s.given("num_heads"), s.opt("past")
     sizes = s.attr("qkv_hidden_sizes") or [width(s, qkv.shape[-1], 3, "the projection")] * 3
     q, k, v = (heads(s, part, count, "the projection") for part in parts(s, qkv, list(sizes)))
     present = None
@@ -42,7 +43,7 @@ def self_attention(s: Spelling, qkv: Val) -> Result:
         present = s("Concat", s.spread(k, 0), s.spread(v, 0), axis=0, out=1)
     total, sequence = k.shape[2], q.shape[2]
     mask = padding(s, s.opt("mask_index"), total, sequence, total - sequence, q.dtype)
-    keep = causal(s, sequence, total) if s.attr("unidirectional", 0) else None
+    keep = causal(s, sequence, total) if s.attr("unidirectional", 0) == 1 else None
     score = scores(s, q, k, s.attr("scale", 0.0))
     share = weights(s, score, [mask, s.inputs.get("attention_bias")], keep)
     return joined(s, s("MatMul", share, v)), present
@@ -58,7 +59,7 @@ def multi_head_attention(s: Spelling) -> Result:
             for past, x, out in (("past_key", k, 1), ("past_value", v, 2)))
     total, sequence = k.shape[2], q.shape[2]
     mask = padding(s, s.opt("key_padding_mask"), total, sequence, total - sequence, q.dtype)
-    keep = causal(s, sequence, total) if s.attr("unidirectional", 0) else None
+    keep = causal(s, sequence, total) if s.attr("unidirectional", 0) == 1 else None
     score = scores(s, q, k, s.attr("scale", 0.0))
     share = weights(s, score, [mask, s.opt("attention_bias")], keep, out=3)
     return joined(s, s("MatMul", share, v)), k, v, share
@@ -67,7 +68,7 @@ def multi_head_attention(s: Spelling) -> Result:
 def _operands(s: Spelling) -> Sequence[Val]:
     """Queries, keys and values by heads, with their biases: each by itself, or packed by head."""
     q, k, v, bias = s.val("query"), s.opt("key"), s.opt("value"), s.opt("bias")
-    count = s.attr("num_heads")
+    count = s.given("num_heads")
     if q.rank == 5:  # [batch, sequence, heads, 3, size]
         return [_unpacked(s, q, n, bias, first) for n, first in enumerate((0, 1, 2))]
     if k is None:
@@ -99,3 +100,44 @@ def _unpacked(s: Spelling, v: Val, n: int, bias: Val | None, third: int) -> Val:
         own = s.cut(bias, 0, third * columns, (third + 1) * columns)
         part = s("Add", part, s("Reshape", own, s.ints(*size)))
     return s.transpose(part, 0, 2, 1, 3)
+
+
+# ---------------------------------------------------------------- rows without padding
+
+@spelt("PackedAttention", "input weights bias token_offset cumulative_sequence_length "
+       "-attention_bias", "num_heads scale qkv_hidden_sizes")
+def packed_attention(s: Spelling) -> Result:
+    """Sequences one after the other, [tokens, columns]."""
+    qkv = s("Add", s("MatMul", s.val("input"), s.val("weights")), s.val("bias"))
+    sizes = s.attr("qkv_hidden_sizes") or [width(s, qkv.shape[-1], 3, "the projection")] * 3
+    return _by_sequence(s, *parts(s, qkv, list(sizes)))
+
+
+@spelt("PackedMultiHeadAttention", "query key value bias token_offset cumulative_sequence_length "
+       "-attention_bias", "num_heads scale", only={"mask_filter_value": FILTER})
+def packed_multi_head_attention(s: Spelling) -> Result:
+    """``PackedAttention`` on projected queries, keys and values, or on one tensor of them,
+    [tokens, heads, 3, size]."""
+    q, bias = s.val("query"), s.opt("bias")
+    if q.rank == 4:
+        columns = width(s, q.shape[1], 1, "the heads") * width(s, q.shape[3], 1, "a head")
+        operands = [s("Reshape", s("Gather", q, s.number(n, "i64"), axis=2), s.ints(0, columns))
+                    for n in range(3)]
+    else:
+        operands = [q, s.val("key"), s.val("value")]
+    if bias is not None:
+        each = parts(s, bias, [width(s, v.shape[1], 1, "the operands") for v in operands])
+        operands = [s("Add", v, own) for v, own in zip(operands, each, strict=True)]
+    return _by_sequence(s, *operands)
+
+
+def _by_sequence(s: Spelling, q: Val, k: Val, v: Val) -> Val:
+    """Attention of every token to those of its own sequence: [tokens, columns]."""
+    count, ends = s.given("num_heads"), s.val("cumulative_sequence_length")
+    place = s.spread(s.cast(s.places(q.shape[0]), ends.dtype), 1)
+    behind = s.cast(s("GreaterOrEqual", place, s.spread(ends, 0)), "i32")
+    number = s("ReduceSum", behind, s.ints(1), keepdims=0)
+    keep = s("Equal", s.spread(number, 1), s.spread(number, 0))
+    q, k, v = (heads(s, s.spread(x, 0), count, "the operands") for x in (q, k, v))
+    share = weights(s, scores(s, q, k, s.attr("scale", 0.0)), [], keep)
+    return s("Squeeze", joined(s, s("MatMul", share, v), None), s.ints(0), out=0)

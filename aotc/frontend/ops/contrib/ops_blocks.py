@@ -24,7 +24,7 @@ def unpacked(s: Spelling, v: Val, bits: int, columns: int) -> Val:
         raise s.b.bad(f"{v} does not hold rows of {columns} numbers of {bits} bits")
     if bits == 8:
         return v
-    if v.array is not None:
+    if v.array is not None and not s.b.trial:
         shifts = np.arange(per, dtype=np.uint8) * np.uint8(bits)
         each = (v.array[..., None] >> shifts) & np.uint8(mask)
         return s.b.const(each.reshape(*v.array.shape[:-1], -1)[..., :columns], v.name)
@@ -43,50 +43,49 @@ def _rows(s: Spelling, v: Val, rows: int, columns: int) -> Val:
     return s("Reshape", v, s.ints(rows, columns))
 
 
-def dequantised(s: Spelling, v: Val, scale: Val, zero: Val | None, block: int, bits: int) -> Val:
-    """(v - zero) * scale of u8 numbers of a few bits, scale and zero per block of a row's
-    neighbours; the middle of the range is zero where the model does not say."""
+def dequantised(s: Spelling, v: Val, scale: Val, zero: Val | None, block: int, bits: int,
+                axis: int) -> Val:
+    """(v - zero) * scale of u8 numbers of a few bits, scale and zero per block of neighbours along
+    ``axis``; the middle of the range is zero where the model does not say."""
     zero = s.number(1 << bits - 1, "u8") if zero is None else zero
     if zero.dtype == "u8":
-        return s("DequantizeLinear", v, scale, zero, axis=v.rank - 1, block_size=block)
+        return s("DequantizeLinear", v, scale, zero, axis=axis, block_size=block)
     wide = s("DequantizeLinear", s.cast(v, "i32"), s.number(1, scale.dtype))
-    each = [_each(s, x, block, v.shape[-1]) for x in (zero, scale)]
-    return s("Mul", s("Sub", wide, each[0]), each[1])
-
-
-def _each(s: Spelling, v: Val, block: int, columns: Expr) -> Val:
-    """A number per block as one per column."""
-    if v.rank == 0:
-        return v
-    last = v.rank - 1
-    places = s("Div", s.places(columns), s.number(block, "i64"))
-    return s("Gather", v, places, axis=last)
+    places = s("Div", s.places(v.shape[axis]), s.number(block, "i64"))
+    zeros, scales = (s("Gather", x, places, axis=axis) for x in (zero, scale))
+    return s("Mul", s("Sub", wide, zeros), scales)
 
 
 @spelt("MatMulNBits", "A B scales zero_points g_idx bias", "K N bits block_size accuracy_level",
        only={"weight_prepacked": 0})
 def matmul_bits(s: Spelling) -> Result:
     """Products are of the numbers that the bits stand for, whatever ``accuracy_level`` allows."""
-    k, n, bits, block = s.attr("K"), s.attr("N"), s.attr("bits", 4), s.attr("block_size")
-    if min(k or 0, n or 0, block or 0) < 1:
-        raise s.b.bad("K, N and block_size must be given, and positive")
-    blocks, packed = -(-k // block), s.val("B")
-    rows = _rows(s, packed, n, blocks * block * bits // 8)
-    w = s.cut(unpacked(s, rows, bits, blocks * block), 1, 0, k)
-    scale, zero = s("Reshape", s.val("scales"), s.ints(n, blocks)), s.opt("zero_points")
+    k, n, block, bits = *(s.given(a) for a in ("K", "N", "block_size")), s.attr("bits", 4)
+    if min(k, n, block) < 1:
+        raise s.b.bad("K, N and block_size must be positive")
+    blocks, zero = -(-k // block), s.opt("zero_points")
+    w = unpacked(s, _rows(s, s.val("B"), n, blocks * block * bits // 8), bits, blocks * block)
+    scale = _turned(s, _rows(s, s.val("scales"), n, blocks))
     if zero is not None and zero.dtype == "u8":
-        zero = s("Reshape", zero, s.ints(n, -(-blocks * bits // 8)))
-        zero = unpacked(s, zero, bits, blocks)
-    elif zero is not None:
-        zero = s("Reshape", zero, s.ints(n, blocks))
+        zero = unpacked(s, _rows(s, zero, n, -(-blocks * bits // 8)), bits, blocks)
+    zero = None if zero is None else _turned(s, _rows(s, zero, n, blocks))
     order, bias = s.opt("g_idx"), s.opt("bias")
     if order is not None:  # columns say of which group they are
-        scale = s("Gather", scale, order, axis=1)
-        zero = None if zero is None else s("Gather", zero, order, axis=1)
+        scale = s("Gather", scale, order, axis=0)
+        zero = None if zero is None else s("Gather", zero, order, axis=0)
         block = 1
-    w = dequantised(s, w, scale, zero, block, bits)
-    y = s("MatMul", s.val("A"), s.transpose(w, 1, 0), out=0 if bias is None else None)
+    w = dequantised(s, _turned(s, w, k), scale, zero, block, bits, 0)
+    y = s("MatMul", s.val("A"), w, out=0 if bias is None else None)
     return y if bias is None else s("Add", y, bias, out=0)
+
+
+def _turned(s: Spelling, v: Val, rows: int | None = None) -> Val:
+    """The transpose of a matrix, the first ``rows`` of it: a constant is turned here and now, so
+    that products read what is made of it as it lies."""
+    if v.array is not None and not s.b.trial:
+        return s.b.const(np.ascontiguousarray(v.array.T[:rows]), v.name)
+    turned = s.transpose(v, 1, 0)
+    return turned if rows is None else s.cut(turned, 0, 0, rows)
 
 
 @spelt("GatherBlockQuantized", "data indices scales zero_points",
@@ -107,5 +106,6 @@ def gather_block_quantized(s: Spelling) -> Result:
     rows, scale = (s("Gather", v, places, axis=0) for v in (data, scale))
     if zero is not None:
         zero = unpacked(s, s("Gather", zero, places, axis=0), bits, blocks)
-    y = dequantised(s, unpacked(s, rows, bits, columns), scale, zero, block, bits)
+    y = dequantised(s, unpacked(s, rows, bits, columns), scale, zero, block, bits,
+                    places.rank + last - 1)
     return s("Identity", y, out=0)

@@ -53,7 +53,7 @@ def _weights(s: Spelling, name: str) -> Val:
     elif zero is not None:
         zero = unpacked(s, zero, bits, blocks)
     w = unpacked(s, packed, bits, columns)
-    return dequantised(s, w, scale, zero, -(-columns // blocks), bits)
+    return dequantised(s, w, scale, zero, -(-columns // blocks), bits, 2)
 
 
 def _mixed(s: Spelling, first: Val, second: Val, third: Val | None, whole: bool) -> Val:
@@ -99,8 +99,8 @@ def _activated(s: Spelling, x: Val, first: Val, third: Val | None) -> Val:
     if kind != "swiglu":
         raise s.b.unsupported(f"the activation {kind!r}",
                               f"use one of {', '.join([*_PLAIN, 'swiglu'])}")
-    if fused == 0 and third is None:
-        raise s.b.bad("swiglu that is not fused needs fc3_experts_weights")
+    if fused not in (0, 1, 2) or not fused and third is None:
+        raise s.b.bad(f"swiglu_fusion {fused} is none of 1, 2, and 0 with fc3_experts_weights")
     rows = width(s, y.shape[2], 2 if fused else 1, "the experts' weights")
     if fused == 1:
         gate, up = (s.cut(y, 2, n, 2 * rows, 2) for n in (0, 1))

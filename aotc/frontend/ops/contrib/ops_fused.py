@@ -69,6 +69,8 @@ _PARAMETERS = {"Relu": (), "Tanh": (), "Sigmoid": (), "Softplus": (), "Softsign"
 def activated(s: Spelling, v: Val, name: str, values: dict[str, Any], out: int | None = 0) -> Val:
     """``v`` through the activation ``name``; ``values``: its parameters by ONNX's names."""
     if name == "Clip":
+        if len(values) != 2:
+            raise s.b.bad("Clip needs its two bounds as parameters")
         low, high = (s.number(values[k], v.dtype) for k in ("min", "max"))
         return s("Clip", v, low, high, out=out)
     if name not in _PARAMETERS:
@@ -296,7 +298,7 @@ def skip_group_norm(s: Spelling) -> Result:
 def _group_norm(s: Spelling, x: Val) -> Val:
     last, swish = s.attr("channels_last", 1), s.attr("activation", 0)
     x = channels_first(s, x) if last else x
-    y = s("GroupNormalization", x, s.val("gamma"), s.val("beta"), num_groups=s.attr("groups"),
+    y = s("GroupNormalization", x, s.val("gamma"), s.val("beta"), num_groups=s.given("groups"),
           epsilon=s.attr("epsilon", 1e-5), out=None if last or swish else 0)
     y = s("Swish", y, out=None if last else 0) if swish else y
     return channels_last(s, y) if last else y

@@ -10,6 +10,7 @@ from aotc.frontend.ops.contrib.attention import (
     causal,
     heads,
     joined,
+    lowest,
     parts,
     scores,
     weights,
@@ -61,7 +62,7 @@ def rotary_embedding(s: Spelling) -> Result:
     if at.rank == 1:
         at = s.spread(s("Add", at, s.cast(s.places(x.shape[2]), at.dtype)), 0)
     made = rotated(s, x, angles(s, cos, at), angles(s, s.val("sin_cache"), at),
-                   bool(s.attr("interleaved", 0)), None if flat else 0)
+                   s.attr("interleaved", 0) == 1, None if flat else 0)
     return joined(s, made) if flat else made
 
 
@@ -90,10 +91,10 @@ def group_query_attention(s: Spelling) -> Result:
     q, k, v = _operands(s)
     cache = _cache(s, k)
     q, k = (_normed(s, x, name) for x, name in ((q, "q"), (k, "k")))
-    if s.attr("do_rotary", 0):
+    if s.attr("do_rotary", 0) == 1:
         at = _places(s, cache, q.shape[2])
         cos, sin = (angles(s, s.val(f"{n}_cache"), at) for n in ("cos", "sin"))
-        interleaved = bool(s.attr("rotary_interleaved", 0))
+        interleaved = s.attr("rotary_interleaved", 0) == 1
         q, k = (rotated(s, x, cos, sin, interleaved) for x in (q, k))
     k, v = (_cached(s, cache, past, new, out) for past, new, out in (
         ("past_key", k, 1), ("past_value", v, 2)))
@@ -103,7 +104,7 @@ def group_query_attention(s: Spelling) -> Result:
 def _operands(s: Spelling) -> list[Val]:
     """Queries, keys and values by heads; packed ones are cut."""
     q, k, v = s.val("query"), s.opt("key"), s.opt("value")
-    count, shared = s.attr("num_heads"), s.attr("kv_num_heads")
+    count, shared = s.given("num_heads"), s.given("kv_num_heads")
     if shared < 1 or count % shared:
         raise s.b.bad(f"{count} heads cannot share {shared} heads of keys")
     if k is None or v is None:
@@ -196,7 +197,7 @@ def _kept(s: Spelling, cache: Cache, sequence: Expr) -> Val | None:
 def _attended(s: Spelling, q: Val, k: Val, v: Val, keep: Val | None) -> Val:
     """The output.  Queries that share keys stand together: [batch, shared, group, sequence, size]
     against [batch, shared, 1, total, size]."""
-    count, shared = s.attr("num_heads"), s.attr("kv_num_heads")
+    count, shared = s.given("num_heads"), s.given("kv_num_heads")
     bias, group = s.opt("attention_bias"), count // shared
     if group > 1:
         q = s("Reshape", q, s.dims(q.shape[0], shared, group, *q.shape[2:]))
@@ -221,7 +222,7 @@ def _weights(s: Spelling, score: Val, bias: Val | None, keep: Val | None) -> Val
         return weights(s, score, [bias], keep)
     score = score if bias is None else s("Add", score, bias)
     if keep is not None:
-        score = s("Where", keep, score, s.number(-3.4028234663852886e38, score.dtype))
+        score = s("Where", keep, score, lowest(s, score.dtype))
     extra = s.number(0, score.dtype) if sink is None else s(
         "Reshape", sink, s.dims(1, *score.shape[1:-2], 1, 1))
     column = s("Expand", extra, s.dims(*score.shape[:-1], 1))

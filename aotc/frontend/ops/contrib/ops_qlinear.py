@@ -4,6 +4,8 @@ ops_quant_extra.py."""
 
 from typing import Any
 
+from onnx import TensorProto
+
 from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.ops_attention import self_attention
@@ -92,10 +94,13 @@ def qlinear_conv(s: Spelling) -> Result:
 
 def _product(s: Spelling, a: Val, b: Val, zeros: tuple[Val | None, Val | None], scale: Val,
              bias: Val | None, out: int | None = 0) -> Val:
-    """a @ b in integers, as real numbers; ``scale``: the product of both scales."""
-    total = s.cast(s("MatMulInteger", a, b, *zeros), scale.dtype)
-    y = s("Mul", total, scale, out=out if bias is None else None)
-    return y if bias is None else s("Add", y, bias, out=out)
+    """a @ b in integers, as real numbers; ``scale``: the product of both scales.  Sums are beyond
+    what f16 holds before they are scaled."""
+    half = scale.dtype == "f16"
+    total, last = s.cast(s("MatMulInteger", a, b, *zeros), "f32"), None if half else out
+    y = s("Mul", total, s.cast(scale, "f32"), out=last if bias is None else None)
+    y = y if bias is None else s("Add", y, s.cast(bias, "f32"), out=last)
+    return s("Cast", y, out=out, to=TensorProto.FLOAT16) if half else y
 
 
 @spelt("MatMulIntegerToFloat", "A B a_scale b_scale a_zero_point b_zero_point bias", kinds="iu")

@@ -57,6 +57,8 @@ def add_bias(b: Builder, v: Val, bias: Val | None, axis: int = 1,
     if bias is None:
         return v
     b.same_dtype(v, bias)
+    if bias.rank != 1:
+        raise b.bad(f"a bias {bias}: it must have one dimension")
     return b.map(v.shape, lambda i: b.at(v, i) + b.load(bias, (i[axis],)), [v], names=names)
 
 
