@@ -64,8 +64,8 @@ written out. A model may leave out the import of that domain, as optimisers do. 
 - Models that ONNX Runtime has optimised to ORT_ENABLE_BASIC or ORT_ENABLE_EXTENDED compile; what
   ORT_ENABLE_ALL writes, in layouts of one machine, is refused.
 - GroupQueryAttention: the cache grows by the keys of the call, or, where the model declares as many
-  keys after it as before, has room for them; then all of it is looked at, whatever is in use. Caches
-  are not quantised, and no buffer is shared: past and present are two tensors.
+  keys after it as before, has room for them; then all of it is looked at, whatever is in use.
+  Caches are not quantised, and no buffer is shared: past and present are two tensors.
 - Weights of 2 and 4 bits are stored as one byte each, and become floats before they are multiplied;
   `accuracy_level` is taken as the exact one. Rows that are gathered stay packed.
 - MoE and QMoE compute all experts, and leave out of the sum what the router did not pick.
