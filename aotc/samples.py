@@ -13,7 +13,7 @@ import numpy as np
 
 from aotc.errors import FaultError
 from aotc.ir.bundle import Sample
-from aotc.ir.dtypes import DTYPES, Array, is_float
+from aotc.ir.dtypes import DTYPES, STORED, Array, is_float
 from aotc.ir.expr import COMPARE, Binary, Cast, Const, Expr, Load, Sym, Where, children, walk
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
 from aotc.oracle.eval_expr import Scope, index_value
@@ -36,7 +36,8 @@ Role = int | str  # what an element is for: a table's rows, or how it is used
 
 @dataclass(frozen=True)
 class InputKind:
-    """``kind``: normal | table (integers in 0..high-1) | mask (0/1) | small (1..8) | bool."""
+    """``kind``: normal | table (integers in 0..high-1) | mask (0/1) | small (1..8) | bool, or a
+    type that is stored only, for its bits."""
 
     kind: str
     high: int = 0
@@ -47,8 +48,10 @@ def input_kinds(program: Program) -> dict[str, InputKind]:
     tables, masks = _index_uses(program)
     out = {}
     for name in program.inputs:
-        dtype = program.dtype(name)
-        if is_float(dtype):
+        dtype, stored = program.dtype(name), program.buffers[name].stored
+        if stored:
+            out[name] = InputKind(stored)
+        elif is_float(dtype):
             out[name] = InputKind("normal")
         elif dtype == "bool":
             out[name] = InputKind("bool")
@@ -130,6 +133,8 @@ def random_inputs(program: Program, sym_values: Syms, seed: int = 0,
 def _draw(rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]) -> Array:
     if kind.kind == "normal":
         return rng.standard_normal(shape)
+    if kind.kind in STORED:
+        return _codes(rng, kind.kind, shape)
     if kind.kind == "table":
         array = np.asarray(rng.integers(0, max(kind.high, 1), shape))
         ends = [kind.high - 1, 0][:array.size]
@@ -141,6 +146,17 @@ def _draw(rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]) -> 
     if array.size:
         array.reshape(shape or 1)[..., :1] = 1
     return array
+
+
+def _codes(rng: np.random.Generator, stored: str, shape: tuple[int, ...]) -> Array:
+    """Bits of numbers of middling size, of integers any."""
+    if stored == "bf16":
+        return rng.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16
+    if stored == "f8e8m0":
+        return rng.integers(120, 134, shape)
+    if STORED[stored] == 8:
+        return rng.integers(0x20, 0x50, shape) | rng.integers(0, 2, shape) << 7
+    return rng.integers(0, 1 << STORED[stored], shape)
 
 
 def extents(program: Program, cap: int = EXTENT_CAP) -> list[dict[str, int]]:

@@ -62,7 +62,8 @@ def label_of(message: onnx.NodeProto) -> str:
 class Body:
     """A sub-graph: names of its inputs and outputs, its nodes in order, its constants.
     ``captures``: names it reads that it does not make; ``types``: numpy dtype and extents of every
-    output as declared (None where they are not)."""
+    output as declared (None where they are not); ``stored``: constants that are bits, as of a
+    Graph."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -70,6 +71,7 @@ class Body:
     constants: dict[str, Array] = field(hash=False, repr=False)
     captures: tuple[str, ...] = ()
     types: tuple[tuple[np.dtype[Any] | None, tuple[int, ...] | None], ...] = ()
+    stored: dict[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     def __str__(self) -> str:
         return f"{{{', '.join(map(shorten, self.inputs))} -> {len(self.nodes)} nodes -> " \
@@ -87,11 +89,13 @@ def all_nodes(nodes: Iterable[Node], branches: bool = True) -> Iterator[Node]:
 
 @dataclass(frozen=True)
 class TensorType:
-    """Name, dtype and shape (index expressions) of a model input."""
+    """Name, dtype and shape (index expressions) of a model input; ``stored``: the type whose bits
+    they are, if it is one of those."""
 
     name: str
     dtype: str
     shape: Shape
+    stored: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,8 @@ class Settings:
 class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
     those whose shape the model states, in numbers and dimensions of its inputs, to the extents,
-    ``elements`` outputs to the dtype that the model states; ``learnt``: what trial builds have
-    learnt about extents."""
+    ``elements`` outputs to the dtype that the model states; ``stored``: initializers that are bits
+    of a type that is stored only; ``learnt``: what trial builds have learnt about extents."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -138,6 +142,7 @@ class Graph:
     declared: dict[str, Shape] = field(default_factory=dict, hash=False, repr=False)
     elements: dict[str, str] = field(default_factory=dict, hash=False, repr=False)
     settings: Settings = field(default_factory=Settings, hash=False, repr=False)
+    stored: dict[str, str] = field(default_factory=dict, hash=False)
     learnt: "Learnt | None" = field(default=None, hash=False, repr=False)
 
     @property

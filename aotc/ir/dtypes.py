@@ -39,6 +39,10 @@ _ROWS = (
 )
 DTYPES = {row.name: row for row in _ROWS}
 HALF = "f16"  # half precision
+# types that a caller's tensors may have and that nothing computes in -> bits; their elements lie in
+# the lowest bits of u16 or u8
+STORED = {"bf16": 16, "f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,
+          "f4e2m1": 4, "i4": 4, "u4": 4, "i2": 2, "u2": 2}
 INDEX = "i64"  # the dtype of every index, extent and loop variable
 
 

@@ -37,7 +37,8 @@ class Place:
     weights (``offset`` bytes into the weights image), arena (``offset`` bytes into arena slot
     ``slot``), round_in | round_out (where pointer ``index`` of the frame leads in a round of a
     region).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
-    ``sparse``: a run looks up a few of the weights here and leaves most of them untouched.
+    ``sparse``: a run looks up a few of the weights here and leaves most of them untouched;
+    ``stored``: as of a Buffer.
     """
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("name",)
@@ -51,6 +52,7 @@ class Place:
     index: int = 0
     onnx: str = ""
     sparse: bool = False
+    stored: str = ""
 
     def __str__(self) -> str:
         where = {"arena": f"arena slot {self.slot} + {self.offset}",

@@ -56,7 +56,8 @@ def neutral(fold: str, dtype: str) -> Const:
 class Buffer:
     """A tensor: logical shape (index expressions without axes), dtype and role.
 
-    role: input | output | const | temp.  ``onnx`` keeps the original tensor name.
+    role: input | output | const | temp.  ``onnx`` keeps the original tensor name; ``stored``: what
+    the elements of an input or output are the bits of (``ir.dtypes.STORED``), "" for numbers.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Buffer:
     dtype: str
     role: str = "temp"
     onnx: str = ""
+    stored: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}]"

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,25 @@ def tensor_infos(manifest: Manifest) -> tuple[tuple[TensorInfo, ...], tuple[Tens
 def _info(entry: dict[str, Any]) -> TensorInfo:
     shape = tuple(d if isinstance(d, int) else Extent(d["text"], d["symbol"], d["lo"], d["hi"])
                   for d in entry["shape"])
-    return TensorInfo(entry["onnx"], DTYPES[entry["dtype"]].numpy, shape,
-                      entry.get("default", False))
+    dtype = stored_dtype(entry.get("stored", "")) or DTYPES[entry["dtype"]].numpy
+    return TensorInfo(entry["onnx"], dtype, shape, entry.get("default", False))
+
+
+# names of the package ml_dtypes; an element of its integers lies in the lowest bits of a byte
+_NAMES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz",
+          "f8e5m2": "float8_e5m2", "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0": "float8_e8m0fnu",
+          "f4e2m1": "float4_e2m1fn", "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2"}
+
+
+def stored_dtype(stored: str) -> np.dtype[Any] | None:
+    """The numpy dtype of a type that is stored only; None where ml_dtypes, which the onnx package
+    brings, does not have it: its tensors are then arrays of bits."""
+    try:
+        types = import_module("ml_dtypes")
+    except ImportError:
+        return None
+    found = getattr(types, _NAMES.get(stored, ""), None)
+    return None if found is None else np.dtype(found)
 
 
 def _check_extent(where: str, shape: tuple[int, ...], i: int, want: int | Extent, got: int) -> None:

@@ -11,10 +11,12 @@ import onnx
 import suite
 
 from aotc.frontend.building.registry import OPS
-from aotc.frontend.read.reader import dtype_name
+from aotc.frontend.read.read_types import dtype_name, stored_name
+from aotc.ir.dtypes import STORED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
-ORDER = ("f32", "f64", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")
+ORDER = ("f32", "f64", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool",
+         *STORED)
 OLDEST = 7  # older models are converted
 HEAD = """# Operators
 
@@ -34,7 +36,8 @@ Operators that the standard defines by other operators are compiled through that
 they are not in this table. What aotc refuses it refuses with the node, its types and what to do.
 Limits that the table does not show:
 
-- f16 is stored as such and computed in f32: every operator rounds once, at its end.
+- f16 is stored as such and computed in f32: every operator rounds once, at its end. So are bf16 and
+  the types of 8 bits and fewer ([numerics](numerics.md#types-that-are-stored-only)).
 - Shapes, axes, sizes and counts that come from data need a declared shape of the result (or of an
   elementwise result of it), in numbers and dimensions of inputs; data that contradicts it is a
   fault (`AOTC_SHAPE_MISMATCH`) that names the node. So NonZero, Compress, Unique,
@@ -88,7 +91,8 @@ def operators_of(graph):
 
 def dtypes_of(graph):
     for info in (*graph.input, *graph.output):
-        name = dtype_name(info.type.tensor_type.elem_type)
+        kind = info.type.tensor_type.elem_type
+        name = dtype_name(kind) or stored_name(kind)
         if name:
             yield name
 

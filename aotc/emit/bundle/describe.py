@@ -60,7 +60,8 @@ def c_most(hi: int | None) -> str:
 @dataclass(frozen=True)
 class Tensor:
     """One input or output; ``label`` names its table of dimensions in the C file; ``default``: a
-    place in the weights image, the value that a null pointer stands for; -1 without one."""
+    place in the weights image, the value that a null pointer stands for; -1 without one;
+    ``stored``: what its elements are the bits of, "" for numbers."""
 
     name: str
     onnx: str
@@ -69,10 +70,12 @@ class Tensor:
     dtype: str
     dims: tuple[Dim, ...]
     default: int = -1
+    stored: str = ""
 
     @property
     def type_text(self) -> str:
-        return f"{self.dtype}[{', '.join(d.text for d in self.dims)}]"
+        kind = f"{self.stored} in {self.dtype}" if self.stored else self.dtype
+        return f"{kind}[{', '.join(d.text for d in self.dims)}]"
 
     @property
     def instead(self) -> str:
@@ -137,7 +140,8 @@ def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = 
     syms = tuple(Symbol(s.name, next(names), sym_field(s.name), s.lo, s.hi) for s in plan.syms)
     defaults = {name: plan.place(own).offset for name, own in plan.defaults}
     ins, outs = (tuple(Tensor(p.name, p.onnx or p.name, next(names), f"{storage}_{i}_dims",
-                              p.dtype, tuple(map(_dim, p.shape)), defaults.get(p.name, -1))
+                              p.dtype, tuple(map(_dim, p.shape)), defaults.get(p.name, -1),
+                              p.stored)
                        for i, p in enumerate(places[storage])) for storage in places)
     return syms, ins, outs
 
@@ -209,7 +213,8 @@ def rules(plans: Sequence[Plan]) -> list[dict[str, str]]:
 
 def tensor_json(tensor: Tensor) -> dict[str, Any]:
     """A tensor's entry in the manifest; a symbolic extent is an object."""
-    extra = {"default": True} if tensor.default >= 0 else {}
+    extra: dict[str, Any] = {"default": True} if tensor.default >= 0 else {}
+    extra |= {"stored": tensor.stored} if tensor.stored else {}
     return {"onnx": tensor.onnx, "c": tensor.c_name, "dtype": tensor.dtype, **extra,
             "shape": [d.size if d.size >= 0 else
                       {"text": d.text, "symbol": d.symbol, "lo": d.lo, "hi": d.hi}

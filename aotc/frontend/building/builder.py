@@ -20,6 +20,7 @@ from aotc.frontend.building.declared import expected_shape, loaded
 from aotc.frontend.building.joins import WHY as BROADCAST
 from aotc.frontend.building.known import Known, without_loads
 from aotc.frontend.building.rules import Rules
+from aotc.frontend.building.stored import held
 from aotc.frontend.building.values import (
     SMALL,
     Affine,
@@ -84,6 +85,8 @@ class Builder(Rules):
         self.wide: dict[Val, Val] = {}
         self.exact: dict[Val, Val] = {}
         self.halves = False
+        # stored types of the inputs of the node being built, by their number
+        self.kinds: dict[int, str] = {}
         for s in graph.syms:
             self.names.claim(s.name, keep_case=True, extent=True)
         for t in graph.inputs:
@@ -366,6 +369,10 @@ class Builder(Rules):
         array = np.ascontiguousarray(array) if array.ndim else array
         return Val(tuple(Const(d) for d in array.shape), dtype_of(array), array=array, name=name)
 
+    def constant(self, array: Array, name: str, stored: str) -> Val:
+        """A constant of the model; ``stored``: the type whose bits it is, "" for numbers."""
+        return held(self, array, stored, name) if stored else self.const(array, name)
+
     def scalar_val(self, value: float, dtype: str) -> Val:
         """A constant Val of rank 0."""
         return self.const(np.array(value, DTYPES[dtype].numpy))
@@ -415,7 +422,8 @@ class Builder(Rules):
         outer, env, inner = self.node, self.env, self.inner
         self.inner = (*inner, *body.nodes)
         if body not in self._bodies:
-            self._bodies[body] = {k: self.const(a, k) for k, a in body.constants.items()}
+            self._bodies[body] = {k: self.constant(a, k, body.stored.get(k, ""))
+                                  for k, a in body.constants.items()}
         self.env = {**env, **self._bodies[body], **dict(zip(body.inputs, vals))}
         for n in body.nodes:
             name = f"{n.label}_{tag}" if tag else n.name

@@ -4,13 +4,14 @@ import math
 from dataclasses import replace
 
 from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.building import stored
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.counted import counted
 from aotc.frontend.building.data_axes import choose_axes
 from aotc.frontend.building.extents import check_extents
 from aotc.frontend.building.fold_norm import fold_batch_norm
 from aotc.frontend.building.half import call
-from aotc.frontend.building.registry import lookup
+from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Result, Sequence, Val
 from aotc.frontend.graph import Graph, Node, shorten, show_type
@@ -50,10 +51,10 @@ def build(graph: Graph, trial: bool = False, library: bool = True) -> Builder:
     b.run_node = _run_node
     for t in graph.inputs:
         name = b.preset[t.name]
-        b.buffers[name] = Buffer(name, t.shape, t.dtype, "input", t.name)
-        b.env[t.name] = Val(t.shape, t.dtype, buffer=name, name=t.name)
+        b.buffers[name] = Buffer(name, t.shape, t.dtype, "input", t.name, t.stored)
+        b.env[t.name] = Val(t.shape, t.dtype, buffer=name, name=t.name, stored=t.stored)
     for name, array in graph.initializers.items():
-        b.env[name] = b.const(array, name)
+        b.env[name] = b.constant(array, name, graph.stored.get(name, ""))
     _run_nodes(graph, b)
     b.node = OUTSIDE
     return b
@@ -104,15 +105,20 @@ def _call(node: Node, b: Builder) -> Result:
         build = found.build
         if found.spelt:
             return build(node, b)
-        known = counted(node, b)
-        if known is not None:
-            return known
-        picked = choose_axes(node, b, lambda n, _: call(n, b, build))
-        return call(node, b, build) if picked is None else picked
+        return stored.call(node, b, lambda n: _made(n, b, build))
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as err:
         raise ModelError(f"{b.where()}: its inputs or attributes do not fit the operator "
                          f"({type(err).__name__}: {err}); if onnx.checker accepts the model with "
                          "full_check, this is a fault of aotc") from err
+
+
+def _made(node: Node, b: Builder, build: Build) -> Result:
+    b.node = node
+    known = counted(node, b)
+    if known is not None:
+        return known
+    picked = choose_axes(node, b, lambda n, _: call(n, b, build))
+    return call(node, b, build) if picked is None else picked
 
 
 def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
@@ -126,17 +132,19 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
         if isinstance(v, Sequence):
             raise UnsupportedError(f"output {shorten(tensor)!r} is a {v} tensors: make its tensors "
                                    "outputs of their own, or join them (ConcatFromSequence)")
-        stated = graph.elements.get(tensor, v.dtype)
-        if stated != v.dtype:
+        made, kind = v.stored or v.dtype, v.stored
+        stated = graph.elements.get(tensor, made)
+        if stated != made:
             raise ModelError(f"output {shorten(tensor)!r} is declared as {stated}, its node makes "
-                             f"{show_type((v.dtype, v.shape))}: change one of them")
+                             f"{show_type((made, v.shape))}: change one of them")
         buf = b.buffers.get(v.buffer)
         if buf is None or buf.role != "temp" or buf.onnx != tensor:
             axes = b.axes(v.shape)
             b.node = _output_node(tensor)
             v = b.compute(axes, b.at(v, axes))
             b.node = OUTSIDE
-        b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor)
+        b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor,
+                                      stored=kind)
         names.append(v.buffer)
     return tuple(names)
 

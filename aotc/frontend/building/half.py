@@ -11,35 +11,22 @@ import numpy as np
 import onnx
 
 from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.placing import PLACES, STEPS
 from aotc.frontend.building.registry import Build
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Result, Val, Value
 from aotc.frontend.graph import Node
 
-STORED, WIDE = "f16", "f32"
-
-# operators that only place elements: they take the stored dtype as it is, unless their input is
-# there as f32 already
-_PLACES = frozenset("""
-    Cast CastLike BitCast Identity Shape Size Reshape Flatten Squeeze Unsqueeze Transpose Expand
-    Tile DepthToSpace SpaceToDepth Slice Split Concat Trilu Where Gather GatherElements GatherND
-    ReverseSequence ConstantOfShape EyeLike OneHot Dropout Pad Compress If Loop Scan
-""".split())
-# operators that a rounding of their input may turn over: they see the tensor as it is stored
-_STEPS = frozenset("""
-    Cast CastLike BitCast Equal Less LessOrEqual Greater GreaterOrEqual Floor Ceil Round Sign Mod
-    ArgMax ArgMin TopK Unique NonZero NonMaxSuppression QuantizeLinear DynamicQuantizeLinear Not
-    And Or Xor IsNaN IsInf OneHot Range If Loop Scan Hardmax
-""".split())
+_HALF, WIDE = "f16", "f32"
 
 
 def call(node: Node, b: Builder, build: Build) -> Result:
     """The node's Val or Vals, made by ``build(node, builder)``; f16 inputs are given to it as
     f32, and outputs that the operator's schema makes f16 come back as f16."""
-    places = node.op in _PLACES and not node.domain
+    places = node.op in PLACES and not node.domain
     vals = {i: b.env[i] for i in node.inputs if i}
-    stored = {i: v for i, v in vals.items() if isinstance(v, Val) and v.dtype == STORED}
-    if places and (node.op in _STEPS or not any(v in b.wide for v in stored.values())):
+    stored = {i: v for i, v in vals.items() if isinstance(v, Val) and v.dtype == _HALF}
+    if places and (node.op in STEPS or not any(v in b.wide for v in stored.values())):
         return build(node, b)
     types = {k for k, i in enumerate(node.inputs) if i in stored}
     outs = {k for k, o in enumerate(node.outputs) if o and _is_stored(node, k, types)}
@@ -63,7 +50,7 @@ def call(node: Node, b: Builder, build: Build) -> Result:
 
 def _widened(b: Builder, v: Val, node: Node) -> Val:
     """The f16 Val as f32: what it was rounded from, where the node does not mind."""
-    if v in b.wide and node.op not in _STEPS:
+    if v in b.wide and node.op not in STEPS:
         return b.wide[v]
     if v not in b.exact:
         b.exact[v] = _converted(b, v, node)
@@ -85,7 +72,7 @@ def _rounded(b: Builder, v: Val, k: int) -> Val:
     """The Val as f16; ``b.wide`` remembers what it comes from."""
     if v.array is not None:
         return b.const(v.array.astype(np.float16), v.name)
-    stored = b.map(v.shape, lambda index: cast(STORED, b.at(v, index)), [v], out=k)
+    stored = b.map(v.shape, lambda index: cast(_HALF, b.at(v, index)), [v], out=k)
     b.wide[stored] = v
     return stored
 

@@ -26,7 +26,8 @@ Row = tuple[int, tuple[int, ...]]  # (base, steps) of an affine array
 @dataclass(frozen=True, eq=False)
 class Val:
     """Exactly one of ``array`` (constant), ``fn`` (index tuple -> expression) and ``buffer`` (name)
-    is set.  ``shape`` has one index expression per dimension; ``name`` is the ONNX tensor name."""
+    is set.  ``shape`` has one index expression per dimension; ``name`` is the ONNX tensor name;
+    ``stored``: the elements are the bits of this type (``building.stored``)."""
 
     shape: Shape
     dtype: str
@@ -34,6 +35,7 @@ class Val:
     fn: Element | None = None
     buffer: str = ""
     name: str = ""
+    stored: str = ""
 
     @property
     def rank(self) -> int:
@@ -47,7 +49,7 @@ class Val:
 
     def __str__(self) -> str:
         from aotc.frontend.graph import show_type
-        return show_type((self.dtype, self.shape))
+        return show_type((self.stored or self.dtype, self.shape))
 
 
 @dataclass(frozen=True, eq=False)

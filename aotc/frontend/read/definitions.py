@@ -19,7 +19,7 @@ def by_definition(node: Node, b: Builder) -> tuple[Value | None, ...]:
     """The node's Vals; the nodes of its definition are built in its place, and messages about them
     begin with its name.  UnsupportedError where there is no definition for its inputs."""
     assert node.proto is not None, node  # what is compiled by its definition has its message
-    kinds = [b"" if v is None else type_proto(v.dtype, v.shape).SerializeToString()
+    kinds = [b"" if v is None else type_proto(v.stored or v.dtype, v.shape).SerializeToString()
              for v in b.args()]
     try:
         function = definition_of(node.proto, node.domain, node.opset, kinds)

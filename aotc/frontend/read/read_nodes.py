@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from aotc.errors import ModelError
 from aotc.frontend.graph import Body, Node, label_of, shorten
 from aotc.frontend.read.expand import Fresh, Key, body_of, has_definition, key_of, opsets_of
-from aotc.frontend.read.read_types import dtype_name, elem_name
+from aotc.frontend.read.read_types import codes_of, dtype_name, elem_name, stored_name
 from aotc.ir.dtypes import DTYPES, Array
 
 _NESTING = 32  # sub-graphs within sub-graphs
@@ -23,13 +23,15 @@ _ONE_VERSION = ("com.microsoft",)  # domains that optimisers write without an im
 class Reader:
     """What reading nodes goes by: ``opset`` {domain: version} where they stand, ``functions`` of
     the model {key_of: message}, ``fresh`` names for what functions make; and what it leaves behind:
-    ``faults``, and ``infos``, declared types inside functions and sub-graphs."""
+    ``faults``, ``infos``, declared types inside functions and sub-graphs, and ``stored``, which
+    constants are bits of which type that is stored only."""
 
     opset: dict[str, int]
     functions: dict[Key, onnx.FunctionProto] = field(default_factory=dict)
     fresh: Fresh | None = None
     faults: list[str] = field(default_factory=list)
     infos: list[onnx.ValueInfoProto] = field(default_factory=list)
+    stored: dict[str, str] = field(default_factory=dict)
 
 
 def reader_of(model: onnx.ModelProto) -> Reader:
@@ -61,7 +63,8 @@ def contents(g: onnx.GraphProto, reader: Reader,
     used = used_names(nodes, g) | {i.name for i in g.input}
     for t in g.initializer:
         if t.name in used:
-            constants[t.name] = _array(t, f"initializer {shorten(t.name)!r}", reader.faults)
+            constants[t.name] = _constant_array(t, t.name, f"initializer {shorten(t.name)!r}",
+                                                reader)
     return nodes, constants
 
 
@@ -81,7 +84,7 @@ def _read_node(proto: onnx.NodeProto, reader: Reader, depth: int, nodes: list[No
         if len(proto.output) != 1:
             raise ModelError(f"node {shorten(label_of(proto))!r} (Constant): {len(proto.output)} "
                              "outputs, it must have one")
-        constants[proto.output[0]] = _constant(proto, reader.faults)
+        constants[proto.output[0]] = _constant(proto, reader)
     else:
         nodes.append(_node(proto, reader, depth))
 
@@ -96,12 +99,16 @@ def _body(g: onnx.GraphProto, reader: Reader, depth: int) -> Body:
         raise ModelError(f"sub-graphs are nested more than {_NESTING} deep")
     found, constants = contents(g, reader, depth)
     reader.infos.extend((*g.value_info, *g.output))
+    reader.faults.extend(f"output {shorten(o.name)!r} of a sub-graph has dtype "
+                         f"{elem_name(o.type.tensor_type.elem_type)}: convert it to float there"
+                         for o in g.output if stored_name(o.type.tensor_type.elem_type))
     inputs, outputs = tuple(i.name for i in g.input), tuple(o.name for o in g.output)
     made = {o for n in found for o in n.outputs} | set(inputs) | set(constants)
     read = dict.fromkeys(i for n in found for i in (*n.inputs, *n.captures))
     captures = tuple(i for i in (*read, *outputs) if i and i not in made)
     nodes = ordered(found, set(inputs) | set(constants) | set(captures), outputs)
-    return Body(inputs, outputs, nodes, constants, captures, tuple(map(_output_type, g.output)))
+    return Body(inputs, outputs, nodes, constants, captures, tuple(map(_output_type, g.output)),
+                {k: reader.stored[k] for k in constants if k in reader.stored})
 
 
 def _output_type(info: onnx.ValueInfoProto) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
@@ -177,18 +184,31 @@ def _attribute(a: onnx.AttributeProto, label: str, op: str, faults: list[str]) -
     return value if isinstance(value, (int, float)) else tuple(value)
 
 
-def _constant(proto: onnx.NodeProto, faults: list[str]) -> Array:
+def _constant(proto: onnx.NodeProto, reader: Reader) -> Array:
     """The array of a Constant node; what cannot be one is a fault."""
     a = proto.attribute[0] if len(proto.attribute) == 1 else None
     kinds = {"value_int": np.int64, "value_ints": np.int64,
              "value_float": np.float32, "value_floats": np.float32}
     label = label_of(proto)
     if a is not None and a.name == "value":
-        return _array(a.t, f"node {shorten(label)!r} (Constant)", faults)
+        return _constant_array(a.t, proto.output[0], f"node {shorten(label)!r} (Constant)", reader)
     if a is not None and a.name in kinds:
         return np.array(onnx.helper.get_attribute_value(a), dtype=kinds[a.name])
-    faults.append(f"node {shorten(label)!r} (Constant): no dense numeric value: make it one")
+    reader.faults.append(f"node {shorten(label)!r} (Constant): no dense numeric value: make it one")
     return np.zeros((), np.float32)
+
+
+def _constant_array(tensor: onnx.TensorProto, name: str, what: str, reader: Reader) -> Array:
+    """``_array`` of a constant, which may be of a type that is stored only: then its bits."""
+    stored = stored_name(tensor.data_type)
+    reader.stored.pop(name, None)
+    if stored is None:
+        return _array(tensor, what, reader.faults)
+    reader.stored[name] = stored
+    try:
+        return codes_of(tensor, stored)
+    except ValueError as err:
+        raise ModelError(f"{what}: its data does not fit its shape: {err}") from None
 
 
 def _array(tensor: onnx.TensorProto, what: str, faults: list[str]) -> Array:

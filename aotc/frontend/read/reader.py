@@ -9,13 +9,14 @@ import onnx
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.joins import Learnt
+from aotc.frontend.building.stored import carrier
 from aotc.frontend.graph import Graph, Node, Settings, TensorType, listed, shorten
 from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
-from aotc.frontend.read.read_types import dtype_name, elem_name
+from aotc.frontend.read.read_types import dtype_name, elem_name, stored_name
 from aotc.frontend.read.settings import choices, pins
-from aotc.ir.dtypes import DTYPES, Array, dtype_of
+from aotc.ir.dtypes import DTYPES, STORED, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 
 _ROUNDS = 6  # trial builds until the ranges of symbols stand still
@@ -72,7 +73,8 @@ def _bounded(raw: _Raw, given: Given) -> Graph:
 
 
 def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
-    typed = tuple(TensorType(n, dtype, table.shape(n)) for n, dtype, _ in inputs)
+    typed = tuple(TensorType(n, carrier(dtype) if dtype in STORED else dtype, table.shape(n),
+                             dtype if dtype in STORED else "") for n, dtype, _ in inputs)
     return replace(graph, inputs=typed, dims=table.ranges,
                    types={t.name: (t.dtype, t.shape) for t in typed} | {
                        k: (dtype_of(a), tuple(map(Const, a.shape)))
@@ -95,7 +97,7 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
     outputs = tuple(o.name for o in g.output)
     nodes = ordered(nodes, {i[0] for i in inputs} | set(constants), outputs)
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
-                  elements=_elements(g), settings=settings)
+                  elements=_elements(g), settings=settings, stored=reader.stored)
     return _Raw(graph, inputs, _declared((*reader.infos, *g.value_info, *g.output)))
 
 
@@ -130,7 +132,8 @@ def _declared(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, tuple[int | str
 
 def _elements(g: onnx.GraphProto) -> dict[str, str]:
     """{output: dtype} where the model states one that aotc has."""
-    stated = {o.name: dtype_name(o.type.tensor_type.elem_type) for o in g.output}
+    kinds = {o.name: o.type.tensor_type.elem_type for o in g.output}
+    stated = {name: dtype_name(k) or stored_name(k) for name, k in kinds.items()}
     return {name: dtype for name, dtype in stated.items() if dtype}
 
 
@@ -141,7 +144,8 @@ def _input(info: onnx.ValueInfoProto, faults: list[str]) -> Input:
         faults.append(f"{what} is a {kind}: only tensors can be inputs")
         return info.name, "f32", ()
     t = info.type.tensor_type
-    if not dtype_name(t.elem_type):
+    dtype = dtype_name(t.elem_type) or stored_name(t.elem_type)
+    if not dtype:
         faults.append(f"{what} has dtype {elem_name(t.elem_type)}: convert "
                       f"the model to {', '.join(DTYPES)}")
     if not t.HasField("shape"):
@@ -153,4 +157,4 @@ def _input(info: onnx.ValueInfoProto, faults: list[str]) -> Input:
         if isinstance(value, int) and value < 0:
             value = None  # some exporters write -1 for "any"
         dims.append(value)
-    return info.name, dtype_name(t.elem_type) or "f32", tuple(dims)
+    return info.name, dtype or "f32", tuple(dims)

@@ -7,11 +7,12 @@ from functools import partial
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, some
 from aotc.frontend.building.registry import Build, op
+from aotc.frontend.building.stored import stored_as
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.read.read_types import dtype_name
-from aotc.ir.dtypes import DTYPES, is_float, is_int
+from aotc.frontend.read.read_types import dtype_name, stored_name
+from aotc.ir.dtypes import DTYPES, STORED, is_float, is_int
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, binary, compare
 from aotc.ir.simplify import lower, simplify
 
@@ -221,18 +222,21 @@ def where(node: Node, b: Builder) -> Result:
 
 @op("Cast")
 def cast_op(node: Node, b: Builder) -> Result:
-    to = dtype_name(node.attr("to"))
+    to = dtype_name(node.attr("to")) or stored_name(node.attr("to"))
     return _convert(b, b.input(0), to)
 
 
 @op("CastLike", since=15)
 def cast_like(node: Node, b: Builder) -> Result:
-    return _convert(b, b.input(0), b.input(1).dtype)
+    return _convert(b, b.input(0), b.kinds.get(1) or b.input(1).dtype)
 
 
 def _convert(b: Builder, x: Val, to: str | None) -> Val:
     if to is None:
         raise b.unsupported("conversion to this dtype", f"use one of {', '.join(DTYPES)}")
+    if to in STORED:
+        return stored_as(b, x, to, 0, bool(b.node.attr("saturate", 1)),
+                         str(b.node.attr("round_mode", "up")))
     if to == x.dtype:
         return x
     return b.elementwise(lambda e: cast(to, e), x)

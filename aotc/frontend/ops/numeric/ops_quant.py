@@ -2,16 +2,20 @@
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
+from aotc.frontend.building.stored import SMALL_FLOATS, stored_as
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Element, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_conv import convolve
 from aotc.frontend.ops.numeric.ops_matmul import matmul
 from aotc.frontend.ops.numeric.ops_reduce import fold_axes
-from aotc.frontend.read.read_types import dtype_name
+from aotc.frontend.read.read_types import dtype_name, stored_name
+from aotc.ir.dtypes import STORED, is_float
 from aotc.ir.expr import Const, Expr, Unary, Where, binary, compare
 
-RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767)}
+RANGES = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767),
+          "u4": (0, 15), "i4": (-8, 7), "u2": (0, 3), "i2": (-2, 1)}
+_WIDE = {"u4": "u8", "i4": "i8", "u2": "u8", "i2": "i8"}  # dtypes that hold those of a few bits
 
 
 def per_axis(b: Builder, v: Val, axis: int, rank: int) -> Element:
@@ -42,6 +46,8 @@ def dequantize(node: Node, b: Builder) -> Result:
         e = b.at(x, index)
         if z is None:
             return cast(scale.dtype, e) * s(index)
+        if is_float(x.dtype):
+            return (cast(scale.dtype, e) - cast(scale.dtype, z(index))) * s(index)
         return cast(scale.dtype, cast("i32", e) - cast("i32", z(index))) * s(index)
     return b.map(x.shape, body, [v for v in (x, scale, zero) if v is not None])
 
@@ -50,15 +56,24 @@ def dequantize(node: Node, b: Builder) -> Result:
 def quantize(node: Node, b: Builder) -> Result:
     x, scale, zero = b.input(0), b.input(1), b.arg(2)
     named = node.attr("output_dtype", 0)
-    to = zero.dtype if zero is not None else dtype_name(named) if named else "u8"
-    if to not in RANGES:
-        raise b.unsupported(f"quantisation to {to}", f"use one of {', '.join(RANGES)}")
+    to = b.kinds.get(2) or (zero.dtype if zero is not None else "u8" if not named else
+                            dtype_name(named) or stored_name(named))
+    if to not in RANGES and to not in SMALL_FLOATS:
+        raise b.unsupported(f"quantisation to {to}",
+                            f"use one of {', '.join((*RANGES, *SMALL_FLOATS))}")
     axis = node.attr("axis", 1)
     s, z = per_axis(b, scale, axis, x.rank), zero_point(b, zero, axis, x.rank)
 
     def body(index: Index) -> Expr:
-        return saturated(cast("f32", b.at(x, index)) / s(index), z and z(index), to)
-    return b.map(x.shape, body, [v for v in (x, scale, zero) if v is not None])
+        e = cast("f32", b.at(x, index)) / cast("f32", s(index))
+        if to in RANGES:
+            return saturated(e, z and z(index), to)
+        return e if z is None else e + cast("f32", z(index))
+    sources = [v for v in (x, scale, zero) if v is not None]
+    if to not in STORED:
+        return b.map(x.shape, body, sources)
+    wide = b.map(x.shape, body, sources, "wide")
+    return stored_as(b, wide, to, saturate=bool(node.attr("saturate", 1)))
 
 
 @op("DynamicQuantizeLinear", since=11)
@@ -93,7 +108,8 @@ def saturated(e: Expr, zero: Expr | None, to: str) -> Expr:
     e = Unary("round", e)
     if zero is not None:
         e = e + cast("f32", zero)
-    return cast(to, binary("min", binary("max", e, const(lo, "f32")), const(hi, "f32")))
+    return cast(_WIDE.get(to, to), binary("min", binary("max", e, const(lo, "f32")),
+                                          const(hi, "f32")))
 
 
 def centred(b: Builder, v: Val, zero: Val | None, axis: int, tag: str) -> Val:
