@@ -139,14 +139,14 @@ def test_subgraphs_are_searched_for_unknown_operators():
 
 def test_dtypes_without_an_implementation():
     model = model_of([node("Relu", ["x"], ["y"])], {"x": (F, (2,))}, ["y"])
-    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
-    with pytest.raises(UnsupportedError, match="input 'x' has dtype BFLOAT16: convert the model"):
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.COMPLEX64
+    with pytest.raises(UnsupportedError, match="input 'x' has dtype COMPLEX64: convert the model"):
         read_graph(load_model(model))
     model = model_of([node("Add", ["x", "w"], ["y"])], {"x": (F, (2,))}, ["y"],
                      {"w": np.ones(2, F)})
-    model.graph.initializer[0].CopyFrom(helper.make_tensor("w", onnx.TensorProto.BFLOAT16, [2],
+    model.graph.initializer[0].CopyFrom(helper.make_tensor("w", onnx.TensorProto.COMPLEX64, [2],
                                                            [1.0, 1.0]))
-    with pytest.raises(UnsupportedError, match="initializer 'w' has dtype BFLOAT16"):
+    with pytest.raises(UnsupportedError, match="initializer 'w' has dtype COMPLEX64"):
         read_graph(load_model(model))
 
 
@@ -193,7 +193,7 @@ def test_a_resize_to_nothing():
     (("Pad", [rand(2), np.array([1, 1])], dict(mode="mirror"), (1,)), "Pad mode 'mirror'; use"),
     (("Resize", [rand(1, 1, 2, 2), None, np.array([1, 1, 2, 2], F)], dict(
         coordinate_transformation_mode="tf_half_pixel_for_nn"), (2,)), "coordinate"),
-    (("Cast", [rand(2)], dict(to=16), ()), "conversion to this dtype; use one of f64, f32"),
+    (("Cast", [rand(2)], dict(to=14), ()), "conversion to this dtype; use one of f64, f32"),
 ])
 def test_what_is_not_compiled_says_what_to_do(case, words):
     op, arrays, attrs, consts = case

@@ -14,6 +14,7 @@ from quick_builds import RUN
 from aotc.errors import UnsupportedError
 from aotc.frontend import load_model, read_graph, to_program
 from aotc.frontend.building.registry import lookup
+from aotc.frontend.read.read_types import stored_name
 
 # Refusals that are the documented limits of aotc, by a part of the message.
 LIMITS = ("has dtype", "conversion to this dtype", "training mode", "is a sequence_type",
@@ -32,9 +33,10 @@ WRONG = {
 
 @cache
 def cases():
-    """{operator: [TestCase]} of models on tensors whose every node is a registered operator.  Where
-    a model leaves the shape of an output open, it is declared: it may depend on data.  They take
-    long to collect: the first process of a run keeps them for the others."""
+    """{operator: [TestCase]} of models whose every node is a registered operator, on tensors of
+    dtypes that are computed in (test_stored.py has the others).  Where a model leaves the shape of
+    an output open, it is declared: it may depend on data.  They take long to collect: the first
+    process of a run keeps them for the others."""
     run = os.environ.get(RUN)
     if not run:
         return _collected()
@@ -55,6 +57,7 @@ def _collected():
             opset = {o.domain: o.version for o in case.model.opset_import}
             nodes = case.model.graph.node
             tensors = all(i.type.HasField("tensor_type")
+                          and not stored_name(i.type.tensor_type.elem_type)
                           for i in (*case.model.graph.input, *case.model.graph.output))
             if tensors and opset.get("", 7) >= 7 and all(
                     lookup(n.domain, n.op_type, opset.get(n.domain, 1)) for n in nodes):
