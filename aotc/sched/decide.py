@@ -27,7 +27,7 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
-from aotc.sched.shape_variants import parts, within_once
+from aotc.sched.shape_variants import boxes, parts, within_once
 from aotc.target.base import Target
 
 # which edges stay inside a kernel: none, those at register level, all that pay
@@ -146,9 +146,9 @@ def _with_variants_completed(program: Program, schedule: Schedule, target: Targe
     except ScheduleError:
         return schedule  # check_schedule lists why
     made = tuple(replace(v, schedule=complete(p.program, p.schedule, target) if p.schedule.groups
-                         else decide(within_once(program, v.when), target,
+                         else decide(within_once(program, box), target,
                                      winograd=p.schedule.rewrites or "off"))
-                 for v, p in zip(schedule.variants, found))
+                 for v, p, box in zip(schedule.variants, found, boxes(program, schedule)))
     return replace(complete(base.program, base.schedule, target), variants=made)
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
+from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
@@ -11,6 +12,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.within import within
 from aotc.target.base import Target
 
+MOST_PIECES = 1 << 14  # of the box of all extents, cut along the ends of variants
 Range = tuple[int, int | None]  # the lowest and the highest extent; None: no end
 
 @dataclass(frozen=True)
@@ -42,10 +44,9 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
     found = [(v.when, v.why, replace(
         v.schedule, target=schedule.target, math=schedule.math, optimize=schedule.optimize))
         for v in schedule.variants]
-    rest = left_over(program, [v.when for v in schedule.variants]) or {}
     out = []
-    for when, why, own in (*found, ({}, "", schedule.base)):
-        inside = within_once(program, when or rest)
+    for (when, why, own), box in zip((*found, ({}, "", schedule.base)), boxes(program, schedule)):
+        inside = within_once(program, box)
         try:
             out.append(Part(when, why, apply_rewrites(inside, own.rewrites), own))
         except ScheduleError as err:
@@ -68,7 +69,8 @@ def within_once(program: Program, when: When) -> Program:
 def boxes(program: Program, schedule: Schedule) -> tuple[When, ...]:
     """The extents that each part of a Schedule serves, in order; () if it has no variants."""
     whens = [v.when for v in schedule.variants]
-    return (*whens, left_over(program, whens) or {}) if whens else ()
+    found = served(program, whens)
+    return tuple(found[i] for i in range(len(whens) + 1)) if whens else ()
 
 
 def combined(ranges: Mapping[str, Sequence[Range]]) -> tuple[When, ...]:
@@ -84,15 +86,15 @@ def with_variants(program: Program, target: Target, boxes: Sequence[Mapping[str,
     none are, the last box becomes the base.  ScheduleError lists what is wrong with the boxes."""
     whens = [dict(box) for box in boxes]
     known = all({s.name for s in program.syms}.issuperset(w) for w in whens)
-    if len(whens) > 1 and known and left_over(program, whens) is None:
+    if len(whens) > 1 and known and len(whens) not in served(program, whens):
         whens.pop()
     none = Schedule(target.name, ())
     faults = when_faults(program, replace(none, variants=tuple(Variant(w, none) for w in whens)))
     if faults:
         raise ScheduleError(faults)
-    made = tuple(Variant(w, decide(within_once(program, w), target)) for w in whens)
-    rest = left_over(program, whens) if whens else {}
-    return replace(decide(within_once(program, rest or {}), target), variants=made)
+    found = served(program, whens)
+    *made, base = (decide(within_once(program, found[i]), target) for i in sorted(found))
+    return replace(base, variants=tuple(map(Variant, whens, made)))
 
 
 def when_faults(program: Program, schedule: Schedule) -> list[str]:
@@ -122,49 +124,47 @@ def when_faults(program: Program, schedule: Schedule) -> list[str]:
 
 def _unreachable(program: Program, whens: Sequence[When]) -> list[str]:
     """Variants that no call reaches behind those in front of them, and a base that none does."""
-    for i in range(1, len(whens) + 1):
-        left = left_over(program, whens[:i])
-        mine = whens[i] if i < len(whens) else {}
-        if left is None or any(_apart(left[n], ends) for n, ends in mine.items()):
-            what = f"variants[{i}]: {show_when(mine)}" if mine else "the schedule around them"
-            return [f"{what} serves no call that variants in front of it leave; remove it, or "
-                    "the last of them, or shrink theirs"]
-    return []
+    found = served(program, whens)
+    return [f"variants[{i}].when: {show_when(when)} holds no call that variants in front of it "
+            "leave; remove it, or shrink theirs" for i, when in enumerate(whens)
+            if i not in found] + ([] if len(whens) in found else [
+                "variants: they leave no call for the schedule around them; make the last of them "
+                "that schedule"])
 
 
-def _apart(a: Range, b: Range) -> bool:
-    return (a[1] is not None and a[1] < b[0]) or (b[1] is not None and b[1] < a[0])
+def served(program: Program, whens: Sequence[When]) -> dict[int, When]:
+    """The extents of the calls that each box of ``whens`` is the first to hold, and under their
+    number those that none holds, as the least box around them; nothing where there are none."""
+    syms = [s for s in program.syms if any(s.name in when for when in whens)]
+    pieces = [_pieces((s.lo, s.hi), [when[s.name] for when in whens if s.name in when])
+              for s in syms]
+    found: dict[int, When] = {}
+    for cell in product(*pieces) if prod(map(len, pieces)) <= MOST_PIECES else ():
+        box = {s.name: ends for s, ends in zip(syms, cell)}
+        first = next((i for i, when in enumerate(whens)
+                      if all(_covers(ends, box[n]) for n, ends in when.items())), len(whens))
+        known = found.setdefault(first, box)
+        found[first] = {n: _hull(known[n], ends) for n, ends in box.items()}
+    if not found:  # too many to look at: whatever the boxes say
+        found = {**dict(enumerate(whens)), len(whens): {}}
+    whole: When = {s.name: (s.lo, s.hi) for s in program.syms}
+    return {i: whole | box for i, box in found.items()}
 
 
-def left_over(program: Program, whens: Sequence[When]) -> When | None:
-    """The least box that holds all calls which no box of ``whens`` holds, as far as cutting one
-    dimension after the other finds it; None if there are none."""
-    left = {s.name: (s.lo, s.hi) for s in program.syms}
-    before = None
-    while before != left:
-        before = dict(left)
-        for when in whens:
-            cut = [n for n, ends in when.items() if not _covers(ends, left[n])]
-            if not cut:
-                return None
-            if len(cut) == 1:
-                left[cut[0]] = _without(left[cut[0]], when[cut[0]])
-    return left
+def _pieces(whole: Range, cuts: Sequence[Range]) -> list[Range]:
+    """A range cut where one of ``cuts`` begins or ends."""
+    starts = {whole[0], *(lo for lo, _ in cuts), *(hi + 1 for _, hi in cuts if hi is not None)}
+    inside = sorted(n for n in starts if n >= whole[0] and (whole[1] is None or n <= whole[1]))
+    return [(lo, end - 1) for lo, end in pairwise(inside)] + [(inside[-1], whole[1])]
 
 
 def _covers(a: Range, b: Range) -> bool:
     return a[0] <= b[0] and (a[1] is None or b[1] is not None and b[1] <= a[1])
 
 
-def _without(whole: Range, part: Range) -> Range:
-    """A range without one that covers one of its ends; any other leaves it as it is."""
-    (lo, hi), (first, last) = whole, part
-    if first <= lo and last is not None and last >= lo:
-        return last + 1, hi
-    if first > lo and (last is None or hi is not None and last >= hi >= first):
-        return lo, first - 1
-    return whole
+def _hull(a: Range, b: Range) -> Range:
+    return min(a[0], b[0]), None if a[1] is None or b[1] is None else max(a[1], b[1])
 
 
-__all__ = ["Part", "boxes", "combined", "left_over", "parts", "when_faults", "with_variants",
+__all__ = ["Part", "boxes", "combined", "parts", "served", "when_faults", "with_variants",
            "within_once"]

@@ -14,10 +14,15 @@ from small_models import dense, embedding, make_model
 
 import aotc
 from aotc.cli import main
+from aotc.emit.bundle.variants import variants
+from aotc.emit.c.alike import symbols
+from aotc.emit.c.kernel_text import kernel_functions
+from aotc.emit.text.dialect import Dialect
 from aotc.errors import ScheduleError, UnsupportedError
 from aotc.ir.expr import as_expr
 from aotc.ir.plans import Plans
 from aotc.ir.schedule import Schedule, Variant
+from aotc.ir.statements import expressions
 from aotc.options import Options
 from aotc.oracle.eval_expr import index_value
 from aotc.oracle.evaluate import evaluate
@@ -26,7 +31,7 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.runtime.status import IndexFault
 from aotc.samples import border_extents, random_inputs, record_samples
-from aotc.sched.shape_variants import boxes, left_over
+from aotc.sched.shape_variants import boxes, served
 from aotc.sched.within import within
 from aotc.target import TARGETS, native
 from aotc.tools.peers import open_reference
@@ -209,8 +214,9 @@ def _hand_written(*whens):
     ([{"seq": (200, 400)}], ["seq 200..400 is not inside seq 1..300"]),
     ([{"seq": (200, None)}], ["seq 200.. is not inside"]),
     ([{}], ["names no dimension", "seq 1..300"]),
-    ([{"seq": (1, 40)}, {"seq": (2, 20)}], ["variants[1]: seq 2..20 serves no call"]),
-    ([{"seq": (1, 40)}, {"seq": (41, 300)}], ["the schedule around them serves no call"])])
+    ([{"seq": (1, 40)}, {"seq": (2, 20)}], ["variants[1].when: seq 2..20 holds no call"]),
+    ([{"seq": (1, 20)}, {"seq": (21, 40)}, {"seq": (9, 30)}], ["variants[2].when: seq 9..30"]),
+    ([{"seq": (1, 40)}, {"seq": (41, 300)}], ["no call for the schedule around them"])])
 def test_a_wrong_when_is_refused(whens, texts, tmp_path):
     model, dims, _ = MODELS["attention"]
     with pytest.raises(ScheduleError) as told:
@@ -230,14 +236,24 @@ def test_faults_of_a_variant_name_it():
 
 
 def test_calls_that_are_left():
+    """Exact, whatever order the boxes have, also where they are a grid or open at their end."""
     program = _work("lookup", "c").program
+    few, all_ = (1, 4), (1, 6)
     for whens, left in (
-            ([{"seq": (1, 4)}], {"batch": (1, 6), "seq": (5, 9)}),
-            ([{"seq": (1, 4)}, {"seq": (5, 9)}], None),
-            ([{"seq": (5, 9)}, {"batch": (1, 3), "seq": (1, 4)}],
-             {"batch": (4, 6), "seq": (1, 4)}),
-            ([{"seq": (3, 4)}], {"batch": (1, 6), "seq": (1, 9)})):
-        assert left_over(program, whens) == left
+            ([{"seq": few}], {"batch": all_, "seq": (5, 9)}),
+            ([{"seq": few}, {"seq": (5, 9)}], None),
+            ([{"seq": (5, 9)}, {"batch": (1, 3), "seq": few}], {"batch": (4, 6), "seq": few}),
+            ([{"batch": b, "seq": s} for b in ((1, 2), (3, 6)) for s in (few, (5, 9))], None),
+            ([{"batch": b, "seq": s} for b in ((1, 2), (3, 6)) for s in (few, (6, 9))],
+             {"batch": all_, "seq": (5, 5)}),
+            ([{"seq": (3, 4)}], {"batch": all_, "seq": (1, 9)})):
+        assert served(program, whens).get(len(whens)) == left
+    first, second, rest = served(program, [{"seq": (3, 4)}, {"seq": (1, 6)}]).values()
+    assert {first["seq"], second["seq"], rest["seq"]} == {(3, 4), (1, 6), (7, 9)}
+    open_ = _work("attention", "c", plain=True).program
+    open_ = within(open_, {"seq": (1, None)})
+    found = served(open_, [{"seq": (5, None)}, {"seq": (1, 9)}])
+    assert found == {0: {"seq": (5, None)}, 1: {"seq": (1, 4)}}
 
 
 def test_recorded_runs_are_at_both_ends_of_every_range():
@@ -292,6 +308,23 @@ def test_sets_of_kernels_for_cpus_have_their_own_variants(tmp_path):
         assert len(rows[-1].schedule.variants) == 2
     text = str(work.plans)
     assert "when CPU avx2, fma; seq 1..4:" in text or "avx2" in text
+
+
+def test_a_function_of_several_variants_is_right_for_all():
+    """It knows the ranges of all of them, not only those of the first."""
+    work = run_pipeline(Options(MODELS["attention"][0], target="c", dims={"seq": (1, 300)},
+                                connect="none", stop_after="schedule"))
+    whens = {"seq": (1, 8)}, {"seq": (9, 64)}
+    schedule = replace(work.schedule, variants=tuple(Variant(w, work.schedule) for w in whens))
+    plans = run_pipeline(Options(MODELS["attention"][0], target="c", dims={"seq": (1, 300)},
+                                 schedule=schedule, stop_after="plan")).plans
+    variant, = variants("m", plans)
+    shared = set.intersection(*({k.name for k in p.kernels} for p in variant.plans))
+    assert len(shared) > len(work.schedule.groups) / 2
+    made = kernel_functions(variant.plans, "m", Dialect("c", 1))
+    found = {s for kernel, _ in made if kernel.name in shared for e in expressions(kernel)
+             for s in symbols(e)}
+    assert {(s.lo, s.hi) for s in found} == {(1, 300)}
 
 
 def test_one_plan_is_said_as_before():

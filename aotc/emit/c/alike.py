@@ -27,20 +27,18 @@ class Owned:
 
 
 def owned(plans: Sequence[Plan]) -> list[Owned]:
-    """The kernels of plans, one per name."""
-    numbers, seen, out = {r: i for i, r in enumerate(rules_of(plans))}, set(), []
+    """The kernels of plans."""
+    numbers, out = {r: i for i, r in enumerate(rules_of(plans))}, []
     for plan in plans:
         told: Counter[object] = Counter()
         for k in plan.kernels:
             key = _key(plan, k, numbers)
             if len(plans) > 1:
-                key = with_symbols(key, lambda s: Sym(s.name))
+                key = withsymbols(key, lambda s: Sym(s.name))
             if guarded(k):  # in one plan, a fault tells its nodes
                 told[key] += 1
                 key = key, told[key]
-            if k.name not in seen:
-                out.append(Owned(plan, k, key))
-            seen.add(k.name)
+            out.append(Owned(plan, k, key))
     return out
 
 
@@ -58,7 +56,7 @@ def one_name(plans: Sequence[Plan], target: Target) -> list[Plan]:
 
 def for_all(kernels: Sequence[Kernel]) -> Kernel:
     """The first of kernels that differ in the ranges of symbols only, right for all of them."""
-    found = [dict.fromkeys(n for e in expressions(k) for n in _symbols(e)) for k in kernels]
+    found = [dict.fromkeys(n for e in expressions(k) for n in symbols(e)) for k in kernels]
     if all(f == found[0] for f in found):
         return kernels[0]
     hull: dict[str, Sym] = {}
@@ -66,7 +64,7 @@ def for_all(kernels: Sequence[Kernel]) -> Kernel:
         t = hull.get(s.name, s)
         ends = None if s.hi is None or t.hi is None else max(s.hi, t.hi)
         hull[s.name] = replace(t, lo=min(s.lo, t.lo), hi=ends)
-    kernel: Kernel = with_symbols(kernels[0], lambda s: hull[s.name])
+    kernel: Kernel = withsymbols(kernels[0], lambda s: hull[s.name])
     return kernel
 
 
@@ -88,7 +86,7 @@ def _key(plan: Plan, kernel: Kernel, numbers: Mapping[Rule, int]) -> object:
     return with_buffers(kernel.body, names), types, places, kernel.kept, rules
 
 
-def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
+def withsymbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
     """A value of dataclasses, tuples and expressions with other symbols."""
     found: dict[Expr, Expr] = {}
 
@@ -109,13 +107,13 @@ def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
     return visit(value)
 
 
-def _symbols(e: Expr) -> Iterator[Sym]:
+def symbols(e: Expr) -> Iterator[Sym]:
     """The symbols of an expression, in the extents of its axes too."""
     for n in walk(e):
         if isinstance(n, Sym):
             yield n
         elif isinstance(n, Axis):
-            yield from _symbols(n.extent)
+            yield from symbols(n.extent)
 
 
 def touched(plan: Plan, kernel: Kernel) -> Tensors:

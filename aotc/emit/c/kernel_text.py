@@ -28,8 +28,12 @@ def kernel_functions(plans: Sequence[Plan], name: str, dialect: Dialect) -> list
     for o in owned(plans):
         alike.setdefault(o.key, []).append(o)
     out, rules = [], rules_of(plans)
-    for first, *others in alike.values():
-        kernel = for_all([o.kernel for o in (first, *others)])
+    for found in alike.values():
+        kernel = for_all([o.kernel for o in found])
+        named: dict[str, Owned] = {}  # several plans may have one kernel
+        for o in found:
+            named.setdefault(o.kernel.name, o)
+        first, *others = named.values()
         text = _Text(replace(first, kernel=kernel), name, dialect, rules)
         out.append((kernel, text.shared((first, *others)) if others else text.alone()))
     return out
