@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from small_models import dense, embedding, make_model
+from small_models import dense, embedding, make_model, running_sum
 
 import aotc
 from aotc.cli import main
@@ -67,25 +67,13 @@ def _images():
     return make_model(nodes, {"x": (F32, ["n", 3, 10, 10])}, {"y": (F32, ["n", 10])}, stored)
 
 
-def _rounds():
-    """A running sum over the steps of x f32[t, 4]."""
-    names = [helper.make_tensor_value_info(n, F32, [4]) for n in ("s", "xi", "s2", "yi")]
-    body = helper.make_graph([helper.make_node("Add", ["s", "xi"], ["u"]),
-                              helper.make_node("Tanh", ["u"], ["s2"]),
-                              helper.make_node("Identity", ["s2"], ["yi"])], "b", names[:2],
-                             names[2:])
-    scan = helper.make_node("Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1)
-    return make_model([scan], {"start": (F32, [4]), "x": (F32, ["t", 4])},
-                      {"last": (F32, [4]), "y": (F32, ["t", 4])})
-
-
 # model, ranges of its dimensions, those that get kernels of their own
 MODELS = {
     "attention": (_attention(), {"seq": (1, 300)}, {"seq": [(1, 4), (5, 32), (33, 300)]}),
     "images": (_images(), {"n": (1, 40)}, {"n": [(1, 1), (2, 9)]}),
     "lookup": (embedding(), {"batch": (1, 6), "seq": (1, 9)},
                {"batch": [(1, 2), (3, 6)], "seq": [(1, 4), (5, 9)]}),
-    "rounds": (_rounds(), {"t": (1, 30)}, {"t": [(1, 1), (2, 4)]})}
+    "rounds": (running_sum(), {"t": (1, 30)}, {"t": [(1, 1), (2, 4)]})}
 CALLS = {"attention": [{"seq": n} for n in (1, 4, 5, 17, 32, 33, 34, 299, 300)],
          "images": [{"n": n} for n in (1, 2, 3, 9, 10, 40)],
          "rounds": [{"t": t} for t in (1, 2, 4, 5, 30)],
@@ -321,7 +309,9 @@ def test_a_function_of_several_variants_is_right_for_all():
     variant, = variants("m", plans)
     shared = set.intersection(*({k.name for k in p.kernels} for p in variant.plans))
     assert len(shared) > len(work.schedule.groups) / 2
-    made = kernel_functions(variant.plans, "m", Dialect("c", 1))
+    target = TARGETS["c"]
+    made = kernel_functions(variant.plans, "m", Dialect(target.folder, target.lanes,
+                                                       target.vectors))
     found = {s for kernel, _ in made if kernel.name in shared for e in expressions(kernel)
              for s in symbols(e)}
     assert {(s.lo, s.hi) for s in found} == {(1, 300)}

@@ -50,6 +50,17 @@ def embedding():
                        "last": np.array([2]), "middle": np.array([1])})
 
 
+def running_sum():
+    """tanh of a running sum over the steps of x f32[t, 4], from start f32[4]."""
+    f32, node = TensorProto.FLOAT, helper.make_node
+    names = [helper.make_tensor_value_info(n, f32, [4]) for n in ("s", "xi", "s2", "yi")]
+    body = helper.make_graph([node("Add", ["s", "xi"], ["u"]), node("Tanh", ["u"], ["s2"]),
+                              node("Identity", ["s2"], ["yi"])], "b", names[:2], names[2:])
+    scan = node("Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1)
+    return make_model([scan], {"start": (f32, [4]), "x": (f32, ["t", 4])},
+                      {"last": (f32, [4]), "y": (f32, ["t", 4])})
+
+
 class _Layers:
     """Nodes and weights of an image network under construction."""
 

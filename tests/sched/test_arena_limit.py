@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from small_models import conv_stack, dense, make_model, u_net
+from small_models import conv_stack, dense, make_model, running_sum, u_net
 from te_programs import Maker
 
 from aotc import compile as aotc_compile
@@ -261,6 +261,13 @@ def test_rules_for_data_hold_under_a_limit(tmp_path):
     np.testing.assert_array_equal(loaded.run(feeds | {"r": np.array([2, 1])})["u"], 1)
     with pytest.raises(ShapeError, match="Tile"):
         loaded.run(feeds | {"r": np.array([1, 2])})
+
+
+def test_loops_are_as_they_are_under_a_limit(tmp_path):
+    aotc_compile(running_sum(), tmp_path / "b", target="c", dims={"t": (1, 30)}, arena="64K")
+    with pytest.raises(ScheduleError, match="loops or branches has no other"):
+        aotc_compile(running_sum(), tmp_path / "c", target="c", dims={"t": (1, 30)}, arena=16)
+    assert not (tmp_path / "c").exists()
 
 
 def test_no_file_is_written_where_nothing_fits(tmp_path):

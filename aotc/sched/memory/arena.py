@@ -113,7 +113,9 @@ def check_arena(plan: Plan, limit: ArenaLimit | None, target: Target) -> None:
         raise ScheduleError([
             f"arena limit: this schedule needs {'unbounded' if stored is None else stored} bytes "
             f"of stored tensors and {'unbounded bytes' if slabs is None else slabs} of scratch, "
-            f"the limit is {limit}; leave the schedule out to have one decided that keeps it"])
+            f"the limit is {limit}; " + (
+                "a model with loops or branches has no other" if plan.regions else
+                "leave the schedule out to have one decided that keeps it")])
 
 
 __all__ = ["ArenaLimit", "LargeArena", "arena_need", "check_arena", "large_arena", "parse_limit"]

@@ -150,9 +150,12 @@ class Search:
 def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str = "all",
                   winograd: Winograd = "off", unfold: bool = False) -> Schedule:
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
-    are those of ``decide``, whose Schedule this is if it keeps the limit by itself.
+    are those of ``decide``, whose Schedule this is if it keeps the limit by itself, or if the
+    Program has regions: whether that one keeps it, only its Plan tells (``check_arena``).
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
     free = decide(program, target, how, winograd, unfold)
+    if free.regions:
+        return free
     workers = _workers(target, limit)
     need = _need(program, free, target, workers)
     if need <= limit.bytes:
