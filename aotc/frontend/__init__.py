@@ -9,6 +9,7 @@ from aotc.frontend.ops.contrib import (
                     ops_fused,
                     ops_group_query,
                     ops_qlinear,
+                    ops_twins,
 )
 from aotc.frontend.ops.images import ops_boxes, ops_conv, ops_grid, ops_pool, ops_resize, ops_sample
 from aotc.frontend.ops.ml import ops_encode, ops_features, ops_linear, ops_trees
@@ -43,6 +44,6 @@ OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv,
                     ops_linear, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm, ops_pool,
                     ops_qlinear, ops_quant, ops_quant_extra, ops_recurrent, ops_reduce, ops_resize,
                     ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,
-                    ops_signal, ops_slice, ops_train, ops_trees)
+                    ops_signal, ops_slice, ops_train, ops_trees, ops_twins)
 
 __all__ = ["load_model", "model_digest", "read_graph", "to_program", "Graph", "Node", "DimRange"]

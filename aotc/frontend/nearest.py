@@ -23,7 +23,7 @@ _INSTEAD = {
     "QOrderedGelu": "use Gelu between DequantizeLinear and QuantizeLinear",
     "QOrderedLayerNormalization":
         "use LayerNormalization between DequantizeLinear and QuantizeLinear",
-    "GemmFastGelu": "use Gemm and FastGelu", "Rfft": "use DFT", "Irfft": "use DFT",
+    "Rfft": "use DFT", "Irfft": "use DFT",
     "BeamSearch": _SEARCH, "GreedySearch": _SEARCH, "Sampling": _SEARCH,
     "WhisperBeamSearch": _SEARCH, "AttnLSTM": "use LSTM and what attends to it apart",
     "Tokenizer": "split text outside of the model: strings are not compiled",

@@ -76,6 +76,14 @@ WRITTEN = {
     "ms_nhwc_taps": nodes(
         ("Transpose", "in0", "t", FIRST), ("Conv", "t in1", "c", None),
         ("Transpose", "c", "out0", LAST)),
+    "ms_embedding": nodes(("Gather", "in0 in1", "out0", None)),
+    "ms_gemm_gelu": nodes(("MatMul", "in0 in1", "m", None), ("Add", "m in2", "t", None),
+                          ("Gelu", "t", "out0", dict(approximate="tanh"))),
+    "ms_swiglu": nodes(
+        ("Split", "in0", "g u", dict(axis=-1, num_outputs=2)), ("Min", "g high", "c", None),
+        ("Mul", "c alpha", "a", None), ("Sigmoid", "a", "s", None), ("Mul", "c s", "b", None),
+        ("Clip", "u low high", "v", None), ("Add", "v one", "w", None),
+        ("Mul", "b w", "out0", None)),
     "ms_nhwc_fused": nodes(
         ("Transpose", "in0", "t", FIRST), ("Conv", "t in1 in2", "c", None),
         ("Relu", "c", "r", None), ("Transpose", "r", "out0", LAST)),
@@ -88,7 +96,8 @@ def test_operator_of_other_devices(case):
     row = CASES[case]
     model, feeds = row.model()
     arrays = {f"in{k}": a for k, a in enumerate(row.arrays) if a is not None}
-    arrays |= {"shape": np.array([2, 1, 1, 6]), "axes": np.array([1])}
+    arrays |= {"shape": np.array([2, 1, 1, 6]), "axes": np.array([1]), "one": np.float32(1),
+               "low": np.float32(-0.8), "high": np.float32(0.8), "alpha": np.float32(1.7)}
     typed = {n: (a.dtype, a.shape) for n, a in arrays.items()}
     outputs = [o.name for o in model.graph.output]
     written = model_of(WRITTEN[case], typed, outputs, opset=21)
@@ -163,6 +172,35 @@ def test_a_cache_of_keys(past, total, lengths, operands, declared, window):
         for row, last in enumerate(lengths):
             mine, theirs = (a[row, :last + 1] if k == 0 else a[row, :, :last + 1] for a in (g, w))
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_cache_with_room_and_a_bias():
+    """The bias is of the keys in use."""
+    op, arrays, own, _, _ = grouped(*STEP, CACHE, (3, 3), 4, None, None, None,
+                                    rand(1, 1, 1, 4, seed=7))
+    model, feeds = one_node(op, arrays, own, outputs=3)
+    for out in model.graph.output[1:]:
+        out.CopyFrom(helper.make_tensor_value_info(out.name, 1, CACHE.shape))
+    got, wanted = run(program_of(model), feeds), EXECUTORS["onnxruntime"](model, feeds)
+    np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case,count", (("ms_positions", 8), ("ms_positions_both", 16)))
+def test_relative_positions(case, count):
+    """Against the formula, query by query."""
+    row = CASES[case]
+    model, feeds = row.model()
+    (got,) = run(program_of(model), feeds)
+    table, length, most = row.arrays[0], int(row.arrays[1]), row.attrs["max_distance"]
+    both = row.attrs.get("is_bidirectional", 0)
+    count, near = (count // 2, count // 4) if both else (count, count // 2)
+    for query in range(length):
+        for key in range(length):
+            far = abs(key - query) if both else max(query - key, 0)
+            bucket = far if far < near else min(count - 1, near + int(
+                np.log(far / near) / np.log(most / near) * (count - near) + 1e-6))
+            bucket += count if both and key > query else 0
+            np.testing.assert_array_equal(got[0, :, query, key], table[bucket])
 
 
 def test_a_cache_that_says_something_else_is_a_fault():
@@ -249,7 +287,7 @@ def test_what_is_missing_is_told_with_the_nearest_that_works():
     """All of it at once."""
     text = unknown(("com.microsoft", "MatMulBnb4"), ("com.microsoft", "BiasGelo"),
                    ("com.microsoft.nchwc", "Conv"), ("com.microsoft.nchwc", "Conv"),
-                   ("ai.onnx.contrib", "BertTokenizer"), ("com.microsoft", "GridSample"),
+                   ("ai.onnx.contrib", "BertTokenizer"), ("com.microsoft", "Unique"),
                    ("com.microsoft", "Nothing"))
     assert "7 node(s) of model 'small' use operators that aotc does not compile" in text
     for line in ("node 'n0': operator com.microsoft.MatMulBnb4 (opset 1) on f32[2, 3]; "
@@ -259,7 +297,7 @@ def test_what_is_missing_is_told_with_the_nearest_that_works():
                  "nodes 'n2', 'n3': operator com.microsoft.nchwc.Conv x2 (opset 1); let ONNX "
                  "Runtime optimise to ORT_ENABLE_EXTENDED at most",
                  "ai.onnx.contrib.BertTokenizer (opset 1); leave what prepares texts",
-                 "com.microsoft.GridSample (opset 1); use ai.onnx.GridSample",
+                 "com.microsoft.Unique (opset 1); use ai.onnx.Unique",
                  "com.microsoft.Nothing (opset 1)\n"):
         assert line in text, line
 

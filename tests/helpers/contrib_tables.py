@@ -320,6 +320,28 @@ ELSEWHERE |= {
                          None, *ROWS, num_heads=3),
 }
 
+TWINS = {
+    "ms_pad": row("Pad", rand(2, 3), np.array([[0, 2, 1, 0]]), np.float32(0.5), consts=(1,)),
+    "ms_pad_reflect": row("Pad", rand(4, 3), np.array([2, 1, 1, 0]), consts=(1,), mode="reflect"),
+    "ms_trilu": row("Trilu", rand(2, 4, 5), np.array(1), consts=(1,), upper=0),
+    "ms_grid": row("GridSample", rand(2, 3, 5, 4), rand(2, 3, 6, 2, seed=1), mode="bilinear",
+                   padding_mode="border", align_corners=1),
+    "ms_gather_nd": row("GatherND", rand(3, 4, 2), np.array([[1, 3], [2, 0]])),
+    "ms_expand": row("ExpandDims", rand(3, 4), np.array(-2, np.int32), consts=(1,)),
+    "ms_distance": row("CDist", rand(5, 7), rand(3, 7, seed=1), metric="euclidean"),
+    "ms_distance_square": row("CDist", rand(5, 7), rand(3, 7, seed=1)),
+}
+ELSEWHERE |= {
+    "ms_positions": row("RelativePositionBias", rand(8, 3), np.array(9), np.array(9),
+                        consts=(1, 2), max_distance=6),
+    "ms_positions_both": row("RelativePositionBias", rand(16, 3), np.array(20), np.array(20),
+                             consts=(0, 1, 2), max_distance=12, is_bidirectional=1),
+    "ms_embedding": row("TorchEmbedding", rand(5, 4), np.array([[1, 4], [0, 2]]), consts=(0,)),
+    "ms_gemm_gelu": row("GemmFastGelu", rand(2, 3, 4), rand(4, 5, seed=1), rand(5, seed=2),
+                        consts=(1, 2)),
+    "ms_swiglu": row("SwiGLU", rand(3, 8), activation_alpha=1.7, activation_beta=1.0, limit=0.8),
+}
+
 # what is rounded to 8 bits may lie on the border between two steps; layers with a state are those
 # of the weights, without the rounding of the data to bytes
 TOLERANCES = {"QLinearAveragePool": 1, "QLinearConcat": 1, "QLinearConv": 1, "QLinearWhere": 1,
@@ -328,7 +350,7 @@ TOLERANCES = {"QLinearAveragePool": 1, "QLinearConcat": 1, "QLinearConv": 1, "QL
 
 def contrib_cases():
     """Every row of this module."""
-    run = FUSED | ATTENTION | ROTARY | BLOCKS | QUANTISED | LSTMS | MIXTURES
+    run = FUSED | ATTENTION | ROTARY | BLOCKS | QUANTISED | LSTMS | MIXTURES | TWINS
     for table, executors in ((run, RUNTIME), (ELSEWHERE, ())):
         for name, (op, arrays, attrs, consts, outputs) in table.items():
             yield NodeCase(name, op, arrays, attrs, consts, outputs, executors=executors,

@@ -8,6 +8,7 @@ from aotc.frontend.building.spelling import Spelling, spelt
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.ops.contrib.attention import width
 from aotc.frontend.ops.contrib.ops_blocks import dequantised, unpacked
+from aotc.frontend.ops.contrib.ops_twins import gated
 
 _ATTRIBUTES = ("k activation_type activation_alpha activation_beta swiglu_limit swiglu_fusion "
                "normalize_routing_weights")
@@ -109,10 +110,5 @@ def _activated(s: Spelling, x: Val, first: Val, third: Val | None) -> Val:
     else:
         assert third is not None, fused  # looked at above
         gate, up = y, _layer(s, x, third, "fc3_experts_bias")
-    limit = s.attr("swiglu_limit", math.inf)
-    if limit != math.inf:
-        low, high = (s.number(v, y.dtype) for v in (-limit, limit))
-        gate, up = s("Min", gate, high), s("Clip", up, low, high)
-    beta = s.attr("activation_beta", 0.0)
-    up = s("Add", up, s.number(beta, y.dtype)) if beta else up
-    return s("Mul", s("Swish", gate, alpha=s.attr("activation_alpha", 1.0)), up)
+    return gated(s, gate, up, s.attr("swiglu_limit", math.inf), s.attr("activation_alpha", 1.0),
+                 s.attr("activation_beta", 0.0))

@@ -198,7 +198,7 @@ def _attended(s: Spelling, q: Val, k: Val, v: Val, keep: Val | None) -> Val:
     """The output.  Queries that share keys stand together: [batch, shared, group, sequence, size]
     against [batch, shared, 1, total, size]."""
     count, shared = s.given("num_heads"), s.given("kv_num_heads")
-    bias, group = s.opt("attention_bias"), count // shared
+    bias, group = _bias(s, k.shape[2]), count // shared
     if group > 1:
         q = s("Reshape", q, s.dims(q.shape[0], shared, group, *q.shape[2:]))
         k, v = s.spread(k, 2), s.spread(v, 2)
@@ -213,6 +213,17 @@ def _attended(s: Spelling, q: Val, k: Val, v: Val, keep: Val | None) -> Val:
     if group > 1:
         mixed = s("Reshape", mixed, s.dims(mixed.shape[0], count, *mixed.shape[3:]))
     return joined(s, mixed)
+
+
+def _bias(s: Spelling, total: Expr) -> Val | None:
+    """What is added to scores; of keys that a cache has room for and nothing says anything about,
+    anything."""
+    bias, past = s.opt("attention_bias"), s.opt("past_key")
+    if bias is None or past is None or not same(past.shape[2], total):
+        return bias
+    last = bias.shape[3] - 1
+    return s.b.move(bias, (*bias.shape[:3], total), lambda i: (*i[:3], minimum(i[3], last)),
+                    tag="bias")
 
 
 def _weights(s: Spelling, score: Val, bias: Val | None, keep: Val | None) -> Val:
