@@ -228,6 +228,36 @@ def test_half_precision_stays_half(op, count):
     np.testing.assert_allclose(got, EXECUTORS["onnxruntime"](wide, feeds)[0], rtol=5e-3, atol=5e-3)
 
 
+@pytest.mark.parametrize("op,shapes,attrs", (
+    ("Gelu", [(3, 5)], {}), ("BiasGelu", [(3, 5), (5,)], {}),
+    ("SkipSimplifiedLayerNormalization", [(2, 3, 8), (2, 3, 8), (8,)], {}),
+    ("MultiHeadAttention", [(2, 4, 12), (2, 5, 12), (2, 5, 12)], dict(num_heads=3))))
+def test_brain_floats(op, shapes, attrs):
+    """Stored as such, computed in f32."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    arrays = [rand(*shape, seed=k).astype(ml_dtypes.bfloat16) for k, shape in enumerate(shapes)]
+    model, feeds = one_node(op, arrays, MS | attrs)
+    (got,) = run(program_of(model), {n: a.view(np.uint16) for n, a in feeds.items()})
+    wide, feeds = one_node(op, [a.astype(np.float32) for a in arrays], MS | attrs)
+    np.testing.assert_allclose(got.view(ml_dtypes.bfloat16).astype(np.float32),
+                               EXECUTORS["onnxruntime"](wide, feeds)[0], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ("int4", "uint4"))
+def test_numbers_of_four_bits(name):
+    """As types of their own, not packed into bytes."""
+    kind = getattr(pytest.importorskip("ml_dtypes"), name)
+    rng = np.random.default_rng(1)
+    table, zeros = (rng.integers(0, 8, shape).astype(kind) for shape in ((32, 7), (2, 7)))
+    places, scale = np.array([[1, 6], [3, 2]]), rand(2, 7)
+    compare(*one_node("GatherBlockQuantized", [table, places, scale, zeros], MS | dict(
+        block_size=16, quantize_axis=0, gather_axis=1), (0, 2, 3)), RUNTIME)
+    compare(*one_node("GatherBlockQuantized", [table.T.copy(), places, scale.T.copy()], MS | dict(
+        block_size=16), (0, 2)), RUNTIME)
+    compare(*one_node("DequantizeLinear", [table, np.float32(0.1), zeros[0, 0]], MS,
+                      (0, 1, 2)), RUNTIME)
+
+
 def test_what_optimisers_write_without_a_domain():
     """LayerNormalization in models of opsets that have none."""
     model, feeds = one_node("LayerNormalization", [rand(2, 3, 8), rand(8, seed=1),

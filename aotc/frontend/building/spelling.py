@@ -7,6 +7,7 @@ tensor expressions, and so their kernels, are those of the same model written ou
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from aotc.errors import ModelError
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.known import chosen
 from aotc.frontend.building.registry import op
+from aotc.frontend.building.stored import WIDE, stored_as, widened
 from aotc.frontend.building.values import Result, Val
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.refusals import Refusal
@@ -29,7 +31,7 @@ NEWEST = onnx.defs.onnx_opset_version()
 class Spelling:
     """The current node of the Builder ``b``, being spelt; ``inputs`` are its inputs by name."""
 
-    def __init__(self, b: Builder, inputs: Mapping[str, Val | None]) -> None:
+    def __init__(self, b: Builder, inputs: dict[str, Val | None]) -> None:
         self.b, self.node, self.inputs = b, b.node, inputs
         self.made: list[str] = []  # tensors that are there while the node is being built
         self._names: dict[int, str] = {}  # id of a Val in the environment -> its name there
@@ -164,9 +166,10 @@ def spelt(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | Non
         def build(node: Node, b: Builder) -> Result:
             _check_attributes(b, known, only or {})
             s = Spelling(b, _inputs(b, names, more))
-            b.need(s.val(names[0]), kinds)
+            kept = _numbers(s)
+            _need(b, s.val(names[0]), kinds)
             try:
-                return fn(s)
+                return _rounded(b, node, fn(s), kept)
             except (Refusal, ModelError) as err:
                 b.node = node
                 raise _of_node(b, err) from None
@@ -176,6 +179,45 @@ def spelt(name: str, inputs: str, attrs: str = "", only: Mapping[str, Any] | Non
         op(name, domain=domain, spelt=True)(build)
         return fn
     return register
+
+
+def _numbers(s: Spelling) -> str:
+    """Replace inputs that are floats of a type that is stored only by their numbers; the type, ""
+    for none."""
+    kept = ""
+    for name, v in s.inputs.items():
+        if v is not None and _small(v):
+            kept = kept or v.stored
+            s.inputs[name] = widened(s.b, v, s.node)
+    if kept:
+        s.node = replace(s.node, outputs=tuple(o and f"{o} as numbers" for o in s.node.outputs))
+        s.b.node = s.node
+    return kept
+
+
+def _small(v: Val) -> bool:
+    return v.stored == "bf16" or v.stored[:1] == "f"
+
+
+def _need(b: Builder, v: Val, kinds: str) -> None:
+    """UnsupportedError unless the dtype's kind is among ``kinds``."""
+    if not v.stored:
+        b.need(v, kinds)
+    elif v.stored[0] not in kinds:
+        raise b.unsupported(f"dtype {v.stored}", "cast to a supported dtype first")
+
+
+def _rounded(b: Builder, node: Node, made: Result, kept: str) -> Result:
+    """The results, floats as the stored type ``kept``."""
+    if not kept:
+        return made
+    b.node = node
+    vals = made if isinstance(made, tuple) else (made,)
+    out = tuple(stored_as(b, v, kept, k) if isinstance(v, Val) and v.dtype == WIDE else v
+                for k, v in enumerate(vals))
+    b.wide.update((o, v) for o, v in zip(out, vals) if isinstance(v, Val) and isinstance(o, Val)
+                  and o.stored)
+    return out
 
 
 def _of_node(b: Builder, err: Refusal | ModelError) -> Refusal | ModelError:

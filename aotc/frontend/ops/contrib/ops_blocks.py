@@ -14,8 +14,8 @@ BITS = (2, 4, 8)
 
 def unpacked(s: Spelling, v: Val, bits: int, columns: int) -> Val:
     """The first ``columns`` numbers of every row of bytes, which hold the lowest bits first."""
-    if v.dtype != "u8":
-        raise s.b.unsupported(f"packed numbers of {v.dtype}", "pack them into u8")
+    if v.dtype != "u8" or v.stored:
+        raise s.b.unsupported(f"packed numbers of {v.stored or v.dtype}", "pack them into u8")
     if bits not in BITS:
         raise s.b.unsupported(f"numbers of {bits} bits",
                               f"quantise to {', '.join(map(str, BITS))} bits")
@@ -89,23 +89,34 @@ def _turned(s: Spelling, v: Val, rows: int | None = None) -> Val:
 
 
 @spelt("GatherBlockQuantized", "data indices scales zero_points",
-       "bits block_size quantize_axis gather_axis", kinds="u")
+       "bits block_size quantize_axis gather_axis", kinds="iu")
 def gather_block_quantized(s: Spelling) -> Result:
     data, places, scale, zero = (s.val("data"), s.val("indices"), s.val("scales"),
                                  s.opt("zero_points"))
-    bits, last = s.attr("bits", 4), data.rank - 1
-    block = s.attr("block_size", 128)
-    if s.b.axis(s.attr("gather_axis", 0), data.rank) or s.b.axis(
-            s.attr("quantize_axis", 1), data.rank) != last:
-        raise s.b.unsupported("axes other than the first to gather on and the last to quantise",
-                              "quantise rows, and gather them")
-    sizes = static_shape((data.shape[-1], scale.shape[-1]))
+    rank = data.rank
+    first, axis = (s.b.axis(s.attr(f"{name}_axis", n), rank)
+                   for n, name in enumerate(("gather", "quantize")))
+    if first == axis or not data.stored and (first, axis) != (0, rank - 1):
+        raise s.b.unsupported(f"to gather on axis {first} what is quantised on axis {axis}",
+                              "quantise along the last axis, gather along the first")
+    packed = None if data.stored else _packed(s, data, scale)
+    data, scale = (s("Gather", v, places, axis=first) for v in (data, scale))
+    zero = None if zero is None else s("Gather", zero, places, axis=first)
+    block, axis = s.attr("block_size", 128), axis + (places.rank - 1 if axis > first else 0)
+    if packed is None:
+        return s("DequantizeLinear", data, scale, zero, axis=axis, block_size=block, out=0)
+    columns, blocks, bits = packed
+    zero = None if zero is None else unpacked(s, zero, bits, blocks)
+    y = dequantised(s, unpacked(s, data, bits, columns), scale, zero, block, bits, axis)
+    return s("Identity", y, out=0)
+
+
+def _packed(s: Spelling, data: Val, scale: Val) -> tuple[int, int, int]:
+    """Numbers and blocks of every row of bytes, and bits of a number."""
+    sizes, bits = static_shape((data.shape[-1], scale.shape[-1])), s.attr("bits", 4)
     if sizes is None:
         raise s.b.unsupported("a symbolic number of columns", "make it static")
-    columns, blocks = sizes[0] * 8 // bits, sizes[1]
-    rows, scale = (s("Gather", v, places, axis=0) for v in (data, scale))
-    if zero is not None:
-        zero = unpacked(s, s("Gather", zero, places, axis=0), bits, blocks)
-    y = dequantised(s, unpacked(s, rows, bits, columns), scale, zero, block, bits,
-                    places.rank + last - 1)
-    return s("Identity", y, out=0)
+    if bits not in BITS:
+        raise s.b.unsupported(f"numbers of {bits} bits",
+                              f"quantise to {', '.join(map(str, BITS))} bits")
+    return sizes[0] * 8 // bits, sizes[1], bits
