@@ -73,8 +73,8 @@ written out. A model may leave out the import of that domain, as optimisers do. 
   `accuracy_level` is taken as the exact one. Rows that are gathered stay packed.
 - MoE and QMoE compute all experts, and leave out of the sum what the router did not pick.
 - DynamicQuantizeLSTM rounds its weights, not the data and the state.
-- BiasSoftmax: is_inner_broadcast is 1. GatherBlockQuantized: numbers packed into bytes lie along the
-  last dimension.
+- BiasSoftmax: is_inner_broadcast is 1. GatherBlockQuantized: numbers packed into bytes lie along
+  the last dimension.
 
 | operator | domain | opset | cases | dtypes |
 |---|---|---|--:|---|
