@@ -86,8 +86,7 @@ def _compile(args: argparse.Namespace) -> None:
     if work.path is None:
         print(f"stopped after {args.stop_after} ({took:.1f} s)")
         return
-    rows = next(work.plans.sets())
-    kernels = " + ".join(str(len(r.plan.kernels)) for r in rows)
+    kernels = " + ".join(str(len(a.plan.kernels)) for a in next(work.plans.sets()))
     print(f"{work.path}: {work.bundle.name} for {work.target.name}, {kernels} kernels, "
           f"{work.plan.weights_bytes / 1e6:.1f} MB of weights ({took:.1f} s)")
 

@@ -22,7 +22,7 @@ from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan, with_defaults
-from aotc.ir.plans import Condition, Plans, Row
+from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program, check_program
 from aotc.ir.schedule import Schedule, When
 from aotc.options import Options, check_choices
@@ -219,39 +219,39 @@ def _faults_of(found: Sequence[Part], target: Target) -> list[str]:
 
 def _plan(work: Work) -> Work:
     """The Plans of all variants for all CPUs, the widest first."""
-    rows = _rows(work, work.target, work.schedule, work.parts)
+    found = _alternatives(work, work.target, work.schedule, work.parts)
     for target in work.variants[1:]:
         math, optimize = work.schedule.math, work.schedule.optimize
         wanted = replace(work.options, math=math, optimize=optimize)
         schedule = replace(_decided(work, target, wanted, [v.when for v in work.schedule.variants]),
                            math=math, optimize=optimize)
-        found = parts(work.program, schedule)
-        _refuse(f"the schedule for {target.name} is malformed", _faults_of(found, target))
-        rows += _rows(work, target, schedule, found)
-    arenas = [large_arena(row.plan, work.target) for row in rows[:len(work.parts)]]
+        own = parts(work.program, schedule)
+        _refuse(f"the schedule for {target.name} is malformed", _faults_of(own, target))
+        found += _alternatives(work, target, schedule, own)
+    arenas = [large_arena(a.plan, work.target) for a in found[:len(work.parts)]]
     large = max(filter(None, arenas), key=lambda x: x.bytes, default=None)
     program = work.program
     shapes = {n: program.shape(n) for n in (*program.inputs, *program.outputs)}
-    return replace(work, plans=Plans(rows, program.syms, program.checks, shapes), parts=(),
+    return replace(work, plans=Plans(found, program.syms, program.checks, shapes), parts=(),
                    large=large)
 
 
-def _rows(work: Work, target: Target, schedule: Schedule,
-          found: Sequence[Part]) -> tuple[Row, ...]:
-    """Rows of Plans: of all parts of the Schedule for one target."""
-    rows = []
-    for p in found:
+def _alternatives(work: Work, target: Target, schedule: Schedule,
+                  own: Sequence[Part]) -> tuple[Alternative, ...]:
+    """Those of Plans for one target: of all parts of its Schedule."""
+    out = []
+    for p in own:
         plan = lower(p.program, p.schedule, target)
         check_arena(plan, parse_limit(work.options.arena), target)
-        rows.append(Row(Condition(target.cpu_flags, p.when, p.why),
-                        with_defaults(plan, work.settings.defaults), p.schedule))
-    return (*rows[:-1], replace(rows[-1], schedule=schedule))
+        out.append(Alternative(Condition(target.cpu_flags, p.when, p.why),
+                               with_defaults(plan, work.settings.defaults), p.schedule))
+    return (*out[:-1], replace(out[-1], schedule=schedule))
 
 
 def _plan_faults(work: Work) -> list[str]:
-    one = len(work.plans.rows) == 1
-    return [f if one else f"{row.condition}: {f}" for row in work.plans.rows
-            for f in (*barrier_faults(row.plan), *plan_faults(row.plan))]
+    found = work.plans.alternatives
+    return [f if len(found) == 1 else f"{a.condition}: {f}" for a in found
+            for f in (*barrier_faults(a.plan), *plan_faults(a.plan))]
 
 
 def _record(work: Work) -> Work:

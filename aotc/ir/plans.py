@@ -1,11 +1,11 @@
 """Plans: all that runs a model, each under the condition for it.
 
-    plans     = Plans((row, row, ..))           the first whose condition holds runs
-    row       = Row(condition, plan, schedule)
-    condition = Condition(features, when, why)
+    plans       = Plans((alternative, ..))           the first whose condition holds runs
+    alternative = Alternative(condition, plan, schedule)
+    condition   = Condition(features, when, why)
 
 ``features`` are the CPU's, asked once, when a context is made; ``when`` is a box of extents, asked
-at every call.  Rows for one target stand together, the last of them serves every call.
+at every call.  Those for one target stand together, the last of them serves every call.
 """
 
 from collections.abc import Iterator
@@ -59,9 +59,9 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Row:
+class Alternative:
     """A Plan, the Schedule it came from, and when it runs.  The Plan assumes the extents of its
-    condition; of the last row of a target, the Schedule holds those of its other rows."""
+    condition; of the last one of a target, the Schedule holds those of its others."""
 
     condition: Condition
     plan: Plan
@@ -73,11 +73,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Plans:
-    """``rows`` in the order in which their conditions are asked.  What callers see, whatever runs:
-    ``syms``, the model's symbols with their whole ranges, ``checks`` at entry, and ``shapes`` of
-    inputs and outputs by name."""
+    """``alternatives`` in the order in which conditions are asked.  What callers see, whatever
+    runs: ``syms``, the model's symbols with their whole ranges, ``checks`` at entry, and ``shapes``
+    of inputs and outputs by name."""
 
-    rows: tuple[Row, ...]
+    alternatives: tuple[Alternative, ...]
     syms: tuple[Sym, ...]
     checks: tuple[Check, ...]
     shapes: dict[str, Shape] = field(hash=False)
@@ -86,28 +86,28 @@ class Plans:
     def of(plan: Plan, schedule: Schedule) -> "Plans":
         """One Plan for every call."""
         shapes = {p.name: p.shape for p in plan.places if p.storage in _CALLERS}
-        return Plans((Row(Condition(), plan, schedule),), plan.syms, plan.checks, shapes)
+        return Plans((Alternative(Condition(), plan, schedule),), plan.syms, plan.checks, shapes)
 
     def seen(self, plan: Plan) -> Plan:
-        """The Plan of a row with the symbols, checks, inputs and outputs that callers see."""
+        """One of the Plans with the symbols, checks, inputs and outputs that callers see."""
         places = tuple(replace(p, shape=self.shapes[p.name], elements=volume(self.shapes[p.name]))
                        if p.storage in _CALLERS else p for p in plan.places)
         return replace(plan, syms=self.syms, checks=self.checks, places=places)
 
     @property
-    def main(self) -> Row:
-        """The last row of the first target: it knows the whole Schedule of the widest CPU."""
+    def main(self) -> Alternative:
+        """The last one of the first target: it knows the whole Schedule of the widest CPU."""
         return next(self.sets())[-1]
 
-    def sets(self) -> Iterator[tuple[Row, ...]]:
-        """The rows of one target after another."""
-        for _, rows in groupby(self.rows, lambda r: r.plan.target):
-            yield tuple(rows)
+    def sets(self) -> Iterator[tuple[Alternative, ...]]:
+        """Those of one target after another."""
+        for _, found in groupby(self.alternatives, lambda a: a.plan.target):
+            yield tuple(found)
 
     def __str__(self) -> str:
-        if len(self.rows) == 1:
-            return str(self.rows[0].plan)
-        return "\n\n".join(map(str, self.rows))
+        if len(self.alternatives) == 1:
+            return str(self.alternatives[0].plan)
+        return "\n\n".join(map(str, self.alternatives))
 
 
-__all__ = ["Condition", "Plans", "Row"]
+__all__ = ["Alternative", "Condition", "Plans"]

@@ -52,7 +52,7 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
         for variant, summary in zip(data.get("variants", ()), own):
             variant["schedule"]["summary"] = summary
         return json.dumps(data, indent=1)
-    if stage == "plan" and len(value.rows) == 1:
+    if stage == "plan" and len(value.alternatives) == 1:
         value = value.main.plan
     return json.dumps(plain(value), indent=1)
 
@@ -84,19 +84,19 @@ _REPORTS = {"kernels": _kernels, "layouts": _layouts}
 
 
 def variant_rows(plans: Plans) -> list[dict[str, Any]]:
-    """Plain data: per row of Plans its target, ``when`` and ``why``, the most bytes of arena for a
+    """Plain data: of each of Plans its target, ``when`` and ``why``, the most bytes of arena for a
     call with one worker (null: no bound), its kernels, and how many of their functions no other
     variant has."""
     rows = []
     for variant in variants("model", plans):
-        for shape in variant.shapes:
-            others = {k.name for p in variant.plans if p is not shape.plan for k in p.kernels}
-            names = {k.name for k in shape.plan.kernels}
-            stored, slab = arena_max(shape.plan), shape.plan.slab_bytes
+        for choice in variant.choices:
+            others = {k.name for p in variant.plans if p is not choice.plan for k in p.kernels}
+            names = {k.name for k in choice.plan.kernels}
+            stored, slab = arena_max(choice.plan), choice.plan.slab_bytes
             most = None if stored is None or not isinstance(slab, int) else stored + slab
-            rows.append({"target": variant.target.name, "when": shape.about or "any call",
-                         "why": shape.why, "arena_bytes": most,
-                         "kernels": len(shape.plan.kernels), "own": len(names - others)})
+            rows.append({"target": variant.target.name, "when": choice.about or "any call",
+                         "why": choice.why, "arena_bytes": most,
+                         "kernels": len(choice.plan.kernels), "own": len(names - others)})
     return rows
 
 
@@ -108,7 +108,7 @@ def _variant_line(row: dict[str, Any]) -> str:
 
 def plain(value: Any) -> Any:
     """A value of the compiler as JSON data: dataclasses become objects with a "type" field,
-    expressions their text, arrays their dtype and shape."""
+    expressions their text, arrays their dtype and choice."""
     if isinstance(value, Expr):
         return show(value)
     if isinstance(value, np.ndarray):

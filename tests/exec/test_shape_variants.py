@@ -132,7 +132,7 @@ def test_arena_is_that_of_the_variant(built):
     plans = _work(name, native().name).plans
     counters = 32 * len(made.manifest["kernels"])
     for syms in CALLS[name]:
-        row = next(r for r in plans.rows if r.condition.holds(syms))
+        row = next(r for r in plans.alternatives if r.condition.holds(syms))
         want = sum(-(-index_value(s, syms) // 64) * 64 for s in row.plan.slots) + index_value(
             as_expr(row.plan.slab_bytes), syms)
         assert size(*syms.values(), 1) == max(64, want + -(-counters // 64) * 64), syms
@@ -146,9 +146,9 @@ def test_arena_is_that_of_the_variant(built):
 def test_the_interpreter_agrees_at_the_ends_of_every_range(name, target):
     work = _work(name, target)
     program, served = work.program, boxes(work.program, work.schedule)
-    assert len(served) == len(work.plans.rows) == max(2, len(served))
+    assert len(served) == len(work.plans.alternatives) == max(2, len(served))
     whole = {b: program.shape(b) for b in program.inputs}
-    for row, box in zip(work.plans.rows, served):
+    for row, box in zip(work.plans.alternatives, served):
         own = within(program, box)
         assert own.inputs == program.inputs and list(whole) == list(own.inputs)
         for syms in border_extents(program, [box, {}], 6):

@@ -116,7 +116,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
              weights_hash: bytes, weights: str, profile: bool) -> dict[str, Any]:
     plans = _plans(parts)
     syms, inputs, outputs = symbols_and_tensors(
-        seen, name, plans, [m for p in parts for s in p.shapes for m in ("", s.mark) if s.mark])
+        seen, name, plans, [m for p in parts for s in p.choices for m in ("", s.mark) if s.mark])
     payload = -(-max(p.weights_bytes for p in plans) // 64) * 64
     hexes = [f"0x{b:02x}" for b in weights_hash]
     rows = [p.row() for p in parts]
@@ -263,12 +263,12 @@ def _plain(array: Array) -> Any:
         array.tolist())
 
 
-def _shapes(variant: Mapping[str, Any]) -> dict[str, Any]:
+def _choices(variant: Mapping[str, Any]) -> dict[str, Any]:
     """What the manifest says of a target's variants for extents, in the order of their choice."""
-    if len(variant["shapes"]) == 1:
+    if len(variant["choices"]) == 1:
         return {}
     return {"when": [{"extents": s["when"], "kernels": len(s["kernels"]),
-                      **({"why": s["why"]} if s["why"] else {})} for s in variant["shapes"]]}
+                      **({"why": s["why"]} if s["why"] else {})} for s in variant["choices"]]}
 
 
 def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
@@ -278,7 +278,7 @@ def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
             "model_hash": info["model_hash"], "weights_hash": m["weights_hash"],
             "target": m["target"],
             "variants": [{"target": v["target"], "schedule": f"schedule{v['suffix']}.json",
-                          "schedule_hash": v["schedule_hash"], **_shapes(v)}
+                          "schedule_hash": v["schedule_hash"], **_choices(v)}
                          for v in m["variants"]],
             "symbols": [{"onnx": s.name, "name": s.name, "c": s.c_name, "lo": s.lo, "hi": s.hi}
                         for s in m["syms"]],

@@ -16,7 +16,7 @@ from aotc.emit.simt import simt_kernels as simt
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.expr import as_expr
 from aotc.ir.plan import Plan
-from aotc.ir.plans import Plans, Row
+from aotc.ir.plans import Alternative, Plans
 from aotc.ir.schedule import Schedule, When, show_when
 from aotc.ir.simplify import simplify
 from aotc.target import get_target
@@ -30,7 +30,7 @@ _ONE_NAME = {"c": c_kernels.one_name, "simt": simt.one_name}
 
 
 @dataclass(frozen=True)
-class Shape:
+class Choice:
     """One plan of a Variant.  ``mark``: what its functions' names end with behind the Variant's
     suffix, "" if it is the only one; ``test``: when it is taken, "" for always; ``about``: that
     for readers; ``when``: the extents, {} for all that are left; ``why``: the Schedule's reason."""
@@ -49,7 +49,7 @@ class Variant:
     ``schedule``: of them all; ``suffix``: "" if it is the only one, else "_" and what its target
     is called; ``prefix`` of its kernels and files; ``files``: {name: C text} of its kernels."""
 
-    shapes: tuple[Shape, ...]
+    choices: tuple[Choice, ...]
     schedule: Schedule
     target: Target
     suffix: str
@@ -58,32 +58,32 @@ class Variant:
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        return tuple(s.plan for s in self.shapes)
+        return tuple(s.plan for s in self.choices)
 
     def row(self) -> dict[str, Any]:
         """What the templates and the manifest say about it."""
         target = self.target
         rows: list[dict[str, Any]] = []
-        shapes = []
-        for s in self.shapes:
-            shapes.append(self._shape_row(s, len(rows)))
-            rows += shapes[-1]["kernels"]
+        choices = []
+        for s in self.choices:
+            choices.append(self._choice_row(s, len(rows)))
+            rows += choices[-1]["kernels"]
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
                 "cflags": kernel_flags(self.plans[0], target), "cpu_flags": target.cpu_flags,
                 "asks": kernel_asks(target),
                 "needs": ", ".join(target.cpu_flags) or target.name,
-                "schedule_hash": self.schedule.hash, "kernels": rows, "shapes": shapes,
+                "schedule_hash": self.schedule.hash, "kernels": rows, "choices": choices,
                 "functions": list(dict.fromkeys(k["name"] for k in rows)),
                 "rules": rules(self.plans),
                 "kernel_files": sorted((f for f in self.files if f.endswith((".c", ".cu"))),
                                        key=kernel_order)}
 
-    def _shape_row(self, shape: Shape, first: int) -> dict[str, Any]:
+    def _choice_row(self, choice: Choice, first: int) -> dict[str, Any]:
         """``first``: how many kernels are counted in front of its own."""
-        plan = shape.plan
-        rows = [{**k, "when": shape.about} for k in kernels(plan)]
-        return {"suffix": self.suffix + shape.mark, "test": shape.test, "about": shape.about,
-                "why": shape.why, "when": {n: list(ends) for n, ends in shape.when.items()},
+        plan = choice.plan
+        rows = [{**k, "when": choice.about} for k in kernels(plan)]
+        return {"suffix": self.suffix + choice.mark, "test": choice.test, "about": choice.about,
+                "why": choice.why, "when": {n: list(ends) for n, ends in choice.when.items()},
                 "kernels": rows, "calls": calls(plan, rows, first),
                 "slots": [c_index(simplify(s)) for s in plan.slots],
                 "slab_bytes": c_index(simplify(as_expr(plan.slab_bytes)), 12)}
@@ -111,21 +111,21 @@ def variants(name: str, plans: Plans,
     ``name``: the bundle's prefix.  ``kernel_files``: texts of the first target's kernels instead
     of rendered ones.  A single target keeps the bundle's own prefix for its kernels.
     """
-    shared = iter(share_weights([row.plan for row in plans.rows]))
+    shared = iter(share_weights([a.plan for a in plans.alternatives]))
     sets = list(plans.sets())
     out: list[Variant] = []
-    for rows in sets:
-        target = get_target(rows[0].plan.target)
+    for found in sets:
+        target = get_target(found[0].plan.target)
         suffix = "" if len(sets) == 1 else f"_{target.name.rpartition('-')[2]}"
-        marks = [f"s{i}" for i in range(len(rows) - 1)] + [""]
+        marks = [f"s{i}" for i in range(len(found) - 1)] + [""]
         own = [_marked(next(shared), mark, name + suffix) for mark in marks]
         if len(own) > 1:
             own = _ONE_NAME[target.emitter](own, target)
-        shapes = tuple(_shape(plans, row, mark, replace(plan, name=row.plan.name))
-                       for row, mark, plan in zip(rows, marks, own))
+        choices = tuple(_choice(plans, one, mark, replace(plan, name=one.plan.name))
+                       for one, mark, plan in zip(found, marks, own))
         files = kernel_files if kernel_files is not None and not out else EMITTERS[
             target.emitter](own[-1], target, own[:-1])
-        out.append(Variant(shapes, rows[-1].schedule, target, suffix, name + suffix, files))
+        out.append(Variant(choices, found[-1].schedule, target, suffix, name + suffix, files))
     return tuple(out)
 
 
@@ -136,16 +136,16 @@ def _marked(plan: Plan, mark: str, name: str) -> Plan:
     return replace(plan, name=name, kernels=named if mark else plan.kernels)
 
 
-def _shape(plans: Plans, row: Row, mark: str, plan: Plan) -> Shape:
-    when = row.condition.when
-    if not mark and len(plans.rows) == len(list(plans.sets())):
-        return Shape(plan, "", "", "", "")
+def _choice(plans: Plans, one: Alternative, mark: str, plan: Plan) -> Choice:
+    when = one.condition.when
+    if not mark and len(plans.alternatives) == len(list(plans.sets())):
+        return Choice(plan, "", "", "", "")
     if mark:
-        return Shape(plan, f"_{mark}", c_index(row.condition.test(plans.syms), 0),
-                     show_when(when), row.condition.why, when)
+        return Choice(plan, f"_{mark}", c_index(one.condition.test(plans.syms), 0),
+                     show_when(when), one.condition.why, when)
     # a symbol in its whole range needs no word
     left = {s.name: (s.lo, s.hi) for s, whole in zip(plan.syms, plans.syms) if s != whole}
-    return Shape(plan, "_base", "", ", ".join(filter(None, ("all others", show_when(left)))), "")
+    return Choice(plan, "_base", "", ", ".join(filter(None, ("all others", show_when(left)))), "")
 
 
 def share_weights(plans: Sequence[Plan]) -> tuple[Plan, ...]:
