@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from contrib_models import MODELS, Writer, optimised
-from frontend_cases import EXECUTORS, same
+from frontend_cases import EXECUTORS, program_of, run, same
 from harness import RUNNABLE
 
 import aotc
@@ -14,6 +14,7 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 
 TARGET = RUNNABLE[-1].name
+MS = {"domain": "com.microsoft"}
 LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED")
 
 
@@ -34,30 +35,63 @@ def joined(models):
         onnx.helper.make_opsetid(*i) for i in sorted(imports)])
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_what_the_optimiser_writes(level, tmp_path):
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory):
+    """{model: (the model, feeds, {level: as the optimiser writes it})}."""
+    out = {}
+    for name, make in MODELS.items():
+        model, feeds = make()
+        folder = tmp_path_factory.mktemp(name)
+        out[name] = model, feeds, {level: optimised(model, level, folder) for level in LEVELS}
+    return out
+
+
+def test_what_the_optimiser_writes(fused, tmp_path):
     """All models in one bundle, against the models as they were."""
-    made = {name: make() for name, make in MODELS.items()}
-    models = {}
-    for name, (model, _) in made.items():
-        (tmp_path / name).mkdir()
-        models[name] = optimised(model, level, tmp_path / name)
-    fused = {n.op_type for m in models.values() for n in m.graph.node if n.domain}
-    if level == "ORT_ENABLE_EXTENDED":
-        assert {"SkipLayerNormalization", "BiasGelu", "FusedMatMul", "FusedConv"} <= fused
-    feeds = {f"{name}_{k}": a for name, (_, own) in made.items() for k, a in own.items()}
-    wanted = [a for model, own in made.values() for a in EXECUTORS["onnxruntime"](model, own)]
+    models = {name: levels[LEVELS[1]] for name, (_, _, levels) in fused.items()}
+    known = {n.op_type for m in models.values() for n in m.graph.node if n.domain}
+    assert {"SkipLayerNormalization", "BiasGelu", "FastGelu", "QuickGelu", "FusedMatMul",
+            "FusedConv"} <= known
+    feeds = {f"{name}_{k}": a for name, (_, own, _) in fused.items() for k, a in own.items()}
+    wanted = [a for model, own, _ in fused.values() for a in EXECUTORS["onnxruntime"](model, own)]
     same(compiled(joined(models), feeds, tmp_path), wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_kernels_are_those_of_the_model_written_out(tmp_path):
+@pytest.mark.parametrize("name", MODELS)
+def test_the_lowest_level(fused, name):
+    """It writes ONNX operators only, on the evaluator."""
+    model, feeds, levels = fused[name]
+    same(run(program_of(levels[LEVELS[0]]), feeds), EXECUTORS["onnxruntime"](model, feeds),
+         atol=1e-5, rtol=1e-4)
+
+
+def kernels(model):
+    """The micro-kernels of every group, in an order of their own."""
+    schedule = run_pipeline(Options(model, target=TARGET, stop_after="schedule")).schedule
+    return sorted(tuple(sorted(dict(g.ukernel).values())) for g in schedule.groups)
+
+
+def test_kernels_are_those_of_the_model_written_out(fused):
     """What the optimiser has fused ends in as many kernels, of the same micro-kernels."""
-    def kernels(model):
-        schedule = run_pipeline(Options(model, target=TARGET, stop_after="schedule")).schedule
-        return sorted(tuple(sorted(dict(g.ukernel).values())) for g in schedule.groups)
-    model, _ = MODELS["bert"]()
-    assert kernels(optimised(model, LEVELS[1], tmp_path)) == kernels(
-        optimised(model, LEVELS[0], tmp_path))
+    for name in ("bert", "gpt", "resnet"):
+        levels = fused[name][2]
+        assert kernels(levels[LEVELS[1]]) == kernels(levels[LEVELS[0]])
+
+
+def test_kernels_of_attention_are_those_of_its_products():
+    """With a mask over rows of a free length."""
+    one, two = Writer(), Writer()
+    one("Attention", "x", one.weight(16, 48), one.weight(48), "mask", num_heads=2, name="y", **MS)
+    q, k, v = two("Split", two.linear("x", 16, 48), two.ints(16, 16, 16), outputs=3, axis=-1)
+    q, k, v = (two.heads(part, 2, 8) for part in (q, k, v))
+    score = two("MatMul", q, two("Transpose", k, perm=[0, 1, 3, 2]))
+    keep = two("Unsqueeze", two("Greater", "mask", np.int32(0)), two.ints(1, 2))
+    hidden = two("Where", keep, np.float32(0), np.float32(-10000))
+    score = two("Add", two("Mul", score, np.float32(8 ** -0.5)), hidden)
+    mixed = two("Transpose", two("MatMul", two("Softmax", score, axis=-1), v), perm=[0, 2, 1, 3])
+    two("Reshape", mixed, two.ints(0, 0, 16), name="y")
+    inputs = {"x": (np.float32, ("batch", "rows", 16)), "mask": (np.int32, ("batch", "rows"))}
+    assert kernels(one.model(inputs, ["y"])) == kernels(two.model(inputs, ["y"]))
 
 
 def test_levels_that_know_the_machine_are_refused(tmp_path):
@@ -67,9 +101,6 @@ def test_levels_that_know_the_machine_are_refused(tmp_path):
         pytest.skip("on this machine the optimiser has no such layouts")
     with pytest.raises(UnsupportedError, match="ORT_ENABLE_EXTENDED"):
         aotc.compile(model, out=tmp_path / "bundle", target="c")
-
-
-MS = {"domain": "com.microsoft"}
 
 
 def language_model(columns=64, heads=4, shared=2, size=16, rows=11):
