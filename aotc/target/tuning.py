@@ -112,6 +112,27 @@ class Tuning:
     turned_rows: int = _of(48, "rows that results across the lanes are stored by: whole lines, and "
                            "scratch that stays beside the registers", "rows", UNRECORDED, 1)
 
+    # ------------------------------------------------------------ which axis runs over lanes
+    lane_points: int = _of(4, "an axis with fewer points runs over no lanes", "points", UNRECORDED,
+                           1)
+    lane_base: float = _of(0.5, "what an axis has before its accesses are looked at, in units of a "
+                           "load of neighbours", "score", UNRECORDED)
+    lane_long: int = _of(64, "up to here more points count, together a tenth", "points", UNRECORDED,
+                         1)
+    lane_strided: float = _of(0.25, "a load at one of the target's strides", "score", UNRECORDED)
+    lane_gather: float = _of(1.5, "what a load of elements that lie apart costs", "score",
+                             UNRECORDED)
+    lane_folded: float = _of(2.0, "how often a load of a fold counts, beside one of its results",
+                             "times", UNRECORDED)
+    lane_stored: float = _of(0.5, "a store of neighbours", "score", UNRECORDED)
+    lane_across: float = _of(1.0, "what a store of elements that lie apart costs", "score",
+                             UNRECORDED)
+    lane_vectors: int = _of(4, "columns of a product beyond so many vectors are no reason to take "
+                            "their axis", "vectors", UNRECORDED, 1)
+    lane_cut: int = _of(64, "a tile of the lanes' axis is a multiple", "elements", UNRECORDED, 1)
+    load_cost: float = _of(0.3, "a load of an operand in a register tile, where its row does not "
+                           "say", "multiply-adds", UNRECORDED)
+
     # ------------------------------------------------------------ Winograd forms
     winograd_gain: float = _of(0.9, "a form must take less than this of the next simpler one",
                                "share of its time", UNRECORDED)

@@ -214,7 +214,8 @@ def _lane_axis(c, s):
         return f.n[-1]
     if f is not None:
         return _nest_lane(c, s, f) or max(f.n, key=lambda a: (
-            min(estimate(a.extent), 4 * c.target.lanes), s.axes.index(a)))
+            min(estimate(a.extent), c.target.tuning.lane_vectors * c.target.lanes),
+            s.axes.index(a)))
     candidates = list(s.axes) + [r for r in s.raxes if s.fold in ("sum", "max", "min")]
     best, best_score = None, 0.0
     for a in reversed(candidates):  # ties go to the innermost axis
@@ -244,21 +245,21 @@ def _nest_lane(c, s, f):
 
 def _lane_score(c, s, axis):
     """Unit-stride accesses minus gathers, weighted by how often an access happens."""
-    n = _flat_extent(c, s, axis)
-    if n < 4:
+    n, tuning = _flat_extent(c, s, axis), c.target.tuning
+    if n < tuning.lane_points:
         return 0.0
-    score = 0.5 + min(n, 64) / 640
+    score = tuning.lane_base + min(n, tuning.lane_long) / (10 * tuning.lane_long)
     for load in s.loads():
         if load.dtype not in ("f32", "f16", "u8", "i8") or _relayoutable(c, load, axis):
             continue
         step = stride(c.offset(load), axis)
         moving = axis in {x for i in load.index for x in axes_of(i)}
-        weight = 2.0 if s.raxes and axes_of(load) & set(s.raxes) else 1.0
+        weight = tuning.lane_folded if s.raxes and axes_of(load) & set(s.raxes) else 1.0
         if step != Const(1) and isinstance(step, Const) and step.value in c.target.lane_steps and (
                 load.dtype != "f16"):
-            score += 0.25 * weight
+            score += tuning.lane_strided * weight
         elif step is None or (step != Const(1) and moving):
-            score -= 1.5 * weight
+            score -= tuning.lane_gather * weight
         elif moving:
             score += weight
     for o in s.outputs:
@@ -268,21 +269,21 @@ def _lane_score(c, s, axis):
         layout = c.layouts.get(o.buffer)
         off = offset_of(o.index, c.program.shape(o.buffer), layout)
         if fixed and not is_unit(off, axis):
-            score -= 1.0
+            score -= tuning.lane_across
         elif fixed:
-            score += 0.5
+            score += tuning.lane_stored
         elif o.buffer in c.wanted:
-            score += _stored_as_wanted(c.wanted[o.buffer], o, axis)
+            score += _stored_as_wanted(tuning, c.wanted[o.buffer], o, axis)
     return score
 
 
-def _stored_as_wanted(wanted, output, axis):
+def _stored_as_wanted(tuning, wanted, output, axis):
     """Score of lanes along ``axis`` where a contraction will have the output laid out for it."""
     _, inner, rows = wanted
     own = {d for d, i in enumerate(output.index) if axis in axes_of(i)}
     if not own or own <= rows:
         return 0.0
-    return 0.5 if own <= set(inner) else -1.0
+    return tuning.lane_stored if own <= set(inner) else -tuning.lane_across
 
 
 def _flat_extent(c, s, axis):
@@ -384,7 +385,8 @@ def _contraction_choice(c, s, lane):
     if b_mode == "packed":  # maybe because another stage has other panels of the same weight
         fitting = [u for u in _f32_rows(c.target) if _panel_weight(c, f, lane, k, u, a_mode)]
         if fitting:
-            row = min(fitting, key=lambda u: row_waste(u, m, estimate(lane.extent)))
+            n = estimate(lane.extent)
+            row = min(fitting, key=lambda u: row_waste(u, m, n, c.target.tuning))
             b_mode = "panel"
     return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
 
@@ -393,7 +395,7 @@ def pick_row(target: Target, m: int, n: int) -> Ukernel:
     """The row with the least waste (M = 1 has its own rows) that computes in f32."""
     rows = [u for u in _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
     workers = target.machine.workers if target.machine.item_tiles == 1 else 1
-    return min(rows, key=lambda u: row_waste(u, m, n, workers))
+    return min(rows, key=lambda u: row_waste(u, m, n, target.tuning, workers))
 
 
 def _f32_rows(target):

@@ -95,7 +95,8 @@ def _nest_tile(target, g, anchor, across=False):
         per = points // n  # points of one step along a
         want = max(1, machine.item_points // max(1, per))
         if a.name == lane:
-            want = -(-want // 64) * 64
+            step = target.tuning.lane_cut
+            want = -(-want // step) * step
         if want >= n and isinstance(a.extent, Const):
             continue
         tile[a.name] = even(n, want) if isinstance(a.extent, Const) and a.name != lane else want

@@ -75,7 +75,8 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
     if not rows or not _whole(f, b, weights.shape):
         return plain
     k, mode = _row_mode(c, f)
-    for row in sorted(rows, key=lambda u: row_waste(u, m, estimate(f.n[0].extent))):
+    for row in sorted(rows, key=lambda u: row_waste(
+            u, m, estimate(f.n[0].extent), c.target.tuning)):
         layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}

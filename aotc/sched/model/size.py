@@ -6,6 +6,7 @@ from functools import lru_cache
 from aotc.ir.expr import Const, Expr, Sym, substitute, walk
 from aotc.ir.simplify import simplify, upper
 from aotc.target.base import Ukernel
+from aotc.target.tuning import Tuning
 
 TYPICAL = 128  # assumed value of a symbol when its range allows it
 # of a product whose rows are read in place, a pointer for each and every row: by category
@@ -44,7 +45,7 @@ def estimate_volume(extents: Iterable[Expr]) -> int:
     return n
 
 
-def row_waste(row: Ukernel, m: int, n: int, workers: int = 1) -> float:
+def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1) -> float:
     """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
     ``workers``: how many take one tile each at a time; the last round may leave some idle."""
     mr, nr = row.tile["mr"], row.tile["nr"]
@@ -52,4 +53,4 @@ def row_waste(row: Ukernel, m: int, n: int, workers: int = 1) -> float:
     padded = -(-tiles // workers) * workers * mr * nr
     m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
     loads = (m + n) / (m * n)  # per multiply-add
-    return padded * (1.0 + row.tile.get("load_cost", 0.3) * loads)
+    return padded * (1.0 + row.tile.get("load_cost", tuning.load_cost) * loads)

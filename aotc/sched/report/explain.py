@@ -97,10 +97,11 @@ def _contraction(target, s, row, loops):
     lane = next(a for a in f.n if a.name == loops["lanes"])
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     others = [u for u in target.rows("contraction") if (u.tile["mr"] == 1) == (m == 1)]
-    runner = sorted((u for u in others if u is not row), key=lambda u: row_waste(u, m, n))[:1]
-    least = f"{row_waste(row, m, n) / (m * n):.2f} of the work, loads weighed in"
+    waste = {u: row_waste(u, m, n, target.tuning) / (m * n) for u in (row, *others)}
+    runner = sorted((u for u in others if u is not row), key=lambda u: waste[u])[:1]
+    least = f"{waste[row]:.2f} of the work, loads weighed in"
     if runner:
-        least += f"; next {runner[0].name} {row_waste(runner[0], m, n) / (m * n):.2f}"
+        least += f"; next {runner[0].name} {waste[runner[0]]:.2f}"
     reduction = estimate_volume(a.extent for a in f.k)
     lines = [f"  M {m} ({_names(f.m)}) x N {n} ({lane.name}) x K {reduction} ({_names(f.k)}): "
              f"{least}"]

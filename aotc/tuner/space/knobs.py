@@ -117,7 +117,8 @@ class Space:
         cut = g.tile if g.anchor in s.computes else {}
         size = {a.name: min(cut.get(a.name, 1 << 60), estimate(a.extent)) for a in s.axes}
         m = prod(size[a.name] for a in factors_for(s, lane).m)
-        best = min(knob.choices, key=lambda u: row_waste(self.target.row(u), m, size[lane]))
+        best = min(knob.choices, key=lambda u: row_waste(
+            self.target.row(u), m, size[lane], self.target.tuning))
         return {name: best} if best != knob.base else {}
 
     # ------------------------------------------------------------ knobs
