@@ -150,8 +150,12 @@ def test_temps_stay_in_the_caches_that_hold_them():
     assert third == second == {"s"} and not first  # 400 KB
     managed = tuple(replace(x, kind="managed" if x.name == "L2" else x.kind)
                     for x in machine.memories)
-    third, second, *_ = resident(p, replace(machine, memories=managed))
+    third, second, _, registers = resident(p, replace(machine, memories=managed))
     assert third == {"s"} and not second  # memory that the program fills is no cache
+    shared = tuple(replace(x, kind="managed" if x.name in ("L2", "L3") else x.kind)
+                   for x in machine.memories)
+    third, *_ = resident(p, replace(machine, memories=shared))
+    assert not third and not registers  # nor is that which all share
 
 
 def test_cost_knows_no_machine_by_name():

@@ -256,12 +256,13 @@ def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> flo
 
 def resident(program: Program, machine: Machine) -> tuple[frozenset[str], ...]:
     """Per memory but the outermost, the buffers that are in it already when a kernel starts: temps
-    that fit in a cache, and the weights if all of them fit in a shared one.  What a worker has of
-    its own is no cache where scratch is none."""
+    that fit in a cache, or in registers beside one, and the weights if all of them fit in a shared
+    cache.  Nothing stays by itself in what the program fills."""
     weights = sum(a.nbytes for a in program.consts.values())
     copies, out = machine.tuning.resident_copies, []
     for memory in machine.memories[1:]:
-        room = memory.capacity * memory.usable if memory.shared or not machine.managed else 0
+        keeps = memory.kind == "cache" or memory == machine.registers and not machine.managed
+        room = memory.capacity * memory.usable if keeps else 0
         stay = {b for b, buf in program.buffers.items() if buf.role == "temp"
                 and copies * DTYPES[buf.dtype].size * estimate_volume(buf.shape) <= room}
         kept = set(program.consts) if memory.shared and weights <= room else set()
