@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, fields, replace
+from math import isfinite
 from typing import Any
 
 from aotc.errors import ScheduleError
@@ -20,7 +21,8 @@ def machine_json(target: Target) -> str:
 
 def with_machine(target: Target, text: str) -> Target:
     """The target with the machine of a file's text; of a target with variants, the variant that
-    the file names.  ScheduleError says what is wrong with the text."""
+    the file names.  What the file does not say stays.  ScheduleError says what is wrong with the
+    text."""
     try:
         data = json.loads(text)
         name = data["target"]
@@ -39,23 +41,35 @@ def with_machine(target: Target, text: str) -> Target:
 
 
 def _machine(data: Any, target: Target) -> Machine:
-    memories = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
-                     for row in data["memories"])
-    rest = {k: _value(Machine, k, v) for k, v in data.items() if k not in ("memories", "tuning")}
-    tuning = tuned(target.tuning, data.get("tuning", {}))
-    machine = Machine(memories=memories, tuning=tuning, **rest)
+    """The target's machine with what a file says of it."""
+    given = {k: _value(Machine, k, v) for k, v in data.items() if k not in ("memories", "tuning")}
+    if "memories" in data:
+        given["memories"] = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
+                                  for row in data["memories"])
+    machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
+    _check_numbers(machine, "workers flops grain_flops items item_points row_points item_tiles",
+                   "launch step overlap threads threads_max")
+    for x in machine.memories:
+        _check_numbers(x, "capacity bandwidth usable transaction", "latency banks")
     _check_memories(machine)
-    if machine.workers < 1 or machine.flops <= 0:
-        raise ValueError("workers and flops must be positive")
     return machine
+
+
+def _check_numbers(of: Machine | Memory, positive: str, others: str) -> None:
+    """ValueError unless fields are ``positive``, and ``others`` at least 0."""
+    wrong = [k for k in positive.split() if getattr(of, k) <= 0] + [
+        k for k in others.split() if getattr(of, k) < 0]
+    if wrong:
+        raise ValueError(f"{type(of).__name__}.{wrong[0]}: {getattr(of, wrong[0])!r} must be "
+                         + ("positive" if wrong[0] in positive.split() else "0 or more"))
 
 
 def _check_memories(machine: Machine) -> None:
     """ValueError for memories, outermost first, that deciders cannot use."""
     memories = machine.memories
-    if len(memories) < 3 or any(x.capacity <= 0 or x.bandwidth <= 0 for x in memories):
+    if len(memories) < 3:
         raise ValueError("memories: at least one that holds everything, one for scratch, and "
-                         "registers, all larger than 0")
+                         "registers")
     for x in memories:
         for field, legal in (("scope", SCOPES), ("kind", KINDS)):
             if getattr(x, field) not in legal:
@@ -85,7 +99,7 @@ def _value(kind: type[Memory] | type[Machine], name: str, value: Any) -> Any:
     if name not in types:
         raise ValueError(f"{kind.__name__}.{name}; there are {', '.join(types)}")
     want = types[name]
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
     fits = {str: isinstance(value, str), bool: isinstance(value, bool), float: number,
             int: number and value == int(value)}.get(want, False)
     if not fits:

@@ -28,8 +28,7 @@ class Tuning:
     ahead statements fetch and what they write out."""
 
     # ------------------------------------------------------------ lines and pages
-    line: int = _of(64, "a cache line", "bytes", "data sheets of CPUs",
-                   16)
+    line: int = _of(64, "a cache line", "bytes", "data sheets of CPUs", 16)
     page: int = _of(4096, "what is fetched ahead as one stream and takes one entry of a TLB",
                     "bytes", "data sheets of CPUs: the smallest page", 64)
 

@@ -51,7 +51,10 @@ def test_of_a_target_with_variants_one_takes_it():
 
 @pytest.mark.parametrize("text, why", [
     ("{", "JSONDecodeError"), ("[]", "TypeError"), ("{}", "target"),
-    (edited(workers=0), "must be positive"), (edited(flops="fast"), "Machine.flops: 'fast'"),
+    (edited(workers=0), "must be positive"), (edited(flops=float("inf")), "Machine.flops: inf"),
+    (edited(workers=float("inf")), "Machine.workers: inf"), (edited(step=-1), "step: -1 must be 0"),
+    (edited(flops="fast"), "Machine.flops: 'fast'"), (edited(grain_flops=0), "0 must be positive"),
+    (memories(*"abcde", _1={"transaction": 0}), "Memory.transaction: 0 must be positive"),
     (edited(colour=1), "Machine.colour; there are memories, workers, flops"),
     (edited(workers=True), "Machine.workers: True"), (edited(memories=[]), "at least one that"),
     (edited(scratch="L9"), "is none of the memories"),
@@ -66,7 +69,7 @@ def test_of_a_target_with_variants_one_takes_it():
     (memories(*"abcde", _1={"size": 1}), "Memory.size; there are name, capacity, bandwidth"),
     (edited(memories=[{"name": "x", "capacity": "1"}]), "Memory.capacity: '1'"),
     (machine_json(get_target("c")), "is for target c, compiling for x86-64-v3")],
-    ids=range(20))
+    ids=range(25))
 def test_a_wrong_file_is_named(text, why):
     """Every fault of a file is a ScheduleError that says what is wrong."""
     with pytest.raises(ScheduleError, match=why):

@@ -59,6 +59,16 @@ def test_a_wrong_field_is_named_with_what_is_right(tuning, why):
         with_machine(V3, file_with(tuning))
 
 
+def test_what_a_file_does_not_say_stays():
+    short = {"target": V3.name, "machine": {"tuning": {"wave": 0.25}, "workers": 3}}
+    new = with_machine(V3, json.dumps(short))
+    assert new == replace(V3, machine=replace(V3.machine, workers=3,
+                                              tuning=replace(Tuning(), wave=0.25)))
+    gpu = get_target("cuda:sm_90")
+    again = with_machine(gpu, json.dumps({"target": gpu.name, "machine": {}}))
+    assert again == gpu
+
+
 def kernels(model, tmp_path, tuning):
     path = tmp_path / "machine.json"
     path.write_text(file_with(tuning))
