@@ -155,6 +155,6 @@ def test_lanes_run_along_what_a_contraction_sums_over():
     """Where the product cannot step from row to row, its rows' elements must lie side by side."""
     i, c = ax("i", 64), ax("c", 32)
     out = Output("n", (i, c), Const(0.0, "f32"))
-    assert _stored_as_wanted((None, (1,), set()), out, c) == 0.5
-    assert _stored_as_wanted((None, (1,), set()), out, i) < 0
-    assert _stored_as_wanted((None, (1,), {0}), out, i) == 0
+    assert _stored_as_wanted(TUNING, (None, (1,), set()), out, c) == 0.5
+    assert _stored_as_wanted(TUNING, (None, (1,), set()), out, i) < 0
+    assert _stored_as_wanted(TUNING, (None, (1,), {0}), out, i) == 0
