@@ -13,7 +13,7 @@ import numpy as np
 
 from aotc.errors import FaultError
 from aotc.ir.bundle import Sample
-from aotc.ir.dtypes import DTYPES, STORED, Array, is_float
+from aotc.ir.dtypes import DTYPES, STORED, TEXT, Array, is_float
 from aotc.ir.expr import COMPARE, Binary, Cast, Const, Expr, Load, Sym, Where, children, walk
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
 from aotc.oracle.eval_expr import Scope, index_value
@@ -50,7 +50,7 @@ def input_kinds(program: Program) -> dict[str, InputKind]:
     for name in program.inputs:
         dtype, stored = program.dtype(name), program.buffers[name].stored
         if stored:
-            out[name] = InputKind(stored)
+            out[name] = InputKind(stored, len(program.texts))
         elif is_float(dtype):
             out[name] = InputKind("normal")
         elif dtype == "bool":
@@ -133,6 +133,8 @@ def random_inputs(program: Program, sym_values: Syms, seed: int = 0,
 def _draw(rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]) -> Array:
     if kind.kind == "normal":
         return rng.standard_normal(shape)
+    if kind.kind == TEXT:
+        return rng.integers(-1, kind.high, shape)
     if kind.kind in STORED:
         return _codes(rng, kind.kind, shape)
     if kind.kind == "table":

@@ -129,7 +129,8 @@ class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
     those whose shape the model states, in numbers and dimensions of its inputs, to the extents,
     ``elements`` outputs to the dtype that the model states; ``stored``: initializers that are bits
-    of a type that is stored only; ``learnt``: what trial builds have learnt about extents."""
+    of a type that is stored only; ``texts`` of its constants, with their places; ``learnt``: what
+    trial builds have learnt about extents."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -143,6 +144,7 @@ class Graph:
     elements: dict[str, str] = field(default_factory=dict, hash=False, repr=False)
     settings: Settings = field(default_factory=Settings, hash=False, repr=False)
     stored: dict[str, str] = field(default_factory=dict, hash=False)
+    texts: dict[str, int] = field(default_factory=dict, hash=False, repr=False)
     learnt: "Learnt | None" = field(default=None, hash=False, repr=False)
 
     @property

@@ -362,7 +362,7 @@ class Plan:
     order.  ``weights`` is the image: (place name, numpy array in physical order) pairs.  ``math``
     and ``optimize`` are the Schedule's.  ``defaults``: (input, its place in the image) of inputs
     that a caller may leave out.  ``regions``: kernels that run in rounds or not always, an outer
-    one before those inside it."""
+    one before those inside it.  ``texts``: what strings of the interface are places in."""
 
     name: str
     target: str
@@ -376,6 +376,7 @@ class Plan:
     optimize: str = "speed"
     defaults: tuple[tuple[str, str], ...] = ()
     regions: tuple[PlanRegion, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @cached_property
     def _place_of(self) -> dict[str, Place]:

@@ -285,7 +285,7 @@ class Program:
     """``inputs`` and ``outputs`` name buffers in the model's order; ``consts`` maps a const
     buffer to its numpy array; ``syms`` are the symbolic extents in order of first appearance;
     ``rewrites``: those of a Schedule that have been applied (passes/rewrites.py); ``halves``: the
-    model stores weights as f16."""
+    model stores weights as f16; ``texts``: what strings of the interface are places in."""
 
     name: str
     inputs: tuple[str, ...]
@@ -297,6 +297,7 @@ class Program:
     checks: tuple[Check, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     halves: bool = False
+    texts: tuple[str, ...] = ()
 
     @cached_property
     def producer(self) -> dict[str, Step]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aotc.ir.bundle import Manifest
-from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.dtypes import DTYPES, TEXT, Array
 
 Given = Mapping[str, ArrayLike] | Sequence[ArrayLike]  # by ONNX name, or in order
 
@@ -32,12 +32,13 @@ class Extent:
 @dataclass(frozen=True)
 class TensorInfo:
     """One input or output: its ONNX name, numpy dtype and shape (ints and Extents).  ``default``:
-    it may be left out of a call."""
+    it may be left out of a call; ``text``: it holds strings, as places in the bundle's table."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | Extent, ...]
     default: bool = False
+    text: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -52,7 +53,37 @@ def _info(entry: dict[str, Any]) -> TensorInfo:
     shape = tuple(d if isinstance(d, int) else Extent(d["text"], d["symbol"], d["lo"], d["hi"])
                   for d in entry["shape"])
     dtype = stored_dtype(entry.get("stored", "")) or DTYPES[entry["dtype"]].numpy
-    return TensorInfo(entry["onnx"], dtype, shape, entry.get("default", False))
+    return TensorInfo(entry["onnx"], dtype, shape, entry.get("default", False),
+                      entry.get("stored") == TEXT)
+
+
+def places_of_texts(inputs: Sequence[TensorInfo], arrays: Sequence[Array | None],
+                    table: Sequence[str]) -> tuple[list[Array | None], list[str]]:
+    """(the arrays, strings replaced by their places in the table of texts; the texts that are not
+    in it, whose places are -1, -2, ..)."""
+    places, others = {t: k for k, t in enumerate(table)}, list[str]()
+
+    def place(text: str | bytes) -> int:
+        text = text.decode() if isinstance(text, bytes) else str(text)
+        if text not in places:
+            others.append(text)
+            places[text] = -len(others)
+        return places[text]
+
+    def placed(info: TensorInfo, array: Array | None) -> Array | None:
+        if array is None or not info.text or array.dtype.kind not in "UOST":
+            return array
+        return np.array(list(map(place, array.reshape(-1))), np.int64).reshape(array.shape)
+    return [placed(i, a) for i, a in zip(inputs, arrays)], others
+
+
+def texts_of_places(outputs: Sequence[TensorInfo], arrays: Mapping[str, Array],
+                    table: Sequence[str], others: Sequence[str]) -> dict[str, Array]:
+    """The outputs by name, places replaced by their strings, "" of a place that is none."""
+    every = np.array([*table, "", *reversed(others)], object)
+    text = {i.name for i in outputs if i.text}
+    return {n: np.asarray(every[np.where(a < -len(others), len(table), a)], object)
+            if n in text else a for n, a in arrays.items()}
 
 
 # names of the package ml_dtypes; an element of its integers lies in the lowest bits of a byte

@@ -19,8 +19,10 @@ from aotc.runtime.feeds import (
     Given,
     TensorInfo,
     feeds_in_order,
+    places_of_texts,
     symbol_values,
     tensor_infos,
+    texts_of_places,
 )
 from aotc.runtime.shared_library import Library
 
@@ -117,12 +119,17 @@ class Model:
 
         ``feeds``: {ONNX input name: array} or a sequence of arrays in order.  ValueError for
         wrong names, dtypes, ranks or extents, before anything runs; RunError (an AotcError) for
-        what only running shows, e.g. IndexFault for an index outside its table.
+        what only running shows, e.g. IndexFault for an index outside its table.  Strings are
+        arrays of str; what is bound (``bind``) are their places in ``manifest["texts"]``.
         """
-        arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
+        texts = self.manifest.get("texts", ())
+        arrays, others = places_of_texts(self.inputs, feeds_in_order(
+            self.name, self.inputs, feeds, self.manifest), texts)
         syms = self._check(arrays)
         arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
-        return self._prepare(arrays, syms)()
+        found = self._prepare(arrays, syms)()
+        return texts_of_places(self.outputs, found, texts, others) if any(
+            o.text for o in self.outputs) else found
 
     def __call__(self, *args: Any, **kwargs: ArrayLike) -> dict[str, Array]:
         """``model(x, y)``, ``model(x=x, y=y)`` or ``model({"x": x, "y": y})``: as ``run``."""

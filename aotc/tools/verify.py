@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aotc.errors import AotcError
-from aotc.ir.dtypes import Array, dtype_of
+from aotc.ir.dtypes import TEXT, Array, dtype_of
 from aotc.ir.program import Program
 from aotc.options import Dims, Options
 from aotc.oracle.quanta import Quanta, quanta
@@ -79,6 +79,9 @@ def compare(name: str, got: ArrayLike, want: ArrayLike, quantum: float | None = 
     same infinity; shapes and dtypes must be equal.  quantum: of an output behind a rounding to 8
     bits (``aotc.oracle.quanta``; None: of no fixed size), 0.0 of others."""
     got, want = np.asarray(got), np.asarray(want)
+    if want.dtype.kind in "OUS":  # strings
+        error = 0.0 if got.shape == want.shape and got.tolist() == want.tolist() else np.inf
+        return Match(name, error, error, 0.0, "" if not error else "other strings")
     limit = _limit(want, quantum)
     if got.shape != want.shape or got.dtype != want.dtype:
         return Match(name, np.inf, np.inf, limit,
@@ -190,10 +193,14 @@ def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP,
 
 
 def typed(program: Program, feeds: Feeds) -> Feeds:
-    """Arrays of bits of types that are stored only, as arrays of those types."""
+    """Arrays of bits of types that are stored only, as arrays of those types; places of texts as
+    strings."""
+    words = np.array([*program.texts, "a text that the model lacks"], object)
+    text = {b.onnx for b in program.buffers.values() if b.stored == TEXT}
     kinds = {b.onnx: stored_dtype(b.stored) for b in map(program.buffers.__getitem__,
                                                          program.inputs) if b.stored}
-    return {n: a if (kind := kinds.get(n)) is None else a.view(kind) for n, a in feeds.items()}
+    return {n: words[a] if n in text else a if (kind := kinds.get(n)) is None else a.view(kind)
+            for n, a in feeds.items()}
 
 
 def read_inputs(path: str | Path, fixed: Collection[str] = ()) -> Case:

@@ -55,6 +55,8 @@ Limits that the table does not show:
   declares.
 - A model has at most 65536 nodes, those of its sub-graphs and called functions counted.
 - Dropout in training mode is the identity or a fault: nothing random is compiled.
+- Strings are numbers, places in a table of texts ([bundle](bundle.md#strings)): operators place and
+  compare them (Identity, Reshape, Gather, Where, Equal, LabelEncoder, ..), none makes new ones.
 - ai.onnx.ml: what the standard leaves open (scores of two classes made of one, transforms of one
   target, classes that no leaf votes for) is as ONNX Runtime has it. ZipMap gives the matrix of
   scores, a column for each label in their order. Maps are no tensors: DictVectorizer and CastMap

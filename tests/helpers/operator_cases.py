@@ -251,11 +251,17 @@ def sequence_cases():
 
 
 def map_cases():
-    """A map of scores, which is their matrix."""
+    """A map of scores, which is their matrix, and strings, which are numbers."""
     x = np.abs(np.random.default_rng(14).standard_normal((5, 2))).astype(np.float32)
     node = helper.make_node("ZipMap", ["x"], ["y"], classlabels_int64s=[4, 9], domain=ML)
     model = model_of([node], {"x": (np.float32, x.shape)}, ["y"], domains=[ML])
     yield operator_case("zip_map", "ZipMap", program_of(model), {"x": x}, [x])
+    node = helper.make_node("CategoryMapper", ["x"], ["y"], cats_strings=["a", "b", "c"],
+                            cats_int64s=[7, 5, 6], domain=ML)
+    model = model_of([node], {"x": (np.int64, (4,))}, ["y"], domains=[ML])
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+    yield operator_case("category_mapper", "CategoryMapper", program_of(model),
+                        {"x": np.array([1, -1, 2, 0])}, [np.array([5, -1, 6, 7])])
 
 
 # ---------------------------------------------------------------- dtypes that change inside a group

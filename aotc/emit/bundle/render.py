@@ -133,6 +133,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "format_version": FORMAT_VERSION, "arch": parts[0].target.arch,
             "cross": cross, "runner": next(iter(emulators(cross).values()), []),
             "syms": syms, "inputs": inputs, "outputs": outputs,
+            "texts": seen.texts,
             "about_lines": about_lines(syms, inputs, outputs),
             # one more than the largest rank: C has no arrays of no elements
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
@@ -282,6 +283,7 @@ def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
                          for v in m["variants"]],
             "symbols": [{"onnx": s.name, "name": s.name, "c": s.c_name, "lo": s.lo, "hi": s.hi}
                         for s in m["syms"]],
+            **({"texts": list(m["texts"])} if m["texts"] else {}),
             "profile": m["profile"],
             "kernels": [{"c": f"{v['prefix']}_{k['name']}", "onnx": k["origin"],
                          "rows": k["rows"], "plain": k["plain"],

@@ -87,6 +87,7 @@ class Builder(Rules):
         self.halves = False
         # stored types of the inputs of the node being built, by their number
         self.kinds: dict[int, str] = {}
+        self.texts = dict(graph.texts)  # of the model's strings -> their places
         for s in graph.syms:
             self.names.claim(s.name, keep_case=True, extent=True)
         for t in graph.inputs:
@@ -372,6 +373,10 @@ class Builder(Rules):
     def constant(self, array: Array, name: str, stored: str) -> Val:
         """A constant of the model; ``stored``: the type whose bits it is, "" for numbers."""
         return held(self, array, stored, name) if stored else self.const(array, name)
+
+    def text(self, text: str) -> int:
+        """The place of a text in the Program's table."""
+        return self.texts.setdefault(text, len(self.texts))
 
     def scalar_val(self, value: float, dtype: str) -> Val:
         """A constant Val of rank 0."""

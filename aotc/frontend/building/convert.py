@@ -19,7 +19,7 @@ from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, TEXT
 from aotc.ir.expr import Const, compare
 from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, proves, simplify, upper
@@ -41,8 +41,14 @@ def to_program(graph: Graph, library: bool = True) -> Program:
     program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.tensor(t.name))
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
-                      tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves)
+                      tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves,
+                      texts=_texts(b))
     return update(program)
+
+
+def _texts(b: Builder) -> tuple[str, ...]:
+    """The texts, where the caller sees strings."""
+    return tuple(b.texts) if any(v.stored == TEXT for v in b.buffers.values()) else ()
 
 
 def build(graph: Graph, trial: bool = False, library: bool = True) -> Builder:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from aotc.frontend.building.placing import PLACES, STEPS
+from aotc.frontend.building.placing import PLACES, STEPS, places_texts
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node
 from aotc.frontend.read.read_types import stored_name
-from aotc.ir.dtypes import STORED, Array
+from aotc.ir.dtypes import INDEX, STORED, TEXT, Array
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ _SCALE = "f8e8m0"  # powers of two without a sign
 
 
 def carrier(stored: str) -> str:
-    """The dtype of the bits of a stored type."""
+    """The dtype of the bits of a stored type, or of the places of texts."""
+    if stored == TEXT:
+        return INDEX
     return "u16" if stored == "bf16" else "u8"
 
 
@@ -178,8 +180,8 @@ def _scale_code(bits: Expr, saturate: bool, rounding: str) -> Expr:
 
 def held(b: "Builder", codes: Array, stored: str, name: str) -> Val:
     """A constant of a stored type.  One of less than a byte an element is packed."""
-    bits = STORED[stored]
-    if bits == 8 or bits == 16 or codes.size <= 1:
+    bits = STORED.get(stored, 64)
+    if bits >= 8 or codes.size <= 1:
         return replace(b.const(codes, name), stored=stored)
     each = 8 // bits
     flat = np.zeros(-(-codes.size // each) * each, np.uint8)
@@ -234,7 +236,10 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
     if not kinds or node.op in _LIST_OPERATORS and node.op != "Identity":
         return build(node)
     outs = {k: s for k, o in enumerate(node.outputs) if o and (s := _made(node, k, kinds))}
-    if _places(node, b, [v for v in given if isinstance(v, Val) and v.stored]):
+    text = TEXT in kinds.values()
+    if text and not places_texts(node, b, kinds):
+        return build(node)
+    if text or _places(node, b, [v for v in given if isinstance(v, Val) and v.stored]):
         if len(set(kinds.values())) > 1:
             raise b.bad("inputs must have one dtype")
         if any(isinstance(v, Body) for v in node.attrs.values()):

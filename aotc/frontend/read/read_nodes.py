@@ -13,7 +13,7 @@ from aotc.errors import ModelError
 from aotc.frontend.graph import Body, Node, label_of, shorten
 from aotc.frontend.read.expand import Fresh, Key, body_of, has_definition, key_of, opsets_of
 from aotc.frontend.read.read_types import codes_of, dtype_name, elem_name, stored_name
-from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.dtypes import DTYPES, TEXT, Array
 
 _NESTING = 32  # sub-graphs within sub-graphs
 _ONE_VERSION = ("com.microsoft",)  # domains that optimisers write without an import
@@ -24,7 +24,8 @@ class Reader:
     """What reading nodes goes by: ``opset`` {domain: version} where they stand, ``functions`` of
     the model {key_of: message}, ``fresh`` names for what functions make; and what it leaves behind:
     ``faults``, ``infos``, declared types inside functions and sub-graphs, and ``stored``, which
-    constants are bits of which type that is stored only."""
+    constants are bits of which type that is stored only; ``texts`` of its strings, with their
+    places."""
 
     opset: dict[str, int]
     functions: dict[Key, onnx.FunctionProto] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Reader:
     faults: list[str] = field(default_factory=list)
     infos: list[onnx.ValueInfoProto] = field(default_factory=list)
     stored: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)
 
 
 def reader_of(model: onnx.ModelProto) -> Reader:
@@ -174,6 +176,8 @@ def _attribute(a: onnx.AttributeProto, label: str, op: str, faults: list[str]) -
     if a.type == onnx.AttributeProto.GRAPHS:
         faults.append(f"{what} is a list of sub-graphs: no standard operator has one")
         return None
+    if a.type in _TENSORS and a.t.data_type == onnx.TensorProto.STRING:
+        return tuple(t.decode("utf-8", "replace") for t in a.t.string_data)
     if a.type in _TENSORS:
         return _array(a.t, what, faults)
     value = onnx.helper.get_attribute_value(a)
@@ -192,6 +196,11 @@ def _constant(proto: onnx.NodeProto, reader: Reader) -> Array:
     label = label_of(proto)
     if a is not None and a.name == "value":
         return _constant_array(a.t, proto.output[0], f"node {shorten(label)!r} (Constant)", reader)
+    if a is not None and a.name in ("value_string", "value_strings"):
+        one = a.name == "value_string"
+        reader.stored[proto.output[0]] = TEXT
+        return _places_of(reader, [a.s] if one else a.strings, () if one else (len(a.strings),),
+                          f"node {shorten(label)!r} (Constant)")
     if a is not None and a.name in kinds:
         return np.array(onnx.helper.get_attribute_value(a), dtype=kinds[a.name])
     reader.faults.append(f"node {shorten(label)!r} (Constant): no dense numeric value: make it one")
@@ -205,10 +214,22 @@ def _constant_array(tensor: onnx.TensorProto, name: str, what: str, reader: Read
     if stored is None:
         return _array(tensor, what, reader.faults)
     reader.stored[name] = stored
+    if stored == TEXT:
+        return _places_of(reader, tensor.string_data, tuple(tensor.dims), what)
     try:
         return codes_of(tensor, stored)
     except ValueError as err:
         raise ModelError(f"{what}: its data does not fit its shape: {err}") from None
+
+
+def _places_of(reader: Reader, texts: Iterable[bytes], shape: tuple[int, ...],
+               what: str) -> Array:
+    """Strings as their places in the table of texts."""
+    found = [reader.texts.setdefault(t.decode("utf-8", "replace"), len(reader.texts))
+             for t in texts]
+    if len(found) != int(np.prod(shape, dtype=np.int64)):
+        raise ModelError(f"{what}: its data does not fit its shape: {len(found)} strings")
+    return np.array(found, np.int64).reshape(shape)
 
 
 def _array(tensor: onnx.TensorProto, what: str, faults: list[str]) -> Array:

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from aotc.ir.dtypes import DTYPES, STORED, Array
+from aotc.ir.dtypes import DTYPES, STORED, TEXT, Array
 from aotc.ir.expr import Const, Shape
 
 # the types whose numpy dtype holds exactly them (INT4 and the like are widened by numpy)
@@ -26,7 +26,8 @@ _KEYS = frozenset(onnx.TensorProto.DataType.keys())
 _STORED = {onnx.TensorProto.DataType.Value(key): name for name, key in (
     ("bf16", "BFLOAT16"), ("f8e4m3fn", "FLOAT8E4M3FN"), ("f8e4m3fnuz", "FLOAT8E4M3FNUZ"),
     ("f8e5m2", "FLOAT8E5M2"), ("f8e5m2fnuz", "FLOAT8E5M2FNUZ"), ("f8e8m0", "FLOAT8E8M0"),
-    ("f4e2m1", "FLOAT4E2M1"), ("i4", "INT4"), ("u4", "UINT4"), ("i2", "INT2"), ("u2", "UINT2"))
+    ("f4e2m1", "FLOAT4E2M1"), ("i4", "INT4"), ("u4", "UINT4"), ("i2", "INT2"), ("u2", "UINT2"),
+    (TEXT, "STRING"))
     if key in _KEYS}
 _ELEM = {name: value for value, name in (*_DTYPES.items(), *_STORED.items())}
 

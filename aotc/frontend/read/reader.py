@@ -16,7 +16,7 @@ from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, elem_name, stored_name
 from aotc.frontend.read.settings import choices, pins
-from aotc.ir.dtypes import DTYPES, STORED, Array, dtype_of
+from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 
 _ROUNDS = 6  # trial builds until the ranges of symbols stand still
@@ -73,8 +73,8 @@ def _bounded(raw: _Raw, given: Given) -> Graph:
 
 
 def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
-    typed = tuple(TensorType(n, carrier(dtype) if dtype in STORED else dtype, table.shape(n),
-                             dtype if dtype in STORED else "") for n, dtype, _ in inputs)
+    typed = tuple(TensorType(n, dtype if dtype in DTYPES else carrier(dtype), table.shape(n),
+                             "" if dtype in DTYPES else dtype) for n, dtype, _ in inputs)
     return replace(graph, inputs=typed, dims=table.ranges,
                    types={t.name: (t.dtype, t.shape) for t in typed} | {
                        k: (dtype_of(a), tuple(map(Const, a.shape)))
@@ -97,7 +97,8 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
     outputs = tuple(o.name for o in g.output)
     nodes = ordered(nodes, {i[0] for i in inputs} | set(constants), outputs)
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
-                  elements=_elements(g), settings=settings, stored=reader.stored)
+                  elements=_elements(g), settings=settings, stored=reader.stored,
+                  texts=reader.texts)
     return _Raw(graph, inputs, _declared((*reader.infos, *g.value_info, *g.output)))
 
 

@@ -5,6 +5,7 @@ Where the standard is silent, results are those of ONNX Runtime, which exporters
 score for two classes has two columns, and one target of a regression is left as it is."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from aotc.frontend.building.values import Index, Val
 from aotc.frontend.ops.numeric.ops_nn import sigmoid
 from aotc.frontend.ops.numeric.ops_norm import softmax_over
 from aotc.frontend.ops.numeric.ops_reduce import arg_best, fold_axes
+from aotc.ir.dtypes import TEXT
 from aotc.ir.expr import Const, Expr, Unary, Where, compare
 from aotc.ir.program import static_shape
 
@@ -57,14 +59,14 @@ def times(b: Builder, x: Val, matrix: Val, tag: str) -> Val:
 
 
 def labels_of(b: Builder, ints: str, strings: str) -> Val:
-    """The class labels of the attributes with these names, i64[K]; UnsupportedError for labels
-    that are strings."""
+    """The class labels of the attributes with these names, i64[K]: numbers, or texts."""
     numbers, texts = b.node.attr(ints) or (), b.node.attr(strings) or ()
     if bool(numbers) == bool(texts):
         raise b.bad(f"either {ints} or {strings} must be given")
+    name = f"{b.node.label}_labels"
     if texts:
-        raise b.unsupported("class labels that are strings", "number them")
-    return b.const(np.array(numbers, np.int64), f"{b.node.label}_labels")
+        return b.constant(np.array([b.text(t) for t in texts]), name, TEXT)
+    return b.const(np.array(numbers, np.int64), name)
 
 
 def label_at(b: Builder, labels: Val, place: Expr) -> Expr:
@@ -77,7 +79,8 @@ def label_at(b: Builder, labels: Val, place: Expr) -> Expr:
 def best_labels(b: Builder, labels: Val, scores: Val) -> Val:
     """[N]: the label of the largest score of a row, the first of equal ones."""
     best = arg_best(b, scores, 1, "g", keep=False, tag="best")
-    return b.map(best.shape, lambda i: label_at(b, labels, b.at(best, i)), [best, labels])
+    return replace(b.map(best.shape, lambda i: label_at(b, labels, b.at(best, i)),
+                         [best, labels]), stored=labels.stored)
 
 
 def two_labels(b: Builder, labels: Val, scores: Val, limit: float) -> Val:
@@ -86,7 +89,7 @@ def two_labels(b: Builder, labels: Val, scores: Val, limit: float) -> Val:
         e = b.at(scores, (*i, Const(0)))
         return Where(compare("gt", e, const(limit, e.dtype)), b.at(labels, (Const(1),)),
                      b.at(labels, (Const(0),)))
-    return b.map(scores.shape[:1], body, [scores, labels])
+    return replace(b.map(scores.shape[:1], body, [scores, labels]), stored=labels.stored)
 
 
 def two_columns(b: Builder, scores: Val, how: str, whole: bool, out: int) -> Val:

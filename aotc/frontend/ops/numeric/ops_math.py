@@ -12,7 +12,7 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.read.read_types import dtype_name, stored_name
-from aotc.ir.dtypes import DTYPES, STORED, is_float, is_int
+from aotc.ir.dtypes import DTYPES, STORED, TEXT, is_float, is_int
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, binary, compare
 from aotc.ir.simplify import lower, simplify
 
@@ -232,7 +232,7 @@ def cast_like(node: Node, b: Builder) -> Result:
 
 
 def _convert(b: Builder, x: Val, to: str | None) -> Val:
-    if to is None:
+    if to is None or to == TEXT:
         raise b.unsupported("conversion to this dtype", f"use one of {', '.join(DTYPES)}")
     if to in STORED:
         return stored_as(b, x, to, 0, bool(b.node.attr("saturate", 1)),
