@@ -69,7 +69,9 @@ MODELS = {"dense": (dense, {"n": (1, 40)}),
           "embedding": (embedding, {"batch": (1, 4), "seq": (1, 20)}),
           "convnet": (convnet, {}),
           "wide": (wide, {}),
-          "attention": (attention, {"batch": (1, 3), "seq": (1, 33)})}
+          "attention": (attention, {"batch": (1, 3), "seq": (1, 33)}),
+          "ranges": (dense, {"n": (1, 40)})}
+VARIANTS = {"ranges": {"n": [(1, 1), (2, 8)]}}  # with kernels of their own
 
 
 def sources(folder):

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from product_models import MODELS
+from product_models import MODELS, VARIANTS
 
 import aotc
 
@@ -20,7 +20,8 @@ def bundle(tmp_path_factory):
             model, dims = MODELS[name]
             folder = tmp_path_factory.mktemp("bundles") / name
             made[key] = aotc.compile(model(), folder, target=target, weights=weights,
-                                     name=as_name or name, dims=dims).path
+                                     name=as_name or name, dims=dims,
+                                     variants=VARIANTS.get(name)).path
         return made[key]
     return get
 

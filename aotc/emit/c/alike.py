@@ -2,14 +2,14 @@
 Plan or of several for one target."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from aotc.emit.text.places import POINTERS, pointer
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Expr, Guarded, Sym, rewrite, walk
-from aotc.ir.plan import Kernel, Plan, Rule, rules_of
+from aotc.ir.plan import Kernel, Plan, rules_of
 from aotc.ir.statements import buffers_in, expressions, with_buffers
 from aotc.target.base import Target
 
@@ -32,13 +32,13 @@ def owned(plans: Sequence[Plan]) -> list[Owned]:
     for plan in plans:
         told: Counter[object] = Counter()
         for k in plan.kernels:
-            key = _key(plan, k, numbers)
+            rules = tuple(numbers[k.rule(n)] for e in expressions(k.body) for n in walk(e)
+                          if isinstance(n, Guarded))
+            key = rules, _key(plan, k)
             if len(plans) > 1:
-                key = withsymbols(key, lambda s: Sym(s.name))
-            if guarded(k):  # in one plan, a fault tells its nodes
-                told[key] += 1
-                key = key, told[key]
-            out.append(Owned(plan, k, key))
+                key = with_symbols(key, lambda s: Sym(s.name))
+            told[key] += bool(rules)  # in one plan, a fault tells its nodes
+            out.append(Owned(plan, k, (key, told[key])))
     return out
 
 
@@ -64,29 +64,22 @@ def for_all(kernels: Sequence[Kernel]) -> Kernel:
         t = hull.get(s.name, s)
         ends = None if s.hi is None or t.hi is None else max(s.hi, t.hi)
         hull[s.name] = replace(t, lo=min(s.lo, t.lo), hi=ends)
-    kernel: Kernel = withsymbols(kernels[0], lambda s: hull[s.name])
+    kernel: Kernel = with_symbols(kernels[0], lambda s: hull[s.name])
     return kernel
 
 
-def guarded(kernel: Kernel) -> bool:
-    """True if data may break a rule in it."""
-    return any(isinstance(n, Guarded) for e in expressions(kernel.body) for n in walk(e))
-
-
-def _key(plan: Plan, kernel: Kernel, numbers: Mapping[Rule, int]) -> object:
-    """What kernels have in common that may share a function: all but names of buffers, titles,
-    ranges of symbols, and how many work items there are.  (Values of statements ignore titles when
-    they are compared.)"""
+def _key(plan: Plan, kernel: Kernel) -> object:
+    """What kernels have in common that may share a function, beside the rules that data may break:
+    all but names of buffers, titles, and how many work items there are.  (Values of statements
+    ignore titles when they are compared.)"""
     tensors, scratch = touched(plan, kernel), {s.name: s for s in kernel.scratch}
     names = {b: f"{i}" for i, b in enumerate((*tensors, *scratch))}
     types = tuple(declared.split("*")[0] for declared, _ in tensors.values())
     places = tuple((s.dtype, s.offset) for s in scratch.values())
-    rules = tuple(numbers[kernel.rule(n)] for e in expressions(kernel.body) for n in walk(e)
-                  if isinstance(n, Guarded))
-    return with_buffers(kernel.body, names), types, places, kernel.kept, rules
+    return with_buffers(kernel.body, names), types, places, kernel.kept
 
 
-def withsymbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
+def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
     """A value of dataclasses, tuples and expressions with other symbols."""
     found: dict[Expr, Expr] = {}
 

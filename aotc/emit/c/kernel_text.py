@@ -29,7 +29,7 @@ def kernel_functions(plans: Sequence[Plan], name: str, dialect: Dialect) -> list
         alike.setdefault(o.key, []).append(o)
     out, rules = [], rules_of(plans)
     for found in alike.values():
-        kernel = for_all([o.kernel for o in found])
+        kernel = for_all([o.kernel for o in found]) if len(plans) > 1 else found[0].kernel
         named: dict[str, Owned] = {}  # several plans may have one kernel
         for o in found:
             named.setdefault(o.kernel.name, o)
