@@ -52,7 +52,7 @@ class Window:
     dim: int
     index: Expr
     first: int
-    extent: int
+    extent: Expr
 
 
 @dataclass(frozen=True)
@@ -137,18 +137,18 @@ def _static(axis: Axis) -> int:
 def _windows(program: Program, c: Compute, data: Load,
              channels: Sequence[int]) -> tuple[Window, ...]:
     """The Windows of a Load, or () if its other dimensions (but ``channels``) are not plain axes or
-    windows have no static bounds."""
+    windows begin nowhere in particular."""
     out = []
     for d, i in enumerate(data.index):
         if isinstance(i, (Axis, Const)) or d in channels:
             continue
         if any(isinstance(n, Load) for n in walk(i)) or not axes_of(i) & set(c.raxes):
             return ()
-        lo, hi = (simplify(e) for e in interval(i, {}))
-        if not isinstance(lo, Const) or not isinstance(hi, Const) or not isinstance(
-                program.shape(data.buffer)[d], Const):
+        lo, hi = interval(i, {})
+        first = None if lo is None else simplify(lo)
+        if not isinstance(first, Const) or hi is None:
             return ()
-        out.append(Window(d, i, lo.value, hi.value - lo.value + 1))
+        out.append(Window(d, i, first.value, simplify(hi - first.value + 1)))
     return tuple(out)
 
 
@@ -226,7 +226,7 @@ def _padded_copy(program: Program, c: Compute, m: Match) -> tuple[Compute, list[
             where_is.append(m.group)
         elif d in windows:
             w = windows[d]
-            axes.append(Axis(f"i{d}", Const(w.extent)))
+            axes.append(Axis(f"i{d}", w.extent))
             source[d] = axes[-1] + w.first
             where_is.append(i - w.first)
         else:

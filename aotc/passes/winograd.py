@@ -161,14 +161,14 @@ def _match(c: Compute, data: Load, conds: tuple[Expr, ...], weights: Load) -> Co
 
 def _window(c: Compute, data: Load, conds: tuple[Expr, ...], dim: int,
             index: Expr) -> Window | None:
-    """The Window of one dimension: out + tap + constant, both static and nowhere else."""
+    """The Window of one dimension: out + tap + constant, static taps, and both nowhere else."""
     here = axes_of(index)
     outs, taps = [a for a in c.axes if a in here], [r for r in c.raxes if r in here]
     if len(here) != 2 or len(outs) != 1 or len(taps) != 1:
         return None
     out, tap = outs[0], taps[0]
     shift = simplify(index - out - tap)
-    if not isinstance(shift, Const) or not all(isinstance(a.extent, Const) for a in (out, tap)):
+    if not isinstance(shift, Const) or not isinstance(tap.extent, Const):
         return None
     if any(here & axes_of(i) for d, i in enumerate(data.index) if d != dim):
         return None
@@ -199,7 +199,7 @@ def faults_of(program: Program, compute: str, tile: Any) -> list[str]:
         return [f"{where}: the program has no such compute"]
     conv = find_convolution(program, step)
     if conv is None:
-        return [f"{where}: no convolution with constant weights, stride 1 and static sliding axes; "
+        return [f"{where}: no convolution with constant weights, stride 1 and static taps; "
                 "remove it"]
     if not isinstance(tile, dict) or not tile:
         return [f"{where}: {tile!r}; give the outputs per tile of some of its axes "
@@ -295,8 +295,8 @@ class _Parts:
             index[w.dim] = simplify(substitute(conv.data.index[w.dim], here))
             conds += [simplify(substitute(c, here)) for c in conv.conds if w.out in axes_of(c)]
             if not self._covered(w):
-                end = static_extent(w.out) + static_extent(w.tap) - 1
-                conds.append(compare("lt", simplify(at + within[w]), Const(end)))
+                end = simplify(w.out.extent + static_extent(w.tap) - 1)
+                conds.append(compare("lt", simplify(at + within[w]), end))
         conds = [c for c in conds if c != Const(True, "bool")]
         body = zero_outside(Load(conv.data.buffer, tuple(index), "f32"), all_of(conds))
         for w in self.windows:
@@ -308,9 +308,10 @@ class _Parts:
 
     def _covered(self, w: Window) -> bool:
         """True if the last tile reads nothing, or only zeros, behind the last input it needs."""
-        m, r, n = self.tile[w.out.name], static_extent(w.tap), static_extent(w.out)
-        for v in range(n + r - 1, -(-n // m) * m + r - 1):
-            at = {w.out: Const(v), w.tap: Const(0)}
+        m, r, n = self.tile[w.out.name], static_extent(w.tap), w.out.extent
+        behind = -n.value % m if isinstance(n, Const) else m - 1
+        for v in range(r - 1, behind + r - 1):
+            at: dict[Expr, Expr] = {w.out: simplify(n + v), w.tap: Const(0)}
             if not any(simplify(substitute(c, at)) == Const(False, "bool")
                        for c in self.conv.conds):
                 return False

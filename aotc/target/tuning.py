@@ -90,6 +90,9 @@ class Tuning:
     streamed_pages: int = _of(32, "the same of a short sum, which is as fast as its stores",
                               "pages", "AVX-512: a CPU fetches ahead for stores on a few dozen", 1)
     short_sum: int = _of(64, "a sum is short up to here", "terms", UNRECORDED)
+    symbols_grow: int = _of(4, "rows of an axis that is whole though its extent is a symbol's: so "
+                            "many the largest extent may make of those wanted", "times",
+                            "assumed: four times the rows still fit the cache behind", 1)
     near_elements: int = _of(64, "between lanes: up to here neighbouring vectors write the same "
                              "lines", "elements", UNRECORDED)
     same_order: float = _of(1.1, "orders of work items that fetch no more times the least bytes "

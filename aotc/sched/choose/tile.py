@@ -13,7 +13,7 @@ from aotc.sched.choose.loops import PRODUCTS, contraction_factors
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, choose_slices
 from aotc.sched.choose.winograd_kernels import has_transform, slab_tile
-from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 
@@ -116,7 +116,7 @@ def _contraction_tile(program, target, g, s):
     items = estimate_volume(a.extent for a in outer)
     sliced = choose_slices(target, row, loops, f, lane)
     if sliced is not None:
-        tile |= {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr)
+        tile |= {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr, target.tuning.symbols_grow)
         return tile, {s.name: sliced[2]}
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
@@ -139,18 +139,20 @@ def _contraction_tile(program, target, g, s):
         rows = min(rows, max(least, -(-m * n_tiles // want)))
     if n_tiles > 1:
         tile[lane.name] = balanced(panels, -(-panels // n_tiles), target.machine.workers) * nr
-    tile.update(_row_block(f.m, rows, mr))
+    tile.update(_row_block(f.m, rows, mr, tuning.symbols_grow))
     return tile, {}
 
 
-def _row_block(axes, rows, mr):
-    """Tile of the row axes: whole inner axes while they fit, then a cut, then single steps."""
-    tile, inner = {}, 1
+def _row_block(axes, rows, mr, grow):
+    """Tile of the row axes: whole inner axes while they fit, then a cut, then single steps.  An
+    axis whose extent is a symbol's is whole if even its largest extent does not make far more rows
+    of it: ``grow`` times those wanted."""
+    tile, inner, most = {}, 1, 1
     for a in reversed(axes):
-        n = estimate(a.extent)
+        n, largest = estimate(a.extent), reach(a.extent)
         static = isinstance(a.extent, Const)
-        if inner * n <= rows and static:
-            inner *= n
+        if inner * n <= rows and (static or largest and most * largest <= rows * grow):
+            inner, most = inner * n, most * (largest or n)
             continue
         cut = max(1, rows // inner)
         if inner == 1:

@@ -226,7 +226,7 @@ def _form_cost(target, conv, windows, m, weights):
     c, columns = conv.compute, estimate(conv.columns.extent)
     sliding = {w.out for w in windows}
     points = prod(m + w.tap.extent.value - 1 for w in windows)
-    rows = prod(-(-w.out.extent.value // m) for w in windows) * estimate_volume(
+    rows = prod(-(-estimate(w.out.extent) // m) for w in windows) * estimate_volume(
         a.extent for a in c.axes if a not in sliding and a != conv.columns)
     summed = _summed(conv) // prod(w.tap.extent.value for w in windows)
     channels = estimate(conv.channel.extent)

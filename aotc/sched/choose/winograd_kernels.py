@@ -91,6 +91,7 @@ def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[S
     steps = {a.name: 1 for a in lead} | {sliding[0].name: blocks[sliding[0].name],
                                          lane.name: row.tile.get("nr", target.lanes)}
     extent = {a.name: estimate(a.extent) for a in (*lead, sliding[0], lane)}
+    static = {a.name for a in (*lead, sliding[0], lane) if isinstance(a.extent, Const)}
     parts = [_even_parts(extent[a.name]) if isinstance(a.extent, Const) else [1] for a in lead]
     best: tuple[tuple[float, ...], dict[str, int]] | None = None
     for inner in product(*parts):
@@ -107,7 +108,8 @@ def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[S
                 if best is None or key < best[0]:
                     best = key, box
     assert best is not None  # every axis has one part at least
-    return {n: t for n, t in best[1].items() if t < extent[n]}
+    # more of an axis than it usually has is cut all the same: its scratch has an end
+    return {n: t for n, t in best[1].items() if t < extent[n] or n not in static}
 
 
 def _even_parts(count):

@@ -2,22 +2,26 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
+from math import isqrt
 
 from aotc.ir.expr import Const, Expr, Sym, substitute, walk
 from aotc.ir.simplify import simplify, upper
 from aotc.target.base import Ukernel
 from aotc.target.tuning import Tuning
 
-TYPICAL = 128  # assumed value of a symbol when its range allows it
+TYPICAL = 128  # assumed value of a symbol whose range begins at 0 or 1 and goes far
 # of a product whose rows are read in place, a pointer for each and every row: by category
 MAX_TAPS = {"contraction": 128, "dot": 64}
 
 
 def typical(sym: Sym) -> int:
-    """The assumed value of a symbol."""
+    """The assumed value of a symbol, unless it says its own: as far, by its factor, from one end of
+    its range as from the other; a range from 0 or 1 on that goes far has a usual value."""
     if sym.usual:
         return sym.usual
-    return min(max(TYPICAL if sym.reach > 64 else 2, sym.lo), sym.reach)
+    if sym.lo <= 1 and sym.reach > 64:
+        return min(TYPICAL, sym.reach)
+    return min(max(isqrt(max(sym.lo, 1) * sym.reach), 2, sym.lo), sym.reach)
 
 
 @lru_cache(maxsize=1 << 14)
