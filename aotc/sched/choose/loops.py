@@ -364,7 +364,7 @@ def window_block(s: Stage, lane: Axis | None, most: int) -> tuple[Axis, Axis] | 
                 outs = axes_of(i) & set(s.axes)
                 if r in axes_of(i) and len(outs) == 1:
                     axis = next(iter(outs))
-                    if axis != lane and isinstance(axis.extent, Const):
+                    if axis != lane:
                         return axis, r
     return None
 

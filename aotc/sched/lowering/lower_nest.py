@@ -1,7 +1,7 @@
 """Lowering of every stage that is a loop nest: map, move, reduction, window, loops."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aotc.ir.access import linearise, stride
 from aotc.ir.conditions import bounds, conjuncts
@@ -28,22 +28,13 @@ from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.parts import in_parts
+from aotc.sched.lowering.window_parts import Piece, window_parts
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.digit_stage import loop_box, loop_stage
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
 
 MAX_PIECES = 64
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One axis of one piece of a box: the original axis is ``axis + base``, lo <= axis < hi."""
-
-    axis: Axis
-    base: int
-    lo: Expr
-    hi: Expr
 
 
 def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]:
@@ -54,7 +45,7 @@ def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]
     ranges = {a: (lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     parts = [(p, *q) for part in _pieces(stage, ranges)
              for p in _lane_parts(ctx, stage, row, part, lanes)
-             for q in _window_parts(ctx, stage, p[0], p[1], p[3])]
+             for q in window_parts(ctx, stage, p[0], p[1], p[3])]
     nests = []
     kept = {lanes, loops.get("block")}
     if not isinstance(stage.fold, str):
@@ -162,49 +153,6 @@ def _where_all_hold(conds, axis):
         return None
     good = [v for v in range(axis.extent.value) if all(
         simplify(substitute(c, {axis: Const(v)})) == Const(True, "bool") for c in conds)]
-    if not good or good[-1] - good[0] + 1 != len(good):
-        return None
-    return good[0], good[-1] + 1
-
-
-def _window_parts(ctx, stage, row, part, reduce):
-    """Split the block axis where its taps start to be cut by the padding: edge, interior, edge.
-    Yields (pieces, unrolled reduction axis or None, reduction ranges)."""
-    name = ctx.group.loops.get(stage.name, {}).get("block")
-    whole = [(part, None, reduce)]
-    axis = next((a for a in part if a.name == name), None)
-    if row.tile.get("block", 1) < 2 or axis is None:
-        return whole
-    taps = [r for r in reduce if axis in axes_of(r.lo) | axes_of(r.hi)] or [
-        r for r in reduce if any(axis in axes_of(i) and r.axis in axes_of(i)
-                                 for n in stage.loads() for i in n.index)]
-    if len(taps) != 1 or (axes_of(taps[0].lo) | axes_of(taps[0].hi)) - {axis}:
-        return whole
-    tap = taps[0]
-    inside = _interior(axis, tap)
-    if inside is None:
-        return whole
-    full = tuple(Range(r.axis, Const(0), r.axis.extent) if r is tap else r for r in reduce)
-    p = part[axis]
-    out = []
-    for lo, hi, unrolled in ((0, inside[0], None), (inside[0], inside[1], tap.axis),
-                             (inside[1], axis.extent.value, None)):
-        if lo < hi:
-            cut = replace(p, lo=simplify(maximum(p.lo, Const(lo))),
-                          hi=simplify(minimum(p.hi, Const(hi))))
-            out.append((part | {axis: cut}, unrolled, full if unrolled else reduce))
-    return out
-
-
-def _interior(axis, tap):
-    """(first, end) of the axis values whose taps are all inside; None if there are none."""
-    if not isinstance(axis.extent, Const) or not isinstance(tap.axis.extent, Const):
-        return None
-    good = []
-    for v in range(axis.extent.value):
-        lo, hi = (simplify(substitute(e, {axis: Const(v)})) for e in (tap.lo, tap.hi))
-        if lo == Const(0) and hi == tap.axis.extent:
-            good.append(v)
     if not good or good[-1] - good[0] + 1 != len(good):
         return None
     return good[0], good[-1] + 1
