@@ -1,0 +1,91 @@
+"""The calls that a bundle is decided for: spread over the ranges of symbols, or observed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Const, Sym, substitute
+from aotc.ir.program import Program
+from aotc.ir.schedule import When
+from aotc.ir.simplify import simplify
+
+POINTS = {1: 9, 2: 5, 3: 3}  # values of each symbol, by how many symbols there are
+FEW = 2  # of each of more symbols
+SPLIT, SPLIT_AGAIN = 4, 64  # ranges of so large a factor are cut in two, in three
+
+
+@dataclass(frozen=True)
+class Call:
+    """``extents``: of every symbol of the Program; ``share``: how likely the call is, beside the
+    others'."""
+
+    extents: dict[str, int]
+    share: float = 1.0
+
+    def inside(self, when: When) -> bool:
+        """True if a variant for these extents serves the call."""
+        return all(lo <= self.extents[n] and (hi is None or self.extents[n] <= hi)
+                   for n, (lo, hi) in when.items())
+
+
+def allowed(program: Program, extents: Mapping[str, int]) -> bool:
+    """True if a call with these extents passes the Program's checks."""
+    values = {s: Const(extents[s.name]) for s in program.syms}
+    return all(simplify(substitute(c.cond, values)) != Const(False, "bool")
+               for c in program.checks)
+
+
+def ladder(sym: Sym, count: int) -> tuple[int, ...]:
+    """At most ``count`` values of a symbol, from one end of its range to the other, each about the
+    same factor larger than the one before."""
+    lo, hi = max(sym.lo, 1), max(sym.reach, sym.lo, 1)
+    steps = max(1, count - 1)
+    return tuple(sorted({round(lo * (hi / lo) ** (i / steps)) for i in range(steps + 1)}))
+
+
+def spread_calls(program: Program) -> tuple[Call, ...]:
+    """Calls spread over the ranges of all symbols, those that the Program's checks let in; all are
+    as likely."""
+    count = POINTS.get(len(program.syms), FEW)
+    rows = product(*(ladder(s, count) for s in program.syms))
+    found = (dict(zip((s.name for s in program.syms), row)) for row in rows)
+    return tuple(Call(extents) for extents in found if allowed(program, extents))
+
+
+def observed_calls(program: Program,
+                   samples: Sequence[tuple[Mapping[str, int], float]]) -> tuple[Call, ...]:
+    """Calls with the extents that were seen, and how often.  ScheduleError for extents that the
+    Program does not allow, or that leave a symbol out."""
+    out, faults = [], []
+    for extents, share in samples:
+        for s in program.syms:
+            n = extents.get(s.name)
+            if n is None or n < s.lo or s.hi is not None and n > s.hi:
+                faults.append(f"observed shapes: {s.name} = {n}; it has {s.range}")
+        unknown = sorted(set(extents) - {s.name for s in program.syms})
+        faults += [f"observed shapes: no dimension {n!r}; choose from "
+                   + ", ".join(s.name for s in program.syms) for n in unknown]
+        out.append(Call(dict(extents), share))
+    if faults:
+        raise ScheduleError(list(dict.fromkeys(faults)))
+    return tuple(c for c in out if allowed(program, c.extents))
+
+
+def regimes(program: Program) -> tuple[When, ...]:
+    """Boxes of extents that may want Schedules of their own: the symbols of the largest range, by
+    its factor, small, middling or large together."""
+    factor = {s.name: max(s.reach, 1) / max(s.lo, 1) for s in program.syms}
+    largest = max(factor.values(), default=1.0)
+    if largest < SPLIT:
+        return ()
+    count = 3 if largest >= SPLIT_AGAIN else 2
+    cut = [s for s in program.syms if factor[s.name] ** 2 >= largest]
+    ends = {s.name: [ladder(s, count + 1)[i] for i in range(count + 1)] for s in cut
+            if len(ladder(s, count + 1)) == count + 1}
+    last = {s.name: s.hi for s in program.syms}
+    return tuple({n: (e[i] + (i > 0), last[n] if i == count - 1 else e[i + 1])
+                  for n, e in ends.items()} for i in range(count)) if ends else ()
+
+
+__all__ = ["Call", "ladder", "observed_calls", "regimes", "spread_calls"]
