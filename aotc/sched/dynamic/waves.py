@@ -12,7 +12,7 @@ worse.
 from collections.abc import Sequence
 from math import prod
 
-from aotc.sched.cost.group_cost import WAVE, utilisation
+from aotc.sched.cost.group_cost import utilisation
 
 
 def grid(extents: Sequence[int], tile: Sequence[int]) -> int:
@@ -20,7 +20,7 @@ def grid(extents: Sequence[int], tile: Sequence[int]) -> int:
     return prod(-(-n // t) for n, t in zip(extents, tile, strict=True))
 
 
-def spatial(tiles: int, places: int, k: float = WAVE) -> float:
+def spatial(tiles: int, places: int, k: float) -> float:
     """The share of ``places`` that work while ``tiles`` run in waves; ``k``: the part of the time
     that waits for whole waves."""
     return utilisation(tiles, places, k)
@@ -32,7 +32,7 @@ def padding(extents: Sequence[int], tile: Sequence[int]) -> float:
 
 
 def throughput(local: float, extents: Sequence[int], tile: Sequence[int], places: int,
-               k: float = WAVE) -> float:
+               k: float) -> float:
     """What tiles that reach ``local`` in full waves reach on a call of these extents."""
     return local * spatial(grid(extents, tile), places, k) * padding(extents, tile)
 

@@ -20,8 +20,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.schedule import Group
 from aotc.sched.choose.loops import stage_category
-from aotc.sched.choose.runs import run_cost
-from aotc.sched.cost.group_cost import Aligned, group_cost
+from aotc.sched.dynamic.predict import decided_cost
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
@@ -68,24 +67,12 @@ class Estimator:
                                group_model(candidate.program, g, tuning=self.target.tuning))
         _, stages, model = self.known[key]
         item = model.variables(g.tile)
-        aligned = tuple(self._aligned(n, s, g) for n, s in enumerate(stages)
-                        if self.target.row(g.ukernel[s.name]).category == "contraction")
-        machine = self.target.machine
-        tiles = (model.extents,) * (machine.depth - 1) + (item,)
-        run = run_cost(model, machine, tiles[:-1], item, g.run, aligned,
-                       self.free) if g.run else None
-        cost = run or group_cost(model, machine, tiles, aligned=aligned, free=self.free)
+        cost = decided_cost(model, stages, g, self.target, self.free)
         heavy = max(stages, key=lambda s: estimate_volume(a.extent for a in s.axes + s.raxes))
         return Estimate(cost.seconds, (
             *_terms(cost), log(model.tiles(item)), float(len(stages)),
             log(1 + sum(n for b, n, _, _ in model.lifetimes(item) if b in model.scratch)),
             *self._tile(g, stages, model), *self._stage(candidate, g, heavy)))
-
-    def _aligned(self, number, s, g):
-        f, row = factors_for(s, g.loops[s.name]["lanes"]), self.target.row(g.ukernel[s.name])
-        place = {a.name: i for i, a in enumerate(s.axes)}
-        return Aligned(number, tuple(place[a.name] for a in f.m),
-                       place[g.loops[s.name]["lanes"]], row.tile["mr"], row.tile["nr"])
 
     def _tile(self, g, stages, model):
         """Extents of the work item: along the lanes, of everything else, and what comes first."""
