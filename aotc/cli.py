@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aotc.errors import AotcError
-from aotc.options import Options, decisions, option
+from aotc.options import AUTO, Options, decisions, option
 from aotc.stage_names import SHOWN, STAGE_NAMES
 from aotc.version import __version__
 
@@ -223,6 +223,20 @@ class _Pairs(argparse.Action):
         setattr(namespace, self.dest, pairs)
 
 
+class _Ranges(_Pairs):
+    """The same; ``auto`` stands alone."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest)
+        if before and AUTO in (before, values[0]):
+            parser.error(f"{option_string}: auto stands alone")
+        if values[0] == AUTO:
+            setattr(namespace, self.dest, AUTO)
+        else:
+            super().__call__(parser, namespace, values, option_string)
+
+
 class _Words(argparse.Action):
     """Collect the values of an option that may stand several times."""
 
@@ -249,12 +263,14 @@ def _dim(text: str) -> tuple[str, int | tuple[int, int]]:
 
 
 def _ranges(text: str) -> tuple[str, list[tuple[int, int | None]]]:
-    """"seq=1,2..16,17.." -> ("seq", [(1, 1), (2, 16), (17, None)])."""
+    """"seq=1,2..16,17.." -> ("seq", [(1, 1), (2, 16), (17, None)]); "auto" as it is."""
+    if text == AUTO:
+        return text, []
     name, _, ranges = text.rpartition("=")
     found = [re.fullmatch(r"(\d+)(?:(\.\.)(\d*))?", r) for r in ranges.split(",")]
     if not name or not all(found):
         raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI,LO..HI; LO for one extent, "
-                                         "LO.. without an end")
+                                         "LO.. without an end; auto alone")
     return name, [(int(m[1]), int(m[3] or m[1]) if m[3] or not m[2] else None)
                   for m in found if m]
 
@@ -363,7 +379,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "machine": {"metavar": "FILE"},
     "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
     "input_default": {"action": _Words, "metavar": "NAME"},
-    "variants": {"action": _Pairs, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
+    "variants": {"action": _Ranges, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
     "arena": {"type": _arena, "metavar": "LIMIT"},
     "profile": {"action": "store_true"},
     "schedule": {"metavar": "S.json"},

@@ -11,8 +11,9 @@ from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, WINOGRAD
 
 Dims = Mapping[str, int | tuple[int, int]] | None  # {dimension: its value, or (lowest, highest)}
 
-# {dimension: ranges of its extents, (lowest, highest); None: no end}
-Variants = Mapping[str, Sequence[tuple[int, int | None]]] | None
+AUTO = "auto"
+# {dimension: ranges of its extents, (lowest, highest); None: no end}; AUTO: found by cost
+Variants = Mapping[str, Sequence[tuple[int, int | None]]] | str | None
 
 
 def _option(default: Any, about: str, choices: tuple[Any, ...] = (), decides: bool = False) -> Any:
@@ -99,7 +100,11 @@ class Options:
     input_default: tuple[str, ...] = _decision(
         (), "an initializer that is also an input: it may be fed, its value is the default")
     variants: Variants = _decision(
-        None, "kernels of their own for these ranges of a dynamic dimension, in one bundle")
+        None, "kernels of their own for these ranges of a dynamic dimension, in one bundle; auto: "
+        "for the ranges that they pay for")
+    dim_samples: Any = _decision(
+        None, "extents that calls were seen with, a .json file: [{\"seq\": 12, \"batch\": 1}, ..]; "
+        "what they count is decided for, as with variants=auto")
     arena: Any = _decision(
         None, "the most memory for tensors and scratch: 64M, 800K (for calls with one worker; "
         "64M:4 with four)")
@@ -122,3 +127,6 @@ def check_choices(options: Options) -> None:
         if choices and given not in choices and not isinstance(given, tuple):
             raise AotcError(f"{f.name} {given!r}: choose one of " + ", ".join(
                 repr(c) for c in choices if c is not None))
+    if isinstance(options.variants, str) and options.variants != AUTO:
+        raise AotcError(f"variants {options.variants!r}: choose {AUTO!r}, or ranges by dimension: "
+                        '{"seq": [(1, 16), (17, 512)]}')

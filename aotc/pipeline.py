@@ -25,7 +25,7 @@ from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program, check_program
 from aotc.ir.schedule import Schedule, When
-from aotc.options import Options, check_choices
+from aotc.options import AUTO, Options, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.passes.channel_runs import in_runs
 from aotc.passes.fold import fold_constants
@@ -49,6 +49,8 @@ from aotc.sched import (
     parse_limit,
 )
 from aotc.sched.choose.serving import serving
+from aotc.sched.dynamic.choose import decide_ranges
+from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
 from aotc.sched.shape_variants import Part, boxes, combined, parts, with_variants
@@ -158,10 +160,8 @@ def _schedule(work: Work) -> Work:
     given, target = work.options.schedule, work.target
     wanted = work.options.variants
     if given is None:
-        names = {r.onnx or r.sym.name: r.sym.name for r in work.ranges}
-        ranges = {names.get(n, n): found for n, found in (wanted or {}).items()}
-        return _with_schedule(work, _decided(work, target, work.options, combined(ranges)))
-    if wanted:
+        return _with_schedule(work, _decided(work, target, work.options))
+    if wanted or work.options.dim_samples is not None:
         raise ScheduleError("variants: a schedule that is given has its own; give one of both")
     if not isinstance(given, Schedule):
         try:
@@ -171,10 +171,11 @@ def _schedule(work: Work) -> Work:
     return _with_schedule(work, complete(work.program, given, target))
 
 
-def _decided(work: Work, target: Target, o: Options, boxes: Sequence[When]) -> Schedule:
-    """The Schedule for one target under Options ``o``, with a variant for each of ``boxes``.
-    Neither exact nor small code has use for forms that trade roundings and memory for
-    multiplications, unless they are asked for."""
+def _decided(work: Work, target: Target, o: Options,
+             given: Sequence[When] | None = None) -> Schedule:
+    """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
+    boxes of extents (None: as the Options say).  Neither exact nor small code has use for forms
+    that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     limit = parse_limit(o.arena)
@@ -184,7 +185,17 @@ def _decided(work: Work, target: Target, o: Options, boxes: Sequence[When]) -> S
             return decide_within(program, target, limit, o.connect, winograd, unfold)
         return decide(program, target, o.connect, winograd, unfold=unfold)
 
-    return with_variants(work.program, target, boxes, decided)
+    names = {r.onnx or r.sym.name: r.sym.name for r in work.ranges}
+    if given is None and (o.variants == AUTO or o.dim_samples is not None):
+        if o.variants not in (AUTO, None):
+            raise ScheduleError("variants: dim_samples choose them; give one of both")
+        seen = observed_calls(work.program, read_samples(o.dim_samples, names))
+        return decide_ranges(work.program, target, decided, seen)[0]
+    if given is None:
+        assert not isinstance(o.variants, str), o.variants  # check_choices knows the only text
+        ranges = {names.get(n, n): found for n, found in (o.variants or {}).items()}
+        given = combined(ranges)
+    return with_variants(work.program, target, given, decided)
 
 
 def _with_schedule(work: Work, schedule: Schedule) -> Work:

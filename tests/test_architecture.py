@@ -277,7 +277,7 @@ NUMBERS = {
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/expand/in_place.py": {"ENDLESS": BOUND},
     "sched/dynamic/choose.py": {"GAIN": "what variants must save to be worth their code"},
-    "sched/dynamic/tree.py": {"WITHIN": "of the best variant, that a call gets", "MOST_LEAVES": BOUND},
+    "sched/dynamic/tree.py": {"WITHIN": "of the best that a call gets", "MOST_LEAVES": BOUND},
     "sched/dynamic/typical_calls.py": {"POINTS": BOUND, "FEW": BOUND, "SPLIT": BOUND,
                                        "SPLIT_AGAIN": BOUND},
     "sched/dynamic/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},

@@ -17,9 +17,9 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule, Variant, When, show_when
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
-from aotc.sched.dynamic.typical_calls import Call, regimes, spread_calls
 from aotc.sched.dynamic.predict import call_seconds
 from aotc.sched.dynamic.tree import Leaf, learn, pick
+from aotc.sched.dynamic.typical_calls import Call, regimes, spread_calls
 from aotc.sched.dynamic.vote import Selection, select_by_gain
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate

@@ -1,8 +1,11 @@
 """The calls that a bundle is decided for: spread over the ranges of symbols, or observed."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Const, Sym, substitute
@@ -11,6 +14,7 @@ from aotc.ir.schedule import When
 from aotc.ir.simplify import simplify
 
 POINTS = {1: 9, 2: 5, 3: 3}  # values of each symbol, by how many symbols there are
+SHARE = "share"  # of a call that was seen: how often, beside the others
 FEW = 2  # of each of more symbols
 SPLIT, SPLIT_AGAIN = 4, 64  # ranges of so large a factor are cut in two, in three
 
@@ -53,6 +57,29 @@ def spread_calls(program: Program) -> tuple[Call, ...]:
     return tuple(Call(extents) for extents in found if allowed(program, extents))
 
 
+def read_samples(given: Any, names: Mapping[str, str]) -> list[tuple[dict[str, int], float]]:
+    """[({symbol: extent}, share)] of what was seen: a list of {dimension: extent}, with a "share"
+    if they differ in how often they come, or the path of a JSON file with such a list; None is
+    none.  ``names``: the symbols of the model's dimensions.  ScheduleError for anything else."""
+    if isinstance(given, (str, Path)):
+        try:
+            given = json.loads(Path(given).read_text())
+        except (OSError, ValueError) as err:
+            raise ScheduleError(f"observed shapes {given}: cannot be read: {err}") from None
+    rows = [] if given is None else given
+    out = []
+    for row in rows if isinstance(rows, (list, tuple)) else [rows]:
+        if not isinstance(row, Mapping) or not all(
+                isinstance(v, int | float) and not isinstance(v, bool) for v in row.values()):
+            raise ScheduleError(f"observed shapes: {str(row)[:80]}; write a list of "
+                                '{"dimension": extent}, with a "share" if some come more often')
+        share = float(row.get(SHARE, 1.0))
+        if not 0 < share < float("inf"):
+            raise ScheduleError(f"observed shapes: a share of {share}; it is above 0")
+        out.append(({names.get(n, n): int(v) for n, v in row.items() if n != SHARE}, share))
+    return out
+
+
 def observed_calls(program: Program,
                    samples: Sequence[tuple[Mapping[str, int], float]]) -> tuple[Call, ...]:
     """Calls with the extents that were seen, and how often.  ScheduleError for extents that the
@@ -88,4 +115,5 @@ def regimes(program: Program) -> tuple[When, ...]:
                   for n, e in ends.items()} for i in range(count)) if ends else ()
 
 
-__all__ = ["Call", "ladder", "observed_calls", "regimes", "spread_calls"]
+__all__ = ["Call", "allowed", "ladder", "observed_calls", "read_samples", "regimes",
+           "spread_calls"]
