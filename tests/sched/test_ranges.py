@@ -1,0 +1,126 @@
+"""Variants found by cost: calls spread over ranges, regimes, the tree, and what is decided."""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from aotc import compile as compile_model
+from aotc import load
+from aotc.errors import AotcError, ScheduleError
+from aotc.ir.expr import Const, Sym, compare
+from aotc.ir.program import Check, Program
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
+from aotc.sched import decide
+from aotc.sched.dynamic.choose import decide_ranges
+from aotc.sched.dynamic.tree import WITHIN, learn, pick
+from aotc.sched.dynamic.typical_calls import (
+    Call,
+    ladder,
+    observed_calls,
+    read_samples,
+    regimes,
+    spread_calls,
+)
+from aotc.target import get_target
+from benchmarks.exported.build import Writer
+
+
+def program(*syms, checks=()):
+    return Program("p", (), (), {}, {}, (), syms, checks)
+
+
+def test_ladders_reach_both_ends():
+    assert ladder(Sym("n", 1, 512), 4) == (1, 8, 64, 512)
+    assert ladder(Sym("n", 0, 1), 5) == (1,)
+    assert ladder(Sym("n", 96, 512), 3) == (96, 222, 512)
+    assert ladder(Sym("n", 1, None, 128), 2) == (1, 128)
+
+
+def test_calls_keep_to_the_checks():
+    n, m = Sym("n", 1, 8), Sym("m", 1, 8)
+    found = spread_calls(program(n, m, checks=(Check(compare("ge", m, n), "node"),)))
+    assert found and all(c.extents["m"] >= c.extents["n"] for c in found)
+
+
+def test_regimes_cut_the_widest_ranges_together():
+    assert regimes(program(Sym("n", 3, 8))) == ()
+    found = regimes(program(Sym("b", 1, 2), Sym("n", 1, 512)))
+    assert found == ({"n": (1, 8)}, {"n": (9, 64)}, {"n": (65, 512)})
+    images = regimes(program(Sym("h", 100, 400), Sym("w", 100, 400)))
+    assert images == ({"h": (100, 200), "w": (100, 200)}, {"h": (201, 400), "w": (201, 400)})
+
+
+def test_observed_calls(tmp_path):
+    p = program(Sym("n", 1, 8))
+    file = tmp_path / "seen.json"
+    file.write_text(json.dumps([{"len": 3}, {"len": 5, "share": 2}]))
+    rows = read_samples(file, {"len": "n"})
+    assert observed_calls(p, rows) == (Call({"n": 3}, 1.0), Call({"n": 5}, 2.0))
+    for wrong in ([{"n": 9}], [{"m": 3}], [{"n": "3"}], [{"n": 3, "share": 0}], "nowhere.json", 5):
+        with pytest.raises(ScheduleError, match="observed shapes"):
+            observed_calls(p, read_samples(wrong, {}))
+
+
+def test_the_tree_picks_what_serves_every_call():
+    p = program(Sym("a", 1, 64), Sym("b", 1, 64))
+    calls = spread_calls(p)
+    best = [int(c.extents["a"] >= 8 and c.extents["b"] >= 8) for c in calls]
+    leaves = learn(p, calls, best, lambda v, i: 1.0 if v == best[i] else 0.5)
+    assert [pick(leaves, c) for c in calls] == best
+    one = learn(p, calls, best, lambda v, i: 1.0 if v == best[i] else WITHIN)
+    assert len(one) == 1 and one[0][0] == {}
+
+
+def mlp():
+    """Tokens of one sequence: products of many rows or of one."""
+    g = Writer("mlp", 1)
+    x = g.input("x", ["n", 96])
+    y = g.op("Relu", g.op("Gemm", x, g.weight(96, 200), g.weight(200)))
+    return g.model(g.op("Softmax", g.op("Gemm", y, g.weight(200, 64), g.weight(64)), axis=-1))
+
+
+def test_a_table_of_every_candidate_and_call():
+    work = run_pipeline(Options(mlp(), target="x86-64-v3", dims={"n": (1, 512)},
+                                stop_after="inline"))
+    target = get_target("x86-64-v3")
+    schedule, found = decide_ranges(work.program, target, lambda p, t: decide(p, t))
+    assert len(found.seconds) == 4 and len(found.calls) == 9
+    assert all(s > 0 for row in found.seconds for s in row)
+    least, most = found.seconds[0][0], found.seconds[0][-1]
+    assert least < most / 4  # a row costs less than 512 do
+    for when, _ in found.leaves:
+        assert found.loss(when) < 1.3
+    assert len(schedule.variants) == len(found.leaves) - 1
+    assert "n 512" in str(found)
+
+
+def test_what_runs_is_right_for_every_call(tmp_path):
+    model = mlp()
+    compile_model(model, tmp_path / "b", target="x86-64-v3", dims={"n": (1, 512)}, variants="auto")
+    again = compile_model(model, tmp_path / "c", target="x86-64-v3", dims={"n": (1, 512)},
+                          variants="auto")
+    assert (tmp_path / "b" / "schedule.json").read_bytes() == (
+        again.path / "schedule.json").read_bytes()
+    ours = load(tmp_path / "b")
+    theirs = onnxruntime.InferenceSession(model.SerializeToString())
+    rng = np.random.default_rng()
+    for n in (1, 2, 7, 8, 9, 64, 65, 301, 512):
+        x = rng.standard_normal((n, 96)).astype(np.float32)
+        (mine,), (right,) = ours.run({"x": x}).values(), theirs.run(None, {"x": x})
+        np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5)
+
+
+def test_options_that_contradict_each_other(tmp_path):
+    with pytest.raises(AotcError, match="choose 'auto'"):
+        compile_model(mlp(), tmp_path / "b", variants="all")
+    with pytest.raises(ScheduleError, match="one of both"):
+        compile_model(mlp(), tmp_path / "b", dim_samples=[{"n": 3}], variants={"n": [(1, 4)]})
+    assert not (tmp_path / "b").exists()
+
+
+def test_extents_are_constants_of_checks():
+    assert spread_calls(program(Sym("n", 1, 4), checks=(
+        Check(compare("eq", Sym("n", 1, 4), Const(4)), "node"),))) == (Call({"n": 4}),)
