@@ -1,6 +1,7 @@
 """``aotc show``: the value after any stage, as text or as JSON data."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from aotc.emit.bundle.describe import arena_max
 from aotc.emit.bundle.variants import variants
 from aotc.ir.expr import Expr, show
+from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
 from aotc.options import Dims, Options
 from aotc.pipeline import STAGES, Work, run_pipeline
@@ -85,10 +87,11 @@ _REPORTS = {"kernels": _kernels, "layouts": _layouts}
 
 def variant_rows(plans: Plans) -> list[dict[str, Any]]:
     """Plain data: of each of Plans its target, ``when`` and ``why``, the most bytes of arena for a
-    call with one worker (null: no bound), its kernels, and how many of their functions no other
-    variant has."""
-    rows = []
-    for variant in variants("model", plans):
+    call with one worker (null: no bound), its kernels, how many of their functions no other
+    variant for its target has, and bytes of weights that none has."""
+    rows, found = [], variants("model", plans)
+    places = Counter(at for v in found for p in v.plans for at in _weights(p))
+    for variant in found:
         for choice in variant.choices:
             others = {k.name for p in variant.plans if p is not choice.plan for k in p.kernels}
             names = {k.name for k in choice.plan.kernels}
@@ -96,19 +99,27 @@ def variant_rows(plans: Plans) -> list[dict[str, Any]]:
             most = None if stored is None or not isinstance(slab, int) else stored + slab
             rows.append({"target": variant.target.name, "when": choice.about or "any call",
                          "why": choice.why, "arena_bytes": most,
-                         "kernels": len(choice.plan.kernels), "own": len(names - others)})
+                         "kernels": len(choice.plan.kernels), "own": len(names - others),
+                         "own_weights_bytes": sum(n for at, n in _weights(choice.plan).items()
+                                                  if places[at] == 1)})
     return rows
+
+
+def _weights(plan: Plan) -> dict[int, int]:
+    """{place in the image: bytes} of a Plan's constants."""
+    return {plan.place(name).offset: array.nbytes for name, array in plan.weights}
 
 
 def _variant_line(row: dict[str, Any]) -> str:
     arena = "any" if row["arena_bytes"] is None else row["arena_bytes"]
     return (f"{row['target']}, {row['when']}: {row['kernels']} kernels, {row['own']} of them its "
-            f"own, {arena} bytes of arena" + (f"; {row['why']}" if row["why"] else ""))
+            f"own, {arena} bytes of arena, {row['own_weights_bytes']} bytes of weights its own"
+            + (f"; {row['why']}" if row["why"] else ""))
 
 
 def plain(value: Any) -> Any:
     """A value of the compiler as JSON data: dataclasses become objects with a "type" field,
-    expressions their text, arrays their dtype and choice."""
+    expressions their text, arrays their dtype and shape."""
     if isinstance(value, Expr):
         return show(value)
     if isinstance(value, np.ndarray):

@@ -35,6 +35,7 @@ from aotc.sched.shape_variants import boxes, served
 from aotc.sched.within import within
 from aotc.target import TARGETS, native
 from aotc.tools.peers import open_reference
+from aotc.tools.show import variant_rows
 from aotc.tools.verify import compare
 
 F32 = TensorProto.FLOAT
@@ -307,6 +308,10 @@ def test_a_function_of_several_variants_is_right_for_all():
     plans = run_pipeline(Options(MODELS["attention"][0], target="c", dims={"seq": (1, 300)},
                                  schedule=schedule, stop_after="plan")).plans
     variant, = variants("m", plans)
+    assert [r["own_weights_bytes"] for r in variant_rows(plans)] == [0, 0, 0]
+    whole = sum(a.nbytes for _, a in plans.main.plan.weights)
+    alone, = variant_rows(Plans.of(plans.main.plan, work.schedule))
+    assert alone["own_weights_bytes"] == whole > 0
     shared = set.intersection(*({k.name for k in p.kernels} for p in variant.plans))
     assert len(shared) > len(work.schedule.groups) / 2
     target = TARGETS["c"]
