@@ -7,14 +7,26 @@ index counts rows of a table, one that is only compared or converted is a mask.
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aotc.errors import FaultError
 from aotc.ir.bundle import Sample
 from aotc.ir.dtypes import DTYPES, STORED, TEXT, Array, is_float
-from aotc.ir.expr import COMPARE, Binary, Cast, Const, Expr, Load, Sym, Where, children, walk
+from aotc.ir.expr import (
+    COMPARE,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Sym,
+    Where,
+    axes_of,
+    children,
+    walk,
+)
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
 from aotc.oracle.eval_expr import Scope, index_value
 from aotc.oracle.evaluate import evaluate
@@ -31,21 +43,24 @@ EXTENT_CAP = 160
 Box = Mapping[str, tuple[int, int | None]]  # symbol -> lowest and highest extent
 Syms = Mapping[str, int]  # symbol -> its value
 Feeds = dict[str, Array]  # by ONNX name
-Role = int | str  # what an element is for: a table's rows, or how it is used
+Role = int | str | Expr  # what an element is for: a table's rows, or how it is used
 
 
 @dataclass(frozen=True)
 class InputKind:
-    """``kind``: normal | table (integers in 0..high-1) | mask (0/1) | small (1..8) | bool, or a
-    type that is stored only, for its bits."""
+    """``kind``: normal | table (integers in 0..high-1) | mask (0/1) | small (1..8) | bool |
+    expected (what must equal an extent), or a type that is stored only, for its bits.  ``extent``:
+    of a table as long as symbols say, or what is expected."""
 
     kind: str
     high: int = 0
+    extent: Expr | None = None
 
 
 def input_kinds(program: Program) -> dict[str, InputKind]:
     """{input buffer name: InputKind} for every input of the Program."""
-    tables, masks = _index_uses(program)
+    tables, rooms, masks = _index_uses(program)
+    wanted = _expected(program)
     out = {}
     for name in program.inputs:
         dtype, stored = program.dtype(name), program.buffers[name].stored
@@ -55,19 +70,45 @@ def input_kinds(program: Program) -> dict[str, InputKind]:
             out[name] = InputKind("normal")
         elif dtype == "bool":
             out[name] = InputKind("bool")
+        elif name in wanted:
+            out[name] = InputKind("expected", extent=wanted[name])
         elif name in tables:
             out[name] = InputKind("table", tables[name])
+        elif name in rooms:
+            out[name] = InputKind("table", extent=rooms[name])
         else:
             out[name] = InputKind("mask" if name in masks else "small")
     return out
 
 
-def _index_uses(program: Program) -> tuple[dict[str, int], set[str]]:
-    """({buffer: rows of the smallest table it indexes}, {buffers only compared or converted}).
+def _expected(program: Program) -> dict[str, Expr]:
+    """{input: the extent that it must equal}, of those that are looked at as they are, or with a
+    number added."""
+    out: dict[str, Expr] = {}
+    for step in program.steps:
+        e = step.body if isinstance(step, Compute) else None
+        if not isinstance(e, Binary) or e.op != "expected":
+            continue
+        value, extent = e.a, e.b
+        while isinstance(value, (Cast, Binary)):
+            if isinstance(value, Binary):
+                if value.op != "add" or not isinstance(value.b, Const):
+                    break
+                extent = extent - value.b
+            value = value.x if isinstance(value, Cast) else value.a
+        if isinstance(value, Load) and value.buffer in program.inputs and not axes_of(extent):
+            out[value.buffer] = extent
+    return out
+
+
+def _index_uses(program: Program) -> tuple[dict[str, int], dict[str, Expr], set[str]]:
+    """({buffer: rows of the smallest table it indexes}, {buffer: extent that it indexes, where that
+    depends on symbols}, {buffers only compared or converted}).
 
     Consumers come first, so that a buffer that is merely moved or converted on its way into an
     index inherits what its consumer is used for."""
     tables: dict[str, int] = {}
+    rooms: dict[str, Expr] = {}
     other: set[str] = set()
     for step in reversed(program.steps):
         if not isinstance(step, Compute):
@@ -78,16 +119,18 @@ def _index_uses(program: Program) -> tuple[dict[str, int], set[str]]:
         for load, role in _roles(step.body, "arith" if passes_on else "value"):
             if isinstance(role, int):
                 tables[load.buffer] = min(role, tables.get(load.buffer, role))
+            elif isinstance(role, Expr):
+                rooms.setdefault(load.buffer, role)
             elif role == "arith":
                 other.add(load.buffer)
             elif role == "value" and inherited is not None:
                 tables[load.buffer] = min(inherited, tables.get(load.buffer, inherited))
     integers = {n for n in program.inputs if not is_float(program.dtype(n))}
-    return tables, integers - other - set(tables)
+    return tables, rooms, integers - other - set(tables) - set(rooms)
 
 
 def _roles(e: Expr, role: Role) -> Iterator[tuple[Load, Role]]:
-    """(Load, role) pairs under ``e``.  role: an int (inside ``checked`` with that bound), "test"
+    """(Load, role) pairs under ``e``.  role: an int or extent (inside ``checked`` so), "test"
     (inside a comparison), "arith" (an operand of integer arithmetic), "value" (passed through)."""
     if isinstance(e, Load):
         yield e, role
@@ -100,14 +143,14 @@ def _roles(e: Expr, role: Role) -> Iterator[tuple[Load, Role]]:
     elif isinstance(e, Cast) and (is_float(e.dtype) or e.dtype == "bool"):
         yield from _roles(e.x, "test")
     elif isinstance(e, Binary) and e.op == "checked":
-        bound = e.b.value if isinstance(e.b, Const) else None
-        yield from _roles(e.a, role if bound is None else bound)
+        whole = not axes_of(e.b) and not any(isinstance(n, Load) for n in walk(e.b))
+        yield from _roles(e.a, e.b.value if isinstance(e.b, Const) else e.b if whole else role)
     elif isinstance(e, Binary) and e.op in COMPARE:
         yield from _roles(e.a, "test")
         yield from _roles(e.b, "test")
     elif isinstance(e, Binary):
         # i + n, the wrapped form of a negative index, is still that index
-        inner = role if isinstance(role, int) or role == "test" else "arith"
+        inner = role if isinstance(role, (int, Expr)) or role == "test" else "arith"
         yield from _roles(e.a, inner)
         yield from _roles(e.b, inner)
     else:
@@ -126,7 +169,10 @@ def random_inputs(program: Program, sym_values: Syms, seed: int = 0,
         shape = tuple(index_value(d, sym_values) for d in buf.shape)
         key = buf.onnx or name
         rng = np.random.default_rng([seed, zlib.crc32(key.encode())])
-        feeds[key] = _draw(rng, kinds[name], shape).astype(DTYPES[buf.dtype].numpy)
+        kind = kinds[name]
+        if kind.extent is not None:
+            kind = replace(kind, high=index_value(kind.extent, sym_values))
+        feeds[key] = _draw(rng, kind, shape).astype(DTYPES[buf.dtype].numpy)
     return feeds
 
 
@@ -137,6 +183,8 @@ def _draw(rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]) -> 
         return rng.integers(-1, kind.high, shape)
     if kind.kind in STORED:
         return _codes(rng, kind.kind, shape)
+    if kind.kind == "expected":
+        return np.full(shape, kind.high)
     if kind.kind == "table":
         array = np.asarray(rng.integers(0, max(kind.high, 1), shape))
         ends = [kind.high - 1, 0][:array.size]

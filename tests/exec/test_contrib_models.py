@@ -103,11 +103,11 @@ def test_levels_that_know_the_machine_are_refused(tmp_path):
         aotc.compile(model, out=tmp_path / "bundle", target="c")
 
 
-def language_model(columns=64, heads=4, shared=2, size=16, rows=11):
+def language_model(columns=64, heads=4, shared=2, size=16, rows=11, places=12):
     """Embeddings of few bits, two layers with a cache, and logits, as builders of language models
     write them; batch, sequence and cache are free."""
     w = Writer()
-    cos = np.outer(np.arange(12), 1 / 10 ** np.linspace(0, 1, size // 2)).astype(np.float32)
+    cos = np.outer(np.arange(places), 1 / 10 ** np.linspace(0, 1, size // 2)).astype(np.float32)
     tables = [w.const(np.cos(cos)), w.const(np.sin(cos))]
 
     def linear(x, k, n):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aotc.ir.expr import Axis, Cast, Const, Load, Sym, Where, checked, compare
+from aotc.ir.expr import Axis, Cast, Const, Guarded, Load, Sym, Where, checked, compare
 from aotc.ir.program import Buffer, Check, Compute, Program
 from aotc.samples import extents, input_kinds, random_inputs, record_samples
 
@@ -52,6 +52,26 @@ def test_a_wrapped_index_through_another_compute_is_still_one():
     p = program([cast, lookup(wrapped)], {"ids": ((N,), "i32")},
                 {"wide": ((N,), "i64"), **TABLE}, CONSTS)
     assert (input_kinds(p)["ids"].kind, input_kinds(p)["ids"].high) == ("table", 7)
+
+
+def test_an_index_of_an_extent_stays_inside_it():
+    i, j = Axis("i", N), Axis("j", Const(3))
+    body = Load("rows", (checked(i64("ids", i), N), j), "f32")
+    p = program([Compute(("y",), (i, j), (), "none", body)],
+                {"ids": ((N,), "i64"), "rows": ((N, Const(3)), "f32")}, {"y": TABLE["y"]})
+    for n in (1, 9, 50):
+        ids = random_inputs(p, {"n": n})["ids"]
+        assert ids.min() == 0 and ids.max() == n - 1
+
+
+def test_what_must_equal_an_extent_does():
+    rule = Compute(("rule",), (), (), "none", Guarded(
+        "expected", Cast("i64", Load("count", (), "i32")) + 1, N, "why"))
+    i = Axis("i", N)
+    p = program([rule, Compute(("y",), (i,), (), "none", Load("x", (i,), "f32"))],
+                {"count": ((), "i32"), "x": ((N,), "f32")},
+                {"rule": ((), "i64"), "y": ((N,), "f32")})
+    assert random_inputs(p, {"n": 7})["count"] == 6
 
 
 def test_what_is_only_compared_or_converted_is_a_mask():

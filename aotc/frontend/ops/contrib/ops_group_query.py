@@ -131,7 +131,11 @@ def _cache(s: Spelling, k: Val) -> Cache:
     declared = expected_shape(s.b, s.node.outputs[1], 4) if s.wants(1) else None
     grows = declared is None or not same(declared[2], past.shape[2])
     total = simplify(past.shape[2] + sequence) if grows else past.shape[2]
-    lengths = s.val("seqlens_k")
+    lengths, whole = s.val("seqlens_k"), s.val("total_sequence_length")
+    if grows:
+        expect(s.b, [(s.b.index_at(whole, (Const(0),) * whole.rank), total)],
+               f"a cache that grows holds {past.shape[2]} keys and this call's {sequence}, "
+               "total_sequence_length is")
     if grows and static_shape(k.shape[:1]) == (1,):
         length = s.b.index_at(lengths, (Const(0),) * lengths.rank)
         expect(s.b, [(length + 1, total)], f"the cache of {past.shape[2]} keys and this call's "
