@@ -161,6 +161,17 @@ def test_scratch_that_is_no_cache_must_fit():
         lower(p, complete(p, Schedule(target.name, (group,)), target), target)
 
 
+@pytest.mark.parametrize("kib", [8, 32])
+def test_forms_that_scratch_has_no_room_for_are_not_chosen(kib):
+    """A row of tiles of a Winograd form, and rows that are stored by transposed blocks."""
+    target = replace(V3, machine=machine(
+        memory("pad", kib, 1e11, kind="managed", usable=1.0), scratch="pad"))
+    p = run_pipeline(Options(two_convolutions(), target=V3.name, stop_after="program")).program
+    s = decide(p, target, winograd="auto")
+    assert check_schedule(p, s, target) == [] and lower(p, s, target).slab_bytes <= kib << 10
+    assert any(r == "winograd" for r, *_ in decide(p, V3, winograd="auto").rewrites)
+
+
 def test_facts_of_a_machine_follow_from_its_memories():
     v3, gpu = V3.machine, get_target("cuda:sm_90").machine
     outer = MACHINES["one of the two is outer"]

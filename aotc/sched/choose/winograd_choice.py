@@ -9,6 +9,7 @@ import numpy as np
 
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
+from aotc.ir.simplify import upper
 from aotc.passes.digits import static_extent
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import CHANNELS
@@ -177,6 +178,9 @@ def _candidates(program, target, conv, most, check_error, weights):
             continue
         if check_error and not exact_enough(conv, windows, m):
             continue
+        if target.machine.managed and _least_scratch(target, conv, windows, m) > (
+                target.machine.near.capacity):
+            continue
         seconds, size = _form_cost(target, conv, windows, m, weights)
         if seconds < target.tuning.winograd_gain * limit:
             tile = {w.out.name: m for w in windows}
@@ -223,11 +227,9 @@ def _direct_cost(program, target, conv, weights):
 
 def _form_cost(target, conv, windows, m, weights):
     """(seconds, bytes of weights) of one form."""
-    c, columns = conv.compute, estimate(conv.columns.extent)
-    sliding = {w.out for w in windows}
+    columns = estimate(conv.columns.extent)
     points = prod(m + w.tap.extent.value - 1 for w in windows)
-    rows = prod(-(-estimate(w.out.extent) // m) for w in windows) * estimate_volume(
-        a.extent for a in c.axes if a not in sliding and a != conv.columns)
+    rows = _rows(conv, windows, m)
     summed = _summed(conv) // prod(w.tap.extent.value for w in windows)
     channels = estimate(conv.channel.extent)
     size = 4 * points * summed * columns
@@ -236,6 +238,22 @@ def _form_cost(target, conv, windows, m, weights):
         target.machine.flops)
     return transforms + _contraction_cost(target, points, rows, summed, columns) + _stream(
         target, size, weights), size
+
+
+def _rows(conv, windows, m):
+    """Rows of a form's products: its tiles, and points along the axes that no window slides on."""
+    sliding = {w.out for w in windows}
+    return prod(-(-estimate(w.out.extent) // m) for w in windows) * estimate_volume(
+        a.extent for a in conv.compute.axes if a not in sliding and a != conv.columns)
+
+
+def _least_scratch(target, conv, windows, m):
+    """Bytes of the transformed input and the products of a form's smallest work item: one row of
+    tiles as long as it may become, one panel of columns."""
+    points = prod(m + w.tap.extent.value - 1 for w in windows)
+    tiles = prod(-(-(upper(w.out.extent) or 1 << 62) // m) for w in windows[1:])
+    row = pick_row(target, _rows(conv, windows, m), estimate(conv.columns.extent))
+    return 4 * points * tiles * (estimate(conv.channel.extent) + row.tile["nr"])
 
 
 def _contraction_cost(target, batch, rows, depth, columns):

@@ -14,7 +14,7 @@ from aotc.sched.model.exchange import exchange_row
 
 def turned(ctx: Context, contract: Contract) -> Contract:
     """The Contract with scratch for its results where that pays: one output of f32, lanes that do
-    not lie side by side in it, rows that do."""
+    not lie side by side in it, rows that do; not in memory that has no room for it."""
     if exchange_row(ctx.target) is None or ctx.target.lanes == 1 or contract.mr == 1 or (
             contract.slices):
         return contract
@@ -27,8 +27,13 @@ def turned(ctx: Context, contract: Contract) -> Contract:
     step = stride(at, contract.n.axis)
     if step is None or same(step, Const(1)) or not _side_by_side(contract.m, at):
         return contract
-    rows = -(-ctx.target.tuning.turned_rows // contract.mr) * contract.mr
-    name = ctx.add_scratch("turned", "f32", rows * contract.nv * contract.lanes)
+    machine = ctx.target.machine
+    rows = -(-machine.tuning.turned_rows // contract.mr) * contract.mr
+    size = rows * contract.nv * contract.lanes
+    if machine.managed and isinstance(ctx.slab, int) and (
+            ctx.slab + 4 * size > machine.near.capacity):
+        return contract
+    name = ctx.add_scratch("turned", "f32", size)
     return replace(contract, turned=name, turned_rows=rows)
 
 
