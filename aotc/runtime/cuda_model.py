@@ -11,7 +11,6 @@ import numpy as np
 
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import Array
-from aotc.runtime.feeds import Given, feeds_in_order
 from aotc.runtime.model import Model
 from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError
@@ -123,10 +122,9 @@ class CudaModel(Model):
         if status:
             raise self._library.error(status, self._library.detail(self._context))
 
-    def run(self, feeds: Given) -> dict[str, Array]:
-        """As ``Model.run``.  The device memory of the tensors is kept for the next run with the
+    def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
+        """As of ``Model``.  The device memory of the tensors is kept for the next run with the
         same shapes."""
-        arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         syms = self._check(arrays)
         arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
         with self._lock:

@@ -5,6 +5,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import Manifest, emulators
 from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import cross_compiler, missing_tool, read_manifest
-from aotc.runtime.feeds import Given, feeds_in_order, symbol_values, tensor_infos
+from aotc.runtime.feeds import Given, called_with_texts, feeds_in_order, symbol_values, tensor_infos
 
 
 def tools(manifest: Manifest) -> tuple[list[str], list[str], dict[int | None, list[str]]]:
@@ -73,6 +74,10 @@ class EmulatedModel:
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         if any(a is None for a in arrays):
             raise ValueError(f"{self.name}: an emulated bundle takes no defaults: give all inputs")
+        return called_with_texts(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
+                                 self._called)
+
+    def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         values = symbol_values(self.name, self.inputs, arrays)
         syms = [values[s["name"]] for s in self.manifest["symbols"]]
         with tempfile.TemporaryDirectory(prefix="aotc-emulated-") as work:

@@ -1,7 +1,7 @@
 """What may be fed to a model: its tensors as the manifest describes them, and the checks."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -57,10 +57,15 @@ def _info(entry: dict[str, Any]) -> TensorInfo:
                       entry.get("stored") == TEXT)
 
 
-def places_of_texts(inputs: Sequence[TensorInfo], arrays: Sequence[Array | None],
-                    table: Sequence[str]) -> tuple[list[Array | None], list[str]]:
-    """(the arrays, strings replaced by their places in the table of texts; the texts that are not
-    in it, whose places are -1, -2, ..)."""
+def called_with_texts(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo],
+                      table: Sequence[str], arrays: Sequence[Array | None],
+                      run: Callable[[Sequence[Array | None]], dict[str, Array]]
+                      ) -> dict[str, Array]:
+    """``run(arrays)``, its outputs by name: strings are given to it as their places in the table of
+    texts (-1, -2, .. of those that are not in it), and places come back as strings ("" of a place
+    that is none)."""
+    if not any(t.text for t in (*inputs, *outputs)):
+        return run(arrays)
     places, others = {t: k for k, t in enumerate(table)}, list[str]()
 
     def place(text: str | bytes) -> int:
@@ -74,16 +79,11 @@ def places_of_texts(inputs: Sequence[TensorInfo], arrays: Sequence[Array | None]
         if array is None or not info.text or array.dtype.kind not in "UOST":
             return array
         return np.array(list(map(place, array.reshape(-1))), np.int64).reshape(array.shape)
-    return [placed(i, a) for i, a in zip(inputs, arrays)], others
-
-
-def texts_of_places(outputs: Sequence[TensorInfo], arrays: Mapping[str, Array],
-                    table: Sequence[str], others: Sequence[str]) -> dict[str, Array]:
-    """The outputs by name, places replaced by their strings, "" of a place that is none."""
+    found = run([placed(i, a) for i, a in zip(inputs, arrays)])
     every = np.array([*table, "", *reversed(others)], object)
-    text = {i.name for i in outputs if i.text}
+    named = {i.name for i in outputs if i.text}
     return {n: np.asarray(every[np.where(a < -len(others), len(table), a)], object)
-            if n in text else a for n, a in arrays.items()}
+            if n in named else a for n, a in found.items()}
 
 
 # names of the package ml_dtypes; an element of its integers lies in the lowest bits of a byte

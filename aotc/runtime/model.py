@@ -18,11 +18,10 @@ from aotc.runtime.feeds import (
     Extent,
     Given,
     TensorInfo,
+    called_with_texts,
     feeds_in_order,
-    places_of_texts,
     symbol_values,
     tensor_infos,
-    texts_of_places,
 )
 from aotc.runtime.shared_library import Library
 
@@ -122,14 +121,15 @@ class Model:
         what only running shows, e.g. IndexFault for an index outside its table.  Strings are
         arrays of str; what is bound (``bind``) are their places in ``manifest["texts"]``.
         """
-        texts = self.manifest.get("texts", ())
-        arrays, others = places_of_texts(self.inputs, feeds_in_order(
-            self.name, self.inputs, feeds, self.manifest), texts)
+        arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
+        return called_with_texts(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
+                                 self._called)
+
+    def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
+        """Outputs of a call with these arrays, in order, which it checks."""
         syms = self._check(arrays)
         arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
-        found = self._prepare(arrays, syms)()
-        return texts_of_places(self.outputs, found, texts, others) if any(
-            o.text for o in self.outputs) else found
+        return self._prepare(arrays, syms)()
 
     def __call__(self, *args: Any, **kwargs: ArrayLike) -> dict[str, Array]:
         """``model(x, y)``, ``model(x=x, y=y)`` or ``model({"x": x, "y": y})``: as ``run``."""

@@ -51,6 +51,7 @@ def pipelines():
     out = {
         "logistic": (make_pipeline(preprocessing.StandardScaler(), linear()), x, y),
         "logistic_two": (linear(), x, two),
+        "names": (linear(), x, np.array(["low", "mid", "high"])[y]),
         "ridge": (linear_model.Ridge(), x, r),
         "forest": (ensemble.RandomForestClassifier(8, max_depth=5, random_state=0), x, y),
         "extra_trees": (ensemble.ExtraTreesRegressor(8, max_depth=5, random_state=0), x, r),
