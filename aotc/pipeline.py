@@ -21,6 +21,7 @@ from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
+from aotc.ir.layout import Layout
 from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program, check_program
@@ -180,10 +181,10 @@ def _decided(work: Work, target: Target, o: Options,
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     limit = parse_limit(o.arena)
 
-    def decided(program: Program, target: Target) -> Schedule:
+    def decided(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
         if limit is not None:
-            return decide_within(program, target, limit, o.connect, winograd, unfold)
-        return decide(program, target, o.connect, winograd, unfold=unfold)
+            return decide_within(program, target, limit, o.connect, winograd, unfold, layouts)
+        return decide(program, target, o.connect, winograd, unfold, layouts)
 
     names = {r.onnx or r.sym.name: r.sym.name for r in work.ranges}
     if given is None and (o.variants == AUTO or o.dim_samples is not None):

@@ -47,8 +47,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
     themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
-    are settled (an empty Layout: row-major).  groups: those of the rewritten program, if they are
-    settled."""
+    are settled (an empty Layout: row-major), where the rewritten program has them.  groups: those
+    of the rewritten program, if they are settled."""
     rewrites = choose_winograd(program, target, winograd)
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}
@@ -62,6 +62,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in given)
         rewrites, given = rewrites + more + copies, settled | given
     program = apply_rewrites(program, rewrites)
+    given = {b: x for b, x in given.items() if b in program.buffers}
     groups = connected(program, target, how) if groups is None else groups
     groups = join_transforms(program, target.machine, groups)
     while True:

@@ -6,6 +6,8 @@ from itertools import pairwise, product
 from math import prod
 
 from aotc.errors import ScheduleError
+from aotc.ir.access import layout_from_json
+from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Variant, When, show_when
 from aotc.passes.rewrites import apply_rewrites
@@ -13,6 +15,8 @@ from aotc.sched.within import within
 from aotc.target.base import Target
 
 MOST_PIECES = 1 << 14  # of the box of all extents, cut along the ends of variants
+# (Program, Target, {constant: Layout} that are settled) -> Schedule
+Decide = Callable[[Program, Target, Mapping[str, Layout]], Schedule]
 Range = tuple[int, int | None]  # the lowest and the highest extent; None: no end
 
 @dataclass(frozen=True)
@@ -80,10 +84,11 @@ def combined(ranges: Mapping[str, Sequence[Range]]) -> tuple[When, ...]:
 
 
 def with_variants(program: Program, target: Target, boxes: Sequence[Mapping[str, Range]],
-                  decide: Callable[[Program, Target], Schedule]) -> Schedule:
+                  decide: Decide) -> Schedule:
     """A Schedule with a variant for each of ``boxes`` ({symbol: (lowest, highest extent)}), in
     that order, ``decide``d for a Program of those extents, and for the calls that are left; where
-    none are, the last box becomes the base.  ScheduleError lists what is wrong with the boxes."""
+    none are, the last box becomes the base.  All have the weights as the base has them.
+    ScheduleError lists what is wrong with the boxes."""
     whens = [dict(box) for box in boxes]
     known = all({s.name for s in program.syms}.issuperset(w) for w in whens)
     if len(whens) > 1 and known and len(whens) not in served(program, whens):
@@ -93,8 +98,17 @@ def with_variants(program: Program, target: Target, boxes: Sequence[Mapping[str,
     if faults:
         raise ScheduleError(faults)
     found = served(program, whens)
-    *made, base = (decide(within_once(program, found[i]), target) for i in sorted(found))
+    *others, last = (within_once(program, found[i]) for i in sorted(found))
+    base = decide(last, target, {})
+    weights = weight_layouts(last, base)
+    made = [decide(p, target, weights) for p in others]
     return replace(base, variants=tuple(map(Variant, whens, made)))
+
+
+def weight_layouts(program: Program, schedule: Schedule) -> dict[str, Layout]:
+    """How a Schedule stores every constant: variants that have them so share them."""
+    consts = apply_rewrites(program, schedule.rewrites).consts
+    return {name: layout_from_json(schedule.layouts.get(name)) for name in consts}
 
 
 def when_faults(program: Program, schedule: Schedule) -> list[str]:
@@ -166,5 +180,5 @@ def _hull(a: Range, b: Range) -> Range:
     return min(a[0], b[0]), None if a[1] is None or b[1] is None else max(a[1], b[1])
 
 
-__all__ = ["Part", "boxes", "combined", "parts", "served", "when_faults", "with_variants",
-           "within_once"]
+__all__ = ["Decide", "Part", "boxes", "combined", "parts", "served", "weight_layouts",
+           "when_faults", "with_variants", "within_once"]

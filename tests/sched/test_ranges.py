@@ -86,7 +86,7 @@ def test_a_table_of_every_candidate_and_call():
     work = run_pipeline(Options(mlp(), target="x86-64-v3", dims={"n": (1, 512)},
                                 stop_after="inline"))
     target = get_target("x86-64-v3")
-    schedule, found = decide_ranges(work.program, target, lambda p, t: decide(p, t))
+    schedule, found = decide_ranges(work.program, target, lambda p, t, x: decide(p, t, layouts=x))
     assert len(found.seconds) == 4 and len(found.calls) == 9
     assert all(s > 0 for row in found.seconds for s in row)
     least, most = found.seconds[0][0], found.seconds[0][-1]
@@ -124,3 +124,18 @@ def test_options_that_contradict_each_other(tmp_path):
 def test_extents_are_constants_of_checks():
     assert spread_calls(program(Sym("n", 1, 4), checks=(
         Check(compare("eq", Sym("n", 1, 4), Const(4)), "node"),))) == (Call({"n": 4}),)
+
+
+def test_variants_share_the_weights():
+    """Rows for one token take the panels that many tokens want."""
+    work = run_pipeline(Options(mlp(), target="x86-64-v4", dims={"n": (1, 512)},
+                                variants={"n": [(1, 1), (2, 16)]}, stop_after="schedule"))
+    own = [v.schedule for v in work.schedule.variants]
+    consts = work.program.consts
+    for s in own:
+        for name, layout in s.layouts.items():
+            assert name not in consts or layout == work.schedule.layouts[name]
+    panels = {name for name in work.schedule.layouts if name in consts}
+    assert panels and any(panels & s.layouts.keys() for s in own)
+    rows = {row for s in own for g in s.groups for row in g.ukernel.values()}
+    assert not rows <= {r for g in work.schedule.groups for r in g.ukernel.values()}

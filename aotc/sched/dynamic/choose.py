@@ -9,7 +9,7 @@ Candidates are whole Schedules of fused groups: what DietCode does for the micro
 operator.  What candidates have in common is the same code, and counts once in the size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aotc.errors import ScheduleError
@@ -23,10 +23,9 @@ from aotc.sched.dynamic.typical_calls import Call, regimes, spread_calls
 from aotc.sched.dynamic.vote import Selection, select_by_gain
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.shape_variants import within_once
+from aotc.sched.shape_variants import Decide, weight_layouts, within_once
 from aotc.target.base import Target
 
-Decide = Callable[[Program, Target], Schedule]
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
 
 
@@ -62,12 +61,13 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
                   calls: Sequence[Call] = ()) -> tuple[Schedule, Ranges | None]:
     """The Schedule of a Program with symbols, with variants where they pay, and why; ``calls``:
     observed ones (default: spread over the ranges).  Deterministic, measures nothing."""
-    base = decide(program, target)
+    base = decide(program, target, {})
+    weights = weight_layouts(program, base)
     whens = ({}, *regimes(program))
     calls = tuple(calls) or spread_calls(program)
     if len(whens) == 1 or len(calls) < 2:
         return base, None
-    made = [base, *(decide(within_once(program, w), target) for w in whens[1:])]
+    made = [base, *(decide(within_once(program, w), target, weights) for w in whens[1:])]
     found = _chosen(program, target, whens, made, calls)
     if len(found.leaves) == 1 and found.leaves[0][1] == 0:
         return base, found
@@ -105,10 +105,11 @@ def _code(group: Group) -> object:
 def _schedule(program: Program, target: Target, decide: Decide, made: Sequence[Schedule],
               found: Ranges) -> Schedule:
     """The leaves as variants; the last one serves what is left."""
+    weights = weight_layouts(program, made[0])
     parts = []
     for when, candidate in found.leaves:
         inside = within_once(program, when)
-        own = _moved(inside, made[candidate], target) or decide(inside, target)
+        own = _moved(inside, made[candidate], target) or decide(inside, target, weights)
         why = (f"decided for {show_when(found.whens[candidate]) or 'all calls'}, at most "
                f"{found.loss(when):.2f} of the fastest")
         parts.append(Variant(when, own, why))
@@ -128,4 +129,4 @@ def _moved(program: Program, schedule: Schedule, target: Target) -> Schedule | N
         return None
 
 
-__all__ = ["Decide", "Ranges", "decide_ranges"]
+__all__ = ["Ranges", "decide_ranges"]

@@ -10,11 +10,12 @@ everything stored, and from nothing stored that need not be, units are dropped o
 until the arena fits, then as long as that takes predicted time off.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from aotc.errors import ScheduleError
+from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.recompute import faults_of, rewrite_readers, twin_names
@@ -148,12 +149,13 @@ class Search:
 # ---------------------------------------------------------------- from a state to a Schedule
 
 def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str = "all",
-                  winograd: Winograd = "off", unfold: bool = False) -> Schedule:
+                  winograd: Winograd = "off", unfold: bool = False,
+                  layouts: Mapping[str, Layout] | None = None) -> Schedule:
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself, or if the
     Program has regions: whether that one keeps it, only its Plan tells (``check_arena``).
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
-    free = decide(program, target, how, winograd, unfold)
+    free = decide(program, target, how, winograd, unfold, layouts)
     if free.regions:
         return free
     workers = _workers(target, limit)
