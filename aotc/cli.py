@@ -253,11 +253,14 @@ def _arena(text: str) -> Any:
         raise argparse.ArgumentTypeError(str(err)) from None
 
 
-def _dim(text: str) -> tuple[str, int | tuple[int, int]]:
-    """"seq=1..512" -> ("seq", (1, 512)); "batch=4" -> ("batch", 4)."""
+def _dim(text: str) -> tuple[str, int | tuple[int, int] | frozenset[int]]:
+    """"seq=1..512" -> ("seq", (1, 512)); "batch=4" -> ("batch", 4); "batch=1,2" -> a set."""
+    several = re.fullmatch(r"(.+)=(\d+(?:,\d+)+)", text)
+    if several:
+        return several[1], frozenset(map(int, several[2].split(",")))
     match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI or NAME=EXTENT")
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=LO..HI, NAME=EXTENT or NAME=A,B,..")
     name, lo, hi = match.groups()
     return name, int(lo) if hi is None else (int(lo), int(hi))
 

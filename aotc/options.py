@@ -1,6 +1,6 @@
 """What a user decides: one field of ``Options`` each, with its choices and what is said of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from aotc.errors import AotcError
 from aotc.ir.bundle import WEIGHTS
 from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, WINOGRAD
 
-Dims = Mapping[str, int | tuple[int, int]] | None  # {dimension: its value, or (lowest, highest)}
+# {dimension: its value, (lowest, highest), or the set of its values}
+Dims = Mapping[str, int | tuple[int, int] | Set[int]] | None
 
 AUTO = "auto"
 # {dimension: ranges of its extents, (lowest, highest); None: no end}; AUTO: found by cost

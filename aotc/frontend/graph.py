@@ -101,16 +101,23 @@ class TensorType:
 @dataclass(frozen=True)
 class DimRange:
     """A symbolic extent.  ``onnx``: the name in the model ("" if it has none); ``source``: given
-    (by the user), default or derived (from what the model does with it); ``why`` says which."""
+    (by the user), default or derived (from what the model does with it); ``why`` says which.
+    ``only``: the extents that there are, rising, if not all of the range."""
 
     sym: Sym
     onnx: str
     source: str
     why: str = ""
+    only: tuple[int, ...] = ()
+
+    @property
+    def extents(self) -> str:
+        """``1..512``, or ``1, 2, 4``."""
+        return ", ".join(map(str, self.only)) or self.sym.range
 
     def __str__(self) -> str:
         label = repr(self.onnx) if self.onnx and self.onnx != self.sym.name else ""
-        return f"{self.sym.name} in {self.sym.range} {label} " \
+        return f"{self.sym.name} in {self.extents} {label} " \
                f"({self.source}{': ' + self.why if self.why else ''})".replace("  ", " ")
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from aotc import compile as compile_model
 from aotc import load
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import AotcError, ModelError, ScheduleError
 from aotc.ir.expr import Const, Sym, compare
 from aotc.ir.program import Check, Program
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
+from aotc.runtime.status import ShapeError
 from aotc.sched import decide
 from aotc.sched.dynamic.choose import decide_ranges
 from aotc.sched.dynamic.tree import WITHIN, learn, pick
@@ -139,3 +140,30 @@ def test_variants_share_the_weights():
     assert panels and any(panels & s.layouts.keys() for s in own)
     rows = {row for s in own for g in s.groups for row in g.ukernel.values()}
     assert not rows <= {r for g in work.schedule.groups for r in g.ukernel.values()}
+
+
+def test_a_dimension_with_some_extents_only(tmp_path):
+    """Others of its range are refused at the call; decisions look at those that there are."""
+    compile_model(mlp(), tmp_path / "b", target="c", dims={"n": {1, 4, 16}})
+    ours = load(tmp_path / "b")
+    for n in (1, 4, 16):
+        assert ours.run({"x": np.zeros((n, 96), np.float32)}).popitem()[1].shape == (n, 64)
+    for n in (2, 15):
+        with pytest.raises(ShapeError, match=f"n is one of 1, 4, 16 .here n={n}."):
+            ours.run({"x": np.zeros((n, 96), np.float32)})
+    with pytest.raises(ValueError, match=r"must be 1\.\.16"):
+        ours.run({"x": np.zeros((17, 96), np.float32)})
+    work = run_pipeline(Options(mlp(), dims={"n": {1, 4, 16}}, stop_after="program"))
+    assert [c.extents["n"] for c in spread_calls(work.program)] == [1, 4, 16]
+    assert "n in 1, 4, 16" in str(work.ranges[0])
+
+
+@pytest.mark.parametrize("wrong", [set(), {-1, 2}, {"1"}, {True, 4}, {1.5}])
+def test_sets_that_are_none(wrong, tmp_path):
+    with pytest.raises(ModelError, match="no set of extents"):
+        compile_model(mlp(), tmp_path / "b", dims={"n": wrong})
+
+
+def test_a_set_of_one_is_a_number():
+    work = run_pipeline(Options(mlp(), dims={"n": {4}}, stop_after="program"))
+    assert not work.program.syms and not work.ranges

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import reduce
 
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building import stored
@@ -20,7 +21,7 @@ from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
 from aotc.ir.dtypes import DTYPES, TEXT
-from aotc.ir.expr import Const, compare
+from aotc.ir.expr import Binary, Const, Expr, compare
 from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, proves, simplify, upper
 from aotc.passes.regions import all_steps
@@ -38,12 +39,24 @@ def to_program(graph: Graph, library: bool = True) -> Program:
     outputs = _bind_outputs(graph, b)
     _check_sizes(b)
     check_extents(all_steps(b.steps), b.buffers, b.checks)
+    b.checks.update(_listed(graph))
     program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.tensor(t.name))
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
                       tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves,
                       texts=_texts(b))
     return update(program)
+
+
+def _listed(graph: Graph) -> dict[Expr, str]:
+    """{condition: what it says} of dimensions that have some extents of their range only."""
+    out: dict[Expr, str] = {}
+    for r in graph.dims:
+        tests = [compare("eq", r.sym, Const(n)) for n in r.only]
+        if tests:
+            any_of = reduce(lambda a, b: Binary("or", a, b), tests)
+            out[any_of] = f"{r.sym.name} is one of {r.extents}"
+    return out
 
 
 def _texts(b: Builder) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import ast
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -23,7 +23,8 @@ _ARITH: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
 
 
 Input = tuple[str, str, tuple[int | str | None, ...]]  # name, dtype, extents as the model has them
-Range = int | tuple[int, int]  # an extent, or its ends
+# an extent, the ends of a range, or the extents that there are
+Range = int | tuple[int, int] | Set[int]
 Given = Mapping[str, Range]  # dimension -> what the user says of it
 
 
@@ -47,7 +48,7 @@ class Dims:
             for axis, d in enumerate(dims):
                 own = f"{tensor}:{axis}"  # an axis that the user tells apart from its namesakes
                 if own in given and own not in named:
-                    if isinstance(d, int) and _given(own, given[own]) != (d, d):
+                    if isinstance(d, int) and _given(own, given[own]) != (d, d, ()):
                         raise ModelError(f"dimension {shorten(own)!r} is {d} in the model, it "
                                          f"cannot be {given[own]!r}")
                     d = own
@@ -118,7 +119,7 @@ def _cut(r: DimRange, limit: Limit) -> DimRange:
                    else f"only {lo}")
         raise ModelError(f"dimension {shorten(r.onnx or r.sym.name)!r} is given as "
                          f"{r.sym.range}, but the model allows {allowed}: {limit.why}")
-    return DimRange(Sym(r.sym.name, *new, r.sym.likely), r.onnx, "derived", limit.why)
+    return DimRange(Sym(r.sym.name, *new, r.sym.likely), r.onnx, "derived", limit.why, r.only)
 
 
 def _from_zero(r: DimRange) -> DimRange:
@@ -143,25 +144,36 @@ def _symbol(key: str, onnx: str, given: Given, names: Names, symbols: dict[str, 
     if key in symbols:
         return
     if key in given:
-        lo, hi = _given(key, given[key])
+        lo, hi, only = _given(key, given[key])
         if lo == hi:
             symbols[key], ranges[key] = Const(lo), None
             return
         sym, source, why = Sym(names.claim(key, keep_case=True, extent=True), lo, hi), "given", ""
     else:
+        only = ()
         batch = _BATCH.search(key)
         sym = Sym(names.claim(key, keep_case=True, extent=True), 1, None, BATCH if batch else OTHER)
         source, why = "default", "a batch" if batch else "no range given"
-    symbols[key], ranges[key] = sym, DimRange(sym, onnx, source, why)
+    symbols[key], ranges[key] = sym, DimRange(sym, onnx, source, why, only)
 
 
-def _given(key: str, value: Range) -> tuple[int, int]:
+def _given(key: str, value: Range) -> tuple[int, int, tuple[int, ...]]:
+    """(lowest, highest, those that there are: () for all) of what the user says."""
+    if isinstance(value, Set):
+        if not value or not all(map(_extent, value)):
+            raise ModelError(f"dimension {shorten(str(key))!r}: {value!r} is no set of extents, "
+                             "each 0 or more")
+        only = tuple(sorted(value))
+        return only[0], only[-1], () if len(only) == 1 else only
     pair = value if isinstance(value, (tuple, list)) else (value, value)
-    if len(pair) != 2 or any(isinstance(v, bool) or not isinstance(v, int) for v in pair) \
-            or not 0 <= pair[0] <= pair[1]:
+    if len(pair) != 2 or not all(map(_extent, pair)) or pair[0] > pair[1]:
         raise ModelError(f"dimension {shorten(str(key))!r}: {value!r} is neither an extent nor a "
-                         "range (lo, hi) with 0 <= lo <= hi")
-    return pair[0], pair[1]
+                         "range (lo, hi) with 0 <= lo <= hi, nor a set of extents")
+    return pair[0], pair[1], ()
+
+
+def _extent(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _parse(text: str,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Const, Sym, substitute
+from aotc.ir.expr import Binary, Const, Expr, Sym, substitute
 from aotc.ir.program import Program
 from aotc.ir.schedule import When
 from aotc.ir.simplify import simplify
@@ -40,6 +40,26 @@ def allowed(program: Program, extents: Mapping[str, int]) -> bool:
                for c in program.checks)
 
 
+def listed(program: Program, sym: Sym) -> tuple[int, ...]:
+    """The extents of a symbol if a check lists all that there are, else ()."""
+    for check in program.checks:
+        found = _listed(check.cond, sym)
+        if len(found) > 1:
+            return tuple(sorted(found))
+    return ()
+
+
+def _listed(cond: Expr, sym: Sym) -> list[int]:
+    """The numbers of ``sym == a or sym == b or ..``; [] for other conditions."""
+    if isinstance(cond, Binary) and cond.op == "or":
+        a, b = _listed(cond.a, sym), _listed(cond.b, sym)
+        return a + b if a and b else []
+    if isinstance(cond, Binary) and cond.op == "eq" and cond.a == sym and isinstance(
+            cond.b, Const):
+        return [cond.b.value]
+    return []
+
+
 def ladder(sym: Sym, count: int) -> tuple[int, ...]:
     """At most ``count`` values of a symbol, from one end of its range to the other, each about the
     same factor larger than the one before."""
@@ -52,7 +72,7 @@ def spread_calls(program: Program) -> tuple[Call, ...]:
     """Calls spread over the ranges of all symbols, those that the Program's checks let in; all are
     as likely."""
     count = POINTS.get(len(program.syms), FEW)
-    rows = product(*(ladder(s, count) for s in program.syms))
+    rows = product(*(listed(program, s) or ladder(s, count) for s in program.syms))
     found = (dict(zip((s.name for s in program.syms), row)) for row in rows)
     return tuple(Call(extents) for extents in found if allowed(program, extents))
 
