@@ -5,14 +5,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.declared import bounded, expect_shape
 from aotc.frontend.building.rational import to_int
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const, summed
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.ops.images.resample import Sampling, resample
+from aotc.frontend.ops.images.free_axis import FreeAxis, free_axis
+from aotc.frontend.ops.images.resample import Sampling, extent_by, resample
 from aotc.ir.dtypes import DTYPES, Array, is_float
-from aotc.ir.expr import Const, Expr, Unary, Where, compare, maximum, minimum
+from aotc.ir.expr import Cast, Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
 
@@ -43,7 +45,8 @@ def resize_10(node: Node, b: Builder) -> Result:
 def _asymmetric(b: Builder, x: Val, scales: Val) -> Val:
     axes = list(range(x.rank))
     how = Sampling("asymmetric", "floor")
-    if b.from_data(scales):
+    known = all(isinstance(d, Const) for d in x.shape)
+    if known and _to_numbers(b, axes, scales):
         return resample(b, x, axes, scales, None, "stretch", how)
     return _resize(b, x, axes, scales, None, how)
 
@@ -61,12 +64,41 @@ def resize(node: Node, b: Builder) -> Result:
                    node.attr("cubic_coeff_a", -0.75), bool(node.attr("antialias", 0)),
                    bool(node.attr("exclude_outside", 0)), node.attr("extrapolation_value", 0.0))
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
-    if how.special or policy != "stretch" or b.from_data(shaping):
+    known = all(isinstance(x.shape[a], Const) for a in axes)
+    if how.antialias or coord == "tf_crop_and_resize" or policy != "stretch" or known and (
+            how.exclude or _to_numbers(b, axes, shaping)):
         return resample(b, x, axes, scales, sizes, policy, how)
     if coord not in _COORDINATES:
         raise b.unsupported(f"coordinate_transformation_mode {coord!r}",
                             f"use one of {', '.join(_COORDINATES)}")
     return _resize(b, x, axes, scales, sizes, how)
+
+
+def _to_numbers(b: Builder, axes: Sequence[int], shaping: Val) -> bool:
+    """True if data resizes the axes to extents that are declared as numbers."""
+    if not b.from_data(shaping):
+        return False
+    declared = b.declared(rank=b.input(0).rank)
+    return all(isinstance(declared[a], Const) for a in axes)
+
+
+def _by_data(b: Builder, x: Val, axes: Sequence[int], scales: Val | None,
+             sizes: Val | None) -> tuple[list[Factor], list[Expr]]:
+    """(factors, extents as declared) of axes that data resizes; data that gives other extents is
+    a fault."""
+    declared = b.declared(rank=x.rank)
+    factors: list[Factor] = [None] * len(axes)
+    given: list[Expr] = []
+    if scales is not None:
+        loads = [Cast("f32", b.at(scales, (Const(k),))) if scales.dtype != "f32" else b.at(
+            scales, (Const(k),)) for k in range(len(axes))]
+        factors = [e.value if isinstance(e, Const) else e for e in loads]
+        given = [extent_by(e, x.shape[a], 0.0, declared[a]) for a, e in zip(axes, loads)]
+    elif sizes is not None:
+        given = [bounded(e) for e in b.elements(sizes)]
+    wanted = dict(zip(axes, given, strict=True))
+    expect_shape(b, [wanted.get(k, d) for k, d in enumerate(x.shape)], declared)
+    return factors, [declared[a] for a in axes]
 
 
 def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: Val | None,
@@ -76,7 +108,10 @@ def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: 
         raise b.unsupported(f"mode {mode!r}", f"use one of {', '.join(_TAPS)}")
     b.need(x, "fiub" if mode == "nearest" else "fiu")
     factors: list[Factor] = [None] * len(axes)
-    if scales is not None:
+    shaping = sizes if scales is None else scales
+    if shaping is not None and b.from_data(shaping):
+        factors, wanted = _by_data(b, x, axes, scales, sizes)
+    elif scales is not None:
         given = _scales(b, scales, len(axes))
         factors = [*given]
         wanted = [_scaled(b, x.shape[a], f) for a, f in zip(axes, given)]
@@ -165,7 +200,8 @@ def _one_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str,
               tag: str) -> Val:
     old = x.shape[axis]
     shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
-    if not isinstance(old, Const) or not isinstance(n, Const):
+    if not isinstance(old, Const) or not isinstance(n, Const) or how.exclude or isinstance(
+            factor, Expr):
         return _symbolic_axis(b, x, axis, n, factor, mode, how, tag)
     if n.value > LONGEST:
         raise b.unsupported(f"{n.value} places along axis {axis}", f"resize to at most {LONGEST}")
@@ -200,23 +236,41 @@ def _index_reader(b: Builder, index: Array, old: int, name: str) -> At:
 
 def _symbolic_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: Sampling,
                    tag: str) -> Val:
-    """An axis of symbolic extent: nearest by integer arithmetic where the ratio is whole."""
+    """An axis of symbolic extent: by integer arithmetic where the ratio is whole and rounds to the
+    same elements, else by places that are computed at run time."""
     old = x.shape[axis]
-    shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
     ratio = int(factor) if isinstance(factor, float) and factor == int(factor) else None
     whole = static_shape((simplify(n // old),))
-    if ratio is None and same(n // old * old, n) and whole is not None:
+    if factor is None and same(n // old * old, n) and whole is not None:
         ratio = whole[0]
-    if not ratio:
-        raise b.unsupported("a ratio that is no whole number on a symbolic axis",
-                            "pin the dimension, or resize by a whole factor")
-    if mode == "nearest":
+    if ratio and not how.special and mode == "nearest" and _divides(how):
+        shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
         return b.map(shape, lambda i: b.at(x, i[:axis] + (simplify(i[axis] // ratio),)
                                            + i[axis + 1:]), [x], tag)
-    if mode != "linear" or how.coord not in ("half_pixel", "asymmetric"):
-        raise b.unsupported(f"mode {mode} with {how.coord} on a symbolic axis",
-                            "pin the dimension")
-    shift = ratio - 1 if how.coord == "half_pixel" else 0
+    if ratio and mode == "linear" and how.coord in (*_CENTRED, "asymmetric"):
+        return _whole_ratio(b, x, axis, n, ratio, how, tag)
+    scale = const(factor, "f32") if isinstance(factor, float) else factor
+    if scale is not None and scale.dtype != "f32":
+        scale = Cast("f32", scale)
+    return free_axis(b, x, FreeAxis(axis, old, n, scale), mode, how, tag)
+
+
+# coordinates that put every source element in the middle of the elements that are nearest to it
+_CENTRED = ("half_pixel", "pytorch_half_pixel")
+
+
+def _divides(how: Sampling) -> bool:
+    """True if the nearest element, resizing by a whole ratio, is the quotient by it."""
+    return (how.coord in _CENTRED and how.nearest.startswith("round")
+            or how.coord == "asymmetric" and how.nearest == "floor")
+
+
+def _whole_ratio(b: Builder, x: Val, axis: int, n: Expr, ratio: int, how: Sampling,
+                 tag: str) -> Val:
+    """Linear, by a whole ratio: the weights are remainders."""
+    old = x.shape[axis]
+    shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
+    shift = 0 if how.coord == "asymmetric" else ratio - 1
 
     def body(i: Index) -> Expr:
         # (o + 0.5)/r - 0.5 = (2o + 1 - r) / 2r, so the weight is the remainder over 2r

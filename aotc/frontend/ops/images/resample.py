@@ -119,14 +119,14 @@ def _factors(b: Builder, old: Sequence[int], axes: Sequence[int], scales: Val | 
     if len(known) == len(factors):
         return factors, [int(np.floor(f * n + bias)) for f, n in zip(known, old)]
     declared = b.declared()
-    wanted = {a: _extent(f, n, bias, declared[a]) for a, f, n in zip(axes, factors, old)}
+    wanted = {a: extent_by(f, Const(n), bias, declared[a]) for a, f, n in zip(axes, factors, old)}
     expect_shape(b, [wanted.get(k, d) for k, d in enumerate(b.input(0).shape)], declared)
     return factors, [b.fixed(declared[a]) for a in axes]
 
 
-def _extent(factor: Expr, n: int, bias: float, declared: Expr) -> Expr:
+def extent_by(factor: Expr, n: Expr, bias: float, declared: Expr) -> Expr:
     """The extent that a factor from data gives: f32(0.7) * 10 is 6 or, in f32, 7."""
-    exact, rounded = (cast(INDEX, Unary("floor", cast(kind, factor) * float(n) + bias))
+    exact, rounded = (cast(INDEX, Unary("floor", cast(kind, factor) * cast(kind, n) + bias))
                       for kind in (REAL, "f32"))
     return Where(compare("eq", rounded, declared), rounded, exact)
 

@@ -1,0 +1,171 @@
+"""Resize along an axis whose extents are symbols: the places and weights of its elements are small
+tensors that are computed at run time, in f32 and in the order of operations that ONNX Runtime has,
+since rounding decides which elements are read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.symbolic import const, summed
+from aotc.frontend.building.values import Element, Index, Val
+from aotc.frontend.ops.images.resample import Sampling
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Binary, Cast, Const, Expr, Unary, Where, compare, maximum, minimum
+from aotc.ir.simplify import simplify
+
+REAL = "f32"
+
+
+@dataclass(frozen=True)
+class FreeAxis:
+    """Axis ``number`` resized from extent ``n`` to ``m`` (index expressions) by the factor
+    ``scale`` (an f32 expression), or by ``m / n`` where that is None."""
+
+    number: int
+    n: Expr
+    m: Expr
+    scale: Expr | None = None
+
+    @property
+    def factor(self) -> Expr:
+        return real(self.m) / real(self.n) if self.scale is None else self.scale
+
+
+def real(e: Expr) -> Expr:
+    """An integer as f32, rounded: no exact arithmetic on extents is meant."""
+    return Cast(REAL, e) if not isinstance(e, Const) else const(e.value, REAL)
+
+
+def _as(dtype: str, e: Expr) -> Expr:
+    return e if e.dtype == dtype else Cast(dtype, e)
+
+
+def _pixel(o: Expr, a: FreeAxis) -> Expr:
+    return (real(o) + 0.5) / a.factor - 0.5
+
+
+def _unless_one(a: FreeAxis, e: Expr) -> Expr:
+    return Where(compare("gt", a.m, Const(1)), e, const(0, REAL))
+
+
+def _symmetric(o: Expr, a: FreeAxis) -> Expr:
+    adjustment = real(a.m) / (a.factor * real(a.n))
+    return real(a.n) / 2.0 * (const(1, REAL) - adjustment) + _pixel(o, a)
+
+
+# source coordinate, f32, of the output element at the index ``o``
+COORDINATES: dict[str, Callable[[Expr, FreeAxis], Expr]] = {
+    "half_pixel": _pixel,
+    "pytorch_half_pixel": lambda o, a: _unless_one(a, _pixel(o, a)),
+    "align_corners": lambda o, a: _unless_one(a, real(o) * real(a.n - 1) / real(
+        maximum(a.m - 1, Const(1)))),
+    "asymmetric": lambda o, a: real(o) / a.factor,
+    "half_pixel_symmetric": _symmetric,
+}
+
+
+def _up_from(share: float) -> Callable[[Expr], Expr]:
+    """Rounding up where the fraction is ``share`` or more, else down."""
+    def rounded(x: Expr) -> Expr:
+        low = Unary("floor", x)  # x - low is exact, which x + 0.5 is not
+        return Where(compare("ge", x - low, const(share, REAL)), low + 1.0, low)
+    return rounded
+
+
+_HALF = 1e-6  # a fraction this close to a half is one: quotients that should be are often not
+_ROUND: dict[str, Callable[[Expr], Expr]] = {
+    "floor": lambda x: Unary("floor", x), "ceil": lambda x: Unary("ceil", x),
+    "round_prefer_floor": _up_from(0.5 + _HALF), "round_prefer_ceil": _up_from(0.5 - _HALF)}
+
+
+def _inside(e: Expr, n: Expr) -> Expr:
+    return simplify(minimum(maximum(e, Const(0)), n - 1))
+
+
+def _table(b: Builder, a: FreeAxis, fn: Callable[[Expr], Expr], tag: str) -> Val:
+    axes = b.axes((a.m,))
+    return b.compute(axes, fn(axes[0]), tag=f"axis{a.number}_{tag}")
+
+
+def _nearest(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
+    def place(o: Expr) -> Expr:
+        return _inside(Cast(INDEX, _ROUND[how.nearest](COORDINATES[how.coord](o, a))), a.n)
+    table = _table(b, a, place, "place")
+    return lambda i: _read(b, x, a, i, _inside(b.load(table, (i[a.number],)), a.n))
+
+
+def _linear(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
+    """Both neighbours of the coordinate, which is moved to the edge where it lies outside."""
+    last = real(simplify(a.n - 1))
+
+    def place(o: Expr) -> Expr:
+        return minimum(maximum(COORDINATES[how.coord](o, a), const(0, REAL)), last)
+    low = _table(b, a, lambda o: Cast(INDEX, Unary("floor", place(o))), "low")
+
+    def share(o: Expr) -> Expr:  # halves of the edge: an infinity stays one
+        part = place(o) - Unary("floor", place(o))
+        return Where(compare("lt", b.load(low, (o,)) + 1, a.n), part, const(0.5, REAL))
+    high = _table(b, a, share, "share")
+
+    def element(i: Index) -> Expr:
+        first, w = b.load(low, (i[a.number],)), _as(x.dtype, b.load(high, (i[a.number],)))
+        ends = [_read(b, x, a, i, _inside(p, a.n)) for p in (first, first + 1)]
+        return ends[0] * (const(1, x.dtype) - w) + ends[1] * w
+    return element
+
+
+def _near(t: Expr, c: float) -> Expr:
+    return ((const(c + 2, REAL) * t - (c + 3)) * t) * t + 1.0
+
+
+def _far(t: Expr, c: float) -> Expr:
+    return ((const(c, REAL) * t - 5 * c) * t + 8 * c) * t - 4 * c
+
+
+def _cubic(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
+    def place(o: Expr) -> Expr:
+        return COORDINATES[how.coord](o, a)
+
+    def low(o: Expr) -> Expr:
+        return Cast(INDEX, Unary("floor", place(o)))
+
+    def weight(t: int) -> Callable[[Expr], Expr]:
+        def at(o: Expr) -> Expr:
+            part = place(o) - Unary("floor", place(o))
+            distance = (part + 1.0, part, const(1, REAL) - part, const(2, REAL) - part)[t]
+            w = (_far, _near, _near, _far)[t](distance, how.cubic)
+            here = low(o) + (t - 1)
+            return w if not how.exclude else Where(
+                Binary("and", compare("ge", here, Const(0)), compare("lt", here, a.n)), w,
+                const(0, REAL))
+        return at
+    first = _table(b, a, low, "low")
+    weights = [_table(b, a, weight(t), f"weight{t}") for t in range(4)]
+
+    def element(i: Index) -> Expr:
+        o = i[a.number]
+        shares = [b.load(w, (o,)) for w in weights]
+        total = summed(shares) if how.exclude else None
+        terms = []
+        for t, w in enumerate(shares):
+            e = _read(b, x, a, i, _inside(b.load(first, (o,)) + (t - 1), a.n))
+            share = _as(x.dtype, w if total is None else w / total)
+            terms.append(e * share)
+        return summed(terms)
+    return element
+
+
+def _read(b: Builder, x: Val, a: FreeAxis, i: Index, place: Expr) -> Expr:
+    return b.at(x, i[:a.number] + (place,) + i[a.number + 1:])
+
+
+_MODES: dict[str, Callable[[Builder, Val, FreeAxis, Sampling], Element]] = {
+    "nearest": _nearest, "linear": _linear, "cubic": _cubic}
+
+
+def free_axis(b: Builder, x: Val, a: FreeAxis, mode: str, how: Sampling, tag: str) -> Val:
+    """``x`` with one axis resized; ``mode``: nearest, or linear or cubic of floats.  Each element
+    is computed in x's dtype, places and weights in f32, as ONNX Runtime has them."""
+    shape = x.shape[:a.number] + (a.m,) + x.shape[a.number + 1:]
+    b.nonempty(a.n, shape, "elements to resize")
+    return b.map(shape, _MODES[mode](b, x, a, how), [x], tag)
