@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect_shape
-from aotc.frontend.building.rational import to_int
+from aotc.frontend.building.declared import bounded, expect, expect_shape
+from aotc.frontend.building.rational import ratio, to_int
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const, summed
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.free_axis import FreeAxis, free_axis
 from aotc.frontend.ops.images.resample import Sampling, extent_by, resample
-from aotc.ir.dtypes import DTYPES, Array, is_float
+from aotc.ir.dtypes import DTYPES, INDEX, Array, is_float
 from aotc.ir.expr import Cast, Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
@@ -152,10 +152,19 @@ def _scales(b: Builder, v: Val, count: int) -> list[Expr | float]:
 def _scaled(b: Builder, extent: Expr, factor: Expr | float) -> Expr:
     """floor(extent * factor) as an index expression."""
     factor = const(factor, "f32") if isinstance(factor, float) else factor
-    whole = to_int(Unary("floor", cast("f32", extent) * factor))
-    if whole is None:
+    rounded = Unary("floor", cast("f32", extent) * factor)
+    whole = to_int(rounded)
+    if whole is not None:
+        return whole
+    exact = ratio(cast("f32", extent) * factor)
+    if exact is None:
         raise b.unsupported("this scale of a symbolic extent", "give sizes instead")
-    return whole
+    # sizes divided by extents: a few quotients, times the extent, are less than the size
+    meant = simplify(exact[0] // exact[1])
+    made = b.compute((), Cast(INDEX, rounded), tag="extent")
+    expect(b, [(b.load(made, ()), meant)],
+           f"its extent times its scale, in f32, must be the extent that is meant, {meant}, it is")
+    return meant
 
 
 def _length(s: float, n: float, m: float) -> float:
