@@ -44,6 +44,15 @@ Limits that the table does not show:
   NonMaxSuppression and TopK of data have results of declared extent. What constants and extents
   determine is known while compiling, in floats and through any operator, where float arithmetic on
   extents rounds as integers do.
+- Assignment under a mask (`x[mask] = value`: NonZero, Transpose, ScatterND) is a choice between old
+  and new elements where the value is one element, one row, or made of the rows at the same places
+  (GatherND and element-wise operators): how many there are need not be declared.
+- Resize takes any extents, free ones too: to the extents of another tensor, by factors, or to what
+  data says, if that is declared. Places in free extents are computed at run time in f32, with the
+  roundings of ONNX Runtime; in extents that are numbers, while compiling, in f64. Smoothing
+  (`antialias`), regions and kept aspect ratios need extents that are numbers. Factors that are
+  quotients of extents resize to the extents they were made of; where f32 makes one less of the
+  product, a call is a fault.
 - Sequences are lists while compiling: their length must be known, and no input or output is one.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32
   elements, on any number of them. CUDA has none: it compares all pairs, at most 16384 elements.

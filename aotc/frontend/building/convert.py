@@ -16,6 +16,7 @@ from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Result, Sequence, Val
 from aotc.frontend.graph import Graph, Node, shorten, show_type
+from aotc.frontend.masked import choices_by_mask
 from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
@@ -66,6 +67,7 @@ def _texts(b: Builder) -> tuple[str, ...]:
 
 def build(graph: Graph, trial: bool = False, library: bool = True) -> Builder:
     """A Builder that has run over every node; ``env`` holds the Val of every tensor."""
+    graph = choices_by_mask(graph)
     b = Builder(graph, trial, library)
     b.run_node = _run_node
     for t in graph.inputs:

@@ -19,12 +19,15 @@ REAL = "f32"
 @dataclass(frozen=True)
 class FreeAxis:
     """Axis ``number`` resized from extent ``n`` to ``m`` (index expressions) by the factor
-    ``scale`` (an f32 expression), or by ``m / n`` where that is None."""
+    ``scale`` (an f32 expression), or by ``m / n`` where that is None.  ``keeps``: the condition
+    that no axis changes its extent: then the elements are those of the source, whatever is beside
+    them."""
 
     number: int
     n: Expr
     m: Expr
     scale: Expr | None = None
+    keeps: Expr = Const(False, "bool")
 
     @property
     def factor(self) -> Expr:
@@ -101,15 +104,19 @@ def _linear(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
     def place(o: Expr) -> Expr:
         return minimum(maximum(COORDINATES[how.coord](o, a), const(0, REAL)), last)
     low = _table(b, a, lambda o: Cast(INDEX, Unary("floor", place(o))), "low")
+    high = _table(b, a, lambda o: simplify(Where(a.keeps, o, minimum(
+        b.load(low, (o,)) + 1, a.n - 1))), "high")
 
-    def share(o: Expr) -> Expr:  # halves of the edge: an infinity stays one
+    def share(o: Expr) -> Expr:  # halves of one element: an infinity stays one
         part = place(o) - Unary("floor", place(o))
-        return Where(compare("lt", b.load(low, (o,)) + 1, a.n), part, const(0.5, REAL))
-    high = _table(b, a, share, "share")
+        alone = compare("eq", b.load(low, (o,)), b.load(high, (o,)))
+        return Where(alone, const(0.5, REAL), part)
+    shares = _table(b, a, share, "share")
 
     def element(i: Index) -> Expr:
-        first, w = b.load(low, (i[a.number],)), _as(x.dtype, b.load(high, (i[a.number],)))
-        ends = [_read(b, x, a, i, _inside(p, a.n)) for p in (first, first + 1)]
+        o = i[a.number]
+        w = _as(x.dtype, b.load(shares, (o,)))
+        ends = [_read(b, x, a, i, _inside(b.load(p, (o,)), a.n)) for p in (low, high)]
         return ends[0] * (const(1, x.dtype) - w) + ends[1] * w
     return element
 
@@ -135,11 +142,14 @@ def _cubic(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
             distance = (part + 1.0, part, const(1, REAL) - part, const(2, REAL) - part)[t]
             w = (_far, _near, _near, _far)[t](distance, how.cubic)
             here = low(o) + (t - 1)
-            return w if not how.exclude else Where(
-                Binary("and", compare("ge", here, Const(0)), compare("lt", here, a.n)), w,
-                const(0, REAL))
+            if how.exclude:
+                w = Where(Binary("and", compare("ge", here, Const(0)), compare("lt", here, a.n)),
+                          w, const(0, REAL))
+            return simplify(Where(a.keeps, const(0.25, REAL), w))
         return at
-    first = _table(b, a, low, "low")
+    def tap(t: int) -> Callable[[Expr], Expr]:
+        return lambda o: simplify(Where(a.keeps, o, _inside(low(o) + (t - 1), a.n)))
+    places = [_table(b, a, tap(t), f"place{t}") for t in range(4)]
     weights = [_table(b, a, weight(t), f"weight{t}") for t in range(4)]
 
     def element(i: Index) -> Expr:
@@ -148,7 +158,7 @@ def _cubic(b: Builder, x: Val, a: FreeAxis, how: Sampling) -> Element:
         total = summed(shares) if how.exclude else None
         terms = []
         for t, w in enumerate(shares):
-            e = _read(b, x, a, i, _inside(b.load(first, (o,)) + (t - 1), a.n))
+            e = _read(b, x, a, i, _inside(b.load(places[t], (o,)), a.n))
             share = _as(x.dtype, w if total is None else w / total)
             terms.append(e * share)
         return summed(terms)

@@ -1,6 +1,7 @@
 """Resize: each resized axis is a short weighted sum of source elements."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import bounded, expect, expect_shape
 from aotc.frontend.building.rational import ratio, to_int
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import cast, const, summed
+from aotc.frontend.building.symbolic import cast, conjunction, const, summed
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.free_axis import FreeAxis, free_axis
@@ -124,9 +125,11 @@ def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: 
     source, whole = x, mode != "nearest" and not is_float(x.dtype) and work
     if whole:  # weights are fractions: rounded once, at the end
         x = b.map(x.shape, lambda i: cast("f32", b.at(source, i)), [source], "real")
+    keeps = conjunction([compare("eq", source.shape[a], n) if f is None else Const(
+        False, "bool") for a, n, f in work])
     for place, (axis, n, factor) in enumerate(work):
         tag = "" if place == len(work) - 1 and not whole else f"axis{axis}"
-        x = _one_axis(b, x, axis, n, factor, mode, how, tag)
+        x = _one_axis(b, x, FreeAxis(axis, x.shape[axis], n, None, keeps), factor, mode, how, tag)
     return b.map(x.shape, lambda i: _rounded(b.at(x, i), source.dtype), [x]) if whole else x
 
 
@@ -205,13 +208,13 @@ LONGEST = 1 << 22  # extents whose taps are constants: four places and weights f
 _TAPS = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
 
 
-def _one_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: Sampling,
+def _one_axis(b: Builder, x: Val, a: FreeAxis, factor: Factor, mode: str, how: Sampling,
               tag: str) -> Val:
-    old = x.shape[axis]
+    axis, old, n = a.number, a.n, a.m
     shape = x.shape[:axis] + (n,) + x.shape[axis + 1:]
     if not isinstance(old, Const) or not isinstance(n, Const) or how.exclude or isinstance(
             factor, Expr):
-        return _symbolic_axis(b, x, axis, n, factor, mode, how, tag)
+        return _symbolic_axis(b, x, a, factor, mode, how, tag)
     if n.value > LONGEST:
         raise b.unsupported(f"{n.value} places along axis {axis}", f"resize to at most {LONGEST}")
     scale = factor if isinstance(factor, float) else n.value / old.value
@@ -243,11 +246,11 @@ def _index_reader(b: Builder, index: Array, old: int, name: str) -> At:
     return lambda o: b.index_at(table, (o,))
 
 
-def _symbolic_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode: str, how: Sampling,
+def _symbolic_axis(b: Builder, x: Val, a: FreeAxis, factor: Factor, mode: str, how: Sampling,
                    tag: str) -> Val:
     """An axis of symbolic extent: by integer arithmetic where the ratio is whole and rounds to the
     same elements, else by places that are computed at run time."""
-    old = x.shape[axis]
+    axis, old, n = a.number, a.n, a.m
     ratio = int(factor) if isinstance(factor, float) and factor == int(factor) else None
     whole = static_shape((simplify(n // old),))
     if factor is None and same(n // old * old, n) and whole is not None:
@@ -261,7 +264,7 @@ def _symbolic_axis(b: Builder, x: Val, axis: int, n: Expr, factor: Factor, mode:
     scale = const(factor, "f32") if isinstance(factor, float) else factor
     if scale is not None and scale.dtype != "f32":
         scale = Cast("f32", scale)
-    return free_axis(b, x, FreeAxis(axis, old, n, scale), mode, how, tag)
+    return free_axis(b, x, replace(a, scale=scale), mode, how, tag)
 
 
 # coordinates that put every source element in the middle of the elements that are nearest to it

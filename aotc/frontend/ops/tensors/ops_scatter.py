@@ -7,14 +7,28 @@ from collections.abc import Callable, Sequence
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import conjunction
-from aotc.frontend.building.values import Element, Index, Result, Val
+from aotc.frontend.building.symbolic import cast, conjunction
+from aotc.frontend.building.values import Element, Index, Result, Val, is_one
 from aotc.frontend.graph import Node
+from aotc.frontend.masked import MASK, OfMask
 from aotc.frontend.ops.tensors.ops_gather import index_width
 from aotc.ir.dtypes import INDEX
-from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Var, Where, all_of, binary, compare
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Shape,
+    Var,
+    Where,
+    all_of,
+    binary,
+    compare,
+    minimum,
+)
 from aotc.ir.library import JOINS
 from aotc.ir.program import Fold, neutral
+from aotc.ir.simplify import same, simplify
 
 # reduction: (fold, operation that joins the data)
 _FOLDS = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "max"),
@@ -101,8 +115,62 @@ def scatter_elements(node: Node, b: Builder) -> Result:
 op("Scatter", since=9)(scatter_elements)
 
 
+def _by_mask(b: Builder, how: OfMask) -> Val:
+    """``x`` where the mask does not hold, else the value (``frontend/masked.py``).  A mask of
+    numbers may be smaller than ``x``."""
+    x, mask, value = b.inputs()
+    b.same_dtype(x, value)
+    lead = mask.rank
+    if not 0 < lead <= x.rank:
+        raise b.bad(f"places in {mask} for updates of {x}")
+    if how.rows == "all" and value.rank != x.rank:
+        raise b.bad(f"rows of {value} for updates of {x}")
+    for k, d in enumerate(mask.shape):
+        if not (isinstance(d, Const) and isinstance(x.shape[k], Const)):
+            b.require("eq", d, x.shape[k], "the mask must have the extents of what is assigned to")
+        b.require("le", d, x.shape[k], "the places of the mask must lie inside")
+        if how.rows == "all":
+            b.require("le", d, value.shape[k], "the places of the mask must lie inside")
+    if how.rows == "one" and value.size != 1 or how.rows == "alike" and not _one_row(
+            value, x.rank - lead):
+        raise b.unsupported(f"updates made of {value}", "expand one element or one row to them")
+    if how.rows != "one":
+        row = value.shape[lead if how.rows == "all" else max(0, value.rank - x.rank + lead):]
+        b.broadcast_to(row, x.shape[lead:])
+
+    def body(index: Index) -> Expr:
+        held = [cast("bool", b.at(mask, _inside(mask, index[:lead])))]
+        held[:0] = [compare("lt", i, d) for i, d, n in zip(index, mask.shape, x.shape)
+                    if not same(d, n)]
+        if how.rows == "all":
+            new = b.at(value, _inside(value, index[:lead]) + index[lead:])
+        elif how.rows == "one":
+            new = b.at(value, (Const(0),) * value.rank)
+        else:
+            new = b.at(value, b.pick(value, index, x.shape))
+        return Where(conjunction(held), new, b.at(x, index))
+    if any(d == Const(0) for d in mask.shape):
+        return b.move(x, x.shape, lambda index: index)
+    return b.map(x.shape, body, [x, mask, value])
+
+
+def _one_row(value: Val, rest: int) -> bool:
+    """True if updates of ``rest`` dimensions beside the rows', that ``value`` is expanded to, are
+    the same for every row."""
+    return value.rank <= rest or value.rank == rest + 1 and is_one(value.shape[0])
+
+
+def _inside(v: Val, index: Index) -> Index:
+    """``index`` moved inside ``v`` where numbers say that it may lie outside."""
+    return tuple(simplify(minimum(i, d - 1)) if isinstance(d, Const) else i
+                 for i, d in zip(index, v.shape))
+
+
 @op("ScatterND", since=11)
 def scatter_nd(node: Node, b: Builder) -> Result:
+    of_mask = node.attr(MASK)
+    if isinstance(of_mask, OfMask):
+        return _by_mask(b, of_mask)
     x, indices, updates = b.inputs()
     width, lead = index_width(b, indices), indices.rank - 1
     for one, two in zip(updates.shape, indices.shape[:-1] + x.shape[width:], strict=True):
