@@ -38,7 +38,7 @@ class Place:
     ``slot``), round_in | round_out (where pointer ``index`` of the frame leads in a round of a
     region).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched;
-    ``stored``: as of a Buffer.
+    ``stored``, ``counts``: as of a Buffer.
     """
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("name",)
@@ -53,6 +53,7 @@ class Place:
     onnx: str = ""
     sparse: bool = False
     stored: str = ""
+    counts: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         where = {"arena": f"arena slot {self.slot} + {self.offset}",

@@ -57,8 +57,8 @@ class Buffer:
     """A tensor: logical shape (index expressions without axes), dtype and role.
 
     role: input | output | const | temp.  ``onnx`` keeps the original tensor name; ``stored``: what
-    the elements of an input or output are the bits of (``ir.dtypes.STORED``), "" for numbers.
-    """
+    the elements of an input or output are the bits of (``ir.dtypes.STORED``), "" for numbers;
+    ``counts``: of an output, the (output, axis) whose elements it counts (ONNX names)."""
 
     name: str
     shape: Shape
@@ -66,6 +66,7 @@ class Buffer:
     role: str = "temp"
     onnx: str = ""
     stored: str = ""
+    counts: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}]"

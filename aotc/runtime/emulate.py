@@ -14,7 +14,7 @@ from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import Manifest, emulators
 from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import cross_compiler, missing_tool, read_manifest
-from aotc.runtime.feeds import Given, called_with_texts, feeds_in_order, symbol_values, tensor_infos
+from aotc.runtime.feeds import Given, called, feeds_in_order, symbol_values, tensor_infos
 
 
 def tools(manifest: Manifest) -> tuple[list[str], list[str], dict[int | None, list[str]]]:
@@ -74,8 +74,8 @@ class EmulatedModel:
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         if any(a is None for a in arrays):
             raise ValueError(f"{self.name}: an emulated bundle takes no defaults: give all inputs")
-        return called_with_texts(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
-                                 self._called)
+        return called(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
+                      self._called)
 
     def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         values = symbol_values(self.name, self.inputs, arrays)

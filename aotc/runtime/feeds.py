@@ -32,13 +32,15 @@ class Extent:
 @dataclass(frozen=True)
 class TensorInfo:
     """One input or output: its ONNX name, numpy dtype and shape (ints and Extents).  ``default``:
-    it may be left out of a call; ``text``: it holds strings, as places in the bundle's table."""
+    it may be left out of a call; ``text``: it holds strings, as places in the bundle's table;
+    ``counts``: it says how many elements there are of these (output, axis)."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | Extent, ...]
     default: bool = False
     text: bool = False
+    counts: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -54,13 +56,28 @@ def _info(entry: dict[str, Any]) -> TensorInfo:
                   for d in entry["shape"])
     dtype = stored_dtype(entry.get("stored", "")) or DTYPES[entry["dtype"]].numpy
     return TensorInfo(entry["onnx"], dtype, shape, entry.get("default", False),
-                      entry.get("stored") == TEXT)
+                      entry.get("stored") == TEXT,
+                      tuple((o, a) for o, a in entry.get("counts", ())))
 
 
-def called_with_texts(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo],
-                      table: Sequence[str], arrays: Sequence[Array | None],
-                      run: Callable[[Sequence[Array | None]], dict[str, Array]]
-                      ) -> dict[str, Array]:
+Run = Callable[[Sequence[Array | None]], dict[str, Array]]
+
+
+def called(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], table: Sequence[str],
+           arrays: Sequence[Array | None], run: Run) -> dict[str, Array]:
+    """``run(arrays)``, its outputs by name as a caller wants them: with strings, and of an output
+    with room for more the elements that there are."""
+    found = _with_texts(inputs, outputs, table, arrays, run)
+    for info in outputs:
+        if info.counts:
+            count = int(found.pop(info.name))
+            for name, axis in info.counts:
+                found[name] = found[name][(slice(None),) * axis + (slice(0, count),)]
+    return found
+
+
+def _with_texts(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], table: Sequence[str],
+                arrays: Sequence[Array | None], run: Run) -> dict[str, Array]:
     """``run(arrays)``, its outputs by name: strings are given to it as their places in the table of
     texts (-1, -2, .. of those that are not in it), and places come back as strings ("" of a place
     that is none)."""

@@ -18,7 +18,7 @@ from aotc.runtime.feeds import (
     Extent,
     Given,
     TensorInfo,
-    called_with_texts,
+    called,
     feeds_in_order,
     symbol_values,
     tensor_infos,
@@ -122,8 +122,8 @@ class Model:
         arrays of str; what is bound (``bind``) are their places in ``manifest["texts"]``.
         """
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
-        return called_with_texts(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
-                                 self._called)
+        return called(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
+                      self._called)
 
     def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         """Outputs of a call with these arrays, in order, which it checks."""
@@ -142,7 +142,9 @@ class Model:
     def bind(self, feeds: Given) -> Binding:
         """A callable for repeated runs over the same memory: write into the arrays of ``feeds``
         (they are not copied), call it, read the arrays of the dict it returns, the same dict
-        every time.  ValueError as in ``run``, and for arrays that are not contiguous."""
+        every time (an output of which data says how many elements there are in its whole room,
+        with the count as one more).  ValueError as in ``run``, and for arrays that are not
+        contiguous."""
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         for info, array in zip(self.inputs, arrays):
             if array is not None and not (array.flags.c_contiguous and array.flags.aligned):

@@ -141,7 +141,10 @@ def _judge(program: Program, schedule: Schedule, feeds: Feeds, got: Feeds,
     arrays = {n: _widened(a) for n, a in input_arrays(program, feeds).items()}
     syms = infer_syms(program, arrays, None)
     arrays.update(exact.consts)
-    outputs = {program.buffers[n].onnx or n: n for n in program.outputs}
+    # of what has room for more elements than there are, the copy is judged
+    made = [program.buffers[n] for n in program.outputs]
+    roomy = {name for b in made for name, _ in b.counts}
+    outputs = {b.onnx or b.name: b.name for b in made if not b.counts and b.onnx not in roomy}
     seen = {name: got[_COPY + name] for name in stored} | {
         name: got[onnx] for onnx, name in outputs.items()}
     results = []

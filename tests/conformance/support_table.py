@@ -40,10 +40,13 @@ Limits that the table does not show:
   the types of 8 bits and fewer ([numerics](numerics.md#types-that-are-stored-only)).
 - Shapes, axes, sizes and counts that come from data need a declared shape of the result (or of an
   elementwise result of it), in numbers and dimensions of inputs; data that contradicts it is a
-  fault (`AOTC_SHAPE_MISMATCH`) that names the node. So NonZero, Compress, Unique,
-  NonMaxSuppression and TopK of data have results of declared extent. What constants and extents
-  determine is known while compiling, in floats and through any operator, where float arithmetic on
-  extents rounds as integers do.
+  fault (`AOTC_SHAPE_MISMATCH`) that names the node. What constants and
+  extents determine is known while compiling, in floats and through any operator, where float
+  arithmetic on extents rounds as integers do.
+- NonZero, Compress, Unique and NonMaxSuppression of data need no declared extent where only the
+  model's outputs depend on it: directly, or behind element-wise operators of one tensor, Transpose,
+  Squeeze, Unsqueeze, and Gather or GatherND at the places found. Such an output has room for the
+  most elements that there may be, and [its count](bundle.md#counted-outputs) is an output too.
 - Assignment under a mask (`x[mask] = value`: NonZero, Transpose, ScatterND) is a choice between old
   and new elements where the value is one element, one row, or made of the rows at the same places
   (GatherND and element-wise operators): how many there are need not be declared.

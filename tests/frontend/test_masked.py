@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from frontend_cases import compare, helper, model_of, numpy_helper, program_of, rand
+from frontend_cases import compare, helper, model_of, numpy_helper, program_of, rand, run
 
 from aotc.errors import UnsupportedError
 
@@ -76,9 +76,14 @@ def test_a_mask_may_be_smaller_than_what_is_assigned_to():
                         "m": rand(*extents, seed=1) > 0}, ("onnxruntime",))
 
 
-def test_places_that_are_wanted_themselves_stay():
-    with pytest.raises(UnsupportedError, match="NonZero.*depends on data"):
-        program_of(expanded([0], outputs=("y", "nz")))
+def test_places_that_the_caller_wants_are_counted():
+    model = expanded(rand(4), outputs=("y", "nz"))
+    program = program_of(model)
+    made = dict(zip(program.outputs, run(program, FEEDS[0])))
+    wanted = np.nonzero(FEEDS[0]["m"])
+    count = made["nz_count"]
+    assert program.buffers["nz_count"].counts == (("nz", 1),) and count == len(wanted[0])
+    np.testing.assert_array_equal(made["nz"][:, :count], wanted)
 
 
 def test_rows_that_differ_are_refused():

@@ -61,7 +61,8 @@ def c_most(hi: int | None) -> str:
 class Tensor:
     """One input or output; ``label`` names its table of dimensions in the C file; ``default``: a
     place in the weights image, the value that a null pointer stands for; -1 without one;
-    ``stored``: what its elements are the bits of, "" for numbers."""
+    ``stored``: what its elements are the bits of, "" for numbers; ``counts``: the (output, axis)
+    that it says how many elements there are of."""
 
     name: str
     onnx: str
@@ -71,11 +72,15 @@ class Tensor:
     dims: tuple[Dim, ...]
     default: int = -1
     stored: str = ""
+    counts: tuple[tuple[str, int], ...] = ()
 
     @property
     def type_text(self) -> str:
         kind = f"{self.stored} in {self.dtype}" if self.stored else self.dtype
-        return f"{kind}[{', '.join(d.text for d in self.dims)}]"
+        text = f"{kind}[{', '.join(d.text for d in self.dims)}]"
+        if not self.counts:
+            return text
+        return f"{text}, the extent of " + ", ".join(f"{o} along axis {a}" for o, a in self.counts)
 
     @property
     def instead(self) -> str:
@@ -141,7 +146,7 @@ def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = 
     defaults = {name: plan.place(own).offset for name, own in plan.defaults}
     ins, outs = (tuple(Tensor(p.name, p.onnx or p.name, next(names), f"{storage}_{i}_dims",
                               p.dtype, tuple(map(_dim, p.shape)), defaults.get(p.name, -1),
-                              p.stored)
+                              p.stored, p.counts)
                        for i, p in enumerate(places[storage])) for storage in places)
     return syms, ins, outs
 
@@ -215,6 +220,7 @@ def tensor_json(tensor: Tensor) -> dict[str, Any]:
     """A tensor's entry in the manifest; a symbolic extent is an object."""
     extra: dict[str, Any] = {"default": True} if tensor.default >= 0 else {}
     extra |= {"stored": tensor.stored} if tensor.stored else {}
+    extra |= {"counts": [list(c) for c in tensor.counts]} if tensor.counts else {}
     return {"onnx": tensor.onnx, "c": tensor.c_name, "dtype": tensor.dtype, **extra,
             "shape": [d.size if d.size >= 0 else
                       {"text": d.text, "symbol": d.symbol, "lo": d.lo, "hi": d.hi}

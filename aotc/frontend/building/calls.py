@@ -2,7 +2,7 @@
 rows are longer than what expressions compare pair by pair."""
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import expect
+from aotc.frontend.building.declared import Count, expect, filled
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Val
 from aotc.ir.dtypes import INDEX
@@ -31,38 +31,42 @@ def top_k(b: Builder, x: Val, axis: int, k: Expr, largest: bool) -> Val:
                   lambda i: i[:axis] + i[axis + 1:] + (i[axis],), out=1)
 
 
-def kept(b: Builder, flags: Val, count: Expr) -> At:
+def kept(b: Builder, flags: Val, count: Count) -> At:
     """Function from a number below ``count`` to the place of that element among the bool Val
     ``flags`` [n] that hold; another count of them is a fault."""
-    place, total = b.call("kept", (flags,), ((count,), ()))
+    place, total = b.call("kept", (flags,), ((count.extent,), ()))
     return checked_place(b, place, total, count, flags.shape[0])
 
 
-def checked_place(b: Builder, place: Val, total: Val, count: Expr, n: Expr) -> At:
+def checked_place(b: Builder, place: Val, total: Val, count: Count, n: Expr) -> At:
     """Function from an index below ``count`` to ``place[index]``, an index below ``n``; a fault
     where ``total`` is another number than ``count``."""
-    b.nonempty(n, (count,), "elements to choose from")
+    b.nonempty(n, (count.extent,), "elements to choose from")
     expect_count(b, total, count)
     # places that another count leaves over are none: that is told of, here they only stay inside
     return lambda at: minimum(maximum(b.load(place, (at,)), Const(0)), n - 1)
 
 
-def expect_count(b: Builder, total: Val, count: Expr) -> None:
-    """The rule that the data gives ``count`` elements, ``total`` [] being their number."""
-    expect(b, [(b.load(total, ()), count)],
-           f"the data must give the declared {count} elements, their number is")
+def expect_count(b: Builder, total: Val, count: Count) -> None:
+    """The rule that the data gives ``count`` elements, ``total`` [] being their number; where there
+    is room for any number, the caller is told it."""
+    if count.outputs:
+        b.counts.append((total, count.outputs))
+        return
+    expect(b, [(b.load(total, ()), count.extent)],
+           f"the data must give the declared {count.extent} elements, their number is")
 
 
-def unique(b: Builder, rows: Val, count: Expr, ordered: int) -> tuple[Val, ...]:
+def unique(b: Builder, rows: Val, count: Count, ordered: int) -> tuple[Val, ...]:
     """(place, inverse, counts, total) of the rows [n, m], see ``ir/library.py``."""
     n = rows.shape[0]
-    return b.call("unique", (rows,), ((count,), (n,), (count,), (), (n,)),
+    return b.call("unique", (rows,), ((count.extent,), (n,), (count.extent,), (), (n,)),
                   sorted=int(ordered))[:4]
 
 
 def suppressed(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val | None,
-               least: Val | None, count: Expr) -> Val:
-    """The selected boxes [count, 3]; most, limit, least: Vals of one element or None."""
+               least: Val | None, count: Count) -> Val:
+    """The selected boxes [count.extent, 3]; most, limit, least: Vals of one element or None."""
     def number(v: Val | None, other: float, dtype: str) -> Expr:
         return const(other, dtype) if v is None else cast(dtype, b.at(v, (Const(0),) * v.rank))
     dtype = boxes.dtype
@@ -73,10 +77,11 @@ def suppressed(b: Builder, boxes: Val, scores: Val, most: Val | None, limit: Val
     bound = b.map((), lambda i: number(most, 0, INDEX),
                   [b.scalar_val(0, INDEX) if most is None else most], "most")
     picked, total, _ = b.call(
-        "nms", (boxes, scores, bound, numbers), ((count, Const(3)), (), (boxes.shape[1],)),
+        "nms", (boxes, scores, bound, numbers), ((count.extent, Const(3)), (), (boxes.shape[1],)),
         threshold=int(least is not None), centred=int(bool(b.node.attr("center_point_box", 0))))
     expect_count(b, total, count)
-    return b.map((count, Const(3)), lambda i: b.at(picked, i), [picked])
+    return b.map((count.extent, Const(3)), lambda i: filled(b, count, i[0], b.at(picked, i)),
+                 [picked])
 
 
 def scattered(b: Builder, x: Val, places: Val, updates: Val, join: str, tag: str = "") -> Val:

@@ -37,7 +37,7 @@ def to_program(graph: Graph, library: bool = True) -> Program:
     """
     graph = fold_batch_norm(graph)
     b = build(graph, library=library)
-    outputs = _bind_outputs(graph, b)
+    outputs = _bind_outputs(graph, b) + _bind_counts(graph, b)
     _check_sizes(b)
     check_extents(all_steps(b.steps), b.buffers, b.checks)
     b.checks.update(_listed(graph))
@@ -166,6 +166,22 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
             b.node = OUTSIDE
         b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor,
                                       stored=kind)
+        names.append(v.buffer)
+    return tuple(names)
+
+
+def _bind_counts(graph: Graph, b: Builder) -> tuple[str, ...]:
+    """Output buffers that say how many elements there are of outputs with room for more."""
+    names: list[str] = []
+    for total, outputs in b.counts:
+        tensor = f"{outputs[0][0]}_count"
+        while tensor in b.env:
+            tensor += "_"
+        b.node = _output_node(tensor)
+        v = b.compute((), b.load(total, ()))
+        b.node = OUTSIDE
+        b.buffers[v.buffer] = replace(b.buffers[v.buffer], role="output", onnx=tensor,
+                                      counts=outputs)
         names.append(v.buffer)
     return tuple(names)
 

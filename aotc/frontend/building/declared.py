@@ -3,9 +3,11 @@ shape of its result (an extent that is 1 there instead is refused when the tenso
 the rule that data must give what is declared."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.frontend.graph import Node
+from aotc.frontend.rows import Row, followed
 from aotc.ir.expr import (
     Axis,
     Const,
@@ -95,6 +97,38 @@ def expect(b: "Builder", pairs: Iterable[tuple[ExprLike, ExprLike]], what: str,
     axes = b.axes((Const(len(found)),)) if len(found) > 1 else ()
     value, declared = (_nth(row, axes) for row in zip(*found))
     b.compute(axes, Guarded("expected", value, declared, b.rule(what)), tag="rule", out=out)
+
+
+@dataclass(frozen=True)
+class Count:
+    """The number of elements that data chooses: ``extent`` as declared; or, where ``outputs``
+    (of the model, and their axes) have room for as many, ``extent`` is the most there can be."""
+
+    extent: Expr
+    outputs: tuple[tuple[str, int], ...] = ()
+
+
+def room(b: "Builder", rows: Iterable[tuple[int, int, int]], most: Expr) -> Count | None:
+    """Room for up to ``most`` elements in the node's outputs ``rows`` (number, axis, rank); None
+    where a shape is declared, or more than the model's outputs depends on how many there are."""
+    if b.outside or b.inner:
+        return None
+    found: list[tuple[str, int]] = []
+    for k, axis, rank in rows:
+        tensor = b.node.outputs[k] if k < len(b.node.outputs) else ""
+        outputs = followed(b.graph, Row(tensor, axis, rank)) if tensor else ()
+        if outputs is None or tensor and expected_shape(b, tensor) is not None:
+            return None
+        found += outputs
+    return Count(simplify(most), tuple(found)) if found else None
+
+
+def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
+    """``e``, zero at places behind the elements that there are."""
+    if not count.outputs:
+        return e
+    return Where(compare("lt", place, b.load(b.counts[-1][0], ())), e, Const(
+        False if e.dtype == "bool" else 0, e.dtype))
 
 
 def expect_shape(b: "Builder", values: Sequence[ExprLike], declared: Shape, out: int = 0) -> None:

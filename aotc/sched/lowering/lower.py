@@ -83,7 +83,7 @@ def _kernels(program, schedule, target, bodies):
 def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
     b = program.buffers[name]
     return Place(name, b.dtype, b.shape, storage, physical_elements(program, schedule, name),
-                 offset, slot, index, b.onnx, stored=b.stored)
+                 offset, slot, index, b.onnx, stored=b.stored, counts=b.counts)
 
 
 def lower_group(program: Program, schedule: Schedule, target: Target, group: Group,

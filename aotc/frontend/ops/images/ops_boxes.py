@@ -7,6 +7,7 @@ import numpy as np
 
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.declared import Count, filled, loaded, room
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
@@ -56,8 +57,8 @@ def _overlap(one: Sequence[Expr], two: Sequence[Expr], dtype: str) -> Expr:
 
 @op("NonMaxSuppression", since=10)
 def non_max_suppression(node: Node, b: Builder) -> Result:
-    """The boxes that are declared to be selected; another number of them is a fault.  Without
-    library kernels: in as many rounds."""
+    """The boxes that are declared to be selected; another number of them is a fault.  Where no
+    number is declared, room for all that may be.  Without library kernels: in as many rounds."""
     boxes, scores = b.input(0), b.input(1)
     b.need(boxes, "f")
     b.same_dtype(boxes, scores)
@@ -68,16 +69,16 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
                              (boxes.shape[2], 4, "four numbers a box")):
         b.require("eq", mine, other, why)
     given = b.arg(2), b.arg(3), b.arg(4)
+    count = room(b, [(0, 0, 2)], _most(b, scores, given[0])) or Count(b.declared(rank=2)[0])
     if b.library:
-        return calls.suppressed(b, boxes, scores, *given, b.declared(rank=2)[0])
+        return calls.suppressed(b, boxes, scores, *given, count)
     dims = static_shape(scores.shape)
     if dims is None:
         raise b.unsupported("symbolic batches, classes or boxes", "pin the dimensions")
-    count = b.declared(rank=2)[0]
     if 0 in dims:
-        b.require("eq", count, 0, "of no boxes none is selected")
+        b.require("eq", count.extent, 0, "of no boxes none is selected")
         return b.const(np.zeros((0, 3), np.int64))
-    rounds = min(b.fixed(count) + 1, dims[2])
+    rounds = min(b.fixed(count.extent) + 1, dims[2])
     if rounds > MAX_STEPS:
         raise b.unsupported(f"{rounds} selected boxes", f"at most {MAX_STEPS} rounds are unrolled")
     most, limit, least = (_one(b, v) for v in given)
@@ -101,9 +102,17 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
 
     def row(i: Index) -> Expr:
         at = source_index(table.shape, flat)((place(i[0]),))
-        return Where(compare("eq", i[1], Const(0)), at[0], Where(
-            compare("eq", i[1], Const(1)), at[1], b.at(table, tuple(at))))
-    return b.map((count, Const(3)), row, [table])
+        return filled(b, count, i[0], Where(compare("eq", i[1], Const(0)), at[0], Where(
+            compare("eq", i[1], Const(1)), at[1], b.at(table, tuple(at)))))
+    return b.map((count.extent, Const(3)), row, [table])
+
+
+def _most(b: Builder, scores: Val, most: Val | None) -> Expr:
+    """The largest number of boxes that can be selected."""
+    batches, classes, boxes = scores.shape
+    each = Const(0) if most is None else cast(INDEX, b.at(most, (Const(0),) * most.rank))
+    each = boxes if loaded(each) else minimum(maximum(each, Const(0)), boxes)
+    return batches * classes * each
 
 
 def _one(b: Builder, v: Val | None) -> Expr | None:

@@ -3,14 +3,14 @@ targets without such kernels, count: the place of an element is the number of el
 before it, so every result is a sum over all pairs; no order of evaluation matters.
 
 What there is to choose may depend on data; then the result has its declared shape, and another
-number of elements is a fault."""
+number of elements is a fault.  Where none is declared it has room for all, if the caller alone
+takes it, who is told the number."""
 
-from collections.abc import Callable
 
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.counted import kept_known
-from aotc.frontend.building.declared import expect
+from aotc.frontend.building.declared import Count, expect, filled, room
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
@@ -156,14 +156,14 @@ def _by_rank(b: Builder, x: Val, rank: Val, axis: int, k: Expr) -> tuple[Val, Va
 
 # ---------------------------------------------------------------- what a condition keeps
 
-def kept_places(b: Builder, flags: Val, count: Expr, tag: str) -> At:
-    """Indices [count] of the elements where the bool Val ``flags`` [n] holds; another number of
-    them is a fault."""
+def kept_places(b: Builder, flags: Val, count: Count, tag: str) -> At:
+    """Indices [count.extent] of the elements where the bool Val ``flags`` [n] holds; another
+    number of them is a fault."""
     n = flags.shape[0]
     if calls.calls(b, n):
         return calls.kept(b, flags, count)
     _bounded(b, n)
-    i, j, r = Axis("i", n), Axis("j", n), Axis("r", count)
+    i, j, r = Axis("i", n), Axis("j", n), Axis("r", count.extent)
     before = b.compute((i,), Where(compare("lt", j, i), _one_if(b.load(flags, (j,))), Const(0)),
                        (j,), "sum", f"{tag}_before")
     total = b.compute((), _one_if(b.load(flags, (j,))), (j,), "sum", f"{tag}_total")
@@ -172,10 +172,17 @@ def kept_places(b: Builder, flags: Val, count: Expr, tag: str) -> At:
     return calls.checked_place(b, place, total, count, n)
 
 
-def _kept_declared(b: Builder, flags: Val, count: Callable[[], Expr]) -> tuple[Expr, At]:
-    """(count, place) as ``kept_known`` gives them, as many as the model declares."""
-    declared = count()
-    return declared, kept_places(b, flags, declared, "kept")
+def _kept_counted(b: Builder, flags: Val, axis: int, rank: int) -> tuple[Count, At]:
+    """(count, place) of elements that data chooses: as many as the model declares along the axis of
+    the result, or any number where the caller alone takes it."""
+    count = room(b, [(0, axis, rank)], flags.shape[0]) or Count(b.declared(rank=rank)[axis])
+    return count, kept_places(b, flags, count, "kept")
+
+
+def _kept(b: Builder, flags: Val, axis: int, rank: int) -> tuple[Count, At]:
+    """``_kept_counted``, of flags that are known what constants and extents say."""
+    known = kept_known(b, flags)
+    return _kept_counted(b, flags, axis, rank) if known is None else (Count(known[0]), known[1])
 
 
 @op("Compress", since=9)
@@ -187,10 +194,9 @@ def compress(node: Node, b: Builder) -> Result:
     axis = b.axis(axis, x.rank)
     n = simplify(minimum(cond.shape[0], x.shape[axis]))
     flags = b.move(cond, (n,), lambda i: i, "flags")
-    count, place = kept_known(b, flags) or _kept_declared(
-        b, flags, lambda: b.declared(rank=x.rank)[axis])
-    return b.map(x.shape[:axis] + (count,) + x.shape[axis + 1:],
-                 lambda i: b.at(x, i[:axis] + (place(i[axis]),) + i[axis + 1:]), [x, cond])
+    count, place = _kept(b, flags, axis, x.rank)
+    return b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda i: filled(
+        b, count, i[axis], b.at(x, i[:axis] + (place(i[axis]),) + i[axis + 1:])), [x, cond])
 
 
 @op("NonZero", since=9)
@@ -199,7 +205,7 @@ def non_zero(node: Node, b: Builder) -> Result:
     dims = x.shape
     flat = reshape(b, x, (product(dims),), "flat")
     flags = b.map(flat.shape, lambda i: cast("bool", b.at(flat, i)), [flat], "flags")
-    count, place = kept_known(b, flags) or _kept_declared(b, flags, lambda: b.declared(rank=2)[1])
+    count, place = _kept(b, flags, 1, 2)
 
     def coordinate(i: Index) -> Expr:
         at = place(i[1])
@@ -208,8 +214,8 @@ def non_zero(node: Node, b: Builder) -> Result:
         for d in reversed(range(len(dims))):
             out = Where(compare("eq", i[0], Const(d)), at // step % dims[d], out)
             step = simplify(step * dims[d])
-        return out
-    return b.map((Const(max(len(dims), 1)), count), coordinate, [flags])
+        return filled(b, count, i[1], out)
+    return b.map((Const(max(len(dims), 1)), count.extent), coordinate, [flags])
 
 
 # ---------------------------------------------------------------- Unique
@@ -225,21 +231,31 @@ def unique(node: Node, b: Builder) -> Result:
         rows = _slices(b, x, axis)
     n, m = rows.shape
     few = static_shape((n,))
-    count = n if few is not None and few[0] <= 1 else _unique_count(b, axis)
+    count = Count(n) if few is not None and few[0] <= 1 else room(
+        b, [(0, axis or 0, 1 if axis is None else x.rank), (1, 0, 1), (3, 0, 1)], n) or Count(
+            _unique_count(b, axis))
     if calls.calls(b, n):
         place, rank, counts, total = calls.unique(b, rows, count, node.attr("sorted", 1))
     else:
         place, rank, counts, total = _unique_by_counting(b, rows, count, node.attr("sorted", 1))
     at = calls.checked_place(b, place, total, count, n)
     if axis is None:
-        y = b.map((count,), lambda k: b.load(rows, (at(k[0]), Const(0))), [rows, place])
+        y = b.map((count.extent,), lambda k: filled(b, count, k[0], b.load(
+            rows, (at(k[0]), Const(0)))), [rows, place])
     else:
-        y = b.map(x.shape[:axis] + (count,) + x.shape[axis + 1:], lambda k: b.at(
-            x, k[:axis] + (at(k[axis]),) + k[axis + 1:]), [x, place])
+        y = b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda k: filled(
+            b, count, k[axis], b.at(x, k[:axis] + (at(k[axis]),) + k[axis + 1:])), [x, place])
+    if count.outputs:
+        place, counts = _cleared(b, count, place, 1), _cleared(b, count, counts, 3)
     return (y, place, rank, counts)[:len(node.outputs)]
 
 
-def _unique_by_counting(b: Builder, rows: Val, count: Expr, ordered: int) -> tuple[Val, ...]:
+def _cleared(b: Builder, count: Count, v: Val, out: int) -> Val:
+    """``v`` with zeros behind the elements that there are."""
+    return b.map(v.shape, lambda k: filled(b, count, k[0], b.at(v, k)), [v], out=out)
+
+
+def _unique_by_counting(b: Builder, rows: Val, count: Count, ordered: int) -> tuple[Val, ...]:
     """(place, inverse, counts, total), as the library kernel gives them."""
     n, m = rows.shape
     _bounded(b, n)
@@ -255,7 +271,7 @@ def _unique_by_counting(b: Builder, rows: Val, count: Expr, ordered: int) -> tup
         own = b.compute((i,), Where(same, j, n), (j,), "min", "mine")
         ahead = compare("lt", j, b.load(own, (i,)))
     rank = b.compute((i,), _one_if(Binary("and", first, ahead)), (j,), "sum", "", out=2)
-    r = Axis("r", count)
+    r = Axis("r", count.extent)
     total = b.compute((), _one_if(first), (j,), "sum", "total")
     mine = compare("eq", b.load(rank, (j,)), r)
     place = b.compute((r,), Where(mine, j, n), (j,), "min", "", out=1)
