@@ -4,6 +4,7 @@ Every stage is a function ``Work -> Work``; the wrapper verifies its value, time
 text form, reports progress and stops where it was told to.
 """
 
+import ctypes
 import hashlib
 import os
 import time
@@ -94,6 +95,10 @@ class Work:
     def plan(self) -> Plan:
         """The Plan of that."""
         return self.plans.main.plan
+
+    def written(self) -> "Work":
+        """Without what its folder holds: the Plans and the Bundle, each with all weights."""
+        return replace(self, plans=_LATER, bundle=_LATER)
 
 
 Run = Callable[[Work], Work]
@@ -341,10 +346,19 @@ def run_pipeline(options: Options) -> Work:
             options.progress(number, len(STAGES), stage.name)
         if stage.first is not None:
             work = _bounded(work, stage.name, stage.first)
+            trim()
         work = _run_stage(work, stage, number)
         if stage.name == options.stop_after:
             break
     return work
+
+
+def trim() -> None:
+    """Give free pages of the C heap back to the system, where the C library can: of weights that
+    were dropped it keeps as many bytes as they had, and takes what is made next from elsewhere."""
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)
 
 
 def _bounded(work: Work, name: str, run: Run) -> Work:

@@ -34,7 +34,7 @@ from aotc.oracle.evaluate import evaluate
 # Recorded outputs come from the numpy evaluator, which is exact and slow (a few GFLOP/s).
 # Beyond this many operations a bundle records none; `aotc verify` covers such models.
 SAMPLE_FLOPS = 2.5e10
-SAMPLE_BYTES = 1 << 30  # of all tensors of one run
+SAMPLE_BYTES = 64 << 20  # of the tensors of one run that are alive at once
 STEP_FLOPS = 2_000_000  # that starting a step of a region takes as long as, every time
 LIBRARY_FLOPS = 4000  # that the numpy twin of a library kernel counts for, per element it reads
 # Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
@@ -209,11 +209,13 @@ def _codes(rng: np.random.Generator, stored: str, shape: tuple[int, ...]) -> Arr
     return rng.integers(0, 1 << STORED[stored], shape)
 
 
-def extents(program: Program, cap: int = EXTENT_CAP) -> list[dict[str, int]]:
+def extents(program: Program, cap: int = EXTENT_CAP,
+            room: int | None = None) -> list[dict[str, int]]:
     """Symbol values to try, as dicts without repeats: all lowest, all highest (at most ``cap``),
-    all in the middle, odd and unequal, one that broadcasts 1 beside others.  Of choices that break
-    an entry check one dimension is moved to where it holds (``total`` to ``past + seq``), or they
-    are left out; without symbols the one choice is {}."""
+    all in the middle, odd and unequal, one that broadcasts 1 beside others; lower ones where a
+    run's tensors would take more than ``room`` bytes (``_chosen``).  Of choices that break an entry
+    check one dimension is moved to where it holds (``total`` to ``past + seq``), or they are left
+    out; without symbols the one choice is {}."""
     if not program.syms:
         return [{}]
     tops = {s.name: max(s.lo, min(s.reach, cap)) for s in program.syms}
@@ -222,8 +224,7 @@ def extents(program: Program, cap: int = EXTENT_CAP) -> list[dict[str, int]]:
     odd = {n: min(tops[n], max(lows[n], 13 + 6 * k)) for k, n in enumerate(tops)}
     out: list[dict[str, int]] = []
     for values in (mids, lows, odd, tops, *(mids | {n: 1} for n in _broadcast(program))):
-        for c in program.checks:
-            values = _agreeing(program, c.cond, values)
+        values = _chosen(program, values, lows, room)
         if values not in out and all(_holds(c.cond, values) for c in program.checks):
             out.append(values)
     return out
@@ -234,6 +235,22 @@ def _broadcast(program: Program) -> list[str]:
     found = (n.name for c in program.checks if isinstance(c.cond, Binary) and c.cond.op == "or"
              for n in walk(c.cond) if isinstance(n, Sym) and n.lo <= 1)
     return list(found)[:1]
+
+
+def _chosen(program: Program, values: dict[str, int], lows: Syms,
+            room: int | None) -> dict[str, int]:
+    """Symbol values in agreement with the entry checks.  All are moved half their way to ``lows``
+    until the tensors of a run that are alive at once take at most ``room`` bytes (None: any
+    number), or there is no way left."""
+    while True:
+        agreed = values
+        for c in program.checks:
+            agreed = _agreeing(program, c.cond, agreed)
+        if room is None or values == lows or not all(
+                _holds(c.cond, agreed) for c in program.checks) or (
+                live_bytes(program, agreed) <= room):
+            return agreed
+        values = {n: (v + lows[n]) // 2 for n, v in values.items()}
 
 
 def _holds(cond: Expr, values: Syms) -> bool:
@@ -264,11 +281,12 @@ def _agreeing(program: Program, cond: Expr, values: dict[str, int]) -> dict[str,
     return values
 
 
-def border_extents(program: Program, boxes: Sequence[Box],
-                   cap: int = EXTENT_CAP) -> list[dict[str, int]]:
+def border_extents(program: Program, boxes: Sequence[Box], cap: int = EXTENT_CAP,
+                   room: int | None = None) -> list[dict[str, int]]:
     """Symbol values at both ends of each of ``boxes`` ({symbol: (lowest, highest)}), as dicts
-    without repeats; in agreement with the entry checks, as ``extents``.  Ranges of the last box,
-    and those that a box does not name, are tried up to ``cap`` behind their beginning."""
+    without repeats; in agreement with the entry checks and within ``room`` bytes, as ``extents``.
+    Ranges of the last box, and those that a box does not name, are tried up to ``cap`` behind their
+    beginning."""
     out: list[dict[str, int]] = []
     for i, box in enumerate(boxes):
         ends = {s.name: box.get(s.name, (s.lo, s.hi)) for s in program.syms}
@@ -277,8 +295,7 @@ def border_extents(program: Program, boxes: Sequence[Box],
         highs = {n: hi if hi is not None and (n in exact or hi < lo + cap) else lo + cap
                  for n, (lo, hi) in ends.items()}
         for values in (lows, highs):
-            for c in program.checks:
-                values = _agreeing(program, c.cond, values)
+            values = _chosen(program, values, lows, room)
             if values not in out and all(_holds(c.cond, values) for c in program.checks):
                 out.append(values)
     return out
@@ -287,13 +304,13 @@ def border_extents(program: Program, boxes: Sequence[Box],
 def record_samples(program: Program, limit: float = SAMPLE_FLOPS,
                    boxes: Sequence[Box] = ()) -> tuple[Sample, ...]:
     """Recorded runs (a tuple of Sample) for the bundle's own test, from the numpy evaluator; the
-    empty tuple if one run would cost more than ``limit`` operations or SAMPLE_BYTES of tensors, or
-    random inputs lead to an index outside its table.  ``boxes``: ranges of extents that code of
-    their own serves; they are run at both ends."""
+    empty tuple if one run would cost more than ``limit`` operations or SAMPLE_BYTES of tensors at
+    once, or random inputs lead to an index outside its table.  ``boxes``: ranges of extents that
+    code of their own serves; they are run at both ends."""
     out: list[Sample] = []
     chosen = extents(program, cap=16)[:2]
     for syms in (*chosen, *(s for s in border_extents(program, boxes) if s not in chosen)):
-        if run_work(program, syms) <= limit and _all_bytes(program, syms) <= SAMPLE_BYTES:
+        if run_work(program, syms) <= limit and live_bytes(program, syms) <= SAMPLE_BYTES:
             feeds = random_inputs(program, syms, seed=len(out))
             try:
                 results = evaluate(program, feeds, syms)
@@ -322,8 +339,19 @@ def _work(program: Program, step: Step, syms: Syms) -> int:
                                for b in step.inputs)
 
 
-def _all_bytes(program: Program, syms: Syms) -> int:
-    """Bytes of all tensors of a run together: the evaluator keeps them, in at most 8 bytes an
-    element."""
-    return sum(8 * math.prod(index_value(d, syms) for d in b.shape)
-               for b in program.buffers.values() if b.role != "const")
+def live_bytes(program: Program, syms: Syms) -> int:
+    """Most bytes of tensors, weights aside, that are alive at once while the steps run in order:
+    each from its step to its last reader."""
+    size = {n: DTYPES[b.dtype].size * math.prod(
+        d.value if isinstance(d, Const) else index_value(d, syms) for d in b.shape)
+        for n, b in program.buffers.items() if b.role != "const"}
+    last = {b: s for s in program.steps for b in s.inputs}
+    alive = most = sum(size[n] for n in program.inputs)
+    for step in program.steps:
+        alive += sum(size[o] for o in step.outs)
+        inner = {**syms, step.round.name: 0} if isinstance(step, Loop) else syms
+        bodies = step.bodies if isinstance(step, (Loop, Branch)) else ()
+        most = max(most, alive + max((live_bytes(b, inner) for b in bodies), default=0))
+        alive -= sum(size.get(b, 0) for b in set(step.inputs)
+                     if last[b] is step and b not in program.results)
+    return most

@@ -35,6 +35,7 @@ Window = tuple[Array, tuple[int, ...]]  # (elements, index of the first of them)
 Read = Callable[[str], Array | Window]
 Syms = Mapping[str, Any]  # symbol -> an int, or the ints of many points side by side
 Affine = dict[Axis | None, int]  # coefficients; of None: the constant
+_LISTED = 1 << 14  # numbers that are Python's, 32 bytes each, at a time
 
 
 class Guard:
@@ -149,8 +150,11 @@ def _in_f64(fn: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def _erf(x: Array) -> Array:
-    flat = map(math.erf, np.ravel(x).tolist())
-    return np.fromiter(flat, np.float64, np.size(x)).reshape(np.shape(x))
+    flat, out = np.ravel(x), np.empty(np.size(x), np.float64)
+    for at in range(0, out.size, _LISTED):
+        part = flat[at:at + _LISTED]
+        out[at:at + _LISTED] = np.fromiter(map(math.erf, part.tolist()), np.float64, part.size)
+    return out.reshape(np.shape(x))
 
 
 _UNARY: dict[str, Callable[[Array], Array]] = {

@@ -204,20 +204,19 @@ def _allocate(compute: Compute, shape: list[int]) -> list[Array]:
 def _axis_sets(compute: Compute) -> list[frozenset[Axis]]:
     """The sets of axes over which intermediate arrays extend: every node, but in a sum of
     products only the factors, because the product itself is never stored."""
-    sets: set[frozenset[Axis]] = set()
     memo: dict[Expr, frozenset[Axis]] = {}
-
-    def visit(e: Expr) -> frozenset[Axis]:
-        if e not in memo:
-            own = frozenset((e,) if isinstance(e, Axis) else ())
-            memo[e] = own.union(*map(visit, children(e)))
-            sets.add(memo[e])
-        return memo[e]
-
     for e in _factors(compute.body) if compute.fold == "sum" else (compute.body,):
-        visit(e)
-    sets.add(frozenset(compute.axes))
+        _axes_under(e, memo)
+    sets = {*memo.values(), frozenset(compute.axes)}
     return [s for s in sets if not any(s < other for other in sets)]
+
+
+def _axes_under(e: Expr, memo: dict[Expr, frozenset[Axis]]) -> frozenset[Axis]:
+    """The axes in ``e``; ``memo``: those of every node seen so far."""
+    if e not in memo:
+        own = frozenset((e,) if isinstance(e, Axis) else ())
+        memo[e] = own.union(*(_axes_under(k, memo) for k in children(e)))
+    return memo[e]
 
 
 def _chunks(sets: Iterable[frozenset[Axis]], sizes: Mapping[Axis, int]) -> dict[Axis, int]:

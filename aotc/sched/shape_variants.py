@@ -61,12 +61,14 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
 
 
 def within_once(program: Program, when: When) -> Program:
-    """``within``, the same object every time: what is found out about it is kept with it."""
+    """``within``, the same object every time: what is found out about it is kept with it.  A
+    Program that is itself within the box is not kept with itself: such a ring would hold its
+    weights until the collector of rings comes by."""
     known = program.known("within")
     key = tuple(sorted(when.items()))
-    if key not in known:
-        known[key] = within(program, when)
-    made: Program = known[key]
+    made: Program = known.get(key) or within(program, when)
+    if made is not program:
+        known[key] = made
     return made
 
 

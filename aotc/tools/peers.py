@@ -17,9 +17,11 @@ from aotc.tools.peer_ncnn import Run, open_ncnn
 
 
 def _onnxruntime(path: str | Path, threads: int, feeds: Feeds | None, literal: bool = False,
-                 exact: bool = False) -> Run:
+                 exact: bool = False, lean: bool = False) -> Run:
     import onnxruntime
     options = onnxruntime.SessionOptions()
+    if lean:  # what a run has allocated is given back, not kept for the next one
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     if literal:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -38,15 +40,15 @@ REFUSED = ("Attempt to replace the existing tensor", "Failed to find kernel for"
 
 
 def _exact_onnxruntime(path: str | Path, threads: int, literal: bool = False) -> Run:
-    """Its kernels that do not saturate: on CPUs without VNNI, those of its default add two products
-    of u8 and s8 in 16 bits.  It refuses them to some models of s8 activations (``REFUSED``), which
-    need none."""
+    """ONNX Runtime as a reference, in as little memory as it can do with, by its kernels that do
+    not saturate: on CPUs without VNNI, those of its default add two products of u8 and s8 in 16
+    bits.  It refuses them to some models of s8 activations (``REFUSED``), which need none."""
     try:
-        return _onnxruntime(path, threads, None, literal, exact=True)
+        return _onnxruntime(path, threads, None, literal, exact=True, lean=True)
     except Exception as err:  # its own kinds are known only where it is installed
         if not any(text in str(err) for text in REFUSED):
             raise
-        return _onnxruntime(path, threads, None, literal)
+        return _onnxruntime(path, threads, None, literal, lean=True)
 
 
 def _openvino(path: str | Path, threads: int, feeds: Feeds | None) -> Run:

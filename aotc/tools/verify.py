@@ -14,7 +14,7 @@ from aotc.ir.dtypes import TEXT, Array, dtype_of
 from aotc.ir.program import Program
 from aotc.options import Dims, Options
 from aotc.oracle.quanta import Quanta, quanta
-from aotc.pipeline import Work, run_pipeline
+from aotc.pipeline import Work, run_pipeline, trim
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import EmulatedModel, emulated_models
@@ -52,6 +52,9 @@ ROUNDED = 3e-2
 # Layer by layer such steps grow.  Then the reference's own modes differ, too, and outputs may be so
 # many times as far from the optimised one as the literal one is (measured: 3.5, ResNet-50, s8).
 SPREAD = 4
+# Bytes of tensors, beside as many as the weights have, that a run may hold at once where there are
+# smaller extents to choose.  A reference holds more of them, the model beside it its arena.
+ROOM = 64 << 20
 # An output that hardly varies has no range to speak of; then its magnitude counts instead.
 FLAT = 1e-2
 
@@ -180,12 +183,14 @@ class Case:
 
 
 def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP,
-               served: Sequence[Box] = ()) -> Iterator[Case]:
+               served: Sequence[Box] = (), room: int | None = None) -> Iterator[Case]:
     """``runs`` cases per choice of the dynamic dimensions (``extents``), at most ``cap``, and at
-    both ends of each of the boxes ``served`` by a variant."""
+    both ends of each of the boxes ``served`` by a variant; of choices that may be smaller, those
+    whose tensors take at most ``room`` bytes at once."""
     kinds = input_kinds(program)
-    chosen = extents(program, cap)
-    for syms in (*chosen, *(s for s in border_extents(program, served, cap) if s not in chosen)):
+    chosen = extents(program, cap, room)
+    ends = border_extents(program, served, cap, room)
+    for syms in (*chosen, *(s for s in ends if s not in chosen)):
         for seed in range(runs):
             dims = ", ".join(f"{n}={v}" for n, v in syms.items())
             yield Case(f"{dims or 'static'} run {seed}",
@@ -237,6 +242,14 @@ def _open(work: Work, target: Target, threads: int, build_progress: Progress | N
             for v in work.variants if runs_here(v)}
 
 
+def _compiled(options: Options) -> tuple[Work, int]:
+    """The Work of a bundle in its folder, and the bytes of its weights, which are in the file: the
+    Work has them no longer."""
+    work = run_pipeline(options)
+    weights = work.plan.weights_bytes
+    return work.written(), weights
+
+
 def _for_gpu(target: Target) -> bool:
     return target.emitter == "simt"
 
@@ -272,8 +285,9 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
     _check_place(get_target(target), vlen, simulate)
     with tempfile.TemporaryDirectory(prefix="aotc-verify-") as scratch:
         folder = Path(out) if out is not None else Path(scratch) / "bundle"
-        work = run_pipeline(Options(path, folder, target, Path(path).stem, dims,
-                                    progress=progress, **decisions))
+        work, weights = _compiled(Options(path, folder, target, Path(path).stem, dims,
+                                          progress=progress, **decisions))
+        trim()
         outputs, fixed = work.program.outputs, work.settings.fixed
         steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
                  if n in outputs}
@@ -281,7 +295,7 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         judge = _Judge(path, threads, steps, lambda why: report(f"  {why}"))
         report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
         cases = [read_inputs(inputs, fixed)] if inputs else make_cases(
-            work.program, runs, served=boxes(work.program, work.schedule))
+            work.program, runs, served=boxes(work.program, work.schedule), room=ROOM + weights)
         results = []
         for case in cases:
             want = judge.run(case.feeds | fixed)

@@ -5,7 +5,14 @@ import pytest
 
 from aotc.ir.expr import Axis, Cast, Const, Guarded, Load, Sym, Where, checked, compare
 from aotc.ir.program import Buffer, Check, Compute, Program
-from aotc.samples import extents, input_kinds, random_inputs, record_samples
+from aotc.samples import (
+    border_extents,
+    extents,
+    input_kinds,
+    live_bytes,
+    random_inputs,
+    record_samples,
+)
 
 N = Sym("n", 1, 500)
 
@@ -148,3 +155,35 @@ def test_inputs_repeat_for_a_seed_and_differ_between_seeds(seed):
     once, again = (random_inputs(p, {"n": 9}, seed)["x"] for _ in range(2))
     assert np.array_equal(once, again)
     assert not np.array_equal(once, random_inputs(p, {"n": 9}, seed + 1)["x"])
+
+
+def chain(steps=4):
+    """y = -x, ``steps`` times, over f32[n, 256]."""
+    i, j = Axis("i", N), Axis("j", Const(256))
+    names = ["x", *(f"t{k}" for k in range(steps - 1)), "y"]
+    return program([Compute((b,), (i, j), (), "none", -Load(a, (i, j), "f32"))
+                    for a, b in zip(names, names[1:])], {"x": ((N, Const(256)), "f32")},
+                   {n: ((N, Const(256)), "f32") for n in names[1:]})
+
+
+def test_a_tensor_lives_to_its_last_reader():
+    assert live_bytes(chain(), {"n": 3}) == live_bytes(chain(9), {"n": 3}) == 2 * 3 * 1024
+    i, j = Axis("i", N), Axis("j", Const(256))
+    last = Compute(("y",), (i, j), (), "none",
+                   Load("t2", (i, j), "f32") + Load("x", (i, j), "f32"))
+    kept = chain()
+    kept = program([*kept.steps[:-1], last], {"x": ((N, Const(256)), "f32")},
+                   {n: ((N, Const(256)), "f32") for n in ("t0", "t1", "t2", "y")})
+    assert live_bytes(kept, {"n": 3}) == 3 * 3 * 1024
+
+
+def test_extents_leave_room():
+    p = chain()
+    tall = extents(p)
+    assert max(s["n"] for s in tall) == 160
+    low = extents(p, room=2 * 40 * 1024)
+    assert {"n": 1} in low and 20 <= max(s["n"] for s in low) <= 40
+    assert len(low) == len({s["n"] for s in low}) > 2
+    assert extents(p, room=0) == [{"n": 1}]
+    assert border_extents(p, [{"n": (8, 100)}], room=2 * 40 * 1024) == [{"n": 8}, {"n": 31}]
+    assert border_extents(p, [{"n": (80, 100)}], room=0) == [{"n": 80}]

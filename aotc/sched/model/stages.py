@@ -263,22 +263,25 @@ def _without_own_loads(stage, group, faults):
     """An output's value that reads another output of the same stage takes its value instead: the
     points are the same, and when which of them is stored does not matter."""
     own = {o.buffer: o for o in stage.outputs}
+    if not any(n.buffer in own for o in stage.outputs for n in loads(o.value)):
+        return stage
+    where = f"group {group.name}: {stage.name}"
+    return replace(stage, outputs=tuple(
+        replace(o, value=_with_own_values(o.value, own, where, faults)) for o in stage.outputs))
 
+
+def _with_own_values(e, own, where, faults):
     def visit(node):
         if not isinstance(node, Load) or node.buffer not in own:
             return None
         o = own[node.buffer]
         if all(same(i, j) for i, j in zip(node.index, o.index)):
-            return rewrite(o.value, visit)
-        faults.append(f"group {group.name}: {stage.name} reads {node}, which its own loops compute "
+            return _with_own_values(o.value, own, where, faults)
+        faults.append(f"{where} reads {node}, which its own loops compute "
                       f"at [{', '.join(map(show, o.index))}]; store {node.buffer} in an earlier "
                       "group")
         return None
-
-    if not any(n.buffer in own for o in stage.outputs for n in loads(o.value)):
-        return stage
-    return replace(stage, outputs=tuple(
-        replace(o, value=rewrite(o.value, visit)) for o in stage.outputs))
+    return rewrite(e, visit)
 
 
 def _fold_stage(group, main, outs, inline, stored, faults):
