@@ -5,6 +5,7 @@ text form, reports progress and stops where it was told to.
 """
 
 import ctypes
+import gc
 import hashlib
 import os
 import time
@@ -60,6 +61,7 @@ from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
 
+HEAVY = 16 << 20  # bytes of weights from which making sure that dropped ones are gone is worth it
 _LATER: Any = None  # no stage has made it yet, or none needs it any more
 
 
@@ -95,6 +97,12 @@ class Work:
     def plan(self) -> Plan:
         """The Plan of that."""
         return self.plans.main.plan
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, once there is a Program."""
+        return self.plan.weights_bytes if self.plans else sum(
+            a.nbytes for a in self.program.consts.values())
 
     def written(self) -> "Work":
         """Without what its folder holds: the Plans and the Bundle, each with all weights."""
@@ -278,7 +286,8 @@ def _record(work: Work) -> Work:
             "settings": work.settings}
     recorded = {"info": info, "samples": record_samples(
         work.program, boxes=boxes(work.program, work.schedule))}
-    return replace(work, recorded=recorded, program=replace(work.program, consts={}))
+    program = everywhere(lambda p: replace(p, consts={}), work.program)
+    return replace(work, recorded=recorded, program=program)
 
 
 def _bundle(work: Work) -> Work:
@@ -346,16 +355,22 @@ def run_pipeline(options: Options) -> Work:
             options.progress(number, len(STAGES), stage.name)
         if stage.first is not None:
             work = _bounded(work, stage.name, stage.first)
-            trim()
+            let_go(work.weight_bytes)
         work = _run_stage(work, stage, number)
+        if stage.name == "inline":  # the last of the passes, each of which made a Program
+            let_go(work.weight_bytes)
         if stage.name == options.stop_after:
             break
     return work
 
 
-def trim() -> None:
-    """Give free pages of the C heap back to the system, where the C library can: of weights that
-    were dropped it keeps as many bytes as they had, and takes what is made next from elsewhere."""
+def let_go(weights: int) -> None:
+    """Free what was dropped of a model with so many bytes of weights, if they are many: rings of
+    objects hold it until they are collected, and the C library keeps its pages, takes what is made
+    next from elsewhere, until it is told to give them back."""
+    if weights < HEAVY:
+        return
+    gc.collect()
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back is not None:
         give_back(0)

@@ -14,7 +14,7 @@ from aotc.ir.dtypes import TEXT, Array, dtype_of
 from aotc.ir.program import Program
 from aotc.options import Dims, Options
 from aotc.oracle.quanta import Quanta, quanta
-from aotc.pipeline import Work, run_pipeline, trim
+from aotc.pipeline import Work, let_go, run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import EmulatedModel, emulated_models
@@ -246,8 +246,7 @@ def _compiled(options: Options) -> tuple[Work, int]:
     """The Work of a bundle in its folder, and the bytes of its weights, which are in the file: the
     Work has them no longer."""
     work = run_pipeline(options)
-    weights = work.plan.weights_bytes
-    return work.written(), weights
+    return work.written(), work.weight_bytes
 
 
 def _for_gpu(target: Target) -> bool:
@@ -287,7 +286,7 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         folder = Path(out) if out is not None else Path(scratch) / "bundle"
         work, weights = _compiled(Options(path, folder, target, Path(path).stem, dims,
                                           progress=progress, **decisions))
-        trim()
+        let_go(weights)
         outputs, fixed = work.program.outputs, work.settings.fixed
         steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
                  if n in outputs}
