@@ -226,3 +226,19 @@ def test_aspect_ratios_are_kept(policy):
     model, feeds = one_node("Resize", [rand(1, 1, 4, 6), None, None, np.array([7, 8])], dict(
         mode="nearest", axes=[2, 3], keep_aspect_ratio_policy=policy), (3,))
     same(run(program_of(model), feeds), ReferenceEvaluator(model).run(None, feeds))
+
+
+def test_boxes_that_are_not_declared_have_room(how):
+    """Two of each class at most: as many rounds, and room for twelve."""
+    rng = np.random.default_rng()
+    boxes = rng.random((2, 30, 4)).astype(F)
+    scores = rng.random((2, 3, 30)).astype(F)
+    model, feeds = one_node("NonMaxSuppression", [boxes, scores, np.array(2), F(0.3), F(0.9)],
+                            consts=(2, 3, 4))
+    wanted, = by_onnxruntime(model, feeds)
+    program = program_of(model)
+    assert len(program.steps) < 20 and program.shape(program.outputs[0])[0].value == 12
+    got, count = run(program, feeds)
+    assert count == len(wanted)
+    np.testing.assert_array_equal(got[:count], wanted)
+    assert not got[count:].any()

@@ -78,7 +78,8 @@ def non_max_suppression(node: Node, b: Builder) -> Result:
     if 0 in dims:
         b.require("eq", count.extent, 0, "of no boxes none is selected")
         return b.const(np.zeros((0, 3), np.int64))
-    rounds = min(b.fixed(count.extent) + 1, dims[2])
+    each = b.scalar(given[0])  # of a class, no later round counts
+    rounds = min(b.fixed(count.extent) + 1, dims[2], dims[2] if each is None else max(1, int(each)))
     if rounds > MAX_STEPS:
         raise b.unsupported(f"{rounds} selected boxes", f"at most {MAX_STEPS} rounds are unrolled")
     most, limit, least = (_one(b, v) for v in given)
