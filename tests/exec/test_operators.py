@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
 from harness import INFO, RUNNABLE, Case, build_cases, differences, merged
 from operator_cases import (
+    BOTH,
     PORTABLE,
     WIDEST,
     cast_cases,
@@ -28,6 +29,7 @@ from aotc.runtime.compile_bundle import build
 from aotc.sched import decide, lower
 
 BATCH = 150  # cases that share a bundle
+TWICE = 2  # cases of an operator that run on both targets
 TOLERANCE = 2e-6  # of the largest magnitude of an output, against the evaluator
 TARGETS = {t.name: t for t in (RUNNABLE[0], RUNNABLE[-1])}
 # a quantised sum that lies on the border between two steps may be rounded either way
@@ -46,9 +48,17 @@ def collected():
 
 @pytest.fixture(scope="module", params=TARGETS)
 def chosen(request, collected):
-    """(name of a target, its cases)."""
-    skipped = {} if len(TARGETS) == 1 else {PORTABLE} if request.param != "c" else {WIDEST}
-    return request.param, [(c, w) for c, w in collected if c.on not in skipped]
+    """(name of a target, its cases): those for both targets run on both until an operator has
+    ``TWICE`` of them, then on one in turns."""
+    if len(TARGETS) == 1:
+        return request.param, collected
+    here, seen, out = WIDEST if request.param != "c" else PORTABLE, Counter(), []
+    for c, w in collected:
+        seen[c.op] += c.on == BOTH
+        turn = BOTH if seen[c.op] <= TWICE else (PORTABLE, WIDEST)[seen[c.op] % 2]
+        if (turn if c.on == BOTH else c.on) in (BOTH, here):
+            out.append((c, w))
+    return request.param, out
 
 
 @pytest.fixture(scope="module")
