@@ -22,7 +22,7 @@ from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Check, Fold
 from aotc.ir.schedule import Writing
 from aotc.ir.simplify import simplify, upper
-from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, expressions
+from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, expressions, text_of
 
 Size = int | Expr  # an expression in the symbols where an extent has no bound
 Rule = tuple[str, str]  # (operation, why) of a Guarded
@@ -120,17 +120,6 @@ class Nest:
         """True for a fold whose lanes lie along the reduced axis."""
         return bool(self.vector) and any(r.axis.name == self.vector for r in self.reduce)
 
-    def lines(self) -> list[str]:
-        out = [f"for {r} {{" for r in self.ranges]
-        if self.fold != "none":
-            out += [f"fold {self.fold} over {', '.join(map(str, self.reduce))}: "
-                    f"{', '.join(a.name for a in self.acc)} <- {show(self.body)}"]
-        mark = f" vector {self.vector}:{self.lanes}" if self.vector else ""
-        mark += f" block {self.block_axis}:{self.block}" if self.block > 1 else ""
-        mark += f" teams of {self.team} warps" if self.team > 1 else ""
-        mark += f" parts by {self.reduce[self.parts - 1].axis}" if self.parts else ""
-        return [f"nest {self.row}{mark}"] + out + [str(p) for p in self.puts]
-
 
 @dataclass(frozen=True)
 class Unrolled:
@@ -148,11 +137,6 @@ class Unrolled:
     @property
     def puts(self) -> tuple[Put, ...]:
         return tuple(s for s in self.body if isinstance(s, Put))
-
-    def lines(self) -> list[str]:
-        return [f"unrolled {self.row} vector {self.vector}:{self.lanes}"] + [
-            f"for {r} {{" for r in self.ranges] + [
-            f"{v.name} = {show(c)}" for v, c in self.flags] + [str(s) for s in self.body]
 
 
 @dataclass(frozen=True)
@@ -231,20 +215,6 @@ class Contract(Stmt):
         for r in self.m:  # a single axis needs no bound: its loop ends at once
             n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
         return simplify(n)
-
-    def lines(self) -> list[str]:
-        out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
-            f" turned by {self.turned_rows} rows" if self.turned else "") + (
-            f" in slices of {self.slice}" if self.slices else "") + "".join(
-                f", {r}" for r in self.slice_taps) + (
-            f", whole {' and '.join(self.whole)}" if self.whole else "") + (
-            f", sums in parts of {self.part}" if self.part else "")]
-        out += [f"for {r} {{" for r in self.outer]
-        out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
-                f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
-        for name, x in (("A", self.a), ("B", self.b)):
-            out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
-        return out + [str(p) for p in self.puts]
 
 
 @dataclass(frozen=True)
@@ -342,18 +312,8 @@ class Kernel:
         return most([(end + 63) // 64 * 64])
 
     def __str__(self) -> str:
-        out = [f"{self.name}: {self.title}", f"  for tile in 0..{show(self.tiles)} parallel {{"]
-        out += [f"    {v} = {show(e)}" for v, e in self.let]
-        if self.steps is not None:
-            out += [f"    for step in 0..{show(self.steps)} {{"]
-            out += [f"    {v} = {show(e)}" for v, e in self.step_let]
-        for n, s in enumerate(self.stages):
-            out += ["    barrier"] if n in self.barriers else []
-            out += ["    " + line for line in s.lines()]
-        out += [f"    next {v} = {show(e)}" for v, e in self.carried]
-        if self.carried and self.start is not None:
-            out.append(f"    kept for the next item unless its {show(self.start)} is 0")
-        return "\n".join(out)
+        out = [f"{self.name}: {self.title}", f"  for ~tile in 0..{show(self.tiles)} parallel"]
+        return "\n".join(out + text_of(self.body, 2))
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ def test_scratch_moved_over_what_the_same_stage_reads_is_named():
     kernel = next(k for k in plan.kernels if len(k.scratch) > 1)
     for stage in kernel.stages:
         out = {p.buffer for p in stage.puts} & {s.name for s in kernel.scratch}
-        read = next((s for s in kernel.scratch if s.name not in out and f"{s.name}[" in "\n".join(
-            stage.lines())), None)
+        read = next((s for s in kernel.scratch
+                     if s.name not in out and repr(s.name) in repr(stage)), None)
         if not out or read is None:
             continue
         moved = tuple(replace(s, offset=read.offset) if s.name in out else s

@@ -128,7 +128,7 @@ def test_the_plan_has_steps_and_moves_what_is_kept():
         [x for x in found if "er" in (getattr(x, "name", ""), *(p.buffer for p in puts(x)))][:1]
         for found in (kernel.stages, kernel.scratch)]
     assert "er[" in str(moved.puts[0].value) and scratch.elements == 20 * (3 + 2) * 11
-    assert "for step in 0.." in str(kernel)
+    assert "for ~step in 0.." in str(kernel)
 
 
 def puts(x):
