@@ -216,6 +216,20 @@ class Contract(Stmt):
             n = n * (maximum(r.hi - r.lo, Const(0)) if len(self.m) > 1 else r.hi - r.lo)
         return simplify(n)
 
+    def lines(self) -> list[str]:
+        out = [f"contract {self.row} {self.mr}x{self.nv * self.lanes}" + (
+            f" turned by {self.turned_rows} rows" if self.turned else "") + (
+            f" in slices of {self.slice}" if self.slices else "") + "".join(
+                f", {r}" for r in self.slice_taps) + (
+            f", whole {' and '.join(self.whole)}" if self.whole else "") + (
+            f", sums in parts of {self.part}" if self.part else "")]
+        out += [f"for {r} {{" for r in self.outer]
+        out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
+                f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
+        for name, x in (("A", self.a), ("B", self.b)):
+            out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
+        return out + [str(p) for p in self.puts]
+
 
 @dataclass(frozen=True)
 class Call(Stmt):
