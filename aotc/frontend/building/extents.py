@@ -64,10 +64,19 @@ def _reads(e: Expr,
         if isinstance(n, Load):
             yield n, guarded
         if isinstance(n, Where):
-            inner = (guarded or frozenset()) | axes_of(n.cond)
+            inner = (guarded or frozenset()) | _looked_at(n.cond)
             todo += [(n.cond, guarded), (n.a, inner), (n.b, inner)]
         else:
             todo += [(k, guarded) for k in children(n)]
+
+
+def _looked_at(cond: Expr) -> frozenset[Axis]:
+    """The axes that a condition looks at itself: what it reads of a tensor bounds no index."""
+    if isinstance(cond, Axis):
+        return frozenset((cond,))
+    if isinstance(cond, Load):
+        return frozenset()
+    return frozenset().union(*map(_looked_at, children(cond)))
 
 
 def _free_of(i: Expr, guarded: frozenset[Axis] | None) -> bool:
