@@ -167,3 +167,11 @@ def test_sets_that_are_none(wrong, tmp_path):
 def test_a_set_of_one_is_a_number():
     work = run_pipeline(Options(mlp(), dims={"n": {4}}, stop_after="program"))
     assert not work.program.syms and not work.ranges
+
+
+def test_many_rows_are_work_for_many_workers():
+    """A product of as many rows as a symbol says is cut, whatever the usual number of rows."""
+    work = run_pipeline(Options(mlp(), target="c", dims={"n": (1, 1024)}, connect="register",
+                                stop_after="schedule"))
+    products = [g for g in work.schedule.groups if any("gemm" in c for c in g.computes)]
+    assert products and all(g.parallel and g.tile for g in products)

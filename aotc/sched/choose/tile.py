@@ -145,13 +145,15 @@ def _contraction_tile(program, target, g, s):
 
 def _row_block(axes, rows, mr, grow):
     """Tile of the row axes: whole inner axes while they fit, then a cut, then single steps.  An
-    axis whose extent is a symbol's is whole if even its largest extent does not make far more rows
-    of it: ``grow`` times those wanted."""
+    inner axis whose extent is a symbol's is whole if even its largest extent does not make far more
+    rows of it, ``grow`` times those wanted; the outermost is always cut: large ones have many
+    workers."""
     tile, inner, most = {}, 1, 1
     for a in reversed(axes):
         n, largest = estimate(a.extent), reach(a.extent)
         static = isinstance(a.extent, Const)
-        if inner * n <= rows and (static or largest and most * largest <= rows * grow):
+        fits = a is not axes[0] and largest and most * largest <= rows * grow
+        if inner * n <= rows and (static or fits):
             inner, most = inner * n, most * (largest or n)
             continue
         cut = max(1, rows // inner)
