@@ -56,7 +56,7 @@ def test_small_models_build_without_warning_or_spill(target, tmp_path):
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("target", GPUS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [GPUS[0], GPUS[-1]], ids=lambda t: t.name)
 def test_all_rows_build_without_warning_or_spill(target, tmp_path):
     for row in target.ukernels:
         cases = [p.fast for p in CASES[row.category](row, target)]

@@ -142,7 +142,7 @@ def test_verify_compares_every_choice(bundle, tmp_path):
 
 @pytest.mark.product
 @pytest.mark.parametrize("name", ["bert_tiny", "squeezenet1_1", "mobilenet_v2", "dlrm",
-                                  "dense_dynamic", "bsrn"])
+                                  "dense_dynamic"])
 def test_every_choice_computes_a_real_model(zoo_model, name):
     results = verify(zoo_model(name), target="x86-64", threads=2)
     assert len(results) >= len(HERE)
