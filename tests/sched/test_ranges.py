@@ -60,9 +60,17 @@ def test_observed_calls(tmp_path):
     file.write_text(json.dumps([{"len": 3}, {"len": 5, "share": 2}]))
     rows = read_samples(file, {"len": "n"})
     assert observed_calls(p, rows) == (Call({"n": 3}, 1.0), Call({"n": 5}, 2.0))
-    for wrong in ([{"n": 9}], [{"m": 3}], [{"n": "3"}], [{"n": 3, "share": 0}], "nowhere.json", 5):
+    for wrong in ([{"n": 9}], [{"m": 3}], [{"n": "3"}], [{"n": 3, "share": 0}], "nowhere.json", 5,
+                  [], [{"n": 3.7}]):
         with pytest.raises(ScheduleError, match="observed shapes"):
             observed_calls(p, read_samples(wrong, {}))
+
+
+def test_observed_calls_that_no_call_can_be():
+    n = Sym("n", 1, 8)
+    p = program(n, checks=(Check(compare("ge", n, Const(4)), "node: n >= 4"),))
+    with pytest.raises(ScheduleError, match="n >= 4"):
+        observed_calls(p, [({"n": 3}, 1.0)])
 
 
 def test_the_tree_picks_what_serves_every_call():

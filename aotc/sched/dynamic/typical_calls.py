@@ -86,17 +86,22 @@ def read_samples(given: Any, names: Mapping[str, str]) -> list[tuple[dict[str, i
             given = json.loads(Path(given).read_text())
         except (OSError, ValueError) as err:
             raise ScheduleError(f"observed shapes {given}: cannot be read: {err}") from None
-    rows = [] if given is None else given
+    if given is None:
+        return []
+    rows = given
+    if isinstance(rows, (list, tuple)) and not rows:
+        raise ScheduleError("observed shapes: none are given; leave them out to spread calls")
     out = []
     for row in rows if isinstance(rows, (list, tuple)) else [rows]:
         if not isinstance(row, Mapping) or not all(
-                isinstance(v, int | float) and not isinstance(v, bool) for v in row.values()):
+                isinstance(v, int | float if n == SHARE else int) and not isinstance(v, bool)
+                for n, v in row.items()):
             raise ScheduleError(f"observed shapes: {str(row)[:80]}; write a list of "
                                 '{"dimension": extent}, with a "share" if some come more often')
         share = float(row.get(SHARE, 1.0))
         if not 0 < share < float("inf"):
             raise ScheduleError(f"observed shapes: a share of {share}; it is above 0")
-        out.append(({names.get(n, n): int(v) for n, v in row.items() if n != SHARE}, share))
+        out.append(({names.get(n, n): v for n, v in row.items() if n != SHARE}, share))
     return out
 
 
@@ -114,9 +119,13 @@ def observed_calls(program: Program,
         faults += [f"observed shapes: no dimension {n!r}; choose from "
                    + ", ".join(s.name for s in program.syms) for n in unknown]
         out.append(Call(dict(extents), share))
+    if not faults:
+        rules = "; ".join(k.why for k in program.checks)
+        faults = [f"observed shapes: {c.extents}: no call of this model has them: {rules}"
+                  for c in out if not allowed(program, c.extents)]
     if faults:
         raise ScheduleError(list(dict.fromkeys(faults)))
-    return tuple(c for c in out if allowed(program, c.extents))
+    return tuple(out)
 
 
 def regimes(program: Program) -> tuple[When, ...]:
