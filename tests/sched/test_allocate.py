@@ -16,6 +16,7 @@ from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.oracle.eval_expr import index_value
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
+from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.memory.allocate import in_place, liveness, slot_sizes
 from aotc.sched.memory.slots import colour
@@ -314,3 +315,45 @@ def test_what_other_items_read_is_not_written_over():
     assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {}
     p, s = _normalised({})  # a single item may
     assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {"b": "a"}
+
+
+def _softened(tile, size=12, run=None, turned=False):
+    """Scores, and the two groups of a schedule whose second one keeps their exponentials, sums them
+    and divides by the sums; ``turned`` stores the quotients of a square the other way round."""
+    m = Maker()
+    m.input("x", 12, size)
+    m.pointwise("a", "x", lambda e, _: e * 2.0)
+    i, j = ax("i", 12), ax("j", size)
+    m.step("e", (i, j), Unary("exp", m.ref("a", i, j)))
+    m.step("sum", (i,), m.ref("e", i, j), (j,), "sum")
+    m.step("b", (i, j), m.ref("e", j, i) / m.ref("sum", j) if turned
+           else m.ref("e", i, j) / m.ref("sum", i))
+    m.pointwise("y", "b", lambda e, _: e + 1.0)
+    p = m.done("y")
+    groups = (Group("g0", ("a",), ("a",), "a"),
+              Group("g1", ("e", "sum", "b"), ("b",), "b", {"e": "L1", "sum": "L1"}, tile,
+                    parallel=() if run else tuple(tile), run=run or {}),
+              Group("g2", ("y",), ("y",), "y"))
+    return p, complete(p, Schedule(TARGET.name, groups), TARGET)
+
+
+@pytest.mark.parametrize("tile", [{"i": 5}, {}])
+def test_what_only_earlier_stages_read_is_written_over_if_it_is_the_same_part(tile):
+    p, s = _softened(tile)
+    assert check_schedule(p, s, TARGET) == []
+    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {"b": "a"}
+    assert s.buffers["a"] == s.buffers["b"]
+    feeds = {"x": np.random.default_rng().normal(size=(12, 12)).astype(np.float32)}
+    want = evaluate(p, feeds)["y"]
+    assert np.allclose(interpret(p, s, feeds)["y"], want, rtol=1e-6)
+    assert np.allclose(run_plan(lower(p, s, TARGET), feeds)["y"], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("tile, run, turned", [
+    ({"j": 4}, None, False),  # every item reads whole rows
+    ({"i": 4}, None, True),  # it reads rows that others write
+    ({"i": 4}, {"i": 12}, False)])  # the next step may read what this one has written over
+def test_what_is_not_the_same_part_is_not_written_over(tile, run, turned):
+    p, s = _softened(tile, run=run, turned=turned)
+    assert check_schedule(p, s, TARGET) == []
+    assert in_place(p, s, s.groups[1], liveness(p, s.groups), 1) == {}

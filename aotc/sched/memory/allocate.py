@@ -5,6 +5,7 @@ Symbolic shapes: slots (``slots.py``).
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from aotc.ir.access import layout_from_json, linearise, offset_of, volume
 from aotc.ir.dtypes import DTYPES
@@ -56,21 +57,26 @@ def in_place(program: Program, schedule: Schedule, group: Group, live: Mapping[s
              index: int) -> dict[str, str]:
     """{output: input that dies here and is read only at the very element that is written}.  A
     stage of several may write over what no other stage reads: every stored element is computed by
-    one work item, once; and over what earlier stages read too, if they read it in work items of
-    the same rows."""
+    one work item, once; over what earlier stages read too, if they read it in work items of the
+    same rows; and over what only earlier stages read, if it is the same part (a softmax over its
+    scores).  Of a group that runs along an axis only the first holds: a stage of the next step may
+    read again what the step before has written over."""
     stages = group_stages(program, group)
     readers: dict[str, list[int]] = {}
     for i, s in enumerate(stages):
         for b in dict.fromkeys(n.buffer for n in s.loads()):
             readers.setdefault(b, []).append(i)
     dying = {b for b in readers if live.get(b, (0, -1))[1] == index and b not in group.outputs}
-    shared = {b for b in dying if len(readers[b]) > 1}
-    boxes = _item_boxes(program, group, stages) if shared else None
+    items = len(stages) > 1 and dying and not group.run
+    boxes = _item_boxes(program, group, stages) if items else None
     pairs: dict[str, str] = {}
     for i, s in enumerate(stages):
-        free = {b for b in dying if readers[b] == [i] or b in shared and readers[b][-1] == i
+        free = {b for b in dying if readers[b] == [i] or boxes and readers[b][-1] == i
                 and _own_rows(stages, boxes, b)}
         pairs |= _overwritten(program, schedule, s, free - set(pairs.values()), live)
+        if boxes:
+            earlier = {b for b in dying if readers[b][-1] < i} - set(pairs.values())
+            pairs |= _of_the_same_part(program, schedule, (s, stages[:i]), earlier, boxes[0], live)
     return pairs
 
 
@@ -94,6 +100,31 @@ def _own_rows(stages, boxes, buffer):
 
 def _same_part(index, box, ends):
     return index in box and all(same(x, y) for x, y in zip(box[index], ends))
+
+
+def _of_the_same_part(program, schedule, stage, dying, boxes, live):
+    """{output of a stage: one of ``dying``, of which the stages before it read in every work item
+    just what it writes in this one}.  stage: (stage, those before it)."""
+    s, before = stage
+    pairs = {}
+    for o in s.outputs if dying else ():
+        if o.buffer not in live or not all(i in boxes[s.name] for i in o.index):
+            continue
+        part = [boxes[s.name][i] for i in o.index]
+        for b in sorted(dying - set(pairs.values())):
+            loads = [(n, boxes[r.name]) for r in before for n in r.loads() if n.buffer == b]
+            if _same_place(program, schedule, b, o.buffer) and all(
+                    len(n.index) == len(part) and all(map(_same_part, n.index, repeat(box), part))
+                    for n, box in loads):
+                pairs[o.buffer] = b
+                break
+    return pairs
+
+
+def _same_place(program, schedule, a, b):
+    """True if the elements of both buffers, of one type, lie at the same offsets."""
+    return (program.dtype(a) == program.dtype(b) and program.shape(a) == program.shape(b)
+            and schedule.layouts.get(a) == schedule.layouts.get(b))
 
 
 def _overwritten(program, schedule, s, dying, live):
