@@ -293,6 +293,16 @@ def _fixed(text: str) -> tuple[str, Any]:
                                          "no .npy file") from None
 
 
+def _list(text: str) -> tuple[str, Any]:
+    """"x=3" -> ("x", 3); shapes [[2,3],[4]] and null as in JSON."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=3, NAME=[[2,3],[4]] or "
+                                         "NAME=null") from None
+
+
 def _named_file(text: str) -> tuple[str, str]:
     name, eq, path = text.partition("=")
     if not (name and eq and path):
@@ -381,6 +391,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
     "machine": {"metavar": "FILE"},
     "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
+    "lists": {"action": _Pairs, "type": _list, "metavar": "NAME=COUNT"},
     "input_default": {"action": _Words, "metavar": "NAME"},
     "variants": {"action": _Ranges, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
     "arena": {"type": _arena, "metavar": "LIMIT"},
@@ -390,7 +401,8 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "dump": {"metavar": "DIR"},
     "stop_after": {"metavar": "STAGE", "choices": STAGE_NAMES, "help": ", ".join(STAGE_NAMES)},
 }
-_FLAGS = {"out": ("-o", "--out"), "dims": ("--dim",)}  # the others are called as the option is
+# the others are called as the option is
+_FLAGS = {"out": ("-o", "--out"), "dims": ("--dim",), "lists": ("--list",)}
 
 
 def _option_arguments(sub: argparse.ArgumentParser, names: Iterable[str]) -> None:

@@ -6,7 +6,8 @@
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,41 @@ class AotcBackendRep(BackendRep):
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         outputs = self._model.run(inputs if isinstance(inputs, dict) else list(inputs))
-        names = [o.name for o in self._model.outputs]  # a tensor may be listed twice
+        parts = self._model.manifest.get("lists", {}).get("outputs", ())
+        names = [n for n, _ in parts] or [  # a tensor may be listed twice
+            o.name for o in self._model.outputs if not o.counts]
         return namedtupledict("Outputs", names)(*(outputs[n] for n in names))
+
+
+class AnyLists(BackendRep):
+    """A model with inputs that are sequences or optionals: compiled for every number of tensors
+    and their shapes that ``run`` is called with, when it is."""
+
+    def __init__(self, model: onnx.ModelProto, prepare: Callable[..., AotcBackendRep]) -> None:
+        self._names = [i.name for i in model.graph.input
+                       if i.name not in {t.name for t in model.graph.initializer}]
+        self._listed = {i.name for i in model.graph.input if _is_list(i.type)}
+        self._prepare = prepare
+        self._compiled: dict[str, AotcBackendRep] = {}
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        feeds = inputs if isinstance(inputs, dict) else dict(zip(self._names, inputs))
+        lists = {n: _held(feeds.get(n)) for n in self._names if n in self._listed}
+        key = repr(lists)
+        if key not in self._compiled:
+            self._compiled[key] = self._prepare(lists=lists)
+        return self._compiled[key].run(feeds)
+
+
+def _is_list(kind: onnx.TypeProto) -> bool:
+    return kind.WhichOneof("value") in ("sequence_type", "optional_type")
+
+
+def _held(value: Any) -> list[list[int]] | None:
+    """What a list holds: the shapes of its tensors."""
+    if value is None:
+        return None
+    return [list(np.shape(v)) for v in (value if isinstance(value, (list, tuple)) else [value])]
 
 
 class AotcBackend(Backend):
@@ -54,12 +88,19 @@ class AotcBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", threads: int = 1,
-                **kwargs: Any) -> AotcBackendRep:
-        """Compile, build and load; ``kwargs`` go to ``aotc.compile``.  Raises UnsupportedError
-        (a NotImplementedError) for what aotc does not compile."""
+                **kwargs: Any) -> BackendRep:
+        """Compile, build and load; ``kwargs`` go to ``aotc.compile``.  A model with sequences among
+        its inputs is compiled when it is run, unless ``lists`` says how long they are.  Raises
+        UnsupportedError (a NotImplementedError) for what aotc does not compile."""
         if not cls.supports_device(device):
             raise UnsupportedError(f"device {device!r}: aotc bundles run on CPU")
         super().prepare(model, device)
+        if "lists" not in kwargs and any(_is_list(i.type) for i in model.graph.input):
+            return AnyLists(model, partial(cls._prepared, model, threads, **kwargs))
+        return cls._prepared(model, threads, **kwargs)
+
+    @classmethod
+    def _prepared(cls, model: onnx.ModelProto, threads: int, **kwargs: Any) -> AotcBackendRep:
         folder = tempfile.TemporaryDirectory(prefix="aotc-backend-")
         bundle = compile_model(model, out=Path(folder.name) / "bundle", target=_target(),
                                name=kwargs.pop("name", "model"), **kwargs)
@@ -69,7 +110,8 @@ class AotcBackend(Backend):
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU",
                   **kwargs: Any) -> tuple[Any, ...]:
         """Outputs of a ModelProto for ``inputs``; as ``prepare`` then ``run``."""
-        return cls.prepare(model, device, **kwargs).run(inputs)
+        outputs: tuple[Any, ...] = cls.prepare(model, device, **kwargs).run(inputs)
+        return outputs
 
     @classmethod
     def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU",

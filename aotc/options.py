@@ -60,6 +60,8 @@ class Options:
         branches of an If that then cannot run disappear.  None: an initializer's own value.
     input_default: initializers that are also inputs and shall be inputs that may be left out.
         Small ones are in any case, unless the model lists every one of many as an input.
+    lists: what inputs that are sequences or optionals hold, each tensor then being an input of its
+        own: {"x": 3} tensors, or their shapes, {"x": [[2, 3], [4]]}; {"o": None}: nothing.
     variants: {"seq": [(1, 16), (17, 512)]}: kernels decided for each of these ranges of a dynamic
         dimension, all in one bundle; a call takes the first whose range its extent lies in.  For
         several dimensions one for each combination of their ranges.
@@ -100,6 +102,9 @@ class Options:
         "is an initializer: its own value")
     input_default: tuple[str, ...] = _decision(
         (), "an initializer that is also an input: it may be fed, its value is the default")
+    lists: Mapping[str, Any] | None = _decision(
+        None, "what an input that is a sequence or an optional holds: 3 tensors, their shapes "
+        "[[2,3],[4]], or null (nothing)")
     variants: Variants = _decision(
         None, "kernels of their own for these ranges of a dynamic dimension, in one bundle; auto: "
         "for the ranges that they pay for")

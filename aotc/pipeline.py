@@ -137,12 +137,15 @@ def _load(work: Work) -> Work:
 
 def _graph(work: Work) -> Work:
     o = work.options
-    graph = read_graph(work.model, o.dims, _name(o), o.fix, o.input_default or ())
+    graph = read_graph(work.model, o.dims, _name(o), o.fix, o.input_default or (),
+                       o.lists)
     return replace(work, graph=graph, ranges=graph.dims, settings=graph.settings, model=None)
 
 
 def _program(work: Work) -> Work:
-    return replace(work, program=to_program(work.graph, work.target.library), graph=_LATER)
+    program = to_program(work.graph, work.target.library)
+    return replace(work, program=program, graph=_LATER,
+                   settings=replace(work.settings, made=program.lists))
 
 
 def _integers(work: Work) -> Work:

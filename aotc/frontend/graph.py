@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from aotc.ir.bundle import Part
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Shape, Sym, show
 
@@ -124,11 +125,14 @@ class DimRange:
 @dataclass(frozen=True)
 class Settings:
     """``fixed``: {input: array} compiled as constants; ``defaults``: {input: array} used where the
-    caller gives none; ``held``: initializers listed as inputs that are constants all the same."""
+    caller gives none; ``held``: initializers listed as inputs that are constants all the same;
+    ``given``, ``made``: the model's inputs and outputs where some are lists."""
 
     fixed: dict[str, Array] = field(default_factory=dict, hash=False)
     defaults: dict[str, Array] = field(default_factory=dict, hash=False)
     held: tuple[str, ...] = ()
+    given: tuple[Part, ...] = ()
+    made: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ WEIGHTS = ("file", "embed")  # where a bundle has them: in a file, or linked int
 FORMAT_VERSION = 1
 
 Manifest = dict[str, Any]  # what the file of that name holds, as JSON data
+# an input or output of a model, and its tensors: itself, those of a list, or None of an optional
+# that is not there
+Part = tuple[str, str | tuple[str, ...] | None]
 
 
 @dataclass(frozen=True)

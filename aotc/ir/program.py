@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from aotc.ir import library
+from aotc.ir.bundle import Part
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import (
     Axis,
@@ -285,8 +286,8 @@ class Check:
 class Program:
     """``inputs`` and ``outputs`` name buffers in the model's order; ``consts`` maps a const
     buffer to its numpy array; ``syms`` are the symbolic extents in order of first appearance;
-    ``rewrites``: those of a Schedule that have been applied (passes/rewrites.py); ``halves``: the
-    model stores weights as f16; ``texts``: what strings of the interface are places in."""
+    ``rewrites``: those of a Schedule that have been applied; ``halves``: weights are stored as f16;
+    ``texts``: what strings are places in; ``lists``: the outputs' tensors, where one is a list."""
 
     name: str
     inputs: tuple[str, ...]
@@ -299,6 +300,7 @@ class Program:
     rewrites: tuple[Rewrite, ...] = ()
     halves: bool = False
     texts: tuple[str, ...] = ()
+    lists: tuple[Part, ...] = ()
 
     @cached_property
     def producer(self) -> dict[str, Step]:

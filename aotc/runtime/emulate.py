@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,14 +69,13 @@ class EmulatedModel:
         if done.returncode:
             raise ToolchainError(f"{compiler[0]} failed on {self.folder}:\n{done.stderr[-2000:]}")
 
-    def run(self, feeds: Given) -> dict[str, Array]:
+    def run(self, feeds: Given) -> dict[str, Any]:
         """Outputs as {ONNX name: array} in the model's order; ``feeds`` as for ``Model.run``.
         ValueError for wrong feeds, AotcError with what the program printed if it fails."""
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         if any(a is None for a in arrays):
             raise ValueError(f"{self.name}: an emulated bundle takes no defaults: give all inputs")
-        return called(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
-                      self._called)
+        return called(self.inputs, self.outputs, self.manifest, arrays, self._called)
 
     def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         values = symbol_values(self.name, self.inputs, arrays)

@@ -7,12 +7,13 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import DTYPES, TEXT, Array
+from aotc.runtime.list_arguments import parts_of, put_together, taken_apart
 
-Given = Mapping[str, ArrayLike] | Sequence[ArrayLike]  # by ONNX name, or in order
+# by ONNX name, or in order; a sequence of the model is a list of arrays
+Given = Mapping[str, Any] | Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,17 @@ def _info(entry: dict[str, Any]) -> TensorInfo:
 Run = Callable[[Sequence[Array | None]], dict[str, Array]]
 
 
-def called(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], table: Sequence[str],
-           arrays: Sequence[Array | None], run: Run) -> dict[str, Array]:
-    """``run(arrays)``, its outputs by name as a caller wants them: with strings, and of an output
-    with room for more the elements that there are."""
-    found = _with_texts(inputs, outputs, table, arrays, run)
+def called(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], manifest: Manifest,
+           arrays: Sequence[Array | None], run: Run) -> dict[str, Any]:
+    """``run(arrays)``, its outputs by name as a caller wants them: with strings, of an output with
+    room for more the elements that there are, sequences as lists."""
+    found = _with_texts(inputs, outputs, manifest.get("texts", ()), arrays, run)
     for info in outputs:
         if info.counts:
             count = int(found.pop(info.name))
             for name, axis in info.counts:
                 found[name] = found[name][(slice(None),) * axis + (slice(0, count),)]
-    return found
+    return put_together(parts_of(manifest, "outputs"), found)
 
 
 def _with_texts(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], table: Sequence[str],
@@ -141,6 +142,7 @@ def feeds_in_order(name: str, inputs: Sequence[TensorInfo], feeds: Given,
     """The arrays of ``feeds`` ({ONNX name: array} or a sequence) in the order of ``inputs``, None
     for those left out that have a default.  ValueError if some are missing or unknown; manifest:
     says which of the unknown ones the compiler has made constants."""
+    feeds = taken_apart(name, parts_of(manifest, "inputs"), feeds)
     names = [t.name for t in inputs]
     needed = [t.name for t in inputs if not t.default]
     if isinstance(feeds, Mapping):

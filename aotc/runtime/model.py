@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import Manifest
@@ -113,17 +112,17 @@ class Model:
         """Workers of the pool, the calling thread included."""
         return self._pool.workers
 
-    def run(self, feeds: Given) -> dict[str, Array]:
+    def run(self, feeds: Given) -> dict[str, Any]:
         """Outputs as {ONNX name: array} in the model's order.
 
         ``feeds``: {ONNX input name: array} or a sequence of arrays in order.  ValueError for
         wrong names, dtypes, ranks or extents, before anything runs; RunError (an AotcError) for
         what only running shows, e.g. IndexFault for an index outside its table.  Strings are
         arrays of str; what is bound (``bind``) are their places in ``manifest["texts"]``.
+        Sequences are lists of arrays, None is an optional that is not there.
         """
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
-        return called(self.inputs, self.outputs, self.manifest.get("texts", ()), arrays,
-                      self._called)
+        return called(self.inputs, self.outputs, self.manifest, arrays, self._called)
 
     def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         """Outputs of a call with these arrays, in order, which it checks."""
@@ -131,7 +130,7 @@ class Model:
         arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
         return self._prepare(arrays, syms)()
 
-    def __call__(self, *args: Any, **kwargs: ArrayLike) -> dict[str, Array]:
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """``model(x, y)``, ``model(x=x, y=y)`` or ``model({"x": x, "y": y})``: as ``run``."""
         if len(args) == 1 and not kwargs and isinstance(args[0], (Mapping, list, tuple)):
             return self.run(args[0])

@@ -19,6 +19,7 @@ from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import EmulatedModel, emulated_models
 from aotc.runtime.feeds import machine, stored_dtype
+from aotc.runtime.list_arguments import put_together
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
 from aotc.samples import (
@@ -297,14 +298,22 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
             work.program, runs, served=boxes(work.program, work.schedule), room=ROOM + weights)
         results = []
         for case in cases:
-            want = judge.run(case.feeds | fixed)
+            given = put_together(work.settings.given, case.feeds | fixed)
+            want = _each_tensor(judge.run(given))
             for name, model in models.items():
-                got = model.run(case.feeds)
+                got = _each_tensor(model.run(case.feeds))
                 title = f"{case.title} on {name}" if len(models) > 1 else case.title
-                results += [(title, m) for m in judge.matches(case.feeds | fixed, got, want)]
+                results += [(title, m) for m in judge.matches(given, got, want)]
     for line in summary(results):
         report(line)
     return results
+
+
+def _each_tensor(outputs: Feeds) -> Feeds:
+    """Outputs by name, those that are lists tensor by tensor."""
+    lists = {n: v for n, v in outputs.items() if isinstance(v, list)}
+    return {n: v for n, v in outputs.items() if n not in lists} | {
+        f"{n}[{k}]": a for n, v in lists.items() for k, a in enumerate(v)}
 
 
 def summary(results: Sequence[tuple[str, Match]]) -> list[str]:

@@ -119,9 +119,12 @@ def outcome(case, backend):
     for inputs, wanted in case.sets():
         inputs = [numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else a
                   for a in inputs]
-        wanted = [numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else np.asarray(a)
+        wanted = [numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else a
                   for a in wanted]
         got = list(prepared.run(inputs))
+        if list(map(_length, got)) != list(map(_length, wanted)):
+            return f"lists: {list(map(_length, got))}"
+        got, wanted = _tensors(got), _tensors(wanted)
         if [(a.dtype, a.shape) for a in got] != [(a.dtype, a.shape) for a in wanted]:
             return f"types: {[(str(a.dtype), a.shape) for a in got]}"
         try:
@@ -129,6 +132,16 @@ def outcome(case, backend):
         except AssertionError as err:
             return f"values: {' '.join(str(err).split())[:160]}"
     return ""
+
+
+def _length(value):
+    """The number of a list's tensors, None for a tensor."""
+    return len(value) if isinstance(value, list) else None
+
+
+def _tensors(values):
+    """The arrays of a list of arrays and of lists of arrays."""
+    return [np.asarray(a) for v in values for a in (v if isinstance(v, list) else [v])]
 
 
 def main(arguments=None):
@@ -145,7 +158,7 @@ def main(arguments=None):
     for name in shard(names, options.shard):
         try:
             why = outcome(suite()[name], backend)
-        except (AotcError, ValueError, TypeError, AttributeError) as err:
+        except (AotcError, ValueError, TypeError, AttributeError, KeyError) as err:
             why = f"{type(err).__name__}: {str(err).splitlines()[0]}"
         print(f"{'pass' if not why else 'FAIL'} {name} {why}", flush=True)
         if not why and name not in listed:

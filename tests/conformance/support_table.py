@@ -56,7 +56,8 @@ Limits that the table does not show:
   (`antialias`), regions and kept aspect ratios need extents that are numbers. Factors that are
   quotients of extents resize to the extents they were made of; where f32 makes one less of the
   product, a call is a fault.
-- Sequences are lists while compiling: their length must be known, and no input or output is one.
+- Sequences are lists while compiling: their length must be known, of inputs it is
+  [said](dimensions.md#sequences-and-optionals). Optionals are there or not, which is known too.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32
   elements, on any number of them. CUDA has none: it compares all pairs, at most 16384 elements.
 - If with a condition that is data runs one branch; the branches must give the same shapes. Where

@@ -255,7 +255,9 @@ def _settings(settings: Any) -> dict[str, Any]:
     return {"fixed": {name: {"dtype": dtype_of(a), "shape": list(a.shape),
                              **({"value": _plain(a)} if a.size <= SHOWN else {})}
                       for name, a in settings.fixed.items()},
-            "held": list(settings.held)}
+            "held": list(settings.held),
+            **({"lists": {"inputs": settings.given, "outputs": settings.made}}
+               if settings.given or settings.made else {})}
 
 
 def _plain(array: Array) -> Any:

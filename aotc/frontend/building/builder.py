@@ -23,6 +23,7 @@ from aotc.frontend.building.rules import Rules
 from aotc.frontend.building.stored import held
 from aotc.frontend.building.values import (
     SMALL,
+    Absent,
     Affine,
     Element,
     Index,
@@ -80,6 +81,8 @@ class Builder(Rules):
         self.inner: tuple[Node, ...] = ()  # nodes of the sub-graphs that are being built
         # totals of what data chooses, and the (tensor, axis) that have room for it
         self.counts: list[tuple[Val, tuple[tuple[str, int], ...]]] = []
+        # outputs that are lists -> their tensors, None of an optional that is not there
+        self.made: dict[str, tuple[str, ...] | None] = {}
         self.may_be_empty: set[str] = set()  # extents of inputs that something is appended to
         # outputs that will be rounded to another dtype at the end
         self.unrounded: abc.Set[int] = frozenset()
@@ -122,6 +125,8 @@ class Builder(Rules):
 
     def as_tensor(self, v: Value) -> Val:
         """``v`` itself; UnsupportedError for a sequence."""
+        if isinstance(v, Absent):
+            raise self.bad("its input is an optional without an element")
         if isinstance(v, Sequence):
             raise self.unsupported("a sequence", "take its tensors out first (SequenceAt, "
                                    "ConcatFromSequence)")

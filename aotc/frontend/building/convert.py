@@ -14,13 +14,14 @@ from aotc.frontend.building.fold_norm import fold_batch_norm
 from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
-from aotc.frontend.building.values import Result, Sequence, Val
+from aotc.frontend.building.values import Absent, Result, Sequence, Val
 from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.masked import choices_by_mask
 from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
+from aotc.ir.bundle import Part
 from aotc.ir.dtypes import DTYPES, TEXT
 from aotc.ir.expr import Binary, Const, Expr, compare
 from aotc.ir.program import Buffer, Check, Program, update
@@ -45,7 +46,7 @@ def to_program(graph: Graph, library: bool = True) -> Program:
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
                       tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves,
-                      texts=_texts(b))
+                      texts=_texts(b), lists=_parts(graph, b))
     return update(program)
 
 
@@ -146,13 +147,8 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
     """Output buffer names.  An output that is an input, a constant, a shape value, an alias or a
     tensor that is an output already gets a move of its own."""
     names = []
-    for tensor in graph.outputs:
-        if tensor not in b.env:
-            raise ModelError(f"output {shorten(tensor)!r} is produced by no node")
-        v = b.env[tensor]
-        if isinstance(v, Sequence):
-            raise UnsupportedError(f"output {shorten(tensor)!r} is a {v} tensors: make its tensors "
-                                   "outputs of their own, or join them (ConcatFromSequence)")
+    for tensor in _tensors(graph, b):
+        v = b.as_tensor(b.env[tensor])
         made, kind = v.stored or v.dtype, v.stored
         stated = graph.elements.get(tensor, made)
         if stated != made:
@@ -168,6 +164,35 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
                                       stored=kind)
         names.append(v.buffer)
     return tuple(names)
+
+
+def _tensors(graph: Graph, b: Builder) -> list[str]:
+    """Names of the tensors that the outputs hold: those of a list are entered as NAME_0, .."""
+    out: list[str] = []
+    for tensor in graph.outputs:
+        if tensor not in b.env:
+            raise ModelError(f"output {shorten(tensor)!r} is produced by no node")
+        v = b.env[tensor]
+        if not isinstance(v, Sequence):
+            out.append(tensor)
+            continue
+        names: list[str] = []
+        for k, part in enumerate(v.vals):
+            name = f"{tensor}_{k}"
+            while name in b.env:
+                name += "_"
+            b.env[name] = part
+            names.append(name)
+        b.made[tensor] = None if isinstance(v, Absent) else tuple(names)
+        out += names
+    if not out:
+        raise UnsupportedError("no output holds a tensor: there is nothing to compute")
+    return out
+
+
+def _parts(graph: Graph, b: Builder) -> tuple[Part, ...]:
+    """The outputs with their tensors, where one is a list."""
+    return tuple((o, b.made.get(o, o)) for o in graph.outputs) if b.made else ()
 
 
 def _bind_counts(graph: Graph, b: Builder) -> tuple[str, ...]:

@@ -70,6 +70,16 @@ class Sequence:
         return f"sequence of {len(self.vals)}"
 
 
+@dataclass(frozen=True, eq=False)
+class Absent(Sequence):
+    """An optional without an element."""
+
+    vals: tuple[Val, ...] = ()
+
+    def __str__(self) -> str:
+        return "optional without an element"
+
+
 Value = Val | Sequence
 Result = Value | tuple[Value | None, ...]  # of a node: its output, or one per output
 

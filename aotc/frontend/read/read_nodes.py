@@ -180,6 +180,8 @@ def _attribute(a: onnx.AttributeProto, label: str, op: str, faults: list[str]) -
         return tuple(t.decode("utf-8", "replace") for t in a.t.string_data)
     if a.type in _TENSORS:
         return _array(a.t, what, faults)
+    if a.type == onnx.AttributeProto.TYPE_PROTO:
+        return None  # of an optional: what it may hold
     value = onnx.helper.get_attribute_value(a)
     if a.type in _STRINGS:
         raw = [value] if isinstance(value, bytes) else list(value)

@@ -10,11 +10,12 @@ from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.joins import Learnt
 from aotc.frontend.building.stored import carrier
-from aotc.frontend.graph import Graph, Node, Settings, TensorType, listed, shorten
+from aotc.frontend.graph import Graph, Node, Settings, TensorType, listed
 from aotc.frontend.read.dims import Dims, Given, Input
+from aotc.frontend.read.lists import Held, interface
 from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
-from aotc.frontend.read.read_types import dtype_name, elem_name, stored_name
+from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.frontend.read.settings import choices, pins
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
@@ -32,14 +33,16 @@ class _Raw:
 
 
 def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
-               fix: Mapping[str, Any] | None = None, input_default: Collection[str] = ()) -> Graph:
+               fix: Mapping[str, Any] | None = None, input_default: Collection[str] = (),
+               lists: Mapping[str, Held] | None = None) -> Graph:
     """The Graph of an ``onnx.ModelProto``.
 
     dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
     static.  Ranges that are not given start at 1 (what is concatenated: at 0) and have no end,
     narrowed by what the model does with them; ``Graph.dims`` says which is which.  fix: {input:
     value} held as constants; input_default: initializers that become inputs with a default
-    (``settings.choices``).  Raises ModelError for a model that contradicts itself or ``dims``,
+    (``settings.choices``); lists: what the inputs hold that are sequences or optionals
+    (``lists.interface``).  Raises ModelError for a model that contradicts itself or ``dims``,
     UnsupportedError for operators and dtypes aotc does not compile.
     """
     given, model = model, modernised(model)
@@ -48,7 +51,7 @@ def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     names = used_names(nodes, model.graph)
     used = {k: a for k, a in constants.items() if k in names}
     for chosen in choices(given, used, fix or {}, input_default):
-        raw = _read(model, name, nodes, constants, chosen, reader)
+        raw = _read(model, name, nodes, constants, chosen, reader, lists or {})
         try:
             return _bounded(raw, pins(raw.inputs, chosen, dims or {}))
         except (ModelError, UnsupportedError) as err:
@@ -82,10 +85,14 @@ def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
 
 
 def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
-          constants: dict[str, Array], settings: Settings, reader: Reader) -> _Raw:
+          constants: dict[str, Array], settings: Settings, reader: Reader,
+          lists: Mapping[str, Held]) -> _Raw:
     g, own = model.graph, {**settings.fixed, **settings.defaults}
-    inputs = tuple(_input(i, reader.faults) for i in g.input
-                   if i.name not in constants or i.name in own)
+    read = interface([i for i in g.input if i.name not in constants or i.name in own], lists,
+                     {o for n in nodes for o in n.outputs} | {i.name for i in g.input}
+                     | set(constants), reader.faults)
+    inputs = read.inputs
+    nodes, settings = [*read.nodes, *nodes], replace(settings, given=read.parts)
     if reader.faults:
         raise UnsupportedError("this model holds what aotc does not compile:\n"
                                + listed(reader.faults))
@@ -136,26 +143,3 @@ def _elements(g: onnx.GraphProto) -> dict[str, str]:
     kinds = {o.name: o.type.tensor_type.elem_type for o in g.output}
     stated = {name: dtype_name(k) or stored_name(k) for name, k in kinds.items()}
     return {name: dtype for name, dtype in stated.items() if dtype}
-
-
-def _input(info: onnx.ValueInfoProto, faults: list[str]) -> Input:
-    what = f"input {shorten(info.name)!r}"
-    kind = info.type.WhichOneof("value")
-    if kind != "tensor_type":
-        faults.append(f"{what} is a {kind}: only tensors can be inputs")
-        return info.name, "f32", ()
-    t = info.type.tensor_type
-    dtype = dtype_name(t.elem_type) or stored_name(t.elem_type)
-    if not dtype:
-        faults.append(f"{what} has dtype {elem_name(t.elem_type)}: convert "
-                      f"the model to {', '.join(DTYPES)}")
-    if not t.HasField("shape"):
-        faults.append(f"{what} has no shape: declare its rank (dimensions may be names)")
-    dims = []
-    for d in t.shape.dim:
-        kind = d.WhichOneof("value")
-        value = d.dim_value if kind == "dim_value" else d.dim_param or None
-        if isinstance(value, int) and value < 0:
-            value = None  # some exporters write -1 for "any"
-        dims.append(value)
-    return info.name, dtype or "f32", tuple(dims)

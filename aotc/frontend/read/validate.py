@@ -98,6 +98,8 @@ def _check_attribute(a: onnx.AttributeProto, what: str, depth: int) -> None:
         return  # of a function's body: inlining replaces it
     kind = onnx.AttributeProto.AttributeType.Name(a.type) if (
         a.type in onnx.AttributeProto.AttributeType.values()) else str(a.type)
+    if kind == "TYPE_PROTO":
+        return  # of an optional: what it may hold
     field = _FIELDS.get(kind)
     if field is None:
         if kind.startswith(("SPARSE", "TYPE")):

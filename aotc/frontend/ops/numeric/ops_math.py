@@ -275,7 +275,8 @@ def clip(node: Node, b: Builder) -> Result:
 
 @op("Identity")
 def identity(node: Node, b: Builder) -> Result:
-    return b.input(0)
+    v = b.env[node.inputs[0]]
+    return b.input(0) if isinstance(v, Val) else v  # lists are copied as they are
 
 
 @op("Dropout")

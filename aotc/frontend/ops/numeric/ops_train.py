@@ -172,14 +172,3 @@ def det(node: Node, b: Builder) -> Result:
         return total
     every = list(range(n[0]))
     return b.map(x.shape[:-2], lambda i: minor(i, every, every), [x])
-
-
-@op("OptionalHasElement", since=15)
-def optional_has_element(node: Node, b: Builder) -> Result:
-    """Tensors are there; what is not there is a missing input."""
-    return b.scalar_val(b.arg(0) is not None, "bool")
-
-
-@op("OptionalGetElement", since=15)
-def optional_get_element(node: Node, b: Builder) -> Result:
-    return b.input(0)

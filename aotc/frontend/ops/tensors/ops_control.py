@@ -4,14 +4,14 @@ A condition that is known while compiling chooses its branch.  Where it is data,
 a region, of which one runs; where they are a few elements' arithmetic, both are computed and one
 is picked."""
 
-from collections.abc import Sequence
+from collections import abc
 from functools import partial
 
 from aotc.errors import UnsupportedError
 from aotc.frontend.building.bodies import attempt, branch
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.values import Result, Val, Value
+from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node, shorten
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.frontend.refusals import check_supported
@@ -45,7 +45,7 @@ def if_op(node: Node, b: Builder) -> Result:
     return results(_both_run(b, cond, branches) if chosen is None else chosen)
 
 
-def _one_runs(b: Builder, cond: Val, branches: Sequence[Body]) -> tuple[Val, ...]:
+def _one_runs(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> tuple[Val, ...]:
     """The results of a region; Slight where that is not worth a branch."""
     before = len(b.steps)
     out = branch(b, cond, [partial(b.inline, body, ()) for body in branches],
@@ -57,19 +57,33 @@ def _one_runs(b: Builder, cond: Val, branches: Sequence[Body]) -> tuple[Val, ...
     return out
 
 
-def _both_run(b: Builder, cond: Val, branches: Sequence[Body]) -> list[Val]:
+def _both_run(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> list[Value]:
     one, two = (b.inline(body, ()) for body in branches)
-    picked = []
-    for k, pair in enumerate(zip(one, two)):
-        x, y = map(b.as_tensor, pair)
-        if x.dtype != y.dtype or x.rank != y.rank or any(map(_differ, x.shape, y.shape)):
-            kind = "is data" if b.known.is_data(cond) else "depends on extents"
-            raise b.unsupported(f"branches that give {x} and {y} for a condition that {kind}",
-                                _settled(b, cond))
-        for d, e in zip(x.shape, y.shape):
-            b.require("eq", d, e, "both branches of an If give the same shape")
-        picked.append(pick(b, cond, x, y, out=k))
-    return picked
+    return [_either(b, cond, x, y, k) for k, (x, y) in enumerate(zip(one, two))]
+
+
+def _either(b: Builder, cond: Val, one: Value, two: Value, out: int) -> Value:
+    """One result of an If: of lists of one length each tensor."""
+    if isinstance(one, Absent) and isinstance(two, Absent):
+        return one
+    lists = [v.vals for v in (one, two) if isinstance(v, Sequence)]
+    if len(lists) == 2 and str(one) == str(two):
+        return Sequence(tuple(_chosen(b, cond, x, y, f"either{out}_{j}", out)
+                              for j, (x, y) in enumerate(zip(*lists))))
+    if lists:
+        raise b.unsupported(f"branches that give a {one} and a {two} for a condition that is data",
+                            _settled(b, cond))
+    return _chosen(b, cond, b.as_tensor(one), b.as_tensor(two), "", out)
+
+
+def _chosen(b: Builder, cond: Val, x: Val, y: Val, tag: str, out: int) -> Val:
+    if x.dtype != y.dtype or x.rank != y.rank or any(map(_differ, x.shape, y.shape)):
+        kind = "is data" if b.known.is_data(cond) else "depends on extents"
+        raise b.unsupported(f"branches that give {x} and {y} for a condition that {kind}",
+                            _settled(b, cond))
+    for d, e in zip(x.shape, y.shape):
+        b.require("eq", d, e, "both branches of an If give the same shape")
+    return pick(b, cond, x, y, tag, out)
 
 
 def _differ(d: Expr, e: Expr) -> bool:
@@ -124,7 +138,7 @@ def _sources(b: Builder, v: Val) -> list[str]:
     return [t.name for t in b.graph.inputs if b.preset[t.name] in seen]
 
 
-def results(vals: Sequence[Value]) -> Result:
+def results(vals: abc.Sequence[Value]) -> Result:
     return tuple(vals) if len(vals) != 1 else vals[0]
 
 
@@ -139,7 +153,7 @@ def element(b: Builder, v: Val) -> Expr:
     return b.at(v, (Const(0),) * v.rank)
 
 
-def stack(b: Builder, values: Sequence[Value], axis: int, out: int = 0) -> Val:
+def stack(b: Builder, values: abc.Sequence[Value], axis: int, out: int = 0) -> Val:
     """Tensors of one shape along a new axis."""
     def row(v: Val) -> Val:
         return Val(v.shape[:axis] + (Const(1),) + v.shape[axis:], v.dtype,

@@ -1,11 +1,13 @@
-"""Sequences whose length is known while compiling: lists of tensors, which need no memory."""
+"""Sequences whose length is known while compiling: lists of tensors, which need no memory; and
+optionals, of which it is known whether they are there."""
 
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.values import Result, Sequence, Val
+from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
 from aotc.frontend.graph import Node
+from aotc.frontend.ops.tensors.ops_control import results
 from aotc.frontend.ops.tensors.ops_shape import concat
 from aotc.ir.expr import Const, Expr
 from aotc.ir.program import static_shape
@@ -17,7 +19,7 @@ MOST = 4096  # tensors of a sequence
 def _tensors(b: Builder, k: int = 0) -> list[Val]:
     """The Vals of input ``k``, a sequence."""
     v = b.env[b.node.inputs[k]]
-    if not isinstance(v, Sequence):
+    if not isinstance(v, Sequence) or isinstance(v, Absent):
         raise b.bad(f"input {k} must be a sequence")
     return list(v.vals)
 
@@ -115,3 +117,40 @@ def concat_from_sequence(node: Node, b: Builder) -> Result:
         vals = [b.move(v, v.shape[:axis] + (Const(1),) + v.shape[axis:],
                        lambda i: i[:axis] + i[axis + 1:], f"row{k}") for k, v in enumerate(vals)]
     return concat(b, vals, axis)
+
+
+@op("SequenceMap", since=17)
+def sequence_map(node: Node, b: Builder) -> Result:
+    """A sub-graph on every tensor of a sequence; what else it is given is there for each round, or
+    a sequence of the same length."""
+    rounds, body = len(_tensors(b)), node.attr("body")
+    given: list[list[Value]] = []
+    for k, name in enumerate(node.inputs):
+        v = b.env[name]
+        given.append(list(v.vals) if isinstance(v, Sequence) else [v] * rounds)
+        if len(given[-1]) != rounds:
+            raise b.bad(f"input {k} is a sequence of {len(given[-1])} tensors, the first one of "
+                        f"{rounds}")
+    if len(body.outputs) != len(node.outputs):
+        raise b.bad(f"a sub-graph with {len(body.outputs)} outputs for {len(node.outputs)}")
+    made = [b.inline(body, [g[k] for g in given], f"round{k}") for k in range(rounds)]
+    return results([Sequence(tuple(b.as_tensor(m[k]) for m in made))
+                    for k in range(len(node.outputs))])
+
+
+@op("Optional", since=15)
+def optional(node: Node, b: Builder) -> Result:
+    return b.env[node.inputs[0]] if node.inputs and node.inputs[0] else Absent()
+
+
+@op("OptionalHasElement", since=15)
+def optional_has_element(node: Node, b: Builder) -> Result:
+    """Tensors and sequences are there; what is not there is a missing input."""
+    there = bool(node.inputs and node.inputs[0]) and not isinstance(b.env[node.inputs[0]], Absent)
+    return b.scalar_val(there, "bool")
+
+
+@op("OptionalGetElement", since=15)
+def optional_get_element(node: Node, b: Builder) -> Result:
+    v = b.env[node.inputs[0]]
+    return v if isinstance(v, Sequence) and not isinstance(v, Absent) else b.input(0)

@@ -1,0 +1,59 @@
+"""Inputs and outputs of a model that are sequences or optionals: a bundle has a tensor for each
+element, a caller lists.  ``parts``: (name, its tensors) of all inputs or outputs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aotc.ir.bundle import Manifest
+
+Parts = Sequence[Sequence[Any]]
+
+
+def parts_of(manifest: Manifest | None, side: str) -> Parts:
+    """Of the "inputs" or "outputs" of a bundle; nothing if all are tensors."""
+    found: Parts = (manifest or {}).get("lists", {}).get(side, ())
+    return found
+
+
+def taken_apart(name: str, parts: Parts, feeds: Any) -> Any:
+    """``feeds``, by name or in order, with the tensors of lists in their place.  ValueError for a
+    list of another length than was compiled for."""
+    if not parts:
+        return feeds
+    if isinstance(feeds, Mapping):
+        given = dict(feeds)
+    elif isinstance(feeds, (list, tuple)) and len(feeds) == len(parts):
+        given = {n: v for (n, _), v in zip(parts, feeds)}
+    else:
+        return feeds
+    out: dict[str, Any] = {n: v for n, v in given.items() if n not in {n for n, _ in parts}}
+    for n, held in parts:
+        if n not in given:
+            continue
+        value = given[n]
+        if isinstance(held, str):
+            if value is None:
+                raise ValueError(f"{name}: input {n} is not there; the bundle is for calls that "
+                                 f"have it: compile another with lists={{{n!r}: None}}")
+            out[held] = value
+            continue
+        count = None if value is None else len(value)
+        if count != (None if held is None else len(held)):
+            wanted = "nothing" if held is None else f"{len(held)} tensors"
+            raise ValueError(f"{name}: input {n} is for {wanted}, "
+                             f"{'nothing' if count is None else count} given; compile another "
+                             f"bundle with lists={{{n!r}: {count}}}")
+        out.update(zip(held or (), value or ()))
+    return out
+
+
+def put_together(parts: Parts, found: Mapping[str, Any]) -> dict[str, Any]:
+    """``found`` by name, the tensors of lists as lists, None for what is not there; what is no
+    part stays."""
+    if not parts:
+        return dict(found)
+    of = {t for _, held in parts if not isinstance(held, str) for t in held or ()}
+    out = {n: None if held is None else found[held] if isinstance(held, str)
+           else [found[t] for t in held] for n, held in parts
+           if not isinstance(held, str) or held in found}
+    return out | {n: a for n, a in found.items() if n not in of and n not in out}
