@@ -311,6 +311,12 @@ def _stored(g, s, box, tile):
             "those axes whole"]
 
 
+def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
+    """What ``loops`` may say of a stage."""
+    row = target.row(group.ukernel[stage])
+    return _CHOICES[row.category] + (("block",) if row.tile.get("block", 1) > 1 else ())
+
+
 def _stage(program, schedule, target, g, s, box):
     where = f"group {g.name}, stage {s.name}"
     rows = {u.name: u for u in target.ukernels}
@@ -325,7 +331,7 @@ def _stage(program, schedule, target, g, s, box):
     if name not in rows or name not in legal:
         return [f"{where}: ukernel {name!r}; legal here: {', '.join(legal)}"]
     row, loops = rows[name], g.loops.get(s.name, {})
-    choices = _CHOICES[row.category] + (("block",) if row.tile.get("block", 1) > 1 else ())
+    choices = choices_of(target, g, s.name)
     faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
               for x in loops if x not in choices]
     faults += [f"{where}: {f}" for f in writing_faults(loops)]

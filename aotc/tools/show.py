@@ -20,6 +20,7 @@ from aotc.sched.report.explain import explain
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.sched.report.summary import summarise
 from aotc.sched.shape_variants import Part
+from aotc.sched.writing import with_writing
 from aotc.target.base import Target
 
 
@@ -48,7 +49,8 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
         return row.text(work)
     value = getattr(work, row.value)
     if stage == "schedule":
-        data = json.loads(value.to_json())  # the form that --schedule reads
+        whole = with_writing(work.program, value, work.target)
+        data = json.loads(whole.to_json())  # the form that --schedule reads
         *own, data["summary"] = (summarise(p.program, p.schedule, work.target)
                                  for p in work.parts)
         for variant, summary in zip(data.get("variants", ()), own):

@@ -12,6 +12,7 @@ from aotc.ir.schedule import CHOICES, Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, complete, decide, lower
+from aotc.sched.writing import with_writing
 from aotc.target import get_target
 
 V3 = get_target("x86-64-v3")
@@ -103,6 +104,18 @@ def test_edited_schedules_run(tmp_path):
     for case, got, want in zip(cases, sample.got, sample.want):
         for g, w in zip(got.values(), want.values()):
             np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4, err_msg=case.name)
+
+
+@pytest.mark.parametrize("program, choices", EDITS,
+                         ids=[f"{p.name}-{k}-{v}" for p, c in EDITS for k, v in c.items()])
+def test_what_rules_choose_can_be_written_down_and_means_the_same(program, choices):
+    key, = choices
+    for number, schedule in enumerate(edited(program, choices)):
+        filled = Schedule.from_json(with_writing(program, schedule, V3).to_json())
+        assert check_schedule(program, filled, V3) == []
+        assert text(program, filled) == text(program, schedule)
+        said = {x[key] for g in filled.groups for x in g.loops.values() if key in x}
+        assert said and (not number or choices[key] in said)
 
 
 def test_stages_stand_apart_or_not():

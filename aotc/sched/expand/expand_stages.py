@@ -66,7 +66,8 @@ def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Se
         usual = isinstance(stage, Contract) and written_out(stage, making)
         apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(
             making.how(stage, "apart", int(usual)))
-        return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, making), apart)
+        body = _EXPAND[type(stage)](stage, making)
+        return Section(_title(stage, "lanes"), body, apart, making.written())
     if isinstance(stage, Nest):
         return Section(_title(stage, "columns"), shared_nest(stage, making, target.lanes))
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds

@@ -4,7 +4,7 @@ A *form* is what sets the computes and kernels: the decisions of the scheduler, 
 Winograd form of its convolution, a padded copy of its input or none, fewer connections, another
 layout of a tensor on its border.  A *knob* is one choice inside: micro-kernel row, lane axis,
 operand mode, blocked axis, the extent of a tile along an axis, which tiled axis comes first, how
-far a work item runs along it.
+far a work item runs along it, how a stage's statements are written ("": by rule).
 Knobs are named by position (``group.stage.what``), so a point means the same in equal sites.
 Legal is what ``check_group`` accepts; nothing here knows what an operator is.
 """
@@ -19,7 +19,7 @@ from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import CHOICES, FOLD, PRODUCT, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
 from aotc.sched.choose.gensor import ladder
@@ -34,6 +34,7 @@ from aotc.tuner.space.trial import Candidate, Values
 
 RUNGS = 9  # extents of a tile that are tried along one axis
 SHORTEST = 4  # an axis below this is not worth lanes
+BY_RULE = ""  # the value of a choice of writing that a Schedule leaves out
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class Space:
                          if u.dtypes == row.dtypes and (u.tile["mr"] == 1) == (m == 1))
             yield Knob(f"{at}.row", rows, row.name)
             yield Knob(f"{at}.a", ("rows", "packed"), loops["a"])
+            yield from self._written_knobs(at, PRODUCT, loops)
         elif row.category not in ("loops", "transform"):
             axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
             lanes = tuple(a.name for a in axes if a.name == loops.get("lanes") or (
@@ -160,6 +162,13 @@ class Space:
                 yield Knob(f"{at}.lanes", lanes, loops["lanes"])
             if row.category == "window":
                 yield Knob(f"{at}.block", ("", "block"), "block" if loops.get("block") else "")
+            if s.fold != "none":
+                yield from self._written_knobs(at, FOLD, loops)
+
+    def _written_knobs(self, at, keys, loops):
+        for key in keys:
+            base = loops.get(key, BY_RULE)
+            yield Knob(f"{at}.{key}", tuple(dict.fromkeys((BY_RULE, *_written(key), base))), base)
 
     def _unit_stride(self, s, axis):
         """True if some access walks memory element by element along the axis."""
@@ -206,6 +215,11 @@ class Space:
             loops[s.name]["a"] = values[f"{at}.a"]
         if f"{at}.lanes" in values:
             loops[s.name]["lanes"] = values[f"{at}.lanes"]
+        for key in CHOICES:
+            if f"{at}.{key}" in values:
+                loops[s.name].pop(key, None)
+                if values[f"{at}.{key}"] != BY_RULE:
+                    loops[s.name][key] = values[f"{at}.{key}"]
         if self.target.row(rows[s.name]).category == "window" and (
                 f"{at}.block" in values or f"{at}.lanes" in values):
             block = "block" if "block" in loops[s.name] else ""
@@ -260,6 +274,15 @@ class Space:
         run = {n: -(-far // tile[n]) * tile[n] for n, far in run.items() if far}
         reuse = {s: how for s, how in g.reuse.items() if run or how != "slide"}
         return replace(g, tile=tile, parallel=tuple(order), run=run, reuse=reuse)
+
+
+def _written(key: str) -> tuple[int | str, ...]:
+    """Values of a choice of ``CHOICES`` that are tried: its texts, or 0 (or 1) and powers of 4."""
+    known = CHOICES[key]
+    if isinstance(known[0], str):
+        return known
+    low, high = known
+    return tuple(n for n in (low, *(4 ** i for i in range(8))) if int(low) <= int(n) <= int(high))
 
 
 def _rungs(extent: int, unit: int, base: int) -> tuple[int, ...]:
