@@ -63,19 +63,19 @@ class LaneWriter(ScalarWriter):
             return super().loop(s)
         r, say = Range(s.axis, s.lo, s.hi), self.env["dialect"].of_width(s.group)
 
-        def body(count: str, say: Dialect = say) -> list[str]:
+        def body(count: str, say: Dialect) -> list[str]:
             self.lanes = Lanes(s.axis, say, count, dict(self.across))
             lines = self.body(s.body)
             self.lanes = None
             return lines
 
         if s.narrow:
-            return fitted_loop(r, say, lambda width: body("", width), s.group)
+            return fitted_loop(r, say, body, s.group)
         if s.step == 1:
             return lane_loop(r, say, body)
         name, hi = s.axis.name, c_index(s.hi, 11)  # whole vectors, several at a time
         return [f"for (int64_t {name} = {c_index(s.lo, 0)}; {name} < {hi}; {name} += {s.step}) {{",
-                *indent(body("")), "}"]
+                *indent(body("", say)), "}"]
 
     def _vectors(self, lanes: Lanes, roots: Sequence[Expr]) -> Vectors:
         return Vectors(self.env, self.names, lanes.axis, lanes.say, lanes.count, roots,

@@ -9,6 +9,8 @@ from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 
 INDENT = "    "
+# (C text of the number of live lanes or "" for all, how vectors are spelt) -> lines
+Lines = Callable[[str, Dialect], list[str]]
 
 
 def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
@@ -32,26 +34,25 @@ def loops(ranges: Sequence[Range], body: list[str]) -> list[str]:
     return body
 
 
-def _strip_loop(r: Range, say: Dialect, body: Callable[[str], list[str]]) -> list[str]:
+def _strip_loop(r: Range, say: Dialect, body: Lines) -> list[str]:
     """One loop whose every step takes as many lanes as there are and as the CPU has."""
-    inner = body("")
-    capped = any(say.cap in line for line in inner)
+    noting = say.noting()
+    inner, capped = body("", noting), bool(noting.arrays)
     name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12)
     first = say.lines("step_length", f"{hi} - {name}", capped)
     return [f"for (int64_t {name} = {lo}; {name} < {hi};) {{"] + indent(
         first + inner + [say.strip_end(name)]) + ["}"]
 
 
-def fitted_loop(r: Range, say: Dialect, body: Callable[[Dialect], list[str]],
-                most: int) -> list[str]:
+def fitted_loop(r: Range, say: Dialect, body: Lines, most: int) -> list[str]:
     """Like ``_strip_loop``, every step with the narrowest vector values that hold what is left, of
-    at most ``most`` registers: ``body(dialect)`` is written once per width."""
+    at most ``most`` registers: ``body`` is written once per width."""
     name = r.axis.name
     widths = [say.of_width(g) for g in reversed(say.vectors.groups) if g <= most]
     lines = [f"const int64_t {name}_n = {c_index(r.hi, 12)} - {name};"]
     for i, w in enumerate(widths):
-        inner = body(w)
-        capped = any(w.cap in line for line in inner)
+        noting = w.noting()
+        inner, capped = body("", noting), bool(noting.arrays)
         head = f"if ({w.fits(f'{name}_n')}) {{" if w is not widths[-1] else "{"
         lines += [("} else " if i else "") + head]
         lines += indent(w.lines("step_length", f"{name}_n", capped) + inner
@@ -60,27 +61,26 @@ def fitted_loop(r: Range, say: Dialect, body: Callable[[Dialect], list[str]],
     return [head] + indent(lines + ["}"]) + ["}"]
 
 
-def lane_loop(r: Range, say: Dialect, body: Callable[[str], list[str]]) -> list[str]:
-    """Full vectors, then the remainder with a lane count.  ``body(count)`` -> lines; count is the
-    C text of the number of live lanes or "" for all."""
+def lane_loop(r: Range, say: Dialect, body: Lines) -> list[str]:
+    """Full vectors, then the remainder with a lane count."""
     if not say.vectors.fixed:
         return _strip_loop(r, say, body)
     name, lo, hi, lanes = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12), say.lanes
     extent = simplify(r.hi - r.lo)
     if lanes == 1:
-        return loop(r, body(""))
+        return loop(r, body("", say))
     whole = simplify(extent % lanes) == Const(0)
     top = upper(extent)
     if top is not None and top < lanes:
         return ["{", f"{INDENT}const int64_t {name} = {lo}, {name}_n = {hi} - {name};"] + indent(
-            [f"if ({name}_n > 0) {{"] + indent(body(f"{name}_n")) + ["}"]) + ["}"]
+            [f"if ({name}_n > 0) {{"] + indent(body(f"{name}_n", say)) + ["}"]) + ["}"]
     if whole:
         return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {lanes}) {{"] + indent(
-            body("")) + ["}"]
+            body("", say)) + ["}"]
     rest = [f"if ({name} < {hi}) {{", f"{INDENT}const int64_t {name}_n = {hi} - {name};"] + indent(
-        body(f"{name}_n")) + ["}"]
+        body(f"{name}_n", say)) + ["}"]
     return ["{", f"{INDENT}int64_t {name} = {lo};"] + indent(
-        [f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{"] + indent(body("")) + ["}"]
+        [f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{"] + indent(body("", say)) + ["}"]
         + rest) + ["}"]
 
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import jinja2
 
+from aotc.emit.c.alike import with_symbols
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.simt.simt_contracts import contract_lines
 from aotc.emit.simt.simt_writer import BlockWriter
 from aotc.emit.text.c_names import c_comment, prefix
-from aotc.emit.text.cexpr import c_index, sym_field
+from aotc.emit.text.cexpr import Argument, c_index, sym_field
 from aotc.emit.text.env import BlockEnv
 from aotc.emit.text.locals import LOCALS, with_safe_names
 from aotc.emit.text.places import POINTERS, pointer
@@ -98,7 +99,7 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
                   as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}
     names = names_in(kernel.body)
     writer = _Writer(values, kernel, base, target, env)
-    body = writer.body(kernel.body)
+    body = writer.body(with_symbols(kernel.body, Argument.of))
     bytes_ = base + kernel.staged
     head = ["AOTC_DYN_SMEM(unsigned char, shared);"] if bytes_ else []
     head += [_scratch_pointer(s) for s in kernel.scratch]
@@ -118,13 +119,8 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
         name=name, kernel=kernel.name, title=c_comment(kernel.title), origin=c_comment(origin),
         threads=kernel.threads, parameters=[p for p, _ in arguments], tiles=c_index(
             simplify(kernel.tiles), 0), values=[v for _, v in arguments],
-        body=_without_frame(text), shared_bytes=bytes_, maybe_none=(lower(simplify(
+        body=text, shared_bytes=bytes_, maybe_none=(lower(simplify(
             kernel.tiles)) or 0) < 1, permit=bytes_ > _SHARED_DEFAULT)
-
-
-def _without_frame(text: str) -> str:
-    """Symbols are parameters of a kernel, not fields of a frame."""
-    return text.replace("f->sym_", "sym_")
 
 
 class _Writer(BlockWriter):

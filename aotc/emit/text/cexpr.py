@@ -4,6 +4,8 @@ Every operand is int64_t; a symbol is read from the frame ``f``, axes and variab
 variables of the same name.
 """
 
+from dataclasses import dataclass, fields
+
 from aotc.emit.text.c_names import identifier
 from aotc.errors import AotcError
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Sym, Unary, Var, Where, show
@@ -19,6 +21,15 @@ _TRUNCATING = {"floordiv": "/", "mod": "%"}
 def sym_field(name: str) -> str:
     """The frame's field that holds a symbol's value."""
     return f"sym_{identifier(name)}"
+
+
+@dataclass(frozen=True)
+class Argument(Sym):
+    """A symbol that is no field of a frame but an argument of the function."""
+
+    @staticmethod
+    def of(s: Sym) -> "Argument":
+        return Argument(**{f.name: getattr(s, f.name) for f in fields(s)})
 
 
 def c_int(value: int) -> str:
@@ -58,6 +69,8 @@ def c_index(e: Expr, least: int = ATOM) -> str:
 def _index(e: Expr) -> tuple[str, int]:
     if isinstance(e, Const):
         return c_int(int(e.value)), ATOM
+    if isinstance(e, Argument):
+        return sym_field(e.name), ATOM
     if isinstance(e, Sym):
         return f"f->{sym_field(e.name)}", ATOM
     if isinstance(e, (Axis, Var)):

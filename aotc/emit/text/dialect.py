@@ -6,7 +6,6 @@ target (``VectorFacts``); what matters to their spelling alone, the file sets be
     scalars       arithmetic takes a scalar operand as it is (else it becomes a vector first)
     strided       there are loads and stores with a stride between lanes
     apart         there are loads of whole vectors with a stride between lanes
-    cap           C text of the most lanes of one step where lanes go through arrays
     masks         masks can be combined, and loaded from bytes
     parts         there are loads of any run of lanes, and of every second element
     quotients     there is a division of all lanes by one scalar
@@ -16,7 +15,7 @@ target (``VectorFacts``); what matters to their spelling alone, the file sets be
     header        of the runtime, with ``defines`` before it; half_header: of half precision
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -48,12 +47,14 @@ class Operand:
 @dataclass(frozen=True)
 class Dialect:
     """The spelling of vectors of ``lanes`` f32 values, or of ``group`` registers each where the
-    target's ``vectors`` have no fixed length."""
+    target's ``vectors`` have no fixed length.  ``arrays``: names of the arrays of one step's lanes
+    that have been declared, where they are noted."""
 
     folder: str
     lanes: int
     vectors: VectorFacts
     group: int = 1
+    arrays: list[str] | None = field(default=None, compare=False)
 
     def __getattr__(self, name: str) -> Any:
         """The macro or fact of that name.  Macros give text without line ends around it."""
@@ -62,13 +63,24 @@ class Dialect:
         found = getattr(_macros(self.folder, self.lanes, self.group), name)
         return (lambda *args: found(*args).strip("\n")) if callable(found) else found
 
+    def array(self, ctype: str, name: str) -> str:
+        """Declares an array of the lanes of one step."""
+        if self.arrays is not None:
+            self.arrays.append(name)
+        text: str = _macros(self.folder, self.lanes, self.group).array(ctype, name)
+        return text.strip("\n")
+
+    def noting(self) -> "Dialect":
+        """The same, with a note of arrays that is empty."""
+        return replace(self, arrays=[])
+
     def lines(self, macro: str, *args: Any) -> list[str]:
         """The macro's text as a list of lines."""
         return getattr(self, macro)(*args).split("\n")
 
     def of_width(self, group: int) -> "Dialect":
         """The same for values of ``group`` registers each."""
-        return Dialect(self.folder, self.lanes, self.vectors, group)
+        return replace(self, group=group)
 
 
 @cache
