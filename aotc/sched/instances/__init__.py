@@ -1,0 +1,1 @@
+"""GraphTurbo: sub-graphs split into instances, their order, places and moves."""

@@ -1,0 +1,94 @@
+"""What one cluster of cores offers to the deciders of instances, read off a Machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aotc.target.base import Machine, Memory
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One kind of compute unit, of which every core has one: ``flops`` per second, for computes of
+    the categories ``kinds`` (none: for all that no other engine is for)."""
+
+    name: str
+    flops: float
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """near: a core's own memory.  outer: the memories further out, the next one first.  cores: of
+    one cluster.  clusters: that share what no cluster has alone.  movers: engines that move data
+    from one memory to the next one in, the outermost first.  reserve: bytes of a core's memory
+    that are held back for slots of weights and a stack.  slots: weights of how many layers have
+    a place in each memory at once.  launch: seconds that starting an instance takes."""
+
+    near: Memory
+    outer: tuple[Memory, ...]
+    cores: int
+    clusters: int
+    engines: tuple[Engine, ...]
+    movers: tuple[str, ...]
+    reserve: int = 0
+    slots: int = 2
+    launch: float = 0.0
+
+    @property
+    def budget(self) -> int:
+        """Bytes of the cores' memories together that tensors may fill."""
+        return self.cores * (int(self.near.capacity * self.near.usable) - self.reserve)
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """All of them, the cores' own first."""
+        return (self.near, *self.outer)
+
+    def capacity(self, level: int) -> int:
+        """Bytes that one cluster may fill of memory ``level`` (0: the cores' own)."""
+        if level == 0:
+            return self.budget
+        memory = self.outer[level - 1]
+        shared = self.clusters if memory.scope in ("device", "host") else 1
+        return int(memory.capacity * memory.usable) // shared
+
+    def bandwidth(self, level: int) -> float:
+        """Bytes per second that one cluster gets of memory ``level``, all clusters at work."""
+        memory = self.memories[level]
+        if level == 0:
+            return memory.bandwidth * self.cores
+        return memory.bandwidth / (self.clusters if memory.scope in ("device", "host") else 1)
+
+    def moving(self, level: int, size: float) -> float:
+        """Seconds that moving ``size`` bytes between memory ``level`` and the next one in takes."""
+        return self.memories[level].latency + size / self.bandwidth(level)
+
+    def mover(self, level: int) -> str:
+        """The engine that moves data between memory ``level`` and the next one in."""
+        return self.movers[len(self.outer) - level]
+
+    def engine(self, kind: str) -> Engine:
+        """The engine for computes of a category."""
+        for e in self.engines:
+            if kind in e.kinds:
+                return e
+        return next(e for e in self.engines if not e.kinds)
+
+    def computing(self, kind: str, flops: float, size: float, cores: int | None = None) -> float:
+        """Seconds that ``flops`` operations that touch ``size`` bytes of the cores' own memories
+        take on so many of the cores (None: all)."""
+        n = self.cores if cores is None else cores
+        return max(flops / self.engine(kind).flops, size / self.near.bandwidth) / n
+
+
+def cluster_of(machine: Machine, cores: int, clusters: int, engines: tuple[Engine, ...],
+               movers: tuple[str, ...], **more: float) -> Cluster:
+    """The Cluster of a machine whose scratch is a core's own memory.  more: other fields of a
+    Cluster.  ValueError if there is not one mover per memory further out."""
+    outer = machine.memories[:machine.depth][::-1]
+    if len(movers) != len(outer):
+        raise ValueError(f"{len(outer)} memories further out than {machine.near.name} need as many "
+                         f"engines that move data, not {len(movers)}")
+    fields: Mapping[str, object] = {"launch": machine.launch, **more}
+    return Cluster(machine.near, outer, cores, clusters, engines, movers,
+                   **fields)  # type: ignore[arg-type]

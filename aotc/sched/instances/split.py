@@ -1,0 +1,169 @@
+"""How a sub-graph is split into instances: GraphTurbo's SplitInfo and BestSplit.
+
+A sub-graph is a tuple of node names in topological order, its output the last one.  A split cuts
+one dimension of the output into equal pieces, so that what one piece takes fits a budget of bytes.
+Where no single dimension does, outer ones are cut as far as they go first (``outer``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from aotc.sched.instances.tensor_graph import Box, Graph, matched, regions, volume
+
+Members = tuple[str, ...]
+CORES_FIRST = (1, 2, 4)  # pieces that leave an even part of the dimension to every core
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """One way to split: dimension ``d`` (1 is the outermost) into ``f`` pieces, which splits ``n``
+    ops.  outer: (dimension, pieces) that are cut before.  bytes: the most that one piece takes.
+    fits: that is within the budget."""
+
+    n: int
+    f: int
+    d: int
+    outer: tuple[tuple[int, int], ...] = ()
+    bytes: int = 0
+    fits: bool = True
+
+    @property
+    def pieces(self) -> int:
+        """How many instances there are."""
+        return self.f * prod(f for _, f in self.outer)
+
+    @property
+    def cuts(self) -> tuple[tuple[int, int], ...]:
+        """(dimension from 1, pieces), outermost first."""
+        return (*self.outer, (self.d, self.f))
+
+    def __str__(self) -> str:
+        cuts = " x ".join(f"{f} on dimension {d}" for d, f in self.cuts)
+        return f"{cuts}: {self.n} ops, {self.bytes} bytes{'' if self.fits else ', too many'}"
+
+
+def sources_of(graph: Graph, members: Members) -> tuple[str, ...]:
+    """Tensors that a sub-graph reads from outside."""
+    inside = set(members)
+    return tuple(dict.fromkeys(s for m in members for s in graph.node[m].sources
+                               if s not in inside))
+
+
+def pieces_of(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[Box, ...]:
+    """Boxes of an output of ``shape`` cut as (dimension from 1, pieces) say, outermost first."""
+    count = dict(cuts)
+    ranges = []
+    for d, extent in enumerate(shape, 1):
+        f = count.get(d, 1)
+        ranges.append([(extent * k // f, extent * (k + 1) // f) for k in range(f)])
+    return tuple(product(*ranges))
+
+
+def peak(graph: Graph, members: Members, boxes: dict[str, Box]) -> int:
+    """The most bytes live at once while the members run in order on ``boxes``: what they read from
+    outside from the start to its last reader, each result to its last reader, that of the last
+    member to the end.  Weights have slots of their own."""
+    size = {b: volume(box) * graph.node[b].element for b, box in boxes.items()}
+    last: dict[str, int] = {members[-1]: len(members)}
+    for i, m in enumerate(members):
+        for s in graph.node[m].sources:
+            if s in size:
+                last[s] = max(last.get(s, 0), i)
+    inside = set(members)
+    live = sum(n for b, n in size.items() if b not in inside)
+    ends: dict[int, list[str]] = {}
+    for b, i in last.items():
+        ends.setdefault(i, []).append(b)
+    most = live
+    for i, m in enumerate(members):
+        live += size.get(m, 0)
+        most = max(most, live)
+        live -= sum(size.get(b, 0) for b in ends.get(i, ()))
+    return most
+
+
+def piece_peak(graph: Graph, members: Members, cuts: Sequence[tuple[int, int]]) -> int:
+    """The most bytes that a piece in the middle of the output takes, where halos are widest."""
+    count = dict(cuts)
+    middle = []
+    for d, extent in enumerate(graph.node[members[-1]].shape, 1):
+        f = count.get(d, 1)
+        middle.append((extent * (f // 2) // f, extent * (f // 2 + 1) // f))
+    return peak(graph, members, regions(graph, members, tuple(middle)))
+
+
+def split_info(graph: Graph, members: Members, budget: int) -> tuple[SplitInfo, ...]:
+    """One SplitInfo per dimension of the output that can be split to fit ``budget``; () if none.
+
+    The pieces tried are those that divide the extent, fewest first (Algorithm 1, with what is
+    split and whether a tensor shrinks taken from region analysis)."""
+    return _split_info(graph, members, budget, ())
+
+
+def _split_info(graph, members, budget, outer):
+    found = []
+    shape = graph.node[members[-1]].shape
+    taken = {d for d, _ in outer}
+    for d, extent in enumerate(shape, 1):
+        if d in taken or (outer and extent == 1):
+            continue
+        for v in _tried(extent):
+            need = piece_peak(graph, members, (*outer, (d, v)))
+            if need <= budget:
+                found.append(SplitInfo(_ops_split(graph, members, d, v), v, d, outer, need))
+                break
+    return tuple(found)
+
+
+def _tried(extent: int) -> list[int]:
+    """Numbers of pieces: 1, 2, 4, then 8 and more, that divide the extent."""
+    return [v for v in (*CORES_FIRST, *range(8, extent + 1)) if v <= extent and extent % v == 0]
+
+
+def _ops_split(graph: Graph, members: Members, d: int, f: int) -> int:
+    """1 and the ops of the intermediates that have the dimension, divided by f."""
+    here: dict[str, int | None] = {members[-1]: d - 1}
+    for m in reversed(members):
+        at = here.get(m)
+        if at is None:
+            continue
+        for r in graph.node[m].reads:
+            e = matched(r, at)
+            here[r.source] = e if here.get(r.source, e) == e else None
+    count = 1
+    for m in members[:-1]:
+        e = here.get(m)
+        if e is not None and graph.node[m].shape[e] % f == 0:
+            count += graph.node[m].ops
+    return count
+
+
+def choose_split(infos: Sequence[SplitInfo]) -> SplitInfo | None:
+    """Equation 1: splits most ops, then into fewest pieces, then along the outermost dimension."""
+    return max(infos, key=lambda s: (s.n, -s.f, -s.d), default=None)
+
+
+def best_split(graph: Graph, members: Members, budget: int) -> SplitInfo:
+    """The best split of a sub-graph.  Where no single dimension fits, outer dimensions are cut
+    into single elements first, one after the other; where even that does not, the finest cut."""
+    outer: tuple[tuple[int, int], ...] = ()
+    shape = graph.node[members[-1]].shape
+    for d, extent in enumerate(shape, 1):
+        found = choose_split(_split_info(graph, members, budget, outer))
+        if found is not None:
+            return found
+        if extent > 1:
+            outer = (*outer, (d, extent))
+    return _finest(graph, members, outer)
+
+
+def _finest(graph: Graph, members: Members, outer: tuple[tuple[int, int], ...]) -> SplitInfo:
+    """The coarsest prefix of ``outer`` that no finer one improves on."""
+    best = SplitInfo(1, 1, 1, (), piece_peak(graph, members, ()), False)
+    for i, (d, f) in enumerate(outer):
+        need = piece_peak(graph, members, outer[:i + 1])
+        if need < best.bytes:
+            best = SplitInfo(1, f, d, outer[:i], need, False)
+    return best
