@@ -237,6 +237,14 @@ class _Ranges(_Pairs):
             super().__call__(parser, namespace, values, option_string)
 
 
+def _alias(text: str) -> tuple[str, str]:
+    """"past.*=present.*" -> ("past.*", "present.*"); "auto" as it is."""
+    past, eq, present = text.partition("=")
+    if text != AUTO and not (past and eq and present):
+        raise argparse.ArgumentTypeError(f"{text}: write INPUT=OUTPUT, or auto alone")
+    return past, present
+
+
 class _Words(argparse.Action):
     """Collect the values of an option that may stand several times."""
 
@@ -393,6 +401,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
     "lists": {"action": _Pairs, "type": _list, "metavar": "NAME=COUNT"},
     "input_default": {"action": _Words, "metavar": "NAME"},
+    "alias": {"action": _Ranges, "type": _alias, "metavar": "INPUT=OUTPUT"},
     "variants": {"action": _Ranges, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
     "arena": {"type": _arena, "metavar": "LIMIT"},
     "profile": {"action": "store_true"},

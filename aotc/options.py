@@ -65,6 +65,9 @@ class Options:
     variants: {"seq": [(1, 16), (17, 512)]}: kernels decided for each of these ranges of a dynamic
         dimension, all in one bundle; a call takes the first whose range its extent lies in.  For
         several dimensions one for each combination of their ranges.
+    alias: {"past_key_values.*": "present.*"}: these outputs are these inputs with entries behind
+        them, and the caller holds both in one buffer with room for more (the dimension
+        "capacity"), which grows in place; "auto": every output that has the form.
     arena: the most that NAME_arena_size may be, bytes or text such as "64M" ("64M:4": with four
         workers); what does not fit is computed tile by tile in fewer kernels, again where needed.
     """
@@ -111,6 +114,9 @@ class Options:
     dim_samples: Any = _decision(
         None, "extents that calls were seen with, a .json file: [{\"seq\": 12, \"batch\": 1}, ..]; "
         "what they count is decided for, as with variants=auto")
+    alias: Mapping[str, str] | str | None = _decision(
+        None, "an input and the output that is it with entries behind it, * for any text: kept in "
+        "one buffer with room for more, written in place; auto: all that have the form")
     arena: Any = _decision(
         None, "the most memory for tensors and scratch: 64M, 800K (for calls with one worker; "
         "64M:4 with four)")
@@ -133,6 +139,9 @@ def check_choices(options: Options) -> None:
         if choices and given not in choices and not isinstance(given, tuple):
             raise AotcError(f"{f.name} {given!r}: choose one of " + ", ".join(
                 repr(c) for c in choices if c is not None))
+    if isinstance(options.alias, str) and options.alias != AUTO:
+        raise AotcError(f"alias {options.alias!r}: choose {AUTO!r}, or pairs of an input and an "
+                        'output: {"past_key_values.*": "present.*"}')
     if isinstance(options.variants, str) and options.variants != AUTO:
         raise AotcError(f"variants {options.variants!r}: choose {AUTO!r}, or ranges by dimension: "
                         '{"seq": [(1, 16), (17, 512)]}')

@@ -20,16 +20,18 @@ from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
 from aotc.frontend import load_model, model_digest, read_graph, to_program
+from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
 from aotc.ir.layout import Layout
 from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
-from aotc.ir.program import Program, check_program
+from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, When
 from aotc.options import AUTO, Options, check_choices
 from aotc.oracle.check_plan import plan_faults
+from aotc.oracle.check_program import check_program
 from aotc.passes.channel_runs import in_runs
 from aotc.passes.fold import fold_constants
 from aotc.passes.half_weights import keep_halves
@@ -137,15 +139,30 @@ def _load(work: Work) -> Work:
 
 def _graph(work: Work) -> Work:
     o = work.options
-    graph = read_graph(work.model, o.dims, _name(o), o.fix, o.input_default or (),
-                       o.lists)
+    dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
+    graph = read_graph(work.model, dims, _name(o), o.fix, o.input_default or (), o.lists)
     return replace(work, graph=graph, ranges=graph.dims, settings=graph.settings, model=None)
 
 
 def _program(work: Work) -> Work:
     program = to_program(work.graph, work.target.library)
+    if work.options.alias:
+        program = _aliased(program, work)
     return replace(work, program=program, graph=_LATER,
                    settings=replace(work.settings, made=program.lists))
+
+
+def _aliased(program: Program, work: Work) -> Program:
+    """The Program with the caches of its caller in place."""
+    o, target = work.options, work.target
+    if not target.library:
+        raise UnsupportedError(f"alias: {target.name} has no library kernels, which write in "
+                               "place; leave alias out or choose a target for a CPU")
+    given = (o.dims or {}).get(ROOM, (1, None))
+    room = (given, given) if isinstance(given, int) else given
+    if not isinstance(room, (tuple, list)) or len(room) != 2:
+        raise ScheduleError(f"dims: {ROOM} {given!r}; write an extent or a range (lo, hi)")
+    return with_aliases(program, o.alias or {}, (room[0], room[1]))
 
 
 def _integers(work: Work) -> Work:

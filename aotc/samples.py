@@ -259,18 +259,19 @@ def _holds(cond: Expr, values: Syms) -> bool:
 
 def _agreeing(program: Program, cond: Expr, values: dict[str, int]) -> dict[str, int]:
     """Symbol values under which an equation holds, or one of several: the first symbol that can
-    make it so is moved, within its range.  Other conditions, and what no symbol alone can mend,
-    stay as they are."""
-    if _holds(cond, values) or not isinstance(cond, Binary) or cond.op not in ("eq", "and", "or"):
+    make it so is moved, within its range; where one side must not be larger, the last.  Other
+    conditions, and what no symbol alone can mend, stay as they are."""
+    if _holds(cond, values) or not isinstance(cond, Binary) or cond.op not in (
+            "eq", "le", "and", "or"):
         return values
-    if cond.op != "eq":
+    if cond.op in ("and", "or"):
         for part in (cond.a, cond.b):
             moved = _agreeing(program, part, values)
             if cond.op == "or" and _holds(cond, moved):
                 return moved
             values = moved if cond.op == "and" else values
         return values
-    for s in program.syms:
+    for s in program.syms if cond.op == "eq" else reversed(program.syms):
         gap, after = (Scope({}, None, v).value(cond.a - cond.b)
                       for v in (values, values | {s.name: values[s.name] + 1}))
         step = after - gap

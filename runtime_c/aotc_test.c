@@ -10,6 +10,7 @@
  * The recording: magic "AOTCTST1", u64 count, then per run the dimensions (i64 each), the inputs
  * and the outputs, raw and in order.  Without recorded runs the inputs are zeros at the smallest
  * dimensions, and only the status and the bits across thread counts are compared.
+ * AOTC_SHARED: for every output the input in whose buffer it lies, or -1.
  * AOTC_ON_DEVICE: the bundle runs on a GPU, whose memory tensors are copied to and from. */
 #include AOTC_HEADER
 
@@ -223,6 +224,15 @@ static aotc_status run_once(const call *c, const aotc_weights *w, int threads)
         memset(c->out[i].data, 0xAA, c->out[i].bytes);
         outs[i] = c->out[i].data;
     }
+#if defined(AOTC_SHARED)
+    static const int shared[] = {AOTC_SHARED};
+    for (int i = 0; i < c->outs; i++) {
+        if (shared[i] >= 0) { /* every run works on a copy of what is recorded */
+            memcpy(outs[i], ins[shared[i]], c->out[i].bytes);
+            ins[shared[i]] = outs[i];
+        }
+    }
+#endif
     memset(arena, 0xFF, bytes); /* NaN: what is read before it is written shows */
     aotc_status status = AOTC_NAME(pool_create)(&pool, threads);
     if (status == AOTC_OK) {

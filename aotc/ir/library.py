@@ -4,9 +4,10 @@ A kernel works on tensors whose last ``inner`` dimensions belong to one item (al
 is ``WHOLE``); the dimensions before them count independent items.
 The C function (``runtime_c/library/aotc_NAME.c``) gets for one item
 
-    a pointer per input, a pointer per output, the extents of ``sizes``, then the attributes
+    a pointer per input, a pointer per output, the extents of ``sizes``, then the attributes and
+    what a call has of ``numbers``
 
-(extents and attributes are int64).  It allocates nothing: an output may be working memory only.
+(all of them int64).  It allocates nothing: an output may be working memory only.
 How many results there are may depend on data; then a kernel writes no more than its outputs hold
 and says in ``total`` how many there were, and what reads the outputs checks that number.
 """
@@ -39,7 +40,9 @@ class Library:
     dimension counted from the end, or 0 for the number of its elements), ...).  attrs: names, in
     the order of the C arguments.  run: function(attrs, input arrays, output shapes) -> arrays, for
     all items at once.  alike: pairs of (operand, dimension counted from the end) that must be the
-    same extent, because the C function is told one of them only."""
+    same extent, because the C function is told one of them only.  numbers: names of index
+    expressions that a call brings along, behind the attributes.  grows: its first output is its
+    first input with some elements replaced, and may lie where that does (``Program.aliases``)."""
 
     name: str
     inner: tuple[int | None, ...]
@@ -48,6 +51,8 @@ class Library:
     attrs: tuple[str, ...]
     run: Run
     alike: tuple[tuple[Dim, Dim], ...] = ()
+    numbers: tuple[str, ...] = ()
+    grows: bool = False
 
     def out_dtypes(self, first: str) -> tuple[str, ...]:
         """The dtype of every output where the first input has the dtype ``first``."""
@@ -173,6 +178,18 @@ def _scatter(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -
     return (y.reshape(x.shape),)
 
 
+def _append(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
+    """(all,): every one of so many ``rows`` of x with a row of new elements put into it from place
+    ``start`` on, as far as there is room."""
+    x, new = inputs
+    rows = attrs["rows"]
+    y = x.copy().reshape(rows, x.size // rows if rows else 0)
+    if new.size:
+        new = new.reshape(rows, -1)
+        y[:, attrs["start"]:attrs["start"] + new.shape[1]] = new
+    return (y.reshape(x.shape),)
+
+
 LIBRARY = {k.name: k for k in (
     Library("topk", (1, 1), (("order", "i64"),), ((0, 1), (1, 1)), ("largest",), _topk),
     Library("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (), _kept),
@@ -185,6 +202,8 @@ LIBRARY = {k.name: k for k in (
             (((0, 3), (1, 3)), ((0, 2), (1, 1)), ((1, 1), (6, 1)))),
     Library("scatter", (WHOLE, WHOLE, WHOLE, WHOLE), (("y", ""),), ((0, 0), (1, 0), (2, 0)),
             ("join",), _scatter),
+    Library("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
+            numbers=("rows", "start"), grows=True),
 )}
 
 
@@ -212,4 +231,6 @@ def faults(program: "Program", call: "LibCall") -> list[str]:
                          f"{program.dtype(name)}")
     if tuple(k for k, _ in call.attrs) != row.attrs:
         found.append(f"{call.outs[0]}: {call.kernel} takes the attributes {row.attrs}")
+    if len(call.numbers) != len(row.numbers):
+        found.append(f"{call.outs[0]}: {call.kernel} takes the numbers {row.numbers}")
     return found

@@ -19,7 +19,7 @@ import numpy as np
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show, walk
 from aotc.ir.plan_regions import PlanRegion
-from aotc.ir.program import Check, Fold
+from aotc.ir.program import Alias, Check, Fold
 from aotc.ir.schedule import Writing
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, expressions, text_of
@@ -337,7 +337,8 @@ class Plan:
     order.  ``weights`` is the image: (place name, numpy array in physical order) pairs.  ``math``
     and ``optimize`` are the Schedule's.  ``defaults``: (input, its place in the image) of inputs
     that a caller may leave out.  ``regions``: kernels that run in rounds or not always, an outer
-    one before those inside it.  ``texts``: what strings of the interface are places in."""
+    one before those inside it.  ``texts``: what strings of the interface are places in.
+    ``aliases``: outputs that lie where inputs do."""
 
     name: str
     target: str
@@ -352,6 +353,7 @@ class Plan:
     defaults: tuple[tuple[str, str], ...] = ()
     regions: tuple[PlanRegion, ...] = ()
     texts: tuple[str, ...] = ()
+    aliases: tuple[Alias, ...] = ()
 
     @cached_property
     def _place_of(self) -> dict[str, Place]:
@@ -384,7 +386,7 @@ class Plan:
     def __str__(self) -> str:
         out = [f"plan {self.name} for {self.target}"]
         out += [f"  slot {i}: {show(s)} bytes" for i, s in enumerate(self.slots)]
-        out += [f"  {p}" for p in self.places]
+        out += [f"  {p}" for p in self.places] + [f"  alias {a}" for a in self.aliases]
         for n, k in enumerate(self.kernels):
             out += [str(r) for r in self.regions if r.first == n] + [str(k)]
         return "\n".join(out)

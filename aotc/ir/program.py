@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from aotc.ir import library
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import (
@@ -28,12 +27,11 @@ from aotc.ir.expr import (
     Shape,
     Sym,
     Unary,
-    Var,
     loads,
     show,
     walk,
 )
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import simplify
 
 Rewrite = tuple[Any, ...]  # (rule, compute, parameters: plain data that the rule explains)
 # fold -> the operation that takes one element more, and the number it starts from
@@ -138,16 +136,19 @@ class Compute:
 @dataclass(frozen=True)
 class LibCall:
     """A kernel that is no tensor expression (TopK, sort, NMS): a C source of its own.  ``kernel``:
-    its name in ``ir/library.py``, where its operands are explained; attrs: ((name, int), ...)."""
+    its name in ``ir/library.py``, where its operands are explained; attrs: ((name, int), ...);
+    numbers: index expressions over symbols that its C function gets, too."""
 
     kernel: str
     attrs: tuple[tuple[str, int], ...]
     inputs: tuple[str, ...]
     outs: tuple[str, ...]
     origin: tuple[str, ...] = ()
+    numbers: Shape = ()
 
     def __str__(self) -> str:
-        return f"{', '.join(self.outs)} = call {self.kernel}({', '.join(self.inputs)})"
+        what = ", ".join((*self.inputs, *map(show, self.numbers)))
+        return f"{', '.join(self.outs)} = call {self.kernel}({what})"
 
 
 @dataclass(frozen=True)
@@ -283,11 +284,29 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Alias:
+    """The output ``present`` lies where the input ``past`` does, in one buffer of the caller's:
+    the step that makes it changes nothing but the ``filled`` - ``kept`` entries of ``axis`` from
+    ``kept`` on.  The extent of that axis is the room there is; the model has ``filled`` of it."""
+
+    present: str
+    past: str
+    axis: int
+    kept: Expr
+    filled: Expr
+
+    def __str__(self) -> str:
+        return (f"{self.present} is {self.past}, {show(self.filled)} entries of axis {self.axis}, "
+                f"those from {show(self.kept)} on new")
+
+
+@dataclass(frozen=True)
 class Program:
     """``inputs`` and ``outputs`` name buffers in the model's order; ``consts`` maps a const
     buffer to its numpy array; ``syms`` are the symbolic extents in order of first appearance;
     ``rewrites``: those of a Schedule that have been applied; ``halves``: weights are stored as f16;
-    ``texts``: what strings are places in; ``lists``: the outputs' tensors, where one is a list."""
+    ``texts``: what strings are places in; ``lists``: the outputs' tensors, where one is a list;
+    ``aliases``: outputs that lie where inputs do."""
 
     name: str
     inputs: tuple[str, ...]
@@ -301,6 +320,7 @@ class Program:
     halves: bool = False
     texts: tuple[str, ...] = ()
     lists: tuple[Part, ...] = ()
+    aliases: "tuple[Alias, ...]" = ()
 
     @cached_property
     def producer(self) -> dict[str, Step]:
@@ -351,6 +371,7 @@ class Program:
         lines += [f"  require {show(c.cond)}  # {c.why}" for c in self.checks]
         for role, names in (("in", self.inputs), ("out", self.outputs)):
             lines += [f"  {role} {self.buffers[n]}" for n in names]
+        lines += [f"  alias {a}" for a in self.aliases]
         lines += [f"  const {self.buffers[n]}" for n in self.consts]
         for s in self.steps:
             shape = ", ".join(map(show, self.buffers[s.outs[0]].shape))
@@ -391,102 +412,6 @@ def update(program: Program, **changes: Any) -> Program:
     return replace(program, steps=tuple(reversed(steps)),
                    buffers={n: b for n, b in program.buffers.items() if n in live},
                    consts={n: a for n, a in program.consts.items() if n in live})
-
-
-def check_program(program: Program) -> list[str]:
-    """List of faults of a Program (empty if it is well formed): every buffer known and written
-    once before it is read, shapes equal to axes' extents, ranks, dtypes, no stray axes."""
-    faults: list[str] = []
-    written = set(program.inputs) | set(program.consts)
-    for name, array in program.consts.items():
-        b = program.buffers.get(name)
-        if b is None or static_shape(b.shape) != array.shape or dtype_of(array) != b.dtype:
-            faults.append(f"const {name}: buffer and array disagree")
-    for s in program.steps:
-        faults += [f"{s.outs[0]}: reads {n} before it is written" for n in s.inputs
-                   if n not in written]
-        for o in s.outs:
-            if o in written:
-                faults.append(f"{o}: written twice")
-            written.add(o)
-            if o not in program.buffers:
-                faults.append(f"{o}: no such buffer")
-        if isinstance(s, Compute):
-            faults += _check_compute(program, s)
-        elif isinstance(s, (Loop, Branch)):
-            faults += _check_region(program, s)
-        elif all(n in program.buffers for n in s.inputs + s.outs):
-            faults += library.faults(program, s)
-    faults += [f"output {o} is never written" for o in program.outputs if o not in written]
-    return faults
-
-
-def _check_region(program: Program, s: Region) -> list[str]:
-    """Faults of a region: of its bodies, and where a tensor inside is not what it is outside."""
-    faults = [f"{s.name}: {f}" for body in s.bodies for f in check_program(body)]
-    if isinstance(s, Loop):
-        pairs = [(o, i, False) for x in s.states for o, i in (
-            (x.start, x.before), (x.last, x.after), (x.spare, x.after))]
-        pairs += [(x.whole, x.part, True) for x in (*s.slices, *s.stacks)]
-        wanted = [x.after for x in s.states] + [x.part for x in s.stacks]
-        if s.again and s.again not in {x.after for x in s.states}:
-            faults.append(f"{s.name}: {s.again} ends it, which is no state's")
-        if sorted(wanted) != sorted(s.body.outputs) or len(set(wanted)) != len(wanted):
-            faults.append(f"{s.name}: its body makes {', '.join(s.body.outputs)}, the loop takes "
-                          f"{', '.join(wanted)}")
-    else:
-        pairs = [(o, i, False) for b in s.bodies for o, i in zip(s.outs, b.outputs, strict=True)]
-    inner = {n: x for body in s.bodies for n, x in body.buffers.items()}
-    pairs += [(n, n, False) for n in s.captured]
-    for outer, own, part in pairs:
-        if outer not in program.buffers or own not in inner:
-            faults.append(f"{s.name}: no buffer {outer} outside or {own} inside")
-            continue
-        a, b = program.buffers[outer], inner[own]
-        shape = a.shape[part:]
-        if a.dtype != b.dtype or len(shape) != len(b.shape) or not all(map(same, shape, b.shape)):
-            faults.append(f"{s.name}: {own} inside is no {'entry of ' * part}{outer}: {b} and {a}")
-    return faults
-
-
-def _check_compute(program: Program, c: Compute) -> list[str]:
-    faults = []
-    if len({a.name for a in c.axes + c.raxes}) != len(c.axes) + len(c.raxes):
-        faults.append(f"{c.out}: axis names repeat")
-    buf = program.buffers.get(c.out)
-    if buf is not None:
-        if len(buf.shape) != len(c.axes):
-            faults.append(f"{c.out}: rank {len(buf.shape)} but {len(c.axes)} axes")
-        elif not all(same(a.extent, d) for a, d in zip(c.axes, buf.shape)):
-            faults.append(f"{c.out}: shape and axes disagree")
-        if isinstance(c.fold, str) and buf.dtype != c.body.dtype:
-            faults.append(f"{c.out}: buffer is {buf.dtype}, body is {c.body.dtype}")
-    if isinstance(c.fold, str) and (c.fold not in FOLDS or (c.fold == "none") == bool(c.raxes)):
-        faults.append(f"{c.out}: fold {c.fold} with {len(c.raxes)} reduction axes")
-    known = set(c.axes + c.raxes)
-    for n in walk(c.body):
-        if isinstance(n, Axis) and n not in known:
-            faults.append(f"{c.out}: stray axis {n.name}")
-        if isinstance(n, Var):
-            faults.append(f"{c.out}: stray variable {n.name}")
-        if isinstance(n, Sym) and n not in program.syms:
-            faults.append(f"{c.out}: unknown symbol {n.name}")
-        if isinstance(n, Load):
-            b = program.buffers.get(n.buffer)
-            if b is None or len(b.shape) != len(n.index) or b.dtype != n.dtype:
-                faults.append(f"{c.out}: load {show(n)} does not fit its buffer")
-    return faults + _check_fold(c)
-
-
-def _check_fold(c: Compute) -> list[str]:
-    """Faults of a fold of several states: what its expressions use beside the states, the element
-    and, in updates, the reduction axes."""
-    if not isinstance(c.fold, Fold):
-        return []
-    known = {Var("x", c.body.dtype), *(Var(n, d) for n, d in c.fold.states)}
-    legal = ((c.fold.init, set[Expr]()), (c.fold.update, known | set(c.raxes)))
-    return [f"{c.out}: its fold uses a stray {n.name}" for values, names in legal
-            for e in values for n in walk(e) if isinstance(n, (Axis, Var)) and n not in names]
 
 
 def flops(compute: Compute) -> Expr:

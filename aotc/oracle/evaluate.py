@@ -113,7 +113,9 @@ def run_step(program: Program, step: Step, arrays: Mapping[str, Array], syms: Ma
         raise UnsupportedError(f"{step.kernel} ({', '.join(step.origin)}) is a library kernel; "
                                "pass its reference in libcalls to evaluate it")
     shapes = [tuple(index_value(d, syms) for d in program.shape(o)) for o in step.outs]
-    return run(dict(step.attrs), [arrays[b] for b in step.inputs], shapes)
+    numbers = LIBRARY[step.kernel].numbers if step.numbers else ()
+    attrs = dict(step.attrs) | {n: index_value(e, syms) for n, e in zip(numbers, step.numbers)}
+    return run(attrs, [arrays[b] for b in step.inputs], shapes)
 
 
 def run_region(program: Program, region: Region, arrays: Mapping[str, Array],

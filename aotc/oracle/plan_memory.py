@@ -55,12 +55,26 @@ class PlanMemory:
                 raw = np.full(count * DTYPES[p.dtype].size, _POISON, np.uint8)
                 self.regions[p.name] = self._typed(p.name, p.dtype, raw, np.full(
                     raw.size, _NOBODY, np.int32))
+        for a in plan.aliases:
+            self._share(a.present, a.past)
         self.scratch: dict[str, Region] = {}
 
     def _typed(self, name: str, dtype: str, raw: Array, owner: Array) -> Region:
         kind = DTYPES[dtype].numpy
         number = self.numbers.setdefault(name, len(self.numbers) + 1)
         return Region(name, raw.view(kind), owner.reshape(-1, kind.itemsize), number)
+
+    def _share(self, present: str, past: str) -> None:
+        """An output in the buffer of an input: all that is there may be read as either, and is
+        changed as the output only.  The caller's array stays as it is."""
+        before = self.regions[past]
+        raw = before.values.copy().view(np.uint8)
+        own = self._typed(present, self.plan.place(present).dtype, raw,
+                          np.zeros(raw.size, np.int32))
+        assert own.owner is not None
+        own.owner[:] = own.number
+        self.regions[present] = own
+        self.regions[past] = Region(past, own.values, None, 0)
 
     def _in_slots(self, p: Place) -> Region:
         size = self.value(p.elements) * DTYPES[p.dtype].size

@@ -316,7 +316,7 @@ class _Run(TileRuns):
             arrays.append((box.buffer, first + np.arange(size), shape))
         outs = len(row.outs)
         inputs = [self.memory.read(b, places, None).reshape(n) for b, places, n in arrays[:-outs]]
-        attrs = dict(zip(row.attrs, numbers[len(row.sizes):]))
+        attrs = dict(zip(row.attrs + row.numbers, numbers[len(row.sizes):]))
         made = row.run(attrs, inputs, [tuple(n) for _, _, n in arrays[-outs:]])
         for (b, places, _), x in zip(arrays[-outs:], made):
             self.memory.write(b, places, np.asarray(x).reshape(-1), None)

@@ -11,6 +11,7 @@ import numpy as np
 
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import Array
+from aotc.runtime.feeds import Syms
 from aotc.runtime.model import Model
 from aotc.runtime.shared_library import Library
 from aotc.runtime.status import DeviceError
@@ -122,10 +123,10 @@ class CudaModel(Model):
         if status:
             raise self._library.error(status, self._library.detail(self._context))
 
-    def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
+    def _called(self, arrays: Sequence[Array | None], dims: Syms = None) -> dict[str, Array]:
         """As of ``Model``.  The device memory of the tensors is kept for the next run with the
         same shapes."""
-        syms = self._check(arrays)
+        syms = self._check(arrays, dims)
         arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
         with self._lock:
             outputs = self._outputs_of(syms)

@@ -15,7 +15,7 @@ from aotc.errors import AotcError, ToolchainError
 from aotc.ir.bundle import Manifest, emulators
 from aotc.ir.dtypes import Array
 from aotc.runtime.compile_bundle import cross_compiler, missing_tool, read_manifest
-from aotc.runtime.feeds import Given, called, feeds_in_order, symbol_values, tensor_infos
+from aotc.runtime.feeds import Given, Syms, called, feeds_in_order, symbol_values, tensor_infos
 
 
 def tools(manifest: Manifest) -> tuple[list[str], list[str], dict[int | None, list[str]]]:
@@ -69,16 +69,18 @@ class EmulatedModel:
         if done.returncode:
             raise ToolchainError(f"{compiler[0]} failed on {self.folder}:\n{done.stderr[-2000:]}")
 
-    def run(self, feeds: Given) -> dict[str, Any]:
-        """Outputs as {ONNX name: array} in the model's order; ``feeds`` as for ``Model.run``.
+    def run(self, feeds: Given, dims: Syms = None) -> dict[str, Any]:
+        """Outputs as {ONNX name: array} in the model's order; arguments as for ``Model.run``, but
+        what lies in the buffer of an input is a copy.
         ValueError for wrong feeds, AotcError with what the program printed if it fails."""
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
         if any(a is None for a in arrays):
             raise ValueError(f"{self.name}: an emulated bundle takes no defaults: give all inputs")
-        return called(self.inputs, self.outputs, self.manifest, arrays, self._called)
+        return called(self.inputs, self.outputs, self.manifest, arrays,
+                      lambda found: self._called(found, dims))
 
-    def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
-        values = symbol_values(self.name, self.inputs, arrays)
+    def _called(self, arrays: Sequence[Array | None], dims: Syms) -> dict[str, Array]:
+        values = symbol_values(self.name, self.inputs, arrays, dims)
         syms = [values[s["name"]] for s in self.manifest["symbols"]]
         with tempfile.TemporaryDirectory(prefix="aotc-emulated-") as work:
             inputs, outputs = os.path.join(work, "in"), os.path.join(work, "out")

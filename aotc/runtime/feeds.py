@@ -1,5 +1,6 @@
 """What may be fed to a model: its tensors as the manifest describes them, and the checks."""
 
+import operator
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from aotc.runtime.list_arguments import parts_of, put_together, taken_apart
 
 # by ONNX name, or in order; a sequence of the model is a list of arrays
 Given = Mapping[str, Any] | Sequence[Any]
+Syms = Mapping[str, int] | None  # values of symbols that no shape tells
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Extent:
 class TensorInfo:
     """One input or output: its ONNX name, numpy dtype and shape (ints and Extents).  ``default``:
     it may be left out of a call; ``text``: it holds strings, as places in the bundle's table;
-    ``counts``: it says how many elements there are of these (output, axis)."""
+    ``counts``: it says how many elements there are of these (output, axis); ``alias``: of an input
+    and an output that lie in one buffer, the place of the other; -1 for others."""
 
     name: str
     dtype: np.dtype[Any]
@@ -42,6 +45,7 @@ class TensorInfo:
     default: bool = False
     text: bool = False
     counts: tuple[tuple[str, int], ...] = ()
+    alias: int = -1
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -58,7 +62,8 @@ def _info(entry: dict[str, Any]) -> TensorInfo:
     dtype = stored_dtype(entry.get("stored", "")) or DTYPES[entry["dtype"]].numpy
     return TensorInfo(entry["onnx"], dtype, shape, entry.get("default", False),
                       entry.get("stored") == TEXT,
-                      tuple((o, a) for o, a in entry.get("counts", ())))
+                      tuple((o, a) for o, a in entry.get("counts", ())),
+                      entry.get("alias", -1))
 
 
 Run = Callable[[Sequence[Array | None]], dict[str, Array]]
@@ -175,11 +180,12 @@ def _constant(name: str, manifest: Manifest) -> str:
     return ""
 
 
-def symbol_values(name: str, inputs: Sequence[TensorInfo],
-                  arrays: Sequence[Array | None]) -> dict[str, int]:
-    """{symbol: value} from the arrays' shapes.  ValueError for a wrong dtype, rank or extent."""
-    values: dict[str, int] = {}
-    origin: dict[str, str] = {}
+def symbol_values(name: str, inputs: Sequence[TensorInfo], arrays: Sequence[Array | None],
+                  given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """{symbol: value} from the arrays' shapes, beside those that are ``given``.  ValueError for a
+    wrong dtype, rank or extent."""
+    values = {n: operator.index(v) for n, v in (given or {}).items()}
+    origin = dict.fromkeys(values, "dims")
     for info, array in zip(inputs, arrays):
         if array is None:
             continue  # its default is used

@@ -16,6 +16,7 @@ from aotc.ir.dtypes import Array
 from aotc.runtime.feeds import (
     Extent,
     Given,
+    Syms,
     TensorInfo,
     called,
     feeds_in_order,
@@ -88,7 +89,8 @@ class Model:
         self._symbols = manifest["symbols"]
         known = {d.symbol for t in self.inputs for d in t.shape if isinstance(d, Extent)}
         unknown = [s["name"] for s in self._symbols if s["name"] not in known]
-        if unknown:
+        self._told = set(unknown)  # by the caller: how much of a buffer there is
+        if unknown and all(t.alias < 0 for t in self.inputs):
             raise AotcError(f"{self.name}: no input's shape tells {', '.join(unknown)}; "
                             "fix these dimensions when compiling")
         self._library, self._ffi = library, library.ffi
@@ -112,21 +114,24 @@ class Model:
         """Workers of the pool, the calling thread included."""
         return self._pool.workers
 
-    def run(self, feeds: Given) -> dict[str, Any]:
+    def run(self, feeds: Given, dims: Syms = None) -> dict[str, Any]:
         """Outputs as {ONNX name: array} in the model's order.
 
-        ``feeds``: {ONNX input name: array} or a sequence of arrays in order.  ValueError for
+        ``feeds``: {ONNX input name: array} or a sequence of arrays in order.  ``dims``: {dimension:
+        extent} of those that no shape tells, such as the length of what lies in a buffer with room
+        for more; that array is written in place and is the output, too.  ValueError for
         wrong names, dtypes, ranks or extents, before anything runs; RunError (an AotcError) for
         what only running shows, e.g. IndexFault for an index outside its table.  Strings are
         arrays of str; what is bound (``bind``) are their places in ``manifest["texts"]``.
         Sequences are lists of arrays, None is an optional that is not there.
         """
         arrays = feeds_in_order(self.name, self.inputs, feeds, self.manifest)
-        return called(self.inputs, self.outputs, self.manifest, arrays, self._called)
+        return called(self.inputs, self.outputs, self.manifest, arrays,
+                      lambda found: self._called(found, dims))
 
-    def _called(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
+    def _called(self, arrays: Sequence[Array | None], dims: Syms = None) -> dict[str, Array]:
         """Outputs of a call with these arrays, in order, which it checks."""
-        syms = self._check(arrays)
+        syms = self._check(arrays, dims)
         arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
         return self._prepare(arrays, syms)()
 
@@ -138,7 +143,7 @@ class Model:
             raise ValueError(f"{self.name}: give inputs by position or by name, not both")
         return self.run(kwargs or list(args))
 
-    def bind(self, feeds: Given) -> Binding:
+    def bind(self, feeds: Given, dims: Syms = None) -> Binding:
         """A callable for repeated runs over the same memory: write into the arrays of ``feeds``
         (they are not copied), call it, read the arrays of the dict it returns, the same dict
         every time (an output of which data says how many elements there are in its whole room,
@@ -149,7 +154,7 @@ class Model:
             if array is not None and not (array.flags.c_contiguous and array.flags.aligned):
                 raise ValueError(f"{self.name}: input {info.name} is not contiguous, binding "
                                  "would copy it; use np.ascontiguousarray first")
-        return self._prepare(arrays, self._check(arrays))
+        return self._prepare(arrays, self._check(arrays, dims))
 
     def profile(self, reset: bool = False) -> list[KernelCost]:
         """What every kernel has cost in the calls since the arena was made or the last reset: a
@@ -170,9 +175,12 @@ class Model:
                 self._library.function("profile_reset")(self._context)
         return out
 
-    def _check(self, arrays: Sequence[Array | None]) -> Any:
+    def _check(self, arrays: Sequence[Array | None], dims: Syms = None) -> Any:
         """Values of the symbols, as a C array, from the arrays' shapes; checks everything."""
-        values = symbol_values(self.name, self.inputs, arrays)
+        if set(dims or ()) != self._told:
+            raise ValueError(f"{self.name}: give the dimensions that no input's shape tells with "
+                             f"dims=: {', '.join(sorted(self._told)) or 'there is none'}")
+        values = symbol_values(self.name, self.inputs, arrays, dims)
         syms = self._ffi.new("int64_t[]", [values[s["name"]] for s in self._symbols] or 1)
         for i, (info, array) in enumerate(zip(self.inputs, arrays)):
             shape = self._shape("input_shape", i, info, syms)
@@ -180,6 +188,10 @@ class Model:
                 raise ValueError(f"{self.name}: input {info.name}: shape is "
                                  f"{list(array.shape)}, expected {list(shape)} "
                                  f"({list(info.shape)}) with {values}")
+            if array is not None and info.alias >= 0 and not (
+                    array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
+                raise ValueError(f"{self.name}: input {info.name} is written in place, it must be "
+                                 "a contiguous array that may be written to")
         return syms
 
     def _shape(self, function: str, index: int, info: TensorInfo, syms: Any) -> tuple[int, ...]:
@@ -189,10 +201,17 @@ class Model:
 
     def _prepare(self, arrays: Sequence[Array | None], syms: Any) -> Binding:
         """A Bound over these (checked, contiguous) arrays."""
-        outputs = self._outputs_of(syms)
+        outputs = [self._outputs_in(info, arrays, made)
+                   for info, made in zip(self.outputs, self._outputs_of(syms))]
         with self._lock:
             self._grow(self._library.function("arena_size_of")(syms, self._pool.workers))
         return Bound(self, arrays, outputs, syms)
+
+    @staticmethod
+    def _outputs_in(info: TensorInfo, arrays: Sequence[Array | None], made: Array) -> Array:
+        """Where an output lies: in the array of an input, or in one of its own."""
+        shared = arrays[info.alias] if info.alias >= 0 else None
+        return made if shared is None else shared
 
     def _outputs_of(self, syms: Any) -> list[Array]:
         """Empty arrays of the outputs for these dimensions, in the model's order: a tensor that
@@ -200,7 +219,7 @@ class Model:
         call says so."""
         shapes = [self._shape("output_shape", i, info, syms)
                   for i, info in enumerate(self.outputs)]
-        return [np.empty(tuple(max(d, 0) for d in shape), info.dtype)
+        return [np.empty(tuple(0 if info.alias >= 0 else max(d, 0) for d in shape), info.dtype)
                 for shape, info in zip(shapes, self.outputs)]
 
     def _extents(self, status: int, syms: Any) -> str:

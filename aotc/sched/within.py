@@ -47,6 +47,8 @@ def _program(program: Program, visit: Visit, syms: Mapping[Sym, Sym]) -> Program
         program, syms=tuple(syms.get(s, s) for s in program.syms),
         buffers={n: replace(b, shape=_all(visit, b.shape)) for n, b in program.buffers.items()},
         checks=tuple(replace(c, cond=visit(c.cond)) for c in program.checks),
+        aliases=tuple(replace(a, kept=visit(a.kept), filled=visit(a.filled))
+                      for a in program.aliases),
         steps=tuple(_step(s, visit, syms) for s in program.steps))
 
 
@@ -56,7 +58,7 @@ def _all(visit: Visit, exprs: Iterable[Expr]) -> tuple[Expr, ...]:
 
 def _step(s: Step, visit: Visit, syms: Mapping[Sym, Sym]) -> Step:
     if isinstance(s, LibCall):
-        return s
+        return replace(s, numbers=_all(visit, s.numbers))
     if isinstance(s, Loop):
         return replace(s, trip=visit(s.trip), body=_program(s.body, visit, syms))
     if isinstance(s, Branch):

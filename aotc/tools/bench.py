@@ -21,6 +21,7 @@ from aotc.runtime.model import KernelCost, Model
 from aotc.samples import EXTENT_CAP, Feeds, extents, random_inputs
 from aotc.target import get_target
 from aotc.target.base import Target
+from aotc.tools.as_exported import InPlace
 from aotc.tools.peers import check_peer, open_peer
 from aotc.tools.probe import MEMORY_BYTES, peak_functions
 from aotc.tools.verify import compare as compare_arrays
@@ -108,11 +109,13 @@ def measure(path: str | Path, out: str | Path, feeds: Feeds | None, threads: int
     work = run_pipeline(Options(path, out, target, Path(path).stem, dims, progress=progress,
                                 **decisions))
     build(work.path, progress=build_progress)
+    call = InPlace(work.program, extents(work.program)[0] if feeds is None else {})
     if feeds is None:
-        feeds = random_inputs(work.program, extents(work.program)[0])
-    peers = {name: lambda name=name: _bound_peer(name, path, threads, feeds | work.settings.fixed)
-             for name in compare}
-    return _timings(lambda: load(out, threads=threads).bind(feeds), threads, seconds, peers)
+        feeds = random_inputs(work.program, call.syms)
+    theirs = call.model_feeds(feeds) | work.settings.fixed
+    peers = {name: lambda name=name: _bound_peer(name, path, threads, theirs) for name in compare}
+    return _timings(lambda: load(out, threads=threads).bind(feeds, call.dims), threads, seconds,
+                    peers)
 
 
 def _bound_peer(name: str, path: str | Path, threads: int, feeds: Feeds) -> Callable[[], Feeds]:
@@ -171,17 +174,18 @@ def profile(path: str | Path, threads: int = 1, target: str = "native", dims: Di
     bundle compiled with ``--profile``.  Raises AotcError and what compiling raises."""
     path = Path(path)
     with tempfile.TemporaryDirectory(prefix="aotc-bench-") as scratch:
-        folder, feeds = path, None
+        folder, feeds, dims_told = path, None, None
         if not path.is_dir():
             folder = Path(scratch) / "bundle"
             work = run_pipeline(Options(path, folder, target, path.stem, dims, progress=progress,
                                         profile=True, **decisions))
-            feeds = random_inputs(work.program, extents(work.program)[0])
+            syms = extents(work.program)[0]
+            feeds, dims_told = random_inputs(work.program, syms), InPlace(work.program, syms).dims
         build(folder, progress=build_progress)
         before = pin(threads)
         try:
             model = load(folder, threads=threads)
-            call = model.bind(folder_inputs(model) if feeds is None else feeds)
+            call = model.bind(folder_inputs(model) if feeds is None else feeds, dims_told)
             for _ in range(WARM_UP):
                 call()
             model.profile(reset=True)

@@ -33,6 +33,7 @@ from aotc.samples import EXTENT_CAP, SAMPLE_FLOPS, Feeds, extents, run_work
 from aotc.sched import complete, lower
 from aotc.target import get_target, runs_here
 from aotc.target.base import Target
+from aotc.tools.as_exported import refuse
 from aotc.tools.verify import QUANTUM, ROUNDED, make_cases, read_inputs
 
 # Error of one f32 compute by category, as a share of the output's range, on random data: sums grow
@@ -70,6 +71,7 @@ def verify_nodes(path: str | Path, target: str = "native", dims: Dims = None, th
     bound, or that none does.  Errors as ``aotc.compile`` and ``aotc.load``; AotcError for targets
     that do not run on this machine.
     """
+    refuse("verify --per-node", decisions.get("alias"))
     row = get_target(target)
     row = next(filter(runs_here, row.variants), row)
     work = run_pipeline(Options(path, target=row.name, dims=dims, name=Path(path).stem,

@@ -1,8 +1,8 @@
 """``aotc verify``: does a compiled model compute what a reference computes?"""
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from aotc.samples import (
 from aotc.sched.shape_variants import boxes
 from aotc.target import get_target, runs_here
 from aotc.target.base import Target
+from aotc.tools.as_exported import InPlace, refuse
 from aotc.tools.peers import Run, first_line, open_literal, open_reference
 
 # The one table of tolerances: largest |a - b| as a share of the output's range (largest minus
@@ -177,10 +178,12 @@ def _shapes(feeds: Feeds) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs: a title for the report and the arrays by ONNX input name."""
+    """One set of inputs: a title for the report, the arrays by ONNX input name and, where they
+    were chosen, the extents."""
 
     title: str
     feeds: Feeds
+    syms: Mapping[str, int] = field(default_factory=dict)
 
 
 def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP,
@@ -195,7 +198,7 @@ def make_cases(program: Program, runs: int, cap: int = EXTENT_CAP,
         for seed in range(runs):
             dims = ", ".join(f"{n}={v}" for n, v in syms.items())
             yield Case(f"{dims or 'static'} run {seed}",
-                       typed(program, random_inputs(program, syms, seed, kinds)))
+                       typed(program, random_inputs(program, syms, seed, kinds)), syms)
 
 
 def typed(program: Program, feeds: Feeds) -> Feeds:
@@ -283,6 +286,8 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
     refuses the model or its inputs gives way to the other, which the report says. Raises what
     ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left."""
     _check_place(get_target(target), vlen, simulate)
+    if inputs is not None:
+        refuse("verify with inputs of a file", decisions.get("alias"))
     with tempfile.TemporaryDirectory(prefix="aotc-verify-") as scratch:
         folder = Path(out) if out is not None else Path(scratch) / "bundle"
         work, weights = _compiled(Options(path, folder, target, Path(path).stem, dims,
@@ -298,12 +303,13 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
             work.program, runs, served=boxes(work.program, work.schedule), room=ROOM + weights)
         results = []
         for case in cases:
-            given = put_together(work.settings.given, case.feeds | fixed)
+            call = InPlace(work.program, case.syms)
+            given = put_together(work.settings.given, call.model_feeds(case.feeds) | fixed)
             want = _each_tensor(judge.run(given))
             for name, model in models.items():
-                got = _each_tensor(model.run(case.feeds))
+                got = _each_tensor(model.run(call.fresh(case.feeds), call.dims))
                 title = f"{case.title} on {name}" if len(models) > 1 else case.title
-                results += [(title, m) for m in judge.matches(given, got, want)]
+                results += [(title, m) for m in judge.matches(given, call.model_outputs(got), want)]
     for line in summary(results):
         report(line)
     return results

@@ -86,6 +86,9 @@ def tune(source: Any, options: Options | None = None, budget: float = 120.0,
     top; records: path of a file of earlier and new measurements; executor, checker, clock: for
     other machines and for tests; progress: called with a line of text.
     UnsupportedError for a target that does not run here, and what compiling raises."""
+    if options is not None and options.alias:
+        raise UnsupportedError("tune: candidates run the model as it was exported; leave alias "
+                               "out")
     start, say = clock(), progress or (lambda text: None)
     options = replace(options or Options(source), source=source, stop_after="schedule")
     tunable(options_target(options))

@@ -10,8 +10,9 @@ from helpers.harness import compile_program
 from helpers.te_programs import Maker, ax, matmul
 
 from aotc.ir.expr import Cast, Const, Sym, Unary, Where, compare
-from aotc.ir.program import Branch, Buffer, Entry, Loop, State, check_program
+from aotc.ir.program import Branch, Buffer, Entry, Loop, State
 from aotc.ir.schedule import Schedule
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.passes.fold import fold_constants

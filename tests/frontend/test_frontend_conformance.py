@@ -9,7 +9,7 @@ from standard_cases import LIMITS, WRONG, array_of, cases, convert
 
 from aotc.errors import UnsupportedError
 from aotc.frontend.building.registry import OPS
-from aotc.ir.program import check_program
+from aotc.oracle.check_program import check_program
 
 
 @cache

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from aotc.frontend import load_model, read_graph, to_program
-from aotc.ir.program import check_program
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 
 OPSET = 18

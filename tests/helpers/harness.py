@@ -82,7 +82,8 @@ def renamed(program, prefix):
     def step(s):
         outs = tuple(prefix + o for o in s.outs)
         if isinstance(s, LibCall):
-            return replace(s, outs=outs, inputs=tuple(prefix + b for b in s.inputs))
+            return replace(s, outs=outs, inputs=tuple(prefix + b for b in s.inputs),
+                           numbers=all_of(s.numbers))
         if isinstance(s, (Loop, Branch)):
             return renamed_region(s, prefix)
         return replace(s, outs=outs, axes=all_of(s.axes), raxes=all_of(s.raxes),

@@ -4,8 +4,9 @@ import numpy as np
 
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Load, Sym, Unary, Where, all_of, compare, maximum, walk
-from aotc.ir.program import Buffer, Compute, Program, check_program, make_const
+from aotc.ir.program import Buffer, Compute, Program, make_const
 from aotc.ir.simplify import simplify
+from aotc.oracle.check_program import check_program
 from aotc.oracle.eval_expr import index_value
 
 

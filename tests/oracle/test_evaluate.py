@@ -7,8 +7,9 @@ import pytest
 
 from aotc.errors import FaultError, UnsupportedError
 from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Sym, Unary, Var, Where, checked, compare
-from aotc.ir.program import Buffer, Check, Compute, Fold, LibCall, Program, check_program
+from aotc.ir.program import Buffer, Check, Compute, Fold, LibCall, Program
 from aotc.oracle import evaluate as ev
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import eval_compute, evaluate
 
 RNG = np.random.default_rng(0)

@@ -7,9 +7,10 @@ import pytest
 from aotc import compile as compile_model
 from aotc import load
 from aotc.ir.expr import axes_of
-from aotc.ir.program import Compute, check_program
+from aotc.ir.program import Compute
 from aotc.ir.simplify import linear_in
 from aotc.options import Options
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.channel_runs import in_runs
 from aotc.pipeline import run_pipeline

@@ -7,8 +7,9 @@ import pytest
 
 from aotc.errors import FaultError
 from aotc.ir.expr import Axis, Const, Load, Unary, checked
-from aotc.ir.program import Buffer, Compute, Program, check_program, make_const
+from aotc.ir.program import Buffer, Compute, Program, make_const
 from aotc.oracle import eval_expr
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.fold import fold_constants
 from aotc.passes.inline import inline_moves

@@ -7,8 +7,8 @@ import pytest
 from aotc import compile as compile_model
 from aotc import load
 from aotc.ir.expr import Binary, Load, loads, walk
-from aotc.ir.program import check_program
 from aotc.options import Options
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.inline import is_move
 from aotc.passes.own_channels import on_own_channels

@@ -8,8 +8,8 @@ import pytest
 from aotc import compile as compile_model
 from aotc import load
 from aotc.ir.expr import Const
-from aotc.ir.program import check_program
 from aotc.options import Options
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.own_digits import on_own_digits
 from aotc.pipeline import run_pipeline

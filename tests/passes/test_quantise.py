@@ -20,7 +20,7 @@ from aotc.ir.expr import (
     minimum,
     walk,
 )
-from aotc.ir.program import check_program
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.fold import fold_constants
 from aotc.passes.inline import inline_moves

@@ -5,9 +5,9 @@ import pytest
 from small_models import u_net
 
 from aotc.errors import ScheduleError
-from aotc.ir.program import check_program
 from aotc.ir.schedule import Schedule
 from aotc.options import Options
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.recompute import twin_names
 from aotc.passes.rewrites import apply_rewrites

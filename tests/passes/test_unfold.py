@@ -9,8 +9,8 @@ from small_models import together
 import aotc
 from aotc.errors import ScheduleError
 from aotc.ir.expr import loads
-from aotc.ir.program import check_program
 from aotc.options import Options
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import rewrite, unfold_candidates

@@ -9,7 +9,7 @@ from te_programs import Maker, ax, conv2d, matmul, padded
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Axis, Sym
-from aotc.ir.program import check_program
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import (

@@ -5,7 +5,7 @@ import pytest
 from tuner_models import convolutions, scheduled, untuned_candidates
 
 from aotc.ir.layout import Layout, Reorder
-from aotc.ir.program import check_program
+from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide, lower

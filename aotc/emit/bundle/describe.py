@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aotc.emit.text.c_names import c_comment, parameter_names
@@ -18,7 +18,7 @@ _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clea
           "clock_nanoseconds detail frame index info input_info inputs kernel launch memset "
           "broken need output_info outputs pool prepare run_buffers set_symbols shape status "
           "symbol_info symbol_rules tell_number tell_text variant variant_info variants weights "
-          "wanted "
+          "wanted in_one_buffer shared "
           # of the bundles for CUDA
           "arena_bytes check destroy device device_weights device_arena error fault kernels "
           "owned status_of stream syms told "
@@ -62,7 +62,9 @@ class Tensor:
     """One input or output; ``label`` names its table of dimensions in the C file; ``default``: a
     place in the weights image, the value that a null pointer stands for; -1 without one;
     ``stored``: what its elements are the bits of, "" for numbers; ``counts``: the (output, axis)
-    that it says how many elements there are of."""
+    that it says how many elements there are of; ``alias``: of two that lie in one buffer, the place
+    of the other among the inputs or outputs, -1 if it lies alone; ``shared``: what is said of
+    that."""
 
     name: str
     onnx: str
@@ -73,11 +75,13 @@ class Tensor:
     default: int = -1
     stored: str = ""
     counts: tuple[tuple[str, int], ...] = ()
+    alias: int = -1
+    shared: str = ""
 
     @property
     def type_text(self) -> str:
         kind = f"{self.stored} in {self.dtype}" if self.stored else self.dtype
-        text = f"{kind}[{', '.join(d.text for d in self.dims)}]"
+        text = f"{kind}[{', '.join(d.text for d in self.dims)}]{self.shared}"
         if not self.counts:
             return text
         return f"{text}, the extent of " + ", ".join(f"{o} along axis {a}" for o, a in self.counts)
@@ -148,7 +152,22 @@ def symbols_and_tensors(plan: Plan, prefix: str, plans: Sequence[Plan] | None = 
                               p.dtype, tuple(map(_dim, p.shape)), defaults.get(p.name, -1),
                               p.stored, p.counts)
                        for i, p in enumerate(places[storage])) for storage in places)
-    return syms, ins, outs
+    return syms, *_aliased(plan, ins, outs)
+
+
+def _aliased(plan: Plan, ins: tuple[Tensor, ...], outs: tuple[Tensor, ...]
+             ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Inputs and outputs, those that share a buffer with the C name of the input."""
+    inputs, outputs = list(ins), list(outs)
+    for a in plan.aliases:
+        i, o = (next(k for k, t in enumerate(found) if t.name == name)
+                for found, name in ((inputs, a.past), (outputs, a.present)))
+        inputs[i] = replace(inputs[i], alias=o, shared=(
+            f", {show(a.kept)} entries of axis {a.axis} are read, the next "
+            f"{show(simplify(a.filled - a.kept))} written"))
+        outputs[o] = replace(outputs[o], alias=i, c_name=inputs[i].c_name, shared=(
+            f" in the buffer of {inputs[i].onnx}, {show(a.filled)} entries of axis {a.axis}"))
+    return tuple(inputs), tuple(outputs)
 
 
 def _in_order(plan: Plan, storage: str) -> list[Place]:
@@ -171,11 +190,12 @@ def parameters(syms: Sequence[Symbol], inputs: Sequence[Tensor],
                outputs: Sequence[Tensor]) -> list[dict[str, str]]:
     """Arguments of ``run`` after the context: rows of C type, C++ type, name and comment."""
     rows = [("int64_t ", "int64_t ", s.c_name, "") for s in syms]
-    for tensors, const in ((inputs, "const "), (outputs, "")):
+    mine = [t for t in outputs if t.alias < 0]  # the others lie in inputs' buffers
+    for tensors, const in ((inputs, "const "), (mine, "")):
         for t in tensors:
             about = t.type_text if t.c_name == t.onnx else f"{t.type_text} {t.onnx}"
             about += ", null: its default" if t.default >= 0 else ""
-            element = const + DTYPES[t.dtype].c
+            element = (const if t.alias < 0 else "") + DTYPES[t.dtype].c
             rows.append((f"{element} *", f"span<{element}> ", t.c_name, about))
     return [{"type": c, "cpp": cpp, "name": n, "about": a} for c, cpp, n, a in rows]
 
@@ -220,6 +240,7 @@ def tensor_json(tensor: Tensor) -> dict[str, Any]:
     """A tensor's entry in the manifest; a symbolic extent is an object."""
     extra: dict[str, Any] = {"default": True} if tensor.default >= 0 else {}
     extra |= {"stored": tensor.stored} if tensor.stored else {}
+    extra |= {"alias": tensor.alias} if tensor.alias >= 0 else {}
     extra |= {"counts": [list(c) for c in tensor.counts]} if tensor.counts else {}
     return {"onnx": tensor.onnx, "c": tensor.c_name, "dtype": tensor.dtype, **extra,
             "shape": [d.size if d.size >= 0 else

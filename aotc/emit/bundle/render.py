@@ -134,6 +134,8 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "cross": cross, "runner": next(iter(emulators(cross).values()), []),
             "syms": syms, "inputs": inputs, "outputs": outputs,
             "texts": seen.texts,
+            "aliases": ", ".join(f"{{{t.alias}, {k}}}" for k, t in enumerate(outputs)
+                                 if t.alias >= 0),
             "about_lines": about_lines(syms, inputs, outputs),
             # one more than the largest rank: C has no arrays of no elements
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
@@ -220,6 +222,8 @@ def _runtime(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
     head += "".join(f"#define AOTC_{k} {v}\n" for k, v in (
         ("INPUTS", len(m["inputs"])), ("OUTPUTS", len(m["outputs"])),
         ("SYMBOLS", len(m["syms"])), ("SMALLEST", smallest)))
+    if m["aliases"]:
+        head += f"#define AOTC_SHARED {', '.join(str(t.alias) for t in m['outputs'])}\n"
     head += f"#define AOTC_{kit.test}\n" if kit.test else ""
     files[f"test_{name}.c"] = head.encode() + (folder / "aotc_test.c").read_bytes()
     return files

@@ -63,7 +63,8 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     kernels = tuple(expanded(k, target) for k in kernels)
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
-                schedule.optimize, regions=tuple(bodies.regions), texts=program.texts)
+                schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
+                aliases=program.aliases)
 
 
 def _kernels(program, schedule, target, bodies):

@@ -26,7 +26,7 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     operands = tuple(Box(b, simplify(TILE * volume(one) if many else Const(0)))
                      for b, (many, one) in zip(names, shapes))
     numbers = row.extents([program.shape(b) for b in names])
-    numbers += tuple(Const(v) for _, v in call.attrs)
+    numbers += tuple(Const(v) for _, v in call.attrs) + tuple(map(simplify, call.numbers))
     stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
     what = [f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
             for b in call.outs]
