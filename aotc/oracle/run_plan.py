@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.library import LIBRARY, item
@@ -47,6 +46,7 @@ from aotc.oracle.contract_statements import contract_statements
 from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.evaluate import COMBINE
 from aotc.oracle.plan_memory import PlanMemory
+from aotc.oracle.run_regions import Calls
 from aotc.oracle.side_by_side import side_by_side
 from aotc.oracle.tile_runs import TileRuns
 
@@ -58,18 +58,18 @@ def run_plan(plan: Plan, feeds: Mapping[str, Array],
     feeds: array per input, by the name of its place.  syms: values of symbols by name.
     InterpreterError, naming kernel and statement, for an access outside of a buffer and a read of
     what nothing stored, or what another buffer's stores went over; FaultError for values from data
-    that break a rule; UnsupportedError for a Plan with regions."""
-    if plan.regions:
-        raise UnsupportedError(f"plan {plan.name}: has regions, which run_plan does not run")
+    that break a rule."""
     known = dict(syms or {})
 
     def number(e: object) -> int:
         return int(e) if isinstance(e, int) else index_value(e, known)  # type: ignore[arg-type]
 
     memory = PlanMemory(plan, feeds, number)
+    def run(kernel: Kernel) -> None:
+        _Run(plan, kernel, memory, known).run(number(kernel.tiles))
+
     with np.errstate(all="ignore"):
-        for kernel in plan.kernels:
-            _Run(plan, kernel, memory, known).run(number(kernel.tiles))
+        Calls(plan, memory, known, number, run).all()
     return {p.name: memory.regions[p.name].values.reshape([number(d) for d in p.shape])
             for p in plan.places if p.storage == "output"}
 

@@ -15,10 +15,11 @@ from aotc.ir.schedule import Schedule
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
+from aotc.oracle.run_plan import run_plan
 from aotc.passes.fold import fold_constants
 from aotc.passes.regions import everywhere
 from aotc.passes.rewrites import rewritten
-from aotc.sched import check_schedule, decide
+from aotc.sched import check_schedule, decide, lower
 from aotc.target import get_target
 
 ROUND = Sym("turn", 0, 63)
@@ -127,7 +128,7 @@ def _choice():
 
 
 def _run(program, target, folder, feeds, syms=None, threads=1):
-    """Outputs of the evaluator, once the C and the interpreter have given the same."""
+    """Outputs of the evaluator, once the C, the interpreter and the Plan have given the same."""
     target = get_target(target)
     schedule = decide(program, target)
     assert Schedule.from_json(schedule.to_json()) == schedule
@@ -135,10 +136,12 @@ def _run(program, target, folder, feeds, syms=None, threads=1):
     assert check_schedule(program, schedule, target) == []
     want = evaluate(program, feeds, syms)
     literal = interpret(rewritten(program, schedule), schedule, feeds, syms)
+    planned = run_plan(lower(program, schedule, target), feeds, syms)
     got = compile_program(program, schedule, target, folder, threads=threads).run(feeds)
     for name, array in want.items():
         np.testing.assert_allclose(got[name], array, rtol=0, atol=2e-5, err_msg=name)
         np.testing.assert_allclose(literal[name], array, rtol=0, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(planned[name], array, rtol=0, atol=2e-5, err_msg=name)
     return want
 
 
@@ -151,7 +154,7 @@ def test_a_recurrent_layer(tmp_path, target, backward, steps):
     count = steps if isinstance(steps, int) else int(rng.integers(steps.lo, 40))
     feeds = {"x": rng.standard_normal((count, BATCH, IN)).astype(np.float32),
              "start": rng.standard_normal((BATCH, WIDE)).astype(np.float32)}
-    got = _run(program, target, tmp_path / "b", feeds, threads=2)
+    got = _run(program, target, tmp_path / "b", feeds, {"seq": count}, threads=2)
     want = _recurrent_in_numpy(feeds["x"], feeds["start"], weights, backward)
     for name, array in want.items():
         np.testing.assert_allclose(got[name], array, rtol=0, atol=1e-5, err_msg=name)
