@@ -7,6 +7,7 @@ every access outside of a buffer.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -38,8 +39,10 @@ class PlanMemory:
         self.plan, self.value = plan, value
         self.at = ""
         self.numbers: dict[str, int] = {}
-        self.slots = [(np.full(value(s), _POISON, np.uint8),
-                       np.full(value(s), _NOBODY, np.int32)) for s in plan.slots]
+        # slots lie one behind the other: a buffer may take several
+        self.starts = tuple(accumulate(map(value, plan.slots), initial=0))
+        self.arena = np.full(self.starts[-1], _POISON, np.uint8)
+        self.owners = np.full(self.starts[-1], _NOBODY, np.int32)
         weights = dict(plan.weights)
         self.regions: dict[str, Region] = {}
         for p in plan.places:
@@ -77,29 +80,11 @@ class PlanMemory:
         self.regions[past] = Region(past, own.values, None, 0)
 
     def _in_slots(self, p: Place) -> Region:
-        size = self.value(p.elements) * DTYPES[p.dtype].size
-        raw, owner = self.slots[p.slot]
-        if p.offset + size > raw.size:  # it goes on in the slots behind
-            parts = [np.concatenate(x) for x in zip(*self.slots[p.slot:])]
-            if p.offset + size > parts[0].size:
-                raise InterpreterError(f"{p}: {size} bytes end behind the arena")
-            raw, owner = self._joined(p.slot)
-        return self._typed(p.name, p.dtype, raw[p.offset:p.offset + size],
-                           owner[p.offset:p.offset + size])
-
-    def _joined(self, first: int) -> tuple[Array, Array]:
-        """One run of bytes for all slots from ``first`` on, which lie one behind the other."""
-        raw, owner = (np.concatenate(x) for x in zip(*self.slots[first:]))
-        at = 0
-        for i in range(first, len(self.slots)):
-            n = self.slots[i][0].size
-            self.slots[i] = raw[at:at + n], owner[at:at + n]
-            at += n
-        for name in list(self.regions):
-            place = self.plan.place(name)
-            if place.storage == "arena" and place.slot >= first:
-                self.regions[name] = self._in_slots(place)
-        return raw, owner
+        first = self.starts[p.slot] + p.offset
+        end = first + self.value(p.elements) * DTYPES[p.dtype].size
+        if end > self.arena.size:
+            raise InterpreterError(f"{p}: ends at byte {end}, behind the arena")
+        return self._typed(p.name, p.dtype, self.arena[first:end], self.owners[first:end])
 
     def enter(self, kernel: Kernel) -> None:
         """Poisoned scratch for the work items of a kernel."""
