@@ -12,7 +12,8 @@ from aotc.oracle.run_plan import run_plan
 from aotc.pipeline import run_pipeline
 
 IMAGES = {"mobilenet_v2": 32, "squeezenet1_1": 48, "nafnet": 16, "unet": 16}
-TEXTS = {"bert_small_dyn": {"batch": 2, "seq": 3}, "dense_dynamic": {"M": 5}, "bert_tiny": {}, "dlrm": {}}
+TEXTS = {"bert_small_dyn": {"batch": 2, "seq": 3}, "dense_dynamic": {"M": 5}, "bert_tiny": {},
+         "dlrm": {}}
 
 
 def _image(path, pixels):
