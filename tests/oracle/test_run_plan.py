@@ -8,7 +8,7 @@ from row_cases import CASES
 from te_programs import Maker, ax, matmul, random_feeds, softmax
 from te_random import random_program, random_schedule
 
-from aotc.errors import FaultError, InterpreterError, UnsupportedError
+from aotc.errors import FaultError, InterpreterError
 from aotc.ir.expr import Const, checked
 from aotc.ir.statements import For, Put, Section, Store, bodies, walk_body
 from aotc.oracle.evaluate import evaluate
@@ -198,9 +198,3 @@ def test_values_that_break_a_rule_are_faults():
                                   np.arange(12, dtype=np.float32).reshape(4, 3)[ids])
     with pytest.raises(FaultError, match="out of range: 4"):
         run_plan(plan, {"ids": ids + 1})
-
-
-def test_a_plan_with_regions_is_refused(planned):
-    plan, feeds = planned
-    with pytest.raises(UnsupportedError, match="regions"):
-        run_plan(replace(plan, regions=("loop",)), feeds)
