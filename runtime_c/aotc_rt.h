@@ -43,7 +43,8 @@ typedef enum aotc_status {
     AOTC_OUT_OF_MEMORY = 16,
     AOTC_NOT_AVAILABLE = 17,
     AOTC_CUDA_ERROR = 18,
-    AOTC_SHAPE_MISMATCH = 19
+    AOTC_SHAPE_MISMATCH = 19,
+    AOTC_ILLEGAL_ACCESS = 20
 } aotc_status;
 
 typedef enum aotc_dtype {
@@ -173,6 +174,7 @@ static inline const char *aotc_strerror(aotc_status status)
     case AOTC_OUT_OF_MEMORY: return "out of memory";
     case AOTC_NOT_AVAILABLE: return "not available in this build";
     case AOTC_SHAPE_MISMATCH: return "the data gives another shape than the model declares";
+    case AOTC_ILLEGAL_ACCESS: return "the accelerator refuses an access";
     case AOTC_CUDA_ERROR: return "CUDA reports an error";
     }
     return "unknown status";

@@ -259,12 +259,14 @@ Stage = Nest | Contract | Unrolled | Call
 @dataclass(frozen=True)
 class Scratch:
     """A per-worker buffer in the slab: ``elements`` of ``dtype`` at byte ``offset``, both ints, or
-    expressions over symbols where an extent has no bound."""
+    expressions over symbols where an extent has no bound.  ``memory``: of the machine, where
+    engines copy to and from scratch ("" elsewhere)."""
 
     name: str
     dtype: str
     elements: Size
     offset: Size
+    memory: str = ""
 
 
 def most(sizes: Iterable[Size]) -> Size:
@@ -289,7 +291,8 @@ class Kernel:
     the next step), 0 in the first step of the first item that a worker takes, of an item for which
     ``start`` is 0, and of every item without ``start``: what an item keeps serves the next one.
     Where threads share a work item, they all wait for each other in front of the stages whose
-    numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch."""
+    numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch.
+    ``before`` and ``after``: what engines copy in front of the stages and behind them."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
@@ -311,6 +314,8 @@ class Kernel:
     barriers: tuple[int, ...] = ()
     staged: int = 0
     plain: float = 0.0
+    before: Body = ()
+    after: Body = ()
     body: Body = ()
     kept: tuple[Axis, ...] = ()
 

@@ -79,6 +79,13 @@ def read_boxes(compute: Compute, box: Ranges,
     return out
 
 
+def boxes_read(exprs: Iterable[Expr], ranges: Ranges,
+               shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
+    """``read_intervals`` of expressions with logical indices instead of a compute's."""
+    return {b: tuple((lo, last) for lo, last, *_ in dims)
+            for b, dims in _read_by(exprs, ranges, shape).items()}
+
+
 def reads_once(compute: Compute, buffer: str) -> bool:
     """True if no element of ``buffer`` is read at two points of a map: one Load, every index an
     axis of its own (plus a constant) or a constant, all other axes held at one value by the
@@ -104,8 +111,13 @@ def extent_bound(lo: Expr, last: Expr) -> int | None:
 def _read(compute: Compute, ranges: Ranges, shape: ShapeOf) -> dict[str, list[Ends]]:
     """{buffer: [(first, last, width, raw)]}: clamped ends, width >= last - first without tile
     origins."""
+    return _read_by((compute.body,), ranges, shape)
+
+
+def _read_by(exprs: Iterable[Expr], ranges: Ranges, shape: ShapeOf) -> dict[str, list[Ends]]:
+    """``_read`` of expressions."""
     found: dict[str, list[Ends]] = {}
-    for load, known in guarded_loads(compute.body, ()):
+    for load, known in (x for e in exprs for x in guarded_loads(e, ())):
         dims = [_tightened(i, known, ranges, simplify(extent))
                 for i, extent in zip(load.index, shape(load.buffer))]
         old = found.get(load.buffer)
@@ -301,4 +313,4 @@ def _binary(a: Binary, ranges: Ranges) -> Bound | None:
     return Const(0), simplify(d - 1), simplify(d - 1)
 
 
-__all__ = ["interval", "read_intervals", "read_boxes", "extent_bound", "proves_le"]
+__all__ = ["boxes_read", "interval", "read_intervals", "read_boxes", "extent_bound", "proves_le"]

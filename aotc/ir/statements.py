@@ -2,7 +2,7 @@
 
     stmt = For | Spread | First | If | Scope | Section                    with bodies
          | Let | Start | Accumulate | Total | Declare | Update             names and folds
-         | Store | Alloc | Copy | Fill | Prefetch | Barrier                memory
+         | Store | Alloc | Copy | Wait | Fill | Prefetch | Barrier         memory
          | Pack | Point | RowCounters | RowTable | Tile | TileSums         tile_statements.py
          | Call                                                            library kernels
 
@@ -269,17 +269,31 @@ class Box:
 class Copy(Stmt):
     """``extents`` elements of one dtype from one buffer to another, which do not overlap: one
     dimension, a "run" side by side in both; or two, blocks that are "transposed", or a few rows
-    "woven" into each other."""
+    "woven" into each other; or any number, a "box".  With an ``engine`` that copies while the
+    statements behind it run: elements are there after a ``Wait`` for its ``token``."""
 
     to: Box
     source: Box
     extents: tuple[Expr, ...]
     dtype: str
     form: str = "run"
+    engine: str = ""
+    token: int = 0
 
     def lines(self) -> list[str]:
+        by = f" by {self.engine}, token {self.token}" if self.engine else ""
         return [f"copy {self.form} {' x '.join(map(show, self.extents))} {self.dtype}: {self.to} = "
-                f"{self.source}"]
+                f"{self.source}{by}"]
+
+
+@dataclass(frozen=True)
+class Wait(Stmt):
+    """What engines copy under ``token`` has arrived behind this statement."""
+
+    token: int
+
+    def lines(self) -> list[str]:
+        return [f"wait for token {self.token}"]
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from aotc.target.cpu import (
     C,
 )
 from aotc.target.cuda import CUDA, SM_80, SM_86, SM_89, SM_90
+from aotc.target.dsa import STCP920
 from aotc.target.riscv import RISCV64
 
 TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86, AARCH64,
                                AARCH64_DOT, AARCH64_I8MM, RISCV64, CUDA, SM_80, SM_86, SM_89,
-                               SM_90)}
+                               SM_90, STCP920)}
 
 
 _AS_COMPILERS = {"avx512_vnni": "avx512vnni"}  # the kernel's name -> __builtin_cpu_supports's

@@ -39,6 +39,18 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Engine:
+    """What moves data between two memories of a machine while its workers compute: ``bandwidth``
+    in bytes/s, ``latency`` in seconds until the first byte."""
+
+    name: str
+    source: str
+    target: str
+    bandwidth: float
+    latency: float = 0.0
+
+
+@dataclass(frozen=True)
 class Machine:
     """Memories, outermost first, worker count assumed for splitting, flops of one worker, the
     smallest work item (in flops) worth handing to another worker, and ``launch``, the seconds that
@@ -52,7 +64,8 @@ class Machine:
     item_tiles: fewest register tiles of rows in one work item; 1 where a work item is one tile of a
     micro-kernel.  in_order: a worker runs neighbouring work items one after the other.
     threads: of one work item, where they share its scratch (threads_max: at most); 0 where a worker
-    is one thread.  tuning: what was fitted to it."""
+    is one thread.  tuning: what was fitted to it.  engines: that copy between memories; a work item
+    of a machine with some has what it touches copied into its scratch, and back from there."""
 
     memories: tuple[Memory, ...]
     workers: int
@@ -69,7 +82,13 @@ class Machine:
     threads: int = 0
     threads_max: int = 0
     tuning: Tuning = field(default=Tuning(), hash=False)
+    engines: tuple[Engine, ...] = ()
     scratch: str = field(kw_only=True)
+
+    def engine(self, source: Memory, target: Memory) -> Engine | None:
+        """The engine that copies from one memory to another, if there is one."""
+        return next((e for e in self.engines if (e.source, e.target) == (
+            source.name, target.name)), None)
 
     def position(self, name: str) -> int:
         """How many memories are further out than the one of that name.  KeyError if there is
@@ -183,7 +202,7 @@ class Target:
     preprocessor condition under which the sources are valid, ``cpu_flags`` what the CPU must
     report, ``arch`` the machine they are for ("" = any), ``cross`` what other machines need for it.
     ``variants``: a target that stands for several, the widest first.  ``emitter``: which of the
-    emitters writes its kernels and bundle: "c", or "simt" (threads in blocks).  ``lane_steps``:
+    emitters writes its kernels and bundle: "c", "dsa", or "simt" (threads in blocks).  ``lane_steps``:
     strides between lanes at which a load costs little more than one of neighbours.  ``part_loads``:
     a load may take any run of lanes: a window over lanes stays in vectors at the padding.
     ``halves``: instructions convert f16, so that products can read it.  ``vectors``: facts of its
@@ -215,7 +234,7 @@ class Target:
     @property
     def library(self) -> bool:
         """True if it has the library kernels, which are C."""
-        return self.emitter == "c"
+        return self.emitter != "simt"
 
     def row(self, name: str) -> Ukernel:
         """The row of that name; KeyError if the target has none."""

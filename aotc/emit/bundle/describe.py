@@ -5,18 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from aotc.emit.dsa.device_text import machine_bytes
 from aotc.emit.text.c_names import c_comment, parameter_names
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.errors import AotcError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr, Sym, show
-from aotc.ir.plan import Place, Plan, rules_of
+from aotc.ir.plan import Place, Plan, Size, rules_of
 from aotc.ir.simplify import lower, simplify, upper
+from aotc.target import get_target
 
 # Names of the generated file scope and functions: a parameter of that name would hide them.
 _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clear_outputs "
           "clock_nanoseconds detail frame index info input_info inputs kernel launch memset "
-          "broken need output_info outputs pool prepare run_buffers set_symbols shape status "
+          "broken refuse need output_info outputs pool prepare run_buffers set_symbols shape status "
           "symbol_info symbol_rules tell_number tell_text variant variant_info variants weights "
           "wanted in_one_buffer shared "
           # of the bundles for CUDA
@@ -26,7 +28,7 @@ _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clea
           "bytes_ context_ extents fits model release reserve session size span std want "
           "wrong weights_ wrong_ pool_ arena_").split()
 _API = ("weights context frame arena_size arena_size_of init init_variant run run_buffers detail "
-        "texts fault checked expected rule image image_end info inputs outputs input_shape "
+        "texts fault refuse dsa checked expected rule image image_end info inputs outputs input_shape "
         "output_shape pool_create pool_destroy strerror weights_open weights_close "
         "weights_embedded weights_from_memory weights_hash payload_bytes cost profile "
         "profile_reset").split()
@@ -50,6 +52,11 @@ class Dim:
     def most(self) -> str:
         """The largest value as a C constant."""
         return c_most(self.hi)
+
+
+def slab_bytes(plan: Plan) -> Size:
+    """Bytes of scratch of one worker: the Plan's, or a simulated machine."""
+    return machine_bytes(get_target(plan.target)) or plan.slab_bytes
 
 
 def c_most(hi: int | None) -> str:
@@ -214,7 +221,7 @@ def arena_max(plan: Plan) -> int | None:
     """Bytes of arena slots that are enough for every choice of symbols; None if there is no such
     number, of slots or of scratch."""
     tops = [t for t in map(upper, plan.slots) if t is not None]
-    if len(tops) < len(plan.slots) or not isinstance(plan.slab_bytes, int):
+    if len(tops) < len(plan.slots) or not isinstance(slab_bytes(plan), int):
         return None
     return sum((t + 63) // 64 * 64 for t in tops)
 

@@ -12,7 +12,8 @@ class Kit:
     longest_string: bytes of the longest string literal.  profile: it can count costs.
     test: what the test program is told about the bundle (a macro).  small: the compiler's flags for
     kernels where size counts; they follow and override the level of the other files.
-    most_elements: of a tensor, where kernels count them in 32 bits (0: as many as there are)."""
+    most_elements: of a tensor, where kernels count them in 32 bits (0: as many as there are).
+    device: copied sources are told about the machine, which may refuse accesses."""
 
     folders: tuple[str, ...]
     templates: dict[str, str]
@@ -26,6 +27,7 @@ class Kit:
     profile: bool = True
     small: tuple[str, ...] = ("-Os",)
     most_elements: int = 0
+    device: bool = False
 
 
 _COMMON = {"model.h.j2": "{}.h", "internal.h.j2": "{}_internal.h", "Makefile.j2": "Makefile",
@@ -35,6 +37,10 @@ KITS = {
     "c": Kit(("bundle",),
              {**_COMMON, "model.hpp.j2": "{}.hpp", "model.c.j2": "{}.c", "pc.j2": "{}.pc"},
              {"aotc_weights.c": "{}_weights.c", "aotc_pool.c": "{}_pool.c"}, ("*.h",), "{}.c"),
+    "dsa": Kit(("bundle",),
+               {**_COMMON, "model.hpp.j2": "{}.hpp", "model.c.j2": "{}.c", "pc.j2": "{}.pc"},
+               {"aotc_weights.c": "{}_weights.c", "aotc_pool.c": "{}_pool.c",
+                "dsa/aotc_dsa_sim.c": "{}_dsa.c"}, ("*.h", "dsa/*.h"), "{}.c", device=True),
     "simt": Kit(("cuda/bundle", "bundle"), {**_COMMON, "model.cu.j2": "{}.cu"},
                 {"aotc_weights.c": "{}_weights.c"},
                 ("aotc_rt.h", "aotc_index.h", "aotc_num.h", "cuda/*.h"), "{}.cu", "nvcc",

@@ -17,6 +17,7 @@ from aotc.emit.bundle.describe import (
     about_lines,
     arena_max,
     parameters,
+    slab_bytes,
     symbols_and_tensors,
     tensor_json,
 )
@@ -24,6 +25,7 @@ from aotc.emit.bundle.kits import KITS, Kit
 from aotc.emit.bundle.magnitude import checked_sizes
 from aotc.emit.bundle.variants import Variant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, as_words, image, needs_file, untouched
+from aotc.emit.dsa.device_text import device_lines
 from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.wrapped import wrapped
@@ -99,7 +101,7 @@ def _rendered(name: str, m: Mapping[str, Any],
     for template, file in kit.templates.items():
         text = env.get_template(template).render(**common)
         files[file.format(name)] = (wrapped(text) if file.endswith(_C_FILES) else text).encode()
-    if m["cross"] and m["emitter"] == "c":
+    if m["cross"] and m["emitter"] != "simt":
         text = env.get_template("toolchain.cmake.j2").render(**common)
         files["toolchain.cmake"] = text.encode()
     if m["embedded"]:
@@ -151,6 +153,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
             "kernel_files": [f for row in rows for f in row["kernel_files"]],
             "folders": sorted({p.target.folder for p in parts}), "emitter": emitter,
+            "device": device_lines(parts[0].target) if kit.device else "",
             "compiler": kit.compiler,
             "other_files": [f.format(name) for f in (kit.host, *kit.copied.values())]
             + ([f"{name}_image.c"] if weights == "embed" else [])}
@@ -164,14 +167,14 @@ def _sizes(plans: Iterable[Plan], elements: int) -> Iterator[Expr]:
             yield from (place.elements for place in plan.places)
             continue
         yield from plan.slots
-        yield as_expr(plan.slab_bytes)
+        yield as_expr(slab_bytes(plan))
         for place in plan.places:
             yield place.elements * DTYPES[place.dtype].size
 
 
 def _slab_bytes(plans: Sequence[Plan]) -> int:
     """Bytes of scratch of one worker at most; -1 where that depends on the dimensions."""
-    sizes = [n for n in (p.slab_bytes for p in plans) if isinstance(n, int)]
+    sizes = [n for n in map(slab_bytes, plans) if isinstance(n, int)]
     return max(sizes) if len(sizes) == len(plans) else -1
 
 
@@ -216,6 +219,7 @@ def _runtime(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
     files = {h.name: h.read_bytes() for p in patterns for h in sorted(folder.glob(p))}
     head = f'#define AOTC_NAME(x) {name}_##x\n#define AOTC_HEADER "{name}.h"\n'
     head += "#define AOTC_EMBEDDED\n" if m["embedded"] else ""
+    head += m["device"]
     for source, file in kit.copied.items():
         files[file.format(name)] = head.encode() + (folder / source).read_bytes()
     smallest = ", ".join(str(s.lo) for s in m["syms"]) or "0"

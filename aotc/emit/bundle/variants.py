@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from aotc.emit.bundle.call_tree import calls
-from aotc.emit.bundle.describe import kernel_order, kernels, rules
+from aotc.emit.bundle.describe import kernel_order, kernels, rules, slab_bytes
 from aotc.emit.bundle.kits import KITS
 from aotc.emit.c import kernels as c_kernels
+from aotc.emit.dsa import dsa_kernels as dsa
 from aotc.emit.simt import simt_kernels as simt
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.expr import as_expr
@@ -25,8 +26,8 @@ from aotc.target.base import Target
 _ALIGNMENT = 64
 # /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
 _ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM")}
-EMITTERS = {"c": c_kernels.render_kernels, "simt": simt.render_kernels}
-_ONE_NAME = {"c": c_kernels.one_name, "simt": simt.one_name}
+EMITTERS = {"c": c_kernels.render_kernels, "dsa": dsa.render_kernels, "simt": simt.render_kernels}
+_ONE_NAME = {"c": c_kernels.one_name, "dsa": c_kernels.one_name, "simt": simt.one_name}
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Variant:
                 "why": choice.why, "when": {n: list(ends) for n, ends in choice.when.items()},
                 "kernels": rows, "calls": calls(plan, rows, first),
                 "slots": [c_index(simplify(s)) for s in plan.slots],
-                "slab_bytes": c_index(simplify(as_expr(plan.slab_bytes)), 12)}
+                "slab_bytes": c_index(simplify(as_expr(slab_bytes(plan))), 12)}
 
 
 def kernel_asks(target: Target) -> tuple[str, ...]:

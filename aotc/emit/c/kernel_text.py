@@ -22,8 +22,10 @@ from aotc.ir.statements import OWN, STEP, TILE, Section, buffers_in, expressions
 Function = tuple[Kernel, str]  # a kernel, C text of it and of those that share its function
 
 
-def kernel_functions(plans: Sequence[Plan], name: str, dialect: Dialect) -> list[Function]:
-    """The functions of all kernels, those that share one together."""
+def kernel_functions(plans: Sequence[Plan], name: str, dialect: Dialect,
+                     text_of: "type[KernelText] | None" = None) -> list[Function]:
+    """The functions of all kernels, those that share one together.  text_of: what writes them
+    where that is not ``KernelText``."""
     alike: dict[object, list[Owned]] = {}
     for o in owned(plans):
         alike.setdefault(o.key, []).append(o)
@@ -34,12 +36,12 @@ def kernel_functions(plans: Sequence[Plan], name: str, dialect: Dialect) -> list
         for o in found:
             named.setdefault(o.kernel.name, o)
         first, *others = named.values()
-        text = _Text(replace(first, kernel=kernel), name, dialect, rules)
+        text = (text_of or KernelText)(replace(first, kernel=kernel), name, dialect, rules)
         out.append((kernel, text.shared((first, *others)) if others else text.alone()))
     return out
 
 
-class _Text:
+class KernelText:
     """The functions of one kernel.  ``rules``: those of the target."""
 
     def __init__(self, owned: Owned, name: str, dialect: Dialect, rules: Sequence[Rule]) -> None:
@@ -56,14 +58,18 @@ class _Text:
         env: KernelEnv = {"buffer": buffer, "vars": {}, "prefix": name, "dialect": dialect,
                           "rule": rule_call(rules, kernel, name, "f"), "math": plan.math}
         self.tensors, self.scratch = touched(plan, kernel), _scratch(kernel)
-        self.writer = KernelWriter(env, kernel, name, {**self.tensors, **self.scratch})
+        self.writer = self.written_by(env)
         self.lines = self.writer.body(kernel.body)
+
+    def written_by(self, env: KernelEnv) -> "KernelWriter":
+        """What writes the kernel's statements."""
+        return KernelWriter(env, self.safe, self.name, {**self.tensors, **self.scratch})
 
     def alone(self) -> str:
         """The kernel as one function."""
         order = [b for b in (*self.kernel.reads, *self.kernel.writes) if b in self.tensors]
         pointers = [f"{d} = {at};" for d, at in map(self.tensors.__getitem__, order)]
-        lines = [*self._head(self.kernel), *self._items(pointers), "}"]
+        lines = [*self._head(self.kernel), *self.items(pointers), "}"]
         return "\n".join(self.writer.apart + lines) + "\n"
 
     def shared(self, alike: Sequence[Owned]) -> str:
@@ -76,7 +82,7 @@ class _Text:
         lines = [*self.writer.apart, f"/* {self.kernel.name}: {title}",
                  f" * and {also} with other tensors */",
                  *signature(f"AOTC_APART void {function}", parameters), "{",
-                 *self._items([], named=True), "}", ""]
+                 *self.items([], named=True), "}", ""]
         for plan, k in ((o.plan, o.kernel) for o in alike):
             places = [at for _, at in touched(plan, k).values()]
             used = [] if any(k.scratch) or places else ["(void)f;"]
@@ -91,7 +97,7 @@ class _Text:
                 f"void {self.name}_{kernel.name}(void *frame, int64_t begin, int64_t end, "
                 "int worker)", "{"]
 
-    def _items(self, pointers: Sequence[str], named: bool = False) -> list[str]:
+    def items(self, pointers: Sequence[str], named: bool = False) -> list[str]:
         """The loop over work items behind declarations of what it uses.  named: the frame and the
         tensors are parameters."""
         kernel = self.safe

@@ -5,7 +5,7 @@ from typing import Any
 
 from aotc.emit.bundle.library_sources import library_files, library_header
 from aotc.emit.c.alike import one_name
-from aotc.emit.c.kernel_text import Function, kernel_functions
+from aotc.emit.c.kernel_text import Function, KernelText, kernel_functions
 from aotc.emit.c.narrow_lanes import HEADER
 from aotc.emit.c.needs import Needs, needs
 from aotc.emit.c.tile_writer import ukernel_name
@@ -23,12 +23,14 @@ Instance = tuple[str, dict[str, Any], bool]  # (template, parameters, of 8-bit p
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
 
-def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> dict[str, str]:
+def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = (),
+                   text_of: type[KernelText] = KernelText, head: str = "") -> dict[str, str]:
     """{file name: C text} of all kernels of ``plan``, and of ``others`` for the same target that
-    have names of their own (``one_name``), and the micro-kernels they call."""
+    have names of their own (``one_name``), and the micro-kernels they call.  text_of: what writes
+    them; head: lines behind the includes of their files."""
     name, plans = prefix(plan.name), (plan, *others)
     dialect = Dialect(target.folder, target.lanes, target.vectors)
-    functions = kernel_functions(plans, name, dialect)
+    functions = kernel_functions(plans, name, dialect, text_of)
     files = library_files(plans, name, _banner(name, "library kernels."))
     ukernels = _ukernels(plans, dialect)
     if ukernels:
@@ -36,7 +38,7 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
         files[f"{name}_kernels_0.c"] = _ukernel_file(name, target, dialect, ukernels)
     for i, chunk in enumerate(_chunks(functions)):
         here = needs(kernel for kernel, _ in chunk)
-        text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + "\n".join(
+        text = _preamble(name, target, dialect, bool(ukernels), plan.math, here) + head + "\n".join(
             text for _, text in chunk)
         files[f"{name}_kernels_{i + 1}.c"] = text
     return {file: wrapped(text) for file, text in files.items()}

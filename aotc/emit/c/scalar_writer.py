@@ -34,6 +34,7 @@ from aotc.ir.statements import (
     Store,
     Total,
     Update,
+    Wait,
     names_in,
 )
 from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, TileSums, Vector
@@ -42,7 +43,7 @@ from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, Ti
 _METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let: "let",
             Start: "start", Accumulate: "accumulate", Total: "total", Declare: "declare",
             Update: "update", Store: "store", Copy: "copy", Prefetch: "prefetch",
-            Barrier: "barrier", Section: "section", Contract: "contract", Call: "call",
+            Barrier: "barrier", Wait: "wait", Section: "section", Contract: "contract", Call: "call",
             Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack", Point: "point",
             RowCounters: "row_counters", RowTable: "row_table", Tile: "tile",
             TileSums: "tile_sums", Vector: "vector"}
@@ -155,8 +156,13 @@ class ScalarWriter:
 
     def store(self, s: Store) -> list[str]:
         block = Scalars(self.env, self.names, [x for p in s.puts for x in (p.offset, p.value)])
-        stores = [f"{self.env['buffer'](p.buffer)}[{block.text(p.offset)}] = "
-                  f"{block.text(p.value)};" for p in s.puts]
+        put = self.env.get("put")
+        if put is not None:
+            stores = [put(p.buffer, block.text(p.offset), block.text(p.value), p.value.dtype)
+                      for p in s.puts]
+        else:
+            stores = [f"{self.env['buffer'](p.buffer)}[{block.text(p.offset)}] = "
+                      f"{block.text(p.value)};" for p in s.puts]
         return block.lines + stores
 
 

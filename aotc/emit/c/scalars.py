@@ -99,6 +99,12 @@ def rule_call(rules: Sequence[Rule], kernel: Kernel, prefix: str,
     return lambda e: f"{prefix}_{e.op}({first}, {number[kernel.rule(e)]}, "
 
 
+def element(env: Env, buffer: str, at: str, dtype: str) -> str:
+    """C text of the value of a buffer's element ``at``."""
+    get = env.get("get")
+    return f"{env['buffer'](buffer)}[{at}]" if get is None else get(buffer, at, dtype)
+
+
 class Names:
     """Fresh names of local constants inside one kernel."""
 
@@ -142,7 +148,7 @@ class Scalars:
         if isinstance(e, Var):
             return self.env["vars"].get(e, e.name), ATOM
         if isinstance(e, Load):
-            return f"{self.env['buffer'](e.buffer)}[{self.text(e.index[0])}]", ATOM
+            return element(self.env, e.buffer, self.text(e.index[0]), e.dtype), ATOM
         if isinstance(e, Cast):
             return cast(e, self.text(e.x, ATOM)), ATOM
         if e.dtype == INDEX and is_index(e, self.env["vars"]):

@@ -1,7 +1,7 @@
 """What the text of one kernel's stages is written with, as plain dicts."""
 
 from collections.abc import Callable, Mapping
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from aotc.emit.text.dialect import Dialect
 from aotc.ir.expr import Expr, Guarded
@@ -9,11 +9,15 @@ from aotc.ir.expr import Expr, Guarded
 
 class Env(TypedDict):
     """buffer: name -> C pointer.  vars: C text of what stands for a variable of another name.
-    rule: Guarded -> C text of its call up to the operands."""
+    rule: Guarded -> C text of its call up to the operands.  get, put: where elements are reached
+    through functions: (buffer, C text of its index, dtype) -> C text of the value; and with the
+    value before the dtype, of the statement that stores it."""
 
     buffer: Callable[[str], str]
     vars: Mapping[Expr, str]
     rule: Callable[[Guarded], str]
+    get: NotRequired[Callable[[str, str, str], str]]
+    put: NotRequired[Callable[[str, str, str, str], str]]
 
 
 class KernelEnv(Env):

@@ -324,7 +324,7 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
         return (rows[0].name, {"lanes": lane.name}) if rows and whole else ("loops", {})
     if kind == "contraction":
         f = contraction_factors(c.program, s)
-        if f is not None and lane in f.n:
+        if f is not None and lane in f.n and _f32_rows(c.target):
             return _contraction_choice(c, s, lane)
         kind = "window"
     if kind == "dot":

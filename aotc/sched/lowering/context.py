@@ -35,7 +35,7 @@ class Context:
         """Function from logical index to element offset in the buffer's memory."""
         if buffer in self.local:
             dims = self.local[buffer]
-            strides = _scratch_strides(dims, self.schedule.layouts.get(buffer))
+            strides = scratch_strides(dims, self.schedule.layouts.get(buffer))
 
             def relative(index: Shape) -> Expr:
                 total: Expr = Const(0)
@@ -57,13 +57,15 @@ class Context:
                                  "tile the axis or store the tensor"])
         while any(s.name == name for s in self.scratch):
             name += "_"
-        self.scratch.append(Scratch(name, dtype, elements, self.slab))
+        machine = self.target.machine
+        memory = machine.near.name if machine.engines else ""
+        self.scratch.append(Scratch(name, dtype, elements, self.slab, memory))
         size = elements * DTYPES[dtype].size
         self.slab += (size + ALIGN - 1) // ALIGN * ALIGN
         return name
 
 
-def _scratch_strides(dims: Dims, layout: LayoutJson | None) -> list[Expr]:
+def scratch_strides(dims: Dims, layout: LayoutJson | None) -> list[Expr]:
     """Strides of a scratch buffer's dims ((lo, size) each), ordered as its layout says."""
     order = scratch_order(layout, len(dims))
     strides = row_major([as_expr(dims[d][1]) for d in order])
@@ -77,4 +79,4 @@ def scratch_order(layout: LayoutJson | None, rank: int) -> tuple[int, ...]:
     return order
 
 
-__all__ = ["ALIGN", "Context", "scratch_order"]
+__all__ = ["ALIGN", "Context", "scratch_order", "scratch_strides"]

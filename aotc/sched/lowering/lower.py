@@ -12,6 +12,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.context import ALIGN, Context
+from aotc.sched.lowering.copies import place_copies
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_dot import lower_dot
@@ -101,6 +102,7 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
     ctx = Context(program, schedule, target, group, local, [],
                   values=dict(tile.let + tile.step_let + step.lets + lets))
     _place_scratch(ctx, stages, {k.buffer for found in step.kept.values() for k in found})
+    copies = place_copies(ctx, stages, tile, boxes)
     base = end = ctx.slab
     lowered: list[PlanStage] = []
     for s in stages:
@@ -117,9 +119,10 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
         else:
             lowered += lower_nest(ctx, s, row, box)
         end = most([end, ctx.slab])
-    read = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in local)
+    inside = step.places
+    read = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in inside)
     writes = tuple(dict.fromkeys(
-        o.buffer for s in stages for o in s.outputs if o.buffer not in local))
+        o.buffer for s in stages for o in s.outputs if o.buffer not in inside))
     origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
     reads = tuple(b for b in read if b not in writes)
     let, step_let = tile.let, tile.step_let + step.lets + lets
@@ -127,10 +130,11 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
         let, step_let = let + step_let, ()
     kernel = shared_by_threads(Kernel(
         f"k{number:03d}", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
-        tuple(lowered), reads, writes, group_flops(stages),
+        copies.renamed(lowered), reads, writes, group_flops(stages),
         group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
-        step.carried, tile.start if step.carried else None,
-        plain=plain_part(stages, group.ukernel, target)), target)
+        step.carried, tile.start if step.carried and target.machine.in_order else None,
+        plain=plain_part(stages, group.ukernel, target), before=copies.before,
+        after=copies.after), target)
     _check_scratch(target, group, kernel, end)
     return kernel
 

@@ -1,0 +1,85 @@
+"""Plan -> C text of its kernels for the scratchpad accelerator: scalar code of a core, which reaches
+memories and engines through ``runtime_c/dsa/aotc_dsa.h``."""
+
+from collections.abc import Sequence
+
+from aotc.emit.c import kernels as c_kernels
+from aotc.emit.c.kernel_text import KernelText, KernelWriter
+from aotc.emit.c.loop_text import indent
+from aotc.emit.c.scalars import Scalars
+from aotc.emit.dsa.device_text import device_lines
+from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.env import KernelEnv
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Expr
+from aotc.ir.plan import Call, Plan
+from aotc.ir.statements import Copy, Wait
+from aotc.target.base import Target
+
+
+def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> dict[str, str]:
+    """``c.kernels.render_kernels`` for a core of the accelerator."""
+    return c_kernels.render_kernels(plan, target, others, CoreText, device_lines(target)
+                                    + '#include "aotc_dsa.h"\n\n')
+
+
+class CoreText(KernelText):
+    """The functions of one kernel, whose work items run on cores in turn.  Library kernels run on
+    the processor that shares DDR with them."""
+
+    def written_by(self, env: KernelEnv) -> KernelWriter:
+        self.hosted = any(isinstance(s, Call) for s in self.kernel.stages)
+        if self.hosted:
+            return super().written_by(env)
+        local = set(self.scratch)
+
+        def call(what: str, buffer: str, at: str, dtype: str) -> str:
+            far = "" if buffer in local else "far_"
+            return f"aotc_dsa_{far}{what}_{dtype}(core, {env['buffer'](buffer)} + ({at})"
+
+        env["get"] = lambda buffer, at, dtype: call("get", buffer, at, dtype) + ")"
+        env["put"] = lambda buffer, at, value, dtype: call(
+            "put", buffer, at, dtype) + f", {value});"
+        return _CoreWriter(env, self.safe, self.name, {**self.tensors, **self.scratch})
+
+    def items(self, pointers: Sequence[str], named: bool = False) -> list[str]:
+        if self.hosted:
+            return super().items(pointers, named)
+        kernel = self.safe
+        frame = [] if named else [f"{self.name}_frame *const f = frame;"]
+        title = f"{self.name}_{kernel.name}"
+        scratch = []
+        for s, (declared, _) in zip(kernel.scratch, self.scratch.values()):
+            t = DTYPES[s.dtype]
+            scratch.append(f'{declared} = aotc_dsa_local(core, "{s.name}", {s.offset}, '
+                           f"{s.elements} * sizeof({t.c}));")
+        return indent([
+            *frame, *pointers,
+            "aotc_dsa *const machine = aotc_dsa_open(f->slab + worker * f->slab_stride);",
+            "for (int64_t tile = begin; tile < end; ++tile) {",
+            *indent([f'aotc_dsa_core *const core = aotc_dsa_begin(machine, "{title}", tile);',
+                     *scratch, *self.lines, "aotc_dsa_end(core);"]), "}",
+            f"{self.name}_refuse(f, machine->refusal);"])
+
+
+class _CoreWriter(KernelWriter):
+    """C text of one kernel's statements on a core."""
+
+    def copy(self, s: Copy) -> list[str]:
+        if not s.engine:
+            return super().copy(s)
+        block = Scalars(self.env, self.names)
+        to, source = (f"{self.env['buffer'](b.buffer)} + {block.text(b.offset, 13)}"
+                      for b in (s.to, s.source))
+        arrays = [self._numbers(x) for x in (s.extents, s.to.strides, s.source.strides)]
+        return [*block.lines, f"aotc_dsa_{s.engine}(core, {s.token}, {to}, {source}, "
+                f"sizeof({DTYPES[s.dtype].c}), {len(s.extents)}, {', '.join(arrays)});"]
+
+    def _numbers(self, values: Sequence[Expr]) -> str:
+        return "(const int64_t[]){" + ", ".join(c_index(v, 0) for v in values) + "}"
+
+    def wait(self, s: Wait) -> list[str]:
+        return [f"aotc_dsa_wait(core, {s.token});"]
+
+
+__all__ = ["CoreText", "render_kernels"]

@@ -1,0 +1,115 @@
+"""What a work item touches outside of its scratch, as boxes: where engines copy, they lie in
+scratch while it computes.
+
+A buffer whose box has no bound, or that leaves no room for the others, is reached in place.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import Axis, Const, Expr, maximum, minimum
+from aotc.ir.program import Program
+from aotc.ir.read_boxes import Ranges, boxes_read, interval
+from aotc.ir.schedule import Group
+from aotc.ir.simplify import simplify, upper
+from aotc.sched.model.boxes import Box, Dims, Part, Tile, whole_tiles
+from aotc.sched.model.stages import Stage
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A box of ``buffer``: (first, size) per dimension as of a buffer in scratch, and the last
+    index of each.  ``written``: it is made there and copied out, else copied in."""
+
+    buffer: str
+    dims: Dims
+    last: tuple[Expr, ...]
+    written: bool
+
+    @property
+    def elements(self) -> int:
+        """That scratch holds."""
+        n = 1
+        for _, size in self.dims:
+            assert isinstance(size, int), self
+            n *= size
+        return n
+
+    def bytes(self, program: Program) -> int:
+        """That scratch holds."""
+        return self.elements * DTYPES[program.dtype(self.buffer)].size
+
+
+def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Tile,
+                 boxes: Mapping[str, Box], inside: Mapping[str, Dims]) -> tuple[Copied, ...]:
+    """The boxes of all buffers outside of scratch (``inside``) that a work item reads or makes and
+    that have a bound, in the order in which its stages touch them.
+
+    boxes: of the stages, {stage name: {axis: (first, last)}}."""
+    whole, _ = whole_tiles(program, group, stages, tile)
+    made = {o.buffer for s in stages for o in s.outputs}
+    now, most = (_touched(program, stages, b) for b in (boxes, whole))
+    out = []
+    for b, part in now.items():
+        if b in inside or part is None or most[b] is None:
+            continue
+        dims, last = [], []
+        for (lo, hi), (first, end), extent in zip(part, most[b], program.shape(b)):
+            known = [n for n in (upper(simplify(end - first + 1)), upper(extent)) if n is not None]
+            if not known:
+                break
+            dims.append((lo, max(min(known), 1)))
+            last.append(hi)
+        else:
+            out.append(Copied(b, tuple(dims), tuple(last), b in made))
+    return tuple(out)
+
+
+def _touched(program: Program, stages: Sequence[Stage],
+             boxes: Mapping[str, Box]) -> dict[str, Part | None]:
+    """{buffer: (first, last) per dimension of what stages touch}; None where no box holds exactly
+    what is made of it."""
+    found: dict[str, Part | None] = {}
+    made: set[str] = set()
+    for s in stages:
+        box: Ranges = boxes[s.name]
+        for o in s.outputs:
+            made.add(o.buffer)
+            found[o.buffer] = _made(o.index, box)
+        for b, part in boxes_read(s.exprs(), box, program.shape).items():
+            if b not in made:
+                old = found.get(b)
+                found[b] = part if old is None else _hull(old, part)
+    return found
+
+
+def _made(index: Sequence[Expr], box: Ranges) -> Part | None:
+    """What a stage makes of an output, if that is a box: each dimension is an axis of its own."""
+    axes = [i for i in index if isinstance(i, Axis)]
+    if len(set(axes)) != len(axes) or not all(isinstance(i, (Axis, Const)) for i in index):
+        return None
+    return tuple(end for i in index if (end := _ends(i, box)))
+
+
+def _ends(e: Expr, box: Ranges) -> tuple[Expr, Expr]:
+    lo, last = interval(e, box)
+    assert lo is not None and last is not None, e  # an axis or a constant
+    return lo, last
+
+
+def _hull(a: Part, b: Part) -> Part:
+    return tuple((simplify(minimum(x[0], y[0])), simplify(maximum(x[1], y[1])))
+                 for x, y in zip(a, b))
+
+
+def that_fit(found: Sequence[Copied], room: float, size: Callable[[Copied], int]
+             ) -> tuple[Copied, ...]:
+    """Those whose boxes fit into ``room`` bytes of scratch together: without the largest ones."""
+    kept = list(found)
+    while kept and sum(map(size, kept)) > room:
+        kept.remove(max(kept, key=size))
+    return tuple(kept)
+
+
+__all__ = ["Copied", "copied_boxes", "that_fit"]

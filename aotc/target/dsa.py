@@ -1,0 +1,57 @@
+"""The scratchpad accelerator: clusters of cores with a local buffer each, DDR behind DMA engines.
+
+Every figure of a device is a parameter here.  Those of ``dsa:stcp920`` that GraphTurbo's paper does
+not publish are assumed and marked so (docs/dsa.md).
+"""
+
+from dataclasses import dataclass
+
+from aotc.target.base import Engine, Machine, Memory, Target, Ukernel
+
+_KIB, _MIB, _GB = 1 << 10, 1 << 20, 1e9
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator: ``clusters`` of ``cores``; bytes of a core's local buffer (LB) and of a
+    cluster's global buffer (GB); bytes/s of DDR for all clusters; what follows is assumed: of the
+    buffers for one core, seconds until a copy's first byte arrives, flop/s of one core, the share
+    of LB that tiles may fill (the stack has the rest), seconds from one kernel to the next."""
+
+    clusters: int
+    cores: int
+    local: int
+    cluster: int
+    ddr: float
+    cluster_rate: float
+    local_rate: float
+    latency: float
+    flops: float
+    usable: float = 0.9375
+    launch: float = 2e-6
+
+
+def _machine(of: Device) -> Machine:
+    """The machine of a device.  A core's DMA engine copies between DDR and its LB."""
+    workers = of.clusters * of.cores
+    return Machine(
+        (Memory("DDR", 1 << 62, of.ddr, "device", latency=of.latency, transaction=64),
+         Memory("LB", of.local, of.local_rate, "core", of.usable, kind="managed"),
+         Memory("register", 4 * _KIB, 1e12, "thread", kind="managed")),
+        scratch="LB", workers=workers, flops=of.flops, grain_flops=1, items=8 * workers,
+        item_points=4096, row_points=1024, item_tiles=1, in_order=False, launch=of.launch,
+        engines=(Engine("load", "DDR", "LB", of.ddr / workers, of.latency),
+                 Engine("store", "LB", "DDR", of.ddr / workers, of.latency)))
+
+
+# published: 4 clusters of 8 cores, LB 64 KB, GB 8 MB, DDR 136 GB/s; assumed: GB 64 GB/s and LB 128
+# GB/s for each core, 1 us until a copy begins, 64 GFLOP/s of a core
+STCP920_DEVICE = Device(4, 8, 64 * _KIB, 8 * _MIB, 136 * _GB, cluster_rate=64 * _GB,
+                        local_rate=128 * _GB, latency=1e-6, flops=64e9)
+STCP920 = Target(
+    "dsa:stcp920", "scratchpad accelerator of 4 clusters x 8 cores, simulated", 1, (), "c",
+    _machine(STCP920_DEVICE), (Ukernel("loops", "loops", (), "nest"),), emitter="dsa")
+
+DEVICES = {STCP920.name: STCP920_DEVICE}
+
+__all__ = ["DEVICES", "STCP920", "Device"]

@@ -1,0 +1,155 @@
+/* aotc_dsa.h: what generated kernels ask of a scratchpad accelerator (docs/dsa.md).
+ *
+ * A machine is clusters of cores.  A core computes on its local buffer (LB) alone; DMA engines copy
+ * boxes between LB and DDR while it computes, and a token tells when they have arrived.  Work items
+ * are dealt to the cores in turn.  This header goes with the functional simulator aotc_dsa_sim.c,
+ * which refuses what the hardware could not do: of a machine's refusals the first is kept as text.
+ *
+ * The file that includes it defines AOTC_DSA_CLUSTERS, AOTC_DSA_CORES, AOTC_DSA_LB_BYTES and
+ * AOTC_DSA_BYTES, what a simulated machine has room for. */
+#ifndef AOTC_DSA_H
+#define AOTC_DSA_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    AOTC_DSA_ALIGNMENT = 64, /* of a buffer in LB */
+    AOTC_DSA_BUFFERS = 512, /* of one work item that are told by name */
+    AOTC_DSA_TRANSFERS = 512, /* in flight at once */
+    AOTC_DSA_RANK = 8,
+    AOTC_DSA_TEXT = 256
+};
+
+/* What is known of every byte of LB, as bits; 0: never written. */
+enum {
+    AOTC_DSA_THERE = 1, /* it may be read */
+    AOTC_DSA_MOVING = 2, /* an engine writes it, or (with THERE) reads it: no store */
+    AOTC_DSA_FREED = 4
+};
+
+typedef struct aotc_dsa_transfer {
+    int token;
+    int store;
+    int rank;
+    size_t size;
+    uint8_t *local;
+    uint8_t *far;
+    int64_t extent[AOTC_DSA_RANK];
+    int64_t local_step[AOTC_DSA_RANK];
+    int64_t far_step[AOTC_DSA_RANK];
+} aotc_dsa_transfer;
+
+typedef struct aotc_dsa_buffer {
+    const char *name;
+    size_t at;
+    size_t bytes;
+} aotc_dsa_buffer;
+
+struct aotc_dsa;
+
+/* The core that a work item runs on. */
+typedef struct aotc_dsa_core {
+    struct aotc_dsa *machine;
+    int cluster;
+    int number;
+    int64_t item;
+    const char *kernel;
+    uint8_t *local; /* its LB */
+    uint8_t *state; /* of every byte there */
+    int buffers;
+    int transfers;
+    aotc_dsa_buffer buffer[AOTC_DSA_BUFFERS];
+    aotc_dsa_transfer transfer[AOTC_DSA_TRANSFERS];
+} aotc_dsa_core;
+
+typedef struct aotc_dsa {
+    aotc_dsa_core core; /* the one at work: simulated cores take turns */
+    char refusal[AOTC_DSA_TEXT]; /* "" while all is well */
+    uint8_t nothing[AOTC_DSA_ALIGNMENT]; /* what a refused read gives */
+    uint8_t state[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
+    uint8_t local[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
+} aotc_dsa;
+
+_Static_assert(sizeof(aotc_dsa) <= AOTC_DSA_BYTES, "room for a machine");
+
+/* A machine in memory of AOTC_DSA_BYTES bytes, aligned to 64. */
+aotc_dsa *aotc_dsa_open(void *memory);
+/* The core that work item ``item`` of a kernel runs on; its LB holds nothing. */
+aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t item);
+/* The work item is done: what it had in LB is freed. */
+void aotc_dsa_end(aotc_dsa_core *core);
+
+/* Buffer ``name`` of the core's LB, from byte ``at`` on. */
+void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes);
+
+/* Start copying a box of elements of ``size`` bytes from DDR to LB, or from there to DDR.  Steps
+ * are in elements.  It has arrived after aotc_dsa_wait for the token. */
+void aotc_dsa_load(aotc_dsa_core *core, int token, void *local, const void *far, size_t size,
+    int rank, const int64_t *extent, const int64_t *local_step, const int64_t *far_step);
+void aotc_dsa_store(aotc_dsa_core *core, int token, void *far, const void *local, size_t size,
+    int rank, const int64_t *extent, const int64_t *far_step, const int64_t *local_step);
+void aotc_dsa_wait(aotc_dsa_core *core, int token);
+
+/* Accesses that the simulator refuses end here: the place to read from or write to instead. */
+void *aotc_dsa_refused(aotc_dsa_core *core, const void *place, size_t size, const char *verb);
+/* The place of an element in DDR that a core reaches by itself, slowly. */
+void *aotc_dsa_far(aotc_dsa_core *core, const void *place, size_t size, const char *verb);
+
+/* True if all of an element's bytes have the bits ``want`` among the bits ``mask``. */
+static inline int aotc_dsa_is(const aotc_dsa_core *core, size_t at, size_t size, uint8_t mask,
+    uint8_t want)
+{
+    const uint64_t all = UINT64_C(0x0101010101010101) >> (8 * (sizeof(uint64_t) - size));
+    uint64_t found = 0;
+    memcpy(&found, core->state + at, size);
+    return (found & (all * mask)) == all * want;
+}
+
+/* Element accesses: aotc_dsa_get_TYPE and _put_TYPE in LB, aotc_dsa_far_get_TYPE and _far_put_TYPE
+ * in DDR. */
+#define AOTC_DSA_ACCESS(name, type) \
+    static inline type aotc_dsa_get_##name(aotc_dsa_core *core, const type *p) \
+    { \
+        const size_t at = (size_t)((uintptr_t)p - (uintptr_t)core->local); \
+        if (at <= AOTC_DSA_LB_BYTES - sizeof *p && at % sizeof *p == 0 \
+            && aotc_dsa_is(core, at, sizeof *p, AOTC_DSA_THERE, AOTC_DSA_THERE)) { \
+            return *p; \
+        } \
+        return *(const type *)aotc_dsa_refused(core, p, sizeof *p, "reads"); \
+    } \
+    static inline void aotc_dsa_put_##name(aotc_dsa_core *core, type *p, type value) \
+    { \
+        const size_t at = (size_t)((uintptr_t)p - (uintptr_t)core->local); \
+        if (at <= AOTC_DSA_LB_BYTES - sizeof *p && at % sizeof *p == 0 \
+            && aotc_dsa_is(core, at, sizeof *p, AOTC_DSA_MOVING | AOTC_DSA_FREED, 0)) { \
+            memset(core->state + at, AOTC_DSA_THERE, sizeof *p); \
+            *p = value; \
+            return; \
+        } \
+        *(type *)aotc_dsa_refused(core, p, sizeof *p, "writes") = value; \
+    } \
+    static inline type aotc_dsa_far_get_##name(aotc_dsa_core *core, const type *p) \
+    { \
+        return *(const type *)aotc_dsa_far(core, p, sizeof *p, "reads"); \
+    } \
+    static inline void aotc_dsa_far_put_##name(aotc_dsa_core *core, type *p, type value) \
+    { \
+        *(type *)aotc_dsa_far(core, p, sizeof *p, "writes") = value; \
+    }
+
+AOTC_DSA_ACCESS(f64, double)
+AOTC_DSA_ACCESS(f32, float)
+AOTC_DSA_ACCESS(i64, int64_t)
+AOTC_DSA_ACCESS(i32, int32_t)
+AOTC_DSA_ACCESS(i16, int16_t)
+AOTC_DSA_ACCESS(i8, int8_t)
+AOTC_DSA_ACCESS(u64, uint64_t)
+AOTC_DSA_ACCESS(u32, uint32_t)
+AOTC_DSA_ACCESS(u16, uint16_t)
+AOTC_DSA_ACCESS(u8, uint8_t)
+AOTC_DSA_ACCESS(bool, uint8_t)
+AOTC_DSA_ACCESS(f16, uint16_t)
+
+#endif

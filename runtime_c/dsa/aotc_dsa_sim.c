@@ -1,0 +1,251 @@
+/* aotc_dsa_sim.c: functional simulator of the accelerator behind aotc_dsa.h.
+ *
+ * Cores take turns, each work item from its start to its end, so that a run is deterministic.  A
+ * transfer is made when it is waited for: until then its target cannot be read.  Every byte of LB
+ * remembers whether it is there. */
+#include "aotc_dsa.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+aotc_dsa *aotc_dsa_open(void *memory)
+{
+    aotc_dsa *const machine = memory;
+    machine->refusal[0] = '\0';
+    memset(machine->nothing, 0, sizeof machine->nothing);
+    return machine;
+}
+
+aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t item)
+{
+    aotc_dsa_core *const core = &machine->core;
+    core->machine = machine;
+    core->cluster = (int)(item % AOTC_DSA_CLUSTERS);
+    core->number = (int)(item / AOTC_DSA_CLUSTERS % AOTC_DSA_CORES);
+    core->item = item;
+    core->kernel = kernel;
+    const int flat = core->cluster * AOTC_DSA_CORES + core->number;
+    core->local = machine->local[flat];
+    core->state = machine->state[flat];
+    core->buffers = 0;
+    core->transfers = 0;
+    memset(core->state, 0, AOTC_DSA_LB_BYTES);
+    return core;
+}
+
+/* ---- refusals ---- */
+
+/* Keep the text of the first refusal. */
+static void refuse(aotc_dsa_core *core, const char *format, ...)
+{
+    char *const text = core->machine->refusal;
+    if (text[0] != '\0') {
+        return;
+    }
+    const int used = snprintf(text, AOTC_DSA_TEXT, "%s, work item %lld on core %d of cluster %d: ",
+        core->kernel, (long long)core->item, core->number, core->cluster);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, (size_t)(AOTC_DSA_TEXT - used), format, args);
+    va_end(args);
+}
+
+/* The buffer with a byte of the core's LB; NULL if there is none. */
+static const aotc_dsa_buffer *buffer_at(const aotc_dsa_core *core, size_t at)
+{
+    for (int i = core->buffers - 1; i >= 0; i--) {
+        if (at >= core->buffer[i].at && at - core->buffer[i].at < core->buffer[i].bytes) {
+            return &core->buffer[i];
+        }
+    }
+    return NULL;
+}
+
+/* Refuse an access to the core's LB, whose byte ``at`` has the state ``state``. */
+static void refuse_state(aotc_dsa_core *core, size_t at, uint8_t state, const char *verb)
+{
+    const aotc_dsa_buffer *const b = buffer_at(core, at);
+    const char *const why = state & AOTC_DSA_FREED ? "which is freed"
+        : state & AOTC_DSA_MOVING ? "before the wait for its DMA" : "which was never written";
+    refuse(core, "%s byte %zu of %s, %s", verb, b == NULL ? at : at - b->at,
+        b == NULL ? "LB" : b->name, why);
+}
+
+/* True, and a refusal, for a place that is no element of the core's LB. */
+static int outside(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
+{
+    const uintptr_t at = (uintptr_t)place - (uintptr_t)core->local;
+    const uintptr_t all = (uintptr_t)place - (uintptr_t)core->machine->local;
+    if (at < AOTC_DSA_LB_BYTES && at + size <= AOTC_DSA_LB_BYTES) {
+        if (at % size != 0) {
+            refuse(core, "%s %zu bytes at byte %zu of LB, which is unaligned", verb, size,
+                (size_t)at);
+        }
+        return at % size != 0;
+    }
+    if (all < sizeof core->machine->local && at != AOTC_DSA_LB_BYTES) {
+        const int other = (int)(all / AOTC_DSA_LB_BYTES);
+        refuse(core, "%s byte %zu of the LB of core %d of cluster %d", verb,
+            (size_t)(all % AOTC_DSA_LB_BYTES), other % AOTC_DSA_CORES, other / AOTC_DSA_CORES);
+    } else {
+        refuse(core, "%s byte %lld of LB, which has %d", verb, (long long)(intptr_t)at,
+            AOTC_DSA_LB_BYTES);
+    }
+    return 1;
+}
+
+void *aotc_dsa_refused(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
+{
+    if (!outside(core, place, size, verb)) {
+        const size_t at = (size_t)((uintptr_t)place - (uintptr_t)core->local);
+        const int reads = verb[0] == 'r';
+        for (size_t i = at; i < at + size; i++) {
+            const uint8_t s = core->state[i];
+            if (reads ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREED)) != 0) {
+                refuse_state(core, i, s, verb);
+                break;
+            }
+        }
+    }
+    memset(core->machine->nothing, 0, sizeof core->machine->nothing);
+    return core->machine->nothing;
+}
+
+void *aotc_dsa_far(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
+{
+    const uintptr_t all = (uintptr_t)place - (uintptr_t)core->machine->local;
+    if (all < sizeof core->machine->local || (uintptr_t)place % size != 0) {
+        refuse(core, "%s DDR at a place that is %s", verb,
+            all < sizeof core->machine->local ? "in LB" : "unaligned");
+        return core->machine->nothing;
+    }
+    return (void *)(uintptr_t)place;
+}
+
+/* ---- buffers ---- */
+
+void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes)
+{
+    if (at % AOTC_DSA_ALIGNMENT != 0) {
+        refuse(core, "buffer %s begins at byte %zu of LB, which is unaligned", name, at);
+    } else if (at > AOTC_DSA_LB_BYTES || bytes > AOTC_DSA_LB_BYTES - at) {
+        refuse(core, "buffer %s ends at byte %zu of LB, which has %d", name, at + bytes,
+            AOTC_DSA_LB_BYTES);
+    }
+    if (core->buffers < AOTC_DSA_BUFFERS) {
+        core->buffer[core->buffers++] = (aotc_dsa_buffer){name, at, bytes};
+    }
+    return core->local + at;
+}
+
+void aotc_dsa_end(aotc_dsa_core *core)
+{
+    if (core->transfers > 0) {
+        refuse(core, "ends before the wait for token %d", core->transfer[0].token);
+    }
+    memset(core->state, AOTC_DSA_FREED, AOTC_DSA_LB_BYTES);
+}
+
+/* ---- transfers ---- */
+
+/* Change the states of one run of a transfer's elements in LB.  A target may be written, a source
+ * must be there. */
+static int claim(aotc_dsa_core *core, const uint8_t *place, size_t bytes, int store)
+{
+    const size_t at = (size_t)(place - core->local);
+    for (size_t i = at; i < at + bytes; i++) {
+        const uint8_t s = core->state[i];
+        if (store ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREED)) != 0) {
+            refuse_state(core, i, s, store ? "sends" : "fills");
+            return 0;
+        }
+        core->state[i] = (uint8_t)(AOTC_DSA_MOVING | (store ? AOTC_DSA_THERE : 0));
+    }
+    return 1;
+}
+
+/* Go through the runs of a transfer, elements side by side on both ends: claim them (``made`` 0) or
+ * copy them. */
+static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
+{
+    int64_t at[AOTC_DSA_RANK] = {0};
+    const int last = t->rank - 1;
+    const int runs = t->local_step[last] == 1 && t->far_step[last] == 1;
+    const size_t size = t->size;
+    const size_t bytes = runs ? size * (size_t)t->extent[last] : size;
+    for (int d = 0; d < t->rank; d++) {
+        if (t->extent[d] <= 0) {
+            return;
+        }
+    }
+    for (;;) {
+        uint8_t *local = t->local;
+        uint8_t *far = t->far;
+        for (int d = 0; d < t->rank; d++) {
+            local += at[d] * t->local_step[d] * (int64_t)size;
+            far += at[d] * t->far_step[d] * (int64_t)size;
+        }
+        if (made) {
+            memcpy(t->store ? far : local, t->store ? local : far, bytes);
+            memset(core->state + (local - core->local), AOTC_DSA_THERE, bytes);
+        } else if (outside(core, local, size, t->store ? "sends" : "fills")
+            || outside(core, local + bytes - size, size, t->store ? "sends" : "fills")
+            || !claim(core, local, bytes, t->store)) {
+            return;
+        }
+        int d = runs ? last - 1 : last;
+        while (d >= 0 && ++at[d] == t->extent[d]) {
+            at[d--] = 0;
+        }
+        if (d < 0) {
+            return;
+        }
+    }
+}
+
+static void start(aotc_dsa_core *core, int token, int store, void *local, void *far, size_t size,
+    int rank, const int64_t *extent, const int64_t *local_step, const int64_t *far_step)
+{
+    if (core->transfers == AOTC_DSA_TRANSFERS) {
+        refuse(core, "starts more than %d transfers", AOTC_DSA_TRANSFERS);
+        return;
+    }
+    if (rank < 1 || rank > AOTC_DSA_RANK || (uintptr_t)far % size != 0) {
+        refuse(core, "starts a transfer of %d dimensions at an address in DDR that is %s", rank,
+            (uintptr_t)far % size != 0 ? "unaligned" : "aligned");
+        return;
+    }
+    aotc_dsa_transfer *const t = &core->transfer[core->transfers++];
+    *t = (aotc_dsa_transfer){token, store, rank, size, local, far, {0}, {0}, {0}};
+    for (int d = 0; d < rank; d++) {
+        t->extent[d] = extent[d];
+        t->local_step[d] = local_step[d];
+        t->far_step[d] = far_step[d];
+    }
+    each(core, t, 0);
+}
+
+void aotc_dsa_load(aotc_dsa_core *core, int token, void *local, const void *far, size_t size,
+    int rank, const int64_t *extent, const int64_t *local_step, const int64_t *far_step)
+{
+    start(core, token, 0, local, (void *)(uintptr_t)far, size, rank, extent, local_step, far_step);
+}
+
+void aotc_dsa_store(aotc_dsa_core *core, int token, void *far, const void *local, size_t size,
+    int rank, const int64_t *extent, const int64_t *far_step, const int64_t *local_step)
+{
+    start(core, token, 1, (void *)(uintptr_t)local, far, size, rank, extent, local_step, far_step);
+}
+
+void aotc_dsa_wait(aotc_dsa_core *core, int token)
+{
+    int left = 0;
+    for (int i = 0; i < core->transfers; i++) {
+        if (core->transfer[i].token != token) {
+            core->transfer[left++] = core->transfer[i];
+        } else if (core->machine->refusal[0] == '\0') {
+            each(core, &core->transfer[i], 1);
+        }
+    }
+    core->transfers = left;
+}
