@@ -287,6 +287,8 @@ NUMBERS = {
     "sched/instances/segments.py": {"SHARES": "what a search tries"},
     "sched/instances/split.py": {"CORES_FIRST": "what a search tries"},
     "sched/lowering/context.py": {"ALIGN": "the alignment of every buffer"},
+    "sched/lowering/lower_copies.py": {"IN": FORMAT, "OUT": FORMAT},
+    "sched/model/copied.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
     "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,
                                 "MOST_PARTS": NUMERICS},
@@ -312,6 +314,7 @@ NUMBERS = {
     "emit/bundle/weights.py": dict.fromkeys(
         ("MAGIC", "VERSION", "HEADER_BYTES", "ALIGNMENT", "TEXT_BYTES", "_PLACE", "_HALF",
          "WORTH_A_RANGE", "_CHUNK"), FORMAT),
+    "emit/dsa/device_text.py": {"_CONTROL": "of the simulator"},
     "emit/c/integers.py": {"CAST": FORMAT, "_RING": FORMAT},
     "emit/c/kernels.py": {"FILE_BYTES": FORMAT},
     "emit/c/scalars.py": {"_LEVEL": FORMAT},

@@ -343,7 +343,8 @@ class Plan:
     and ``optimize`` are the Schedule's.  ``defaults``: (input, its place in the image) of inputs
     that a caller may leave out.  ``regions``: kernels that run in rounds or not always, an outer
     one before those inside it.  ``texts``: what strings of the interface are places in.
-    ``aliases``: outputs that lie where inputs do."""
+    ``aliases``: outputs that lie where inputs do.
+    ``memories``: (name, capacity in bytes) of those that scratch names."""
 
     name: str
     target: str
@@ -359,6 +360,7 @@ class Plan:
     regions: tuple[PlanRegion, ...] = ()
     texts: tuple[str, ...] = ()
     aliases: tuple[Alias, ...] = ()
+    memories: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def _place_of(self) -> dict[str, Place]:

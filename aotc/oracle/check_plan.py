@@ -16,7 +16,7 @@ from aotc.ir.library import LIBRARY, item
 from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place, Plan, Unrolled
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
-from aotc.ir.statements import STEP, TILE, Let, Put, Range
+from aotc.ir.statements import STEP, TILE, Copy, Let, Put, Range
 from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative
 
@@ -68,6 +68,10 @@ class _Kernel:
             self.where = f"kernel {self.kernel.name} ({self.kernel.title}), stage {number}, " \
                          f"{stage.row}"
             _STAGES[type(stage)](self, stage)
+        for c in (*self.kernel.before, *self.kernel.after):
+            if isinstance(c, Copy):
+                self.where = f"kernel {self.kernel.name} ({self.kernel.title}), {c.lines()[0]}"
+                self.copy(c)
         for v, e in self.kernel.carried:
             self.where = f"kernel {self.kernel.name} ({self.kernel.title})"
             self.known(self.scope, e, f"next {v}")
@@ -189,6 +193,17 @@ class _Kernel:
         told = row.extents(shapes)
         if not all(same(a, b) for a, b in zip(call.numbers, told)):
             self.fault(f"{call.lines()[0]}: other extents than its tensors have")
+
+    def copy(self, c: Copy) -> None:
+        """Both boxes of a copy, where it copies anything."""
+        runs = tuple(simplify(n - 1) for n in c.extents)
+        for box in (c.to, c.source):
+            last = box.offset
+            for n, step in zip(c.extents, box.strides):
+                last = last + (n - 1) * step
+            self.known(self.scope, last, "a box")
+            self.access(self.scope, box.buffer, box.offset, f"first of {box}", runs)
+            self.access(self.scope, box.buffer, last, f"last of {box}", runs)
 
     def contract(self, c: Contract) -> None:
         outer = self.loops(self.scope, c.outer)

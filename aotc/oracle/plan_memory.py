@@ -17,6 +17,21 @@ from aotc.ir.plan import Kernel, Place, Plan, Scratch
 
 _POISON = 0xFF  # of every byte: NaN as a float
 _NOBODY = 0  # whose a byte is before anything was stored
+_MOVING = -1  # of what an engine fills
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A copy under way: elements ``at`` of ``to`` get those ``source_at`` of ``source``, which were
+    ``values`` when it began; ``live``: which of them."""
+
+    to: str
+    at: Array
+    source: str
+    source_at: Array
+    values: Array
+    live: Array | None
+    statement: str
 
 
 @dataclass
@@ -61,6 +76,7 @@ class PlanMemory:
         for a in plan.aliases:
             self._share(a.present, a.past)
         self.scratch: dict[str, Region] = {}
+        self.moving: dict[int, list[Moving]] = {}
 
     def _typed(self, name: str, dtype: str, raw: Array, owner: Array) -> Region:
         kind = DTYPES[dtype].numpy
@@ -92,7 +108,12 @@ class PlanMemory:
         raw = np.full(end, _POISON, np.uint8)
         owner = np.full(end, _NOBODY, np.int32)
         self.scratch = {}
+        capacity = dict(self.plan.memories)
         for s in kernel.scratch:
+            room = capacity.get(s.memory)
+            if room is not None and self._end(s) > room:
+                raise InterpreterError(f"kernel {kernel.name}: {s.name} ends at byte {self._end(s)}"
+                                       f" of {s.memory}, which has {room}")
             first, last = self.value(s.offset), self._end(s)
             self.scratch[s.name] = self._typed(s.name, s.dtype, raw[first:last], owner[first:last])
 
@@ -134,6 +155,7 @@ class PlanMemory:
                 where = np.broadcast_to(index, bad.shape)[bad].flat[0]
                 whose = int(np.broadcast_to(owners[..., 0], bad.shape)[bad].flat[0])
                 what = "before it is stored" if whose == _NOBODY else \
+                    "before the wait for its copy" if whose == _MOVING else \
                     f"where {next(n for n, k in self.numbers.items() if k == whose)} is by now"
                 raise self.fault(f"reads {name}[{where}] {what}")
         return r.values[index]
@@ -150,8 +172,47 @@ class PlanMemory:
             index, values = index[chosen], values[chosen]
         if r.owner is None:
             raise self.fault(f"stores into {name}, which is nobody's to change")
+        if self.moving and np.any(r.owner[index] == _MOVING):
+            raise self.fault(f"stores into {name} before the wait for the copy that fills it")
         r.values[index] = values
         r.owner[index] = r.number
+
+
+    def start(self, token: int, to: tuple[str, Array], source: tuple[str, Array],
+              live: Array | None) -> None:
+        """An engine begins to copy; nothing is there before ``wait`` for the token."""
+        values = self.read(*source, live)
+        region = self.region(to[0])
+        index = self._checked(region, to[1], live, "stores")
+        if region.owner is None:
+            raise self.fault(f"stores into {to[0]}, which is nobody's to change")
+        shape = np.broadcast_shapes(index.shape, values.shape, () if live is None else live.shape)
+        chosen = np.broadcast_to(index, shape)
+        chosen = chosen if live is None else chosen[np.broadcast_to(live, shape)]
+        region.owner[chosen] = _MOVING
+        self.moving.setdefault(token, []).append(
+            Moving(to[0], to[1], *source, values, live, self.at))
+
+    def wait(self, token: int) -> None:
+        """What moves under the token has arrived."""
+        for m in self.moving.pop(token, ()):
+            now = self.read(m.source, m.source_at, m.live)
+            same = (now == m.values) | ((now != now) & (m.values != m.values))
+            if not np.all(same if m.live is None else same | ~m.live):
+                raise self.fault(f"{m.source} has changed while {m.statement} copied it")
+            region = self.region(m.to)
+            assert region.owner is not None, m  # as ``start`` asked
+            shape = np.broadcast_shapes(m.at.shape, now.shape,
+                                        () if m.live is None else m.live.shape)
+            index = np.broadcast_to(m.at, shape)
+            index = index if m.live is None else index[np.broadcast_to(m.live, shape)]
+            region.owner[index] = _NOBODY
+            self.write(m.to, m.at, now, m.live)
+
+    def leave(self) -> None:
+        """A work item ends: nothing moves any more."""
+        for m in (m for found in self.moving.values() for m in found):
+            raise self.fault(f"the work item ends before the wait for {m.statement}")
 
 
 __all__ = ["PlanMemory"]

@@ -40,6 +40,7 @@ from aotc.ir.statements import (
     Store,
     Total,
     Update,
+    Wait,
 )
 from aotc.ir.tile_statements import Pack, Point, RowTable, Tile, TileSums, Vector
 from aotc.oracle.contract_statements import contract_statements
@@ -96,6 +97,7 @@ class _Run(TileRuns):
                 self.memory.enter(self.kernel)
             self.names = {TILE.name: np.asarray(tile, np.int64)}
             self.body(self.kernel.body)
+            self.memory.leave()
 
     # ------------------------------------------------------------ values
 
@@ -283,7 +285,13 @@ class _Run(TileRuns):
                 place = place + i * self.now(step)
             at.append(place)
         live = live if self.mask is None else live & self.mask
+        if s.engine:
+            self.memory.start(s.token, (s.to.buffer, at[0]), (s.source.buffer, at[1]), live)
+            return
         self.memory.write(s.to.buffer, at[0], self.memory.read(s.source.buffer, at[1], live), live)
+
+    def wait(self, s: Wait) -> None:
+        self.memory.wait(s.token)
 
     def fill(self, s: Fill) -> None:
         (i,), live = self._grid((self.now(s.count),))
@@ -326,7 +334,8 @@ _RUN: dict[type[Stmt], Callable[[_Run, Any], None]] = {
     For: _Run.loop, Spread: _Run.spread, First: _Run.enclosed, If: _Run.condition,
     Section: _Run.enclosed, Scope: _Run.enclosed, Vector: _Run.vector, Let: _Run.let,
     Start: _Run.start, Accumulate: _Run.accumulate, Total: _Run.total, Declare: _Run.declare,
-    Update: _Run.update, Store: _Run.store, Copy: _Run.copy, Fill: _Run.fill, Pack: _Run.pack,
+    Update: _Run.update, Store: _Run.store, Copy: _Run.copy, Wait: _Run.wait,
+    Fill: _Run.fill, Pack: _Run.pack,
     Point: _Run.point, RowTable: _Run.row_table, Tile: _Run.tile, TileSums: _Run.tile_sums,
     Alloc: _Run.alloc, Contract: _Run.contract, Call: _Run.call}
 

@@ -26,7 +26,7 @@ enum {
 enum {
     AOTC_DSA_THERE = 1, /* it may be read */
     AOTC_DSA_MOVING = 2, /* an engine writes it, or (with THERE) reads it: no store */
-    AOTC_DSA_FREED = 4
+    AOTC_DSA_FREE = 4 /* no buffer has it */
 };
 
 typedef struct aotc_dsa_transfer {
@@ -81,7 +81,7 @@ aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t ite
 /* The work item is done: what it had in LB is freed. */
 void aotc_dsa_end(aotc_dsa_core *core);
 
-/* Buffer ``name`` of the core's LB, from byte ``at`` on. */
+/* Buffer ``name`` of the core's LB, from byte ``at`` on: it holds nothing yet. */
 void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes);
 
 /* Start copying a box of elements of ``size`` bytes from DDR to LB, or from there to DDR.  Steps
@@ -123,7 +123,7 @@ static inline int aotc_dsa_is(const aotc_dsa_core *core, size_t at, size_t size,
     { \
         const size_t at = (size_t)((uintptr_t)p - (uintptr_t)core->local); \
         if (at <= AOTC_DSA_LB_BYTES - sizeof *p && at % sizeof *p == 0 \
-            && aotc_dsa_is(core, at, sizeof *p, AOTC_DSA_MOVING | AOTC_DSA_FREED, 0)) { \
+            && aotc_dsa_is(core, at, sizeof *p, AOTC_DSA_MOVING | AOTC_DSA_FREE, 0)) { \
             memset(core->state + at, AOTC_DSA_THERE, sizeof *p); \
             *p = value; \
             return; \

@@ -29,7 +29,7 @@ aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t ite
     core->state = machine->state[flat];
     core->buffers = 0;
     core->transfers = 0;
-    memset(core->state, 0, AOTC_DSA_LB_BYTES);
+    memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
     return core;
 }
 
@@ -65,7 +65,7 @@ static const aotc_dsa_buffer *buffer_at(const aotc_dsa_core *core, size_t at)
 static void refuse_state(aotc_dsa_core *core, size_t at, uint8_t state, const char *verb)
 {
     const aotc_dsa_buffer *const b = buffer_at(core, at);
-    const char *const why = state & AOTC_DSA_FREED ? "which is freed"
+    const char *const why = state & AOTC_DSA_FREE ? "which is free"
         : state & AOTC_DSA_MOVING ? "before the wait for its DMA" : "which was never written";
     refuse(core, "%s byte %zu of %s, %s", verb, b == NULL ? at : at - b->at,
         b == NULL ? "LB" : b->name, why);
@@ -101,7 +101,7 @@ void *aotc_dsa_refused(aotc_dsa_core *core, const void *place, size_t size, cons
         const int reads = verb[0] == 'r';
         for (size_t i = at; i < at + size; i++) {
             const uint8_t s = core->state[i];
-            if (reads ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREED)) != 0) {
+            if (reads ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREE)) != 0) {
                 refuse_state(core, i, s, verb);
                 break;
             }
@@ -131,6 +131,8 @@ void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t by
     } else if (at > AOTC_DSA_LB_BYTES || bytes > AOTC_DSA_LB_BYTES - at) {
         refuse(core, "buffer %s ends at byte %zu of LB, which has %d", name, at + bytes,
             AOTC_DSA_LB_BYTES);
+    } else {
+        memset(core->state + at, 0, bytes);
     }
     if (core->buffers < AOTC_DSA_BUFFERS) {
         core->buffer[core->buffers++] = (aotc_dsa_buffer){name, at, bytes};
@@ -143,7 +145,7 @@ void aotc_dsa_end(aotc_dsa_core *core)
     if (core->transfers > 0) {
         refuse(core, "ends before the wait for token %d", core->transfer[0].token);
     }
-    memset(core->state, AOTC_DSA_FREED, AOTC_DSA_LB_BYTES);
+    memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
 }
 
 /* ---- transfers ---- */
@@ -155,7 +157,7 @@ static int claim(aotc_dsa_core *core, const uint8_t *place, size_t bytes, int st
     const size_t at = (size_t)(place - core->local);
     for (size_t i = at; i < at + bytes; i++) {
         const uint8_t s = core->state[i];
-        if (store ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREED)) != 0) {
+        if (store ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREE)) != 0) {
             refuse_state(core, i, s, store ? "sends" : "fills");
             return 0;
         }

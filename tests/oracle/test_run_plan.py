@@ -33,7 +33,7 @@ def sizes(program, value=7):
     return {s.name: max(s.lo, min(s.hi or value, value)) for s in program.syms}
 
 
-@pytest.mark.parametrize("target", ["c", "x86-64-v3", "riscv64", "cuda"])
+@pytest.mark.parametrize("target", ["c", "x86-64-v3", "riscv64", "cuda", "dsa:stcp920"])
 @pytest.mark.parametrize("seed", range(300, 308))
 def test_random_programs_under_random_schedules(seed, target):
     target = get_target(target)

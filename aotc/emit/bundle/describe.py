@@ -18,9 +18,9 @@ from aotc.target import get_target
 # Names of the generated file scope and functions: a parameter of that name would hide them.
 _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clear_outputs "
           "clock_nanoseconds detail frame index info input_info inputs kernel launch memset "
-          "broken refuse need output_info outputs pool prepare run_buffers set_symbols shape status "
+          "broken need output_info outputs pool prepare run_buffers set_symbols shape status "
           "symbol_info symbol_rules tell_number tell_text variant variant_info variants weights "
-          "wanted in_one_buffer shared "
+          "wanted refuse in_one_buffer shared "
           # of the bundles for CUDA
           "arena_bytes check destroy device device_weights device_arena error fault kernels "
           "owned status_of stream syms told "
@@ -28,10 +28,10 @@ _TAKEN = ("add_cost arena arena_bytes base bytes check_rules choose_variant clea
           "bytes_ context_ extents fits model release reserve session size span std want "
           "wrong weights_ wrong_ pool_ arena_").split()
 _API = ("weights context frame arena_size arena_size_of init init_variant run run_buffers detail "
-        "texts fault refuse dsa checked expected rule image image_end info inputs outputs input_shape "
+        "texts fault checked expected rule image image_end info inputs outputs input_shape "
         "output_shape pool_create pool_destroy strerror weights_open weights_close "
         "weights_embedded weights_from_memory weights_hash payload_bytes cost profile "
-        "profile_reset").split()
+        "profile_reset refuse dsa").split()
 # Starts of the names that are repeated per variant.
 _PER_VARIANT = ("lay_out", "compute", "runs_here", "data_rules")
 

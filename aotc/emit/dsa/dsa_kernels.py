@@ -1,12 +1,12 @@
-"""Plan -> C text of its kernels for the scratchpad accelerator: scalar code of a core, which reaches
-memories and engines through ``runtime_c/dsa/aotc_dsa.h``."""
+"""Plan -> C text of its kernels for the scratchpad accelerator: scalar code of a core, which
+reaches memories and engines through ``runtime_c/dsa/aotc_dsa.h``."""
 
 from collections.abc import Sequence
 
 from aotc.emit.c import kernels as c_kernels
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
 from aotc.emit.c.loop_text import indent
-from aotc.emit.c.scalars import Scalars
+from aotc.emit.c.scalars import Scalars, element
 from aotc.emit.dsa.device_text import device_lines
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import KernelEnv
@@ -66,14 +66,23 @@ class _CoreWriter(KernelWriter):
     """C text of one kernel's statements on a core."""
 
     def copy(self, s: Copy) -> list[str]:
-        if not s.engine:
-            return super().copy(s)
         block = Scalars(self.env, self.names)
+        if not s.engine:
+            return self._by_itself(s, block)
         to, source = (f"{self.env['buffer'](b.buffer)} + {block.text(b.offset, 13)}"
                       for b in (s.to, s.source))
         arrays = [self._numbers(x) for x in (s.extents, s.to.strides, s.source.strides)]
         return [*block.lines, f"aotc_dsa_{s.engine}(core, {s.token}, {to}, {source}, "
                 f"sizeof({DTYPES[s.dtype].c}), {len(s.extents)}, {', '.join(arrays)});"]
+
+    def _by_itself(self, s: Copy, block: Scalars) -> list[str]:
+        """A run that the core copies, element by element."""
+        assert s.form == "run", s  # others are of rows that need lanes
+        to, source = block.text(s.to.offset, 12), block.text(s.source.offset, 12)
+        i = self.names.fresh("element")
+        value = element(self.env, s.source.buffer, f"{source} + {i}", s.dtype)
+        return [*block.lines, f"for (int64_t {i} = 0; {i} < {c_index(s.extents[0], 11)}; ++{i}) {{",
+                f"    {self.env['put'](s.to.buffer, f'{to} + {i}', value, s.dtype)}", "}"]
 
     def _numbers(self, values: Sequence[Expr]) -> str:
         return "(const int64_t[]){" + ", ".join(c_index(v, 0) for v in values) + "}"

@@ -12,9 +12,9 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.context import ALIGN, Context
-from aotc.sched.lowering.copies import place_copies
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_contract import lower_contract
+from aotc.sched.lowering.lower_copies import place_copies
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
@@ -65,7 +65,9 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
-                aliases=program.aliases)
+                aliases=program.aliases,
+                memories=((target.machine.near.name, target.machine.near.capacity),)
+                if target.machine.engines else ())
 
 
 def _kernels(program, schedule, target, bodies):

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Expr, maximum, minimum
+from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import Ranges, boxes_read, interval
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, upper
 from aotc.sched.model.boxes import Box, Dims, Part, Tile, whole_tiles
 from aotc.sched.model.stages import Stage
+
+WHOLE = 1 << 60  # of a dimension without a bound: it fits nowhere
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,16 @@ def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: 
     now, most = (_touched(program, stages, b) for b in (boxes, whole))
     out = []
     for b, part in now.items():
-        if b in inside or part is None or most[b] is None:
+        widest = most[b]
+        if b in inside or part is None or widest is None:
             continue
         dims, last = [], []
-        for (lo, hi), (first, end), extent in zip(part, most[b], program.shape(b)):
+        for (lo, hi), (first, end), extent in zip(part, widest, program.shape(b)):
             known = [n for n in (upper(simplify(end - first + 1)), upper(extent)) if n is not None]
             if not known:
                 break
+            if len(axes_of(lo)) > 1:  # of tiles and places in them: nobody proves what is inside
+                lo, hi, known = Const(0), simplify(extent - 1), [upper(extent) or WHOLE]
             dims.append((lo, max(min(known), 1)))
             last.append(hi)
         else:

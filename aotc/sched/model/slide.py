@@ -24,12 +24,14 @@ from aotc.sched.model.stages import Output, Stage
 @dataclass(frozen=True)
 class Kept:
     """What a step finds of ``buffer`` in scratch: ``count`` rows along dimension ``dim``, which
-    move ``shift`` rows to the front."""
+    move ``shift`` rows to the front.  ``last``: of every dimension the last index in scratch that
+    holds something."""
 
     buffer: str
     dim: int
     count: Axis
     shift: Axis
+    last: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def step_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Ti
             carried.append((was, base))
             dims[dim] = base, dims[dim][1]
             places[o.buffer] = tuple(dims)
-            kept[s.name] = kept.get(s.name, ()) + (Kept(o.buffer, dim, count, shift),)
+            kept[s.name] = kept.get(s.name, ()) + (Kept(
+                o.buffer, dim, count, shift, tuple(simplify(b - a) for a, b in asked[o.buffer])),)
     return Boxes(boxes, places, tuple(lets), tuple(carried), kept)
 
 
@@ -137,7 +140,10 @@ def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
         lane = axes[scratch_order(ctx.schedule.layouts.get(k.buffer), len(dims))[-1]]
         rows = ctx.target.rows("move") if value.dtype == "f32" else ()
         row = rows[0] if rows else ctx.target.row("loops")
-        box: Box = {a: (Const(0), simplify(a.extent - 1)) for a in axes}
+        # whole rows are simpler, where nobody asks what else lies there
+        exact = bool(ctx.target.machine.engines)
+        box: Box = {a: (Const(0), last if exact else simplify(a.extent - 1))
+                    for a, last in zip(axes, k.last)}
         box[axes[k.dim]] = (Const(0), simplify(k.count - 1))
         loops = ctx.group.loops | ({stage.name: {"lanes": lane.name}} if rows else {})
         nests += lower_nest(replace(ctx, group=replace(ctx.group, loops=loops)), stage, row, box)

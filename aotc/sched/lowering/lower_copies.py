@@ -7,9 +7,8 @@ from aotc.ir.access import dim_order, layout_from_json, row_major
 from aotc.ir.expr import Const, Expr, maximum
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.simplify import same, simplify
-from aotc.ir.statements import Body
+from aotc.ir.statements import Body, Copy, Wait, with_buffers
 from aotc.ir.statements import Box as Place
-from aotc.ir.statements import Copy, Wait, with_buffers
 from aotc.sched.lowering.context import ALIGN, Context, scratch_order, scratch_strides
 from aotc.sched.model.boxes import Box, Tile
 from aotc.sched.model.copied import Copied, copied_boxes, that_fit
