@@ -203,10 +203,10 @@ class Target:
     report, ``arch`` the machine they are for ("" = any), ``cross`` what other machines need for it.
     ``variants``: a target that stands for several, the widest first.  ``emitter``: which of the
     emitters writes its kernels and bundle: "c", "dsa" (cores with memory of their own), or "simt"
-    (threads in blocks).  ``lane_steps``: strides between lanes at which a load costs little more than one of neighbours.  ``part_loads``:
-    a load may take any run of lanes: a window over lanes stays in vectors at the padding.
-    ``halves``: instructions convert f16, so that products can read it.  ``vectors``: facts of its
-    vectors."""
+    (threads in blocks).  ``lane_steps``: strides between lanes at which a load costs little more
+    than one of neighbours.  ``part_loads``: a load may take any run of lanes: a window over lanes
+    stays in vectors at the padding.  ``halves``: instructions convert f16, so that products can
+    read it.  ``vectors``: facts of its vectors."""
 
     name: str
     description: str

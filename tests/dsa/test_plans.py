@@ -113,7 +113,7 @@ def test_scratch_beyond_its_memory_is_told(convolutions):
     _, plan, feeds, _ = convolutions
     kernel, = plan.kernels
     far = replace(kernel.scratch[-1], offset=1 << 16)
-    with pytest.raises(InterpreterError, match=f"{far.name} ends at byte .* of LB, which has 65536"):
+    with pytest.raises(InterpreterError, match=f"{far.name} ends at .* of LB, which has 65536"):
         run_plan(replace(plan, kernels=(replace(
             kernel, scratch=(*kernel.scratch[:-1], far)),)), feeds)
 

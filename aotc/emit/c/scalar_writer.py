@@ -44,8 +44,8 @@ _METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let:
             Start: "start", Accumulate: "accumulate", Total: "total", Declare: "declare",
             Update: "update", Store: "store", Copy: "copy", Prefetch: "prefetch",
             Barrier: "barrier", Wait: "wait", Section: "section", Contract: "contract",
-            Call: "call", Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack", Point: "point",
-            RowCounters: "row_counters", RowTable: "row_table", Tile: "tile",
+            Call: "call", Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack",
+            Point: "point", RowCounters: "row_counters", RowTable: "row_table", Tile: "tile",
             TileSums: "tile_sums", Vector: "vector"}
 
 
