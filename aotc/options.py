@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import WEIGHTS
-from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, WINOGRAD
+from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, PRECISION, WINOGRAD
 
 # {dimension: its value, (lowest, highest), or the set of its values}
 Dims = Mapping[str, int | tuple[int, int] | Set[int]] | None
@@ -55,6 +55,8 @@ class Options:
         for them and makes "auto" no forms with fewer multiplications.  None: the Schedule's.
     optimize: "speed" (the default), or "size": less code and smaller weights.  None: the
         Schedule's.
+    precision: "bf16" rounds the operands of products with constant weights to bf16 and sums them
+        in f32; everything else stays f32, as do all products by default.  None: the Schedule's.
     machine: path of a machine file (``aotc targets --probe``) to decide for.
     fix: {"sr": 16000} makes an input a constant: a number, list, array or path of a .npy file;
         branches of an If that then cannot run disappear.  None: an initializer's own value.
@@ -98,6 +100,9 @@ class Options:
         "--winograd unless given", (None, *MATH))
     optimize: str | None = _decision(
         None, "size: less code and smaller weights (default: speed)", (None, *OPTIMIZE))
+    precision: str | None = _decision(
+        None, "bf16: operands of products rounded to bf16, sums in f32 (default: f32)",
+        (None, *PRECISION))
     machine: str | Path | None = _decision(
         None, "decide for the machine of this file (see targets --probe)")
     fix: Mapping[str, Any] | None = _decision(

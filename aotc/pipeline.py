@@ -28,20 +28,21 @@ from aotc.ir.layout import Layout
 from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program
-from aotc.ir.schedule import Schedule, When
+from aotc.ir.schedule import PRECISION, Schedule, When
 from aotc.options import AUTO, Options, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.channel_runs import in_runs
 from aotc.passes.fold import fold_constants
-from aotc.passes.half_weights import keep_halves
 from aotc.passes.inline import inline_moves
 from aotc.passes.own_channels import on_own_channels
 from aotc.passes.own_digits import on_own_digits
 from aotc.passes.own_points import on_own_points
+from aotc.passes.precision.half_weights import keep_halves
 from aotc.passes.quantise import inline_dequantised, integer_products
 from aotc.passes.regions import everywhere
 from aotc.passes.requantise import requantise
+from aotc.passes.rewrites import rewritten
 from aotc.samples import record_samples
 from aotc.sched import (
     check_arena,
@@ -94,6 +95,13 @@ class Work:
     def rewritten(self) -> Program:
         """What the Schedule is of, its base where it has variants, until there are Plans."""
         return self.parts[-1].program
+
+    @property
+    def as_rounded(self) -> Program:
+        """The Program whose products round their operands as the Schedule's do."""
+        if self.schedule.precision == PRECISION[0]:
+            return self.program
+        return rewritten(self.program, self.schedule.base)
 
     @property
     def plan(self) -> Plan:
@@ -185,7 +193,7 @@ def _inline(work: Work) -> Work:
     program = everywhere(_inlined, work.program)
     if program.halves and work.target.halves:
         program = everywhere(keep_halves, program)
-    variants = serving(work.variants, program)
+    variants = serving(work.variants, program, work.options.precision or PRECISION[0])
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)
 
@@ -202,6 +210,9 @@ def _schedule(work: Work) -> Work:
             given = Schedule.from_json(Path(given).read_text())
         except (OSError, UnicodeDecodeError) as err:
             raise ScheduleError(f"schedule {given}: cannot be read: {err}") from None
+    if work.options.precision not in (None, given.precision):
+        raise ScheduleError(f"precision {work.options.precision}: a schedule that is given has its "
+                            f"own, {given.precision}; give one of both")
     return _with_schedule(work, complete(work.program, given, target))
 
 
@@ -212,12 +223,14 @@ def _decided(work: Work, target: Target, o: Options,
     that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
+    precision = o.precision or PRECISION[0]
     limit = parse_limit(o.arena)
 
     def decided(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
         if limit is not None:
-            return decide_within(program, target, limit, o.connect, winograd, unfold, layouts)
-        return decide(program, target, o.connect, winograd, unfold, layouts)
+            return decide_within(program, target, limit, o.connect, winograd, unfold, layouts,
+                                 precision)
+        return decide(program, target, o.connect, winograd, unfold, layouts, precision=precision)
 
     names = {r.onnx or r.sym.name: r.sym.name for r in work.ranges}
     if given is None and (o.variants == AUTO or o.dim_samples is not None):
@@ -267,7 +280,8 @@ def _plan(work: Work) -> Work:
     found = _alternatives(work, work.target, work.schedule, work.parts)
     for target in work.variants[1:]:
         math, optimize = work.schedule.math, work.schedule.optimize
-        wanted = replace(work.options, math=math, optimize=optimize)
+        wanted = replace(work.options, math=math, optimize=optimize,
+                         precision=work.schedule.precision)
         schedule = replace(_decided(work, target, wanted, [v.when for v in work.schedule.variants]),
                            math=math, optimize=optimize)
         own = parts(work.program, schedule)
@@ -305,7 +319,7 @@ def _record(work: Work) -> Work:
     info = {**model_info(work.program, work.settings.defaults), "onnx_sha256": work.file_hash,
             "settings": work.settings}
     recorded = {"info": info, "samples": record_samples(
-        work.program, boxes=boxes(work.program, work.schedule))}
+        work.as_rounded, boxes=boxes(work.program, work.schedule))}
     program = everywhere(lambda p: replace(p, consts={}), work.program)
     return replace(work, recorded=recorded, program=program)
 
@@ -318,7 +332,7 @@ def _bundle(work: Work) -> Work:
 
 def options_target(options: Options) -> Target:
     """The Target that is compiled for, with the machine of a file if one is given."""
-    target = get_target(options.target)
+    target = get_target(options.target, options.precision or PRECISION[0])
     if options.machine is None:
         return target
     try:
@@ -369,6 +383,9 @@ def run_pipeline(options: Options) -> Work:
     check_choices(options)
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     target = options_target(options)
+    if options.precision not in (None, PRECISION[0]) and target.emitter != "c":
+        raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
+                               f"products of such operands; leave it out, or choose a CPU target")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)
     for number, stage in enumerate(STAGES, 1):
         if options.progress:

@@ -1,14 +1,16 @@
 """Categories, recognised from the structure of index expressions (never from an operator).
 
 map: no fold.  move: a map that only loads.  contraction: sum of a product of two f32 factors with
-an axis that only one of them has.  dot: the same of u8 and i8, converted to i32.  window: a fold
-whose loads mix output and reduction axes in one index.  reduction: every other fold.  ``loops`` is
-not a category of programs but the row that runs anything.
+an axis that only one of them has.  dot: the same of u8 and i8, converted to i32, or of two bf16,
+converted to f32.  window: a fold whose loads mix output and reduction axes in one index.
+reduction: every other fold.  ``loops`` is not a category of programs but the row that runs
+anything.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 
+from aotc.ir.dtypes import BRAIN
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
@@ -32,31 +34,42 @@ class Factors:
     k: Axes
 
 
-DOT = ("u8", "i8", "i32")  # operands and sum of a contraction on 8-bit integers
+Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
+# operands and sum of a contraction on narrower numbers, several of which one lane multiplies
+BYTES: Dtypes = ("u8", "i8", "i32")
+BRAINS: Dtypes = (BRAIN, BRAIN, "f32")
+
+
+def dot_dtypes(body: Expr) -> Dtypes | None:
+    """``BYTES`` for a product of a u8 and an i8, both converted to i32, ``BRAINS`` for one of two
+    bf16, both converted to f32; None for others."""
+    if not isinstance(body, Binary) or body.op != "mul":
+        return None
+    kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
+    return next((d for d in (BYTES, BRAINS) if body.dtype == d[2] and kinds == sorted(d[:2])), None)
 
 
 def is_dot(body: Binary) -> bool:
-    """True for a product of a u8 and an i8, both converted to i32."""
-    kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
-    return body.dtype == "i32" and kinds == ["i8", "u8"]
+    """True for a product of 8-bit integers."""
+    return dot_dtypes(body) == BYTES
 
 
 @lru_cache(maxsize=1 << 14)
 def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple[Factors, ...]:
     """Both orientations of a sum of products in which the lane operand has axes of its own and
-    every reduction axis occurs in both factors.  Empty if it is none.  Of 8-bit integers (``DOT``)
-    the factors are given without their conversion, and the lane operand is the i8; so is a lane
-    operand that is loaded as f16."""
+    every reduction axis occurs in both factors.  Empty if it is none.  Of narrower numbers
+    (``dot_dtypes``) the factors are given without their conversion, and the lane operand of 8-bit
+    integers is the i8; so is a lane operand that is loaded as f16."""
     if fold != "sum" or not (isinstance(body, Binary) and body.op == "mul"):
         return ()
-    narrow = body.dtype == "i32" and is_dot(body)
-    if body.dtype != "f32" and not narrow:
+    narrow = dot_dtypes(body)
+    if body.dtype != "f32" and narrow is None:
         return ()
     out = []
     for a, b in ((body.a, body.b), (body.b, body.a)):
-        if narrow and isinstance(a, Cast) and isinstance(b, Cast):
+        if narrow is not None and isinstance(a, Cast) and isinstance(b, Cast):
             a, b = a.x, b.x
-            if (a.dtype, b.dtype) != DOT[:2]:
+            if (a.dtype, b.dtype) != narrow[:2]:
                 continue
         in_a, in_b = axes_of(a), axes_of(b)
         if not all(r in in_a and r in in_b or r.extent == Const(1) for r in raxes):
@@ -95,7 +108,7 @@ def category(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr,
     if fold == "none":
         return "move" if all(_is_move(v) for v in values or (body,)) else "map"
     if factor_pairs(axes, raxes, fold, body):
-        return "contraction" if body.dtype == "f32" else "dot"
+        return "contraction" if dot_dtypes(body) is None else "dot"
     red = set(raxes)
     for n in walk(body):
         if isinstance(n, Load):

@@ -1,7 +1,8 @@
 """Element types: one row each.  A dtype is its short name (``"f32"``) everywhere in aotc.
 
-f16 is a dtype of storage: expressions load it, store it and convert it to and from other dtypes,
-but never compute in it (its C type holds the bits).
+f16 and bf16 are dtypes of storage: expressions load them, store them and convert them to and from
+other dtypes, but never compute in them (their C type holds the bits; so do numpy's arrays of bf16,
+which numpy itself does not know).
 """
 
 from dataclasses import dataclass
@@ -36,9 +37,12 @@ _ROWS = (
     DType("u8", np.dtype("uint8"), "uint8_t", 1, "u"),
     DType("bool", np.dtype("bool"), "uint8_t", 1, "b"),
     DType("f16", np.dtype("float16"), "uint16_t", 2, "f"),
+    DType("bf16", np.dtype("uint16"), "uint16_t", 2, "f"),  # behind u16, whose arrays those are
 )
 DTYPES = {row.name: row for row in _ROWS}
 HALF = "f16"  # half precision
+BRAIN = "bf16"  # the upper half of an f32
+HALVES = (HALF, BRAIN)  # floats of 16 bits, which nothing computes in
 # types that a caller's tensors may have and that nothing computes in -> bits; their elements lie in
 # the lowest bits of u16 or u8
 STORED = {"bf16": 16, "f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,
@@ -57,6 +61,23 @@ def dtype_of(array: Array) -> str:
 
 def is_float(dtype: str) -> bool:
     return DTYPES[dtype].kind == "f"
+
+
+def to_bf16(x: Array) -> Array:
+    """u16: the bits of floats as bf16, of the same shape; to nearest, ties to even, a NaN stays a
+    quiet NaN, and what is no normal number becomes a zero of its sign, as in the instructions."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).reshape(np.shape(x))
+    size, sign = bits & np.uint32(0x7fffffff), bits >> np.uint32(16) & np.uint32(0x8000)
+    near = (bits + np.uint32(0x7fff) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    quiet = bits >> np.uint32(16) | np.uint32(0x40)
+    out = np.where(size > np.uint32(0x7f800000), quiet, near)
+    return np.asarray(np.where(size < np.uint32(0x00800000), sign, out)).astype(np.uint16)
+
+
+def from_bf16(bits: Array) -> Array:
+    """f32: the floats that have these bits as bf16, of the same shape."""
+    wide = np.ascontiguousarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)
+    return wide.view(np.float32).reshape(np.shape(bits))
 
 
 def is_int(dtype: str) -> bool:

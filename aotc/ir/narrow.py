@@ -1,9 +1,10 @@
 """Which expressions of other types than f32 have a form over f32-wide lanes."""
 
+from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Var, Where
 
 NARROW = ("u8", "i8", "i32")
-FLOAT_LANES = ("f32", "f16")  # what sums of floats in lanes are stored as
+FLOAT_LANES = ("f32", *HALVES)  # what sums of floats in lanes are stored as
 _RING = ("add", "sub", "mul")
 
 
@@ -22,19 +23,19 @@ def is_lane_int(e: Expr) -> bool:
 
 
 def is_lane_half(e: Expr) -> bool:
-    """True for an f16 that is an f32 converted, or loaded, or chosen from such."""
+    """True for an f16 or bf16 that is an f32 converted, or loaded, or chosen from such."""
     if isinstance(e, Where):
         return is_lane_half(e.a) and is_lane_half(e.b)
-    return e.dtype == "f16" and (isinstance(e, (Load, Const)) or (
+    return e.dtype in HALVES and (isinstance(e, (Load, Const)) or (
         isinstance(e, Cast) and e.x.dtype == "f32"))
 
 
 def is_lane_value(e: Expr) -> bool:
-    """True for what vector lanes can store: an f32, an f16 of ``is_lane_half``, an f32 converted
+    """True for what vector lanes can store: an f32, 16 bits of ``is_lane_half``, an f32 converted
     to 8 bits, an i32 of ``is_lane_int``."""
     if e.dtype == "f32":
         return True
-    if e.dtype == "f16":
+    if e.dtype in HALVES:
         return is_lane_half(e)
     if e.dtype in NARROW[:2]:
         return isinstance(e, Cast) and e.x.dtype == "f32"

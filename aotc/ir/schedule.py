@@ -30,6 +30,7 @@ REGISTER = "register"  # the level of an edge whose producer is inlined
 REUSE = ("recompute", "slide")
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
+PRECISION = ("f32", "bf16")  # of the operands of products; sums are f32
 CONNECT = ("none", REGISTER, "all")  # which edges stay inside a kernel
 WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
@@ -157,9 +158,11 @@ class Schedule:
     parameters) applied to the Program in order before the groups are read.  ``regions``: region ->
     the Schedule of each of its bodies, whose slots come behind those of the whole.
     ``variants``: of those whose ``when`` holds for the extents of a call the first one runs, and
-    this Schedule where there is none; target, math and optimize are the same in all.  ``math``:
-    "exact" calls libm where "fast" has polynomials of its own; ``optimize``: what the C compiler
-    is asked for, "speed" or "size"; JSON holds either only where it differs from the default."""
+    this Schedule where there is none; target, math, optimize and precision are the same in all.
+    ``math``: "exact" calls libm where "fast" has polynomials of its own; ``optimize``: what the C
+    compiler is asked for, "speed" or "size"; ``precision``: what the operands of products were
+    rounded to, of which ``rewrites`` names each. JSON holds any of them only where it differs from
+    the default."""
 
     target: str
     groups: tuple[Group, ...]
@@ -170,6 +173,7 @@ class Schedule:
     version: int = VERSION
     math: str = MATH[0]
     optimize: str = OPTIMIZE[0]
+    precision: str = PRECISION[0]
     variants: tuple[Variant, ...] = ()
 
     def to_json(self) -> str:
@@ -248,7 +252,7 @@ def _drop_empty(group: dict[str, object]) -> dict[str, object]:
     return {k: v for k, v in group.items() if v not in ((), [], {}, "", 0)}
 
 
-_CHOICES = {"math": MATH, "optimize": OPTIMIZE}
+_CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": PRECISION}
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
                "run": dict, "reuse": dict, "why": str, "threads": int}
@@ -256,8 +260,8 @@ _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "c
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str}
 _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
-         "version": int, "math": str, "optimize": str, "regions": dict, "variants": list,
-         "summary": dict}  # summary: for readers, means nothing here
+         "version": int, "math": str, "optimize": str, "precision": str, "regions": dict,
+         "variants": list, "summary": dict}  # summary: for readers, means nothing here
 _OF_ALL = ("target", "version", *_CHOICES)  # the same in all variants
 _VARIANT_KEYS = {"when": dict, "why": str, "schedule": dict}
 _SLOT_KEYS = {"slot": int, "offset": int, "span": int}

@@ -335,7 +335,7 @@ class Scope(Stmt):
 
 @dataclass(frozen=True)
 class Fill(Stmt):
-    """``count`` bytes of a buffer from ``offset`` on become ``value``."""
+    """``count`` elements of a buffer from ``offset`` on become ``value``: any byte, or zero."""
 
     BUFFERS = ("buffer",)
     buffer: str
@@ -344,7 +344,7 @@ class Fill(Stmt):
     value: Expr
 
     def lines(self) -> list[str]:
-        return [f"fill {self.buffer}[{show(self.offset)}] on, {show(self.count)} bytes: "
+        return [f"fill {self.buffer}[{show(self.offset)}] on, {show(self.count)} elements: "
                 f"{show(self.value)}"]
 
 

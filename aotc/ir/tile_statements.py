@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from aotc.ir.expr import Axis, Expr, Var, show
 from aotc.ir.statements import Body, Box, Range, Stmt, text_of
 
-DOT_STEP = 4  # neighbours along the sum that one lane of an 8-bit dot product takes
+# neighbours along the sum that one lane of a product takes at a time, by the dtype of its rows
+DOT_STEPS = {"u8": 4, "bf16": 2}
+
+
+def dot_step(dtype: str) -> int:
+    """Neighbours along the sum that a product with rows of ``dtype`` takes at a time."""
+    return DOT_STEPS.get(dtype, 1)
 
 
 @dataclass(frozen=True)

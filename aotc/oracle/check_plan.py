@@ -17,6 +17,7 @@ from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place,
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
 from aotc.ir.statements import STEP, TILE, Copy, Let, Put, Range
+from aotc.ir.tile_statements import dot_step
 from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative
 
@@ -230,6 +231,7 @@ class _Kernel:
     def operand(self, c: Contract, o: Operand, scope: Scope, name: str) -> None:
         nr, total = c.nv * c.lanes, volume([r.axis.extent for r in c.slice_taps + c.taps + (c.k,)])
         guard = () if o.guard is None else conditions(o.guard, True)
+        step = dot_step(c.dtypes[0])
         for e in (o.offset, o.stride, o.guard, o.value):
             if e is not None:
                 self.known(scope, e, f"operand {name}")
@@ -239,12 +241,12 @@ class _Kernel:
             if o.value is not None:
                 self.loads(scope, o.value, guard)
             if o.buffer:
-                depth = total if c.dtypes[0] != "u8" else simplify((total + 3) // 4 * 4)
+                depth = simplify((total + (step - 1)) // step * step)
                 self.room(scope, o.buffer, depth * (c.mr if name == "A" else nr))
             return
         k, what = c.k.axis, f"load of {name}"
         if o.mode == "panel":
-            depth = total if c.dtypes[0] != "u8" else simplify((total + 3) // 4 * 4)
+            depth = simplify((total + (step - 1)) // step * step)
             self.access(scope, o.buffer, o.offset, f"{what}, {o.buffer}[{o.offset}]")
             end = o.offset + depth * nr - 1
             self.access(scope, o.buffer, end, f"{what}, a panel of {o.buffer}")

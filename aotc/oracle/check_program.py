@@ -1,7 +1,7 @@
 """What is malformed in a Program: the definition of well-formed."""
 
 from aotc.ir import library
-from aotc.ir.dtypes import dtype_of
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Expr, Load, Sym, Var, show, walk
 from aotc.ir.program import (
     FOLDS,
@@ -25,7 +25,8 @@ def check_program(program: Program) -> list[str]:
     written = set(program.inputs) | set(program.consts)
     for name, array in program.consts.items():
         b = program.buffers.get(name)
-        if b is None or static_shape(b.shape) != array.shape or dtype_of(array) != b.dtype:
+        if b is None or static_shape(b.shape) != array.shape or (
+                array.dtype != DTYPES[b.dtype].numpy):
             faults.append(f"const {name}: buffer and array disagree")
     for s in program.steps:
         faults += [f"{s.outs[0]}: reads {n} before it is written" for n in s.inputs

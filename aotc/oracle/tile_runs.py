@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.dtypes import BRAIN, DTYPES, Array, from_bf16
 from aotc.ir.expr import Expr, Var
 from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
-from aotc.ir.tile_statements import DOT_STEP, Point, RowTable, Tile, TileSums
+from aotc.ir.tile_statements import Point, RowTable, Tile, TileSums, dot_step
 from aotc.oracle.eval_expr import Scope as Values
 from aotc.oracle.plan_memory import PlanMemory
 
@@ -103,7 +103,7 @@ class TileRuns(Values):
     def tile(self, s: Tile) -> None:
         kind = DTYPES[s.dtypes[2]].numpy
         taps, kc = int(self.now(s.taps)), self.now(s.kc)
-        steps = DOT_STEP if s.dtypes[0] == "u8" else 1
+        steps = dot_step(s.dtypes[0])
         most = int(np.max(kc)) * steps
         shape = (s.mr, s.nv * s.lanes, *self.shape)
         sums = np.zeros(shape, kind)
@@ -117,7 +117,9 @@ class TileRuns(Values):
                     -1, *[1] * (len(self.shape) + 1))
                 live = k < kc * steps
                 a, b = self._a(s, tap, k, live), self._b(s, tap, k, live, kc * steps)
-                sums += np.einsum("km...,kn...->mn...", a.astype(kind), b.astype(kind))
+                sums += np.einsum("km...,kn...->mn...", *(
+                    from_bf16(x) if t == BRAIN else x.astype(kind)
+                    for x, t in zip((a, b), s.dtypes)))
         if s.in_place:
             self.sums = sums
         else:
@@ -165,9 +167,10 @@ class TileRuns(Values):
         """B of every step and column: (steps, columns, ...)."""
         buffer, first = self.points[s.b]
         j = self._columns(s)
-        if s.dtypes[0] == "u8":
+        step = dot_step(s.dtypes[0])
+        if step > 1:
             k = k + tap * depth
-            at = (k // DOT_STEP * (s.nv * s.lanes) + j) * DOT_STEP + k % DOT_STEP
+            at = (k // step * (s.nv * s.lanes) + j) * step + k % step
         else:
             at = tap * self.now(s.tap_b) + k * self.now(s.ldb) + j
         live = live & (j < self.now(s.left)) if s.masked else live

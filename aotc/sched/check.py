@@ -19,6 +19,7 @@ from aotc.ir.schedule import (
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
+from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
 from aotc.sched.lowering.lower_contract import factors_for, panel_base
 from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, physical_elements
@@ -57,6 +58,7 @@ def check_schedule(program: Program, schedule: Schedule, target: Target) -> list
         program = apply_rewrites(program, schedule.rewrites)
     except ScheduleError as err:
         faults += err.faults  # the rest is read as if there were none
+    faults += precision_faults(schedule)
     faults += check_kernels(program, schedule, target)
     return faults or _buffers(program, schedule)
 

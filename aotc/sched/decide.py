@@ -7,7 +7,8 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import CONNECT, Group, Schedule
+from aotc.ir.schedule import CONNECT, PRECISION, Group, Schedule
+from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
 from aotc.sched.check import check_kernels, layout_faults
@@ -19,6 +20,7 @@ from aotc.sched.choose.connect_cost import (
 )
 from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, split_settled
 from aotc.sched.choose.loops import choose_loops
+from aotc.sched.choose.precision import choose_precision
 from aotc.sched.choose.resampled import phased
 from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.tile import choose_threads, choose_tiles
@@ -43,12 +45,13 @@ def connected(program: Program, target: Target, how: str) -> tuple[Group, ...]:
 
 def decide(program: Program, target: Target, how: str = "all", winograd: Winograd = "off",
            unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
-           groups: Sequence[Group] | None = None) -> Schedule:
+           groups: Sequence[Group] | None = None, precision: str = PRECISION[0]) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
     themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
     are settled (an empty Layout: row-major), where the rewritten program has them.  groups: those
-    of the rewritten program, if they are settled."""
+    of the rewritten program, if they are settled.  precision: one of ``PRECISION``, of the operands
+    of products that are left to choose rewrites for."""
     rewrites = choose_winograd(program, target, winograd)
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}
@@ -61,30 +64,35 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         more, settled = split_settled({b: x for b, x in found.items() if b not in given})
         copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in given)
         rewrites, given = rewrites + more + copies, settled | given
+    if not isinstance(winograd, tuple):
+        rewrites += choose_precision(apply_rewrites(program, rewrites), target, precision)
+    precision = next((p["dtype"] for rule, _, p in rewrites if rule == RULE), precision)
     program = apply_rewrites(program, rewrites)
     given = {b: x for b, x in given.items() if b in program.buffers}
     groups = connected(program, target, how) if groups is None else groups
     groups = join_transforms(program, target.machine, groups)
     while True:
-        schedule = replace(_decided(program, target, groups, given), rewrites=rewrites)
+        schedule = replace(_decided(program, target, groups, given), rewrites=rewrites,
+                           precision=precision)
         refused = {g.name for g in schedule.groups if g.why and kernel_faults(
             program, schedule, target, g)}
         if not refused:
             return replace(schedule, buffers=allocate(program, schedule), regions=_regions(
                 program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
-                unfold))
+                unfold, precision=precision))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)
 
 
 def _regions(program: Program, target: Target, how: str, winograd: str | int, unfold: bool,
-             given: Collection[str] = ()) -> dict[str, tuple[Schedule, ...]]:
+             given: Collection[str] = (),
+             precision: str = PRECISION[0]) -> dict[str, tuple[Schedule, ...]]:
     """{region: Schedules of its bodies} of regions that are not ``given``: each body is decided
     like a Program of its own, once."""
     def decided(body: Program) -> Schedule:
-        known = body.known("decided", target.name, how, winograd, unfold)
+        known = body.known("decided", target.name, how, winograd, unfold, precision)
         if target not in known:
-            known[target] = decide(body, target, how, winograd, unfold)
+            known[target] = decide(body, target, how, winograd, unfold, precision=precision)
         return known[target]
     return {s.name: tuple(map(decided, s.bodies)) for s in program.steps
             if isinstance(s, (Loop, Branch)) and s.name not in given}
@@ -148,7 +156,8 @@ def _with_variants_completed(program: Program, schedule: Schedule, target: Targe
         return schedule  # check_schedule lists why
     made = tuple(replace(v, schedule=complete(p.program, p.schedule, target) if p.schedule.groups
                          else decide(within_once(program, box), target,
-                                     winograd=p.schedule.rewrites or "off"))
+                                     winograd=p.schedule.rewrites or "off",
+                                     precision=p.schedule.precision))
                  for v, p, box in zip(schedule.variants, found, boxes(program, schedule)))
     return replace(complete(base.program, base.schedule, target), variants=made)
 
@@ -160,5 +169,5 @@ def _completed(program: Program, schedule: Schedule,
     given = {name: tuple(complete(b, s, target) for b, s in zip(regions[name].bodies, own))
              for name, own in schedule.regions.items()
              if name in regions and len(own) == len(regions[name].bodies)}
-    made = _regions(program, target, "all", "off", False, given)
+    made = _regions(program, target, "all", "off", False, given, schedule.precision)
     return {**made, **schedule.regions, **given}

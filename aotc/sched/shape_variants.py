@@ -46,7 +46,8 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
     if faults:
         raise ScheduleError(faults)
     found = [(v.when, v.why, replace(
-        v.schedule, target=schedule.target, math=schedule.math, optimize=schedule.optimize))
+        v.schedule, target=schedule.target, math=schedule.math, optimize=schedule.optimize,
+        precision=schedule.precision))
         for v in schedule.variants]
     out = []
     for (when, why, own), box in zip((*found, ({}, "", schedule.base)), boxes(program, schedule)):

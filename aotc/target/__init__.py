@@ -12,6 +12,7 @@ from aotc.target.cpu import (
     X86_V1,
     X86_V3,
     X86_V4,
+    X86_V4_BF16,
     X86_V4_VNNI,
     C,
 )
@@ -19,12 +20,13 @@ from aotc.target.cuda import CUDA, SM_80, SM_86, SM_89, SM_90
 from aotc.target.dsa import STCP920
 from aotc.target.riscv import RISCV64
 
-TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86, AARCH64,
+TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86_V4_BF16, X86, AARCH64,
                                AARCH64_DOT, AARCH64_I8MM, RISCV64, CUDA, SM_80, SM_86, SM_89,
                                SM_90, STCP920)}
 
 
-_AS_COMPILERS = {"avx512_vnni": "avx512vnni"}  # the kernel's name -> __builtin_cpu_supports's
+_AS_COMPILERS = {"avx512_vnni": "avx512vnni",
+                 "avx512_bf16": "avx512bf16"}  # the kernel's name -> __builtin_cpu_supports's
 
 
 def flags_of(text: str) -> frozenset[str]:
@@ -56,16 +58,19 @@ def runs_here(target: Target) -> bool:
     return target.arch in ("", arch) and _cpu_flags().issuperset(target.cpu_flags)
 
 
-def native() -> Target:
-    """The widest target that this machine can run; ``c`` if its machine is unknown."""
-    return next(filter(runs_here, (X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT,
-                                   AARCH64, RISCV64)), C)
+def native(precision: str = "f32") -> Target:
+    """The widest target that this machine can run; ``c`` if its machine is unknown.  precision: of
+    products; rows of lower ones are nothing to look for where none are asked for."""
+    own = (X86_V4_BF16,) if precision == "bf16" else ()
+    return next(filter(runs_here, (
+        *own, X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT, AARCH64, RISCV64)), C)
 
 
-def get_target(name: str) -> Target:
-    """Target by name or ``native``.  UnsupportedError lists the names there are."""
+def get_target(name: str, precision: str = "f32") -> Target:
+    """Target by name or ``native``, for a ``precision`` of products.  UnsupportedError lists the
+    names there are."""
     if name == "native":
-        return native()
+        return native(precision)
     if name not in TARGETS:
         raise UnsupportedError(f"target {name!r}: unknown; choose one of native, "
                                + ", ".join(TARGETS))

@@ -265,6 +265,14 @@ def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2") -
                    {"mr": mr, "nv": nv, "nr": nr})
 
 
+def dot_pairs(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
+    """Row of bf16 products, two per lane and step: an MR x (NV*lanes) tile of f32 sums over full
+    K."""
+    nr = nv * lanes
+    return Ukernel(f"dot_bf16_{mr}x{nr}__{suffix}", "dot", ("bf16", "bf16", "f32"),
+                   "dot_pairs.c.j2", {"mr": mr, "nv": nv, "nr": nr})
+
+
 EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
 
 

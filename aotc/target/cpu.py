@@ -13,6 +13,7 @@ from aotc.target.base import (
     Words,
     contraction,
     dot,
+    dot_pairs,
     exchange,
     nests,
 )
@@ -37,8 +38,8 @@ _HALVES: dict[str, Any] = {**_LOADS, "halves": True}
 
 def _nests(suffix: str) -> tuple[Ukernel, ...]:
     """Rows of loop nests, small constant matrices written out (Winograd forms), transposes."""
-    return nests(suffix, ("f32", "f16", "u8", "i8", "i32")) + (
-        Ukernel(f"transform_f32__{suffix}", "transform", ("f32",), "nest"), exchange(suffix))
+    return nests(suffix, ("f32", "f16", "bf16", "u8", "i8", "i32")) + (
+        Ukernel(f"transform_f32__{suffix}", "transform", ("f32", "bf16"), "nest"), exchange(suffix))
 
 
 def _dots(suffix: str, lanes: int, *tiles: tuple[int, int],
@@ -47,10 +48,17 @@ def _dots(suffix: str, lanes: int, *tiles: tuple[int, int],
     return tuple(dot(suffix, lanes, m, n, template) for m, n in tiles)
 
 
+def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, ...]:
+    """Rows of bf16 products."""
+    return tuple(dot_pairs(suffix, lanes, m, n) for m, n in tiles)
+
+
 def _with_dots(target: Target, name: str, words: str, dots: tuple[Ukernel, ...], cflags: Words,
                requires: str, flags: Words) -> Target:
-    """A target with other rows of 8-bit products: CPUs that have an instruction for them."""
-    rows = tuple(u for u in target.ukernels if u.category != "dot")
+    """A target with other rows of narrow products of the same types: CPUs that have an instruction
+    for them."""
+    kinds = {u.dtypes for u in dots}
+    rows = tuple(u for u in target.ukernels if u.category != "dot" or u.dtypes not in kinds)
     return replace(target, name=name, description=f"{target.description} {words}",
                    cflags=cflags, ukernels=rows + dots,
                    requires=f"{target.requires} && defined({requires})",
@@ -77,12 +85,13 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
 C = Target(
     "c", "portable C11, no SIMD assumed", 1, (), "c", _machine(4e9),
     (contraction("c", 1, 4, 4), contraction("c", 1, 1, 8)) + _dots("c", 1, (2, 4), (1, 4))
+    + _pairs("c", 1, (2, 4), (1, 4))
     + _nests("c"), vectors=VectorFacts(tiles=False))
 
 X86_V1 = Target(
     "x86-64-v1", "any x86-64 (SSE2)", 4, (), "c", _machine(32e9),
     tuple(contraction("sse2", 4, m, n) for m, n in ((4, 2), (1, 4), (1, 1)))
-    + _dots("sse2", 4, (3, 2), (1, 2)) + _nests("sse2"),
+    + _dots("sse2", 4, (3, 2), (1, 2)) + _pairs("sse2", 4, (4, 2), (1, 4)) + _nests("sse2"),
     "defined(__SSE2__)", (), "x86_64", cross=_X86_CROSS, **_LOADS)
 
 # an AMD EPYC of 2022: what its products reach (94 % of the peak), and --probe of the rest
@@ -91,7 +100,7 @@ X86_V3 = Target(
     "x86-64-v3", "x86-64 with AVX2 and FMA", 8, ("-march=x86-64-v3",), "c", _AVX2_MACHINE,
     tuple(contraction("avx2", 8, m, n) for m, n in ((4, 3), (6, 2), (1, 4), (1, 1)))
     + (contraction("avx2", 8, 12, 1, load_cost=0.6),)  # 62 GFLOP/s where 4x24 reaches 87
-    + _dots("avx2", 8, (4, 2), (1, 2)) + _nests("avx2"),
+    + _dots("avx2", 8, (4, 2), (1, 2)) + _pairs("avx2", 8, (4, 2), (1, 4)) + _nests("avx2"),
     "defined(__AVX2__) && defined(__FMA__)", _V3_FLAGS, "x86_64", cross=_X86_CROSS,
     **_HALVES)
 
@@ -101,7 +110,8 @@ X86_V4 = Target(
     tuple(contraction("avx512", 16, m, n)  # 7 and 14: images of 7x7 and 14x14
           for m, n in ((6, 4), (7, 4), (7, 3), (8, 3), (9, 3), (12, 2), (13, 2), (14, 2), (24, 1),
                        (1, 4), (1, 1)))
-    + _dots("avx512", 16, (4, 4), (1, 4)) + _nests("avx512"),
+    + _dots("avx512", 16, (4, 4), (1, 4)) + _pairs("avx512", 16, (7, 3), (12, 2), (1, 4))
+    + _nests("avx512"),
     "defined(__AVX512F__) && defined(__AVX512DQ__)", _V4_FLAGS, "x86_64",
     cross=replace(_X86_CROSS, emulator=()), vectors=VectorFacts(registers=32),
     **_HALVES)
@@ -113,15 +123,23 @@ X86_V4_VNNI = _with_dots(
                                                           (12, 2), (1, 4)),
     ("-march=x86-64-v4", "-mavx512vnni"), "__AVX512VNNI__", ("avx512vnni",))
 
+# one instruction for two products of bf16: CPUs of 2020 (Cooper Lake) and 2022 (Zen 4), all of
+# which have the one for bytes
+X86_V4_BF16 = _with_dots(
+    X86_V4_VNNI, "x86-64-v4-bf16", "and products of bf16",
+    _pairs("avx512bf16", 16, (6, 4), (7, 4), (8, 3), (12, 2), (13, 2), (14, 2), (1, 4)),
+    (*X86_V4_VNNI.cflags, "-mavx512bf16"), "__AVX512BF16__", ("avx512bf16",))
+
 # every CPU runs the widest it can; decisions that are not taken per variant are those of the widest
 X86 = replace(X86_V4, name="x86-64", description="AVX-512, AVX2 and SSE2 in one bundle, chosen at "
               "run time; VNNI too for 8-bit models", cross=_X86_CROSS,
-              variants=(X86_V4_VNNI, X86_V4, X86_V3, X86_V1))
+              variants=(X86_V4_BF16, X86_V4_VNNI, X86_V4, X86_V3, X86_V1))
 
 AARCH64 = Target(
     "aarch64", "64-bit Arm with NEON", 4, (), "c", _machine(32e9),
     tuple(contraction("neon", 4, m, n) for m, n in ((8, 2), (5, 4), (4, 4), (1, 4), (1, 1)))
-    + _dots("neon", 4, (6, 2), (1, 2)) + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
+    + _dots("neon", 4, (6, 2), (1, 2)) + _pairs("neon", 4, (8, 2), (5, 3), (1, 4))
+    + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
     cross=_AARCH64_CROSS, **_HALVES)
 
 # one instruction for four products of s8: Armv8.2 and later, as Cortex-A55 and -A76, Apple A11.

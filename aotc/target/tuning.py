@@ -188,6 +188,10 @@ class Tuning:
         "terms", "counted for a 6x64 tile")
     copied_run: int = _of(4, "bytes side by side that are worth a copy for 8-bit products", "bytes",
                           UNRECORDED, 1)
+    narrow_columns: int = _of(16, "columns of a product whose operands are rounded where that is "
+                              "asked for: with fewer, converting its rows is what takes the time",
+                              "columns", UNRECORDED, 1)
+    narrow_depth: int = _of(8, "terms of the sums of such a product", "terms", UNRECORDED, 1)
 
     @property
     def line_floats(self) -> int:

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any
 
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import PRECISION, Schedule
 from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
@@ -105,6 +105,9 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
     of the budget, now if None."""
     start, say = clock() if start is None else start, progress or (lambda text: None)
     options, target, kept = work.options, tunable(work.target), Records(records)
+    if work.schedule.precision != PRECISION[0]:
+        raise UnsupportedError(f"tune: precision {work.schedule.precision} has no search yet; tune "
+                               f"in {PRECISION[0]}, or compile with the deciders' own choice")
     if work.schedule.variants:
         raise UnsupportedError("tune: a schedule with variants; tune each of them for its own "
                                "range (--dim NAME=LO..HI) and put the schedules together")

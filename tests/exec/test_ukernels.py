@@ -18,8 +18,13 @@ def _share(target, row):
     """1: every case of the row runs always; 3: a third of them, and all in the longer suite; 0: all
     in the longer suite alone.  The rows of a category differ in their numbers only, so that of
     those that a target runs the last stands for all."""
-    alike = [u for t, u in ROWS if t is target and u.category == row.category]
+    alike = [u for t, u in ROWS if t is target and _kind(u) == _kind(row)]
     return 1 if row is alike[-1] else 3 if row is alike[0] else 0
+
+
+def _kind(row):
+    """What rows that differ in their numbers only have in common."""
+    return row.category, row.dtypes if row.category == "dot" else ()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def _run(target, folder, rows):
     """rows: {row: every how many of its cases run}.  The twins are plain nests that differ from row
     to row in extents only: those of the last row of a category stand for all of it.  A Case may
     stand on both sides."""
-    last = {u.category: u.name for u in rows}.values()
+    last = {_kind(u): u.name for u in rows}.values()
     pairs = sorted(((u.name, p) for u, share in rows.items()
                     for p in list(CASES[u.category](u, target))[::share]),
                    key=lambda pair: pair[0] not in last)

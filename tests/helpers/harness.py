@@ -15,8 +15,8 @@ from te_programs import random_feeds
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
-from aotc.ir.expr import Axis, Load, Sym, rewrite
-from aotc.ir.program import Branch, Buffer, LibCall, Loop, Program
+from aotc.ir.expr import Axis, Load, Sym, rewrite, walk
+from aotc.ir.program import Branch, Buffer, Compute, LibCall, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
@@ -158,8 +158,11 @@ def merged(cases, target, name="cases"):
                     {n: a for p in programs for n, a in p.consts.items()},
                     sum((p.steps for p in programs), ()), sum((p.syms for p in programs), ()),
                     sum((p.checks for p in programs), ()))
+    low = any(n.dtype == "bf16" for s in whole.steps if isinstance(s, Compute)
+              for n in walk(s.body))
     schedule = Schedule(target.name, tuple(g for _, gs, _ in parts for g in gs),
-                        {b: x for _, _, lays in parts for b, x in lays.items()})
+                        {b: x for _, _, lays in parts for b, x in lays.items()},
+                        precision="bf16" if low else "f32")
     return whole, complete(whole, schedule, target)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from contraction_cases import contraction_cases
 from dot_cases import dot_cases, narrow_map_cases, narrow_window_cases
 from harness import Case
+from pair_cases import brain_map_cases
 from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax, relu
 
@@ -438,13 +439,13 @@ def loops_cases(row, target):
     yield Pair(case, case)
 
 
-def _both(one, two):
-    return lambda row, target: chain(one(row, target), two(row, target))
+def _all(*makers):
+    return lambda row, target: chain(*(make(row, target) for make in makers))
 
 
 CASES = {"contraction": contraction_cases, "dot": dot_cases,
-         "map": _both(map_cases, narrow_map_cases), "move": move_cases,
+         "map": _all(map_cases, narrow_map_cases, brain_map_cases), "move": move_cases,
          "reduction": reduction_cases, "transform": transform_cases, "loops": loops_cases,
-         "window": _both(window_cases, narrow_window_cases)}
+         "window": _all(window_cases, narrow_window_cases)}
 
 __all__ = ["CASES", "MAPS", "Pair", "pair", "one_group"]

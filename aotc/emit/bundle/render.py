@@ -36,7 +36,7 @@ from aotc.ir.dtypes import DTYPES, Array, dtype_of
 from aotc.ir.expr import Expr, as_expr
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import PRECISION, Schedule
 from aotc.ir.simplify import simplify
 
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
@@ -126,6 +126,8 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
     cross = asdict(parts[0].target.cross) if parts[0].target.cross else None
     emitter = parts[0].target.emitter
     kit = KITS[emitter]
+    precision = next((p.schedule.precision for p in parts if p.schedule.precision != PRECISION[0]),
+                     "")
     return {"about": f"{info.get('graph') or seen.name}, compiled by aotc for {target}",
             "target": target, "variants": rows, "any_rules": any(r["rules"] for r in rows),
             "embedded": weights == "embed",
@@ -152,7 +154,8 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in seen.checks],
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
             "kernel_files": [f for row in rows for f in row["kernel_files"]],
-            "folders": sorted({p.target.folder for p in parts}), "emitter": emitter,
+            "folders": sorted({*(p.target.folder for p in parts), *["brain"] * bool(precision)}),
+            "emitter": emitter, "precision": precision,
             "device": device_lines(parts[0].target) if kit.device else "",
             "compiler": kit.compiler,
             "other_files": [f.format(name) for f in (kit.host, *kit.copied.values())]
@@ -229,6 +232,7 @@ def _runtime(name: str, m: Mapping[str, Any]) -> dict[str, bytes]:
     if m["aliases"]:
         head += f"#define AOTC_SHARED {', '.join(str(t.alias) for t in m['outputs'])}\n"
     head += f"#define AOTC_{kit.test}\n" if kit.test else ""
+    head += "#define AOTC_LOW_PRECISION\n" if m["precision"] else ""
     files[f"test_{name}.c"] = head.encode() + (folder / "aotc_test.c").read_bytes()
     return files
 
@@ -295,6 +299,7 @@ def _manifest(name: str, m: Mapping[str, Any], info: Mapping[str, Any],
                         for s in m["syms"]],
             **({"texts": list(m["texts"])} if m["texts"] else {}),
             "profile": m["profile"],
+            **({"precision": m["precision"]} if m["precision"] else {}),
             "kernels": [{"c": f"{v['prefix']}_{k['name']}", "onnx": k["origin"],
                          "rows": k["rows"], "plain": k["plain"],
                          "target": v["target"],

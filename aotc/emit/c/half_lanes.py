@@ -1,5 +1,6 @@
-"""C text of half precision over vector lanes: converted at loads and stores; what only moves is a
-vector whose lanes hold the 16 bits.  The functions are those of ``aotc_half.h``."""
+"""C text of floats of 16 bits over vector lanes: converted at loads and stores; what only moves is
+a vector whose lanes hold the 16 bits.  The functions are those of ``aotc_half.h``, and those that
+convert bf16 of ``aotc_brain.h``."""
 
 from typing import TYPE_CHECKING
 
@@ -8,28 +9,28 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.math_forms import sigmoid_argument
 from aotc.ir.access import stride
-from aotc.ir.dtypes import HALF
+from aotc.ir.dtypes import BRAIN, HALF, HALVES
 from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where, walk
 
 if TYPE_CHECKING:
     from aotc.emit.c.vectors import Vectors
 
-
+_KIND = {HALF: "half", BRAIN: "brain"}  # in the names of functions that convert
 
 
 def widened(block: "Vectors", e: Cast) -> str:
-    """C vector of f32 lanes of ``e``, a Cast of half precision, in a Vectors block."""
-    x = e.x
+    """C vector of f32 lanes of ``e``, a Cast of 16 bits, in a Vectors block."""
+    x, kind = e.x, _KIND[e.x.dtype]
     if isinstance(x, Where):  # a choice of conversions: loads convert at no cost
         return block.text(Where(x.cond, *(_as_float(b) for b in (x.a, x.b))))
     if isinstance(x, Cast) and x.x.dtype == "f32":
-        return block.say.half_round(block.text(x.x))
+        return block.say.half_round(kind, block.text(x.x))
     at = None if x in block.known or x in block.many else _place(block, x)
     if at is None:
-        return block.say.half_widen(block.text(x))
+        return block.say.half_widen(kind, block.text(x))
     if block.count:
-        return block.say.half_load_n(at, block.count, block.fill)
-    return block.say.half_load(at)
+        return block.say.half_load_n(kind, at, block.count, block.fill)
+    return block.say.half_load(kind, at)
 
 
 def _as_float(e: Expr) -> Expr:
@@ -37,7 +38,7 @@ def _as_float(e: Expr) -> Expr:
 
 
 def bits(block: "Vectors", e: Expr) -> str | None:
-    """C vector of lanes that hold the bits of ``e``, an expression of half precision; None for a
+    """C vector of lanes that hold the bits of ``e``, an expression of 16 bits; None for a
     choice, which is one of vectors like any other."""
     if block.fixed(e) and (block.guard is None or not any(isinstance(n, Load) for n in walk(e))):
         inner = Scalars(block.env, block.names, (e,))
@@ -45,7 +46,7 @@ def bits(block: "Vectors", e: Expr) -> str | None:
         block.lines += inner.lines
         return block.say.half_splat(text)
     if isinstance(e, Cast) and e.x.dtype == "f32":
-        return block.say.half_narrow(block.text(e.x))
+        return block.say.half_narrow(_KIND[e.dtype], block.text(e.x))
     if isinstance(e, Where):
         return None
     at = _place(block, e)
@@ -70,10 +71,10 @@ def _place(block: "Vectors", e: Expr) -> str | None:
 
 
 def put(block: "Vectors", value: Expr) -> tuple[str, bool]:
-    """(C vector, True if it is of floats that the store converts) of what a store of half precision
+    """(C vector, True if it is of floats that the store converts) of what a store of 16 bits
     gets."""
     if isinstance(value, Cast) and value.x.dtype == "f32" and value not in block.many:
-        return _result(block, value.x), True
+        return (_result(block, value.x) if value.dtype == HALF else block.text(value.x)), True
     return block.text(value), False
 
 
@@ -89,17 +90,17 @@ def _result(block: "Vectors", e: Expr) -> str:
     return block.text(e)
 
 
-def store(say: Dialect, at: str, value: tuple[str, bool], count: str) -> str:
+def store(say: Dialect, dtype: str, at: str, value: tuple[str, bool], count: str) -> str:
     """C line that stores what ``put`` gave, lanes side by side."""
-    text, converts = value
+    (text, converts), kind = value, _KIND[dtype]
     if converts:
-        return say.half_store_n(at, text, count) if count else say.half_store(at, text)
+        return say.half_store_n(kind, at, text, count) if count else say.half_store(kind, at, text)
     return say.half_put_n(at, text, count) if count else say.half_put(at, text)
 
 
-def as_bits(say: Dialect, value: tuple[str, bool]) -> str:
+def as_bits(say: Dialect, dtype: str, value: tuple[str, bool]) -> str:
     """C vector of lanes of bits of what ``put`` gave."""
-    return say.half_narrow(value[0]) if value[1] else value[0]
+    return say.half_narrow(_KIND[dtype], value[0]) if value[1] else value[0]
 
 
-__all__ = ["HALF", "as_bits", "bits", "put", "store", "widened"]
+__all__ = ["HALVES", "as_bits", "bits", "put", "store", "widened"]

@@ -12,6 +12,7 @@ from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
 from aotc.emit.text.wrapped import wrapped
+from aotc.ir.dtypes import BRAIN
 from aotc.ir.plan import Plan
 from aotc.ir.statements import (
     walk_body,
@@ -19,7 +20,8 @@ from aotc.ir.statements import (
 from aotc.ir.tile_statements import Tile
 from aotc.target.base import Target
 
-Instance = tuple[str, dict[str, Any], bool]  # (template, parameters, of 8-bit products)
+Instance = tuple[str, dict[str, Any], str]  # (template, parameters, dtype of rows)
+PAIRS = "aotc_pairs.h"  # of bf16 products
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
 
@@ -75,6 +77,8 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
              "#include \"aotc_num.h\"\n", f"#include \"{dialect.header}\"\n"]
     if here.halves:
         lines.append(f"#include \"{dialect.half_header}\"\n")
+    if here.brains:
+        lines.append(f"#include \"{dialect.brain_header}\"\n")
     if here.narrow:
         lines.append(f"#include \"{HEADER}\"\n")
     if ukernels:
@@ -95,12 +99,14 @@ def _ukernels(plans: Iterable[Plan], dialect: Dialect) -> dict[str, Instance]:
         for s in walk_body(k.body):
             if isinstance(s, Tile) and not s.in_place:
                 name, params = ukernel_name(s, dialect)
-                found[name] = (s.template, params, s.dtypes[0] == "u8")
+                found[name] = (s.template, params, s.dtypes[0])
     return dict(sorted(found.items()))
 
 
 SIGNATURE = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const int8_t *b,\n"
              "    int32_t *acc);\n")
+_OF_PAIRS = ("(int64_t taps, int64_t pairs, const uint16_t *const *a, const uint16_t *b,\n"
+             "    float *acc);\n")
 _SIGNATURE = ("(int64_t taps, int64_t kc, const float *const *a, int64_t ak, const float *b,\n"
               "    int64_t ldb, int64_t tap_b, int64_t n, ARGUMENT,\n    float *acc);\n")
 
@@ -110,8 +116,9 @@ def _ukernel_header(name: str, dialect: Dialect, ukernels: Mapping[str, Instance
     lines = [_banner(name, "micro-kernels."), f"#ifndef {guard}\n#define {guard}\n\n"
              "#include <stdint.h>\n\n"]
     signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
-    lines += [f"void {name}_{u}{SIGNATURE if dots else _of_columns(signature, params)}"
-              for u, (_, params, dots) in ukernels.items()]
+    dots = {"u8": SIGNATURE, BRAIN: _OF_PAIRS}
+    lines += [f"void {name}_{u}{dots.get(rows) or _of_columns(signature, params)}"
+              for u, (_, params, rows) in ukernels.items()]
     return "".join(lines) + "\n#endif\n"
 
 
@@ -127,10 +134,11 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     env = environment(target.folder)
     bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
               for u, (template, params, _) in ukernels.items()]
+    rows = {r for _, _, r in ukernels.values()}
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.defines}#include \"{dialect.header}\"\n"
-            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n"
-               if any(dots for _, _, dots in ukernels.values()) else "")
+            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if "u8" in rows else "")
+            + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BRAIN in rows else "")
             + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
                if any("column" in p and not p["column"].as_stored for _, p, _ in
                       ukernels.values()) else "")

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aotc.ir.tile_statements import DOT_STEP
-
 
 @dataclass(frozen=True)
 class Column:
@@ -70,9 +68,9 @@ def register_tile(mr: int, nv: int, lanes: int, pointers: Sequence[str] | None =
         for i, p in enumerate(pointers))
 
 
-def dot_tile(mr: int, nv: int, lanes: int) -> tuple[Row, ...]:
-    """The same of 8-bit products, whose columns are ``DOT_STEP`` bytes each."""
-    columns = tuple(Column(f"b{j}", DOT_STEP * j * lanes, f"s{j}") for j in range(nv))
+def dot_tile(mr: int, nv: int, lanes: int, step: int) -> tuple[Row, ...]:
+    """The same of narrow products, whose columns are ``step`` elements each."""
+    columns = tuple(Column(f"b{j}", step * j * lanes, f"s{j}") for j in range(nv))
     return tuple(Row(f"a{i}", f"a[{i}]", f"a{i} + k", tuple(
         Sum(f"c{i}_{j}", c, (i * nv + j) * lanes) for j, c in enumerate(columns)))
         for i in range(mr))

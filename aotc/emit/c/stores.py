@@ -11,7 +11,7 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect, Operand
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.access import stride
-from aotc.ir.dtypes import DTYPES, HALF
+from aotc.ir.dtypes import DTYPES, HALVES
 from aotc.ir.expr import Axis, Const, Expr, Var, axes_of, substitute
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Put
@@ -31,7 +31,7 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
         step = stride(p.offset, lane)
         out = env["buffer"](p.buffer)
         at = f"{out} + {c_index(p.offset, 13)}"
-        if p.value.dtype == HALF:
+        if p.value.dtype in HALVES:
             lines += _half_stores(p, (v, converts), lane, step, say, count, names, at)
         elif step == Const(1) and p.value.dtype != "f32":
             lines.append(store(p, v, count, at))
@@ -47,7 +47,7 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
 def _value(block: Vectors, e: Expr) -> tuple[str, bool]:
     """(what a put of ``e`` stores, in lanes: floats, i32 or half precision, True if it is floats
     that the store converts)."""
-    if e.dtype == HALF:
+    if e.dtype in HALVES:
         return halves.put(block, e)
     return block.text(e) if e.dtype == "f32" else stored(block, e), False
 
@@ -56,8 +56,8 @@ def _half_stores(put: Put, value: tuple[str, bool], lane: Axis, step: Expr | Non
                  count: str, names: Names, at: str) -> list[str]:
     """Store half precision: contiguous, with a stride, or lane by lane."""
     if step == Const(1):
-        return [halves.store(say, at, value, count)]
-    lanes = halves.as_bits(say, value)
+        return [halves.store(say, put.value.dtype, at, value, count)]
+    lanes = halves.as_bits(say, put.value.dtype, value)
     if step is not None and say.strided:
         return [say.half_put_apart(at, c_index(step, 13), lanes)]
     return _scattered(put, lanes, lane, say, count, at.partition(" + ")[0], names)
@@ -70,7 +70,7 @@ def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, out: 
     one = Axis(f"{lane.name}_l", lane.extent)
     at = simplify(substitute(put.offset, {lane: one}))
     kept = f"{spill}[l]"
-    if put.value.dtype == HALF:
+    if put.value.dtype in HALVES:
         lines = [say.array("uint16_t", spill), say.half_put(spill, value), say.each(count)]
     elif put.value.dtype == "f32":
         lines = [say.array("float", spill), say.spill_result(spill, value), say.each(count)]

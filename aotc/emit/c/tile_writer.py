@@ -16,7 +16,6 @@ from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope, names_in
 from aotc.ir.tile_statements import (
-    DOT_STEP,
     Pack,
     Point,
     RowCounters,
@@ -24,6 +23,7 @@ from aotc.ir.tile_statements import (
     Tile,
     TileSums,
     Vector,
+    dot_step,
 )
 
 
@@ -42,7 +42,9 @@ class Writer(LaneWriter):
     def fill(self, s: Fill) -> list[str]:
         value = constant(s.value)
         place = self._place(Box(s.buffer, s.offset))
-        return [f"memset({place}, {value}, {c_index(s.count, 0)});"]
+        size = DTYPES[s.value.dtype].size
+        count = s.count if size == 1 else simplify(s.count * size)
+        return [f"memset({place}, {value}, {c_index(count, 0)});"]
 
     def pack(self, s: Pack) -> list[str]:
         block = Scalars(self.env, self.names)
@@ -109,7 +111,7 @@ class Writer(LaneWriter):
         """A call of the micro-kernel that leaves the sums in ``acc_tile``."""
         name, _ = ukernel_name(s, self.env["dialect"])
         function = f"{self.env['prefix']}_{name}"
-        if s.dtypes[0] == "u8":
+        if dot_step(s.dtypes[0]) > 1:
             return [f"{function}({c_index(s.taps, 0)}, {c_index(s.kc, 0)}, a_row, b_col, "
                     "acc_tile);"]
         tail = [x or none for x, none in zip(self._argument(s), ("NULL", "0"))]
@@ -200,8 +202,9 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
         "_parts" if s.part else "") + column.suffix
     params = {"mr": s.mr, "nr": s.nv * s.lanes, "unit": unit, "masked": masked}
-    if s.dtypes[0] == "u8":
-        tile, step = dot_tile(s.mr, s.nv, s.lanes), DOT_STEP * s.nv * s.lanes
+    dots = dot_step(s.dtypes[0])
+    if dots > 1:
+        tile, step = dot_tile(s.mr, s.nv, s.lanes, dots), dots * s.nv * s.lanes
         return name, params | {"tile": tile, "step": step}
     name += "_alone" if say.vectors.prefetches and not fetches else ""
     first = "k_lo" if unit else "k_lo * ak"

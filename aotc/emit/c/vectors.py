@@ -8,7 +8,7 @@ lane; so any expression can stand in a vector nest.
 from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
-from aotc.emit.c.half_lanes import HALF, bits, widened
+from aotc.emit.c.half_lanes import HALVES, bits, widened
 from aotc.emit.c.lane_bounds import lanes_between
 from aotc.emit.c.narrow_lanes import as_float
 from aotc.emit.c.scalars import Names, Scalars, literal, shared
@@ -51,7 +51,8 @@ class Vectors:
         self.stretch: Stretch | None = None
 
     def text(self, e: Expr) -> str:
-        """C expression of a vector for an f32 expression, or of lanes of bits for one of f16."""
+        """C expression of a vector for an f32 expression, or of lanes of bits for one of 16
+        bits."""
         return self._vector(self.operand(e))
 
     def operand(self, e: Expr) -> Operand:
@@ -78,7 +79,7 @@ class Vectors:
     def _node(self, e: Expr) -> str | Operand:
         if isinstance(e, Var) and e in self.acc:
             return self.acc[e]
-        if e.dtype == HALF:
+        if e.dtype in HALVES:
             lanes = bits(self, e)
             if lanes is not None:
                 return lanes
@@ -92,7 +93,7 @@ class Vectors:
         if isinstance(e, Where):
             return self._where(e)
         say = self.say
-        if isinstance(e, Cast) and e.x.dtype == HALF:
+        if isinstance(e, Cast) and e.x.dtype in HALVES:
             return widened(self, e)
         if isinstance(e, Cast) and e.dtype == "f32" and say.vectors.fixed:
             text = as_float(self, e)
@@ -238,7 +239,8 @@ class Vectors:
     def _where(self, e: Where) -> str | Operand:
         if self.fixed(e.cond):
             return self._branches(e)
-        if self.say.parts and self.guard is None and isinstance(e.b, Const) and e.dtype != HALF:
+        if self.say.parts and self.guard is None and isinstance(e.b, Const) and (
+                e.dtype not in HALVES):
             stretch = self._stretch_of(e.cond)
             if stretch is not None:
                 return self._between(e, stretch, literal(e.b.value, "f32"))

@@ -12,7 +12,8 @@ target (``VectorFacts``); what matters to their spelling alone, the file sets be
     forms         there are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x
     argument      what a micro-kernel takes before its last argument: what is fetched meanwhile, or
                   what its sums start from
-    header        of the runtime, with ``defines`` before it; half_header: of half precision
+    header        of the runtime, with ``defines`` before it; half_header: of half precision,
+                  brain_header: of bf16
 """
 
 from dataclasses import dataclass, field, replace

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
-from aotc.ir.category import Axes, Factors, category, endless, factor_pairs, zero_filled
+from aotc.ir.category import Axes, Factors, category, dot_dtypes, endless, factor_pairs, zero_filled
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
@@ -210,7 +210,7 @@ def _lane_axis(c, s):
     if s.name in c.lanes:
         return c.lanes[s.name]
     f = contraction_factors(c.program, s)
-    if f is not None and s.body.dtype == "i32":
+    if f is not None and dot_dtypes(s.body) is not None:
         return f.n[-1]
     if f is not None:
         return _nest_lane(c, s, f) or max(f.n, key=lambda a: (
@@ -320,8 +320,8 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
     lane = _lane_axis(c, s)
     if s.name in c.lanes:
         rows = c.target.rows("transform")
-        whole = all(o.value.dtype == "f32" for o in s.outputs)
-        return (rows[0].name, {"lanes": lane.name}) if rows and whole else ("loops", {})
+        whole = bool(rows) and all(o.value.dtype in rows[0].dtypes for o in s.outputs)
+        return (rows[0].name, {"lanes": lane.name}) if whole else ("loops", {})
     if kind == "contraction":
         f = contraction_factors(c.program, s)
         if f is not None and lane in f.n and _f32_rows(c.target):

@@ -1,16 +1,22 @@
 """Which variants of a target a bundle is worth: those with rows that the Program can use."""
 
-from aotc.ir.category import category
+from aotc.ir.category import BRAINS, category, dot_dtypes
+from aotc.ir.dtypes import BRAIN
 from aotc.ir.program import Compute, Program
 from aotc.passes.regions import all_steps
 from aotc.target.base import Target
 
 
-def serving(variants: tuple[Target, ...], program: Program) -> tuple[Target, ...]:
-    """Of targets, the widest first, those that serve a Program: one whose rows differ from the next
-    one's only in categories that the Program has none of is left out."""
-    found = {category(s.axes, s.raxes, s.fold, s.body) for s in all_steps(program.steps)
-             if isinstance(s, Compute)}
+def serving(variants: tuple[Target, ...], program: Program,
+            precision: str = "f32") -> tuple[Target, ...]:
+    """Of targets, the widest first, those that serve a Program at a ``precision``: one whose rows
+    differ from the next one's only in what the Program has none of is left out."""
+    found: set[tuple[str, tuple[str, ...] | None]]
+    found = {("dot", BRAINS)} if precision == BRAIN else set()
+    for s in all_steps(program.steps):
+        if isinstance(s, Compute):
+            kind = category(s.axes, s.raxes, s.fold, s.body)
+            found.add((kind, dot_dtypes(s.body) if kind == "dot" else None))
     kept = []
     for one, narrower in zip(variants, variants[1:] + (None,)):
         if narrower is None or one.lanes != narrower.lanes or _own(one, narrower) & found:
@@ -19,8 +25,10 @@ def serving(variants: tuple[Target, ...], program: Program) -> tuple[Target, ...
 
 
 def _own(one, other):
-    """The categories in which two targets have different rows."""
-    return {u.category for u in set(one.ukernels) ^ set(other.ukernels)}
+    """The categories in which two targets have different rows, of narrow products with their
+    dtypes."""
+    return {(u.category, u.dtypes if u.category == "dot" else None)
+            for u in set(one.ukernels) ^ set(other.ukernels)}
 
 
 __all__ = ["serving"]

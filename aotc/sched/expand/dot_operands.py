@@ -1,16 +1,16 @@
-"""Operands of 8-bit products: rows that are packed run by run, panels of bytes."""
+"""Operands of narrow products: rows that are packed run by run, panels of whole steps."""
 
 from collections.abc import Collection
 
 from aotc.ir.access import stride
 from aotc.ir.category import row_source
 from aotc.ir.conditions import conjuncts
-from aotc.ir.dtypes import INDEX
+from aotc.ir.dtypes import DTYPES, INDEX
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, all_of, as_expr, axes_of, substitute, walk
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
-from aotc.ir.tile_statements import DOT_STEP, Point
+from aotc.ir.tile_statements import Point, dot_step
 from aotc.sched.expand.nests import loops
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 
@@ -21,10 +21,10 @@ def pad_row(c: Contract) -> Body:
 
 
 def dot_sizes(c: Contract) -> tuple[Expr, Expr, Expr, Expr]:
-    """(taps, groups of ``DOT_STEP`` products per tap, 1, 0: B is one run) of a tile's sums."""
+    """(taps, groups of ``dot_step`` products per tap, 1, 0: B is one run) of a tile's sums."""
     taps = extent_of(c.taps) if c.a.mode == "rows" else Const(1)
     assert isinstance(taps, Const), c.taps  # ``check_schedule`` refuses others
-    return taps, Const(_depth(c)[1] // taps.value // DOT_STEP), Const(1), Const(0)
+    return taps, Const(_depth(c)[1] // taps.value // dot_step(c.dtypes[0])), Const(1), Const(0)
 
 
 def dot_columns(c: Contract, at: TileLoops) -> Body:
@@ -40,7 +40,8 @@ def dot_rows(c: Contract, at: TileLoops, shortest: int) -> tuple[Expr, Body]:
     row = simplify(at.i * depth)
     body = _copied_runs(c, row, shortest)
     if depth > live:
-        body = (*body, Fill(c.a.buffer, simplify(row + live), Const(depth - live), Const(0, "u8")))
+        body = (*body, Fill(c.a.buffer, simplify(row + live), Const(depth - live),
+                            Const(0, c.dtypes[0])))
     return Const(depth), body
 
 
@@ -48,7 +49,8 @@ def _depth(c: Contract) -> tuple[int, int]:
     """(products per column, the same up to a whole step)."""
     n = extent_of((*c.taps, c.k))
     assert isinstance(n, Const), c.k  # ``check_schedule`` refuses others
-    return n.value, -(-n.value // DOT_STEP) * DOT_STEP
+    step = dot_step(c.dtypes[0])
+    return n.value, -(-n.value // step) * step
 
 
 def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
@@ -63,7 +65,7 @@ def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
         at -= 1
         size *= _count(inner[at])
     one = loops(inner[at:], (Store((Put(c.a.buffer, simplify(row + flat_index(inner)), value),)),))
-    if load is None or size < shortest:
+    if load is None or size * DTYPES[c.dtypes[0]].size < shortest:
         return loops(inner[:at], one)
     ends: list[dict[Expr, Expr]] = [
         {r.axis: Const(e) for r, e in zip(inner[at:], end)}
@@ -71,7 +73,7 @@ def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
     to = simplify(row + substitute(flat_index(inner), ends[0]))
     source = simplify(substitute(load.index[0], ends[0]))
     copy: Stmt = Copy(Box(c.a.buffer, to, (Const(1),)), Box(load.buffer, source, (Const(1),)),
-                      (Const(size),), "u8")
+                      (Const(size),), c.dtypes[0])
     if guard is None:
         return loops(inner[:at], (copy,))
     inside = all_of(dict.fromkeys(x for e in ends for x in conjuncts(

@@ -2,6 +2,7 @@
 a micro-kernel that leaves them in memory."""
 
 from aotc.ir.access import stride
+from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.plan import Contract
@@ -43,7 +44,7 @@ def _light(e: Expr, lane: Axis) -> bool:
         return e.dtype == "f32" and step in (Const(0), Const(1)) and not any(
             isinstance(n, Load) for n in walk(e.index[0]))
     if isinstance(e, Where) and e.dtype in FLOAT_LANES or isinstance(e, Cast) and (
-            e.dtype == "f32" or e.dtype == "f16" and e.x.dtype != "f32"):
+            e.dtype == "f32" or e.dtype in HALVES and e.x.dtype != "f32"):
         return False
     if e.dtype == "f32" and isinstance(e, (Unary, Binary)):
         return e.op in _LIGHT or e.op in ("neg", "abs")

@@ -5,8 +5,9 @@ from dataclasses import replace
 from math import prod
 
 from aotc.ir.access import affine_stride, is_woven, stride
-from aotc.ir.dtypes import HALF
+from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
+from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.plan import Nest
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
@@ -190,9 +191,9 @@ def _beside(e: Expr, lane: Axis) -> bool:
     in memory or are all the same."""
     if isinstance(e, Binary):
         return e.op in ("add", "sub", "mul") and all(_beside(x, lane) for x in (e.a, e.b))
-    if isinstance(e, Cast) and e.x.dtype == HALF:
+    if isinstance(e, Cast) and e.x.dtype in HALVES:
         e = e.x
-    return isinstance(e, Const) or isinstance(e, Load) and e.dtype in ("f32", HALF) and (
+    return isinstance(e, Const) or isinstance(e, Load) and e.dtype in FLOAT_LANES and (
         stride(e.index[0], lane) in (Const(0), Const(1)))
 
 

@@ -1,7 +1,7 @@
-"""Lowering of a contraction of u8 and s8 onto a micro-kernel of dot products."""
+"""Lowering of a contraction of narrow numbers onto a micro-kernel that takes several at a time."""
 
 from aotc.ir.access import linearise
-from aotc.ir.category import DOT, row_source
+from aotc.ir.category import dot_dtypes, row_source
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.schedule import writing_of
@@ -18,8 +18,8 @@ from aotc.target.base import Ukernel
 def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     """One Contract over the stage's box, as ``ctx.group.loops`` says."""
     choice = ctx.group.loops[stage.name]
-    found = dot_factors(stage)
-    assert found is not None, stage.name  # ``check_schedule`` refuses others
+    found, kinds = dot_factors(stage), dot_dtypes(stage.body)
+    assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
     f, weights = found
     lane, nr = f.n[0], row.tile["nr"]
     k = next(r for r in f.k if r.name == choice["k"])
@@ -35,20 +35,21 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     return with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
-        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=DOT,
+        Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=kinds,
         writing=writing_of(choice))))
 
 
 def _rows(ctx, f, k, row, mode, depth):
     """The row operand: read in place, with a row of the padding's value in scratch; or packed."""
     if mode == "packed":
-        name = ctx.add_scratch("a_packed", "u8", row.tile["mr"] * depth)
+        name = ctx.add_scratch("a_packed", row.dtypes[0], row.tile["mr"] * depth)
         return Operand("packed", name, Const(0), Const(1), None, linearise(f.a, ctx.place))
     load, guard, fill = row_source(f.a)
-    pad = ctx.add_scratch("pad_row", "u8", k.extent.value) if guard is not None else ""
+    pad = ctx.add_scratch("pad_row", row.dtypes[0], k.extent.value) if guard is not None else ""
     first = linear_in(linearise(load, ctx.place).index[0], k)[1]
     inside = None if guard is None else linearise(guard, ctx.place)
-    return Operand("rows", load.buffer, first, Const(1), inside, Const(fill, "u8"), pad=pad)
+    return Operand("rows", load.buffer, first, Const(1), inside,
+                   Const(fill, row.dtypes[0]), pad=pad)
 
 
 __all__ = ["lower_dot"]

@@ -17,7 +17,7 @@ from functools import reduce
 from aotc.errors import ScheduleError
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import PRECISION, Group, Schedule
 from aotc.passes.recompute import faults_of, rewrite_readers, twin_names
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of
@@ -150,12 +150,13 @@ class Search:
 
 def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str = "all",
                   winograd: Winograd = "off", unfold: bool = False,
-                  layouts: Mapping[str, Layout] | None = None) -> Schedule:
+                  layouts: Mapping[str, Layout] | None = None,
+                  precision: str = PRECISION[0]) -> Schedule:
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself, or if the
     Program has regions: whether that one keeps it, only its Plan tells (``check_arena``).
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
-    free = decide(program, target, how, winograd, unfold, layouts)
+    free = decide(program, target, how, winograd, unfold, layouts, precision=precision)
     if free.regions:
         return free
     workers = _workers(target, limit)
@@ -168,10 +169,10 @@ def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str 
         planners.append(Planner(program, target, units, free.rewrites, workers))
         schedule = planners[-1].within(limit.bytes)
         if schedule is not None:
-            return schedule
+            return replace(schedule, precision=precision)
     least, schedule = min((p.smallest(need, free) for p in planners), key=lambda found: found[0])
     if least <= limit.bytes:
-        return schedule
+        return replace(schedule, precision=precision)
     raise ScheduleError([
         f"arena limit: no schedule of {program.name} keeps {limit}; the smallest limit that works "
         f"is {least // KIB}K ({least} bytes), without a limit it takes {need}"])

@@ -1,8 +1,9 @@
-"""Contractions of u8 and s8: which row, where the operands lie, what is legal.
+"""Contractions of narrow numbers, u8 and s8 or two bf16: which row, where the operands lie, what is
+legal.
 
-The lane operand is a constant in panels: NR columns, and of each of them four neighbours along the
-sum side by side, so that one lane adds four products at a time.  The sum runs over (taps, k) as one
-axis, padded with zeros to a multiple of four.
+The lane operand is a constant in panels: NR columns, and of each of them a step of the sum, four
+neighbours of 8 bits or two of 16 side by side, so that one lane adds as many products at a time.
+The sum runs over (taps, k) as one axis, padded with zeros to a multiple of a step.
 """
 
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.category import Factors, factor_pairs, row_source
+from aotc.ir.category import Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Loops, Schedule
-from aotc.ir.tile_statements import DOT_STEP
+from aotc.ir.tile_statements import dot_step
 from aotc.passes.digits import static_extent
+from aotc.passes.precision.narrow_operands import is_whole
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume, row_waste
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
@@ -27,21 +29,23 @@ if TYPE_CHECKING:  # which needs this module
 
 
 def dot_factors(stage: Stage) -> tuple[Factors, Load] | None:
-    """(Factors, their lane operand) of a stage that multiplies u8 by a loaded i8; None if it is
-    none."""
+    """(Factors, their lane operand) of a stage that multiplies narrow numbers (``dot_dtypes``), the
+    second of them loaded; None if it is none."""
     pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
-    weights = pairs[0].b if pairs and stage.body.dtype == "i32" else None
+    weights = pairs[0].b if pairs and dot_dtypes(stage.body) is not None else None
     return (pairs[0], weights) if isinstance(weights, Load) else None
 
 
 def padded_depth(f: Factors) -> int:
-    """Products per column, up to a multiple of four."""
-    return -(-prod(map(static_extent, f.k)) // DOT_STEP) * DOT_STEP
+    """Products per column, up to a multiple of a step."""
+    step = dot_step(f.a.dtype)
+    return -(-prod(map(static_extent, f.k)) // step) * step
 
 
 def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
                shape: Sequence[int]) -> Layout | None:
-    """Layout of the weights: N/NR, (taps K)/4, NR, 4."""
+    """Layout of the weights: N/NR, (taps K)/step, NR, step."""
+    step = dot_step(f.a.dtype)
     dim = {i: d for d, i in enumerate(weights.index) if isinstance(i, Axis)}
     order = [dim[r] for r in (*(r for r in f.k if r != k), k) if r in dim]
     ones = [d for d in range(len(shape)) if d != dim[f.n[0]] and d not in order]
@@ -51,9 +55,9 @@ def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
         return None
     if n % nr:
         out.append(Pad(0, 0, -n % nr))
-    if depth % DOT_STEP:
-        out.append(Pad(1, 0, -depth % DOT_STEP))
-    out += [Split(1, (padded_depth(f) // DOT_STEP, DOT_STEP)), Split(0, (-(-n // nr), nr)),
+    if depth % step:
+        out.append(Pad(1, 0, -depth % step))
+    out += [Split(1, (padded_depth(f) // step, step)), Split(0, (-(-n // nr), nr)),
             Reorder((0, 2, 1, 3))]
     return Layout(tuple(out))
 
@@ -71,8 +75,9 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
             not all(is_lane_value(o.value) for o in s.outputs)):
         return plain
     m = estimate_volume(a.extent for a in f.m)
-    rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)]
-    if not rows or not _whole(f, b, weights.shape):
+    rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)
+            and u.dtypes == dot_dtypes(s.body)]
+    if not rows or not is_whole(f, b, weights.shape):
         return plain
     k, mode = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: row_waste(
@@ -81,14 +86,6 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
     return plain  # another stage packs it differently
-
-
-def _whole(f: Factors, weights: Load, shape: Sequence[int]) -> bool:
-    """True if the weights hold the lane axis and the reduction axes, each once, and no more."""
-    plain = [i for i in weights.index if i != Const(0)]
-    return len(set(plain)) == len(plain) and set(plain) <= {f.n[0], *f.k} and f.n[0] in plain and (
-        all(isinstance(i, Axis) and i.extent == Const(d) or i == Const(0) and d == 1
-            for i, d in zip(weights.index, shape)))
 
 
 def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
@@ -108,8 +105,8 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
     """Why rows cannot be read in place along ``k``; None if they can."""
     if not is_unit(offset, k):
         return f"unit stride along {k.name}"
-    if static_extent(k) % DOT_STEP:
-        return f"a multiple of {DOT_STEP} steps along {k.name}"
+    if static_extent(k) % dot_step(f.a.dtype):
+        return f"a multiple of {dot_step(f.a.dtype)} steps along {k.name}"
     if guard is not None and k in axes_of(guard):
         return f"a padding that {k.name} does not reach"
     most = MAX_TAPS["dot"]
@@ -120,15 +117,15 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
 
 def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loops: Loops,
                where: str) -> list[str]:
-    """Faults of a stage's ``loops`` for a row of 8-bit products."""
-    found = dot_factors(s)
+    """Faults of a stage's ``loops`` for a row of narrow products."""
+    found = dot_factors(s) if dot_dtypes(s.body) == row.dtypes else None
     own = found[0].n if found is not None else ()
     if found is None or len(own) != 1 or loops.get("lanes") != own[0].name:
         return [f"{where}: lanes {loops.get('lanes')!r}; the weights' one axis of their own is "
                 + (own[0].name if len(own) == 1 else "missing: use loops")]
     f, b = found
     weights = program.consts.get(b.buffer)
-    if weights is None or not _whole(f, b, weights.shape):
+    if weights is None or not is_whole(f, b, weights.shape):
         return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
                 "axes; use loops"]
     k = next((r for r in f.k if r.name == loops.get("k")), None)
@@ -140,7 +137,7 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
     if loops.get("b") != "panel" or layout is None or (
             layout_from_json(schedule.layouts.get(b.buffer)) != layout):
         faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile['nr']} x "
-                      f"{DOT_STEP} for k {k.name}")
+                      f"{dot_step(row.dtypes[0])} for k {k.name}")
     load, guard, _ = row_source(f.a)
     if loops.get("a") == "rows":
         layout = layout_from_json(schedule.layouts.get(load.buffer)) if load is not None else None

@@ -9,7 +9,7 @@ from aotc.ir.narrow import is_lane_value
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
-from aotc.ir.tile_statements import DOT_STEP
+from aotc.ir.tile_statements import dot_step
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import stage_category
 from aotc.sched.lowering.lower_contract import factors_for
@@ -28,7 +28,7 @@ _CATEGORY = {
     "map": "every element on its own", "move": "elements only change place",
     "reduction": "a fold over {r}", "window": "a fold over {r} that slides along output axes",
     "contraction": "a sum of products over {r}",
-    "dot": "a sum of products of u8 and s8 over {r}"}
+    "dot": "a sum of products of narrow numbers over {r}"}
 
 
 def explain(program: Program, schedule: Schedule, target: Target) -> list[tuple[str, list[str]]]:
@@ -67,10 +67,11 @@ def _stage(g, target, s):
     if target.row(row).category == "contraction":
         return lines + _contraction(target, s, target.row(row), loops)
     if target.row(row).category == "dot":
+        step = dot_step(target.row(row).dtypes[0])
         return lines + ["  rows " + _A_MODE[loops["a"]].format(
-            k=loops["k"], why=f"no run of a multiple of {DOT_STEP} along K"),
+            k=loops["k"], why=f"no run of a multiple of {step} along K"),
             f"  lanes over {loops['lanes']}, packed in panels of {target.row(row).tile['nr']} "
-            f"columns x {DOT_STEP} at compile time"]
+            f"columns x {step} at compile time"]
     if target.row(row).category == "transform":
         return lines + [f"  small constant matrices written out, lanes over {loops['lanes']}"]
     if row == "loops":

@@ -1,0 +1,160 @@
+"""Rewrite rule ``narrow``: the operands of a product are rounded to bf16, its sums stay f32.
+
+    ["narrow", "matmul_sum", {"dtype": "bf16", "stored": "bf16"}]
+
+    c[m, n] = sum(k) x[m, k] * w[k, n]
+
+becomes, with the weights rounded while compiling,
+
+    x_bf16[m, k] = bf16(x[m, k])
+    c[m, n]      = sum(k) f32(x_bf16[m, k]) * f32(w_bf16[k, n])
+
+Products that read the same tensor share its copy.  With "stored": "f32" the copies hold the rounded
+numbers as f32: the same sums for a target whose rows read no bf16.  Everything else, sums included,
+stays as it is: the conversion is a map like any other, part of the kernel that makes the tensor
+where that pays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aotc.errors import ScheduleError
+from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
+from aotc.ir.dtypes import BRAIN, Array, from_bf16, to_bf16
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load
+from aotc.ir.program import Buffer, Compute, Program, Step, static_shape, update
+from aotc.passes.digits import static_extent
+
+RULE = "narrow"
+STORED = (BRAIN, "f32")  # what the rounded operands are stored as
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum of products with constant weights: its factors, the Load of its rows, the condition
+    under which they exist (outside it they are zero; None: everywhere), the Load of its weights."""
+
+    factors: Factors
+    rows: Load
+    guard: Expr | None
+    weights: Load
+
+
+def match_product(program: Program, c: Compute) -> Product | None:
+    """The Product of a compute whose operands may be narrowed, or None."""
+    if dot_dtypes(c.body) is not None or c.body.dtype != "f32":
+        return None
+    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
+        rows, guard = zero_filled(f.a)
+        weights = program.consts.get(f.b.buffer) if isinstance(f.b, Load) else None
+        if not isinstance(f.b, Load) or weights is None or rows is None or (
+                rows.buffer in program.consts or rows.dtype != "f32" or f.b.dtype != "f32"):
+            continue
+        if len(f.n) != 1 or static_shape(tuple(r.extent for r in f.k)) is None or not is_whole(
+                f, f.b, weights.shape):
+            continue
+        if _runs(f, rows):
+            return Product(f, rows, guard, f.b)
+    return None
+
+
+def _runs(f: Factors, rows: Load) -> bool:
+    """True if rows can lie in memory so that pairs of neighbours along a sum are side by side."""
+    long = [r for r in f.k if r.extent != Const(1)]
+    plain = [r for r in long if r in rows.index]
+    return len(long) == 1 == len(plain) or any(static_extent(r) % 2 == 0 for r in plain)
+
+
+def is_whole(f: Factors, weights: Load, shape: tuple[int, ...]) -> bool:
+    """True if the weights hold the lane axis and the reduction axes, each once, and no more."""
+    plain = [i for i in weights.index if i != Const(0)]
+    return len(set(plain)) == len(plain) and set(plain) <= {f.n[0], *f.k} and f.n[0] in plain and (
+        all(isinstance(i, Axis) and i.extent == Const(d) or i == Const(0) and d == 1
+            for i, d in zip(weights.index, shape)))
+
+
+def candidates(program: Program) -> tuple[str, ...]:
+    """Names of the computes that the rule fits, in program order."""
+    return tuple(c.out for c in program.steps if isinstance(c, Compute) and len(c.outs) == 1
+                 and match_product(program, c) is not None)
+
+
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
+    """What speaks against the rule for the compute that writes ``name``."""
+    where = f"rewrites: {RULE} {name}"
+    if set(parameters) != {"dtype", "stored"} or parameters["dtype"] != BRAIN or (
+            parameters["stored"] not in STORED):
+        return [f"{where}: parameters are {{\"dtype\": \"{BRAIN}\", \"stored\": one of "
+                f"{', '.join(STORED)}}}"]
+    if name not in candidates(program):
+        legal = ", ".join(candidates(program)) or "no compute of this program"
+        return [f"{where}: no product of f32 rows along memory with constant weights; choose from "
+                f"{legal}"]
+    return []
+
+
+def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
+    """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
+    does not match."""
+    c = program.producer[name]
+    m = match_product(program, c) if isinstance(c, Compute) else None
+    if not isinstance(c, Compute) or m is None:
+        raise ScheduleError(faults_of(program, name, parameters))
+    stored = parameters["stored"]
+    program, rows = _rounded_rows(program, m.rows, stored)
+    array = to_bf16(program.consts[m.weights.buffer])
+    program, weights = _rounded_weights(
+        program, m.weights, array if stored == BRAIN else from_bf16(array), stored)
+    a = _as_float(zero_outside(rows, m.guard))
+    new = replace(c, body=Binary("mul", a, _as_float(weights)))
+    return update(program, steps=tuple(new if s is c else s for s in program.steps))
+
+
+def _as_float(e: Expr) -> Expr:
+    return e if e.dtype == "f32" else Cast("f32", e)
+
+
+def _rounded_rows(program: Program, load: Load, stored: str) -> tuple[Program, Load]:
+    """(the Program with a rounded copy of a tensor, the Load of that)."""
+    old = program.buffers[load.buffer]
+    axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
+    value = Cast(BRAIN, Load(load.buffer, axes, "f32"))
+    body = value if stored == BRAIN else Cast("f32", value)
+    for s in program.consumers.get(load.buffer, ()):
+        if isinstance(s, Compute) and s.axes == axes and s.body == body:
+            return program, Load(s.out, load.index, stored)
+    name = _free(program, f"{load.buffer}_{BRAIN}")
+    made = program.producer.get(load.buffer)
+    reader = program.consumers[load.buffer][0]
+    copy = Compute((name,), axes, (), "none", body, origin=(made or reader).origin)
+    steps: list[Step] = [] if made is not None else [copy]
+    for s in program.steps:
+        steps += [s, copy] if s is made else [s]
+    buffers = {**program.buffers, name: Buffer(name, old.shape, stored)}
+    return replace(program, steps=tuple(steps), buffers=buffers), Load(name, load.index, stored)
+
+
+def _rounded_weights(program: Program, load: Load, array: Array,
+                     stored: str) -> tuple[Program, Load]:
+    """(the Program with a rounded constant, the Load of that)."""
+    name = f"{load.buffer}_{BRAIN}"
+    known = program.consts.get(name)
+    if known is None or program.dtype(name) != stored or not np.array_equal(
+            known, array, equal_nan=stored == "f32"):
+        name = _free(program, name)
+        buffer = Buffer(name, program.shape(load.buffer), stored, "const")
+        program = replace(program, buffers={**program.buffers, name: buffer},
+                          consts={**program.consts, name: array})
+    return program, Load(name, load.index, stored)
+
+
+def _free(program: Program, name: str) -> str:
+    while name in program.buffers:
+        name += "_"
+    return name
+
+
+__all__ = ["RULE", "Product", "candidates", "faults_of", "is_whole", "match_product", "rewrite"]

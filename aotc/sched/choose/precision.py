@@ -1,0 +1,44 @@
+"""Which products have their operands rounded, by the precision that was asked for."""
+
+from math import prod
+
+from aotc.ir.category import BRAINS
+from aotc.ir.program import Compute, Program, Rewrite
+from aotc.ir.schedule import PRECISION, Schedule
+from aotc.passes.digits import static_extent
+from aotc.passes.precision.narrow_operands import RULE, match_product
+from aotc.sched.model.size import estimate
+from aotc.target.base import Target
+
+
+def choose_precision(program: Program, target: Target, precision: str) -> tuple[Rewrite, ...]:
+    """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
+    {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
+    Program alone; a target without rows for bf16 stores the rounded numbers as f32."""
+    if precision == PRECISION[0]:
+        return ()
+    rows = any(u.dtypes == BRAINS for u in target.rows("dot"))
+    stored = precision if rows else "f32"
+    return tuple((RULE, s.out, {"dtype": precision, "stored": stored}) for s in program.steps
+                 if isinstance(s, Compute) and len(s.outs) == 1 and _gains(program, target, s))
+
+
+def precision_faults(schedule: Schedule) -> list[str]:
+    """What speaks against a Schedule's ``precision``: rewrites that narrow operands say another."""
+    if schedule.precision != PRECISION[0] or all(rule != RULE for rule, *_ in schedule.rewrites):
+        return []
+    return [f"precision {schedule.precision}: rewrites that narrow operands need another; choose "
+            f"from {', '.join(PRECISION[1:])}"]
+
+
+def _gains(program: Program, target: Target, c: Compute) -> bool:
+    """True for a product with work enough for each element of its rows."""
+    m = match_product(program, c)
+    if m is None:
+        return False
+    depth = prod(map(static_extent, m.factors.k))
+    return estimate(m.factors.n[0].extent) >= target.tuning.narrow_columns and (
+        depth >= target.tuning.narrow_depth)
+
+
+__all__ = ["choose_precision", "precision_faults"]

@@ -1,0 +1,58 @@
+/* aotc_pairs.h: sums of products of bf16, two at a time.  Included after aotc_vec.h and aotc_num.h.
+ *
+ * aotc_pair_a: two neighbours of a row, in every lane.  aotc_pair_b: two neighbours of each lane's
+ * column.  aotc_pair(c, a, b): the product of the second ones is added to c, then that of the first
+ * ones, each sum rounded once.  A product of two bf16 is exact in f32, so that with and without
+ * fused operations, with and without the instruction for pairs, sums are the same bit for bit, but
+ * for what is no normal number: the instruction takes it, and makes of it, zero. */
+#ifndef AOTC_PAIRS_H
+#define AOTC_PAIRS_H
+
+AOTC_INLINE uint32_t aotc_two(const uint16_t *p)
+{
+    uint32_t two;
+    memcpy(&two, p, sizeof two);
+    return two;
+}
+
+#if defined(__AVX512BF16__) && AOTC_LANES == 16
+typedef __m512bh aotc_pair_rows;
+typedef __m512bh aotc_pair_columns;
+AOTC_INLINE aotc_pair_rows aotc_pair_a(const uint16_t *p)
+{
+    return (__m512bh)_mm512_set1_epi32((int32_t)aotc_two(p));
+}
+AOTC_INLINE aotc_pair_columns aotc_pair_b(const uint16_t *p)
+{
+    return (__m512bh)_mm512_loadu_si512(p);
+}
+AOTC_INLINE aotc_vf aotc_pair(aotc_vf c, aotc_pair_rows a, aotc_pair_columns b)
+{
+    return (aotc_vf)_mm512_dpbf16_ps((__m512)c, a, b);
+}
+
+#else
+typedef struct { aotc_vf first, second; } aotc_pair_rows, aotc_pair_columns;
+AOTC_INLINE aotc_pair_rows aotc_pair_a(const uint16_t *p)
+{
+    return (aotc_pair_rows){aotc_splat(aotc_float_u32((uint32_t)p[0] << 16)),
+                            aotc_splat(aotc_float_u32((uint32_t)p[1] << 16))};
+}
+AOTC_INLINE aotc_pair_columns aotc_pair_b(const uint16_t *p)
+{
+#if AOTC_LANES > 1
+    aotc_vm both;
+    memcpy(&both, p, sizeof both);
+    return (aotc_pair_columns){(aotc_vf)(both << 16), (aotc_vf)(both & -65536)};
+#else
+    return (aotc_pair_columns){aotc_float_u32((uint32_t)p[0] << 16),
+                               aotc_float_u32((uint32_t)p[1] << 16)};
+#endif
+}
+AOTC_INLINE aotc_vf aotc_pair(aotc_vf c, aotc_pair_rows a, aotc_pair_columns b)
+{
+    return aotc_fma(a.first, b.first, aotc_fma(a.second, b.second, c));
+}
+#endif
+
+#endif
