@@ -282,7 +282,8 @@ NUMBERS = {
                                        "SPLIT_AGAIN": BOUND},
     "sched/dynamic/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
     "sched/instances/binding.py": {"FACTORS": "what a search tries"},
-    "sched/instances/decide_instances.py": {"ROUNDS": BOUND},
+    "sched/instances/decide_instances.py": {
+        "ROUNDS": BOUND, "SHARES_OF_SPLITS": "what a search tries"},
     "sched/instances/instance_order.py": {"EXACT_NODES": BOUND, "EXACT_STATES": BOUND},
     "sched/instances/segments.py": {"SHARES": "what a search tries"},
     "sched/instances/split.py": {"CORES_FIRST": "what a search tries"},

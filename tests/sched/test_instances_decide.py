@@ -1,5 +1,7 @@
 """Whole decisions: graphs from Programs, what a plan promises, steps and their traffic."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -7,12 +9,15 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.ir.read_boxes import read_intervals
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.instances.decide_instances import decide_instances
+from aotc.sched.instances.batch import choose_batch, planned
+from aotc.sched.instances.decide_instances import decide_instances, decide_parts
 from aotc.sched.instances.from_program import from_program
 from aotc.sched.instances.grouping import PAPER, Rules
+from aotc.sched.instances.instances import SubGraph
+from aotc.sched.instances.split import SplitInfo
 from aotc.sched.instances.steps import layer_by_layer, seconds, steps_of_plan, timeline, traffic
-from aotc.sched.instances.tensor_graph import batched, overlap, region, volume
-from tests.helpers.instances import CLUSTER, network
+from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, batched, overlap, region, volume
+from tests.helpers.instances import CLUSTER, image, network
 
 
 def model():
@@ -113,3 +118,24 @@ def test_steps_move_less_than_layer_by_layer_and_overlap(graph):
     assert all(x <= 1 for x in found.busy.values())
     held = {n.name: 1 for n in many.computed}
     assert seconds(layer_by_layer(many, CLUSTER, held), CLUSTER) < seconds(layers, CLUSTER)
+
+
+def test_the_chosen_batch_is_near_the_best_of_all(graph):
+    found = choose_batch(lambda n: batched(graph, n), CLUSTER, 12)
+    every = [planned(batched(graph, n), CLUSTER, n, 12).each for n in (1, 2, 3, 4, 6, 12)]
+    assert found[0].each <= 1.03 * min(every)
+    assert found[0].runs * found[0].rounds == 12 and "runs at once" in str(found[0])
+
+
+def test_weights_come_once_as_long_as_there_is_room():
+    shape = (8, 64, 8, 8)
+    first = Node("a", shape, 1, (image("x", shape),), 36864, 10**8, "contraction", shared=(1,))
+    graph = Graph((Node("x", shape, kind=INPUT), first,
+                   replace(first, name="b", reads=(image("a", shape),), output=True)))
+    cut = tuple(SubGraph(n, (n,), SplitInfo(1, 8, 1)) for n in "ab")
+    plan = decide_parts(graph, CLUSTER, Rules(), cut)
+    assert len(plan.weights) == 16 and sum(w.fetched for w in plan.weights) == 2
+    outer = replace(CLUSTER.outer[0], capacity=72000), CLUSTER.outer[1]
+    tight = decide_parts(graph, replace(CLUSTER, outer=outer), Rules(), cut)
+    assert sum(w.fetched for w in tight.weights) == 2  # not both at once: one after the other
+    assert tight.ordered[0].how != "depth first" and tight.homes.moved[-2] == 0

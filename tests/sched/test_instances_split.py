@@ -4,8 +4,24 @@ import pytest
 
 from aotc.sched.instances.cost import Judge
 from aotc.sched.instances.grouping import PAPER, Rules, group
-from aotc.sched.instances.split import SplitInfo, best_split, piece_peak, split_info
-from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, along, whole
+from aotc.sched.instances.split import (
+    SplitInfo,
+    best_split,
+    peak,
+    piece_peak,
+    pieces_of,
+    split_info,
+)
+from aotc.sched.instances.tensor_graph import (
+    INPUT,
+    Graph,
+    Node,
+    Read,
+    along,
+    regions,
+    volume,
+    whole,
+)
 from tests.helpers.instances import CLUSTER, KIB, STAGES, image, network, same, stage
 
 BUDGET = 512 * KIB
@@ -144,3 +160,13 @@ def test_an_instance_of_the_second_stage_of_a_residual_network():
     found, = group(graph, Judge(graph, CLUSTER), Rules(PAPER))
     assert sum(graph.node[m].ops for m in found.members) == 38
     assert sum(graph.node[m].products for m in found.members) == 13
+
+
+def test_extents_without_divisors_are_cut_unevenly_by_price():
+    shape = (2, 197, 64)
+    graph = Graph((Node("x", shape, kind=INPUT), Node("a", shape, 1, (same("x", 3),), flops=99)))
+    split = Judge(graph, CLUSTER, 8000, share=0.5).split(("a",))
+    assert split.fits and split.pieces < 197
+    boxes = pieces_of(shape, split.cuts)
+    assert sum(map(volume, boxes)) == 2 * 197 * 64
+    assert all(peak(graph, ("a",), regions(graph, ("a",), b)) <= 8000 for b in boxes)

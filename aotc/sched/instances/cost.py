@@ -5,7 +5,7 @@ from math import prod
 
 from aotc.sched.instances.binding import plain
 from aotc.sched.instances.cluster import Cluster
-from aotc.sched.instances.split import Members, SplitInfo, best_split, pieces_of, sources_of
+from aotc.sched.instances.split import Members, SplitInfo, best_split, middle, sources_of, two_cuts
 from aotc.sched.instances.tensor_graph import Box, Graph, Node, regions, volume
 
 LOOKUP = "lookup"  # kind of nodes that read only the rows of their constants that data name
@@ -14,18 +14,19 @@ LOOKUP = "lookup"  # kind of nodes that read only the rows of their constants th
 @dataclass(frozen=True)
 class Price:
     """Seconds of all instances of a sub-graph: ``computing``, ``moving`` between the cores' own
-    memories and the next one out, ``starting`` its kernels; ``recompute``: how many times more
-    operations its instances do than the nodes have."""
+    memories and the next one out, ``fetching`` weights from the outermost, ``starting`` its
+    kernels; ``recompute``: how many times more operations its instances do than the nodes have."""
 
     computing: float
     moving: float
+    fetching: float
     starting: float
     recompute: float
 
     @property
     def seconds(self) -> float:
         """With data moved while others are computed on."""
-        return max(self.computing, self.moving) + self.starting
+        return max(self.computing, self.moving, self.fetching) + self.starting
 
 
 def part_of(node: Node, box: Box) -> float:
@@ -43,15 +44,25 @@ def node_seconds(graph: Graph, cluster: Cluster, node: Node, boxes: dict[str, Bo
 
 
 def weights_of(node: Node, box: Box) -> int:
-    """Bytes of constants that one box of a node reads: all, unless data name the rows."""
-    return int(node.weights * part_of(node, box)) if node.kind == LOOKUP else node.weights
+    """Bytes of constants that one box of a node reads."""
+    if node.kind == LOOKUP:
+        return int(node.weights * part_of(node, box))
+    size = node.weights
+    for d in node.shared:
+        size = size * (box[d][1] - box[d][0]) // node.shape[d]
+    return size
 
 
 class Judge:
-    """Splits and prices of sub-graphs of one Graph on one Cluster, each found once."""
+    """Splits and prices of sub-graphs of one Graph on one Cluster, each found once.
 
-    def __init__(self, graph: Graph, cluster: Cluster, budget: int | None = None) -> None:
-        self.graph, self.cluster = graph, cluster
+    share: of the splits that fit, the one that takes the fewest seconds, of those whose cut of the
+    outermost dimension leaves pieces of all that is read and written that fill no more than such a
+    share of the next memory out, so that few of them are live at once; None: that of Equation 1."""
+
+    def __init__(self, graph: Graph, cluster: Cluster, budget: int | None = None,
+                 share: float | None = None) -> None:
+        self.graph, self.cluster, self.share = graph, cluster, share
         self.budget = cluster.budget if budget is None else budget
         self._splits: dict[Members, SplitInfo] = {}
         self._prices: dict[Members, Price] = {}
@@ -59,7 +70,14 @@ class Judge:
     def split(self, members: Members) -> SplitInfo:
         """The best split to fit the cores' own memories."""
         if members not in self._splits:
-            self._splits[members] = best_split(self.graph, members, self.budget)
+            best = best_split(self.graph, members, self.budget)
+            if self.share is not None and best.fits and best.pieces > 1:
+                most = self.share * self.cluster.capacity(1)
+                crossing = sum(self.graph.node[b].bytes
+                               for b in (*sources_of(self.graph, members), members[-1]))
+                found = two_cuts(self.graph, members, self.budget, crossing / most) or (best,)
+                best = min(found, key=lambda s: (self._price(members, s).seconds, s.pieces))
+            self._splits[members] = best
         return self._splits[members]
 
     def price(self, members: Members) -> Price:
@@ -70,16 +88,20 @@ class Judge:
 
     def _price(self, members: Members, split: SplitInfo) -> Price:
         graph, cluster = self.graph, self.cluster
-        pieces = pieces_of(graph.node[members[-1]].shape, split.cuts)
-        boxes = regions(graph, members, pieces[len(pieces) // 2])
+        boxes = regions(graph, members, middle(graph.node[members[-1]].shape, split.cuts))
         nodes = [graph.node[m] for m in members if m in boxes]
         computing = sum(node_seconds(graph, cluster, n, boxes) for n in nodes)
         outside = [b for b in (*sources_of(graph, members), members[-1]) if b in boxes]
         crossing = sum(volume(boxes[b]) * graph.node[b].element for b in outside)
         if not split.fits:
             crossing += 2 * sum(volume(boxes[n.name]) * n.element for n in nodes[:-1])
-        crossing += sum(weights_of(n, boxes[n.name]) for n in nodes)
-        done = sum(n.flops * part_of(n, boxes[n.name]) for n in nodes) * len(pieces)
+        weights = sum(weights_of(n, boxes[n.name]) for n in nodes)
+        # what fills no more than half of the next memory out is there for the next piece, too
+        kept = 2 * weights <= cluster.capacity(1)
+        fetched = sum(n.weights for n in nodes) if kept else weights * split.pieces
+        done = sum(n.flops * part_of(n, boxes[n.name]) for n in nodes) * split.pieces
         needed = sum(graph.node[m].flops for m in members)
-        return Price(computing * len(pieces), cluster.moving(1, crossing) * len(pieces),
-                     cluster.launch * len(pieces), done / needed if needed else 1.0)
+        return Price(computing * split.pieces,
+                     cluster.moving(1, crossing + weights) * split.pieces,
+                     fetched / cluster.bandwidth(len(cluster.outer)),
+                     cluster.launch * split.pieces, done / needed if needed else 1.0)

@@ -1,11 +1,11 @@
 """The deciders of instances in order: a Graph and a Cluster to an InstancePlan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
 from aotc.sched.instances.binding import Bound, bind_instances, carried, plain
 from aotc.sched.instances.cluster import Cluster
-from aotc.sched.instances.cost import Judge, weights_of
+from aotc.sched.instances.cost import LOOKUP, Judge, weights_of
 from aotc.sched.instances.grouping import BY_COST, PAPER, Rules, group
 from aotc.sched.instances.instance_order import WAYS, Ordered, Tasks, moved_bytes, orders, peak_live
 from aotc.sched.instances.instance_plan import Held, InstancePlan, Weights
@@ -13,12 +13,14 @@ from aotc.sched.instances.instances import InstanceGraph, SubGraph, instances, m
 from aotc.sched.instances.moves import moves
 from aotc.sched.instances.segments import SEGMENTED, SHARES, segmented, segments, stages
 from aotc.sched.instances.spill import LONGEST, Homes, Lifetime, pinned, placed, spilled
-from aotc.sched.instances.split import peak
+from aotc.sched.instances.split import middle, peak
+from aotc.sched.instances.steps import seconds, steps_of_plan
 from aotc.sched.instances.tensor_graph import INPUT, Box, Graph, regions, volume
 
 ALL_WAYS = (*WAYS, SEGMENTED)
 PAPER_WAYS = ("breadth first", "depth first")
 
+SHARES_OF_SPLITS = (0.5, 0.125)  # of the next memory out that pieces of the batch may fill
 ROUNDS = 4  # of spilling, each with the copies that the one before made necessary
 
 
@@ -28,8 +30,21 @@ def decide_instances(graph: Graph, cluster: Cluster, rules: Rules = BY_COST,
     """All decisions for one cluster; deterministic, measures nothing.  ways: to find an order,
     names of ``ALL_WAYS`` (None: as the rules have them).  spill: ``LONGEST`` or ``LARGEST``.
     judge: of the same graph and cluster."""
-    subgraphs = group(graph, judge or Judge(graph, cluster), rules)
-    return decide_parts(graph, cluster, rules, subgraphs, ways, spill)
+    if judge is not None or rules.accept == PAPER:
+        subgraphs = group(graph, judge or Judge(graph, cluster), rules)
+        return decide_parts(graph, cluster, rules, subgraphs, ways, spill)
+    found = {}
+    for share in SHARES_OF_SPLITS:
+        subgraphs = group(graph, Judge(graph, cluster, share=share), rules)
+        found[subgraphs] = share
+    plans = [decide_parts(graph, cluster, rules, s, ways, spill) for s in found]
+    return min(plans, key=lambda p: predicted(p, cluster))
+
+
+def predicted(plan: InstancePlan, cluster: Cluster) -> tuple[int, float]:
+    """What plans are compared by: outputs in the outermost memory, which all clusters share, then
+    seconds without overlap between steps."""
+    return plan.uses()[-1], seconds(steps_of_plan(plan, cluster), cluster)
 
 
 def decide_parts(graph: Graph, cluster: Cluster, rules: Rules, subgraphs: Sequence[SubGraph],
@@ -53,7 +68,7 @@ def decide_parts(graph: Graph, cluster: Cluster, rules: Rules, subgraphs: Sequen
         homes = _homes(graph, split, parts, boxes, lives, o.order, cluster, spill)
         held = _held(graph, split, parts, boxes, homes, o.order, cluster)
         weights = _weights(graph, held, _rooms(lives, homes, o.order, cluster.capacity(1)))
-        price = _moving(cluster, homes, weights)
+        price = homes.moved[-2], _moving(cluster, homes, weights)
         if best is None or price < best[0]:
             best = price, o, bound, lives, homes, held, weights
     assert best is not None
@@ -76,12 +91,18 @@ def _moving(cluster: Cluster, homes: Homes, weights: Sequence[Weights]) -> float
 def _in_segments(graph, cluster, subgraphs, split, tasks) -> tuple[Ordered, ...]:
     names = [[x.name for x in split.instances if x.subgraph == s.name] for s in subgraphs]
     weights = [sum(graph.node[m].weights for m in s.members) for s in subgraphs]
+    piece = [_piece_weights(graph, s) for s in subgraphs]
     turns = [dict(s.split.cuts).get(1, 1) for s in subgraphs]
-    found = stages(tasks, names, weights, turns)
+    found = stages(tasks, names, weights, piece, turns)
     cuts = dict.fromkeys(segments(found, cluster, share) for share in SHARES)
     made = (segmented(tasks, found, c) for c in cuts)
     return tuple(Ordered(SEGMENTED, order, peak_live(tasks, order),
                          moved_bytes(tasks, order, cluster.budget)) for order in made)
+
+
+def _piece_weights(graph: Graph, part: SubGraph) -> int:
+    boxes = regions(graph, part.members, middle(graph.node[part.out].shape, part.split.cuts))
+    return sum(weights_of(graph.node[m], boxes[m]) for m in part.members if m in boxes)
 
 
 def _tasks(graph: Graph, split: InstanceGraph, parts: Mapping[str, SubGraph]) -> Tasks:
@@ -203,24 +224,29 @@ def _weights(graph: Graph, held: Sequence[Held], rooms: Mapping[str, int]) -> tu
     """Which weights come from the outermost memory for each instance: what is still in the next
     one, where ``rooms`` (of each instance) are free for them, does not.  Those that are needed last
     make room first."""
-    uses = [h for h in held if graph.node[h.node].weights]
+    uses = [(h, _weights_read(graph, h)) for h in held if graph.node[h.node].weights]
     later: list[int] = [0] * len(uses)
-    seen: dict[str, int] = {}
+    seen: dict[Hashable, int] = {}
     for i in range(len(uses) - 1, -1, -1):
-        later[i] = seen.get(uses[i].node, len(uses))
-        seen[uses[i].node] = i
-    there: dict[str, int] = {}
-    next_use: dict[str, int] = {}
+        later[i] = seen.get(uses[i][1], len(uses))
+        seen[uses[i][1]] = i
+    there: dict[Hashable, int] = {}
+    next_use: dict[Hashable, tuple[int, str]] = {}
     total, out = 0, []
-    for h, then in zip(uses, later):
+    for (h, key), then in zip(uses, later):
         size = weights_of(graph.node[h.node], h.box)
-        missing = h.node not in there
+        missing = key not in there
         if missing:
-            there[h.node] = size
+            there[key] = size
             total += size
-        next_use[h.node] = then
+        next_use[key] = then, h.node
         while total > rooms[h.instance] and there:
-            last = max(there, key=lambda n: (next_use[n], n))
-            total -= there.pop(last)
+            total -= there.pop(max(there, key=next_use.__getitem__))
         out.append(Weights(h.instance, h.node, size, missing))
     return tuple(out)
+
+
+def _weights_read(graph: Graph, h: Held) -> Hashable:
+    """Names the weights that one box of a node reads: equal for boxes that read the same."""
+    node = graph.node[h.node]
+    return h.node, h.box if node.kind == LOOKUP else tuple(h.box[d] for d in node.shared)

@@ -52,7 +52,7 @@ def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> li
     nodes: list[Node] = []
     for i, o in enumerate(stage.outputs):
         dims = {a: d for d, a in enumerate(o.index) if isinstance(a, Axis)}
-        reads, weights, lookup = _reads(program, stage, dims, width)
+        reads, weights, shared, lookup = _reads(program, stage, dims, width)
         kind = category(stage.axes, stage.raxes, stage.fold, stage.body,
                         tuple(x.value for x in stage.outputs))
         products = kind in ("contraction", "dot") or (
@@ -61,26 +61,30 @@ def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> li
             o.buffer, _extents(program, o.buffer), width[program.dtype(o.buffer)], reads,
             0 if i else weights, 0 if i else estimate(group_flops([stage])),
             LOOKUP if lookup else kind, 1 if i else len(stage.computes),
-            int(products and not i), o.buffer in program.results))
+            int(products and not i), o.buffer in program.results, shared=shared))
     return nodes
 
 
 def _reads(program, stage, dims, width):
-    """(Reads of tensors, bytes of constants read, whether data name rows of constants)."""
+    """(Reads of tensors, bytes of constants read, dimensions that the largest constant has, whether
+    data name rows of constants)."""
     reads: dict[Read, None] = {}
-    weights, lookup = 0, False
+    weights, largest, lookup = 0, (0, ()), False
     axes = (*stage.axes, *stage.raxes)
     ranges = {a: (a, a) for a in dims}
     for load in stage.loads():
         shape = _extents(program, load.buffer)
         if program.buffers[load.buffer].role == "const":
             touched = estimate_volume(a.extent for a in axes if a in axes_of(load))
-            weights += min(prod(shape), touched) * width[program.dtype(load.buffer)]
+            size = min(prod(shape), touched) * width[program.dtype(load.buffer)]
+            weights += size
+            own = tuple(sorted({dims[i] for i in load.index if i in dims}))
+            largest = max(largest, (size, own))
             lookup = lookup or any(depends_on_data(i) for i in load.index)
             continue
         windows = tuple(_window(i, ranges, dims, n) for i, n in zip(load.index, shape))
         reads[Read(load.buffer, windows or (whole(1),))] = None
-    return tuple(reads), weights, lookup
+    return tuple(reads), weights, largest[1], lookup
 
 
 def _window(index: Expr, ranges, dims: Mapping[Axis, int], extent: int) -> Window:

@@ -84,7 +84,9 @@ def instances(graph: Graph, subgraphs: Sequence[SubGraph]) -> InstanceGraph:
     inputs: dict[tuple[str, str], Box] = {}
     redundant = 0
     for s in subgraphs:
-        boxes = pieces_of(graph.node[s.out].shape, s.split.cuts)
+        shared = graph.node[s.out].shared
+        boxes = sorted(pieces_of(graph.node[s.out].shape, s.split.cuts),
+                       key=lambda b: [b[d] for d in shared])  # same weights together
         made[s.name] = [Instance(f"{s.name}.{k}", s.name, k, b) for k, b in enumerate(boxes)]
         for x in made[s.name]:
             need = needed(graph, s.members, x.box)

@@ -18,18 +18,20 @@ SHARES = (0.9, 0.75, 0.5)  # of a memory that outputs which cross the ends of se
 
 @dataclass(frozen=True)
 class Stages:
-    """Sub-graphs in order: the instances of each, the bytes of weights that one instance reads,
-    ``turns``: how often a depth-first order comes back to it, and ``crossing[j]``: bytes of all
-    outputs that are made before sub-graph j and read from there on."""
+    """Sub-graphs in order: the instances of each, the bytes of weights that they read,
+    ``piece``: those of one instance, ``turns``: how often a depth-first order comes back to it, and
+    ``crossing[j]``: bytes of all outputs that are made before sub-graph j and read from there on.
+    """
 
     names: tuple[tuple[str, ...], ...]
     weights: tuple[int, ...]
+    piece: tuple[int, ...]
     turns: tuple[int, ...]
     crossing: tuple[int, ...]
 
 
 def stages(tasks: Tasks, names: Sequence[Sequence[str]], weights: Sequence[int],
-           turns: Sequence[int]) -> Stages:
+           piece: Sequence[int], turns: Sequence[int]) -> Stages:
     """Stages of the instances ``names`` of every sub-graph."""
     number = {x: i for i, found in enumerate(names) for x in found}
     change = [0] * (len(names) + 1)
@@ -43,7 +45,7 @@ def stages(tasks: Tasks, names: Sequence[Sequence[str]], weights: Sequence[int],
     for n in change:
         live += n
         crossing.append(live)
-    return Stages(tuple(map(tuple, names)), tuple(weights), tuple(turns),
+    return Stages(tuple(map(tuple, names)), tuple(weights), tuple(piece), tuple(turns),
                   tuple(crossing))
 
 
@@ -74,7 +76,11 @@ def _seconds(found: Stages, cluster: Cluster, i: int, j: int, weights: int, agai
     cross its end and do not fit where they are wanted."""
     crossing = max(found.crossing[i], found.crossing[j])
     room = max(0, int(cluster.capacity(1) * share) - crossing)
-    fetched = weights + again * max(0, weights - room) / max(1, weights)
+    if j - i == 1:  # one piece after the other
+        fits = found.piece[i] <= room
+        fetched = float(weights if fits else found.piece[i] * len(found.names[i]))
+    else:
+        fetched = weights + again * max(0, weights - room) / max(1, weights)
     last = len(cluster.outer)
     taken = fetched / cluster.bandwidth(last)
     for level in range(1, last + 1):
@@ -84,12 +90,13 @@ def _seconds(found: Stages, cluster: Cluster, i: int, j: int, weights: int, agai
 
 
 def segmented(tasks: Tasks, found: Stages, cuts: Sequence[tuple[int, int]]) -> Order:
-    """The order of segments one after the other, in each the heaviest instances first."""
+    """The order of segments one after the other, in each the heaviest instances first; those of one
+    sub-graph as they are, which keeps instances with the same weights together."""
     order: list[str] = []
     done: set[str] = set()
     for i, j in cuts:
         inside = [x for names in found.names[i:j] for x in names]
-        order += heavy_first(_restricted(tasks, inside, done))
+        order += inside if j - i == 1 else heavy_first(_restricted(tasks, inside, done))
         done.update(inside)
     return tuple(order)
 

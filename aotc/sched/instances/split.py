@@ -86,12 +86,20 @@ def peak(graph: Graph, members: Members, boxes: dict[str, Box]) -> int:
 
 def piece_peak(graph: Graph, members: Members, cuts: Sequence[tuple[int, int]]) -> int:
     """The most bytes that a piece in the middle of the output takes, where halos are widest."""
+    box = middle(graph.node[members[-1]].shape, cuts)
+    return peak(graph, members, regions(graph, members, box))
+
+
+def middle(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> Box:
+    """A largest piece in the middle of an output of ``shape``."""
     count = dict(cuts)
-    middle = []
-    for d, extent in enumerate(graph.node[members[-1]].shape, 1):
+    box = []
+    for d, n in enumerate(shape, 1):
         f = count.get(d, 1)
-        middle.append((extent * (f // 2) // f, extent * (f // 2 + 1) // f))
-    return peak(graph, members, regions(graph, members, tuple(middle)))
+        size = -(-n // f)
+        first = min(n * (f // 2) // f, n - size)
+        box.append((first, first + size))
+    return tuple(box)
 
 
 def split_info(graph: Graph, members: Members, budget: int) -> tuple[SplitInfo, ...]:
@@ -102,14 +110,15 @@ def split_info(graph: Graph, members: Members, budget: int) -> tuple[SplitInfo, 
     return _split_info(graph, members, budget, ())
 
 
-def _split_info(graph, members, budget, outer):
+def _split_info(graph, members, budget, outer, tried=None):
+    tried = tried or _tried
     found = []
     shape = graph.node[members[-1]].shape
     taken = {d for d, _ in outer}
     for d, extent in enumerate(shape, 1):
         if d in taken or (outer and extent == 1):
             continue
-        for v in _tried(extent):
+        for v in tried(extent):
             need = piece_peak(graph, members, (*outer, (d, v)))
             if need <= budget:
                 found.append(SplitInfo(_ops_split(graph, members, d, v), v, d, outer, need))
@@ -120,6 +129,13 @@ def _split_info(graph, members, budget, outer):
 def _tried(extent: int) -> list[int]:
     """Numbers of pieces: 1, 2, 4, then 8 and more, that divide the extent."""
     return [v for v in (*CORES_FIRST, *range(8, extent + 1)) if v <= extent and extent % v == 0]
+
+
+def _uneven(extent: int) -> list[int]:
+    """Divisors and powers of two: pieces that differ by one element in size are better than ever
+    so many small ones."""
+    powers = {1 << k for k in range(extent.bit_length()) if 1 << k <= extent}
+    return sorted(powers.union(_tried(extent)))
 
 
 def _ops_split(graph: Graph, members: Members, d: int, f: int) -> int:
@@ -157,6 +173,18 @@ def best_split(graph: Graph, members: Members, budget: int) -> SplitInfo:
         if extent > 1:
             outer = (*outer, (d, extent))
     return _finest(graph, members, outer)
+
+
+def two_cuts(graph: Graph, members: Members, budget: int, least: float) -> tuple[SplitInfo, ...]:
+    """Splits that fit, of the outermost dimension and of one more: for every number of pieces of
+    the first one, ``least`` or more if there are so many, the fewest of each other dimension."""
+    shape = graph.node[members[-1]].shape
+    first = next((d for d, n in enumerate(shape, 1) if n > 1), 1)
+    found: list[SplitInfo] = []
+    n = shape[first - 1]
+    for v in (v for v in range(1, n + 1) if n % v == 0 and v >= min(least, n)):
+        found += _split_info(graph, members, budget, ((first, v),), _uneven)
+    return tuple(found)
 
 
 def _finest(graph: Graph, members: Members, outer: tuple[tuple[int, int], ...]) -> SplitInfo:

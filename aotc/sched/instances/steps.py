@@ -53,7 +53,7 @@ def steps_of_plan(plan: InstancePlan, cluster: Cluster) -> tuple[Step, ...]:
     weights = {(w.instance, w.node): w for w in plan.weights}
     # instance -> node -> (level, box, step)
     inside: dict[str, dict[str, tuple[int, Box, int]]] = {}
-    pieces: dict[str, list[tuple[str, int, Box, int]]] = {}  # node -> (instance, level, box, step)
+    pieces: dict[str, tuple[str, int, Box, int]] = {}  # instance -> (node, level, box, step)
     out: list[Step] = []
     for h in plan.held:
         node, here = graph.node[h.node], inside.setdefault(h.instance, {})
@@ -71,7 +71,7 @@ def steps_of_plan(plan: InstancePlan, cluster: Cluster) -> tuple[Step, ...]:
                         tuple(loads), stores, tuple(sorted(after)), not here))
         here[h.node] = h.level, h.box, len(out) - 1
         if h.node == plan.subgraph[plan.instances.instance[h.instance].subgraph].out:
-            pieces.setdefault(h.node, []).append((h.instance, h.level, h.box, len(out) - 1))
+            pieces[h.instance] = h.node, h.level, h.box, len(out) - 1
     return tuple(out)
 
 
@@ -79,6 +79,7 @@ def _loads(graph, plan, h, here, pieces):
     """(Transfers that a node of an instance reads, steps that it waits for)."""
     loads: list[Transfer] = []
     after: set[int] = set()
+    made = [pieces[p] for p in plan.instances.producers[h.instance]]
     for source in graph.node[h.node].sources:
         if source in here:
             level, box, step = here[source]
@@ -93,7 +94,9 @@ def _loads(graph, plan, h, here, pieces):
                 loads.append(Transfer(source, len(plan.homes.peak) - 1, volume(box) * element,
                                       READ, INPUTS))
                 continue
-            for _, level, piece, step in pieces[source]:
+            for node, level, piece, step in made:
+                if node != source:
+                    continue
                 cut = volume(tuple((max(a, c), min(b, d))
                                    for (a, b), (c, d) in zip(box, piece)))
                 if cut:

@@ -73,7 +73,8 @@ class Read:
 class Node:
     """A tensor of ``shape`` with ``element`` bytes per element.
 
-    weights: bytes of constants that computing all of it reads.  flops: of all of it.  kind: a
+    weights: bytes of constants that computing all of it reads; a box reads of them what it is of
+    dimensions ``shared``.  flops: of all of it.  kind: a
     category of computes (``ir.category``), which an engine is chosen by.  ops: computes that it
     stands for, products: those among them that are sums of products.  output: the caller reads it.
     unbound: dimensions that no core may have a part of.
@@ -90,6 +91,7 @@ class Node:
     products: int = 0
     output: bool = False
     unbound: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -222,7 +224,8 @@ def batched(graph: Graph, n: int, names: Collection[str] | None = None) -> Graph
         many.add(node.name)
         reads = tuple(Read(r.source, _shifted(r, r.source in many)) for r in node.reads)
         out.append(replace(node, shape=(n, *node.shape), reads=reads, flops=node.flops * n,
-                           unbound=tuple(d + 1 for d in node.unbound)))
+                           unbound=tuple(d + 1 for d in node.unbound),
+                           shared=tuple(d + 1 for d in node.shared)))
     return Graph(tuple(out))
 
 
