@@ -13,7 +13,7 @@ import numpy as np
 
 from aotc.errors import FaultError
 from aotc.ir.bundle import Sample
-from aotc.ir.dtypes import DTYPES, STORED, TEXT, Array, is_float
+from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, is_float
 from aotc.ir.expr import (
     COMPARE,
     Binary,
@@ -179,6 +179,10 @@ def random_inputs(program: Program, sym_values: Syms, seed: int = 0,
 def _draw(rng: np.random.Generator, kind: InputKind, shape: tuple[int, ...]) -> Array:
     if kind.kind == "normal":
         return rng.standard_normal(shape)
+    if kind.kind == CHARS:
+        array = rng.integers(ord("a"), ord("f"), shape)
+        array[np.arange(shape[-1]) >= rng.integers(0, shape[-1] + 1, (*shape[:-1], 1))] = 0
+        return array
     if kind.kind == TEXT:
         return rng.integers(-1, kind.high, shape)
     if kind.kind in STORED:

@@ -35,6 +35,7 @@ from aotc.frontend.ops.tensors import (
                     ops_sequence,
                     ops_shape,
                     ops_slice,
+                    ops_strings,
 )
 from aotc.frontend.read.load import load_model, model_digest
 from aotc.frontend.read.reader import read_graph
@@ -44,6 +45,6 @@ OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv,
                     ops_linear, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm, ops_pool,
                     ops_qlinear, ops_quant, ops_quant_extra, ops_recurrent, ops_reduce, ops_resize,
                     ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,
-                    ops_signal, ops_slice, ops_train, ops_trees, ops_twins)
+                    ops_signal, ops_slice, ops_strings, ops_train, ops_trees, ops_twins)
 
 __all__ = ["load_model", "model_digest", "read_graph", "to_program", "Graph", "Node", "DimRange"]

@@ -26,7 +26,7 @@ _INSTEAD = {
     "Rfft": "use DFT", "Irfft": "use DFT",
     "BeamSearch": _SEARCH, "GreedySearch": _SEARCH, "Sampling": _SEARCH,
     "WhisperBeamSearch": _SEARCH, "AttnLSTM": "use LSTM and what attends to it apart",
-    "Tokenizer": "split text outside of the model: strings are not compiled",
+    "Tokenizer": "split text outside of the model, or by StringSplit",
 }
 
 

@@ -48,6 +48,7 @@ HALVES = (HALF, BRAIN)  # floats of 16 bits, which nothing computes in
 STORED = {"bf16": 16, "f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,
           "f4e2m1": 4, "i4": 4, "u4": 4, "i2": 2, "u2": 2}
 TEXT = "string"  # stored only, too: as i64, places in the Program's table of texts
+CHARS = "chars"  # strings as their bytes: u8 with a last dimension of bytes, zeros behind them
 INDEX = "i64"  # the dtype of every index, extent and loop variable
 
 

@@ -3,14 +3,14 @@
 import operator
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from aotc.ir.bundle import Manifest
-from aotc.ir.dtypes import DTYPES, TEXT, Array
+from aotc.ir.dtypes import CHARS, DTYPES, TEXT, Array
 from aotc.runtime.list_arguments import parts_of, put_together, taken_apart
 
 # by ONNX name, or in order; a sequence of the model is a list of arrays
@@ -36,8 +36,9 @@ class Extent:
 class TensorInfo:
     """One input or output: its ONNX name, numpy dtype and shape (ints and Extents).  ``default``:
     it may be left out of a call; ``text``: it holds strings, as places in the bundle's table;
-    ``counts``: it says how many elements there are of these (output, axis); ``alias``: of an input
-    and an output that lie in one buffer, the place of the other; -1 for others."""
+    ``chars``: strings, as bytes along the last dimension; ``counts``: it says how many elements
+    there are of these (output, axis); ``alias``: of an input and an output that lie in one
+    buffer, the place of the other; -1 for others."""
 
     name: str
     dtype: np.dtype[Any]
@@ -46,6 +47,7 @@ class TensorInfo:
     text: bool = False
     counts: tuple[tuple[str, int], ...] = ()
     alias: int = -1
+    chars: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -63,7 +65,7 @@ def _info(entry: dict[str, Any]) -> TensorInfo:
     return TensorInfo(entry["onnx"], dtype, shape, entry.get("default", False),
                       entry.get("stored") == TEXT,
                       tuple((o, a) for o, a in entry.get("counts", ())),
-                      entry.get("alias", -1))
+                      entry.get("alias", -1), entry.get("stored") == CHARS)
 
 
 Run = Callable[[Sequence[Array | None]], dict[str, Array]]
@@ -87,6 +89,11 @@ def _with_texts(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], tab
     """``run(arrays)``, its outputs by name: strings are given to it as their places in the table of
     texts (-1, -2, .. of those that are not in it), and places come back as strings ("" of a place
     that is none)."""
+    arrays = [_bytes_of(i, a) for i, a in zip(inputs, arrays)]
+    made = {t.name for t in outputs if t.chars}
+    if made:
+        found = _with_texts(inputs, [replace(t, chars=False) for t in outputs], table, arrays, run)
+        return {n: strings_of(a) if n in made else a for n, a in found.items()}
     if not any(t.text for t in (*inputs, *outputs)):
         return run(arrays)
     places, others = {t: k for k, t in enumerate(table)}, list[str]()
@@ -107,6 +114,30 @@ def _with_texts(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], tab
     named = {i.name for i in outputs if i.text}
     return {n: np.asarray(every[np.where(a < -len(others), len(table), a)], object)
             if n in named else a for n, a in found.items()}
+
+
+def _bytes_of(info: TensorInfo, array: Array | None) -> Array | None:
+    """Strings as their bytes, as many of each as the longest one has."""
+    if array is None or not info.chars or array.dtype.kind not in "UOST":
+        return array
+    codes = [t if isinstance(t, bytes) else str(t).encode() for t in array.reshape(-1).tolist()]
+    if any(b"\0" in c for c in codes):
+        raise ValueError(f"input {info.name}: a string has a zero character, which ends it in C")
+    last = info.shape[-1]
+    width = last if isinstance(last, int) else max([last.lo, *map(len, codes)])
+    if any(len(c) > width for c in codes):
+        raise ValueError(f"input {info.name}: a string has {max(map(len, codes))} bytes, the "
+                         f"bundle is for {width}")
+    held = b"".join(c.ljust(width, b"\0") for c in codes)
+    return np.frombuffer(held, np.uint8).reshape(*array.shape, width)
+
+
+def strings_of(array: Array) -> Array:
+    """Bytes along the last dimension as strings."""
+    flat = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
+    out = np.empty(len(flat), object)
+    out[:] = [row.tobytes().split(b"\0", 1)[0].decode("utf-8", "replace") for row in flat]
+    return out.reshape(array.shape[:-1])
 
 
 # names of the package ml_dtypes; an element of its integers lies in the lowest bits of a byte

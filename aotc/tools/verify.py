@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from aotc.errors import AotcError
-from aotc.ir.dtypes import TEXT, Array, dtype_of
+from aotc.ir.dtypes import CHARS, TEXT, Array, dtype_of
 from aotc.ir.program import Program
 from aotc.ir.schedule import PRECISION
 from aotc.options import Dims, Options
@@ -19,7 +19,7 @@ from aotc.pipeline import Work, let_go, run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
 from aotc.runtime.emulate import EmulatedModel, emulated_models
-from aotc.runtime.feeds import machine, stored_dtype
+from aotc.runtime.feeds import machine, stored_dtype, strings_of
 from aotc.runtime.list_arguments import put_together
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
@@ -216,8 +216,9 @@ def typed(program: Program, feeds: Feeds) -> Feeds:
     text = {b.onnx for b in program.buffers.values() if b.stored == TEXT}
     kinds = {b.onnx: stored_dtype(b.stored) for b in map(program.buffers.__getitem__,
                                                          program.inputs) if b.stored}
-    return {n: words[a] if n in text else a if (kind := kinds.get(n)) is None else a.view(kind)
-            for n, a in feeds.items()}
+    chars = {b.onnx for b in program.buffers.values() if b.stored == CHARS}
+    return {n: strings_of(a) if n in chars else words[a] if n in text else
+            a if (kind := kinds.get(n)) is None else a.view(kind) for n, a in feeds.items()}
 
 
 def read_inputs(path: str | Path, fixed: Collection[str] = ()) -> Case:

@@ -69,7 +69,11 @@ Limits that the table does not show:
 - A model has at most 65536 nodes, those of its sub-graphs and called functions counted.
 - Dropout in training mode is the identity or a fault: nothing random is compiled.
 - Strings are numbers, places in a table of texts ([bundle](bundle.md#strings)): operators place and
-  compare them (Identity, Reshape, Gather, Where, Equal, LabelEncoder, ..), none makes new ones.
+  compare them (Identity, Reshape, Gather, Where, Equal, LabelEncoder, ..). Those that StringConcat,
+  StringSplit, StringNormalizer and RegexFullMatch are given or make are bytes; what is made may be
+  compared (Equal) and looked up among labels, not moved. A pattern becomes a table of at most 2048
+  states: classes, repetition, alternatives, groups, anchors; `\\w` and others are of ASCII. Letters
+  of one and two bytes change case.
 - ai.onnx.ml: what the standard leaves open (scores of two classes made of one, transforms of one
   target, classes that no leaf votes for) is as ONNX Runtime has it. ZipMap gives the matrix of
   scores, a column for each label in their order. Maps are no tensors: DictVectorizer and CastMap

@@ -10,11 +10,11 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.counted import counted
 from aotc.frontend.building.data_axes import choose_axes
 from aotc.frontend.building.extents import check_extents
-from aotc.frontend.building.fold_norm import fold_batch_norm
 from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Absent, Result, Sequence, Val
+from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.masked import choices_by_mask
 from aotc.frontend.read.definitions import by_definition
@@ -22,7 +22,7 @@ from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
 from aotc.ir.bundle import Part
-from aotc.ir.dtypes import DTYPES, TEXT
+from aotc.ir.dtypes import CHARS, DTYPES, TEXT
 from aotc.ir.expr import Binary, Const, Expr, compare
 from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, proves, simplify, upper
@@ -151,7 +151,7 @@ def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
         v = b.as_tensor(b.env[tensor])
         made, kind = v.stored or v.dtype, v.stored
         stated = graph.elements.get(tensor, made)
-        if stated != made:
+        if stated != (TEXT if made == CHARS else made):
             raise ModelError(f"output {shorten(tensor)!r} is declared as {stated}, its node makes "
                              f"{show_type((made, v.shape))}: change one of them")
         buf = b.buffers.get(v.buffer)

@@ -30,6 +30,8 @@ _PLACES_TEXTS = frozenset("""
     Identity Reshape Flatten Squeeze Unsqueeze Transpose Expand Tile Slice Split Concat Where
     Gather GatherElements GatherND ReverseSequence Compress ArrayFeatureExtractor Shape Size
 """.split())
+# operators that make strings or look into them: they take bytes (building.characters)
+MAKES_TEXTS = frozenset("StringConcat StringSplit StringNormalizer RegexFullMatch".split())
 _COMPARES_TEXTS = frozenset("Equal LabelEncoder CategoryMapper OneHotEncoder".split())
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from aotc.frontend.building.placing import PLACES, STEPS, places_texts
+from aotc.frontend.building.characters import equal, placed
+from aotc.frontend.building.placing import MAKES_TEXTS, PLACES, STEPS, places_texts
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node
 from aotc.frontend.read.read_types import stored_name
-from aotc.ir.dtypes import INDEX, STORED, TEXT, Array
+from aotc.ir.dtypes import CHARS, INDEX, STORED, TEXT, Array
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, compare, maximum, minimum
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def carrier(stored: str) -> str:
     """The dtype of the bits of a stored type, or of the places of texts."""
     if stored == TEXT:
         return INDEX
+    if stored == CHARS:
+        return "u8"
     return "u16" if stored == "bf16" else "u8"
 
 
@@ -233,6 +236,8 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
         raise b.unsupported("a sequence of tensors of a type that is stored only",
                             "convert its tensors to float")
     b.kinds = kinds
+    if CHARS in kinds.values() or node.op in MAKES_TEXTS and not node.domain:
+        return _of_characters(node, b, kinds, build)
     if not kinds or node.op in _LIST_OPERATORS and node.op != "Identity":
         return build(node)
     outs = {k: s for k, o in enumerate(node.outputs) if o and (s := _made(node, k, kinds))}
@@ -262,6 +267,19 @@ def call(node: Node, b: "Builder", build: Callable[[Node], Result]) -> Result:
         b.wide[made] = v
         return made
     return _tagged(result, outs, rounded)
+
+
+def _of_characters(node: Node, b: "Builder", kinds: dict[int, str],
+                   build: Callable[[Node], Result]) -> Result:
+    """The node's Vals, of one that is given strings as bytes: others get them as places."""
+    if not node.domain and node.op == "Equal":
+        return equal(b)
+    if not node.domain and node.op in (*MAKES_TEXTS, "Identity"):
+        return build(node)
+    names = {node.inputs[k]: f"{node.inputs[k]} as places" for k, s in kinds.items() if s == CHARS}
+    for name, other in names.items():
+        b.env[other] = placed(b, b.as_tensor(b.env[name]))
+    return call(replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)), b, build)
 
 
 def _places(node: Node, b: "Builder", vals: list[Val]) -> bool:

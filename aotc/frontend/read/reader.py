@@ -9,15 +9,16 @@ import onnx
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.joins import Learnt
+from aotc.frontend.building.placing import MAKES_TEXTS
 from aotc.frontend.building.stored import carrier
-from aotc.frontend.graph import Graph, Node, Settings, TensorType, listed
+from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, listed
 from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.lists import Held, interface
 from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.frontend.read.settings import choices, pins
-from aotc.ir.dtypes import DTYPES, Array, dtype_of
+from aotc.ir.dtypes import CHARS, DTYPES, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 
 _ROUNDS = 6  # trial builds until the ranges of symbols stand still
@@ -91,7 +92,7 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
     read = interface([i for i in g.input if i.name not in constants or i.name in own], lists,
                      {o for n in nodes for o in n.outputs} | {i.name for i in g.input}
                      | set(constants), reader.faults)
-    inputs = read.inputs
+    inputs = _as_characters(read.inputs, nodes)
     nodes, settings = [*read.nodes, *nodes], replace(settings, given=read.parts)
     if reader.faults:
         raise UnsupportedError("this model holds what aotc does not compile:\n"
@@ -107,6 +108,20 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
                   elements=_elements(g), settings=settings, stored=reader.stored,
                   texts=reader.texts)
     return _Raw(graph, inputs, _declared((*reader.infos, *g.value_info, *g.output)))
+
+
+def _as_characters(inputs: Sequence[Input], nodes: Iterable[Node]) -> tuple[Input, ...]:
+    """The inputs, those strings that operators look into as their bytes: NAME_bytes of each."""
+    read = {i for n in all_nodes(nodes) if n.op in MAKES_TEXTS and not n.domain for i in n.inputs}
+    named = {d for _, _, dims in inputs for d in dims}
+
+    def width(name: str) -> str:
+        name += "_bytes"
+        while name in named:
+            name += "_"
+        return name
+    return tuple((n, CHARS, (*dims, width(n))) if dtype == TEXT and n in read else (n, dtype, dims)
+                 for n, dtype, dims in inputs)
 
 
 def _extents(declared: Mapping[str, tuple[int | str, ...]], inputs: Sequence[Input],

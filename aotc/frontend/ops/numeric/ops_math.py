@@ -12,7 +12,7 @@ from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.read.read_types import dtype_name, stored_name
-from aotc.ir.dtypes import DTYPES, STORED, TEXT, is_float, is_int
+from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, is_float, is_int
 from aotc.ir.expr import Binary, Const, Expr, Unary, Where, binary, compare
 from aotc.ir.simplify import lower, simplify
 
@@ -276,7 +276,7 @@ def clip(node: Node, b: Builder) -> Result:
 @op("Identity")
 def identity(node: Node, b: Builder) -> Result:
     v = b.env[node.inputs[0]]
-    return b.input(0) if isinstance(v, Val) else v  # lists are copied as they are
+    return b.input(0) if isinstance(v, Val) and v.stored != CHARS else v  # lists as they are
 
 
 @op("Dropout")

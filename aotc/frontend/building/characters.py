@@ -1,0 +1,122 @@
+"""Strings as their bytes: what operators that make strings work on.
+
+A tensor of such strings is a Val of u8 with one dimension more, the bytes of UTF-8 of each and
+zeros behind them (``Val.stored`` is CHARS); how many there may be is an extent like any other."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aotc.frontend.building.symbolic import cast
+from aotc.frontend.building.values import Index, Val
+from aotc.frontend.graph import all_nodes
+from aotc.ir.dtypes import CHARS, INDEX, TEXT
+from aotc.ir.expr import Axis, Binary, Const, Expr, Shape, Where, compare, maximum, minimum
+from aotc.ir.simplify import simplify
+
+if TYPE_CHECKING:
+    from aotc.frontend.building.builder import Builder
+
+_ML = "ai.onnx.ml"  # whose operators compare strings with their attributes
+_SET = ("LabelEncoder", "CategoryMapper", "OneHotEncoder")
+
+
+def characters(b: "Builder", k: int) -> Val:
+    """Input ``k`` of the node, strings, as bytes.  UnsupportedError for strings that are places in
+    the table of texts: those that it lacks are not told apart."""
+    if k >= len(b.node.inputs):
+        raise b.bad(f"input {k} is missing")
+    v = b.tensor(b.node.inputs[k])
+    if v.stored == CHARS:
+        return v
+    if v.stored != TEXT:
+        raise b.bad(f"input {k} must be strings, it is {v}")
+    if v.array is None:
+        raise b.unsupported("strings that another operator has placed or looked up",
+                            "give it an input of the model, a constant, or strings that were made")
+    texts = list(b.texts)
+    return constant(b, [texts[p] for p in v.array.reshape(-1)], v.shape)
+
+
+def constant(b: "Builder", texts: Sequence[str], shape: Shape) -> Val:
+    """These texts as bytes."""
+    codes = [t.encode() for t in texts]
+    width = max((len(c) for c in codes), default=0) or 1
+    array = np.frombuffer(b"".join(c.ljust(width, b"\0") for c in codes), np.uint8)
+    extents = tuple(d.value for d in shape if isinstance(d, Const))
+    return replace(b.const(array.reshape(*extents, width), f"{b.node.label}_texts"), stored=CHARS)
+
+
+def byte(b: "Builder", v: Val, lead: Index, k: Expr) -> Expr:
+    """Byte ``k`` of the text at ``lead``; 0 where it has none."""
+    width = v.shape[-1]
+    inside = Binary("and", compare("ge", k, Const(0)), compare("lt", k, width))
+    at = minimum(maximum(k, Const(0)), width - 1)
+    return Where(inside, b.at(v, (*lead, at)), Const(0, "u8"))
+
+
+def lengths(b: "Builder", v: Val) -> Val:
+    """The number of bytes of every text."""
+    axes, j = b.axes(v.shape[:-1]), Axis("j", v.shape[-1])
+    some = compare("ne", b.load(v, (*axes, j)), Const(0, "u8"))
+    return b.compute(axes, Where(some, Const(1), Const(0)), (j,), "sum", "length")
+
+
+def differing(b: "Builder", x: Val, y: Val, shape: Shape, fold_case: bool = False) -> Val:
+    """i64 of the broadcast ``shape``: 0 where the texts of ``x`` and ``y`` are the same."""
+    axes, j = b.axes(shape), Axis("j", simplify(maximum(x.shape[-1], y.shape[-1])))
+    left, right = (byte(b, v, b.pick(_leading(v), axes, shape), j) for v in (x, y))
+    if fold_case:
+        left, right = lowered(left), lowered(right)
+    return b.compute(axes, Where(compare("ne", left, right), Const(1), Const(0)), (j,), "max",
+                     "compared")
+
+
+def unlike(b: "Builder", x: Val, table: Val, fold_case: bool = False) -> Val:
+    """i64 with a last dimension for the texts of ``table`` [n]: 0 where one of ``x`` is that."""
+    column = replace(b.move(x, (*x.shape[:-1], Const(1), x.shape[-1]),
+                            lambda i: (*i[:-2], i[-1]), "column"), stored=CHARS)
+    return differing(b, column, table, (*x.shape[:-1], table.shape[0]), fold_case)
+
+
+def _leading(v: Val) -> Val:
+    """A Val of the dimensions of the texts alone."""
+    return Val(v.shape[:-1], "u8", fn=lambda i: Const(0, "u8"))
+
+
+def lowered(e: Expr) -> Expr:
+    """A byte, as a small letter if it is a capital of ASCII."""
+    capital = Binary("and", compare("ge", e, Const(65, "u8")), compare("le", e, Const(90, "u8")))
+    return Where(capital, cast("u8", cast(INDEX, e) + 32), e)
+
+
+def placed(b: "Builder", v: Val) -> Val:
+    """Strings as places in the table of texts, -1 for those that it lacks.  UnsupportedError for an
+    operator that would compare such with each other."""
+    if b.node.op not in _SET or b.node.domain != _ML:
+        raise b.unsupported("strings of an operator or for an operator that makes strings",
+                            "they are made, compared (Equal) and looked up among labels only")
+    for n in all_nodes((*b.graph.nodes, *b.inner)):  # that later nodes look up
+        for a in n.attrs.values() if n.domain == _ML else ():
+            for t in (a,) if isinstance(a, str) else a if isinstance(a, tuple) else ():
+                if isinstance(t, str):
+                    b.text(t)
+    table = constant(b, list(b.texts), (Const(len(b.texts)),))
+    lead = v.shape[:-1]
+    other = unlike(b, v, table)
+    axes, j = b.axes(lead), Axis("j", table.shape[0])
+    same = compare("eq", b.load(other, (*axes, j)), Const(0))
+    found = b.compute(axes, Where(same, j, table.shape[0]), (j,), "min", "found")
+    return replace(b.map(lead, lambda i: Where(
+        compare("lt", b.at(found, i), table.shape[0]), b.at(found, i), Const(-1)), [found],
+        "place"), stored=TEXT)
+
+
+def equal(b: "Builder") -> Val:
+    """Equal, of strings one of which is made."""
+    x, y = characters(b, 0), characters(b, 1)
+    shape = b.broadcast(x.shape[:-1], y.shape[:-1])
+    other = differing(b, x, y, shape)
+    return b.map(shape, lambda i: compare("eq", b.at(other, i), Const(0)), [other])
