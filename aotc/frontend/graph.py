@@ -12,7 +12,7 @@ import onnx
 
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Shape, Sym, show
+from aotc.ir.expr import Expr, Shape, Sym, show
 
 if TYPE_CHECKING:  # which is learnt from Graphs
     from aotc.frontend.building.joins import Learnt
@@ -140,8 +140,9 @@ class Graph:
     """``types`` maps every tensor to (dtype, shape) as far as it is known; ``declared`` maps
     those whose shape the model states, in numbers and dimensions of its inputs, to the extents,
     ``elements`` outputs to the dtype that the model states; ``stored``: initializers that are bits
-    of a type that is stored only; ``texts`` of its constants, with their places; ``learnt``: what
-    trial builds have learnt about extents."""
+    of a type that is stored only; ``texts`` of its constants, with their places; ``settled``:
+    what elements of inputs must be, None of those that may be anything (``settled.py``);
+    ``learnt``: what trial builds have learnt about extents."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -156,6 +157,7 @@ class Graph:
     settings: Settings = field(default_factory=Settings, hash=False, repr=False)
     stored: dict[str, str] = field(default_factory=dict, hash=False)
     texts: dict[str, int] = field(default_factory=dict, hash=False, repr=False)
+    settled: dict[str, tuple[Expr | None, ...]] = field(default_factory=dict, hash=False)
     learnt: "Learnt | None" = field(default=None, hash=False, repr=False)
 
     @property

@@ -21,6 +21,7 @@ from aotc.frontend.read.definitions import by_definition
 from aotc.frontend.read.identifiers import Names
 from aotc.frontend.read.validate import LARGEST
 from aotc.frontend.refusals import UNKNOWN, is_unknown, parts_of, raise_refused, unknown
+from aotc.frontend.settled import enter_settled
 from aotc.ir.bundle import Part
 from aotc.ir.dtypes import CHARS, DTYPES, TEXT
 from aotc.ir.expr import Binary, Const, Expr, compare
@@ -42,7 +43,7 @@ def to_program(graph: Graph, library: bool = True) -> Program:
     _check_sizes(b)
     check_extents(all_steps(b.steps), b.buffers, b.checks)
     b.checks.update(_listed(graph))
-    program = Program(Names().claim(graph.name or "model"), tuple(b.buffer(b.tensor(t.name))
+    program = Program(Names().claim(graph.name or "model"), tuple(b.preset[t.name]
                                                        for t in graph.inputs), outputs,
                       b.buffers, b.consts, tuple(b.steps), graph.syms,
                       tuple(Check(c, why) for c, why in b.checks.items()), halves=b.halves,
@@ -77,6 +78,7 @@ def build(graph: Graph, trial: bool = False, library: bool = True) -> Builder:
         b.env[t.name] = Val(t.shape, t.dtype, buffer=name, name=t.name, stored=t.stored)
     for name, array in graph.initializers.items():
         b.env[name] = b.constant(array, name, graph.stored.get(name, ""))
+    enter_settled(b)
     _run_nodes(graph, b)
     b.node = OUTSIDE
     return b

@@ -18,6 +18,7 @@ from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.frontend.read.settings import choices, pins
+from aotc.frontend.settled import settled
 from aotc.ir.dtypes import CHARS, DTYPES, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 
@@ -64,10 +65,19 @@ def _bounded(raw: _Raw, given: Given) -> Graph:
     """The Graph with every symbol's range, found by trial builds."""
     inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
     table, known = Dims(inputs, given), Learnt()
+    decided: dict[str, tuple[Expr | None, ...]] = {}
     for _ in range(_ROUNDS):
         graph = replace(_typed_inputs(raw.graph, inputs, table), learnt=known,
                         declared=_extents(raw.declared, inputs, table))
-        trial = build(graph, trial=True)
+        graph = replace(graph, settled=decided)
+        try:
+            trial = build(graph, trial=True)
+        except UnsupportedError:
+            decided = settled(graph, lambda g: build(g, trial=True)).settled
+            if decided == graph.settled:
+                raise
+            graph = replace(graph, settled=decided)
+            trial = build(graph, trial=True)
         narrowed = table.narrow(trial.limits, trial.equal, trial.may_be_empty)
         if narrowed == table and known == trial.joins.learnt():
             break
