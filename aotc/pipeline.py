@@ -34,6 +34,7 @@ from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.channel_runs import in_runs
 from aotc.passes.fold import fold_constants
+from aotc.passes.hoist import hoist_products
 from aotc.passes.inline import inline_moves
 from aotc.passes.own_channels import on_own_channels
 from aotc.passes.own_digits import on_own_digits
@@ -178,7 +179,8 @@ def _integers(work: Work) -> Work:
 
 
 def _fold(work: Work) -> Work:
-    return replace(work, program=everywhere(fold_constants, work.program))
+    program = everywhere(fold_constants, work.program)
+    return replace(work, program=everywhere(hoist_products, program))
 
 
 def _inlined(program: Program) -> Program:
