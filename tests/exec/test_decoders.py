@@ -7,6 +7,7 @@ from decoder_models import Sizes, call_feeds, gpt2, llama, stepwise
 
 import aotc
 from aotc.errors import AotcError
+from aotc.ir.schedule import Schedule
 
 ROOM = 300
 PAIRS = {"past_key_values.*": "present.*"}
@@ -52,7 +53,8 @@ def decoder(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("decoders")
     if request.param == "gpt2":
         return Decoder("gpt2", gpt2(Sizes(shared=4, layers=1)), folder)
-    return Decoder("llama", llama(Sizes(layers=1)), folder, variants={"seq": [(1, 1)]})
+    sizes = Sizes(layers=1, width=64, heads=4, shared=2)  # heads that fill vectors
+    return Decoder("llama", llama(sizes), folder, variants={"seq": [(1, 1)]})
 
 
 def test_one_bundle_serves_prefill_and_single_tokens(decoder):
@@ -96,7 +98,7 @@ def test_wrong_calls_are_told_before_anything_runs(decoder):
         with pytest.raises(ValueError, match="written in place"):
             decoder.bundle.run(feeds | wrong, {"past": 0})
     first = next(iter(caches))
-    uneven = caches | {first: np.zeros((1, caches[first].shape[1], 20, 6), np.float32)}
+    uneven = caches | {first: caches[first][:, :, :20].copy()}
     with pytest.raises(ValueError, match="capacity"):
         decoder.bundle.run(feeds | uneven, {"past": 0})
 
@@ -105,6 +107,17 @@ def _frozen(array):
     array = array.copy()
     array.flags.writeable = False
     return array
+
+
+def test_a_single_query_reads_keys_where_they_lie(decoder):
+    """Nothing is packed for one row: its products with the keys run along the sum."""
+    schedule = Schedule.from_json((decoder.folder / "schedule.json").read_text())
+    for variant in schedule.variants:
+        packed = [stage for g in variant.schedule.groups for stage, how in g.loops.items()
+                  if how.get("b") == "packed"]
+        along = [row for g in variant.schedule.groups for stage, row in g.ukernel.items()
+                 if row.startswith("window") and g.loops[stage] == {"lanes": "k"}]
+        assert not packed and len(along) == 1
 
 
 def test_c_callers_hand_one_pointer(decoder):

@@ -16,6 +16,7 @@ from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same
 from aotc.passes.layout_rule import laid_out
 from aotc.sched.choose.divided import digit_choice
+from aotc.sched.choose.single_row import single_row_choice
 from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
 from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
@@ -325,7 +326,9 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
     if kind == "contraction":
         f = contraction_factors(c.program, s)
         if f is not None and lane in f.n and _f32_rows(c.target):
-            return _contraction_choice(c, s, lane)
+            row, loops = _contraction_choice(c, s, lane)
+            alone = single_row_choice(c, s, f) if loops["b"] == "packed" else None
+            return alone or (row, loops)
         kind = "window"
     if kind == "dot":
         return dot_choice(c, s)
