@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _run(script, out):
+def _run(script, out, *more):
     env = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore")
-    done = subprocess.run([sys.executable, str(ROOT / "examples" / script), "--out", str(out)],
+    done = subprocess.run([sys.executable, str(ROOT / "examples" / script), "--out", str(out),
+                           *more],
                           capture_output=True, text=True, env=env, cwd=out.parent, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -33,3 +34,9 @@ def test_a_schedule_edited_by_hand(tmp_path):
     assert text.count("same logits: True") == 3
     refused = text.partition("a_mistake: refused:\n")[2]
     assert len(refused.splitlines()) == 3 and "contraction_f32_4x4__c" in refused
+
+
+@pytest.mark.product
+def test_text_is_sampled_alike_from_python_and_cpp(tmp_path):
+    text = _run("generate/generate.py", tmp_path / "zen demo", "--steps", "3", "--count", "40")
+    assert "same text: True" in text and text.count("tokens a second") == 2
