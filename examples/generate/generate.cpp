@@ -50,13 +50,14 @@ private:
 // A character by the scores of all, more boldly at a higher temperature; at 0 the best one.
 int64_t sample(const float *scores, size_t count, double temperature, Dice &dice) {
     const float *const best = std::max_element(scores, scores + count);
+    const double most = *best;
     if (temperature <= 0) {
         return best - scores;
     }
     std::vector<double> sums;
     double sum = 0;
     for (size_t i = 0; i < count; i++) {
-        sum += std::exp((static_cast<double>(scores[i]) - static_cast<double>(*best)) / temperature);
+        sum += std::exp((static_cast<double>(scores[i]) - most) / temperature);
         sums.push_back(sum);
     }
     const double at = dice.roll() * sum;
