@@ -52,7 +52,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     are settled (an empty Layout: row-major), where the rewritten program has them.  groups: those
     of the rewritten program, if they are settled.  precision: one of ``PRECISION``, of the operands
     of products that are left to choose rewrites for."""
-    rewrites = choose_winograd(program, target, winograd)
+    rate = 1.0 if precision == PRECISION[0] else max(1.0, target.tuning.narrow_rate)
+    rewrites = choose_winograd(program, target, winograd, rate)
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}
         rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program)

@@ -17,6 +17,7 @@ from aotc.target.base import (
     exchange,
     nests,
 )
+from aotc.target.tuning import Tuning
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # what -march=x86-64-v3 and -v4 let the compiler use, as far as CPUs differ in it
@@ -126,7 +127,8 @@ X86_V4_VNNI = _with_dots(
 # one instruction for two products of bf16: CPUs of 2020 (Cooper Lake) and 2022 (Zen 4), all of
 # which have the one for bytes
 X86_V4_BF16 = _with_dots(
-    X86_V4_VNNI, "x86-64-v4-bf16", "and products of bf16",
+    replace(X86_V4_VNNI, machine=replace(X86_V4.machine, tuning=Tuning(narrow_rate=2.0))),
+    "x86-64-v4-bf16", "and products of bf16",
     _pairs("avx512bf16", 16, (6, 4), (7, 4), (8, 3), (12, 2), (13, 2), (14, 2), (1, 4)),
     (*X86_V4_VNNI.cflags, "-mavx512bf16"), "__AVX512BF16__", ("avx512bf16",))
 

@@ -191,6 +191,9 @@ class Tuning:
     narrow_columns: int = _of(16, "columns of a product whose operands are rounded where that is "
                               "asked for: with fewer, converting its rows is what takes the time",
                               "columns", UNRECORDED, 1)
+    narrow_rate: float = _of(1.0, "what the rows of bf16 products reach; below 1, rounded numbers "
+                             "are stored as f32 and multiplied so", "flops of a product",
+                             "AMD EPYC of 2022: vdpbf16ps 2.0; without the instruction 0.9 to 1.0")
     narrow_depth: int = _of(8, "terms of the sums of such a product", "terms", UNRECORDED, 1)
 
     @property

@@ -17,7 +17,7 @@ from aotc.installed import runtime_c
 from aotc.ir.bundle import emulators
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
-from aotc.passes import half_weights as halves
+from aotc.passes.precision import half_weights as halves
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import find_compiler
 from aotc.runtime.emulate import emulated_models

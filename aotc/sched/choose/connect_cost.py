@@ -16,6 +16,7 @@ from itertools import permutations
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order
+from aotc.ir.category import BRAINS, dot_dtypes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
@@ -394,10 +395,12 @@ class Judge:
             steps = min(self.target.tuning.stream_steps, sizes[stream])
             fixed[f"{s.name}.{stream.name}"] = (steps,)
             lane = max(f.n, key=sizes.get)
-            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane])
+            narrow = dot_dtypes(s.body) == BRAINS
+            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane], narrow)
             place = {a: i for i, a in enumerate(s.axes)}
             aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
-                                   row.tile["mr"], row.tile["nr"]))
+                                   row.tile["mr"], row.tile["nr"],
+                                   self.target.tuning.narrow_rate if narrow else 1.0))
             if number == model.anchor:
                 units = {a.name: row.tile["mr"] for a in f.m[-1:]}
                 if len(stages) > 1:

@@ -7,7 +7,16 @@ from itertools import islice
 from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
-from aotc.ir.category import Axes, Factors, category, dot_dtypes, endless, factor_pairs, zero_filled
+from aotc.ir.category import (
+    BRAINS,
+    Axes,
+    Factors,
+    category,
+    dot_dtypes,
+    endless,
+    factor_pairs,
+    zero_filled,
+)
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
@@ -394,9 +403,11 @@ def _contraction_choice(c, s, lane):
     return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
 
 
-def pick_row(target: Target, m: int, n: int) -> Ukernel:
-    """The row with the least waste (M = 1 has its own rows) that computes in f32."""
-    rows = [u for u in _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
+def pick_row(target: Target, m: int, n: int, narrow: bool = False) -> Ukernel:
+    """The row with the least waste (M = 1 has its own rows) that computes in f32, or one of bf16
+    products if they are ``narrow`` and there is one."""
+    pairs = [u for u in target.rows("dot") if u.dtypes == BRAINS] if narrow else []
+    rows = [u for u in pairs or _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
     workers = target.machine.workers if target.machine.item_tiles == 1 else 1
     return min(rows, key=lambda u: row_waste(u, m, n, target.tuning, workers))
 

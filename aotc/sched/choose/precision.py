@@ -14,11 +14,12 @@ from aotc.target.base import Target
 def choose_precision(program: Program, target: Target, precision: str) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
     {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
-    Program alone; a target without rows for bf16 stores the rounded numbers as f32."""
+    Program alone; a target without rows for bf16, or with slow ones, stores the rounded numbers as
+    f32."""
     if precision == PRECISION[0]:
         return ()
     rows = any(u.dtypes == BRAINS for u in target.rows("dot"))
-    stored = precision if rows else "f32"
+    stored = precision if rows and target.tuning.narrow_rate >= 1 else "f32"
     return tuple((RULE, s.out, {"dtype": precision, "stored": stored}) for s in program.steps
                  if isinstance(s, Compute) and len(s.outs) == 1 and _gains(program, target, s))
 

@@ -58,19 +58,20 @@ class _Gain:
 
 
 def choose_winograd(program: Program, target: Target,
-                    winograd: Winograd = "auto") -> tuple[Rewrite, ...]:
+                    winograd: Winograd = "auto", rate: float = 1.0) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``, and
     before them ``("layout", input, primitives)`` for each of the model's inputs that a form reads
     through a copy with the channels side by side.
 
-    winograd: one of ``WINOGRAD``, or a tuple of rewrites to take as they are.
+    winograd: one of ``WINOGRAD``, or a tuple of rewrites to take as they are.  rate: of the direct
+    products, whose operands are narrower than those of the forms, in flops of those.
     """
     if isinstance(winograd, tuple):
         return winograd
     if winograd == "off" or not target.rows("transform"):
         return ()
     copies = _copies(program)
-    forms = _forms(apply_rewrites(program, tuple(copies.values())), target, winograd)
+    forms = _forms(apply_rewrites(program, tuple(copies.values())), target, winograd, rate)
     served = {compute for _, compute, _ in forms}
     return tuple(c for b, c in copies.items() if any(
         conv.compute.out in served for conv in _convolutions(program)
@@ -133,14 +134,15 @@ def _copies(program):
     return found
 
 
-def _forms(program, target, winograd):
+def _forms(program, target, winograd, rate):
     """The forms alone."""
     most = max(TILES) if winograd == "auto" else winograd
     weights = sum(a.nbytes for a in program.consts.values())
     options = []
     for conv in _convolutions(program):
         if _channels_inside(program, conv) and (winograd != "auto" or _is_tame(program, conv)):
-            options.append(_candidates(program, target, conv, most, winograd == "auto", weights))
+            options.append(_candidates(program, target, conv, most, winograd == "auto", weights,
+                                       rate))
     taken = _within(options, GROWTH * weights + GROWTH_BYTES)
     return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps
                  if s.outs[0] in taken)
@@ -168,10 +170,10 @@ def _channels_inside(program, conv):
     return last or program.buffers[conv.data.buffer].role != "input"
 
 
-def _candidates(program, target, conv, most, check_error, weights):
+def _candidates(program, target, conv, most, check_error, weights, rate):
     """Forms that pay and are exact enough, each faster than the one before it."""
     windows = list(conv.windows.values())[-SLIDING:]
-    direct, direct_bytes = _direct_cost(program, target, conv, weights)
+    direct, direct_bytes = _direct_cost(program, target, conv, weights, rate)
     out, limit = [], direct
     for m in TILES:
         if m > most or any(m not in legal_tiles(w) for w in windows):
@@ -217,11 +219,11 @@ def _summed(conv):
     return estimate_volume(r.extent for r in conv.compute.raxes)
 
 
-def _direct_cost(program, target, conv, weights):
+def _direct_cost(program, target, conv, weights, rate=1.0):
     c, columns = conv.compute, estimate(conv.columns.extent)
     rows = estimate_volume(a.extent for a in c.axes) // columns
     size = program.consts[conv.weights.buffer].nbytes
-    return _contraction_cost(target, 1, rows, _summed(conv), columns) + _stream(
+    return _contraction_cost(target, 1, rows, _summed(conv), columns) / rate + _stream(
         target, size, weights), size
 
 

@@ -26,13 +26,15 @@ Free = Sequence[frozenset[str]]
 @dataclass(frozen=True)
 class Aligned:
     """A contraction stage on a micro-kernel row: its number, the positions of its row axes and of
-    its lane axis, and the register tile they are padded to."""
+    its lane axis, and the register tile they are padded to.  rate: of the row, in flops of a
+    product of f32."""
 
     stage: int
     rows: tuple[int, ...]
     lane: int
     mr: int
     nr: int
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -243,14 +245,14 @@ def needed_work(model: GroupModel) -> int:
 
 
 def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> float:
-    """Work of the contractions on their rows, per unit of work without padding."""
+    """Work of the contractions on their rows, per unit of work without padding, in f32."""
     done, total = 0.0, 0
     for a in aligned:
         widths = boxes[a.stage][0]
         work = prod(widths) * model.stages[a.stage].per_point
         m, n = max(1, prod(widths[p] for p in a.rows)), widths[a.lane]
         total += work
-        done += work * (-(-m // a.mr) * a.mr / m) * (-(-n // a.nr) * a.nr / n)
+        done += work * (-(-m // a.mr) * a.mr / m) * (-(-n // a.nr) * a.nr / n) / a.rate
     return done / total if total else 1.0
 
 

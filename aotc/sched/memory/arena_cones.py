@@ -12,6 +12,7 @@ from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
+from aotc.ir.category import BRAINS, dot_dtypes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
 from aotc.ir.program import Compute, Program
@@ -261,10 +262,11 @@ def _aligned(program, target, number, stage):
         return None
     sizes = {a: estimate(a.extent) for a in stage.axes}
     lane = max(f.n, key=sizes.get)
-    row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane])
+    narrow = dot_dtypes(stage.body) == BRAINS
+    row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane], narrow)
     place = {a: i for i, a in enumerate(stage.axes)}
     return Aligned(number, tuple(place[a] for a in f.m), place[lane], row.tile["mr"],
-                   row.tile["nr"])
+                   row.tile["nr"], target.tuning.narrow_rate if narrow else 1.0)
 
 
 __all__ = ["Cones", "Tiling", "Unit"]
