@@ -96,6 +96,7 @@ class Tile(Stmt):
 
     dtypes: of A, B and the sums.  rows: the place of each row, or none for those of the
     table ``~a_row`` (from ``first`` elements on); ``step``: elements of A from one k to the next.
+    live: only so many rows, the first, have sums (0: all).
     b: name of the Point of B, whose k-steps lie ``ldb`` elements apart and whose taps ``tap_b``.
     left: columns from the tile's first on; ``masked``: no more of B than those exist.  part: steps
     of the sum that are summed by themselves before they join the rest (0: it runs whole).  ahead:
@@ -126,10 +127,16 @@ class Tile(Stmt):
     start: Box | None = None
     in_place: bool = False
     many_taps: bool = False
+    live: int = 0
+
+    @property
+    def summed(self) -> int:
+        """How many rows have sums."""
+        return self.live or self.mr
 
     def lines(self) -> list[str]:
         marks = ["masked"] * self.masked + [f"in parts of {self.part}"] * (self.part > 0)
-        marks += ["in place"] * self.in_place
+        marks += ["in place"] * self.in_place + [f"first {self.live} rows"] * (self.live > 0)
         return [f"tile {self.row} {self.mr}x{self.nv * self.lanes} "
                 f"taps {show(self.taps)} k {show(self.kc)}{''.join(', ' + m for m in marks)}"]
 

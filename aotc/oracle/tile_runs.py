@@ -117,13 +117,17 @@ class TileRuns(Values):
                     -1, *[1] * (len(self.shape) + 1))
                 live = k < kc * steps
                 a, b = self._a(s, tap, k, live), self._b(s, tap, k, live, kc * steps)
-                sums += np.einsum("km...,kn...->mn...", *(
+                sums[:a.shape[1]] += np.einsum("km...,kn...->mn...", *(
                     from_bf16(x) if t == BRAIN else x.astype(kind)
                     for x, t in zip((a, b), s.dtypes)))
+        if s.live:
+            sums[s.live:] = np.nan if kind == np.float32 else -1  # nobody may look at them
         if s.in_place:
             self.sums = sums
-        else:
-            self.locals[ACC_TILE] = sums.reshape(-1, *self.shape)
+            return
+        array = self.locals[ACC_TILE]  # of several tiles of which one runs: the others' stay
+        found = sums.reshape(-1, *self.shape)
+        array[...] = found if self.mask is None else np.where(self.mask, found, array)
 
     def _live(self, buffer: str, at: Array, live: Array | None) -> Array:
         """Elements of a buffer where they are live, zero elsewhere."""

@@ -89,6 +89,9 @@ class Tuning:
                             "data sheets of CPUs: a TLB holds a thousand or two", 1)
     streamed_pages: int = _of(32, "the same of a short sum, which is as fast as its stores",
                               "pages", "AVX-512: a CPU fetches ahead for stores on a few dozen", 1)
+    packed_rows: int = _of(1000, "rows that columns packed by a work item are for: packing is a "
+                           "hundredth of their products", "rows", "``packed``: additions of "
+                           "packing an element by those of two hundredths of a product", 1)
     short_sum: int = _of(64, "a sum is short up to here", "terms", UNRECORDED)
     symbols_grow: int = _of(4, "rows of an axis that is whole though its extent is a symbol's: so "
                             "many the largest extent may make of those wanted", "times",

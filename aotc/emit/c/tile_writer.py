@@ -129,12 +129,12 @@ class Writer(LaneWriter):
         else:
             first = "" if s.first == Const(0) else f" + {c_index(s.first, 13)}"
             taps = f"tap0 * {s.mr} + " if s.many_taps else ""
-            rows = [f"a_row[{taps}{i}]{first}" for i in range(s.mr)]
+            rows = [f"a_row[{taps}{i}]{first}" for i in range(s.summed)]
         one = s.taps == Const(1)
         step = "" if params["unit"] else c_index(s.step, 13)
         ahead = self._argument(s) if s.ahead else ["", ""]
         sums: dict[str, Any] = {
-            "tile": register_tile(s.mr, s.nv, s.lanes, rows, step, say.vectors.registers
+            "tile": register_tile(s.summed, s.nv, s.lanes, rows, step, say.vectors.registers
                                   if params["column"].as_stored else 0),
             "masked": params["masked"], "column": params["column"],
             "taps": "" if one else c_index(s.taps, 11), "kc": c_index(s.kc, 11),
@@ -200,8 +200,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     masked = s.masked and say.vectors.fixed
     base, column = s.row.replace("__", "_"), Elements.of(s.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
-        "_parts" if s.part else "") + column.suffix
-    params = {"mr": s.mr, "nr": s.nv * s.lanes, "unit": unit, "masked": masked}
+        "_parts" if s.part else "") + column.suffix + (f"_{s.live}rows" if s.live else "")
+    params = {"mr": s.mr, "summed": s.summed, "nr": s.nv * s.lanes, "unit": unit, "masked": masked}
     dots = dot_step(s.dtypes[0])
     if dots > 1:
         tile, step = dot_tile(s.mr, s.nv, s.lanes, dots), dots * s.nv * s.lanes
@@ -210,7 +210,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     first = "k_lo" if unit else "k_lo * ak"
     return name, params | {
         "part": s.part, "column": column, "fetches": fetches, "tile": register_tile(
-            s.mr, s.nv, s.lanes, tuple(f"a[{i}] + {first}" for i in range(s.mr)) if s.part else
+            s.summed, s.nv, s.lanes,
+            tuple(f"a[{i}] + {first}" for i in range(s.summed)) if s.part else
             None, "" if unit else "ak", say.vectors.registers if column.as_stored else 0)}
 
 

@@ -17,7 +17,6 @@ from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 
-
 def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
                  layouts: Mapping[str, Layout] | None = None) -> tuple[Group, ...]:
     """Groups with ``tile``, ``parallel`` and ``threads`` filled.  layouts: of stored buffers."""
@@ -130,6 +129,8 @@ def _contraction_tile(program, target, g, s):
     tuning = target.tuning
     pages = tuning.streamed_pages if k <= tuning.short_sum else tuning.stored_pages
     rows = min(rows, max(least, pages * max(1, tuning.page // (4 * n))))
+    if loops["a"] == "rows" and loops["b"] == "packed":  # each block of rows packs columns again
+        rows = max(rows, m if m < 2 * tuning.packed_rows else tuning.packed_rows)
     panels = -(-n // nr)
     n_tiles = 1
     if -(-m // rows) < want:

@@ -18,11 +18,10 @@ from aotc.ir.expr import (
 )
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import linear_in, simplify
-from aotc.ir.statements import ACC_TILE, Alloc, Body, Box, For, Let, Put, Range, Store
+from aotc.ir.statements import Body, Box, For, Let, Put, Range, Store
 from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, dot_step
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, pad_row
-from aotc.sched.expand.epilogues import from_memory, from_registers
 from aotc.sched.expand.fetches import (
     fetches,
     next_panel,
@@ -33,6 +32,7 @@ from aotc.sched.expand.fetches import (
 from aotc.sched.expand.in_place import one_tap, plain_rows, written_out
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import lanes, loops, registers_of
+from aotc.sched.expand.row_tails import tiles_by_rows
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 from aotc.sched.expand.turns import turned_loops
 
@@ -48,13 +48,12 @@ def expand_contract(c: Contract, making: Making) -> Body:
     plain = in_place and plain_rows(c)
     fetched = () if dots else fetches(c, at, making, plain)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
-    tile = _tile(c, at, making, sizes, start, in_place)
-    epilogue = from_registers(stored, at, making) if in_place else from_memory(
-        stored, at, making, False)
+    sums = tiles_by_rows(c, at, making, _tile(c, at, making, sizes, start, in_place),
+                         stored)
     rows: Body = () if plain else (_table(c, at, making),)
     count: Body = () if plain else (RowCounters(c.m),)
     panel = dot_columns(c, at) if dots else _columns(c, at, making)
-    call = (*fetched, *tile, *epilogue)
+    call = (*fetched, *sums)
 
     def row_loop(body: Body) -> Body:
         return (For(at.m0, Const(0), at.rows, body, step=c.mr),)
@@ -134,7 +133,7 @@ def _sizes(c: Contract, at: TileLoops) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, Expr, Expr],
-          start: Box | None, in_place: bool) -> Body:
+          start: Box | None, in_place: bool) -> Tile:
     """The sums of one register tile."""
     taps, kc, ldb, tap_b = sizes
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
@@ -144,11 +143,10 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
     first = simplify(at.k_lo * c.a.stride) if c.slices else Const(0)
     masked = c.b.mode == "direct" and "columns" not in c.whole
     rows = _row_places(c, at) if in_place and plain_rows(c) else ()
-    array = () if in_place else (Alloc(ACC_TILE, c.dtypes[2], c.mr * at.nr),)
-    return (*array, Tile(c.row, c.template, c.mr, c.nv, c.lanes, c.dtypes, rows, first,
-                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
-                 at.columns_left, masked, c.part, ahead, start, in_place,
-                 in_place and c.a.mode == "rows" and not one_tap(c)),)
+    return Tile(c.row, c.template, c.mr, c.nv, c.lanes, c.dtypes, rows, first,
+                Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
+                at.columns_left, masked, c.part, ahead, start, in_place,
+                in_place and c.a.mode == "rows" and not one_tap(c))
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:

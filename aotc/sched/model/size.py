@@ -49,6 +49,12 @@ def estimate_volume(extents: Iterable[Expr]) -> int:
     return n
 
 
+def row_tails(mr: int) -> tuple[int, ...]:
+    """Rows of the register tiles below one of ``mr`` that the last of many rows may be, ascending:
+    a quarter and half of it."""
+    return tuple(sorted({-(-mr // 4), -(-mr // 2)} - {mr}))
+
+
 def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1) -> float:
     """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
     ``workers``: how many take one tile each at a time; the last round may leave some idle."""

@@ -1,0 +1,52 @@
+"""The last register tile of rows whose number is a symbol: it sums no more rows than there are, by
+steps, where rows of a known number would have got a micro-kernel that divides them.
+
+DietCode pads such a tile to a whole one (its ``f_pad``); with fewer rows in registers the same
+panel serves a tile of a quarter and of half the rows.
+"""
+
+from dataclasses import replace
+
+from aotc.ir.expr import Binary, Const, Expr
+from aotc.ir.plan import Contract
+from aotc.ir.statements import ACC_TILE, Alloc, Body, If
+from aotc.ir.tile_statements import Tile, dot_step
+from aotc.sched.expand.epilogues import from_memory, from_registers
+from aotc.sched.expand.making import Making
+from aotc.sched.expand.tile_loops import TileLoops
+from aotc.sched.model.size import row_tails
+
+
+def tiles_by_rows(c: Contract, at: TileLoops, making: Making, tile: Tile, stored: Contract) -> Body:
+    """``tile`` and the epilogue of ``stored``, the Contract as its results are stored: by how many
+    rows are left, where the tile may be the last of a number that is not known."""
+    tails = _tails(c, making, tile.in_place)
+    if tile.in_place:
+        out: Body = (tile, *from_registers(stored, at, making))
+        for n in reversed(tails):
+            few = replace(tile, live=n, rows=tile.rows[:n])
+            epilogue = from_registers(replace(stored, mr=n), at, making)
+            out = (If(_left(at, n), (few, *epilogue), out),)
+        return out
+    out = (tile,)
+    for n in reversed(tails):
+        out = (If(_left(at, n), (replace(tile, live=n),), out),)
+    return (Alloc(ACC_TILE, c.dtypes[2], c.mr * at.nr), *out,
+            *from_memory(stored, at, making, False))
+
+
+def _left(at: TileLoops, n: int) -> Expr:
+    """The condition that at most ``n`` rows are left."""
+    return Binary("le", at.rows - at.m0, Const(n))
+
+
+def _tails(c: Contract, making: Making, in_place: bool) -> tuple[int, ...]:
+    """Rows of the smaller tiles, ascending.  Sums that are written out where they are used are so
+    once more for each: those have one."""
+    known = "rows" in c.whole or all(isinstance(r.axis.extent, Const) for r in c.m)
+    if known or not making.vectors.fixed or dot_step(c.dtypes[0]) > 1 or c.slices:
+        return ()
+    return row_tails(c.mr)[-1:] if in_place else row_tails(c.mr)
+
+
+__all__ = ["tiles_by_rows"]
