@@ -17,6 +17,7 @@ from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 
+
 def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
                  layouts: Mapping[str, Layout] | None = None) -> tuple[Group, ...]:
     """Groups with ``tile``, ``parallel`` and ``threads`` filled.  layouts: of stored buffers."""
