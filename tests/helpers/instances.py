@@ -1,20 +1,20 @@
 """Small graphs and a cluster for tests of instances."""
 
-from aotc.sched.instances.cluster import Engine, cluster_of
+from aotc.sched.instances.cluster import ComputeUnit, cluster_of
 from aotc.sched.instances.instances import SubGraph
 from aotc.sched.instances.split import SplitInfo
 from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, along, whole
 from aotc.target.base import Machine, Memory
 
 KIB = 1024
-ENGINES = (Engine("matrix", 2e12, ("contraction", "dot")),
-           Engine("vector", 2e11, ("window", "reduction", "map")), Engine("core", 5e10))
+UNITS = (ComputeUnit("matrix", 2e12, ("contraction", "dot")),
+           ComputeUnit("vector", 2e11, ("window", "reduction", "map")), ComputeUnit("core", 5e10))
 MACHINE = Machine((Memory("ddr", 16 << 30, 136e9, "device", kind="managed", latency=1e-6),
                    Memory("gb", 8 << 20, 256e9, "cluster", kind="managed", latency=2e-7),
                    Memory("lb", 64 * KIB, 200e9, "core", kind="managed"),
                    Memory("register", 4 * KIB, 1e12, "thread")), 32, 1e12, 1, launch=1e-6,
                   scratch="lb")
-CLUSTER = cluster_of(MACHINE, 8, 4, ENGINES, ("dma0", "dma1"))
+CLUSTER = cluster_of(MACHINE, 8, 4, UNITS, ("dma0", "dma1"))
 
 
 def same(source, rank):

@@ -7,7 +7,7 @@ from aotc.target.base import Machine, Memory
 
 
 @dataclass(frozen=True)
-class Engine:
+class ComputeUnit:
     """One kind of compute unit, of which every core has one: ``flops`` per second, for computes of
     the categories ``kinds`` (none: for all that no other engine is for)."""
 
@@ -28,7 +28,7 @@ class Cluster:
     outer: tuple[Memory, ...]
     cores: int
     clusters: int
-    engines: tuple[Engine, ...]
+    units: tuple[ComputeUnit, ...]
     movers: tuple[str, ...]
     reserve: int = 0
     slots: int = 2
@@ -60,28 +60,34 @@ class Cluster:
         return memory.bandwidth / (self.clusters if memory.scope in ("device", "host") else 1)
 
     def moving(self, level: int, size: float) -> float:
-        """Seconds that moving ``size`` bytes between memory ``level`` and the next one in takes."""
-        return self.memories[level].latency + size / self.bandwidth(level)
+        """Seconds that moving ``size`` bytes between memory ``level`` and the next one in takes, in
+        tiles of which two fill the cores' own memories."""
+        tiles = max(1, -(-int(size) // (self.budget // 2)))
+        return self.memories[level].latency * tiles + self.busy(level, size)
+
+    def busy(self, level: int, size: float) -> float:
+        """Seconds of them that the engine is busy, where others wait for the first bytes."""
+        return size / self.bandwidth(level)
 
     def mover(self, level: int) -> str:
         """The engine that moves data between memory ``level`` and the next one in."""
         return self.movers[len(self.outer) - level]
 
-    def engine(self, kind: str) -> Engine:
+    def unit(self, kind: str) -> ComputeUnit:
         """The engine for computes of a category."""
-        for e in self.engines:
+        for e in self.units:
             if kind in e.kinds:
                 return e
-        return next(e for e in self.engines if not e.kinds)
+        return next(e for e in self.units if not e.kinds)
 
     def computing(self, kind: str, flops: float, size: float, cores: int | None = None) -> float:
         """Seconds that ``flops`` operations that touch ``size`` bytes of the cores' own memories
         take on so many of the cores (None: all)."""
         n = self.cores if cores is None else cores
-        return max(flops / self.engine(kind).flops, size / self.near.bandwidth) / n
+        return max(flops / self.unit(kind).flops, size / self.near.bandwidth) / n
 
 
-def cluster_of(machine: Machine, cores: int, clusters: int, engines: tuple[Engine, ...],
+def cluster_of(machine: Machine, cores: int, clusters: int, units: tuple[ComputeUnit, ...],
                movers: tuple[str, ...], **more: float) -> Cluster:
     """The Cluster of a machine whose scratch is a core's own memory.  more: other fields of a
     Cluster.  ValueError if there is not one mover per memory further out."""
@@ -90,5 +96,5 @@ def cluster_of(machine: Machine, cores: int, clusters: int, engines: tuple[Engin
         raise ValueError(f"{len(outer)} memories further out than {machine.near.name} need as many "
                          f"engines that move data, not {len(movers)}")
     fields: Mapping[str, object] = {"launch": machine.launch, **more}
-    return Cluster(machine.near, outer, cores, clusters, engines, movers,
+    return Cluster(machine.near, outer, cores, clusters, units, movers,
                    **fields)  # type: ignore[arg-type]

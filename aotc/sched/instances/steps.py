@@ -67,7 +67,7 @@ def steps_of_plan(plan: InstancePlan, cluster: Cluster) -> tuple[Step, ...]:
         stores = (Transfer(h.node, h.level, size, WRITTEN, kind),) if h.level else ()
         boxes = {h.node: h.box, **{s: here[s][1] for s in node.sources if s in here}}
         taken = node_seconds(graph, cluster, node, boxes)
-        out.append(Step(f"{h.instance} {h.node}", cluster.engine(node.kind).name, taken,
+        out.append(Step(f"{h.instance} {h.node}", cluster.unit(node.kind).name, taken,
                         tuple(loads), stores, tuple(sorted(after)), not here))
         here[h.node] = h.level, h.box, len(out) - 1
         if h.node == plan.subgraph[plan.instances.instance[h.instance].subgraph].out:
@@ -130,7 +130,7 @@ def layer_by_layer(graph: Graph, cluster: Cluster, levels: Mapping[str, int] | N
         boxes = {node.name: node.box}
         after = tuple(place[s] for s in node.sources if s in place)
         place[node.name] = len(out)
-        out.append(Step(node.name, cluster.engine(node.kind).name,
+        out.append(Step(node.name, cluster.unit(node.kind).name,
                         node_seconds(graph, cluster, node, boxes), tuple(loads), (store,), after,
                         True))
     return tuple(out)
@@ -182,10 +182,10 @@ def timeline(steps: Sequence[Step], cluster: Cluster) -> Timeline:
             before: list[int] = []
             wait = [] if kinds == (WEIGHTS,) else [stored[j] for j in s.after]
             found = [t for t in s.loads if t.kind in kinds]
-            for level, (taken, size) in _moving(cluster, found).items():
+            for level, (_, size) in _moving(cluster, found).items():
                 slot = free if level == 1 else _slot(fetched, k, cluster.slots, level - 1)
-                before = _append(tasks, Task(f"{s.name} {kinds[0]}", cluster.mover(level), taken,
-                                             (*before, *wait, *slot), size))
+                before = _append(tasks, _move(cluster, f"{s.name} {kinds[0]}", level, size,
+                                              (*before, *wait, *slot)))
                 if kinds == (WEIGHTS,):
                     rows[level] = before[0]
             moved += before
@@ -194,11 +194,16 @@ def timeline(steps: Sequence[Step], cluster: Cluster) -> Timeline:
         last = _append(tasks, Task(s.name, s.engine, s.seconds + start,
                                    (*moved, *(computed[j] for j in s.after))))
         computed.append(last[0])
-        for level, (taken, size) in sorted(_moving(cluster, s.stores).items()):
-            last = _append(tasks, Task(f"{s.name} stored", cluster.mover(level), taken,
-                                       tuple(last), size))
+        for level, (_, size) in sorted(_moving(cluster, s.stores).items()):
+            last = _append(tasks, _move(cluster, f"{s.name} stored", level, size, tuple(last)))
         stored.append(last[0])
     return scheduled(tasks)
+
+
+def _move(cluster: Cluster, name: str, level: int, size: int, after: tuple[int, ...]) -> Task:
+    """A transfer: the engine takes the next one while the first bytes of this are on their way."""
+    return Task(name, cluster.mover(level), cluster.busy(level, size), after, size,
+                cluster.memories[level].latency)
 
 
 def _append(tasks: list[Task], task: Task) -> list[int]:

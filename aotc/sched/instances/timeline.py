@@ -13,13 +13,15 @@ from functools import cached_property
 @dataclass(frozen=True)
 class Task:
     """What one engine does: ``seconds`` after the tasks of ``after`` (places in the sequence of
-    tasks, all before its own) have ended.  bytes: that it moves."""
+    tasks, all before its own) have ended.  bytes: that it moves.  delay: seconds from its end until
+    others see it, in which its engine does something else."""
 
     name: str
     engine: str
     seconds: float
     after: tuple[int, ...] = ()
     bytes: int = 0
+    delay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Timeline:
     @cached_property
     def seconds(self) -> float:
         """When the last task ends."""
-        return max((s + t.seconds for s, t in zip(self.start, self.tasks)), default=0.0)
+        return max((s + t.seconds + t.delay for s, t in zip(self.start, self.tasks)), default=0.0)
 
     @cached_property
     def busy(self) -> Mapping[str, float]:
@@ -59,27 +61,31 @@ def scheduled(tasks: Sequence[Task]) -> Timeline:
             after[j].append(i)
     way = [0.0] * len(tasks)
     for i in range(len(tasks) - 1, -1, -1):
-        way[i] = tasks[i].seconds + max((way[j] for j in after[i]), default=0.0)
+        way[i] = tasks[i].seconds + tasks[i].delay + max((way[j] for j in after[i]), default=0.0)
     start = [0.0] * len(tasks)
     ready: dict[str, list[tuple[float, int]]] = {t.engine: [] for t in tasks}
     free = dict.fromkeys(ready, True)
     for i, n in enumerate(left):
         if not n:
             heapq.heappush(ready[tasks[i].engine], (-way[i], i))
-    ends: list[tuple[float, int]] = []
+    ends: list[tuple[float, int, bool]] = []  # (when, task, others see it)
     now = 0.0
     while True:
         for engine, waiting in ready.items():
             if free[engine] and waiting:
                 _, i = heapq.heappop(waiting)
                 free[engine], start[i] = False, now
-                heapq.heappush(ends, (now + tasks[i].seconds, i))
+                done = now + tasks[i].seconds
+                heapq.heappush(ends, (done, i, False))
+                heapq.heappush(ends, (done + tasks[i].delay, i, True))
         if not ends:
             return Timeline(tuple(tasks), tuple(start))
         now = ends[0][0]
         while ends and ends[0][0] <= now:
-            _, i = heapq.heappop(ends)
-            free[tasks[i].engine] = True
+            _, i, seen = heapq.heappop(ends)
+            if not seen:
+                free[tasks[i].engine] = True
+                continue
             for j in after[i]:
                 left[j] -= 1
                 if not left[j]:
