@@ -1,9 +1,8 @@
 """The tables of GraphTurbo are made and say what they must; no time is asserted."""
 
+from aotc.sched.instances.tensor_graph import batched
 from benchmarks.graphturbo import cluster, measured, report, sensitivity
 from benchmarks.graphturbo_models import CONFIGURATIONS, Configuration, encoder, read
-
-from aotc.sched.instances.tensor_graph import batched
 
 
 def test_tables_of_a_small_encoder(tmp_path):
