@@ -66,6 +66,7 @@ def test_all_rows_build_without_warning_or_spill(target, tmp_path):
         _no_spills(_make(folder, "static"), kernels)
 
 
+@pytest.mark.product
 def test_weights_linked_in(tmp_path):
     _write(dense(), GPUS[0], tmp_path / "dense", weights="embed")
     _make(tmp_path / "dense", "all", "build/test_dense")

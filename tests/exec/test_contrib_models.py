@@ -46,6 +46,7 @@ def fused(tmp_path_factory):
     return out
 
 
+@pytest.mark.product
 def test_what_the_optimiser_writes(fused, tmp_path):
     """All models in one bundle, against the models as they were."""
     models = {name: levels[LEVELS[1]] for name, (_, _, levels) in fused.items()}

@@ -49,6 +49,12 @@ def at_length(target):
     return () if target in (RUNNABLE[0], RUNNABLE[-1]) else pytest.mark.product
 
 
+def every(names, step):
+    """Parameters of which every ``step``-th runs by default, the others in the longer suite."""
+    return [pytest.param(n, id=str(n), marks=() if i % step == 0 else pytest.mark.product)
+            for i, n in enumerate(names)]
+
+
 @dataclass(frozen=True)
 class Case:
     """A Program and how it runs.  ``schedule`` None: decided; fields left out are completed.

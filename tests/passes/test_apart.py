@@ -3,6 +3,7 @@
 import numpy as np
 import onnxruntime
 import pytest
+from harness import every
 
 from aotc import compile as compile_model
 from aotc import load
@@ -71,7 +72,7 @@ def test_no_window_runs_in_plain_loops(name):
     assert all(is_move(work.rewritten.producer[s]) for s in plain)
 
 
-@pytest.mark.parametrize("name", APART | TAKEN)
+@pytest.mark.parametrize("name", every(APART | TAKEN, 4))
 def test_runs_like_onnx_runtime(name, tmp_path):
     model = (APART | TAKEN)[name]
     compile_model(model, tmp_path / "bundle")
