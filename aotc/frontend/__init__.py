@@ -20,6 +20,7 @@ from aotc.frontend.ops.numeric import (
                     ops_norm,
                     ops_quant,
                     ops_quant_extra,
+                    ops_random,
                     ops_recurrent,
                     ops_reduce,
                     ops_signal,
@@ -43,7 +44,8 @@ from aotc.frontend.read.reader import read_graph
 OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv, ops_encode,
                     ops_experts, ops_features, ops_fused, ops_gather, ops_grid, ops_group_query,
                     ops_linear, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm, ops_pool,
-                    ops_qlinear, ops_quant, ops_quant_extra, ops_recurrent, ops_reduce, ops_resize,
+                    ops_qlinear, ops_quant, ops_quant_extra, ops_random, ops_recurrent, ops_reduce,
+                    ops_resize,
                     ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,
                     ops_signal, ops_slice, ops_strings, ops_train, ops_trees, ops_twins)
 

@@ -87,7 +87,8 @@ Limits that the table does not show:
   most 256 rounds. What a Loop of unknown length gathers has the number of rows that its shape
   declares.
 - A model has at most 65536 nodes, those of its sub-graphs and called functions counted.
-- Dropout in training mode is the identity or a fault: nothing random is compiled.
+- Random operators, and Dropout in training, [draw by a seed](numerics.md#random-numbers): their
+  own, or the input `random_seed`, which may be left out.
 - Strings are numbers, places in a table of texts ([bundle](bundle.md#strings)): operators place and
   compare them (Identity, Reshape, Gather, Where, Equal, LabelEncoder, ..). Those that StringConcat,
   StringSplit, StringNormalizer and RegexFullMatch are given or make are bytes; what is made may be

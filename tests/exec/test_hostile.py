@@ -30,8 +30,10 @@ TARGET = "c"  # the frontend's Programs are those of any CPU
 MOST = 3000  # elements of a case's inputs: what is larger takes time and shows nothing more
 EACH = 40  # cases of one bundle
 # what no case here can show: their inputs are no tensors, or they are the whole of a model, or
-# their cases are of texts
-ELSEWHERE = {"Optional", "OptionalGetElement", "OptionalHasElement", "CategoryMapper", "ZipMap"}
+# their cases are of texts, or random
+ELSEWHERE = {"Optional", "OptionalGetElement", "OptionalHasElement", "CategoryMapper", "ZipMap",
+             "SequenceMap", "StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch",
+             "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
 def _all_cases():

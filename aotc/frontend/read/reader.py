@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import onnx
 
 from aotc.errors import ModelError, UnsupportedError
@@ -17,7 +18,7 @@ from aotc.frontend.read.lists import Held, interface
 from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, stored_name
-from aotc.frontend.read.settings import choices, pins
+from aotc.frontend.read.settings import SEED, choices, needs_seed, pins
 from aotc.frontend.settled import settled
 from aotc.ir.dtypes import CHARS, DTYPES, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
@@ -103,6 +104,9 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
                      {o for n in nodes for o in n.outputs} | {i.name for i in g.input}
                      | set(constants), reader.faults)
     inputs = _as_characters(read.inputs, nodes)
+    if needs_seed(nodes, constants) and SEED not in {i[0] for i in inputs}:
+        inputs = (*inputs, (SEED, "i64", ()))
+        settings = replace(settings, defaults={**settings.defaults, SEED: np.array(0, np.int64)})
     nodes, settings = [*read.nodes, *nodes], replace(settings, given=read.parts)
     if reader.faults:
         raise UnsupportedError("this model holds what aotc does not compile:\n"

@@ -8,13 +8,16 @@ import numpy as np
 import onnx
 
 from aotc.errors import ModelError
-from aotc.frontend.graph import Settings, shorten
+from aotc.frontend.graph import Node, Settings, all_nodes, shorten
 from aotc.frontend.read.dims import Given, Input, Range
 from aotc.frontend.read.read_types import dtype_name
 from aotc.ir.dtypes import DTYPES, Array
 
 # from these versions on an initializer that is an input is a default; before, all were listed
 OVERRIDABLE_IR, OVERRIDABLE_OPSET = 4, 9
+SEED = "random_seed"  # the input that random operators without a seed of their own draw by
+_DRAW = frozenset("""RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli
+    Multinomial""".split())
 SMALL = 4096  # elements: a larger initializer is a weight, which kernels want to know
 HABIT = 4  # a model that lists every one of more initializers follows old exporters' habit
 
@@ -57,6 +60,17 @@ def choices(model: onnx.ModelProto, constants: Mapping[str, Array], fix: Mapping
     return [Settings(fixed, {n: constants[n] for n in names},
                      tuple(n for n in free if n not in names))
             for names in ([likely, asked] if likely != asked else [asked])]
+
+
+def needs_seed(nodes: Iterable[Node], constants: Mapping[str, Array]) -> bool:
+    """True if a node draws numbers and states no seed."""
+    for n in all_nodes(nodes):
+        if n.domain or "seed" in n.attrs:
+            continue
+        mode = n.inputs[2] if n.op == "Dropout" and len(n.inputs) > 2 else ""
+        if n.op in _DRAW or mode and (mode not in constants or constants[mode].any()):
+            return True
+    return False
 
 
 def _names(names: Iterable[str]) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import expect, some
 from aotc.frontend.building.registry import Build, op
 from aotc.frontend.building.stored import stored_as
 from aotc.frontend.building.symbolic import cast, const
@@ -277,30 +276,3 @@ def clip(node: Node, b: Builder) -> Result:
 def identity(node: Node, b: Builder) -> Result:
     v = b.env[node.inputs[0]]
     return b.input(0) if isinstance(v, Val) and v.stored != CHARS else v  # lists as they are
-
-
-@op("Dropout")
-def dropout(node: Node, b: Builder) -> Result:
-    """Inference: the input; the mask, where wanted, is all true.  So it is in training at a ratio
-    of 0; where both come from data, data that asks for more is a fault."""
-    x, ratio, mode = b.input(0), b.arg(1), b.arg(2)
-    share = 0.5 if ratio is None else b.scalar(ratio)
-    training = False if mode is None else b.scalar(mode)
-    if training and share:
-        raise b.unsupported("training mode", "export the model for inference")
-    masked = len(node.outputs) > 1 and node.outputs[1]
-    if training not in (0, False) and share != 0:
-        _expect_no_dropping(b, ratio, mode)
-    return (x, b.map(x.shape, lambda index: Const(True, "bool"),
-                     [b.scalar_val(True, "bool")], out=1)) if masked else x
-
-
-def _expect_no_dropping(b: Builder, ratio: Val | None, mode: Val | None) -> None:
-    """The rule that training mode is off or the ratio 0."""
-    drops: Expr = Const(True, "bool")
-    if mode is not None and b.scalar(mode) is None:
-        drops = b.at(mode, (Const(0),) * mode.rank)
-    if ratio is not None and b.scalar(ratio) is None:
-        r = b.at(ratio, (Const(0),) * ratio.rank)
-        drops = Binary("and", drops, compare("ne", r, const(0, r.dtype)))
-    expect(b, [(some([drops]), Const(0))], "training is not compiled: what it drops is")
