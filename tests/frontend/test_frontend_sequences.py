@@ -229,3 +229,8 @@ def test_an_optional_that_is_not_there_has_no_element(tmp_path):
                    [("y", FLOAT, (3,))])
     with pytest.raises(ModelError, match="OptionalGetElement.*without an element"):
         aotc.compile(model, tmp_path / "b", target="c", lists={"o": None})
+
+
+def test_a_tensor_as_an_optional():
+    check([node("Optional", ["x"], ["o"]), node("OptionalGetElement", ["o"], ["e"]),
+           node("Neg", ["e"], ["y"])])
