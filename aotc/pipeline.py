@@ -56,7 +56,7 @@ from aotc.sched import (
     parse_limit,
 )
 from aotc.sched.choose.serving import serving
-from aotc.sched.dynamic.choose import decide_ranges
+from aotc.sched.dynamic.choose import Ranges, decide_ranges
 from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
@@ -86,6 +86,7 @@ class Work:
     program: Program = _LATER
     schedule: Schedule = _LATER
     parts: tuple[Part, ...] = ()  # of the Schedule, until there are Plans
+    found: Ranges | None = None  # why it has these variants, if they were chosen by cost
     plans: Plans = _LATER
     recorded: dict[str, Any] = _LATER  # what render_bundle takes beside the Plan and the Schedule
     bundle: Bundle = _LATER
@@ -204,7 +205,8 @@ def _schedule(work: Work) -> Work:
     given, target = work.options.schedule, work.target
     wanted = work.options.variants
     if given is None:
-        return _with_schedule(work, _decided(work, target, work.options))
+        schedule, found = _decided(work, target, work.options)
+        return _with_schedule(replace(work, found=found), schedule)
     if wanted or work.options.dim_samples is not None:
         raise ScheduleError("variants: a schedule that is given has its own; give one of both")
     if not isinstance(given, Schedule):
@@ -219,10 +221,11 @@ def _schedule(work: Work) -> Work:
 
 
 def _decided(work: Work, target: Target, o: Options,
-             given: Sequence[When] | None = None) -> Schedule:
+             given: Sequence[When] | None = None) -> tuple[Schedule, Ranges | None]:
     """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
-    boxes of extents (None: as the Options say).  Neither exact nor small code has use for forms
-    that trade roundings and memory for multiplications, unless they are asked for."""
+    boxes of extents (None: as the Options say), and why, if cost chose those.  Neither exact nor
+    small code has use for forms that trade roundings and memory for multiplications, unless they
+    are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     precision = o.precision or PRECISION[0]
@@ -239,12 +242,12 @@ def _decided(work: Work, target: Target, o: Options,
         if o.variants not in (AUTO, None):
             raise ScheduleError("variants: dim_samples choose them; give one of both")
         seen = observed_calls(work.program, read_samples(o.dim_samples, names))
-        return decide_ranges(work.program, target, decided, seen)[0]
+        return decide_ranges(work.program, target, decided, seen)
     if given is None:
         assert not isinstance(o.variants, str), o.variants  # check_choices knows the only text
         ranges = {names.get(n, n): found for n, found in (o.variants or {}).items()}
         given = combined(ranges)
-    return with_variants(work.program, target, given, decided)
+    return with_variants(work.program, target, given, decided), None
 
 
 def _with_schedule(work: Work, schedule: Schedule) -> Work:
@@ -284,8 +287,8 @@ def _plan(work: Work) -> Work:
         math, optimize = work.schedule.math, work.schedule.optimize
         wanted = replace(work.options, math=math, optimize=optimize,
                          precision=work.schedule.precision)
-        schedule = replace(_decided(work, target, wanted, [v.when for v in work.schedule.variants]),
-                           math=math, optimize=optimize)
+        schedule, _ = _decided(work, target, wanted, [v.when for v in work.schedule.variants])
+        schedule = replace(schedule, math=math, optimize=optimize)
         own = parts(work.program, schedule)
         _refuse(f"the schedule for {target.name} is malformed", _faults_of(own, target))
         found += _alternatives(work, target, schedule, own)

@@ -34,6 +34,22 @@ def within(program: Program, box: Box) -> Program:
     return update(_program(program, visit, syms))
 
 
+def with_usual(program: Program, usual: Mapping[str, int]) -> Program:
+    """The Program whose decisions count with these values of its symbols."""
+    syms = {s: replace(s, usual=usual[s.name]) for s in program.syms if s.name in usual}
+    found: dict[Expr, Expr] = {}
+
+    def visit(e: Expr) -> Expr:
+        return rewrite(e, node, found)
+
+    def node(e: Expr) -> Expr | None:
+        if isinstance(e, Axis):
+            return replace(e, extent=visit(e.extent))
+        return syms.get(e) if isinstance(e, Sym) else None
+
+    return _program(program, visit, syms)
+
+
 def _narrowed(sym: Sym, lo: int, hi: int | None) -> Sym:
     if (lo, hi) == (sym.lo, sym.hi):
         return sym
@@ -76,4 +92,4 @@ def _compute(c: Compute, visit: Visit) -> Compute:
     return replace(c, axes=axes(c.axes), raxes=axes(c.raxes), fold=fold, body=visit(c.body))
 
 
-__all__ = ["Box", "within"]
+__all__ = ["Box", "with_usual", "within"]

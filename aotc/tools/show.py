@@ -38,8 +38,7 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
     if stage in _REPORTS:
         return _by_part(work, as_json, _REPORTS[stage])
     if stage == "variants":
-        rows = variant_rows(work.plans)
-        return json.dumps(rows, indent=1) if as_json else "\n".join(map(_variant_line, rows))
+        return _variants(work, as_json)
     if stage == "source":
         files = {n: t.decode() for n, t in sorted(work.bundle.files.items()) if "_kernels" in n}
         return json.dumps(files, indent=1) if as_json else "\n".join(
@@ -85,6 +84,15 @@ def _layouts(part: Part, target: Target) -> tuple[Any, list[str]]:
 
 
 _REPORTS = {"kernels": _kernels, "layouts": _layouts}
+
+
+def _variants(work: Work, as_json: bool) -> str:
+    """What serves which calls; where cost chose them, the table of what was predicted, too."""
+    rows, found = variant_rows(work.plans), work.found
+    if as_json:
+        return json.dumps(rows if found is None else {"variants": rows, "chosen": {
+            **plain(found), "loss": [found.loss(when) for when, _ in found.leaves]}}, indent=1)
+    return "\n".join([*map(_variant_line, rows), *([] if found is None else ["", str(found)])])
 
 
 def variant_rows(plans: Plans) -> list[dict[str, Any]]:

@@ -24,8 +24,10 @@ from aotc.sched.dynamic.typical_calls import (
     read_samples,
     regimes,
     spread_calls,
+    usual_extents,
 )
 from aotc.target import get_target
+from aotc.tools.show import show_stage
 from benchmarks.exported.build import Writer
 
 
@@ -183,3 +185,30 @@ def test_many_rows_are_work_for_many_workers():
                                 stop_after="schedule"))
     products = [g for g in work.schedule.groups if any("gemm" in c for c in g.computes)]
     assert products and all(g.parallel and g.tile for g in products)
+
+
+def test_usual_extents_are_medians_by_share():
+    p = program(Sym("n", 1, 8), Sym("m", 1, 8))
+    calls = [Call({"n": 1, "m": 8}), Call({"n": 5, "m": 2}, 3.0), Call({"n": 8, "m": 3})]
+    assert usual_extents(p, calls) == {"n": 5, "m": 2}
+
+
+def test_observed_calls_decide_where_ranges_are_narrow():
+    """No range is cut, but rows are decided for the calls that were seen."""
+    def rows(samples, lo=32, hi=100):
+        work = run_pipeline(Options(mlp(), target="x86-64-v4", dims={"n": (lo, hi)},
+                                    dim_samples=samples, stop_after="schedule"))
+        assert not work.schedule.variants and work.found is None
+        return [r for g in work.schedule.groups for r in g.ukernel.values()], work.schedule
+    few, many = rows([{"n": 33}]), rows([{"n": 96}])
+    assert few[0] != many[0] and rows([{"n": 33}])[1].to_json() == few[1].to_json()
+
+
+def test_shown_with_what_was_predicted():
+    text = show_stage(mlp(), "variants", "x86-64-v3", {"n": (1, 512)}, variants="auto")
+    assert "predicted microseconds" in text and "n 512: " in text
+    assert "of the fastest's time" in text
+    data = json.loads(show_stage(mlp(), "variants", "x86-64-v3", {"n": (1, 512)}, as_json=True,
+                                 variants="auto"))
+    assert len(data["variants"]) == len(data["chosen"]["leaves"]) == len(data["chosen"]["loss"])
+    assert all(x >= 1 for x in data["chosen"]["loss"])

@@ -19,11 +19,12 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.dynamic.predict import call_seconds
 from aotc.sched.dynamic.tree import Leaf, learn, pick
-from aotc.sched.dynamic.typical_calls import Call, regimes, spread_calls
+from aotc.sched.dynamic.typical_calls import Call, regimes, spread_calls, usual_extents
 from aotc.sched.dynamic.vote import Selection, select_by_gain
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.shape_variants import Decide, weight_layouts, within_once
+from aotc.sched.within import with_usual
 from aotc.target.base import Target
 
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
@@ -54,14 +55,18 @@ class Ranges:
             extents = ", ".join(f"{n} {v}" for n, v in c.extents.items())
             row = " | ".join(f"{s[i] * 1e6:.1f}" for s in self.seconds)
             lines.append(f"  {extents}: {row}; runs {names[pick(self.leaves, c)]}")
-        return "\n".join([*lines, str(self.selection)])
+        lines += [str(self.selection)] + [
+            f"when {show_when(when) or 'any call'}: decided for {names[variant]}, at most "
+            f"{self.loss(when):.2f} of the fastest's time" for when, variant in self.leaves]
+        return "\n".join(lines)
 
 
 def decide_ranges(program: Program, target: Target, decide: Decide,
                   calls: Sequence[Call] = ()) -> tuple[Schedule, Ranges | None]:
     """The Schedule of a Program with symbols, with variants where they pay, and why; ``calls``:
-    observed ones (default: spread over the ranges).  Deterministic, measures nothing."""
-    base = decide(program, target, {})
+    observed ones (default: spread over the ranges), whose usual extents the Schedule for all calls
+    is then decided for.  Deterministic, measures nothing."""
+    base = _usual(program, target, decide, calls) if calls else decide(program, target, {})
     weights = weight_layouts(program, base)
     whens = ({}, *regimes(program))
     calls = tuple(calls) or spread_calls(program)
@@ -72,6 +77,12 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     if len(found.leaves) == 1 and found.leaves[0][1] == 0:
         return base, found
     return _schedule(program, target, decide, made, found), found
+
+
+def _usual(program: Program, target: Target, decide: Decide, calls: Sequence[Call]) -> Schedule:
+    """The Schedule of a Program whose calls usually are like these."""
+    inside = with_usual(program, usual_extents(program, calls))
+    return _moved(program, decide(inside, target, {}), target) or decide(program, target, {})
 
 
 def _chosen(program: Program, target: Target, whens: Sequence[When], made: Sequence[Schedule],

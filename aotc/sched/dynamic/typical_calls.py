@@ -128,6 +128,19 @@ def observed_calls(program: Program,
     return tuple(out)
 
 
+def usual_extents(program: Program, calls: Sequence[Call]) -> dict[str, int]:
+    """{symbol: the extent that half of the calls do not exceed}, by their shares."""
+    half, out = sum(c.share for c in calls) / 2, {}
+    for s in program.syms:
+        below = 0.0
+        for n, share in sorted((c.extents[s.name], c.share) for c in calls):
+            below += share
+            if below >= half:
+                out[s.name] = n
+                break
+    return out
+
+
 def regimes(program: Program) -> tuple[When, ...]:
     """Boxes of extents that may want Schedules of their own: the symbols of the largest range, by
     its factor, small, middling or large together."""
@@ -145,4 +158,4 @@ def regimes(program: Program) -> tuple[When, ...]:
 
 
 __all__ = ["Call", "allowed", "ladder", "observed_calls", "read_samples", "regimes",
-           "spread_calls"]
+           "spread_calls", "usual_extents"]
