@@ -111,7 +111,7 @@ def _run(args: argparse.Namespace) -> None:
             raise AotcError(f"run: input {name}: {path} is no .npy file: {err}") from None
     build(args.bundle, progress=_file_progress)
     progress_done()
-    outputs = load(args.bundle, threads=args.threads).run(feeds)
+    outputs = load(args.bundle, threads=args.threads).run(feeds, args.dim)
     for index, (name, array) in enumerate(outputs.items()):
         span = f"  min {array.min():.6g} max {array.max():.6g}" if array.size else ""
         print(f"{name}: {array.dtype}{list(array.shape)}{span}")
@@ -273,6 +273,14 @@ def _dim(text: str) -> tuple[str, int | tuple[int, int] | frozenset[int]]:
     return name, int(lo) if hi is None else (int(lo), int(hi))
 
 
+def _told(text: str) -> tuple[str, int]:
+    """"past=3" -> ("past", 3)."""
+    name, extent = _dim(text)
+    if not isinstance(extent, int):
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=EXTENT")
+    return name, extent
+
+
 def _ranges(text: str) -> tuple[str, list[tuple[int, int | None]]]:
     """"seq=1,2..16,17.." -> ("seq", [(1, 1), (2, 16), (17, None)]); "auto" as it is."""
     if text == AUTO:
@@ -349,6 +357,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("bundle", metavar="DIR")
     sub.add_argument("--input", action=_Pairs, type=_named_file, default={},
                      metavar="NAME=FILE.npy")
+    sub.add_argument("--dim", action=_Pairs, type=_told, metavar="NAME=EXTENT",
+                     help="of a dimension that no input's shape tells")
     sub.add_argument("--output-dir", metavar="D", help="write each output as NAME.npy")
     sub.add_argument("--threads", type=_threads, default=1)
     sub = _model_arguments(command("verify", _verify, "compare with a reference executor"))

@@ -3,11 +3,12 @@
 import numpy as np
 import onnxruntime
 import pytest
-from decoder_models import Sizes, call_feeds, gpt2, llama, stepwise
 
 import aotc
 from aotc.errors import AotcError
 from aotc.ir.schedule import Schedule
+from benchmarks import decoders
+from benchmarks.decoder_models import Sizes, call_feeds, gpt2, llama, stepwise
 
 ROOM = 300
 PAIRS = {"past_key_values.*": "present.*"}
@@ -127,3 +128,10 @@ def test_c_callers_hand_one_pointer(decoder):
     assert "    float *past_key_values_0_key " in run and "present" not in run
     assert "past entries of axis 2 are read, the next\n * seq written" in text
     assert "Tensors that grow from call to call lie in one buffer each" in text
+
+
+@pytest.mark.product
+def test_the_benchmark_runs(capsys):
+    decoders.main(["llama", "--width", "64", "--layers", "1", "--runs", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and all("reading once" in line for line in lines[:2])

@@ -5,8 +5,7 @@ input ``past_key_values.N.key`` (``.value``) f32[batch, heads, past, size], what
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto, helper
-from small_models import make_model
+from onnx import TensorProto, helper, numpy_helper
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,11 @@ class _Nodes:
                            for n in names}
         outputs = {logits: (f32, ["batch", "seq", s.vocabulary])}
         outputs |= {f"present.{n}": (f32, ["batch", heads, "past + seq", s.size]) for n in names}
-        return make_model(self.nodes, inputs, outputs, self.tensors, opset=18)
+        both = [[helper.make_tensor_value_info(n, *how) for n, how in table.items()]
+                for table in (inputs, outputs)]
+        tensors = [numpy_helper.from_array(a, n) for n, a in self.tensors.items()]
+        return helper.make_model(helper.make_graph(self.nodes, "decoder", *both, tensors),
+                                 opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
 def _places(b):
