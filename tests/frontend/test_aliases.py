@@ -166,3 +166,34 @@ def test_a_program_says_what_is_wrong_with_an_alias():
             for n in ("past_0", "present_0")}
     broken = replace(plain, aliases=(alias,), buffers=plain.buffers | same)
     assert any("in place" in f for f in check_program(broken))
+
+
+def _attention(kind, domain, extra, inputs, **attributes):
+    """A node with its own cache: queries, keys and values of 4, 2 and 2 heads of 8."""
+    names = ["q", "k", "v", *extra, "past_key", "past_value"]
+    outs = ["y", "present_key", "present_value"]
+    past, present = (F32, ["b", 2, "p", 8]), (F32, ["b", 2, "p + s", 8])
+    held = {"past_key": past, "past_value": past}
+    made = {"y": (F32, None), "present_key": present, "present_value": present}
+    more = [n for n in inputs if n not in "qkv"]
+    model = make_model([node(kind, names + more, outs, domain=domain, **attributes)],
+                       inputs | held, made, opset=23)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def test_attention_operators_with_caches_of_their_own():
+    whole = _attention("Attention", "", [""], {
+        n: (F32, ["b", heads, "s", 8]) for n, heads in zip("qkv", (4, 2, 2))}, is_causal=1)
+    grouped = _attention("GroupQueryAttention", "com.microsoft", [], {
+        **{n: (F32, [1, "s", width]) for n, width in zip("qkv", (32, 16, 16))},
+        "lengths": (TensorProto.INT32, [1]), "total": (TensorProto.INT32, [])},
+        num_heads=4, kv_num_heads=2)
+    for value in (*grouped.graph.input, *grouped.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if "past" in value.name or "present" in value.name:
+            dims[0].dim_value = 1
+    for model in (whole, grouped):
+        found = aliased(model, {"past_*": "present_*"}).program.aliases
+        assert [(a.past, a.present) for a in found] == [
+            ("past_key", "present_key"), ("past_value", "present_value")]
