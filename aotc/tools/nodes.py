@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
 from aotc.ir.category import category
-from aotc.ir.dtypes import Array
-from aotc.ir.expr import Axis, Load
-from aotc.ir.program import Buffer, Compute, Program, update
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.dtypes import BRAIN, Array, from_bf16, to_bf16
+from aotc.ir.expr import Axis, Cast, Expr, Load
+from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.ir.schedule import PRECISION, Group, Schedule
 from aotc.options import Dims, Options
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.quanta import quanta
@@ -41,6 +41,8 @@ from aotc.tools.verify import QUANTUM, ROUNDED, make_cases, read_inputs
 # with the functions they call; moves do not round.  A kernel may take the sum over its computes.
 BOUNDS = {"move": 0.0, "map": 2e-6, "window": 4e-6, "reduction": 8e-6, "contraction": 2e-5,
           "dot": 2e-6}
+# What is rounded to bf16 from numbers that are a rounding of f32 apart may be a step apart: 2^-7.
+LOW_STEP = 8e-3
 _COPY = "aotc_seen_"
 
 
@@ -72,7 +74,7 @@ def verify_nodes(path: str | Path, target: str = "native", dims: Dims = None, th
     that do not run on this machine.
     """
     refuse("verify --per-node", decisions.get("alias"))
-    row = get_target(target)
+    row = get_target(target, decisions.get("precision") or PRECISION[0])
     row = next(filter(runs_here, row.variants), row)
     work = run_pipeline(Options(path, target=row.name, dims=dims, name=Path(path).stem,
                                 stop_after="schedule", progress=progress, **decisions))
@@ -123,8 +125,11 @@ def _observed(program: Program, schedule: Schedule, target: Target, stored: Sequ
     for name in stored:
         b = program.buffers[name]
         axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(b.shape))
-        buffers[_COPY + name] = Buffer(_COPY + name, b.shape, b.dtype, "output", _COPY + name)
-        steps.append(Compute((_COPY + name,), axes, (), "none", Load(name, axes, b.dtype)))
+        value: Expr = Load(name, axes, b.dtype)
+        if b.dtype == BRAIN:  # which no caller's tensor is
+            value = Cast("f32", value)
+        buffers[_COPY + name] = Buffer(_COPY + name, b.shape, value.dtype, "output", _COPY + name)
+        steps.append(Compute((_COPY + name,), axes, (), "none", value))
     seen = tuple(_COPY + n for n in stored)
     program = update(program, buffers=buffers, steps=tuple(steps),
                      outputs=program.outputs + seen)
@@ -158,9 +163,10 @@ def _judge(program: Program, schedule: Schedule, feeds: Feeds, got: Feeds,
         for name, want in zip(step.outs, run_step(exact, step, arrays, syms, {})):
             arrays[name] = want
             if name in seen:
-                group = group_of[plain.out]
-                results.append(_compared(program, group, plain, name, seen[name], want))
-                arrays[name] = _widened(seen[name])
+                group, low = group_of[plain.out], program.dtype(name) == BRAIN
+                results.append(_compared(program, group, plain, name, seen[name],
+                                         from_bf16(want).astype(np.float64) if low else want))
+                arrays[name] = to_bf16(seen[name]) if low else _widened(seen[name])
     return results
 
 
@@ -168,12 +174,23 @@ def _widened(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
+def _is_compute(step: Step) -> TypeGuard[Compute]:
+    return isinstance(step, Compute)
+
+
+def _bound(c: Compute) -> float:
+    """What one compute may be off."""
+    kind = category(c.axes, c.raxes, c.fold, c.body)
+    if isinstance(c.body, Cast) and c.body.dtype == BRAIN:
+        return LOW_STEP
+    return BOUNDS["contraction" if kind == "dot" and c.body.dtype == "f32" else kind]
+
+
 def _compared(program: Program, group: Group, step: Compute, name: str, got: Array,
               want: Array) -> NodeError:
     computes = [program.producer[c] for c in group.computes]
     quantum = quanta(program, computes[:computes.index(step) + 1]).get(name, 0.0)
-    limit = sum(BOUNDS[category(c.axes, c.raxes, c.fold, c.body)] for c in computes
-                if isinstance(c, Compute)) if want.dtype.kind == "f" else 0.0
+    limit = sum(map(_bound, filter(_is_compute, computes))) if want.dtype.kind == "f" else 0.0
     limit = limit + ROUNDED if quantum is None else limit
     nodes = tuple(dict.fromkeys(n for c in computes for n in c.origin)) or (name,)
     finite = np.isfinite(want)

@@ -36,6 +36,13 @@ from aotc.sched.shape_variants import boxes
 from aotc.target import get_target, runs_here
 from aotc.target.base import Target
 from aotc.tools.as_exported import InPlace, refuse
+from aotc.tools.exact import (
+    ExactShare,
+    exact_lines,
+    exact_outputs,
+    exact_program,
+    exact_shares,
+)
 from aotc.tools.peers import Run, first_line, open_literal, open_reference
 
 # The one table of tolerances: largest |a - b| as a share of the output's range (largest minus
@@ -293,7 +300,9 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
     sources run on the CPU, in two orders of their threads, with memory accesses and barriers
     checked. decisions: as ``aotc.compile``'s (``aotc.options.decisions``). A reference that
     refuses the model or its inputs gives way to the other, which the report says. Raises what
-    ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left."""
+    ``aotc.compile`` and ``aotc.load`` raise, AotcError if no reference is left. At a lower
+    precision of products each output's error against double precision is reported, too, beside
+    that of the reference."""
     _check_place(get_target(target), vlen, simulate)
     if inputs is not None:
         refuse("verify with inputs of a file", decisions.get("alias"))
@@ -313,6 +322,9 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         cases = [read_inputs(inputs, fixed)] if inputs else make_cases(
             work.program, runs, served=boxes(work.program, work.schedule), room=ROOM + weights)
         results = []
+        precision, shares = work.schedule.precision, list[ExactShare]()
+        exact = None if precision == PRECISION[0] else exact_program(Options(
+            path, None, target, Path(path).stem, dims, **decisions))
         for case in cases:
             call = InPlace(work.program, case.syms)
             given = put_together(work.settings.given, call.model_feeds(case.feeds) | fixed)
@@ -320,8 +332,11 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
             for name, model in models.items():
                 got = _each_tensor(model.run(call.fresh(case.feeds), call.dims))
                 title = f"{case.title} on {name}" if len(models) > 1 else case.title
-                results += [(title, m) for m in judge.matches(given, call.model_outputs(got), want)]
-    for line in summary(results):
+                got = call.model_outputs(got)
+                results += [(title, m) for m in judge.matches(given, got, want)]
+                wide = None if exact is None else exact_outputs(exact, case.feeds)
+                shares += exact_shares(wide, got, want) if wide is not None else []
+    for line in (*summary(results), *exact_lines(shares, precision)):
         report(line)
     return results
 

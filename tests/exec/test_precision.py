@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from harness import DISTINCT, RUNNABLE, at_length, compile_program
 from onnx import TensorProto, helper
@@ -26,6 +27,8 @@ from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS
+from aotc.tools.nodes import verify_nodes
+from aotc.tools.verify import verify
 from aotc.tuner.session import tune
 
 F32 = TensorProto.FLOAT
@@ -175,6 +178,24 @@ def test_interpreter_and_evaluator_follow_the_rewrite():
     want = _expected(model, feeds)
     _close(evaluate(program, feeds)["y"], want, 1e-6)
     _close(interpret(program, work.schedule, feeds)["y"], want, 1e-6)
+
+
+def test_verify_reports_errors_against_f64_and_by_kernel(tmp_path):
+    """Softmax is f32's own affair, a rounded tensor may be a step of bf16 off; double precision
+    shows both errors."""
+    path = tmp_path / "layers.onnx"
+    onnx.save(layers(), path)
+    lines, name = [], PAIRED[0].name
+    results = verify(path, name, precision="bf16", report=lines.append)
+    assert all(m.ok and m.limit > 1e-2 for _, m in results)
+    told = {n: line.split() for line in lines for n in ("y", "s")
+            if line.startswith(f"  {n}: against f64: bf16 ")}
+    for words in told.values():
+        low, exact = float(words[4]), float(words[-1])
+        assert 1e-5 < low < 5e-2 and exact < 1e-6
+    assert sorted(told) == ["s", "y"]
+    nodes = verify_nodes(path, name, precision="bf16", connect="none", report=lines.append)
+    assert all(n.ok for n in nodes) and len(nodes) > 4
 
 
 # ---------------------------------------------------------------- what is asked
