@@ -6,12 +6,23 @@ symbols decide, what is not proved is one if a point at which it fails is found 
 Vectors are as their ranges: a last one that is cut stores what there is.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from aotc.ir.access import is_multiple, volume
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Expr, Shape, Var, as_expr, maximum, substitute
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Shape,
+    Var,
+    as_expr,
+    maximum,
+    substitute,
+    walk,
+)
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place, Plan, Unrolled
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
@@ -197,7 +208,7 @@ class _Kernel:
 
     def copy(self, c: Copy) -> None:
         """Both boxes of a copy, where it copies anything."""
-        runs = tuple(simplify(n - 1) for n in c.extents)
+        runs = tuple(f for n in c.extents for f in _copies_some(n))
         for box in (c.to, c.source):
             last = box.offset
             for n, step in zip(c.extents, box.strides):
@@ -279,6 +290,22 @@ class _Kernel:
 _STAGES: dict[type, Callable[[_Kernel, Any], None]] = {
     Nest: _Kernel.nest, Unrolled: _Kernel.unrolled, Call: _Kernel.call,
     Contract: _Kernel.contract}
+
+
+def _copies_some(extent: Expr) -> Iterator[Expr]:
+    """What is >= 0 where an extent is not 0: of max(x, 0) in it that x - 1 is; of min(x, y) in
+    that both are."""
+    yield simplify(extent - 1)
+    for n in walk(extent):
+        if isinstance(n, Binary) and n.op == "max" and Const(0) in (n.a, n.b):
+            todo = [n.b if n.a == Const(0) else n.a]
+            while todo:
+                x = todo.pop()
+                least = next((m for m in walk(x) if isinstance(m, Binary) and m.op == "min"), None)
+                if least is None:
+                    yield simplify(x - 1)
+                else:
+                    todo += [substitute(x, {least: least.a}), substitute(x, {least: least.b})]
 
 
 def _carried(kernel: Kernel) -> dict[Axis, How]:

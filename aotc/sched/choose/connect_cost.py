@@ -24,6 +24,7 @@ from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect import connect
+from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.gensor import Policy, Space, State, construct, grown
 from aotc.sched.choose.loops import choose_loops, contraction_factors, pick_row
 from aotc.sched.choose.runs import NamedRun, best_run, run_cost, with_run
@@ -320,8 +321,11 @@ class Judge:
         if self.target.machine.threads:
             room /= 2  # micro-kernels stage operands there, too
         given = dict(verdict.tile)
-        tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,
-                            whole)
+        if self.target.machine.engines:
+            tile = fitted_tile(model, self.target.machine, given, whole)
+        else:
+            tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,
+                                whole)
         if tile is None or tile != given and verdict.run:
             return Verdict(False, why=f"its scratch may not fit {memory.name}")
         if tile == given:

@@ -9,12 +9,14 @@ from aotc.ir.expr import Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.loops import PRODUCTS, contraction_factors
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, choose_slices
 from aotc.sched.choose.winograd_kernels import has_transform, slab_tile
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 
 
@@ -48,6 +50,8 @@ def _tiled(program, target, g, layouts):
         tile, split = _contraction_tile(program, target, g, anchor)
     else:
         tile = _nest_tile(target, g, anchor, _stores_across(program, target, g, anchor, layouts))
+    if target.machine.engines and len(stages) == 1:
+        tile = fitted_tile(group_model(program, g), target.machine, {}) or tile
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
     if g.split or g.parallel:  # work items that are settled already keep their own
         split = g.split
