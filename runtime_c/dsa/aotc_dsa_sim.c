@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 aotc_dsa *aotc_dsa_open(void *memory)
 {
@@ -31,6 +32,21 @@ aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t ite
     core->transfers = 0;
     memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
     return core;
+}
+
+/* ---- the trace ---- */
+
+/* Add a line to the file that AOTC_DSA_TRACE names, if it is set: of work item, cluster and core
+ * what happens, with which token, and bytes. */
+static void trace(const aotc_dsa_core *core, const char *what, int token, int64_t bytes)
+{
+    const char *const name = getenv("AOTC_DSA_TRACE");
+    FILE *const file = name == NULL ? NULL : fopen(name, "a");
+    if (file != NULL) {
+        fprintf(file, "%s %lld %d %d %s %d %lld\n", core->kernel, (long long)core->item,
+            core->cluster, core->number, what, token, (long long)bytes);
+        fclose(file);
+    }
 }
 
 /* ---- refusals ---- */
@@ -219,11 +235,14 @@ static void start(aotc_dsa_core *core, int token, int store, void *local, void *
     }
     aotc_dsa_transfer *const t = &core->transfer[core->transfers++];
     *t = (aotc_dsa_transfer){token, store, rank, size, local, far, {0}, {0}, {0}};
+    int64_t bytes = (int64_t)size;
     for (int d = 0; d < rank; d++) {
+        bytes *= extent[d] > 0 ? extent[d] : 0;
         t->extent[d] = extent[d];
         t->local_step[d] = local_step[d];
         t->far_step[d] = far_step[d];
     }
+    trace(core, store ? "store" : "load", token, bytes);
     each(core, t, 0);
 }
 
@@ -242,6 +261,7 @@ void aotc_dsa_store(aotc_dsa_core *core, int token, void *far, const void *local
 void aotc_dsa_wait(aotc_dsa_core *core, int token)
 {
     int left = 0;
+    trace(core, "wait", token, 0);
     for (int i = 0; i < core->transfers; i++) {
         if (core->transfer[i].token != token) {
             core->transfer[left++] = core->transfer[i];

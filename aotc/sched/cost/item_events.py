@@ -1,0 +1,98 @@
+"""What engines are told while a Plan's kernels run, from its statements alone: every copy and wait
+of every work item, in order.  A machine that runs the Plan does the same, to the byte."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from aotc.errors import UnsupportedError
+from aotc.ir.dtypes import DTYPES, Array
+from aotc.ir.expr import Axis, Expr
+from aotc.ir.plan import Kernel, Plan
+from aotc.ir.statements import STEP, TILE, Body, Copy, Declare, For, If, Let, Section, Update, Wait
+from aotc.oracle.eval_expr import Guard, Scope, index_value
+
+COMPUTE, WAIT = "compute", "wait"  # what an item does beside starting engines
+
+
+@dataclass(frozen=True)
+class Event:
+    """``what``: an engine that begins to copy ``bytes`` under ``token``, the wait for a token, or
+    the work of a stage."""
+
+    what: str
+    token: int = 0
+    bytes: int = 0
+
+
+class _Named(Scope):
+    """Values of names, those of all work items side by side."""
+
+    def __init__(self, syms: Mapping[str, int], names: dict[str, Array]) -> None:
+        super().__init__({}, None, syms)
+        self.names = names
+
+    def value(self, e: Expr, guard: Guard | None = None) -> Array:
+        return self.names[e.name] if isinstance(e, Axis) else super().value(e, guard)
+
+
+class _Items:
+    """The work items of one kernel side by side; ``found``: (event of items, bytes of each, which
+    of them it happens in)."""
+
+    def __init__(self, kernel: Kernel, syms: Mapping[str, int]) -> None:
+        self.syms, self.count = syms, index_value(kernel.tiles, syms)
+        self.names: dict[str, Array] = {TILE.name: np.arange(self.count)}
+        self.found: list[tuple[Event, Array, Array]] = []
+        self.run(kernel.body, np.ones(self.count, bool))
+
+    def now(self, e: Expr) -> Array:
+        return np.broadcast_to(_Named(self.syms, self.names).value(e), self.count)
+
+    def run(self, body: Body, live: Array) -> None:
+        for s in body:
+            if isinstance(s, (Let, Declare)):
+                self.names[s.var.name] = self.now(s.value)
+            elif isinstance(s, Update):
+                new = [np.where(live, self.now(e), self.names[v.name])
+                       for v, e in zip(s.vars, s.values)]
+                self.names |= {v.name: x for v, x in zip(s.vars, new)}
+            elif isinstance(s, If):
+                holds = self.now(s.cond).astype(bool)
+                self.run(s.body, live & holds)
+                self.run(s.other, live & ~holds)
+            elif isinstance(s, For) and s.axis == STEP:
+                steps = self.now(s.hi)
+                for step in range(int(steps.max(initial=0))):
+                    self.names[STEP.name] = np.full(self.count, step)
+                    self.run(s.body, live & (step < steps))
+            elif isinstance(s, Copy) and s.engine:
+                n = np.full(self.count, DTYPES[s.dtype].size)
+                for extent in s.extents:
+                    n = n * np.maximum(self.now(extent), 0)
+                self.found.append((Event(s.engine, s.token), n, live))
+            elif isinstance(s, Wait):
+                self.found.append((Event(WAIT, s.token), np.zeros(self.count, np.int64), live))
+            elif isinstance(s, Section):
+                self.found.append((Event(COMPUTE), np.zeros(self.count, np.int64), live))
+
+
+def kernel_events(kernel: Kernel, syms: Mapping[str, int]) -> Iterator[tuple[Event, ...]]:
+    """The events of every work item of a kernel, in order."""
+    items = _Items(kernel, syms)
+    for i in range(items.count):
+        yield tuple(Event(e.what, e.token, int(n[i])) for e, n, live in items.found if live[i])
+
+
+def plan_events(plan: Plan, syms: Mapping[str, int]
+                ) -> Iterator[tuple[Kernel, tuple[tuple[Event, ...], ...]]]:
+    """(kernel, events of its work items) in call order.  UnsupportedError for a Plan with
+    regions, whose rounds data may decide."""
+    if plan.regions:
+        raise UnsupportedError(f"plan {plan.name}: has regions; how often they run is not known")
+    for k in plan.kernels:
+        yield k, tuple(kernel_events(k, syms))
+
+
+__all__ = ["COMPUTE", "WAIT", "Event", "kernel_events", "plan_events"]

@@ -1,0 +1,76 @@
+"""The model of when everything happens: its events are those of the simulator, to the byte."""
+
+import os
+
+import pytest
+from small_models import conv_stack, running_sum
+
+import aotc
+from aotc.errors import UnsupportedError
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
+from aotc.samples import random_inputs
+from aotc.sched.cost.cycles import timeline
+from aotc.sched.cost.item_events import COMPUTE, plan_events
+from aotc.target import get_target
+from aotc.target.dsa import DEVICES
+
+TARGET = get_target("dsa:stcp920")
+
+
+def traced(model, folder, monkeypatch):
+    """(Plan, lines of the simulator's trace without the kernels' names) of one call."""
+    work = run_pipeline(Options(model.SerializeToString(), folder / "b", TARGET.name, "m"))
+    loaded = aotc.load(folder / "b")
+    monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(folder / "trace"))
+    loaded.run(random_inputs(work.program, {}, 0))
+    lines = (folder / "trace").read_text().splitlines()
+    return work.plans.main.plan, [tuple(line.split()[1:]) for line in lines]
+
+
+def expected(plan):
+    of = DEVICES[TARGET.name]
+    for _, items in plan_events(plan, {}):
+        for i, events in enumerate(items):
+            core = i // of.clusters % of.cores
+            yield from ((str(i), str(i % of.clusters), str(core), e.what, str(e.token),
+                         str(e.bytes)) for e in events if e.what != COMPUTE)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return traced(conv_stack(16), tmp_path_factory.mktemp("traced"), monkeypatch)
+
+
+def test_events_are_those_of_the_simulator(run):
+    plan, lines = run
+    assert len(lines) > 20 and lines == list(expected(plan))
+
+
+def test_bytes_and_order_make_the_time(run):
+    plan, lines = run
+    found = timeline(plan, TARGET.machine, {})
+    for engine in ("load", "store"):
+        assert found.moved(engine) == sum(int(x[5]) for x in lines if x[3] == engine) > 0
+    assert 0 < found.busy("load") <= 1 and list(found.ends) == sorted(found.ends)
+    assert all(s.start <= s.end <= found.seconds + 1e-12 for s in found.spans)
+    # nothing is faster than its bytes through the outermost memory
+    assert found.seconds > (found.moved("load") + found.moved("store")) / (
+        TARGET.machine.memory.bandwidth)
+
+
+def test_an_engine_does_one_thing_at_a_time(run):
+    plan, _ = run
+    last = {}
+    for s in timeline(plan, TARGET.machine, {}).spans:
+        at = s.what, s.worker
+        assert s.start >= last.get(at, 0.0) - 1e-12
+        last[at] = s.end
+
+
+def test_rounds_that_data_decides_have_no_timeline():
+    work = run_pipeline(Options(running_sum().SerializeToString(), None, TARGET.name, "m",
+                                stop_after="plan"))
+    with pytest.raises(UnsupportedError, match="has regions"):
+        timeline(work.plans.main.plan, TARGET.machine, {"t": 3})
