@@ -172,7 +172,14 @@ def _bench(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
+    from aotc.tools.engine_times import show_timeline
     from aotc.tools.show import show_stage
+    if args.stage == "timeline":
+        text = show_timeline(args.model, args.target, args.dims, args.picture, _stage_progress,
+                             **_decisions(args))
+        progress_done()
+        print(text)
+        return
     text = show_stage(args.model, args.stage, args.target, args.dims, args.json,
                       _stage_progress, **_decisions(args))
     progress_done()
@@ -386,13 +393,15 @@ def _parser() -> argparse.ArgumentParser:
                      help=", ".join(SHOWN + _VIEWS))
     _decision_arguments(sub)
     sub.add_argument("--json", action="store_true", help="as data")
+    sub.add_argument("-o", "--picture", type=_svg, metavar="FILE.svg",
+                     help="of a timeline: a picture")
     _tune_arguments(command("tune", _tune, "search a faster schedule by measuring"))
     sub = command("targets", _targets, "list the targets")
     sub.add_argument("--probe", metavar="FILE", help="measure this machine into a machine file")
     return parser
 
 
-_VIEWS = ("kernels", "layouts", "variants", "source")  # of stages, for readers
+_VIEWS = ("kernels", "layouts", "variants", "source", "timeline")  # of stages, for readers
 
 
 def _model_arguments(sub: argparse.ArgumentParser,

@@ -1,11 +1,13 @@
 """The model of when everything happens: its events are those of the simulator, to the byte."""
 
 import os
+from xml.etree import ElementTree
 
 import pytest
-from small_models import conv_stack, running_sum
+from small_models import conv_stack, dense, running_sum
 
 import aotc
+from aotc.cli import main
 from aotc.errors import UnsupportedError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
@@ -14,6 +16,8 @@ from aotc.sched.cost.cycles import timeline
 from aotc.sched.cost.item_events import COMPUTE, plan_events
 from aotc.target import get_target
 from aotc.target.dsa import DEVICES
+from aotc.tools.engine_times import lines as lines_of
+from aotc.tools.engine_times import picture
 
 TARGET = get_target("dsa:stcp920")
 
@@ -67,6 +71,28 @@ def test_an_engine_does_one_thing_at_a_time(run):
         at = s.what, s.worker
         assert s.start >= last.get(at, 0.0) - 1e-12
         last[at] = s.end
+
+
+def test_the_picture_and_the_text_say_the_same(run):
+    plan, _ = run
+    found = timeline(plan, TARGET.machine, {})
+    text = "\n".join(lines_of(found, TARGET.machine))
+    assert f"{found.moved('load')} bytes" in text and f"{len(found.ends)} kernels" in text
+    root = ElementTree.fromstring(picture(found, TARGET.machine, "a <b> & c"))
+    drawn = [r for r in root.iter() if r.tag.endswith("rect")]
+    assert len(drawn) > 3 + len(found.ends)
+    assert all(float(r.get("x", 0)) >= 0 and float(r.get("x", 0)) + float(r.get("width")) <= 1000.1
+               for r in drawn)
+
+
+def test_the_command_writes_a_picture(tmp_path, capsys):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(dense(rows=40).SerializeToString())
+    assert main(["show", str(path), "timeline", "--target", TARGET.name, "-o",
+                 str(tmp_path / "t.svg")]) == 0
+    assert "load DDR -> LB" in capsys.readouterr().out and (tmp_path / "t.svg").stat().st_size
+    assert main(["show", str(path), "timeline", "--target", "c"]) != 0
+    assert "no engines" in capsys.readouterr().err
 
 
 def test_rounds_that_data_decides_have_no_timeline():

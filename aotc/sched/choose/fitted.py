@@ -1,7 +1,7 @@
 """Tiles of work items whose data engines copy: everything that an item touches lies in scratch.
 
 From a given tile down, the axis is halved whose cut makes a kernel move least, until all boxes fit
-into scratch, and on until every worker has an item.
+into scratch; and on until every worker has an item, where a cut makes nothing twice.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,7 +28,9 @@ def fitted_tile(model: GroupModel, machine: Machine, first: Mapping[str, int],
         if found is None:
             return None
         tile = found
-    while model.tiles(tile) < machine.workers and model.moved(tile) > machine.row_points:
+    alone = len(model.stages) == 1  # halos of several stages are computed again
+    while alone and model.tiles(tile) < machine.workers and model.moved(
+            tile) > machine.row_points:
         found = _cut(model, tile, whole)
         if found is None:
             break

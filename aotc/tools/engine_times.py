@@ -1,0 +1,105 @@
+"""``aotc show MODEL timeline``: when engines and workers are busy, as text and as a picture."""
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from aotc.errors import UnsupportedError
+from aotc.options import Dims, Options
+from aotc.pipeline import run_pipeline
+from aotc.runtime.compile_bundle import Progress
+from aotc.sched.cost.cycles import Span, Timeline, timeline
+from aotc.sched.cost.item_events import COMPUTE
+from aotc.sched.model.size import typical
+from aotc.target.base import Machine
+
+WIDTH, LEFT, ROW, TOP, FULL = 1000, 90, 9, 40, 60
+COLOURS = {"load": "#1764ab", "store": "#b3261e", COMPUTE: "#3a8a4d"}
+SMALLEST = 0.5  # of a picture's units: shorter spans join their neighbours
+
+
+def show_timeline(model: Any, target: str, dims: Dims = None, out: str | Path | None = None,
+                  progress: Progress | None = None, **decisions: Any) -> str:
+    """Text: seconds of a call, how busy engines and workers are, bytes of each engine, the longest
+    kernels.  out: path of an SVG picture.  UnsupportedError where nothing copies, or for rounds
+    that data decides; OSError if ``out`` cannot be written."""
+    work = run_pipeline(Options(model, target=target, dims=dims, stop_after="plan",
+                                progress=progress, **decisions))
+    plan, machine = work.plans.main.plan, work.target.machine
+    if not machine.engines:
+        raise UnsupportedError(f"timeline: {work.target.name} has no engines that copy; choose "
+                               "--target dsa:stcp920")
+    found = timeline(plan, machine, {s.name: typical(s) for s in plan.syms})
+    if out is not None:
+        Path(out).write_text(picture(found, machine, plan.name), encoding="utf-8")
+    return "\n".join(lines(found, machine))
+
+
+def lines(found: Timeline, machine: Machine) -> Iterator[str]:
+    """The text of a Timeline."""
+    yield (f"{found.seconds * 1e3:.3f} ms a call by the model, {len(found.ends)} kernels on "
+           f"{found.workers} workers")
+    for e in machine.engines:
+        yield (f"  {e.name} {e.source} -> {e.target}: {found.moved(e.name)} bytes, busy "
+               f"{found.busy(e.name):.1%}")
+    yield f"  {COMPUTE}: busy {found.busy(COMPUTE):.1%}"
+    starts = (0.0, *found.ends)
+    longest = sorted(zip(found.names, starts, found.ends), key=lambda k: k[1] - k[2])[:10]
+    for name, start, end in longest:
+        yield f"  {name}: {(end - start) * 1e3:.3f} ms"
+
+
+def picture(found: Timeline, machine: Machine, title: str) -> str:
+    """SVG text: a row for each worker with what its engines and itself do, and below them the
+    share of scratch that each kernel has."""
+    scale = (WIDTH - LEFT - 20) / (found.seconds or 1.0)
+    below = TOP + ROW * found.workers + 20
+    parts = [_text(LEFT, 20, f"{title}: {found.seconds * 1e3:.3f} ms", "start")]
+    for i, (what, colour) in enumerate(COLOURS.items()):
+        parts.append(_rect(WIDTH - 300 + 90 * i, 12, 10, 10, colour))
+        parts.append(_text(WIDTH - 285 + 90 * i, 21, what, "start"))
+    for worker in range(found.workers):
+        parts.append(_text(LEFT - 6, TOP + ROW * worker + ROW - 2, f"worker {worker}", "end"))
+    for s in _joined(found.spans, SMALLEST / scale):
+        lane = tuple(COLOURS).index(s.what) if s.what in COLOURS else 0
+        parts.append(_rect(LEFT + s.start * scale, TOP + ROW * s.worker + 2.5 * lane,
+                           max((s.end - s.start) * scale, 0.1), 2.3, COLOURS.get(s.what, "#888")))
+    parts.append(_text(LEFT - 6, below + FULL / 2, machine.near.name, "end"))
+    for start, end, size in zip((0.0, *found.ends), found.ends, found.scratch):
+        high = FULL * size / machine.near.capacity
+        parts.append(_rect(LEFT + start * scale, below + FULL - high, (end - start) * scale, high,
+                           "#c8a951"))
+    parts.append(f'<path d="M{LEFT},{below} H{WIDTH - 20} M{LEFT},{below + FULL} H{WIDTH - 20}" '
+                 'stroke="#888" fill="none"/>')
+    high = below + FULL + 20
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {high}" '
+        'font-family="sans-serif" font-size="8">',
+        f'<rect width="{WIDTH}" height="{high}" fill="white"/>', *parts, "</svg>", ""])
+
+
+def _joined(spans: tuple[Span, ...], gap: float) -> Iterator[Span]:
+    """Spans of one worker and kind, in order; what a gap below ``gap`` parts is one."""
+    last: dict[tuple[str, int], Span] = {}
+    for s in spans:
+        key = s.what, s.worker
+        before = last.get(key)
+        if before is not None and s.start - before.end < gap:
+            s = Span(s.what, s.worker, before.kernel, before.start, s.end, before.bytes + s.bytes)
+        elif before is not None:
+            yield before
+        last[key] = s
+    yield from last.values()
+
+
+def _rect(x: float, y: float, width: float, height: float, colour: str) -> str:
+    return (f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" '
+            f'fill="{colour}"/>')
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+__all__ = ["lines", "picture", "show_timeline"]
