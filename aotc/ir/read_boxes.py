@@ -80,9 +80,10 @@ def read_boxes(compute: Compute, box: Ranges,
 
 
 def boxes_read(exprs: Iterable[Expr], ranges: Ranges,
-               shape: ShapeOf) -> dict[str, tuple[tuple[Expr, Expr], ...]]:
-    """``read_intervals`` of expressions with logical indices instead of a compute's."""
-    return {b: tuple((lo, last) for lo, last, *_ in dims)
+               shape: ShapeOf) -> dict[str, tuple[Bound, ...]]:
+    """``read_intervals`` of expressions with logical indices instead of a compute's, and of every
+    dimension a bound of ``last - first`` that holds no tile origin, where one is known."""
+    return {b: tuple((lo, last, width) for lo, last, width, _ in dims)
             for b, dims in _read_by(exprs, ranges, shape).items()}
 
 

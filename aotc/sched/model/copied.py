@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum
 from aotc.ir.program import Program
-from aotc.ir.read_boxes import Ranges, boxes_read, interval
+from aotc.ir.read_boxes import Bound, Ranges, boxes_read, interval
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import simplify, upper
-from aotc.sched.model.boxes import Box, Dims, Part, Tile, whole_tiles
+from aotc.ir.simplify import same, simplify, upper
+from aotc.sched.model.boxes import Box, Dims, Tile, whole_tiles
 from aotc.sched.model.stages import Stage
 
 WHOLE = 1 << 60  # of a dimension without a bound: it fits nowhere
@@ -58,8 +58,8 @@ def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: 
         if b in inside or part is None or widest is None:
             continue
         dims, last = [], []
-        for (lo, hi), (first, end), extent in zip(part, widest, program.shape(b)):
-            known = [n for n in (upper(simplify(end - first + 1)), upper(extent)) if n is not None]
+        for (lo, hi, _), (_, _, width), extent in zip(part, widest, program.shape(b)):
+            known = [n for n in (upper(simplify(width + 1)), upper(extent)) if n is not None]
             if not known:
                 break
             if len(axes_of(lo)) > 1:  # of tiles and places in them: nobody proves what is inside
@@ -72,10 +72,10 @@ def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: 
 
 
 def _touched(program: Program, stages: Sequence[Stage],
-             boxes: Mapping[str, Box]) -> dict[str, Part | None]:
-    """{buffer: (first, last) per dimension of what stages touch}; None where no box holds exactly
-    what is made of it."""
-    found: dict[str, Part | None] = {}
+             boxes: Mapping[str, Box]) -> dict[str, tuple[Bound, ...] | None]:
+    """{buffer: (first, last, bound of their distance) per dimension of what stages touch}; None
+    where no box holds exactly what is made of it."""
+    found: dict[str, tuple[Bound, ...] | None] = {}
     made: set[str] = set()
     for s in stages:
         box: Ranges = boxes[s.name]
@@ -89,23 +89,28 @@ def _touched(program: Program, stages: Sequence[Stage],
     return found
 
 
-def _made(index: Sequence[Expr], box: Ranges) -> Part | None:
+def _made(index: Sequence[Expr], box: Ranges) -> tuple[Bound, ...] | None:
     """What a stage makes of an output, if that is a box: each dimension is an axis of its own."""
     axes = [i for i in index if isinstance(i, Axis)]
     if len(set(axes)) != len(axes) or not all(isinstance(i, (Axis, Const)) for i in index):
         return None
-    return tuple(end for i in index if (end := _ends(i, box)))
+    out: list[Bound] = []
+    for i in index:
+        lo, last = interval(i, box)
+        assert lo is not None and last is not None, i  # an axis or a constant
+        out.append((lo, last, simplify(last - lo)))
+    return tuple(out)
 
 
-def _ends(e: Expr, box: Ranges) -> tuple[Expr, Expr]:
-    lo, last = interval(e, box)
-    assert lo is not None and last is not None, e  # an axis or a constant
-    return lo, last
-
-
-def _hull(a: Part, b: Part) -> Part:
-    return tuple((simplify(minimum(x[0], y[0])), simplify(maximum(x[1], y[1])))
-                 for x, y in zip(a, b))
+def _hull(a: tuple[Bound, ...], b: tuple[Bound, ...]) -> tuple[Bound, ...]:
+    """Of what two stages read.  A bound of both is that of their ends, or the larger one's where
+    both begin at one place."""
+    out: list[Bound] = []
+    for x, y in zip(a, b):
+        lo, last = simplify(minimum(x[0], y[0])), simplify(maximum(x[1], y[1]))
+        width = simplify(maximum(x[2], y[2])) if same(x[0], y[0]) else simplify(last - lo)
+        out.append((lo, last, width))
+    return tuple(out)
 
 
 def that_fit(found: Sequence[Copied], room: float, size: Callable[[Copied], int]
