@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.schedule import REGISTER
-from aotc.target.base import KINDS, SCOPES, Machine, Memory, Target
+from aotc.target.base import KINDS, SCOPES, Engine, Machine, Memory, Target
 from aotc.target.tuning import tuned, tuning_json
 
 
@@ -42,20 +42,29 @@ def with_machine(target: Target, text: str) -> Target:
 
 def _machine(data: Any, target: Target) -> Machine:
     """The target's machine with what a file says of it."""
-    given = {k: _value(Machine, k, v) for k, v in data.items() if k not in ("memories", "tuning")}
+    given = {k: _value(Machine, k, v) for k, v in data.items() if k not in (
+        "memories", "engines", "tuning")}
     if "memories" in data:
         given["memories"] = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
                                   for row in data["memories"])
+    if "engines" in data:
+        given["engines"] = tuple(Engine(**{k: _value(Engine, k, v) for k, v in row.items()})
+                                 for row in data["engines"])
     machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
     _check_numbers(machine, "workers flops grain_flops items item_points row_points item_tiles",
                    "launch step overlap threads threads_max")
     for x in machine.memories:
         _check_numbers(x, "capacity bandwidth usable transaction", "latency banks")
+    for e in machine.engines:
+        _check_numbers(e, "bandwidth", "latency")
+        if not {e.source, e.target} <= {x.name for x in machine.memories}:
+            raise ValueError(f"engine {e.name}: copies from {e.source!r} to {e.target!r}, which "
+                             "are no memories of the machine")
     _check_memories(machine)
     return machine
 
 
-def _check_numbers(of: Machine | Memory, positive: str, others: str) -> None:
+def _check_numbers(of: Machine | Memory | Engine, positive: str, others: str) -> None:
     """ValueError unless fields are ``positive``, and ``others`` at least 0."""
     wrong = [k for k in positive.split() if getattr(of, k) <= 0] + [
         k for k in others.split() if getattr(of, k) < 0]
@@ -93,7 +102,7 @@ def _check_memories(machine: Machine) -> None:
                          "managed memory")
 
 
-def _value(kind: type[Memory] | type[Machine], name: str, value: Any) -> Any:
+def _value(kind: type[Memory] | type[Machine] | type[Engine], name: str, value: Any) -> Any:
     """A field's value, with the type its class says."""
     types: dict[str, Any] = {f.name: f.type for f in fields(kind)}
     if name not in types:
