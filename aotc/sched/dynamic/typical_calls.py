@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Binary, Const, Expr, Sym, substitute
+from aotc.ir.expr import Binary, Const, Expr, Sym, substitute, walk
 from aotc.ir.program import Program
 from aotc.ir.schedule import When
 from aotc.ir.simplify import simplify
@@ -143,16 +143,26 @@ def usual_extents(program: Program, calls: Sequence[Call]) -> dict[str, int]:
 
 def regimes(program: Program) -> tuple[When, ...]:
     """Boxes of extents that may want Schedules of their own: the symbols of the largest range, by
-    its factor, small, middling or large together."""
-    factor = {s.name: max(s.reach, 1) / max(s.lo, 1) for s in program.syms}
+    its factor, small, middling or large together.  What lies in a buffer that grows may be long or
+    short in any of them, and calls that put one entry into it are a box of their own."""
+    grown = {n.name for a in program.aliases for n in walk(a.kept + program.shape(a.past)[a.axis])
+             if isinstance(n, Sym)}
+    new = {simplify(a.filled - a.kept) for a in program.aliases}
+    single: When = {s.name: (1, 1) for s in program.syms if s in new and s.lo <= 1}
+    free = [s for s in program.syms if s.name not in grown]
+    return (single,) * bool(single) + _by_size(free)
+
+
+def _by_size(syms: Sequence[Sym]) -> tuple[When, ...]:
+    factor = {s.name: max(s.reach, 1) / max(s.lo, 1) for s in syms}
     largest = max(factor.values(), default=1.0)
     if largest < SPLIT:
         return ()
     count = 3 if largest >= SPLIT_AGAIN else 2
-    cut = [s for s in program.syms if factor[s.name] ** 2 >= largest]
+    cut = [s for s in syms if factor[s.name] ** 2 >= largest]
     ends = {s.name: [ladder(s, count + 1)[i] for i in range(count + 1)] for s in cut
             if len(ladder(s, count + 1)) == count + 1}
-    last = {s.name: s.hi for s in program.syms}
+    last = {s.name: s.hi for s in syms}
     return tuple({n: (e[i] + (i > 0), last[n] if i == count - 1 else e[i + 1])
                   for n, e in ends.items()} for i in range(count)) if ends else ()
 
