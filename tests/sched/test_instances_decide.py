@@ -16,7 +16,7 @@ from aotc.sched.instances.grouping import PAPER, Rules
 from aotc.sched.instances.instances import SubGraph
 from aotc.sched.instances.split import SplitInfo
 from aotc.sched.instances.steps import layer_by_layer, seconds, steps_of_plan, timeline, traffic
-from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, batched, overlap, region, volume
+from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, batched, overlap, region, regions, volume
 from tests.helpers.instances import CLUSTER, image, network
 
 
@@ -139,3 +139,19 @@ def test_weights_come_once_as_long_as_there_is_room():
     tight = decide_parts(graph, replace(CLUSTER, outer=outer), Rules(), cut)
     assert sum(w.fetched for w in tight.weights) == 2  # not both at once: one after the other
     assert tight.ordered[0].how != "depth first"
+
+
+def test_what_up_sampling_reads_is_a_part_too():
+    rng = np.random.default_rng(0)
+    weights = numpy_helper.from_array(rng.standard_normal((8, 4, 2, 2)).astype("f"), "w")
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["u"], strides=[2, 2]),
+             helper.make_node("Relu", ["u"], ["y"])]
+    inputs, outputs = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (
+        ("x", (1, 8, 8, 8)), ("y", (1, 4, 16, 16))))
+    made = helper.make_model(helper.make_graph(nodes, "g", [inputs], [outputs], [weights]),
+                             opset_imports=[helper.make_opsetid("", 17)])
+    graph = from_program(run_pipeline(Options(made, None, "c", "m", stop_after="inline")).program)
+    last = graph.nodes[-1]
+    found = regions(graph, [n.name for n in graph.computed],
+                    ((0, 1), (0, 2), (3, 6), (10, 12)))["x"]
+    assert last.shape == (1, 4, 16, 16) and found == ((0, 1), (0, 8), (1, 3), (5, 6))

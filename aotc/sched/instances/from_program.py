@@ -51,7 +51,7 @@ def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> li
     """One Node per output of a stage; the first one does the work."""
     nodes: list[Node] = []
     for i, o in enumerate(stage.outputs):
-        dims = {a: d for d, a in enumerate(o.index) if isinstance(a, Axis)}
+        dims = dict(filter(None, (_axis_of(e, d) for d, e in enumerate(o.index))))
         reads, weights, shared, lookup = _reads(program, stage, dims, width)
         kind = category(stage.axes, stage.raxes, stage.fold, stage.body,
                         tuple(x.value for x in stage.outputs))
@@ -63,6 +63,22 @@ def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> li
             LOOKUP if lookup else kind, 1 if i else len(stage.computes),
             int(products and not i), o.buffer in program.results, shared=shared))
     return nodes
+
+
+def _axis_of(index: Expr, dimension: int) -> tuple[Axis, tuple[int, int]] | None:
+    """(axis, (dimension, c)) where the axis is the dimension of the output divided by c: of an index
+    that is the axis (c is 1), or that is c times the axis and another one below c."""
+    poly = to_poly(index)
+    names = {m[0]: c for m, c in poly.items() if len(m) == 1 and isinstance(m[0], Axis)}
+    if len(names) != len(poly):
+        return None
+    if len(names) == 1 and 1 in names.values():
+        return next(iter(names)), (dimension, 1)
+    if len(names) == 2:
+        (inner, one), (outer, c) = sorted(names.items(), key=lambda x: x[1])
+        if one == 1 and c > 1 and inner.extent == Const(c):
+            return outer, (dimension, c)
+    return None
 
 
 def _reads(program, stage, dims, width):
@@ -78,7 +94,7 @@ def _reads(program, stage, dims, width):
             touched = estimate_volume(a.extent for a in axes if a in axes_of(load))
             size = min(prod(shape), touched) * width[program.dtype(load.buffer)]
             weights += size
-            own = tuple(sorted({dims[i] for i in load.index if i in dims}))
+            own = tuple(sorted({dims[i][0] for i in load.index if dims.get(i, (0, 0))[1] == 1}))
             largest = max(largest, (size, own))
             lookup = lookup or any(depends_on_data(i) for i in load.index)
             continue
@@ -87,7 +103,11 @@ def _reads(program, stage, dims, width):
     return tuple(reads), weights, largest[1], lookup
 
 
-def _window(index: Expr, ranges, dims: Mapping[Axis, int], extent: int) -> Window:
+Dims = Mapping[Axis, tuple[int, int]]  # axis -> (dimension of the output, what it is divided by)
+
+
+def _window(index: Expr, ranges: Mapping[Axis, tuple[Expr, Expr]], dims: Dims,
+            extent: int) -> Window:
     """The Window of one index: exact where it is affine in the output's axes, or such divided by
     a number; else the whole dimension."""
     low, high = interval(index, ranges)
@@ -95,27 +115,32 @@ def _window(index: Expr, ranges, dims: Mapping[Axis, int], extent: int) -> Windo
         return whole(extent)
     first, last = _affine(low, dims), _affine(high, dims)
     if first is not None and last is not None and first[0] == last[0] and first[2] == last[2]:
-        return Window(first[0], first[1], last[1], first[2])
+        by = max([dims[a][1] for a, _ in first[0]], default=1)
+        terms = tuple(sorted((dims[a][0], c) for a, c in first[0]))
+        if by == 1:
+            return Window(terms, first[1], last[1], first[2])
+        if len(terms) == 1 and terms[0][1] == 1 and first[2] == 1:
+            return Window(terms, first[1] * by, last[1] * by, by)
     return whole(extent)
 
 
-def _affine(e: Expr, dims: Mapping[Axis, int]
-            ) -> tuple[tuple[tuple[int, int], ...], int, int] | None:
+def _affine(e: Expr, dims: Dims
+            ) -> tuple[tuple[tuple[Axis, int], ...], int, int] | None:
     """(terms, constant, divisor) of (sum of terms + constant) // divisor; None if it is not."""
     e = simplify(e)
     if isinstance(e, Binary) and e.op == "floordiv" and isinstance(e.b, Const):
         inner = _affine(e.a, dims)
         return (inner[0], inner[1], e.b.value) if inner and inner[2] == 1 else None
-    terms: dict[int, int] = {}
+    terms: dict[Axis, int] = {}
     constant = 0
     for mono, c in to_poly(e).items():
         if not mono:
             constant = c
         elif len(mono) == 1 and isinstance(mono[0], Axis) and mono[0] in dims:
-            terms[dims[mono[0]]] = c
+            terms[mono[0]] = c
         else:
             return None
-    return tuple(sorted(terms.items())), constant, 1
+    return tuple(sorted(terms.items(), key=lambda x: x[0].name)), constant, 1
 
 
 def _call_nodes(program: Program, group: Group, width: Mapping[str, int]) -> list[Node]:
