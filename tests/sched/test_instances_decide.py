@@ -16,7 +16,16 @@ from aotc.sched.instances.grouping import PAPER, Rules
 from aotc.sched.instances.instances import SubGraph
 from aotc.sched.instances.split import SplitInfo
 from aotc.sched.instances.steps import layer_by_layer, seconds, steps_of_plan, timeline, traffic
-from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, batched, overlap, region, regions, volume
+from aotc.sched.instances.tensor_graph import (
+    INPUT,
+    Graph,
+    Node,
+    batched,
+    overlap,
+    region,
+    regions,
+    volume,
+)
 from tests.helpers.instances import CLUSTER, image, network
 
 

@@ -66,8 +66,8 @@ def _stage_nodes(program: Program, stage: Stage, width: Mapping[str, int]) -> li
 
 
 def _axis_of(index: Expr, dimension: int) -> tuple[Axis, tuple[int, int]] | None:
-    """(axis, (dimension, c)) where the axis is the dimension of the output divided by c: of an index
-    that is the axis (c is 1), or that is c times the axis and another one below c."""
+    """(axis, (dimension, c)) where the axis is the dimension of the output divided by c: of an
+    index that is the axis (c is 1), or that is c times the axis and another one below c."""
     poly = to_poly(index)
     names = {m[0]: c for m, c in poly.items() if len(m) == 1 and isinstance(m[0], Axis)}
     if len(names) != len(poly):
