@@ -288,7 +288,6 @@ NUMBERS = {
     "sched/instances/segments.py": {"SHARES": "what a search tries"},
     "sched/instances/split.py": {"CORES_FIRST": "what a search tries"},
     "sched/lowering/context.py": {"ALIGN": "the alignment of every buffer"},
-    "sched/lowering/lower_copies.py": {"IN": FORMAT, "OUT": FORMAT},
     "sched/model/copied.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
     "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,

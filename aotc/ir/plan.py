@@ -292,7 +292,8 @@ class Kernel:
     ``start`` is 0, and of every item without ``start``: what an item keeps serves the next one.
     Where threads share a work item, they all wait for each other in front of the stages whose
     numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch.
-    ``before`` and ``after``: what engines copy in front of the stages and behind them."""
+    ``around``: {number of a stage: what engines are told in front of it}, of their number: behind
+    all, as pairs."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
@@ -314,8 +315,7 @@ class Kernel:
     barriers: tuple[int, ...] = ()
     staged: int = 0
     plain: float = 0.0
-    before: Body = ()
-    after: Body = ()
+    around: tuple[tuple[int, Body], ...] = ()
     body: Body = ()
     kept: tuple[Axis, ...] = ()
 

@@ -80,7 +80,7 @@ class _Kernel:
             self.where = f"kernel {self.kernel.name} ({self.kernel.title}), stage {number}, " \
                          f"{stage.row}"
             _STAGES[type(stage)](self, stage)
-        for c in (*self.kernel.before, *self.kernel.after):
+        for c in (c for _, body in self.kernel.around for c in body):
             if isinstance(c, Copy):
                 self.where = f"kernel {self.kernel.name} ({self.kernel.title}), {c.lines()[0]}"
                 self.copy(c)

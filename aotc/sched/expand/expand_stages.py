@@ -33,11 +33,13 @@ def expanded(kernel: Kernel, target: Target) -> Kernel:
     """The Kernel with its stages as statements."""
     own = {s.name for s in kernel.scratch} | {p.buffer for s in kernel.stages for p in s.puts}
     making = Making(target.vectors, target.tuning, own)
-    out: list[Stmt] = [*kernel.before]
+    out: list[Stmt] = []
+    around = dict(kernel.around)
     for number, s in enumerate(kernel.stages):
         out += [Barrier()] if number in kernel.barriers else []
+        out += around.get(number, ())
         out.append(_section(s, making, kernel, target))
-    body = _stepped(kernel, (*out, *kernel.after))
+    body = _stepped(kernel, (*out, *around.get(len(kernel.stages), ())))
     return replace(kernel, body=pruned((*(Let(v, e) for v, e in kernel.let), *body)),
                    kept=tuple(v for v, _ in kernel.carried) if kernel.start is not None else ())
 

@@ -107,7 +107,9 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
     copies = place_copies(ctx, stages, tile, boxes)
     base = end = ctx.slab
     lowered: list[PlanStage] = []
+    starts: list[int] = []
     for s in stages:
+        starts.append(len(lowered))
         ctx.slab = base  # what a stage packs is dead after it
         row = target.row(group.ukernel[s.name])
         box = boxes[s.name]
@@ -135,8 +137,8 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
         copies.renamed(lowered), reads, writes, group_flops(stages),
         group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
         step.carried, tile.start if step.carried and target.machine.in_order else None,
-        plain=plain_part(stages, group.ukernel, target), before=copies.before,
-        after=copies.after), target)
+        plain=plain_part(stages, group.ukernel, target), around=copies.around(
+            stages, (*starts, len(lowered)))), target)
     _check_scratch(target, group, kernel, end)
     return kernel
 

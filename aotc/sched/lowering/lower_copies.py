@@ -1,7 +1,7 @@
 """Copies of a work item: what it touches outside comes into scratch, and goes back from there."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aotc.ir.access import dim_order, layout_from_json, row_major
 from aotc.ir.expr import Const, Expr, maximum
@@ -14,17 +14,32 @@ from aotc.sched.model.boxes import Box, Tile
 from aotc.sched.model.copied import Copied, copied_boxes, that_fit
 from aotc.sched.model.stages import Stage
 
-IN, OUT = 0, 1  # tokens
-
 
 @dataclass(frozen=True)
 class Copies:
-    """``before`` and ``after`` the stages of a work item.  ``names``: {buffer: the one in scratch
-    that stands for it}."""
+    """What a work item copies: ``loads`` to scratch, under the token of the first stage that reads
+    it, its number, and ``stores`` from there, under the number of the stage that makes it, all in
+    the order of the stages.  ``names``: {buffer: the one in scratch that stands for it}."""
 
-    before: Body = ()
-    after: Body = ()
+    loads: tuple[Copy, ...] = ()
+    stores: tuple[Copy, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+
+    def around(self, stages: Sequence[Stage],
+               starts: Sequence[int]) -> tuple[tuple[int, Body], ...]:
+        """``Kernel.around`` of stages that are lowered to what begins at ``starts``, whose last is
+        the end.  All loads begin at once and are waited for by the stage that reads them; a store
+        begins behind the stage that makes it, and all are waited for in the end."""
+        found: dict[int, Body] = {0: self.loads} if self.loads else {}
+        for n, (start, end) in enumerate(zip(starts, starts[1:])):
+            if any(c.token == n for c in self.loads):
+                found[start] = (*found.get(start, ()), Wait(n))
+            made = tuple(replace(c, token=len(stages)) for c in self.stores if c.token == n)
+            if made:
+                found[end] = (*found.get(end, ()), *made)
+        if self.stores:
+            found[starts[-1]] = (*found.get(starts[-1], ()), Wait(len(stages)))
+        return tuple(found.items())
 
     def renamed(self, stages: Iterable[PlanStage]) -> tuple[PlanStage, ...]:
         """The stages with what has been copied in place of what lies outside."""
@@ -47,8 +62,8 @@ def place_copies(ctx: Context, stages: Sequence[Stage], tile: Tile,
     def size(c: Copied) -> int:
         return -(-c.bytes(program) // ALIGN) * ALIGN
 
-    before: list[Copy] = []
-    after: list[Copy] = []
+    loads: list[Copy] = []
+    stores: list[Copy] = []
     names: dict[str, str] = {}
     for c in that_fit(found, machine.room(machine.near) - ctx.slab, size):
         name = f"{c.buffer}_near"
@@ -56,13 +71,23 @@ def place_copies(ctx: Context, stages: Sequence[Stage], tile: Tile,
             name += "_"
         names[c.buffer] = ctx.add_scratch(name, program.dtype(c.buffer), c.elements)
         ctx.local = {**ctx.local, c.buffer: c.dims}
-        (after if c.written else before).append(_copy(
-            ctx, c, names[c.buffer], store.name if c.written else load.name))
-    return Copies((*before, Wait(IN)) if before else (), (*after, Wait(OUT)) if after else (),
-                  names)
+        (stores if c.written else loads).append(_copy(
+            ctx, c, names[c.buffer], store.name if c.written else load.name,
+            _first(stages, c)))
+    return Copies(tuple(sorted(loads, key=_token)), tuple(stores), names)
 
 
-def _copy(ctx: Context, c: Copied, name: str, engine: str) -> Copy:
+def _token(copy: Copy) -> int:
+    return copy.token
+
+
+def _first(stages: Sequence[Stage], c: Copied) -> int:
+    """The number of the stage that makes a buffer, or of the first that reads it."""
+    return next(n for n, s in enumerate(stages) if (
+        any(o.buffer == c.buffer for o in s.outputs) if c.written else c.buffer in s.reads))
+
+
+def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
     """The copy of one box, neighbouring dimensions as one where they lie so on both sides."""
     layout = ctx.schedule.layouts.get(c.buffer)
     order = scratch_order(layout, len(c.dims))
@@ -86,8 +111,8 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str) -> Copy:
     there = Place(c.buffer, simplify(first), outer)
     here = Place(name, Const(0), inner)
     dtype = ctx.program.dtype(c.buffer)
-    return Copy(there, here, extents, dtype, "box", engine, OUT) if c.written else Copy(
-        here, there, extents, dtype, "box", engine, IN)
+    return Copy(there, here, extents, dtype, "box", engine, token) if c.written else Copy(
+        here, there, extents, dtype, "box", engine, token)
 
 
 __all__ = ["Copies", "place_copies"]
