@@ -1,0 +1,87 @@
+"""Which products are rounded, and what the rate of their rows decides."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from te_programs import Maker, ax
+
+from aotc.ir.schedule import Schedule
+from aotc.passes.precision.narrow_operands import candidates, faults_of
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched import check_schedule, decide
+from aotc.sched.choose.loops import pick_row
+from aotc.sched.choose.precision import choose_precision
+from aotc.target import TARGETS
+
+TARGET = TARGETS["x86-64-v4-bf16"]
+
+
+def product(depth=24, columns=40, constant=True):
+    """y f32[9, columns] = x f32[9, depth] * w f32[depth, columns]."""
+    m = Maker()
+    m.input("x", 9, depth)
+    if constant:
+        m.const("w", np.ones((depth, columns), np.float32))
+    else:
+        m.input("w", depth, columns)
+    i, j, k = ax("i", 9), ax("j", columns), ax("k", depth)
+    m.step("y", (i, j), m.ref("x", i, k) * m.ref("w", k, j), (k,), "sum")
+    return m.done("y")
+
+
+def with_rate(rate):
+    tuning = replace(TARGET.tuning, narrow_rate=rate)
+    return replace(TARGET, machine=replace(TARGET.machine, tuning=tuning))
+
+
+@pytest.mark.parametrize("program, chosen", [
+    (product(), True), (product(depth=7), False), (product(depth=9), True),
+    (product(columns=15), False), (product(constant=False), False)])
+def test_products_with_work_enough_are_rounded(program, chosen):
+    assert bool(choose_precision(program, TARGET, "bf16")) == chosen
+    assert not choose_precision(program, TARGET, "f32")
+    assert bool(candidates(program)) == (product(constant=False).consts.keys()
+                                         != program.consts.keys())
+
+
+@pytest.mark.parametrize("target, stored", [
+    (TARGET, "bf16"), (TARGETS["c"], "bf16"), (with_rate(0.5), "f32"), (TARGETS["riscv64"], "f32")])
+def test_slow_rows_and_none_store_f32(target, stored):
+    program = product()
+    (rule, name, parameters), = choose_precision(program, target, "bf16")
+    assert (rule, name, parameters) == ("narrow", "y", {"dtype": "bf16", "stored": stored})
+    schedule = decide(program, target, precision="bf16")
+    assert schedule.precision == "bf16" and not check_schedule(program, schedule, target)
+    rewritten = apply_rewrites(program, schedule.rewrites)
+    assert rewritten.dtype("w_bf16") == stored
+    rows = {r for g in schedule.groups for r in g.ukernel.values()}
+    assert any(r.startswith("dot_bf16_" if stored == "bf16" else "contraction_f32_") for r in rows)
+    assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+def test_products_that_read_one_tensor_share_its_copy():
+    m = Maker()
+    m.input("x", 9, 24)
+    i, k = ax("i", 9), ax("k", 24)
+    for n in (32, 48):
+        m.const(f"w{n}", np.ones((24, n), np.float32))
+        j = ax("j", n)
+        m.step(f"y{n}", (i, j), m.ref("x", i, k) * m.ref(f"w{n}", k, j), (k,), "sum")
+    program = m.done("y32", "y48")
+    after = apply_rewrites(program, choose_precision(program, TARGET, "bf16"))
+    assert [n for n, b in after.buffers.items() if b.dtype == "bf16" and b.role == "temp"] == [
+        "x_bf16"]
+    assert set(after.consts) == {"w32_bf16", "w48_bf16"}
+
+
+def test_costs_reckon_with_the_rows_that_will_run():
+    assert pick_row(TARGET, 90, 64, narrow=True).name.startswith("dot_bf16_")
+    assert pick_row(TARGET, 90, 64).name.startswith("contraction_f32_")
+    assert pick_row(TARGETS["riscv64"], 90, 64, narrow=True).category == "contraction"
+
+
+def test_wrong_parameters_are_named():
+    for parameters in ({}, {"dtype": "f16", "stored": "f32"}, {"dtype": "bf16", "stored": "u8"}):
+        assert "parameters are" in faults_of(product(), "y", parameters)[0]
+    assert "choose from y" in faults_of(product(), "x", {"dtype": "bf16", "stored": "f32"})[0]
