@@ -186,6 +186,14 @@ def _show(args: argparse.Namespace) -> None:
     print(text)
 
 
+def _check(args: argparse.Namespace) -> int:
+    from aotc.tools.check_model import check_model
+    found = check_model(Options(args.model, target=args.target, dims=args.dims,
+                                **_decisions(args)))
+    print(found)
+    return 1 if found.refusal else 0
+
+
 def _tune(args: argparse.Namespace) -> None:
     from aotc.api import tune
     found = tune(args.model, args.out, args.budget, args.target, args.dims, args.records, args.seed,
@@ -386,6 +394,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--compare", metavar="PEERS", help="onnxruntime,openvino,ncnn")
     sub.add_argument("--seconds", type=float, default=3.0, help="measuring time per system")
     sub.add_argument("--profile", action="store_true", help="time, GFLOP/s and GB/s per kernel")
+    _decision_arguments(sub)
+    sub = command("check", _check, "what is supported of a model, without compiling it")
+    _model_arguments(sub)
     _decision_arguments(sub)
     sub = command("show", _show, "print what a stage of the compiler makes")
     _model_arguments(sub)
