@@ -188,9 +188,8 @@ def _show(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     from aotc.tools.check_model import check_model
-    found = check_model(Options(args.model, target=args.target, dims=args.dims,
-                                **_decisions(args)))
-    print(found)
+    print(found := check_model(Options(args.model, target=args.target, dims=args.dims,
+                                       **_decisions(args))))
     return 1 if found.refusal else 0
 
 
@@ -330,8 +329,7 @@ def _list(text: str) -> tuple[str, Any]:
     try:
         return name, json.loads(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=3, NAME=[[2,3],[4]] or "
-                                         "NAME=null") from None
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=3, [[2,3]] or null") from None
 
 
 def _named_file(text: str) -> tuple[str, str]:
@@ -395,9 +393,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seconds", type=float, default=3.0, help="measuring time per system")
     sub.add_argument("--profile", action="store_true", help="time, GFLOP/s and GB/s per kernel")
     _decision_arguments(sub)
-    sub = command("check", _check, "what is supported of a model, without compiling it")
-    _model_arguments(sub)
-    _decision_arguments(sub)
+    _decision_arguments(_model_arguments(
+        command("check", _check, "what is supported of a model, without compiling it")))
     sub = command("show", _show, "print what a stage of the compiler makes")
     _model_arguments(sub)
     sub.add_argument("stage", metavar="STAGE", choices=SHOWN + _VIEWS,

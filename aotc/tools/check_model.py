@@ -9,13 +9,13 @@ from pathlib import Path
 import onnx
 
 from aotc.errors import ModelError, UnsupportedError
-from aotc.frontend import load_model, to_program
+from aotc.frontend import load_model, read_graph, to_program
+from aotc.frontend.aliases import ROOM
 from aotc.frontend.graph import DimRange, shorten
 from aotc.frontend.read.load import all_tensors
 from aotc.ir.expr import show
 from aotc.ir.program import Program
 from aotc.options import Options
-from aotc.pipeline import run_pipeline
 from aotc.samples import live_bytes
 from aotc.target import get_target
 
@@ -63,8 +63,9 @@ def check_model(options: Options) -> Checked:
     count = Counter(_operators(model.graph))
     weights = sum(_bytes(t) for t in all_tensors(model.graph))
     try:
-        graph = run_pipeline(Options(**{**vars(options), "source": model,
-                                        "stop_after": "graph"})).graph
+        o = options
+        dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
+        graph = read_graph(model, dims, o.name or name, o.fix, o.input_default or (), o.lists)
         program = to_program(graph, get_target(options.target).library)
     except UnsupportedError as err:
         return Checked(name, opsets, count, weights, str(err))

@@ -73,6 +73,10 @@ def pipelines():
             [("linear", linear()), ("trees", ensemble.RandomForestClassifier(
                 4, max_depth=3, random_state=0))], voting="soft", flatten_transform=False), x, y),
         "calibrated": (calibration.CalibratedClassifierCV(svm.LinearSVC(), cv=2), x, y),
+        "bagging": (ensemble.BaggingClassifier(n_estimators=3, random_state=0), x, y),
+        "ada": (ensemble.AdaBoostClassifier(n_estimators=4, random_state=0), x, y),
+        "stacking": (ensemble.StackingClassifier([("linear", linear()),
+                                                  ("bayes", naive_bayes.GaussianNB())]), x, y),
         "outliers": (ensemble.IsolationForest(n_estimators=6, random_state=0), x, None)}
     for kernel in ("linear", "poly", "rbf", "sigmoid"):
         out[f"svc_{kernel}"] = (svm.SVC(kernel=kernel), x, y)

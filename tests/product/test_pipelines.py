@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
-from pipelines import converted, pipelines
+from pipelines import converted, data, pipelines
+from skl2onnx import convert_sklearn
+from skl2onnx.common.data_types import StringTensorType
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from small_models import together
 
 import aotc
@@ -38,6 +43,22 @@ def check(names, folder):
 
 def test_a_few_pipelines(tmp_path):
     check(QUICK, tmp_path)
+
+
+def test_words(tmp_path):
+    """Columns of strings, some that were not learnt from."""
+    words = np.random.default_rng(0).choice(["red", "green", "blue"], (160, 1)).astype(object)
+    estimator = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression())
+    estimator.fit(words, data()[1])
+    proto = convert_sklearn(estimator, initial_types=[("c", StringTensorType([None, 1]))],
+                            options={id(estimator): {"zipmap": False}},
+                            target_opset={"": 18, "ai.onnx.ml": 3})
+    model = aotc.compile(proto, tmp_path / "b", target="c").load()
+    for batch in (1, 50):
+        x = np.vstack([words[:batch], [["purple"]]])
+        label, scores = model.run({"c": x}).values()
+        assert label.tolist() == estimator.predict(x).tolist()
+        np.testing.assert_allclose(scores, estimator.predict_proba(x), atol=1e-6)
 
 
 @pytest.mark.product
