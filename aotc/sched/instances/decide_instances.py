@@ -15,13 +15,13 @@ from aotc.sched.instances.segments import SEGMENTED, SHARES, segmented, segments
 from aotc.sched.instances.spill import LONGEST, Homes, Lifetime, pinned, placed, spilled
 from aotc.sched.instances.split import middle, peak
 from aotc.sched.instances.steps import seconds, steps_of_plan
-from aotc.sched.instances.tensor_graph import INPUT, Box, Graph, regions, volume
+from aotc.sched.instances.tensor_graph import Box, Graph, regions, volume
 
 ALL_WAYS = (*WAYS, SEGMENTED)
 PAPER_WAYS = ("breadth first", "depth first")
 
 SHARES_OF_SPLITS = (0.5, 0.125)  # of the next memory out that pieces of the batch may fill
-ROUNDS = 4  # of spilling, each with the copies that the one before made necessary
+ROUNDS = 6  # of spilling, each with the copies that the one before made necessary
 
 
 def decide_instances(graph: Graph, cluster: Cluster, rules: Rules = BY_COST,
@@ -147,15 +147,10 @@ def _homes(graph, split, parts, boxes, lifetimes, order, cluster, by) -> Homes:
     """Levels of outputs, with room for what instances hold inside and for copies of what they read
     from further out."""
     capacities = [cluster.capacity(k) for k in range(len(cluster.memories))]
-    inner = [_inner_peak(graph, parts[split.instance[x].subgraph], boxes[x]) for x in order]
-    inputs = [sum(volume(b) * graph.node[s].element for s, b in boxes[x].items()
-                  if graph.node[s].kind == INPUT) for x in order]
-    copied = _copied(graph, split, parts)
     homes = None
     for _ in range(ROUNDS):
         level = {x.name: x.level for x in lifetimes} if homes is None else homes.level
-        work = [a + b + sum(copied[x, p] for p in split.producers[x] if level[p])
-                for x, a, b in zip(order, inner, inputs)]
+        work = [min(capacities[0], _work(graph, split, parts, boxes[x], x, level)) for x in order]
         new = spilled([pinned(x, level[x.name]) for x in lifetimes], capacities, work, by)
         why = {**homes.why, **new.why} if homes is not None else new.why
         done = homes is not None and new.level == homes.level
@@ -166,25 +161,18 @@ def _homes(graph, split, parts, boxes, lifetimes, order, cluster, by) -> Homes:
     return homes
 
 
-def _inner_peak(graph: Graph, part: SubGraph, boxes: Mapping[str, Box]) -> int:
-    """The most bytes of its own intermediates that an instance has live at once."""
-    inside = [m for m in part.members[:-1] if m in boxes]
-    if not inside:
-        return 0
-    return peak(graph, part.members, {m: boxes[m] for m in inside})
-
-
-def _copied(graph, split, parts) -> dict[tuple[str, str], int]:
-    """(consumer, producer) -> bytes of the producer's output that the consumer reads."""
-    out = {}
-    for e in split.edges:
-        producer = split.instance[e.producer]
-        element = graph.node[parts[producer.subgraph].out].element
-        cut = [tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, producer.box))
-               for box in e.boxes]
-        whole = volume(producer.box)
-        out[e.consumer, e.producer] = min(whole, sum(map(volume, cut))) * element
-    return out
+def _work(graph: Graph, split: InstanceGraph, parts: Mapping[str, SubGraph],
+          boxes: Mapping[str, Box], x: str, level: Mapping[str, int]) -> int:
+    """The most bytes that an instance has in the cores' own memories beside outputs that live
+    there: its intermediates, and copies of what it reads from further out or writes there."""
+    part = parts[split.instance[x].subgraph]
+    source: dict[str, int] = {}
+    for p in split.producers[x]:
+        out = parts[split.instance[p].subgraph].out
+        source[out] = max(source.get(out, 0), level[p])
+    return peak(graph, part.members, {
+        b: box for b, box in boxes.items()
+        if (level[x] if b == part.out else source.get(b, 1))})
 
 
 def _held(graph, split, parts, boxes, homes, order, cluster) -> tuple[Held, ...]:
