@@ -20,7 +20,7 @@ from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, 
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.frontend.read.settings import SEED, choices, needs_seed, pins
 from aotc.frontend.settled import settled
-from aotc.ir.dtypes import CHARS, DTYPES, TEXT, Array, dtype_of
+from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 
 _ROUNDS = 6  # trial builds until the ranges of symbols stand still
@@ -88,8 +88,10 @@ def _bounded(raw: _Raw, given: Given) -> Graph:
 
 
 def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
-    typed = tuple(TensorType(n, dtype if dtype in DTYPES else carrier(dtype), table.shape(n),
-                             "" if dtype in DTYPES else dtype) for n, dtype, _ in inputs)
+    def stored(dtype: str) -> str:  # bf16 is a dtype, too: of what is rounded inside a Program
+        return dtype if dtype in STORED or dtype not in DTYPES else ""
+    typed = tuple(TensorType(n, carrier(dtype) if stored(dtype) else dtype, table.shape(n),
+                             stored(dtype)) for n, dtype, _ in inputs)
     return replace(graph, inputs=typed, dims=table.ranges,
                    types={t.name: (t.dtype, t.shape) for t in typed} | {
                        k: (dtype_of(a), tuple(map(Const, a.shape)))
