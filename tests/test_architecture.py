@@ -113,6 +113,12 @@ def test_imports_follow_the_layers():
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_two_test_modules_have_one_name():
+    """pytest imports them by it."""
+    names = Counter(p.name for p in (ROOT / "tests").rglob("test_*.py"))
+    assert [n for n, count in names.items() if count > 1] == []
+
+
 def test_a_module_is_found_by_its_name():
     """No folder is a heap, and no two modules have one name."""
     files = [p for p in _package_files() if p.name != "__init__.py"]

@@ -54,15 +54,15 @@ def test_devices_and_operators_that_are_not_there():
     assert backend.supports_device("CPU") and not backend.supports_device("CUDA:0")
     with pytest.raises(UnsupportedError, match="CUDA"):
         backend.prepare(model(), device="CUDA")
-    node = helper.make_node("StringNormalizer", ["x"], ["y"])
+    node = helper.make_node("ImageDecoder", ["x"], ["y"])
     graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info("x", TensorProto.STRING, [2])],
-        [helper.make_tensor_value_info("y", TensorProto.STRING, [2])])
-    strings = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(strings)
-    assert not backend.is_compatible(strings)
+        [node], "g", [helper.make_tensor_value_info("x", TensorProto.UINT8, [99])],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, [8, 8, 3])])
+    images = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    onnx.checker.check_model(images)
+    assert not backend.is_compatible(images)
     with pytest.raises(NotImplementedError):
-        backend.prepare(strings)
+        backend.prepare(images)
 
 
 def test_a_tensor_may_be_an_output_twice_and_an_input_be_one():
