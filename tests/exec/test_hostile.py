@@ -33,7 +33,8 @@ EACH = 40  # cases of one bundle
 # their cases are of texts, or random
 ELSEWHERE = {"Optional", "OptionalGetElement", "OptionalHasElement", "CategoryMapper", "ZipMap",
              "SequenceMap", "StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch",
-             "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+             "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+             "Bernoulli", "Multinomial"}
 
 
 def _all_cases():

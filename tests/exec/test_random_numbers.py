@@ -106,3 +106,19 @@ def test_a_model_for_inference_asks_for_no_seed(tmp_path):
     wrong = model_of([node("Multinomial", ["x"], ["y"])], {"x": (F32, [4])}, {"y": (6, [4, 1])})
     with pytest.raises(ModelError, match="Multinomial.*weights .batch, classes. expected"):
         aotc.compile(wrong, "never", target="c")
+
+
+def test_weights_that_are_none_give_classes_that_there_are(tmp_path):
+    """NaN and infinities as weights, and chances beyond 0..1."""
+    model = model_of([node("Multinomial", ["w"], ["m"], sample_size=40),
+                      node("Bernoulli", ["p"], ["b"])], {"w": (F32, [5, 7]), "p": (F32, [8])},
+                     {"m": (TensorProto.INT32, [5, 40]), "b": (F32, [8])})
+    weights = np.zeros((5, 7), np.float32)
+    weights[0], weights[1], weights[2] = np.nan, np.inf, -np.inf
+    weights[3, 3], weights[4, 2] = np.nan, np.inf
+    chances = np.float32([0, 1, np.nan, np.inf, -np.inf, -1, 2, 0.5])
+    got = aotc.compile(model, tmp_path / "b", target="c").load().run(
+        {"w": weights, "p": chances})
+    assert got["m"].min() >= 0 and got["m"].max() <= 6 and (got["m"][4] == 2).all()
+    np.testing.assert_array_equal(got["b"][[0, 1, 3, 4, 5, 6]], [0, 1, 1, 0, 0, 1])
+    assert set(got["b"]) <= {0, 1}
