@@ -88,15 +88,17 @@ class _Hoist:
         taken = {i: body.consts[i] for c in order for i in c.inputs if i in body.consts}
         buffers = {n: body.buffers[n] for n in taken} | self.outer.buffers
         for c in order:
+            rounds = (self.loop.trip,) if self._own(c) else ()
             buffers[names[c.out]] = Buffer(
-                names[c.out], (self.loop.trip, *body.shape(c.out)), body.dtype(c.out))
+                names[c.out], (*rounds, *body.shape(c.out)), body.dtype(c.out))
             self.before.append(self._over_rounds(c, names))
         self.outer = replace(self.outer, buffers=buffers,
                              consts={**taken, **self.outer.consts})
         self.loop = self._without(chosen, names)
 
     def _over_rounds(self, c: Compute, names: Mapping[str, str]) -> Compute:
-        """The compute for all rounds at once, in the order of their numbers."""
+        """The compute for all rounds at once, in the order of their numbers; as it is where no
+        round has entries of its own in it."""
         used = {a.name for n in _nodes(c) for a in axes_of(n)} | {a.name for a in c.axes + c.raxes}
         label = next(n for n in ("t", *(f"t{i}" for i in range(len(used) + 1))) if n not in used)
         turn = Axis(label, self.loop.trip)
@@ -106,15 +108,16 @@ class _Hoist:
                 return None
             index = tuple(rewrite(i, node, {}) for i in e.index)
             if e.buffer in names:
-                return Load(names[e.buffer], (turn, *index), e.dtype)
+                rounds = (turn,) if self._own(self.free[e.buffer]) else ()
+                return Load(names[e.buffer], (*rounds, *index), e.dtype)
             entry = self.entries.get(e.buffer)
             if entry is None:
                 return Load(e.buffer, index, e.dtype)
             at = self.loop.trip - 1 - turn if entry.backward else turn
             return Load(entry.whole, (at, *index), e.dtype)
 
-        return replace(c, outs=(names[c.out],), axes=(turn, *c.axes), body=rewrite(
-            c.body, node, {}))
+        axes = (turn, *c.axes) if self._own(c) else c.axes
+        return replace(c, outs=(names[c.out],), axes=axes, body=rewrite(c.body, node, {}))
 
     def _without(self, chosen: set[str], names: Mapping[str, str]) -> Loop:
         """The loop that reads its entries of what was moved."""

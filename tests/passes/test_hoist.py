@@ -47,6 +47,14 @@ def _scaled(m):
     return "both"
 
 
+def _of_turned_weights(m):
+    """The weights are the same in every round."""
+    i, j = ax("i", IN), ax("j", WIDE)
+    m.step("doubled", (i, j), m.ref("w", i, j) * 2.0)
+    matmul(m, "xw", "x_t", "doubled")
+    return "xw"
+
+
 def _of_state(m):
     i, k = ax("i", BATCH), ax("k", IN)
     m.step("mixed", (i, k), m.ref("x_t", i, k) * m.ref("h", i, k))
@@ -82,7 +90,7 @@ def _products(steps):
 
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("steps", [6, 1, Sym("seq", 0, 40)], ids=str)
-@pytest.mark.parametrize("product", [_plain, _scaled])
+@pytest.mark.parametrize("product", [_plain, _scaled, _of_turned_weights])
 def test_a_product_of_entries_is_one_before_the_loop(product, steps, backward):
     before = _loop(product, steps, backward)
     after = hoist_products(before)
@@ -95,6 +103,12 @@ def test_a_product_of_entries_is_one_before_the_loop(product, steps, backward):
     want = evaluate(before, feeds)
     for name, got in evaluate(after, feeds).items():
         np.testing.assert_allclose(got, want[name], rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_the_same_in_every_round_is_made_once():
+    after = hoist_products(_loop(_of_turned_weights))
+    shapes = {s.out: [e.value for e in after.shape(s.out)] for s in after.steps[:-1]}
+    assert shapes == {"doubled_rounds": [IN, WIDE], "xw_rounds": [6, BATCH, WIDE]}
 
 
 def test_what_only_the_product_read_stays_outside():
