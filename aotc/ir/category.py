@@ -10,7 +10,7 @@ anything.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aotc.ir.dtypes import BRAIN
+from aotc.ir.dtypes import BF16
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
@@ -37,16 +37,17 @@ class Factors:
 Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
 # operands and sum of a contraction on narrower numbers, several of which one lane multiplies
 BYTES: Dtypes = ("u8", "i8", "i32")
-BRAINS: Dtypes = (BRAIN, BRAIN, "f32")
+BF16_PRODUCT: Dtypes = (BF16, BF16, "f32")
 
 
 def dot_dtypes(body: Expr) -> Dtypes | None:
-    """``BYTES`` for a product of a u8 and an i8, both converted to i32, ``BRAINS`` for one of two
-    bf16, both converted to f32; None for others."""
+    """``BYTES`` for a product of a u8 and an i8, both converted to i32, ``BF16_PRODUCT`` for one of
+    two bf16, both converted to f32; None for others."""
     if not isinstance(body, Binary) or body.op != "mul":
         return None
     kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
-    return next((d for d in (BYTES, BRAINS) if body.dtype == d[2] and kinds == sorted(d[:2])), None)
+    known = (BYTES, BF16_PRODUCT)
+    return next((d for d in known if body.dtype == d[2] and kinds == sorted(d[:2])), None)
 
 
 def is_dot(body: Binary) -> bool:

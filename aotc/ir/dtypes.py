@@ -41,8 +41,8 @@ _ROWS = (
 )
 DTYPES = {row.name: row for row in _ROWS}
 HALF = "f16"  # half precision
-BRAIN = "bf16"  # the upper half of an f32
-HALVES = (HALF, BRAIN)  # floats of 16 bits, which nothing computes in
+BF16 = "bf16"  # the upper half of an f32
+HALVES = (HALF, BF16)  # floats of 16 bits, which nothing computes in
 # types that a caller's tensors may have and that nothing computes in -> bits; their elements lie in
 # the lowest bits of u16 or u8
 STORED = {"bf16": 16, "f8e4m3fn": 8, "f8e4m3fnuz": 8, "f8e5m2": 8, "f8e5m2fnuz": 8, "f8e8m0": 8,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from aotc.errors import FaultError
-from aotc.ir.dtypes import BRAIN, DTYPES, INDEX, Array, from_bf16, is_float, to_bf16
+from aotc.ir.dtypes import BF16, DTYPES, INDEX, Array, from_bf16, is_float, to_bf16
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -80,7 +80,7 @@ class Scope:
             self.grid[axis] = np.arange(lo, lo + size, dtype=np.int64).reshape(shape)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        wide = self.wide and is_float(name) and name != BRAIN
+        wide = self.wide and is_float(name) and name != BF16
         return np.dtype(np.float64) if wide else DTYPES[name].numpy
 
     def value(self, e: Expr, guard: Guard | None = None) -> Array:
@@ -99,7 +99,7 @@ class Scope:
 # ---------------------------------------------------------------- leaves and operators
 
 def _const(scope: Scope, e: Const, guard: Guard) -> Array:
-    if e.dtype == BRAIN:
+    if e.dtype == BF16:
         return to_bf16(np.asarray(e.value, np.float32))
     return np.asarray(e.value, dtype=scope.dtype(e.dtype))
 
@@ -120,8 +120,8 @@ def _var(scope: Scope, e: Var, guard: Guard) -> Array:
 
 def _cast(scope: Scope, e: Cast, guard: Guard) -> Array:
     x, to = scope.value(e.x, guard), DTYPES[e.dtype].numpy
-    x = from_bf16(x) if e.x.dtype == BRAIN else x
-    if e.dtype == BRAIN:
+    x = from_bf16(x) if e.x.dtype == BF16 else x
+    if e.dtype == BF16:
         return to_bf16(x)
     if to.kind == "b":
         return x != 0

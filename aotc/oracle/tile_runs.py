@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aotc.ir.dtypes import BRAIN, DTYPES, Array, from_bf16
+from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16
 from aotc.ir.expr import Expr, Var
 from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
 from aotc.ir.tile_statements import Point, RowTable, Tile, TileSums, dot_step
@@ -118,7 +118,7 @@ class TileRuns(Values):
                 live = k < kc * steps
                 a, b = self._a(s, tap, k, live), self._b(s, tap, k, live, kc * steps)
                 sums[:a.shape[1]] += np.einsum("km...,kn...->mn...", *(
-                    from_bf16(x) if t == BRAIN else x.astype(kind)
+                    from_bf16(x) if t == BF16 else x.astype(kind)
                     for x, t in zip((a, b), s.dtypes)))
         if s.live:
             sums[s.live:] = np.nan if kind == np.float32 else -1  # nobody may look at them

@@ -17,7 +17,7 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
 from aotc.ir.category import category
-from aotc.ir.dtypes import BRAIN, Array, from_bf16, to_bf16
+from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Cast, Expr, Load
 from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.schedule import PRECISION, Group, Schedule
@@ -126,7 +126,7 @@ def _observed(program: Program, schedule: Schedule, target: Target, stored: Sequ
         b = program.buffers[name]
         axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(b.shape))
         value: Expr = Load(name, axes, b.dtype)
-        if b.dtype == BRAIN:  # which no caller's tensor is
+        if b.dtype == BF16:  # which no caller's tensor is
             value = Cast("f32", value)
         buffers[_COPY + name] = Buffer(_COPY + name, b.shape, value.dtype, "output", _COPY + name)
         steps.append(Compute((_COPY + name,), axes, (), "none", value))
@@ -163,7 +163,7 @@ def _judge(program: Program, schedule: Schedule, feeds: Feeds, got: Feeds,
         for name, want in zip(step.outs, run_step(exact, step, arrays, syms, {})):
             arrays[name] = want
             if name in seen:
-                group, low = group_of[plain.out], program.dtype(name) == BRAIN
+                group, low = group_of[plain.out], program.dtype(name) == BF16
                 results.append(_compared(program, group, plain, name, seen[name],
                                          from_bf16(want).astype(np.float64) if low else want))
                 arrays[name] = to_bf16(seen[name]) if low else _widened(seen[name])
@@ -181,7 +181,7 @@ def _is_compute(step: Step) -> TypeGuard[Compute]:
 def _bound(c: Compute) -> float:
     """What one compute may be off."""
     kind = category(c.axes, c.raxes, c.fold, c.body)
-    if isinstance(c.body, Cast) and c.body.dtype == BRAIN:
+    if isinstance(c.body, Cast) and c.body.dtype == BF16:
         return LOW_STEP
     return BOUNDS["contraction" if kind == "dot" and c.body.dtype == "f32" else kind]
 

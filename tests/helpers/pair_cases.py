@@ -105,7 +105,7 @@ def pair_cases(row, target):
         yield _convolution(row, target, rng, mode, *geometry)
 
 
-def brain_map_cases(row, target):
+def bf16_map_cases(row, target):
     """Numbers rounded in lanes, ragged: what is between two bf16, on them, beyond them."""
     if "bf16" not in row.dtypes:
         return
@@ -118,4 +118,4 @@ def brain_map_cases(row, target):
                    special=(*SPECIAL, 1e-45, -1e-39, 0.0, -0.0))
 
 
-__all__ = ["brain_map_cases", "pair_cases"]
+__all__ = ["bf16_map_cases", "pair_cases"]

@@ -7,7 +7,7 @@ import numpy as np
 from contraction_cases import contraction_cases
 from dot_cases import dot_cases, narrow_map_cases, narrow_window_cases
 from harness import Case
-from pair_cases import brain_map_cases
+from pair_cases import bf16_map_cases
 from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax, relu
 
@@ -444,7 +444,7 @@ def _all(*makers):
 
 
 CASES = {"contraction": contraction_cases, "dot": dot_cases,
-         "map": _all(map_cases, narrow_map_cases, brain_map_cases), "move": move_cases,
+         "map": _all(map_cases, narrow_map_cases, bf16_map_cases), "move": move_cases,
          "reduction": reduction_cases, "transform": transform_cases, "loops": loops_cases,
          "window": _all(window_cases, narrow_window_cases)}
 

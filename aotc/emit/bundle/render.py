@@ -154,7 +154,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in seen.checks],
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
             "kernel_files": [f for row in rows for f in row["kernel_files"]],
-            "folders": sorted({*(p.target.folder for p in parts), *["brain"] * bool(precision)}),
+            "folders": sorted({*(p.target.folder for p in parts), *["bf16"] * bool(precision)}),
             "emitter": emitter, "precision": precision,
             "device": device_lines(parts[0].target) if kit.device else "",
             "compiler": kit.compiler,

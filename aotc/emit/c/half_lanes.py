@@ -1,6 +1,6 @@
 """C text of floats of 16 bits over vector lanes: converted at loads and stores; what only moves is
 a vector whose lanes hold the 16 bits.  The functions are those of ``aotc_half.h``, and those that
-convert bf16 of ``aotc_brain.h``."""
+convert bf16 of ``aotc_bf16.h``."""
 
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,13 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.math_forms import sigmoid_argument
 from aotc.ir.access import stride
-from aotc.ir.dtypes import BRAIN, HALF, HALVES
+from aotc.ir.dtypes import BF16, HALF, HALVES
 from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where, walk
 
 if TYPE_CHECKING:
     from aotc.emit.c.vectors import Vectors
 
-_KIND = {HALF: "half", BRAIN: "brain"}  # in the names of functions that convert
+_KIND = {HALF: "half", BF16: "bf16"}  # in the names of functions that convert
 
 
 def widened(block: "Vectors", e: Cast) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, TypeGuard
 
 from aotc.emit.text.cexpr import ATOM
-from aotc.ir.dtypes import BRAIN, DTYPES, HALVES, INDEX, DType
+from aotc.ir.dtypes import BF16, DTYPES, HALVES, INDEX, DType
 from aotc.ir.expr import Binary, Cast, Const, Expr, Guarded, Load, Unary, children, walk
 from aotc.ir.simplify import lower
 
@@ -132,7 +132,7 @@ def cast(e: Cast, x: str) -> str:
     source, to = DTYPES[e.x.dtype], DTYPES[e.dtype]
     if source.name in HALVES:
         source, x = DTYPES["f32"], f"aotc_{source.name}_to_f32({x})"
-    if to.name == BRAIN:
+    if to.name == BF16:
         return f"aotc_f32_to_bf16({x if source.name == 'f32' else f'(float){x}'})"
     if to.name == "f16":
         return f"aotc_{'f32' if source.name == 'f32' else 'f64'}_to_f16({x})"

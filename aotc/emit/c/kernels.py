@@ -12,7 +12,7 @@ from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
 from aotc.emit.text.wrapped import wrapped
-from aotc.ir.dtypes import BRAIN
+from aotc.ir.dtypes import BF16
 from aotc.ir.plan import Plan
 from aotc.ir.statements import (
     walk_body,
@@ -77,8 +77,8 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
              "#include \"aotc_num.h\"\n", f"#include \"{dialect.header}\"\n"]
     if here.halves:
         lines.append(f"#include \"{dialect.half_header}\"\n")
-    if here.brains:
-        lines.append(f"#include \"{dialect.brain_header}\"\n")
+    if here.bf16:
+        lines.append(f"#include \"{dialect.bf16_header}\"\n")
     if here.narrow:
         lines.append(f"#include \"{HEADER}\"\n")
     if ukernels:
@@ -116,7 +116,7 @@ def _ukernel_header(name: str, dialect: Dialect, ukernels: Mapping[str, Instance
     lines = [_banner(name, "micro-kernels."), f"#ifndef {guard}\n#define {guard}\n\n"
              "#include <stdint.h>\n\n"]
     signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
-    dots = {"u8": SIGNATURE, BRAIN: _OF_PAIRS}
+    dots = {"u8": SIGNATURE, BF16: _OF_PAIRS}
     lines += [f"void {name}_{u}{dots.get(rows) or _of_columns(signature, params)}"
               for u, (_, params, rows) in ukernels.items()]
     return "".join(lines) + "\n#endif\n"
@@ -138,7 +138,7 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.defines}#include \"{dialect.header}\"\n"
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if "u8" in rows else "")
-            + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BRAIN in rows else "")
+            + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BF16 in rows else "")
             + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
                if any("column" in p and not p["column"].as_stored for _, p, _ in
                       ukernels.values()) else "")

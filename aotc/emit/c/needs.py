@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aotc.ir.dtypes import BRAIN, HALF, HALVES
+from aotc.ir.dtypes import BF16, HALF, HALVES
 from aotc.ir.expr import walk
 from aotc.ir.narrow import NARROW
 from aotc.ir.plan import Call, Kernel
@@ -14,12 +14,12 @@ from aotc.ir.tile_statements import RowTable, Tile, Vector
 
 @dataclass(frozen=True)
 class Needs:
-    """``halves``: floats of 16 bits in lanes; ``brains``: bf16 among them; ``narrow``:
+    """``halves``: floats of 16 bits in lanes; ``bf16``: bf16 among them; ``narrow``:
     integers in lanes; ``library``: library kernels;
     ``zeros``: f32 elements of the row that stands for rows outside of a padded tensor."""
 
     halves: bool = False
-    brains: bool = False
+    bf16: bool = False
     narrow: bool = False
     library: bool = False
     zeros: int = 0
@@ -31,7 +31,7 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
     lanes = [s for s in inner if isinstance(s, For) and s.kind == "lanes" or isinstance(s, Vector)]
     return Needs(
         bool(_dtypes(inner) & set(HALVES)) or any(
-            isinstance(s, Tile) and HALF in s.dtypes for s in inner), BRAIN in _dtypes(inner),
+            isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in _dtypes(inner),
         bool(_dtypes(lanes) & set(NARROW)), any(isinstance(s, Call) for s in inner),
         max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0))
 

@@ -19,7 +19,7 @@ from aotc.emit.c.integers import (
 from aotc.emit.text.cexpr import ATOM, _index, bracket, c_index
 from aotc.emit.text.env import Env
 from aotc.errors import UnsupportedError
-from aotc.ir.dtypes import BRAIN, DTYPES, INDEX, to_bf16
+from aotc.ir.dtypes import BF16, DTYPES, INDEX, to_bf16
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -59,7 +59,7 @@ def literal(value: Any, dtype: str) -> str:
             return ("-" if value < 0 else "") + ("INFINITY" if dtype == "f32" else "HUGE_VAL")
         text = _decimal(value, dtype)
         return f"({text}{suffix})" if value < 0 else text + suffix
-    if dtype == BRAIN:
+    if dtype == BF16:
         return f"(uint16_t)0x{int(to_bf16(np.asarray(value))):04x}"
     if dtype == "f16":  # the bits
         return f"(uint16_t)0x{DTYPES[dtype].numpy.type(value).view('uint16'):04x}"

@@ -13,7 +13,7 @@ target (``VectorFacts``); what matters to their spelling alone, the file sets be
     argument      what a micro-kernel takes before its last argument: what is fetched meanwhile, or
                   what its sums start from
     header        of the runtime, with ``defines`` before it; half_header: of half precision,
-                  brain_header: of bf16
+                  bf16_header: of bf16
 """
 
 from dataclasses import dataclass, field, replace

@@ -23,13 +23,13 @@ import numpy as np
 
 from aotc.errors import ScheduleError
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
-from aotc.ir.dtypes import BRAIN, Array, from_bf16, to_bf16
+from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load
 from aotc.ir.program import Buffer, Compute, Program, Step, static_shape, update
 from aotc.passes.digits import static_extent
 
 RULE = "narrow"
-STORED = (BRAIN, "f32")  # what the rounded operands are stored as
+STORED = (BF16, "f32")  # what the rounded operands are stored as
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def candidates(program: Program) -> tuple[str, ...]:
 def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
     """What speaks against the rule for the compute that writes ``name``."""
     where = f"rewrites: {RULE} {name}"
-    if set(parameters) != {"dtype", "stored"} or parameters["dtype"] != BRAIN or (
+    if set(parameters) != {"dtype", "stored"} or parameters["dtype"] != BF16 or (
             parameters["stored"] not in STORED):
-        return [f"{where}: parameters are {{\"dtype\": \"{BRAIN}\", \"stored\": one of "
+        return [f"{where}: parameters are {{\"dtype\": \"{BF16}\", \"stored\": one of "
                 f"{', '.join(STORED)}}}"]
     if name not in candidates(program):
         legal = ", ".join(candidates(program)) or "no compute of this program"
@@ -107,7 +107,7 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     program, rows = _rounded_rows(program, m.rows, stored)
     array = to_bf16(program.consts[m.weights.buffer])
     program, weights = _rounded_weights(
-        program, m.weights, array if stored == BRAIN else from_bf16(array), stored)
+        program, m.weights, array if stored == BF16 else from_bf16(array), stored)
     a = _as_float(zero_outside(rows, m.guard))
     new = replace(c, body=Binary("mul", a, _as_float(weights)))
     return update(program, steps=tuple(new if s is c else s for s in program.steps))
@@ -121,12 +121,12 @@ def _rounded_rows(program: Program, load: Load, stored: str) -> tuple[Program, L
     """(the Program with a rounded copy of a tensor, the Load of that)."""
     old = program.buffers[load.buffer]
     axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
-    value = Cast(BRAIN, Load(load.buffer, axes, "f32"))
-    body = value if stored == BRAIN else Cast("f32", value)
+    value = Cast(BF16, Load(load.buffer, axes, "f32"))
+    body = value if stored == BF16 else Cast("f32", value)
     for s in program.consumers.get(load.buffer, ()):
         if isinstance(s, Compute) and s.axes == axes and s.body == body:
             return program, Load(s.out, load.index, stored)
-    name = _free(program, f"{load.buffer}_{BRAIN}")
+    name = _free(program, f"{load.buffer}_{BF16}")
     made = program.producer.get(load.buffer)
     reader = program.consumers[load.buffer][0]
     copy = Compute((name,), axes, (), "none", body, origin=(made or reader).origin)
@@ -140,7 +140,7 @@ def _rounded_rows(program: Program, load: Load, stored: str) -> tuple[Program, L
 def _rounded_weights(program: Program, load: Load, array: Array,
                      stored: str) -> tuple[Program, Load]:
     """(the Program with a rounded constant, the Load of that)."""
-    name = f"{load.buffer}_{BRAIN}"
+    name = f"{load.buffer}_{BF16}"
     known = program.consts.get(name)
     if known is None or program.dtype(name) != stored or not np.array_equal(
             known, array, equal_nan=stored == "f32"):

@@ -16,7 +16,7 @@ from itertools import permutations
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order
-from aotc.ir.category import BRAINS, dot_dtypes
+from aotc.ir.category import BF16_PRODUCT, dot_dtypes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
@@ -399,7 +399,7 @@ class Judge:
             steps = min(self.target.tuning.stream_steps, sizes[stream])
             fixed[f"{s.name}.{stream.name}"] = (steps,)
             lane = max(f.n, key=sizes.get)
-            narrow = dot_dtypes(s.body) == BRAINS
+            narrow = dot_dtypes(s.body) == BF16_PRODUCT
             row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane], narrow)
             place = {a: i for i, a in enumerate(s.axes)}
             aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import (
-    BRAINS,
+    BF16_PRODUCT,
     Axes,
     Factors,
     category,
@@ -406,7 +406,7 @@ def _contraction_choice(c, s, lane):
 def pick_row(target: Target, m: int, n: int, narrow: bool = False) -> Ukernel:
     """The row with the least waste (M = 1 has its own rows) that computes in f32, or one of bf16
     products if they are ``narrow`` and there is one."""
-    pairs = [u for u in target.rows("dot") if u.dtypes == BRAINS] if narrow else []
+    pairs = [u for u in target.rows("dot") if u.dtypes == BF16_PRODUCT] if narrow else []
     rows = [u for u in pairs or _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
     workers = target.machine.workers if target.machine.item_tiles == 1 else 1
     return min(rows, key=lambda u: row_waste(u, m, n, target.tuning, workers))

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from aotc.ir.category import BRAINS
+from aotc.ir.category import BF16_PRODUCT
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import PRECISION, Schedule
 from aotc.passes.digits import static_extent
@@ -18,7 +18,7 @@ def choose_precision(program: Program, target: Target, precision: str) -> tuple[
     f32."""
     if precision == PRECISION[0]:
         return ()
-    rows = any(u.dtypes == BRAINS for u in target.rows("dot"))
+    rows = any(u.dtypes == BF16_PRODUCT for u in target.rows("dot"))
     stored = precision if rows and target.tuning.narrow_rate >= 1 else "f32"
     return tuple((RULE, s.out, {"dtype": precision, "stored": stored}) for s in program.steps
                  if isinstance(s, Compute) and len(s.outs) == 1 and _gains(program, target, s))

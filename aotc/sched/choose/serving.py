@@ -1,7 +1,7 @@
 """Which variants of a target a bundle is worth: those with rows that the Program can use."""
 
-from aotc.ir.category import BRAINS, category, dot_dtypes
-from aotc.ir.dtypes import BRAIN
+from aotc.ir.category import BF16_PRODUCT, category, dot_dtypes
+from aotc.ir.dtypes import BF16
 from aotc.ir.program import Compute, Program
 from aotc.passes.regions import all_steps
 from aotc.target.base import Target
@@ -12,7 +12,7 @@ def serving(variants: tuple[Target, ...], program: Program,
     """Of targets, the widest first, those that serve a Program at a ``precision``: one whose rows
     differ from the next one's only in what the Program has none of is left out."""
     found: set[tuple[str, tuple[str, ...] | None]]
-    found = {("dot", BRAINS)} if precision == BRAIN else set()
+    found = {("dot", BF16_PRODUCT)} if precision == BF16 else set()
     for s in all_steps(program.steps):
         if isinstance(s, Compute):
             kind = category(s.axes, s.raxes, s.fold, s.body)

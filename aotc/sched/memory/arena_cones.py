@@ -12,7 +12,7 @@ from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
-from aotc.ir.category import BRAINS, dot_dtypes
+from aotc.ir.category import BF16_PRODUCT, dot_dtypes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
 from aotc.ir.program import Compute, Program
@@ -262,7 +262,7 @@ def _aligned(program, target, number, stage):
         return None
     sizes = {a: estimate(a.extent) for a in stage.axes}
     lane = max(f.n, key=sizes.get)
-    narrow = dot_dtypes(stage.body) == BRAINS
+    narrow = dot_dtypes(stage.body) == BF16_PRODUCT
     row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane], narrow)
     place = {a: i for i, a in enumerate(stage.axes)}
     return Aligned(number, tuple(place[a] for a in f.m), place[lane], row.tile["mr"],

@@ -1,10 +1,10 @@
-/* aotc_brain_num.h: bf16, the upper half of an f32, and conversions of single numbers.  Included
+/* aotc_bf16_num.h: bf16, the upper half of an f32, and conversions of single numbers.  Included
  * after aotc_num.h.
  *
  * To nearest, ties to even; a NaN stays a quiet NaN.  What is no normal number becomes a zero of
  * its sign, as in the instructions that convert. */
-#ifndef AOTC_BRAIN_NUM_H
-#define AOTC_BRAIN_NUM_H
+#ifndef AOTC_BF16_NUM_H
+#define AOTC_BF16_NUM_H
 
 AOTC_SCALAR float aotc_bf16_to_f32(uint16_t h) { return aotc_float_u32((uint32_t)h << 16); }
 

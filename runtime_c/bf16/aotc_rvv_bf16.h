@@ -1,19 +1,19 @@
-/* aotc_rvv_brain.h: lanes of bf16, as in aotc_brain.h, on vectors of any length; included after
+/* aotc_rvv_bf16.h: lanes of bf16, as in aotc_bf16.h, on vectors of any length; included after
  * aotc_rvv_half.h.  Zvfbfmin has instructions that convert; this does so by arithmetic on
  * integers. */
-#ifndef AOTC_RVV_BRAIN_H
-#define AOTC_RVV_BRAIN_H
+#ifndef AOTC_RVV_BF16_H
+#define AOTC_RVV_BF16_H
 
-#include "aotc_brain_num.h"
+#include "aotc_bf16_num.h"
 
 /* Functions of vectors of M registers. */
-#define AOTC_BRAIN_RVV(M)                                                                   \
-    AOTC_RVV vfloat32##M##_t aotc_brain_widen_##M(vfloat32##M##_t bits, size_t vl)          \
+#define AOTC_BF16_RVV(M)                                                                   \
+    AOTC_RVV vfloat32##M##_t aotc_bf16_widen_##M(vfloat32##M##_t bits, size_t vl)          \
     {                                                                                       \
         return __riscv_vreinterpret_v_u32##M##_f32##M(__riscv_vsll(                         \
             __riscv_vreinterpret_v_f32##M##_u32##M(bits), 16, vl));                         \
     }                                                                                       \
-    AOTC_RVV vfloat32##M##_t aotc_brain_narrow_##M(vfloat32##M##_t x, size_t vl)            \
+    AOTC_RVV vfloat32##M##_t aotc_bf16_narrow_##M(vfloat32##M##_t x, size_t vl)            \
     {                                                                                       \
         const vuint32##M##_t bits = __riscv_vreinterpret_v_f32##M##_u32##M(x);              \
         const vuint32##M##_t rest = __riscv_vand(bits, 0x7fffffff, vl);                     \
@@ -27,8 +27,8 @@
         return __riscv_vreinterpret_v_u32##M##_f32##M(y);                                   \
     }
 
-AOTC_BRAIN_RVV(m1)
-AOTC_BRAIN_RVV(m2)
-AOTC_BRAIN_RVV(m4)
+AOTC_BF16_RVV(m1)
+AOTC_BF16_RVV(m2)
+AOTC_BF16_RVV(m4)
 
 #endif
