@@ -50,6 +50,7 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #     fetch_panel     1: row tiles fetch the next panel of columns
 #     fetch_tiles     register tiles that short rows of a product are fetched ahead (0: none are)
 #     fetch_rows      rows that pieces of pixels are fetched ahead (0: none are)
+#     tails           1: the last rows of a number that is not known have smaller register tiles
 #     columns         vectors of a fold that stand side by side (1: one after the other)
 #     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
 #
@@ -61,8 +62,9 @@ When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent;
 CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
     "order": ("columns", "rows"), "sums": ("registers", "memory"), "apart": (0, 1),
     "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
-    "fetch_rows": (0, 1024), "columns": (1, 16), "ahead": (0, 1 << 20)}
-PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows")
+    "fetch_rows": (0, 1024), "tails": (0, 1), "columns": (1, 16), "ahead": (0, 1 << 20)}
+PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
+           "tails")
 FOLD = ("columns", "ahead")
 
 

@@ -8,6 +8,7 @@ from harness import Case, build_cases
 from te_programs import Maker, ax, matmul, random_feeds
 
 from aotc.emit.bundle.variants import EMITTERS
+from aotc.ir.expr import Sym
 from aotc.ir.schedule import CHOICES, Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -18,14 +19,14 @@ from aotc.target import get_target
 V3 = get_target("x86-64-v3")
 
 
-def product(depth, columns=60):
+def product(depth, columns=60, rows=50):
     """x w + r"""
     m = Maker("product")
-    m.input("x", 50, depth)
-    m.input("r", 50, columns)
+    m.input("x", rows, depth)
+    m.input("r", rows, columns)
     m.const("w", np.linspace(-1, 1, depth * columns, dtype=np.float32).reshape(depth, columns))
     matmul(m, "xw", "x", "w")
-    i, j = ax("row", 50), ax("col", columns)
+    i, j = ax("row", rows), ax("col", columns)
     m.step("y", (i, j), m.ref("xw", i, j) + m.ref("r", i, j))
     return m.done("y")
 
@@ -64,6 +65,7 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
          (product(40), {"fetch_tiles": 0}), (product(40), {"fetch_tiles": 1}),
          (product(300), {"order": "rows"}), (product(300), {"sums": "registers"}),
          (product(300), {"fetch_epilogue": 0}), (product(300), {"fetch_panel": 0}),
+         (product(40, rows=Sym("rows", 1, 99)), {"tails": 0}),
          (grouped(), {"fetch_rows": 0}), (grouped(), {"fetch_rows": 5}),
          (depthwise(), {"ahead": 0}), (depthwise(), {"ahead": 2048}),
          (means(), {"columns": 1}), (means(), {"columns": 3})]
@@ -91,8 +93,10 @@ def text(program, schedule):
 def test_a_choice_changes_the_statements_and_no_value(program, choices):
     before, after = edited(program, choices)
     assert text(program, after) != text(program, before) and before.hash != after.hash
-    feeds = random_feeds(program, np.random.default_rng(1))
-    got, want = run_plan(lower(program, after, V3), feeds)["y"], evaluate(program, feeds)["y"]
+    syms = {s.name: 37 for s in program.syms}
+    feeds = random_feeds(program, np.random.default_rng(1), syms)
+    got = run_plan(lower(program, after, V3), feeds, syms)["y"]
+    want = evaluate(program, feeds, syms)["y"]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 

@@ -44,7 +44,8 @@ def _tails(c: Contract, making: Making, in_place: bool) -> tuple[int, ...]:
     """Rows of the smaller tiles, ascending.  Sums that are written out where they are used are so
     once more for each: those have one."""
     known = "rows" in c.whole or all(isinstance(r.axis.extent, Const) for r in c.m)
-    if known or not making.vectors.fixed or dot_step(c.dtypes[0]) > 1 or c.slices:
+    if known or not making.vectors.fixed or dot_step(c.dtypes[0]) > 1 or c.slices or (
+            not making.how(c, "tails", 1)):
         return ()
     return row_tails(c.mr)[-1:] if in_place else row_tails(c.mr)
 
