@@ -98,7 +98,10 @@ class Group:
     a work item computes so much of a tiled axis, in steps of its tile, one after the other;
     ``reuse``: {stage: "recompute" | "slide"}, slide keeps what the next step of a run reads again
     instead of computing it twice; ``threads``: of one work item, on machines whose work items are
-    blocks of threads (0 = none); ``why`` is for readers and is not hashed."""
+    blocks of threads (0 = none); ``copies``: {buffer: the memory that its box lies in while a work
+    item computes}, on machines with engines that copy: that of scratch, or the outermost, where a
+    work item reaches its elements one by one (a buffer not named: so, too); ``why`` is for readers
+    and is not hashed."""
 
     name: str
     computes: tuple[str, ...]
@@ -112,6 +115,7 @@ class Group:
     split: dict[str, dict[str, int]] = field(default_factory=dict, hash=False)
     run: dict[str, int] = field(default_factory=dict, hash=False)
     reuse: dict[str, str] = field(default_factory=dict, hash=False)
+    copies: dict[str, str] = field(default_factory=dict, hash=False)
     why: str = ""
     threads: int = 0
 
@@ -207,6 +211,8 @@ class Schedule:
             lines.append(f"  {g}")
             lines += [f"    {c}" + (f"  [{g.connect[c]}]" if c in g.connect else "")
                       for c in g.computes]
+            lines += [f"    in {m}: {', '.join(b for b in g.copies if g.copies[b] == m)}"
+                      for m in dict.fromkeys(g.copies.values())]
         for name, bodies in self.regions.items():
             for body in bodies:
                 lines.append(f"  region {name}:")
@@ -257,10 +263,10 @@ def _drop_empty(group: dict[str, object]) -> dict[str, object]:
 _CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": PRECISION}
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
-               "run": dict, "reuse": dict, "why": str, "threads": int}
+               "run": dict, "reuse": dict, "copies": dict, "why": str, "threads": int}
 # what the items of a group's lists and objects are (a tile's extent is checked with its axis)
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
-          "loops": dict, "split": dict, "reuse": str}
+          "loops": dict, "split": dict, "reuse": str, "copies": str}
 _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
          "version": int, "math": str, "optimize": str, "precision": str, "regions": dict,
          "variants": list, "summary": dict}  # summary: for readers, means nothing here

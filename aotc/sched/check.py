@@ -8,19 +8,13 @@ from aotc.ir.category import endless, zero_filled
 from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.narrow import FLOAT_LANES
 from aotc.ir.program import Branch, LibCall, Loop, Program
-from aotc.ir.schedule import (
-    FOLD,
-    PRODUCT,
-    REUSE,
-    Group,
-    Schedule,
-    writing_faults,
-)
+from aotc.ir.schedule import FOLD, PRODUCT, REUSE, Group, Schedule, writing_faults
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
+from aotc.sched.copy_faults import copy_faults
 from aotc.sched.lowering.lower_contract import factors_for, panel_base
 from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, physical_elements
 from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
@@ -189,6 +183,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
     if not stages:
         return _call(program, g)
     faults += _stage_names(g, [s.name for s in stages]) + _threads(target, g)
+    faults += copy_faults(program, target.machine, g)
     anchor = next((s for s in stages if g.anchor in s.computes), None)
     if anchor is None:
         return [f"group {g.name}: anchor {g.anchor} is inlined; choose from "
@@ -242,7 +237,8 @@ def _call(program, g):
     faults = [f"group {g.name}: the {what} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
     return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in (
-        "tile", "ukernel", "loops", "parallel", "split", "run", "reuse") if getattr(g, field)]
+        "tile", "ukernel", "loops", "parallel", "split", "run", "reuse", "copies")
+        if getattr(g, field)]
 
 
 def _run(target, g):

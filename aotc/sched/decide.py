@@ -18,6 +18,7 @@ from aotc.sched.choose.connect_cost import (
     register_groups,
     separate_groups,
 )
+from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, split_settled
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.precision import choose_precision
@@ -105,7 +106,8 @@ def _decided(program, target, groups, given):
     tiled = choose_tiles(program, target, groups, layouts)
     groups = tuple(replace(t, tile=g.tile, parallel=g.parallel) if g.parallel else t
                    for g, t in zip(groups, tiled))
-    return Schedule(target.name, groups, {b: x.to_json() for b, x in layouts.items()})
+    stored = {b: x.to_json() for b, x in layouts.items()}
+    return Schedule(target.name, choose_copies(program, target, groups, stored), stored)
 
 
 def _anchor_inlined(program, group):
@@ -143,6 +145,7 @@ def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
             replace(c, parallel=c.parallel or tuple(c.tile))
             for g, c in zip(schedule.groups, groups))
     groups = choose_threads(target, groups)
+    groups = choose_copies(program, target, groups, layouts)
     schedule = replace(schedule, target=target.name, groups=groups, layouts=layouts,
                        regions=_completed(program, schedule, target))
     if schedule.buffers or check_kernels(program, schedule, target):

@@ -33,6 +33,7 @@ from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, resident
+from aotc.sched.cost.in_place_cost import with_in_place
 from aotc.sched.cost.partition import Partition
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
@@ -198,7 +199,9 @@ class Judge:
         outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
         run = run_cost(model, machine, outer, item, group.run, aligned,
                        self.free) if group.run else None
-        return run or space.cost(State((*outer, item)))
+        cost = run or space.cost(State((*outer, item)))
+        outside = [b for b, m in group.copies.items() if m == machine.memory.name]
+        return with_in_place(cost, model, machine, item, outside)
 
     def _between(self, a, b):
         """How ``b`` reads ``a``: positions of the buffers among what ``a`` makes."""

@@ -11,22 +11,19 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
 from aotc.sched.expand.expand_stages import expanded
-from aotc.sched.lowering.context import ALIGN, Context
+from aotc.sched.lowering.context import ALIGN
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_contract import lower_contract
 from aotc.sched.lowering.lower_copies import place_copies
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
+from aotc.sched.lowering.open_group import opened
 from aotc.sched.lowering.threads import barriers, shared_by_threads
 from aotc.sched.memory.allocate import physical_elements, slot_sizes
-from aotc.sched.memory.scratch import elements
-from aotc.sched.model.bounds import name_bounds
-from aotc.sched.model.boxes import tile_anchor
-from aotc.sched.model.slide import lower_kept, step_boxes
+from aotc.sched.model.slide import lower_kept
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call, group_stages
-from aotc.sched.model.tilegraph import best_fit, best_fit_places
 from aotc.sched.model.unroll import data_loads, lower_unrolled
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
 from aotc.target.base import Target
@@ -96,15 +93,9 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
     call = find_call(program, group)
     if isinstance(call, LibCall):
         return lower_call(program, schedule, target, group, call, number)
-    stages = group_stages(program, group)
-    anchor = next(s for s in stages if group.anchor in s.computes)
-    tile = tile_anchor(anchor, group)
-    step = step_boxes(program, group, stages, tile)
-    lets, boxes, local = name_bounds(program, stages, step.boxes, step.places)
-    ctx = Context(program, schedule, target, group, local, [],
-                  values=dict(tile.let + tile.step_let + step.lets + lets))
-    _place_scratch(ctx, stages, {k.buffer for found in step.kept.values() for k in found})
-    copies = place_copies(ctx, stages, tile, boxes)
+    at = opened(program, schedule, target, group)
+    ctx, stages, tile, step, lets, boxes = at.ctx, at.stages, at.tile, at.step, at.lets, at.boxes
+    copies = place_copies(at)
     base = end = ctx.slab
     lowered: list[PlanStage] = []
     starts: list[int] = []
@@ -152,26 +143,6 @@ def kernel_faults(program: Program, schedule: Schedule, target: Target, group: G
         except ScheduleError as err:
             return err.faults
     return faults
-
-
-def _place_scratch(ctx, stages, kept):
-    """Scratch buffers one behind the other; in places that are free by then, if that saves enough
-    to matter.  kept: buffers that hold something from one step to the next."""
-    made = {o.buffer: i for i, s in enumerate(stages) for o in s.outputs}
-    for b in sorted(ctx.local, key=made.__getitem__):
-        ctx.add_scratch(b, ctx.program.dtype(b), elements(ctx.local[b]))
-    if not isinstance(ctx.slab, int):
-        return  # which of them share a place would depend on the extents
-    ends = [s.offset for s in ctx.scratch[1:]] + [ctx.slab]
-    read = {n.buffer: i for i, s in enumerate(stages) for n in s.loads()}
-    sizes = [(end - s.offset, *((0, len(stages)) if s.name in kept else
-                                (made[s.name], read[s.name])))
-             for s, end in zip(ctx.scratch, ends)]
-    end = best_fit(sizes)
-    if ctx.slab - end >= ctx.target.tuning.share_bytes:
-        ctx.scratch[:] = [replace(s, offset=at)
-                          for s, at in zip(ctx.scratch, best_fit_places(sizes))]
-        ctx.slab = end
 
 
 def _read(target, group, stage):

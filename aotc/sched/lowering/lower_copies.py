@@ -1,17 +1,18 @@
-"""Copies of a work item: what it touches outside comes into scratch, and goes back from there."""
+"""Copies of a work item: what its group copies comes into scratch, and goes back from there."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json, row_major
 from aotc.ir.expr import Const, Expr, maximum
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import Body, Copy, Wait, with_buffers
 from aotc.ir.statements import Box as Place
-from aotc.sched.lowering.context import ALIGN, Context, scratch_order, scratch_strides
-from aotc.sched.model.boxes import Box, Tile
-from aotc.sched.model.copied import Copied, copied_boxes, that_fit
+from aotc.sched.lowering.context import Context, scratch_order, scratch_strides
+from aotc.sched.lowering.open_group import Opened
+from aotc.sched.model.copied import Copied, copied_boxes
 from aotc.sched.model.stages import Stage
 
 
@@ -46,26 +47,27 @@ class Copies:
         return tuple(with_buffers(s, self.names) if self.names else s for s in stages)
 
 
-def place_copies(ctx: Context, stages: Sequence[Stage], tile: Tile,
-                 boxes: Mapping[str, Box]) -> Copies:
-    """Scratch for what a work item copies, which ``ctx`` then places there; none on a machine that
-    has no engines for it."""
-    machine = ctx.target.machine
+def place_copies(at: Opened) -> Copies:
+    """Scratch for what a work item copies, as ``Group.copies`` says, placed behind what its stages
+    hand each other.  ScheduleError for a buffer without a box to copy."""
+    ctx, stages = at.ctx, at.stages
+    machine, program, group = ctx.target.machine, ctx.program, ctx.group
+    wanted = {b for b, memory in group.copies.items() if memory == machine.scratch}
+    if not wanted:
+        return Copies()
     load = machine.engine(machine.memory, machine.near)
     store = machine.engine(machine.near, machine.memory)
-    if load is None or store is None or not isinstance(ctx.slab, int):
-        return Copies()
-    program, layouts = ctx.program, ctx.schedule.layouts
-    found = [c for c in copied_boxes(program, ctx.group, stages, tile, boxes, ctx.local)
-             if dim_order(layout_from_json(layouts.get(c.buffer)), len(c.dims)) is not None]
-
-    def size(c: Copied) -> int:
-        return -(-c.bytes(program) // ALIGN) * ALIGN
-
+    assert load is not None and store is not None, machine  # ``copy_faults`` has asked
+    found = [c for c in item_boxes(at) if c.buffer in wanted]
+    missing = sorted(wanted - {c.buffer for c in found})
+    if missing:
+        raise ScheduleError([
+            f"group {group.name}: copies {b} to {machine.scratch}; what a work item touches of it "
+            f"is no box with a bound, leave it in {machine.memory.name}" for b in missing])
     loads: list[Copy] = []
     stores: list[Copy] = []
     names: dict[str, str] = {}
-    for c in that_fit(found, machine.room(machine.near) - ctx.slab, size):
+    for c in found:
         name = f"{c.buffer}_near"
         while name in program.buffers:
             name += "_"
@@ -75,6 +77,17 @@ def place_copies(ctx: Context, stages: Sequence[Stage], tile: Tile,
             ctx, c, names[c.buffer], store.name if c.written else load.name,
             _first(stages, c)))
     return Copies(tuple(sorted(loads, key=_token)), tuple(stores), names)
+
+
+def item_boxes(at: Opened) -> tuple[Copied, ...]:
+    """The boxes of a work item that can be copied."""
+    ctx = at.ctx
+    if not isinstance(ctx.slab, int):
+        return ()
+    layouts = ctx.schedule.layouts
+    return tuple(c for c in copied_boxes(
+        ctx.program, ctx.group, at.stages, at.tile, at.boxes, ctx.local) if dim_order(
+            layout_from_json(layouts.get(c.buffer)), len(c.dims)) is not None)
 
 
 def _token(copy: Copy) -> int:
@@ -115,4 +128,4 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
         here, there, extents, dtype, "box", engine, token)
 
 
-__all__ = ["Copies", "place_copies"]
+__all__ = ["Copies", "item_boxes", "place_copies"]

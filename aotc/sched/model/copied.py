@@ -1,10 +1,7 @@
-"""What a work item touches outside of its scratch, as boxes: where engines copy, they lie in
-scratch while it computes.
+"""What a work item touches outside of its scratch, as boxes: where engines copy, they can lie in
+scratch while it computes."""
 
-A buffer whose box has no bound, or that leaves no room for the others, is reached in place.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aotc.ir.dtypes import DTYPES
@@ -113,13 +110,4 @@ def _hull(a: tuple[Bound, ...], b: tuple[Bound, ...]) -> tuple[Bound, ...]:
     return tuple(out)
 
 
-def that_fit(found: Sequence[Copied], room: float, size: Callable[[Copied], int]
-             ) -> tuple[Copied, ...]:
-    """Those whose boxes fit into ``room`` bytes of scratch together: without the largest ones."""
-    kept = list(found)
-    while kept and sum(map(size, kept)) > room:
-        kept.remove(max(kept, key=size))
-    return tuple(kept)
-
-
-__all__ = ["Copied", "copied_boxes", "that_fit"]
+__all__ = ["Copied", "copied_boxes"]

@@ -1,0 +1,28 @@
+"""Faults of what a group says that engines copy."""
+
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
+from aotc.target.base import Machine
+
+
+def copy_faults(program: Program, machine: Machine, group: Group) -> list[str]:
+    """Memories that a box cannot lie in, and buffers that no work item touches outside of scratch.
+    Whether they fit, and have a box, lowering finds."""
+    where = f"group {group.name}"
+    if not group.copies:
+        return []
+    load = machine.engine(machine.memory, machine.near)
+    store = machine.engine(machine.near, machine.memory)
+    if load is None or store is None:
+        return [f"{where}: copies; nothing copies between {machine.memory.name} and "
+                f"{machine.scratch}, remove it"]
+    legal = machine.scratch, machine.memory.name
+    touched = {b for c in group.computes for b in program.producer[c].inputs} | set(group.outputs)
+    touched -= {b for b in group.connect if b not in group.outputs}
+    return [f"{where}: copies {b} to {m!r}; choose from {', '.join(legal)}"
+            for b, m in group.copies.items() if m not in legal] + [
+        f"{where}: copies {b}, which no work item touches outside of scratch; choose from "
+        + ", ".join(sorted(touched)) for b in group.copies if b not in touched]
+
+
+__all__ = ["copy_faults"]
