@@ -25,6 +25,7 @@ test: $(VENV)/.installed-test
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --cov --cov-report=term -q
 
+# AOTC_SHARD=K/N: every N-th variant of these tests, from the K-th on, and at least one of each
 product: $(VENV)/.installed-test
 	$(TEST) -m 'product and not zoo'
 

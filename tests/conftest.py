@@ -5,7 +5,9 @@ import importlib.util
 import json
 import os
 import shutil
+from collections import defaultdict
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from bundle_plans import lookup_bundle
@@ -38,8 +40,10 @@ def pytest_configure(config):
     config.add_cleanup(QuickBuilds(not longer).close)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """The tests of one zoo model run one after another, in one process: it is made once."""
+    _keep_share(config, items)
+
     def model(item):
         at = getattr(item, "callspec", None)
         of_zoo = item.get_closest_marker("zoo") or item.path.parent.name == "zoo"
@@ -48,6 +52,21 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if model(item):
             item.add_marker(pytest.mark.xdist_group(model(item)))
+
+
+def _keep_share(config, items):
+    """With AOTC_SHARD=K/N, of each longer test with many parameters every N-th, from the K-th on,
+    and one of those with few."""
+    first, parts = map(int, os.environ.get("AOTC_SHARD", "0/1").split("/"))
+    tests = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("product") and not item.get_closest_marker("zoo"):
+            tests[item.path, getattr(item, "originalname", item.name)].append(item)
+    left = {item for (path, name), own in tests.items() for i, item in enumerate(own)
+            if i % min(parts, len(own)) != (first + crc32(name.encode())) % min(parts, len(own))}
+    if left:
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=[*left])
 
 
 @pytest.fixture

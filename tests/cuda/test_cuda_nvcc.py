@@ -56,14 +56,12 @@ def test_small_models_build_without_warning_or_spill(target, tmp_path):
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("target", [GPUS[0], GPUS[-1]], ids=lambda t: t.name)
-def test_all_rows_build_without_warning_or_spill(target, tmp_path):
-    for row in target.ukernels:
-        cases = [p.fast for p in CASES[row.category](row, target)]
-        program, schedule = merged(cases, target)
-        folder = tmp_path / row.name
-        kernels = _write(program, target, folder, schedule)
-        _no_spills(_make(folder, "static"), kernels)
+@pytest.mark.parametrize("target, row", [
+    pytest.param(t, u, id=f"{t.name}-{u.name}") for t in (GPUS[0], GPUS[-1]) for u in t.ukernels])
+def test_every_row_builds_without_warning_or_spill(target, row, tmp_path):
+    program, schedule = merged([p.fast for p in CASES[row.category](row, target)], target)
+    kernels = _write(program, target, tmp_path / "row", schedule)
+    _no_spills(_make(tmp_path / "row", "static"), kernels)
 
 
 @pytest.mark.product
