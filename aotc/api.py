@@ -96,12 +96,14 @@ def tune(model: Any, out: str | Path | None = None, budget: float = 120.0, targe
 
 def print_notes(work: "Work", stream: TextIO | None = None) -> None:
     """One line for every output that lies in the buffer of an input, one for every dynamic
-    dimension whose range the user did not give, and one for an arena that may become large: of a
-    finished ``pipeline.Work``."""
+    dimension whose range the user did not give, one for an arena that may become large, and one for
+    products that a budget of error chose: of a finished ``pipeline.Work``."""
     from aotc.frontend.aliases import alias_notes
     names = {r.sym.name: r.onnx or r.sym.name for r in work.ranges}
     for line in alias_notes(work.program):
         print(f"aotc: {line}", file=stream or sys.stderr)
+    if work.narrowed is not None:
+        print(f"aotc: {work.narrowed.summary}", file=stream or sys.stderr)
     if work.large is not None:
         name = names[work.large.symbol]
         print(f"aotc: the largest extents need {work.large.bytes / 1e9:.1f} GB of arena; bound "

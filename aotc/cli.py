@@ -409,7 +409,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_VIEWS = ("kernels", "layouts", "variants", "source", "timeline")  # of stages, for readers
+_VIEWS = ("kernels", "layouts", "variants", "precision", "source", "timeline")  # for readers
 
 
 def _model_arguments(sub: argparse.ArgumentParser,
@@ -421,7 +421,7 @@ def _model_arguments(sub: argparse.ArgumentParser,
 
 # how an option is written on the command line, where that is more than a word
 _WRITTEN: dict[str, dict[str, Any]] = {
-    "out": {"metavar": "DIR"},
+    "out": {"metavar": "DIR"}, "inputs": {"metavar": "X.npz"},
     "dims": {"action": _Pairs, "type": _dim, "metavar": "NAME=LO..HI"},
     "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
     "machine": {"metavar": "FILE"},
@@ -430,10 +430,10 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "input_default": {"action": _Words, "metavar": "NAME"},
     "alias": {"action": _Ranges, "type": _alias, "metavar": "INPUT=OUTPUT"},
     "variants": {"action": _Ranges, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
+    "error": {"type": float, "metavar": "SHARE"},
     "arena": {"type": _arena, "metavar": "LIMIT"},
     "profile": {"action": "store_true"},
-    "schedule": {"metavar": "S.json"},
-    "schedule_out": {"metavar": "S.json"},
+    "schedule": {"metavar": "S.json"}, "schedule_out": {"metavar": "S.json"},
     "dump": {"metavar": "DIR"},
     "stop_after": {"metavar": "STAGE", "choices": STAGE_NAMES, "help": ", ".join(STAGE_NAMES)},
 }
@@ -492,8 +492,8 @@ def _tune_arguments(sub: argparse.ArgumentParser) -> None:
 
 def _compile_arguments(sub: argparse.ArgumentParser) -> None:
     _model_arguments(sub)
-    _option_arguments(sub, ("out", "name", "weights", "profile", *decisions(), "schedule",
-                            "schedule_out", "dump", "stop_after"))
+    _option_arguments(sub, ("out", "name", "weights", "profile", *decisions(), "inputs",
+                            "schedule", "schedule_out", "dump", "stop_after"))
 
 
 __all__ = ["entry", "main"]

@@ -13,6 +13,8 @@ from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, PRECISION, WINOGRAD
 Dims = Mapping[str, int | tuple[int, int] | Set[int]] | None
 
 AUTO = "auto"
+ERROR = 1e-2  # of an output's range: the budget of ``precision="auto"`` where none is given
+LOWEST = "bf16"  # what ``precision="auto"`` rounds to
 # {dimension: ranges of its extents, (lowest, highest); None: no end}; AUTO: found by cost
 Variants = Mapping[str, Sequence[tuple[int, int | None]]] | str | None
 
@@ -56,7 +58,12 @@ class Options:
     optimize: "speed" (the default), or "size": less code and smaller weights.  None: the
         Schedule's.
     precision: "bf16" rounds the operands of products with constant weights to bf16 and sums them
-        in f32; everything else stays f32, as do all products by default.  None: the Schedule's.
+        in f32; everything else stays f32, as do all products by default.  "auto" rounds those of
+        most gain, as far as ``error`` allows.  None: the Schedule's.
+    error: how far outputs may be from those of f32 at a lower precision, as a share of each one's
+        range: "auto" keeps it on the inputs measured, ``aotc verify`` judges by it.
+    inputs: path of an .npz of arrays by input name that "auto" measures errors on (default: random
+        ones that suit the model).
     machine: path of a machine file (``aotc targets --probe``) to decide for.
     fix: {"sr": 16000} makes an input a constant: a number, list, array or path of a .npy file;
         branches of an If that then cannot run disappear.  None: an initializer's own value.
@@ -86,6 +93,8 @@ class Options:
     dump: str | Path | None = _option(None, "write the text of every stage")
     stop_after: str = _option("write", "the last stage to run")
     progress: Callable[[int, int, str], object] | None = _option(None, "")
+    inputs: str | Path | None = _option(
+        None, "measure errors on these inputs (--precision auto)")
     weights: str = _option("file", "in NAME_weights.bin, or linked into the library", WEIGHTS)
     profile: bool = _option(
         False, "count what every kernel costs (for aotc bench DIR --profile)")
@@ -101,8 +110,11 @@ class Options:
     optimize: str | None = _decision(
         None, "size: less code and smaller weights (default: speed)", (None, *OPTIMIZE))
     precision: str | None = _decision(
-        None, "bf16: operands of products rounded to bf16, sums in f32 (default: f32)",
-        (None, *PRECISION))
+        None, "bf16: operands of products rounded to bf16, sums in f32; auto: of those that "
+        "--error allows (default: f32)", (None, *PRECISION, AUTO))
+    error: float | None = _decision(
+        None, "how far outputs may be from f32 at a lower precision, as a share of their range "
+        f"(default: {ERROR:g} for auto)")
     machine: str | Path | None = _decision(
         None, "decide for the machine of this file (see targets --probe)")
     fix: Mapping[str, Any] | None = _decision(
@@ -137,8 +149,17 @@ def decisions() -> tuple[str, ...]:
     return tuple(f.name for f in fields(Options) if f.metadata.get("decides"))
 
 
+def asked_precision(options: Options) -> str:
+    """The lowest precision that products may have."""
+    return LOWEST if options.precision == AUTO else options.precision or PRECISION[0]
+
+
 def check_choices(options: Options) -> None:
     """AotcError with the choices for an option that has others."""
+    if options.error is not None and not 0 < options.error < 1:
+        raise AotcError(f"error {options.error!r}: a share of an output's range, between 0 and 1")
+    if options.inputs is not None and options.precision != AUTO:
+        raise AotcError(f"inputs {options.inputs}: errors are measured for precision {AUTO!r} only")
     for f in fields(Options):
         given, choices = getattr(options, f.name), f.metadata.get("choices")
         if choices and given not in choices and not isinstance(given, tuple):

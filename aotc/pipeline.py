@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from aotc.as_asked import decide_as_asked, decided
 from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
@@ -24,12 +25,11 @@ from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
 from aotc.ir.dtypes import Array
-from aotc.ir.layout import Layout
 from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program
-from aotc.ir.schedule import PRECISION, Schedule, When
-from aotc.options import AUTO, Options, check_choices
+from aotc.ir.schedule import PRECISION, Schedule
+from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.channel_runs import in_runs
@@ -49,18 +49,16 @@ from aotc.sched import (
     check_arena,
     check_schedule,
     complete,
-    decide,
-    decide_within,
     large_arena,
     lower,
     parse_limit,
 )
 from aotc.sched.choose.serving import serving
-from aotc.sched.dynamic.choose import Ranges, decide_ranges
-from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
+from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
-from aotc.sched.shape_variants import Part, boxes, combined, parts, with_variants
+from aotc.sched.precision.budget import Narrowed
+from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
@@ -87,6 +85,7 @@ class Work:
     schedule: Schedule = _LATER
     parts: tuple[Part, ...] = ()  # of the Schedule, until there are Plans
     found: Ranges | None = None  # why it has these variants, if they were chosen by cost
+    narrowed: Narrowed | None = None  # why these products are rounded, if a budget chose them
     plans: Plans = _LATER
     recorded: dict[str, Any] = _LATER  # what render_bundle takes beside the Plan and the Schedule
     bundle: Bundle = _LATER
@@ -196,7 +195,7 @@ def _inline(work: Work) -> Work:
     program = everywhere(_inlined, work.program)
     if program.halves and work.target.halves:
         program = everywhere(keep_halves, program)
-    variants = serving(work.variants, program, work.options.precision or PRECISION[0])
+    variants = serving(work.variants, program, asked_precision(work.options))
     return replace(work, program=program, variants=variants,
                    target=variants[0] if variants else work.target)
 
@@ -205,8 +204,9 @@ def _schedule(work: Work) -> Work:
     given, target = work.options.schedule, work.target
     wanted = work.options.variants
     if given is None:
-        schedule, found = _decided(work, target, work.options)
-        return _with_schedule(replace(work, found=found), schedule)
+        schedule, found, narrowed = decide_as_asked(work.program, target, work.options, work.ranges,
+                                                    work.settings.fixed)
+        return _with_schedule(replace(work, found=found, narrowed=narrowed), schedule)
     if wanted or work.options.dim_samples is not None:
         raise ScheduleError("variants: a schedule that is given has its own; give one of both")
     if not isinstance(given, Schedule):
@@ -218,36 +218,6 @@ def _schedule(work: Work) -> Work:
         raise ScheduleError(f"precision {work.options.precision}: a schedule that is given has its "
                             f"own, {given.precision}; give one of both")
     return _with_schedule(work, complete(work.program, given, target))
-
-
-def _decided(work: Work, target: Target, o: Options,
-             given: Sequence[When] | None = None) -> tuple[Schedule, Ranges | None]:
-    """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
-    boxes of extents (None: as the Options say), and why, if cost chose those.  Neither exact nor
-    small code has use for forms that trade roundings and memory for multiplications, unless they
-    are asked for."""
-    plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
-    winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
-    precision = o.precision or PRECISION[0]
-    limit = parse_limit(o.arena)
-
-    def decided(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
-        if limit is not None:
-            return decide_within(program, target, limit, o.connect, winograd, unfold, layouts,
-                                 precision)
-        return decide(program, target, o.connect, winograd, unfold, layouts, precision=precision)
-
-    names = {r.onnx or r.sym.name: r.sym.name for r in work.ranges}
-    if given is None and (o.variants == AUTO or o.dim_samples is not None):
-        if o.variants not in (AUTO, None):
-            raise ScheduleError("variants: dim_samples choose them; give one of both")
-        seen = observed_calls(work.program, read_samples(o.dim_samples, names))
-        return decide_ranges(work.program, target, decided, seen)
-    if given is None:
-        assert not isinstance(o.variants, str), o.variants  # check_choices knows the only text
-        ranges = {names.get(n, n): found for n, found in (o.variants or {}).items()}
-        given = combined(ranges)
-    return with_variants(work.program, target, given, decided), None
 
 
 def _with_schedule(work: Work, schedule: Schedule) -> Work:
@@ -287,7 +257,9 @@ def _plan(work: Work) -> Work:
         math, optimize = work.schedule.math, work.schedule.optimize
         wanted = replace(work.options, math=math, optimize=optimize,
                          precision=work.schedule.precision)
-        schedule, _ = _decided(work, target, wanted, [v.when for v in work.schedule.variants])
+        schedule, _ = decided(work.program, target, wanted, work.ranges,
+                              [v.when for v in work.schedule.variants],
+                              None if work.narrowed is None else work.narrowed.taken)
         schedule = replace(schedule, math=math, optimize=optimize)
         own = parts(work.program, schedule)
         _refuse(f"the schedule for {target.name} is malformed", _faults_of(own, target))
@@ -337,7 +309,7 @@ def _bundle(work: Work) -> Work:
 
 def options_target(options: Options) -> Target:
     """The Target that is compiled for, with the machine of a file if one is given."""
-    target = get_target(options.target, options.precision or PRECISION[0])
+    target = get_target(options.target, asked_precision(options))
     if options.machine is None:
         return target
     try:

@@ -6,12 +6,13 @@ index counts rows of a table, one that is only compared or converted is a mask.
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from aotc.errors import FaultError
+from aotc.errors import AotcError, FaultError
 from aotc.ir.bundle import Sample
 from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, is_float
 from aotc.ir.expr import (
@@ -29,7 +30,7 @@ from aotc.ir.expr import (
 )
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
 from aotc.oracle.eval_expr import Scope, index_value
-from aotc.oracle.evaluate import evaluate
+from aotc.oracle.evaluate import evaluate, infer_syms, input_arrays
 
 # Recorded outputs come from the numpy evaluator, which is exact and slow (a few GFLOP/s).
 # Beyond this many operations a bundle records none; `aotc verify` covers such models.
@@ -37,6 +38,7 @@ SAMPLE_FLOPS = 2.5e10
 SAMPLE_BYTES = 64 << 20  # of the tensors of one run that are alive at once
 STEP_FLOPS = 2_000_000  # that starting a step of a region takes as long as, every time
 LIBRARY_FLOPS = 4000  # that the numpy twin of a library kernel counts for, per element it reads
+MEASURED = 2  # sets of inputs that errors are measured on
 # Largest extents tried for a symbol: enough to cross every tile edge, quick to run.
 EXTENT_CAP = 160
 
@@ -324,6 +326,29 @@ def record_samples(program: Program, limit: float = SAMPLE_FLOPS,
             named = {program.buffers[n].onnx or n: a for n, a in results.items()}
             out.append(Sample(syms, feeds, named))
     return tuple(out)
+
+
+def read_feeds(path: str | Path, fixed: Collection[str] = ()) -> Feeds:
+    """The arrays of an .npz file by input name, without the ``fixed`` ones; AotcError if it is
+    none."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return {n: data[n] for n in data.files if n not in fixed}
+    except (OSError, ValueError) as err:
+        raise AotcError(f"inputs {path}: not an .npz file of plain arrays: {err}") from None
+
+
+def measuring_feeds(program: Program, given: Feeds | None = None) -> tuple[list[Feeds], float]:
+    """(inputs to measure errors on, operations of one run on the evaluator): those ``given``, or
+    random ones of the largest extents that do not take it long, several sets where that is quick.
+    """
+    if given is not None:
+        syms = infer_syms(program, input_arrays(program, given), None)
+        return [given], run_work(program, syms)
+    works = [(run_work(program, syms), i, syms) for i, syms in enumerate(extents(program))]
+    work, _, syms = max((w for w in works if w[0] <= SAMPLE_FLOPS), default=min(works))
+    kinds, runs = input_kinds(program), MEASURED if work <= SAMPLE_FLOPS / 10 else 1
+    return [random_inputs(program, syms, seed, kinds) for seed in range(runs)], work
 
 
 def run_work(program: Program, syms: Syms) -> int:

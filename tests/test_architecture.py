@@ -22,8 +22,8 @@ FOLDER_FILES = 20  # modules of a folder, beside __init__
 BASE = {"errors", "ir"}
 VALUES = BASE | {"passes", "oracle"}
 COMPILER = VALUES | {"frontend", "target", "sched", "emit", "samples", "installed"}
-SURFACE = COMPILER | {"pipeline", "runtime", "api", "tools", "tuner", "stage_names", "options",
-                      "version"}
+SURFACE = COMPILER | {"as_asked", "pipeline", "runtime", "api", "tools", "tuner", "stage_names",
+                      "options", "version"}
 # folder or module of aotc -> those it may import, beside itself
 MAY_IMPORT = {
     "errors": set(),
@@ -39,7 +39,8 @@ MAY_IMPORT = {
     "stage_names": set(),
     "version": set(),
     "options": BASE,
-    "pipeline": COMPILER | {"stage_names", "options"},
+    "as_asked": COMPILER | {"options"},
+    "pipeline": COMPILER | {"as_asked", "stage_names", "options"},
     "runtime": VALUES | {"pipeline", "installed", "target"},
     "tuner": COMPILER | {"pipeline", "runtime", "options"},
     "api": SURFACE,
@@ -309,6 +310,8 @@ NUMBERS = {
                                     "LOWER": BOUND, "KIB": FORMAT},
     "sched/memory/slots.py": {"MAX_SPAN": BOUND},
     "sched/model/bounds.py": {"CLAMPS": FORMAT},
+    "sched/precision/budget.py": dict.fromkeys(
+        ("MARGIN", "LEAST_UNITS", "MOST_UNITS", "TRIED_FLOPS", "KEPT_BYTES"), POLICY),
     "sched/model/size.py": {"TYPICAL": "of models: what symbols stand for", "MAX_TAPS": BOUND},
     "sched/model/sparse_tables.py": {"TOUCHED": "of the operating system",
                                      "SPARSE": "of the operating system"},

@@ -46,15 +46,17 @@ def connected(program: Program, target: Target, how: str) -> tuple[Group, ...]:
 
 def decide(program: Program, target: Target, how: str = "all", winograd: Winograd = "off",
            unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
-           groups: Sequence[Group] | None = None, precision: str = PRECISION[0]) -> Schedule:
+           groups: Sequence[Group] | None = None, precision: str = PRECISION[0],
+           only: Collection[str] | None = None) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
     themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
     are settled (an empty Layout: row-major), where the rewritten program has them.  groups: those
     of the rewritten program, if they are settled.  precision: one of ``PRECISION``, of the operands
-    of products that are left to choose rewrites for."""
+    of products that are left to choose rewrites for; only: of these computes (None: of all that
+    gain, in regions too)."""
     rate = 1.0 if precision == PRECISION[0] else max(1.0, target.tuning.narrow_rate)
-    rewrites = choose_winograd(program, target, winograd, rate)
+    rewrites = choose_winograd(program, target, winograd, rate, only)
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}
         rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program)
@@ -67,8 +69,9 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in given)
         rewrites, given = rewrites + more + copies, settled | given
     if not isinstance(winograd, tuple):
-        rewrites += choose_precision(apply_rewrites(program, rewrites), target, precision)
-    precision = next((p["dtype"] for rule, _, p in rewrites if rule == RULE), precision)
+        rewrites += choose_precision(apply_rewrites(program, rewrites), target, precision, only)
+    precision = next((p["dtype"] for rule, _, p in rewrites if rule == RULE),
+                     precision if only is None else PRECISION[0])
     program = apply_rewrites(program, rewrites)
     given = {b: x for b, x in given.items() if b in program.buffers}
     groups = connected(program, target, how) if groups is None else groups
@@ -81,7 +84,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         if not refused:
             return replace(schedule, buffers=allocate(program, schedule), regions=_regions(
                 program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
-                unfold, precision=precision))
+                unfold, precision=precision if only is None else PRECISION[0]))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)
 

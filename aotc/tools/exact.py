@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from aotc.errors import AotcError
 from aotc.ir.program import Program
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate, infer_syms, input_arrays
+from aotc.oracle.shares import share_of_range
 from aotc.passes.promote import promoted
 from aotc.pipeline import run_pipeline
 from aotc.samples import SAMPLE_FLOPS, Feeds, run_work
@@ -28,7 +28,8 @@ class ExactShare:
 def exact_program(options: Options) -> Program | None:
     """The Program of a model in f64, before any rewrite; None if it has several data types to keep
     that f64 would change."""
-    plain = replace(options, out=None, precision=None, stop_after="inline", progress=None)
+    plain = replace(options, out=None, precision=None, error=None, inputs=None,
+                    stop_after="inline", progress=None)
     try:
         return promoted(run_pipeline(plain).program)
     except AotcError:
@@ -51,7 +52,8 @@ def exact_outputs(program: Program, feeds: Feeds) -> Feeds | None:
 
 def exact_shares(exact: Feeds, got: Feeds, want: Feeds) -> list[ExactShare]:
     """An ExactShare per float output of one run: ``got`` ours, ``want`` the reference's."""
-    return [ExactShare(n, _share(got[n], a), _share(want[n], a)) for n, a in exact.items()
+    return [ExactShare(n, share_of_range(got[n], a), share_of_range(want[n], a))
+            for n, a in exact.items()
             if a.dtype == np.float64 and a.size and n in got and n in want]
 
 
@@ -64,15 +66,6 @@ def exact_lines(shares: Sequence[ExactShare], precision: str) -> list[str]:
         lines.append(f"  {name}: against f64: {precision} {ours:.2g} of the range, "
                      f"f32 {theirs:.2g}")
     return lines
-
-
-def _share(x: Any, exact: Any) -> float:
-    finite = np.isfinite(exact)
-    if not finite.any():
-        return 0.0
-    a, b = np.asarray(x, np.float64)[finite], exact[finite]
-    scale = max(float(np.ptp(b)), 1e-2 * float(np.max(np.abs(b))), 1e-30)
-    return float(np.max(np.abs(a - b))) / scale
 
 
 __all__ = ["ExactShare", "exact_lines", "exact_outputs", "exact_program", "exact_shares"]

@@ -20,8 +20,8 @@ from aotc.ir.category import category
 from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Cast, Expr, Load
 from aotc.ir.program import Buffer, Compute, Program, Step, update
-from aotc.ir.schedule import PRECISION, Group, Schedule
-from aotc.options import Dims, Options
+from aotc.ir.schedule import Group, Schedule
+from aotc.options import Dims, Options, asked_precision
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.quanta import quanta
 from aotc.passes.promote import promoted
@@ -74,7 +74,7 @@ def verify_nodes(path: str | Path, target: str = "native", dims: Dims = None, th
     that do not run on this machine.
     """
     refuse("verify --per-node", decisions.get("alias"))
-    row = get_target(target, decisions.get("precision") or PRECISION[0])
+    row = get_target(target, asked_precision(Options(path, **decisions)))
     row = next(filter(runs_here, row.variants), row)
     work = run_pipeline(Options(path, target=row.name, dims=dims, name=Path(path).stem,
                                 stop_after="schedule", progress=progress, **decisions))

@@ -14,6 +14,7 @@ from aotc.ir.expr import Expr, show
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
 from aotc.options import Dims, Options
+from aotc.passes.precision.narrow_operands import RULE
 from aotc.pipeline import STAGES, Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress
 from aotc.sched.report.explain import explain
@@ -28,17 +29,20 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
                as_json: bool = False, progress: Progress | None = None, **decisions: Any) -> str:
     """Text (or JSON text) of the value after ``stage``; ``kernels`` says what every group became
     and why, ``layouts`` how every tensor in memory is stored, why, and what that costs, of every
-    variant of the schedule; ``variants`` is what serves which calls; ``source`` is the C of the
-    bundle's kernel files.  decisions: as ``aotc.compile``'s.  Raises what the
+    variant of the schedule; ``variants`` is what serves which calls; ``precision``: which products
+    are rounded, and what each costs and gains where a budget of error chose them; ``source`` is
+    the C of the bundle's kernel files.  decisions: as ``aotc.compile``'s.  Raises what the
     compiler raises."""
     stop = {"source": "bundle", "kernels": "schedule", "layouts": "schedule",
-            "variants": "plan"}.get(stage, stage)
+            "precision": "schedule", "variants": "plan"}.get(stage, stage)
     work = run_pipeline(Options(model, target=target, dims=dims, stop_after=stop,
                                 progress=progress, **decisions))
     if stage in _REPORTS:
         return _by_part(work, as_json, _REPORTS[stage])
     if stage == "variants":
         return _variants(work, as_json)
+    if stage == "precision":
+        return _precision(work, as_json)
     if stage == "source":
         files = {n: t.decode() for n, t in sorted(work.bundle.files.items()) if "_kernels" in n}
         return json.dumps(files, indent=1) if as_json else "\n".join(
@@ -93,6 +97,19 @@ def _variants(work: Work, as_json: bool) -> str:
         return json.dumps(rows if found is None else {"variants": rows, "chosen": {
             **plain(found), "loss": [found.loss(when) for when, _ in found.leaves]}}, indent=1)
     return "\n".join([*map(_variant_line, rows), *([] if found is None else ["", str(found)])])
+
+
+def _precision(work: Work, as_json: bool) -> str:
+    """Which products are rounded, and why."""
+    rows = [{"product": c, **parameters} for rule, c, parameters in work.schedule.rewrites
+            if rule == RULE]
+    if as_json:
+        return json.dumps({"precision": work.schedule.precision, "products": rows,
+                           "chosen": plain(work.narrowed)}, indent=1)
+    if work.narrowed is not None:
+        return str(work.narrowed)
+    return "\n".join([f"precision {work.schedule.precision}", *(
+        f"  {r['product']}: {r['dtype']}, stored as {r['stored']}" for r in rows)])
 
 
 def variant_rows(plans: Plans) -> list[dict[str, Any]]:

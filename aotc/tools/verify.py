@@ -13,8 +13,9 @@ from aotc.errors import AotcError
 from aotc.ir.dtypes import CHARS, TEXT, Array, dtype_of
 from aotc.ir.program import Program
 from aotc.ir.schedule import PRECISION
-from aotc.options import Dims, Options
+from aotc.options import AUTO, ERROR, Dims, Options
 from aotc.oracle.quanta import Quanta, quanta
+from aotc.oracle.shares import FLAT
 from aotc.pipeline import Work, let_go, run_pipeline
 from aotc.runtime.compile_bundle import Progress, build
 from aotc.runtime.cuda_model import require_device
@@ -31,6 +32,7 @@ from aotc.samples import (
     extents,
     input_kinds,
     random_inputs,
+    read_feeds,
 )
 from aotc.sched.shape_variants import boxes
 from aotc.target import get_target, runs_here
@@ -53,6 +55,7 @@ from aotc.tools.peers import Run, first_line, open_literal, open_reference
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2}
 # Outputs of products whose operands were rounded to so few bits, 4e-3 of their magnitude each;
 # measured: below 7e-3 of the range for seven models; a ResNet-50 with random weights goes beyond.
+# A budget that is declared (``error``) takes this one's place.
 ROUNDED_OPERANDS = {"bf16": 5e-2}
 # Types that are stored only, by their names in numpy: bf16 has 8 bits; where two systems round to
 # fewer differently, they are a step apart.
@@ -68,8 +71,6 @@ SPREAD = 4
 # Bytes of tensors, beside as many as the weights have, that a run may hold at once where there are
 # smaller extents to choose.  A reference holds more of them, the model beside it its arena.
 ROOM = 64 << 20
-# An output that hardly varies has no range to speak of; then its magnitude counts instead.
-FLAT = 1e-2
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,18 @@ class Match:
 
 
 def compare(name: str, got: ArrayLike, want: ArrayLike, quantum: float | None = 0.0,
-            precision: str = PRECISION[0]) -> Match:
+            low: float = 0.0) -> Match:
     """Match of an output array with its reference.  NaN matches NaN, an infinity matches the
     same infinity; shapes and dtypes must be equal.  quantum: of an output behind a rounding to 8
     bits (``aotc.oracle.quanta``; None: of no fixed size), 0.0 of others;
-    precision: of the operands of its products."""
+    low: what its products' precision may cost."""
     got, want = np.asarray(got), np.asarray(want)
     if want.dtype.kind in "OUS":  # strings
         error = 0.0 if got.shape == want.shape and got.tolist() == want.tolist() else np.inf
         return Match(name, error, error, 0.0, "" if not error else "other strings")
     limit = _limit(want, quantum)
     if limit:
-        limit = max(limit, ROUNDED_OPERANDS.get(precision, 0.0))
+        limit = max(limit, low)
     if got.shape != want.shape or got.dtype != want.dtype:
         return Match(name, np.inf, np.inf, limit,
                      f"is {got.dtype}{list(got.shape)}, reference {want.dtype}{list(want.shape)}")
@@ -143,12 +144,12 @@ def _compared(name: str, got: Array, want: Array, limit: float, quantum: float |
 
 class _Judge:
     """Compares the outputs of one model with its reference.  quanta: of the outputs behind
-    roundings to 8 bits, by ONNX name; precision: of the operands of its products."""
+    roundings to 8 bits, by ONNX name; low: what the precision of its products may cost."""
 
     def __init__(self, path: str | Path, threads: int, quanta: Quanta,
-                 told: Callable[[str], object], precision: str) -> None:
+                 told: Callable[[str], object], low: float) -> None:
         self.name, self._run = open_reference(path, threads, told)
-        self.quanta, self.source, self.precision = quanta, (path, threads), precision
+        self.quanta, self.source, self.low = quanta, (path, threads), low
         self.literal: Run | None = None
         self._told = told
         self._refused: tuple[str, ...] = ()
@@ -173,7 +174,7 @@ class _Judge:
     def matches(self, feeds: Feeds, got: Feeds, want: Feeds) -> Iterator[Match]:
         """A Match per output of one run."""
         for n in got:
-            match = compare(n, got[n], want[n], self.quanta.get(n, 0.0), self.precision)
+            match = compare(n, got[n], want[n], self.quanta.get(n, 0.0), self.low)
             spread = 0.0 if match.ok or match.fault or n not in self.quanta else self.spread(
                 feeds, n, want)
             yield replace(match, limit=max(match.limit, SPREAD * spread))
@@ -230,11 +231,7 @@ def typed(program: Program, feeds: Feeds) -> Feeds:
 
 def read_inputs(path: str | Path, fixed: Collection[str] = ()) -> Case:
     """The one Case held by an .npz file of arrays by input name, without the ``fixed`` ones."""
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return Case(str(path), {n: data[n] for n in data.files if n not in fixed})
-    except (OSError, ValueError) as err:
-        raise AotcError(f"inputs {path}: not an .npz file of plain arrays: {err}") from None
+    return Case(str(path), read_feeds(path, fixed))
 
 
 def _open(work: Work, target: Target, threads: int, build_progress: Progress | None,
@@ -267,6 +264,15 @@ def _compiled(options: Options) -> tuple[Work, int]:
     Work has them no longer."""
     work = run_pipeline(options)
     return work.written(), work.weight_bytes
+
+
+def _low_limit(options: Options, precision: str) -> float:
+    """What the precision of products may cost, as a share of an output's range: the budget that was
+    declared, else what is usual."""
+    if precision == PRECISION[0]:
+        return 0.0
+    budget = options.error or (ERROR if options.precision == AUTO else None)
+    return ROUNDED_OPERANDS[precision] if budget is None else budget
 
 
 def _for_gpu(target: Target) -> bool:
@@ -308,8 +314,10 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         refuse("verify with inputs of a file", decisions.get("alias"))
     with tempfile.TemporaryDirectory(prefix="aotc-verify-") as scratch:
         folder = Path(out) if out is not None else Path(scratch) / "bundle"
-        work, weights = _compiled(Options(path, folder, target, Path(path).stem, dims,
-                                          progress=progress, **decisions))
+        options = Options(path, folder, target, Path(path).stem, dims, progress=progress,
+                          inputs=inputs if decisions.get("precision") == AUTO else None,
+                          **decisions)
+        work, weights = _compiled(options)
         let_go(weights)
         outputs, fixed = work.program.outputs, work.settings.fixed
         steps = {work.program.buffers[n].onnx or n: q for n, q in quanta(work.program).items()
@@ -317,14 +325,15 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
         models = _open(work, get_target(target, work.schedule.precision), threads,
                        build_progress, vlen, simulate)
         judge = _Judge(path, threads, steps, lambda why: report(f"  {why}"),
-                       work.schedule.precision)
+                       _low_limit(options, work.schedule.precision))
         report(f"{Path(path).name}: target {', '.join(models)}, reference {judge.name}")
         cases = [read_inputs(inputs, fixed)] if inputs else make_cases(
             work.program, runs, served=boxes(work.program, work.schedule), room=ROOM + weights)
         results = []
         precision, shares = work.schedule.precision, list[ExactShare]()
-        exact = None if precision == PRECISION[0] else exact_program(Options(
-            path, None, target, Path(path).stem, dims, **decisions))
+        exact = None if precision == PRECISION[0] else exact_program(options)
+        if work.narrowed is not None:
+            report(f"  {work.narrowed.summary}")
         for case in cases:
             call = InPlace(work.program, case.syms)
             given = put_together(work.settings.given, call.model_feeds(case.feeds) | fixed)

@@ -1,5 +1,6 @@
 """Which products have their operands rounded, by the precision that was asked for."""
 
+from collections.abc import Collection
 from math import prod
 
 from aotc.ir.category import BF16_PRODUCT
@@ -11,17 +12,19 @@ from aotc.sched.model.size import estimate
 from aotc.target.base import Target
 
 
-def choose_precision(program: Program, target: Target, precision: str) -> tuple[Rewrite, ...]:
+def choose_precision(program: Program, target: Target, precision: str,
+                     only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
     {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
-    Program alone; a target without rows for bf16, or with slow ones, stores the rounded numbers as
-    f32."""
+    Program alone, of computes in ``only`` if that is given; a target without rows for bf16, or with
+    slow ones, stores the rounded numbers as f32."""
     if precision == PRECISION[0]:
         return ()
     rows = any(u.dtypes == BF16_PRODUCT for u in target.rows("dot"))
     stored = precision if rows and target.tuning.narrow_rate >= 1 else "f32"
     return tuple((RULE, s.out, {"dtype": precision, "stored": stored}) for s in program.steps
-                 if isinstance(s, Compute) and len(s.outs) == 1 and _gains(program, target, s))
+                 if isinstance(s, Compute) and len(s.outs) == 1 and _gains(program, target, s)
+                 and (only is None or s.out in only))
 
 
 def precision_faults(schedule: Schedule) -> list[str]:

@@ -1,7 +1,7 @@
 """Which convolutions of a Program get a Winograd form: errors, cost, memory.  Nothing is measured,
 so the choice is the same on every machine."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -58,20 +58,23 @@ class _Gain:
 
 
 def choose_winograd(program: Program, target: Target,
-                    winograd: Winograd = "auto", rate: float = 1.0) -> tuple[Rewrite, ...]:
+                    winograd: Winograd = "auto", rate: float = 1.0,
+                    only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``, and
     before them ``("layout", input, primitives)`` for each of the model's inputs that a form reads
     through a copy with the channels side by side.
 
     winograd: one of ``WINOGRAD``, or a tuple of rewrites to take as they are.  rate: of the direct
-    products, whose operands are narrower than those of the forms, in flops of those.
+    products, whose operands are narrower than those of the forms, in flops of those; only: of these
+    convolutions (None: of all).
     """
     if isinstance(winograd, tuple):
         return winograd
     if winograd == "off" or not target.rows("transform"):
         return ()
     copies = _copies(program)
-    forms = _forms(apply_rewrites(program, tuple(copies.values())), target, winograd, rate)
+    forms = _forms(apply_rewrites(program, tuple(copies.values())), target, winograd,
+                   lambda conv: rate if only is None or conv.compute.out in only else 1.0)
     served = {compute for _, compute, _ in forms}
     return tuple(c for b, c in copies.items() if any(
         conv.compute.out in served for conv in _convolutions(program)
@@ -135,14 +138,14 @@ def _copies(program):
 
 
 def _forms(program, target, winograd, rate):
-    """The forms alone."""
+    """The forms alone; ``rate(convolution)``: of its direct products."""
     most = max(TILES) if winograd == "auto" else winograd
     weights = sum(a.nbytes for a in program.consts.values())
     options = []
     for conv in _convolutions(program):
         if _channels_inside(program, conv) and (winograd != "auto" or _is_tame(program, conv)):
             options.append(_candidates(program, target, conv, most, winograd == "auto", weights,
-                                       rate))
+                                       rate(conv)))
     taken = _within(options, GROWTH * weights + GROWTH_BYTES)
     return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps
                  if s.outs[0] in taken)

@@ -10,7 +10,7 @@ everything stored, and from nothing stored that need not be, units are dropped o
 until the arena fits, then as long as that takes predicted time off.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -151,12 +151,14 @@ class Search:
 def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str = "all",
                   winograd: Winograd = "off", unfold: bool = False,
                   layouts: Mapping[str, Layout] | None = None,
-                  precision: str = PRECISION[0]) -> Schedule:
+                  precision: str = PRECISION[0],
+                  only: Collection[str] | None = None) -> Schedule:
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself, or if the
     Program has regions: whether that one keeps it, only its Plan tells (``check_arena``).
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
-    free = decide(program, target, how, winograd, unfold, layouts, precision=precision)
+    free = decide(program, target, how, winograd, unfold, layouts, precision=precision,
+                  only=only)
     if free.regions:
         return free
     workers = _workers(target, limit)
@@ -169,10 +171,10 @@ def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str 
         planners.append(Planner(program, target, units, free.rewrites, workers))
         schedule = planners[-1].within(limit.bytes)
         if schedule is not None:
-            return replace(schedule, precision=precision)
+            return replace(schedule, precision=free.precision)
     least, schedule = min((p.smallest(need, free) for p in planners), key=lambda found: found[0])
     if least <= limit.bytes:
-        return replace(schedule, precision=precision)
+        return replace(schedule, precision=free.precision)
     raise ScheduleError([
         f"arena limit: no schedule of {program.name} keeps {limit}; the smallest limit that works "
         f"is {least // KIB}K ({least} bytes), without a limit it takes {need}"])

@@ -1,0 +1,78 @@
+"""From what a user decides to a Schedule: limits, ranges of extents, and a budget of error."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from aotc.errors import AotcError, ScheduleError
+from aotc.frontend.graph import DimRange
+from aotc.ir.dtypes import Array
+from aotc.ir.layout import Layout
+from aotc.ir.program import Program
+from aotc.ir.schedule import PRECISION, Schedule, When
+from aotc.options import AUTO, ERROR, LOWEST, Options, asked_precision
+from aotc.samples import measuring_feeds, read_feeds
+from aotc.sched import decide, decide_within, parse_limit
+from aotc.sched.dynamic.choose import Ranges, decide_ranges
+from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
+from aotc.sched.precision.budget import Narrowed, choose_within
+from aotc.sched.shape_variants import combined, with_variants
+from aotc.target.base import Target
+
+
+def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequence[DimRange],
+                    fixed: Mapping[str, Array]
+                    ) -> tuple[Schedule, Ranges | None, Narrowed | None]:
+    """The Schedule for one target under Options ``o``, why it has these variants, if cost chose
+    them, and why these products are rounded, if a budget of error did.  ranges: of every dynamic
+    dimension; fixed: inputs held as constants, which a file of inputs may hold."""
+    if o.precision != AUTO:
+        return *decided(program, target, o, ranges), None
+    if o.variants is not None or o.dim_samples is not None:
+        raise ScheduleError(f"precision {AUTO}: errors are measured for one Schedule; leave "
+                            f"variants out, or give precision {LOWEST}")
+
+    def rounded(only: Collection[str] | None) -> Schedule:
+        return decided(program, target, o, ranges, (), only)[0]
+
+    given = None if o.inputs is None else read_feeds(o.inputs, fixed)
+    try:
+        feeds, work = measuring_feeds(program, given)
+        schedule, narrowed = choose_within(program, target, feeds, o.error or ERROR, work, rounded)
+    except ValueError as err:  # of inputs that are not the model's
+        raise AotcError(f"precision {AUTO}: {err}") from None
+    return schedule, None, narrowed
+
+
+def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
+            given: Sequence[When] | None = None,
+            only: Collection[str] | None = None) -> tuple[Schedule, Ranges | None]:
+    """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
+    boxes of extents (None: as the Options say), and why, if cost chose those; only: products that
+    may be rounded (None: all that gain).  Neither exact nor small code has use for forms that trade
+    roundings and memory for multiplications, unless they are asked for."""
+    plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
+    winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
+    limit, precision = parse_limit(o.arena), asked_precision(o)
+    if only is not None and not only:
+        precision, only = PRECISION[0], None
+
+    def one(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
+        if limit is not None:
+            return decide_within(program, target, limit, o.connect, winograd, unfold, layouts,
+                                 precision, only)
+        return decide(program, target, o.connect, winograd, unfold, layouts, precision=precision,
+                      only=only)
+
+    names = {r.onnx or r.sym.name: r.sym.name for r in dims}
+    if given is None and (o.variants == AUTO or o.dim_samples is not None):
+        if o.variants not in (AUTO, None):
+            raise ScheduleError("variants: dim_samples choose them; give one of both")
+        seen = observed_calls(program, read_samples(o.dim_samples, names))
+        return decide_ranges(program, target, one, seen)
+    if given is None:
+        assert not isinstance(o.variants, str), o.variants  # check_choices knows the only text
+        ranges = {names.get(n, n): found for n, found in (o.variants or {}).items()}
+        given = combined(ranges)
+    return with_variants(program, target, given, one), None
+
+
+__all__ = ["decide_as_asked", "decided"]
