@@ -7,7 +7,8 @@ The C function (``runtime_c/library/aotc_NAME.c``) gets for one item
     a pointer per input, a pointer per output, the extents of ``sizes``, then the attributes and
     what a call has of ``numbers``
 
-(all of them int64).  It allocates nothing: an output may be working memory only.
+(all of them int64).  It allocates nothing: an output may be working memory only.  Of a kernel
+that takes several items at a time (``rows``) their number comes before the extents.
 How many results there are may depend on data; then a kernel writes no more than its outputs hold
 and says in ``total`` how many there were, and what reads the outputs checks that number.
 """
@@ -42,7 +43,9 @@ class Library:
     all items at once.  alike: pairs of (operand, dimension counted from the end) that must be the
     same extent, because the C function is told one of them only.  numbers: names of index
     expressions that a call brings along, behind the attributes.  grows: its first output is its
-    first input with some elements replaced, and may lie where that does (``Program.aliases``)."""
+    first input with some elements replaced, and may lie where that does (``Program.aliases``).
+    rows: so many neighbouring items are one call of the function, fewer at the end; then operands
+    that have items have the same number of them."""
 
     name: str
     inner: tuple[int | None, ...]
@@ -53,6 +56,7 @@ class Library:
     alike: tuple[tuple[Dim, Dim], ...] = ()
     numbers: tuple[str, ...] = ()
     grows: bool = False
+    rows: int = 1
 
     def out_dtypes(self, first: str) -> tuple[str, ...]:
         """The dtype of every output where the first input has the dtype ``first``."""
@@ -190,6 +194,37 @@ def _append(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) ->
     return (y.reshape(x.shape),)
 
 
+def _ends(shift: int, x: Array, nodes: Array, roots: Array) -> Array:
+    """[n, trees]: the leaf that every tree ends in for the rows of ``x`` [n, columns].  A node is
+    two words: the bits of a threshold; a column of x and, ``shift`` bits higher, how many nodes
+    further on its first child is, the second one behind it for elements above the threshold.  A
+    leaf is its own child."""
+    split, step = nodes[:, 0].copy().view(x.dtype), nodes[:, 1].astype(np.int64)
+    column, child = step & ((1 << shift) - 1), step >> shift
+    at = np.broadcast_to(roots.astype(np.int64), (len(x), len(roots)))
+    row = np.arange(len(x))[:, None]
+    while child[at].any():
+        at = at + child[at] + (x[row, column[at]] > split[at])
+    return at
+
+
+def _trees(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
+    """(sums [n, targets],): the thresholds of the leaves that trees end in (``_ends``), summed over
+    as many trees for each target, one target after the other."""
+    x, nodes, roots = inputs
+    at = _ends(attrs["shift"], x, nodes, roots).reshape(len(x), shapes[0][-1], -1)
+    said = nodes[:, 0].copy().view(x.dtype)[at]
+    return (said.sum(-1, dtype=np.float64).astype(x.dtype),)
+
+
+def _votes(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
+    """(sums [n, targets],): rows of ``weights`` [leaves, targets], of each leaf that a tree ends
+    in (``_ends``) the one whose number is its threshold's bits, summed."""
+    x, nodes, roots, weights = inputs
+    said = nodes[:, 0].astype(np.int64)[_ends(attrs["shift"], x, nodes, roots)]
+    return (weights[said].sum(1, dtype=np.float64).astype(x.dtype),)
+
+
 LIBRARY = {k.name: k for k in (
     Library("topk", (1, 1), (("order", "i64"),), ((0, 1), (1, 1)), ("largest",), _topk),
     Library("kept", (1, 1, 0), (("place", "i64"), ("total", "i64")), ((0, 1), (1, 1)), (), _kept),
@@ -204,6 +239,10 @@ LIBRARY = {k.name: k for k in (
             ("join",), _scatter),
     Library("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
             numbers=("rows", "start"), grows=True),
+    Library("trees", (1, 2, 1, 1), (("sums", ""),), ((0, 1), (2, 1), (3, 1)), ("shift",), _trees,
+            rows=32),
+    Library("votes", (1, 2, 1, 2, 1), (("sums", ""),), ((0, 1), (2, 1), (4, 1)), ("shift",),
+            _votes, (((3, 1), (4, 1)),), rows=32),
 )}
 
 

@@ -199,11 +199,12 @@ class _Kernel:
             if size is None or shape is None:
                 return
             shapes.append(shape)
-            last = at + volume(item(shape, inner)[1])
+            many, one = item(shape, inner)
+            last = at + volume(one) * (call.numbers[0] if many and row.rows > 1 else 1)
             if in_doubt(at, self.scope) or in_doubt(size - last, self.scope):
                 self.fault(f"{call.lines()[0]}: an item of {buffer} may lie outside of it")
         told = row.extents(shapes)
-        if not all(same(a, b) for a, b in zip(call.numbers, told)):
+        if not all(same(a, b) for a, b in zip(call.numbers[row.rows > 1:], told)):
             self.fault(f"{call.lines()[0]}: other extents than its tensors have")
 
     def copy(self, c: Copy) -> None:

@@ -316,10 +316,10 @@ class _Run(TileRuns):
     def call(self, s: Call) -> None:
         row = LIBRARY[s.kernel]
         numbers = [int(self.now(e)) for e in s.numbers]
-        arrays = []
+        arrays, items = [], [numbers.pop(0)] if row.rows > 1 else []
         for box, inner in zip(s.operands, row.inner):
-            shape = [index_value(d, self.syms) for d in item(
-                self.plan.place(box.buffer).shape, inner)[1]]
+            many, one = item(self.plan.place(box.buffer).shape, inner)
+            shape = (items if many else []) + [index_value(d, self.syms) for d in one]
             first, size = int(self.now(box.offset)), int(np.prod(shape, dtype=np.int64))
             arrays.append((box.buffer, first + np.arange(size), shape))
         outs = len(row.outs)

@@ -13,7 +13,7 @@ from aotc.ir.library import LIBRARY
 from aotc.ir.plan import Call, Plan
 from aotc.ir.statements import walk_body
 
-_HEAP = "aotc_heap.h"
+_SHARED = ("aotc_heap.h", "aotc_walk.h")
 
 
 def call_lines(call: Call, env: KernelEnv, names: Names) -> list[str]:
@@ -44,9 +44,9 @@ def library_files(plans: Sequence[Plan], name: str, banner: str) -> dict[str, st
             f"#define AOTC_LIBRARY(x) {name}_##x##_{dtype}\n"
             f"#define AOTC_ELEMENT {DTYPES[dtype].c}\n#define AOTC_ISNAN(x) {nan}\n"
             f"#define AOTC_WRAPPING {DTYPES[dtype].c if is_float(dtype) else 'uint64_t'}\n"
+            f"#define AOTC_WORD uint{8 * DTYPES[dtype].size}_t\n"
             f"#include \"{library_header(name)}\"\n\n{text}")
-        if f'"{_HEAP}"' in text:
-            files[_HEAP] = (folder / _HEAP).read_text()
+        files |= {f: (folder / f).read_text() for f in _SHARED if f'"{f}"' in text}
     return files
 
 

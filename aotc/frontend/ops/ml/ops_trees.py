@@ -1,5 +1,6 @@
-"""Ensembles of decision trees, walked level by level: where every tree stands is a tensor of node
-numbers, which tables of constants take one step down (``forest.py``)."""
+"""Ensembles of decision trees.  A library kernel walks them (``packed.py``) where the target has
+one and leaves' weights are summed; else they are walked level by level: where every tree stands is
+a tensor of node numbers, which tables of constants take one step down (``forest.py``)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from aotc.frontend.ops.ml.forest import (
     voted,
     weights,
 )
+from aotc.frontend.ops.ml.packed import Packed, packed
 from aotc.frontend.ops.ml.scores import (
     ML,
     best_labels,
@@ -34,6 +36,7 @@ from aotc.frontend.ops.ml.scores import (
 )
 from aotc.ir.dtypes import DTYPES, INDEX, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Where, compare
+from aotc.ir.program import static_shape
 
 _COMPARE = ("le", "lt", "ge", "gt", "eq", "ne")  # the modes but MEMBER
 AVERAGE = "average"
@@ -90,9 +93,13 @@ def tree_ensemble_classifier(node: Node, b: Builder) -> Result:
     about = np.unique(forest.votes.target)
     if classes <= 2 and len(about) <= 1:
         return _of_one_score(b, x, forest, labels, how)
-    reached = _walk(b, x, forest)
-    scores = _based(b, _sums(b, x, reached, "sum"), classes)
-    some = None if _bases(b) else _some_vote(b, reached)
+    if _bases(b) or _all_voted_for(forest):
+        some, sums = None, _summed(b, x, forest, "sum")
+    else:
+        _bounded(b, forest)
+        reached = _walk(b, x, forest)
+        some, sums = _some_vote(b, reached), _sums(b, x, reached, "sum")
+    scores = _based(b, sums, classes)
     if classes == 2 and not _bases(b):
         return _of_two_scores(b, labels, scores, some, how)
     ranked = scores if some is None else b.map(scores.shape, lambda i: Where(
@@ -105,8 +112,7 @@ def _of_one_score(b: Builder, x: Val, forest: Forest, labels: Val, how: str) -> 
     votes, classes, bases = forest.votes, labels.size or 0, _bases(b)
     positive = bool((votes.weight >= 0).all()) and classes == 2
     target = int(votes.target[0]) if len(votes.target) else 0
-    reached = _walk(b, x, forest)
-    every = _sums(b, x, reached, "sum")
+    every = _summed(b, x, forest, "sum")
     base = const(bases[min(target, len(bases) - 1)] if bases else 0, x.dtype)
     score = b.map((x.shape[0], Const(1)), lambda i: cast(
         "f32", b.at(every, (i[0], Const(target))) + base), [every], "score")
@@ -145,11 +151,45 @@ def _of_two_scores(b: Builder, labels: Val, scores: Val, some: Val | None, how: 
 
 def _totals(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
     """[N, targets]: what the leaves say about each target, put together."""
-    total = _sums(b, x, _walk(b, x, forest), "sum" if fold == AVERAGE else fold)
+    total = _summed(b, x, forest, "sum" if fold == AVERAGE else fold)
     if fold != AVERAGE:
         return total
     return b.map(total.shape, lambda i: b.at(total, i) / const(len(forest.roots), x.dtype),
                  [total], "average")
+
+
+def _summed(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
+    """[N, targets]: the weights of the leaves that trees end in, put together by ``fold`` (sum,
+    min, max): by a library kernel where there is one for it."""
+    _bounded(b, forest)
+    features = static_shape(x.shape[1:])
+    pack = (packed(forest, features[0]) if b.library and fold == "sum" and features and features[0]
+            else None)
+    if pack is None:
+        return _sums(b, x, _walk(b, x, forest), fold)
+    tables = [_table(b, pack.nodes, "nodes"), _table(b, pack.roots, "roots")]
+    if pack.weights is not None:
+        tables.append(_table(b, pack.weights, "weights"))
+    sums, = b.call("trees" if pack.weights is None else "votes", (_columns(b, x, pack), *tables),
+                   ((x.shape[0], Const(forest.votes.targets)),), shift=pack.shift)
+    return sums
+
+
+def _columns(b: Builder, x: Val, pack: Packed) -> Val:
+    """The columns that the nodes of a Packed look at: of ``x`` as it is, of ``x`` with infinity
+    for NaN, and one that is below all thresholds."""
+    features = x.shape[1]
+    count = pack.plain + pack.filled
+
+    def body(i: Index) -> Expr:
+        if not count:
+            return const(-np.inf, x.dtype)
+        at = b.at(x, (i[0], i[1] - features * (count - 1)))
+        out = Where(Unary("isnan", at), const(np.inf, x.dtype), at) if pack.filled else at
+        if count == 2:
+            out = Where(compare("lt", i[1], features), b.at(x, i), out)
+        return Where(compare("lt", i[1], features * count), out, const(-np.inf, x.dtype))
+    return b.map((x.shape[0], features * count + 1), body, [x], "columns")
 
 
 def _walk(b: Builder, x: Val, forest: Forest) -> _Reached:
@@ -216,7 +256,6 @@ def _sums(b: Builder, x: Val, reached: _Reached, fold: str) -> Val:
     forest, targets = reached.forest, reached.forest.votes.targets
     end = float(np.finfo(DTYPES[x.dtype].numpy).max)  # what a target without a leaf gets
     nothing = {"sum": 0.0, "min": end, "max": -end}[fold]
-    _bounded(b, forest)
     table = weights(forest, fold, nothing)
     axes = b.axes((x.shape[0], Const(targets)))
     if reached.apart:  # the one target of a leaf's tree
@@ -242,20 +281,23 @@ def _bounded(b: Builder, forest: Forest) -> None:
                             "target are compiled")
 
 
-def _some_vote(b: Builder, reached: _Reached) -> Val | None:
-    """bool [N, targets]: some leaf spoke of the target; None where that is always so."""
+def _some_vote(b: Builder, reached: _Reached) -> Val:
+    """bool [N, targets]: some leaf spoke of the target."""
     forest, at = reached.forest, reached.at
-    table = voted(forest)
-    leaves = [_leaves(forest, np.array([root])) for root in np.unique(forest.roots)]
-    if all(any(table[own, t].all() for own in leaves) for t in range(forest.votes.targets)):
-        return None
-    flags = _table(b, table.astype(np.int32), "voted")
+    flags = _table(b, voted(forest).astype(np.int32), "voted")
     axes = b.axes((at.shape[0], Const(forest.votes.targets)))
     tree = Axis("t", at.shape[1])
     most = b.compute(axes, b.at(flags, (_leaf(b, reached, (axes[0], tree)), axes[1])), (tree,),
                      "max", "some")
     return b.map(most.shape, lambda i: compare("ne", b.at(most, i), const(0, "i32")), [most],
                  "voted")
+
+
+def _all_voted_for(forest: Forest) -> bool:
+    """True if some leaf speaks of every target, whatever the features are."""
+    table = voted(forest)
+    leaves = [_leaves(forest, np.array([root])) for root in np.unique(forest.roots)]
+    return all(any(table[own, t].all() for own in leaves) for t in range(forest.votes.targets))
 
 
 def _leaves(forest: Forest, level: Array) -> Array:
