@@ -273,6 +273,17 @@ def dot_pairs(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
                    "dot_pairs.c.j2", {"mr": mr, "nv": nv, "nr": nr})
 
 
+TILE = 16  # rows of a matrix tile, and columns of one of sums
+TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
+
+
+def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str]) -> Ukernel:
+    """Row of products on matrix tiles: MR (one tile or two) by two tiles of sums over full K."""
+    nr, kind = 2 * TILE, "u8s8" if dtypes[0] == "u8" else dtypes[0]
+    return Ukernel(f"dot_{kind}_{mr}x{nr}__{suffix}", "dot", dtypes, TILES,
+                   {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr})
+
+
 EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
 
 

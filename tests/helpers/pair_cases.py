@@ -51,7 +51,8 @@ def _forced(name, m, row, target, mode, k, tile=(), special=()):
     return Pair(connected(made.fast), connected(made.slow))
 
 
-def _matmul(row, target, rng, mode, size, tile=(), turned=False, special=()):
+def matmul_case(row, target, rng, mode, size, tile=(), turned=False, special=()):
+    """A product of ``size`` (rows, columns, depth); ``mode``: how its rows are read."""
     rows, columns, depth = size
     m = Maker()
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
@@ -97,10 +98,11 @@ def pair_cases(row, target):
         depths = (2, 10, 18) if mode == "rows" else (1, 9, 17)
         sizes = ((1, 1), (mr + 1, nr + 1), (2 * mr + 1, 2 * nr + 3))
         for (rows, columns), depth in zip(sizes, depths):
-            yield _matmul(row, target, rng, mode, (rows, columns, depth))
-        yield _matmul(row, target, rng, mode, (2 * mr, nr, 6), special=SPECIAL)
-    yield _matmul(row, target, rng, "rows", (2 * mr + 3, 2 * nr, 12), {"i": mr + 2, "j": nr}, True)
-    yield _matmul(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8))
+            yield matmul_case(row, target, rng, mode, (rows, columns, depth))
+        yield matmul_case(row, target, rng, mode, (2 * mr, nr, 6), special=SPECIAL)
+    yield matmul_case(row, target, rng, "rows", (2 * mr + 3, 2 * nr, 12), {"i": mr + 2, "j": nr},
+                      True)
+    yield matmul_case(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8))
     for mode, geometry in product(("rows", "packed"), ((1, 0), (2, 1))):
         yield _convolution(row, target, rng, mode, *geometry)
 
@@ -118,4 +120,4 @@ def bf16_map_cases(row, target):
                    special=(*SPECIAL, 1e-45, -1e-39, 0.0, -0.0))
 
 
-__all__ = ["bf16_map_cases", "pair_cases"]
+__all__ = ["bf16_map_cases", "matmul_case", "pair_cases"]

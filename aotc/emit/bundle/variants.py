@@ -71,7 +71,7 @@ class Variant:
             rows += choices[-1]["kernels"]
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
                 "cflags": kernel_flags(self.plans[0], target), "cpu_flags": target.cpu_flags,
-                "asks": kernel_asks(target),
+                "asks": kernel_asks(target), "tiles": "amx_tile" in target.cpu_flags,
                 "needs": ", ".join(target.cpu_flags) or target.name,
                 "schedule_hash": self.schedule.hash, "kernels": rows, "choices": choices,
                 "functions": list(dict.fromkeys(k["name"] for k in rows)),

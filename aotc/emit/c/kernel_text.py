@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from aotc.emit.c.alike import Owned, Tensors, for_all, owned, touched
 from aotc.emit.c.loop_text import indent
+from aotc.emit.c.needs import on_tiles
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.c.tile_writer import Writer
 from aotc.emit.text.c_names import c_comment
@@ -17,7 +18,16 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Guarded, Sym, as_expr, walk
 from aotc.ir.plan import Kernel, Plan, Rule, rules_of
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, STEP, TILE, Section, buffers_in, expressions, names_in
+from aotc.ir.statements import (
+    OWN,
+    STEP,
+    TILE,
+    Section,
+    buffers_in,
+    expressions,
+    names_in,
+    walk_body,
+)
 
 Function = tuple[Kernel, str]  # a kernel, C text of it and of those that share its function
 
@@ -107,9 +117,10 @@ class KernelText:
         frame += [] if kernel.scratch else ["(void)worker;"]
         scratch = [f"{d} = {at};" for d, at in self.scratch.values()]
         kept = [f"int64_t {v.name} = 0;" for v in kernel.kept]
-        return indent([*frame, *pointers, *scratch, *kept,
+        tiles = any(map(on_tiles, walk_body(kernel.body)))
+        return indent([*frame, *pointers, *scratch, *kept, *["aotc_tiles_begin();"] * tiles,
                        "for (int64_t tile = begin; tile < end; ++tile) {",
-                       *indent(self.lines), "}"])
+                       *indent(self.lines), "}", *["aotc_tiles_end();"] * tiles])
 
 
 class KernelWriter(Writer):

@@ -18,10 +18,10 @@ from aotc.ir.statements import (
     walk_body,
 )
 from aotc.ir.tile_statements import Tile
-from aotc.target.base import Target
+from aotc.target.base import TILES, Target
 
 Instance = tuple[str, dict[str, Any], str]  # (template, parameters, dtype of rows)
-PAIRS = "aotc_pairs.h"  # of bf16 products
+PAIRS, ON_TILES = "aotc_pairs.h", "aotc_tiles.h"  # of products of bf16, and on matrix tiles
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
 
@@ -81,6 +81,8 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
         lines.append(f"#include \"{dialect.bf16_header}\"\n")
     if here.narrow:
         lines.append(f"#include \"{HEADER}\"\n")
+    if here.tiles:
+        lines.append(f"#include \"{ON_TILES}\"\n")
     if ukernels:
         lines.append(f"#include \"{name}_ukernels.h\"\n")
     if here.library:
@@ -134,11 +136,13 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     env = environment(target.folder)
     bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
               for u, (template, params, _) in ukernels.items()]
-    rows = {r for _, _, r in ukernels.values()}
+    rows = {r for template, _, r in ukernels.values() if template != TILES}
+    tiles = any(template == TILES for template, _, _ in ukernels.values())
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.defines}#include \"{dialect.header}\"\n"
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if "u8" in rows else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BF16 in rows else "")
+            + (f"#include \"aotc_num.h\"\n#include \"{ON_TILES}\"\n" if tiles else "")
             + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
                if any("column" in p and not p["column"].as_stored for _, p, _ in
                       ukernels.values()) else "")

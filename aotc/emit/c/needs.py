@@ -10,18 +10,20 @@ from aotc.ir.plan import Call, Kernel
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, expressions, walk_body
 from aotc.ir.tile_statements import RowTable, Tile, Vector
+from aotc.target.base import TILES
 
 
 @dataclass(frozen=True)
 class Needs:
     """``halves``: floats of 16 bits in lanes; ``bf16``: bf16 among them; ``narrow``:
-    integers in lanes; ``library``: library kernels;
+    integers in lanes; ``library``: library kernels; ``tiles``: matrix tiles;
     ``zeros``: f32 elements of the row that stands for rows outside of a padded tensor."""
 
     halves: bool = False
     bf16: bool = False
     narrow: bool = False
     library: bool = False
+    tiles: bool = False
     zeros: int = 0
 
 
@@ -33,7 +35,13 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
         bool(_dtypes(inner) & set(HALVES)) or any(
             isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in _dtypes(inner),
         bool(_dtypes(lanes) & set(NARROW)), any(isinstance(s, Call) for s in inner),
+        any(map(on_tiles, inner)),
         max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0))
+
+
+def on_tiles(s: Stmt) -> bool:
+    """True for sums on matrix tiles, which a thread has to be given."""
+    return isinstance(s, Tile) and s.template == TILES
 
 
 def _dtypes(body: Iterable[Stmt]) -> set[str]:
@@ -49,4 +57,4 @@ def _reach(s: RowTable) -> int:
     return most
 
 
-__all__ = ["Needs", "needs"]
+__all__ = ["Needs", "needs", "on_tiles"]

@@ -74,3 +74,13 @@ def dot_tile(mr: int, nv: int, lanes: int, step: int) -> tuple[Row, ...]:
     return tuple(Row(f"a{i}", f"a[{i}]", f"a{i} + k", tuple(
         Sum(f"c{i}_{j}", c, (i * nv + j) * lanes) for j, c in enumerate(columns)))
         for i in range(mr))
+
+
+def tile_words(rows: str) -> dict[str, str]:
+    """What the template of matrix tiles says of products with rows of a dtype: C types, the macro
+    that multiplies, and what groups of 4 bytes are called."""
+    if rows == "u8":
+        return {"rows": "uint8_t", "columns": "int8_t", "sums": "int32_t",
+                "multiply": "AOTC_TILE_U8S8", "counted": "fours"}
+    return {"rows": "uint16_t", "columns": "uint16_t", "sums": "float",
+            "multiply": "AOTC_TILE_BF16", "counted": "pairs"}

@@ -6,7 +6,7 @@ from typing import Any
 from aotc.emit.bundle.library_sources import call_lines
 from aotc.emit.c.lane_writer import Lanes, LaneWriter
 from aotc.emit.c.loop_text import indent, loops
-from aotc.emit.c.register_tile import Elements, dot_tile, register_tile
+from aotc.emit.c.register_tile import Elements, dot_tile, register_tile, tile_words
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index, constant
 from aotc.emit.text.dialect import environment
@@ -25,6 +25,7 @@ from aotc.ir.tile_statements import (
     Vector,
     dot_step,
 )
+from aotc.target.base import TILES
 
 
 class Writer(LaneWriter):
@@ -204,6 +205,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     params = {"mr": s.mr, "summed": s.summed, "nr": s.nv * s.lanes, "unit": unit, "masked": masked}
     dots = dot_step(s.dtypes[0])
     if dots > 1:
+        if s.template == TILES:
+            return name, params | tile_words(s.dtypes[0])
         tile, step = dot_tile(s.mr, s.nv, s.lanes, dots), dots * s.nv * s.lanes
         return name, params | {"tile": tile, "step": step}
     name += "_alone" if say.vectors.prefetches and not fetches else ""

@@ -1,0 +1,128 @@
+/* aotc_tiles.h: matrix tiles of 16 rows of 64 bytes, and products of them.  Included after
+ * aotc_num.h.
+ *
+ * A row of the left tile holds 16 groups of 4 bytes, neighbours of the sum (two bf16, or four u8);
+ * a row of the right one the same group of 16 columns.  AOTC_TILE_* name tiles by literal numbers,
+ * 0 to 7, of a variable that only the twin uses; addresses are of bytes.
+ *
+ * With AOTC_TILES_IN_C, and on machines without the instructions, the same in C.  It rounds alike:
+ * within one product of tiles even and odd terms of a sum are added up by themselves, from zero on
+ * and in order, then to each other, then to what the tile held; what is no normal number the
+ * instruction takes for zero, C does not. */
+#ifndef AOTC_TILES_H
+#define AOTC_TILES_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { AOTC_TILE_ROWS = 16, AOTC_TILE_BYTES = 64, AOTC_GROUP_BYTES = 4 };
+
+#if defined(__AMX_TILE__) && defined(__x86_64__) && !defined(AOTC_TILES_IN_C)
+typedef struct { char none; } aotc_tiles;
+
+/* A thread has the tiles from begin to end: all of them whole.  After end they cost nothing when it
+ * sleeps. */
+AOTC_INLINE void aotc_tiles_begin(void)
+{
+    static const struct {
+        uint8_t palette, start, rest[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } all = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    __asm__ volatile("ldtilecfg %0" : : "m"(all) : "memory");
+}
+AOTC_INLINE void aotc_tiles_end(void) { __asm__ volatile("tilerelease" : : : "memory"); }
+
+/* the compiler knows no tiles: that these read and write memory it is told */
+#define AOTC_TILE_ZERO(t, c) __asm__ volatile("tilezero %%tmm" #c : : : "memory")
+#define AOTC_TILE_LOAD(t, c, from, step) \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #c : : "r"(from), "r"((int64_t)(step)) : "memory")
+#define AOTC_TILE_STORE(t, c, to, step) \
+    __asm__ volatile("tilestored %%tmm" #c ", (%0,%1,1)" \
+                     : : "r"(to), "r"((int64_t)(step)) : "memory")
+#define AOTC_TILE_BF16(t, c, a, b) \
+    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
+#define AOTC_TILE_U8S8(t, c, a, b) \
+    __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
+
+#else
+typedef struct { uint32_t words[AOTC_TILE_ROWS][AOTC_TILE_BYTES / 4]; } aotc_tile;
+typedef struct { aotc_tile at[8]; } aotc_tiles;
+AOTC_INLINE void aotc_tiles_begin(void) { }
+AOTC_INLINE void aotc_tiles_end(void) { }
+
+AOTC_INLINE void aotc_tile_move(char *to, int64_t to_step, const char *from, int64_t from_step)
+{
+    for (int i = 0; i < AOTC_TILE_ROWS; i++) {
+        memcpy(to + i * to_step, from + i * from_step, AOTC_TILE_BYTES);
+    }
+}
+AOTC_INLINE float aotc_tile_half(uint32_t pair, int odd)
+{
+    return aotc_float_u32(odd ? pair & 0xffff0000u : pair << 16);
+}
+AOTC_INLINE void aotc_tile_bf16(aotc_tile *c, const aotc_tile *a, const aotc_tile *b)
+{
+    for (int i = 0; i < AOTC_TILE_ROWS; i++) {
+        for (int j = 0; j < AOTC_TILE_BYTES / 4; j++) {
+            float sums[2] = {0.0f, 0.0f};
+            for (int k = 0; k < AOTC_TILE_ROWS; k++) {
+                for (int odd = 0; odd < 2; odd++) {
+                    sums[odd] += aotc_tile_half(a->words[i][k], odd)
+                        * aotc_tile_half(b->words[k][j], odd);
+                }
+            }
+            c->words[i][j] = aotc_bits_f32(aotc_float_u32(c->words[i][j]) + (sums[0] + sums[1]));
+        }
+    }
+}
+AOTC_INLINE void aotc_tile_u8s8(aotc_tile *c, const aotc_tile *a, const aotc_tile *b)
+{
+    for (int i = 0; i < AOTC_TILE_ROWS; i++) {
+        for (int j = 0; j < AOTC_TILE_BYTES / 4; j++) {
+            uint32_t sum = c->words[i][j];
+            for (int k = 0; k < AOTC_TILE_ROWS; k++) {
+                for (int byte = 0; byte < 32; byte += 8) {
+                    const uint32_t x = a->words[i][k] >> byte & 0xffu;
+                    const uint32_t y = b->words[k][j] >> byte & 0xffu;
+                    sum += x * y - (y & 0x80u ? x << 8 : 0u);
+                }
+            }
+            c->words[i][j] = sum;
+        }
+    }
+}
+
+#define AOTC_TILE_ZERO(t, c) memset(&(t).at[c], 0, sizeof (t).at[c])
+#define AOTC_TILE_LOAD(t, c, from, step) \
+    aotc_tile_move((char *)&(t).at[c], AOTC_TILE_BYTES, (const char *)(from), step)
+#define AOTC_TILE_STORE(t, c, to, step) \
+    aotc_tile_move((char *)(to), step, (const char *)&(t).at[c], AOTC_TILE_BYTES)
+#define AOTC_TILE_BF16(t, c, a, b) aotc_tile_bf16(&(t).at[c], &(t).at[a], &(t).at[b])
+#define AOTC_TILE_U8S8(t, c, a, b) aotc_tile_u8s8(&(t).at[c], &(t).at[a], &(t).at[b])
+#endif
+
+/* Bytes from each of n rows to the next, if they are the same for all; 0 if not. */
+AOTC_INLINE int64_t aotc_rows_step(const void *const *rows, int n)
+{
+    const int64_t step = (int64_t)((intptr_t)rows[1] - (intptr_t)rows[0]);
+    for (int i = 2; i < n; i++) {
+        if ((int64_t)((intptr_t)rows[i] - (intptr_t)rows[i - 1]) != step) {
+            return 0;
+        }
+    }
+    return step;
+}
+
+/* Of n rows so many groups from byte k on, as rows of whole tiles with zeros behind. */
+AOTC_INLINE void aotc_rows_gather(char *to, const void *const *rows, int n, int64_t k,
+    int64_t groups)
+{
+    const size_t bytes = (size_t)(groups * AOTC_GROUP_BYTES);
+    for (int i = 0; i < n; i++, to += AOTC_TILE_BYTES) {
+        memcpy(to, (const char *)rows[i] + k, bytes);
+        memset(to + bytes, 0, AOTC_TILE_BYTES - bytes);
+    }
+}
+
+#endif

@@ -1,0 +1,130 @@
+"""Rows on matrix tiles, through their twin in C: every case, sums in the order of the instruction
+bit by bit, whole models; that what needs the instructions says so; that the real code compiles."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from dot_cases import dot_cases
+from harness import STRICT, build_cases, differences
+from onnx import TensorProto, helper
+from pair_cases import matmul_case
+from small_models import make_model
+
+import aotc
+from aotc.errors import AotcError
+from aotc.ir.dtypes import from_bf16, to_bf16
+from aotc.runtime.compile_bundle import find_compiler
+from aotc.target import TARGETS, runs_here
+from aotc.target.base import TILES
+
+AMX = TARGETS["x86-64-v4-amx"]
+ROWS = [u for u in AMX.ukernels if u.template == TILES]
+TWIN = f"{STRICT} -DAOTC_TILES_IN_C"
+needs_lanes = pytest.mark.skipif(not runs_here(TARGETS["x86-64-v4-vnni"]),
+                                 reason="needs a CPU with AVX-512 and VNNI for all but tiles")
+
+
+def product(rows=37, depth=70, columns=40, seed=0):
+    """y f32[rows, columns] = x w."""
+    w = np.random.default_rng(seed).standard_normal((depth, columns)).astype(np.float32)
+    return make_model([helper.make_node("MatMul", ["x", "w"], ["y"])],
+                      {"x": (TensorProto.FLOAT, [rows, depth])},
+                      {"y": (TensorProto.FLOAT, [rows, columns])}, {"w": w}), w
+
+
+def in_the_order_of_tiles(x, w):
+    """x w of bf16: pairs by 16, even and odd terms by themselves from zero on."""
+    a, b = from_bf16(to_bf16(x)), from_bf16(to_bf16(w))
+    out = np.zeros((len(a), b.shape[1]), np.float32)
+    for k in range(0, a.shape[1], 32):
+        sums = np.zeros((2, *out.shape), np.float32)
+        for i in range(k, min(k + 32, a.shape[1])):
+            sums[i % 2] += a[:, i, None] * b[None, i]
+        out += sums[0] + sums[1]
+    return out
+
+
+@needs_lanes
+@pytest.mark.parametrize("row", [
+    pytest.param(u, id=u.name, marks=() if u.tile["mr"] == 32 and u.dtypes[0] == "bf16" else
+                 pytest.mark.product) for u in ROWS])
+def test_rows_equal_the_evaluator(row, tmp_path):
+    cases = [p.fast for p in dot_cases(row, AMX)]
+    if row.dtypes[0] == "bf16":  # whole groups of steps, and what is left behind them
+        rng = np.random.default_rng(5)
+        cases += [matmul_case(row, AMX, rng, mode, (row.tile["mr"] + 5, 35, depth)).fast
+                  for mode in ("rows", "packed") for depth in (64, 90)]
+    built = build_cases(cases, AMX, tmp_path / "b", TWIN)
+    s = built.sample(1)
+    wrong = [f"{c.name}: {text}" for c, g, w in zip(built.cases, s.got, s.want)
+             for text in differences(g, w, c.tol, c.floor)]
+    assert not wrong, "\n".join(wrong)
+
+
+@needs_lanes
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.product)])
+def test_sums_are_those_of_the_instruction(threads, tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLAGS", "-Og -DAOTC_TILES_IN_C")
+    model, w = product()
+    made = aotc.compile(model, tmp_path / "b", target=AMX.name, precision="bf16")
+    x = np.random.default_rng(2).standard_normal((37, 70)).astype(np.float32)
+    got = made.load(threads=threads).run({"x": x})["y"]
+    assert np.array_equal(got, in_the_order_of_tiles(x, w))
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    assert manifest["target"] == AMX.name
+    assert any(r.endswith("__amx") for k in manifest["kernels"] for r in k["rows"])
+
+
+def test_one_row_and_f32_have_no_tiles(tmp_path):
+    """M = 1 runs in lanes; who does not ask for bf16 gets none of it."""
+    for rows, precision in ((1, "bf16"), (37, "f32")):
+        made = aotc.compile(product(rows)[0], tmp_path / precision, target=AMX.name,
+                            precision=precision)
+        names = {r for k in made.manifest["kernels"] for r in k["rows"]}
+        assert not any("x32__amx" in r for r in names)
+        kernels = [f.read_text() for f in (tmp_path / precision).glob("*_kernels_*.c")]
+        assert not any("aotc_tiles" in text for text in kernels)
+
+
+def test_who_has_no_tiles_is_told(tmp_path, monkeypatch):
+    """At the start, by a status; nothing runs into an illegal instruction."""
+    if runs_here(AMX):
+        pytest.skip("this machine has matrix tiles")
+    monkeypatch.setenv("CFLAGS", "-Og")
+    made = aotc.compile(product()[0], tmp_path / "b", target=AMX.name, precision="bf16")
+    with pytest.raises(AotcError, match="amx_tile"):
+        made.load().run({"x": np.zeros((37, 70), np.float32)})
+
+
+def test_the_instructions_compile(tmp_path):
+    """Tiles begin and end in the kernel; products are what the rows say."""
+    model, _ = product()
+    aotc.compile(model, tmp_path / "b", target=AMX.name, name="seen", precision="bf16")
+    files = sorted((tmp_path / "b").glob("seen_kernels_*.c"))
+    text = "".join(_assembly(f, AMX.cflags) for f in files)
+    for word in ("ldtilecfg", "tilerelease", "tdpbf16ps %tmm6, %tmm4, %tmm0", "tileloadd",
+                 "tilestored"):
+        assert word in text, word
+    assert "syscall" in _assembly(tmp_path / "b" / "seen.c")
+
+
+def _assembly(source, flags=()):
+    out = source.with_suffix(".s")
+    subprocess.run([*find_compiler(), "-std=c11", *STRICT.split(), *flags, "-S", source.name, "-o",
+                    out.name], check=True, cwd=source.parent)
+    return out.read_text().replace("\t", " ")
+
+
+@needs_lanes
+def test_a_bundle_for_several_cpus_has_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLAGS", "-Og -DAOTC_TILES_IN_C")
+    model, w = product()
+    made = aotc.compile(model, tmp_path / "b", target="x86-64", precision="bf16")
+    assert [v["target"] for v in made.manifest["variants"]][0] == AMX.name
+    x = np.random.default_rng(2).standard_normal((37, 70)).astype(np.float32)
+    got = made.load(variant=AMX.name).run({"x": x})["y"]
+    assert np.array_equal(got, in_the_order_of_tiles(x, w))
+    other = made.load(variant="x86-64-v1").run({"x": x})["y"]
+    assert np.max(np.abs(got - other)) <= 1e-5 * np.ptp(other)
