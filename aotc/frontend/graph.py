@@ -126,13 +126,15 @@ class DimRange:
 class Settings:
     """``fixed``: {input: array} compiled as constants; ``defaults``: {input: array} used where the
     caller gives none; ``held``: initializers listed as inputs that are constants all the same;
-    ``given``, ``made``: the model's inputs and outputs where some are lists."""
+    ``given``, ``made``: the model's inputs and outputs where some are lists; ``keys``: of inputs
+    that are maps what their columns are."""
 
     fixed: dict[str, Array] = field(default_factory=dict, hash=False)
     defaults: dict[str, Array] = field(default_factory=dict, hash=False)
     held: tuple[str, ...] = ()
     given: tuple[Part, ...] = ()
     made: tuple[Part, ...] = ()
+    keys: dict[str, tuple[str | int, ...]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 
 from aotc.ir.bundle import Manifest
 from aotc.ir.dtypes import CHARS, DTYPES, TEXT, Array
-from aotc.runtime.list_arguments import parts_of, put_together, taken_apart
+from aotc.runtime.list_arguments import array_of, parts_of, put_together, taken_apart
 
-# by ONNX name, or in order; a sequence of the model is a list of arrays
+# by ONNX name, or in order; a sequence of the model is a list of arrays, a map a dict
 Given = Mapping[str, Any] | Sequence[Any]
 Syms = Mapping[str, int] | None  # values of symbols that no shape tells
 
@@ -189,15 +189,22 @@ def feeds_in_order(name: str, inputs: Sequence[TensorInfo], feeds: Given,
                              (("missing", missing), ("unknown", extra)) if which)
             raise ValueError(f"{name}: inputs {text}; it has: {', '.join(names)}"
                              + "".join(_constant(n, manifest or {}) for n in extra))
-        return [np.asarray(feeds[n]) if n in feeds else None for n in names]
+        return _arrays(inputs, feeds, manifest)
     if not isinstance(feeds, (list, tuple)):
         raise ValueError(f"{name}: expected a dict or a list of arrays, "
                          f"got {type(feeds).__name__}")
     if len(feeds) not in (len(names), len(needed)):
         raise ValueError(f"{name}: {len(feeds)} inputs given, it has {len(names)}: "
                          + ", ".join(names))
-    given = dict(zip(names if len(feeds) == len(names) else needed, feeds))
-    return [np.asarray(given[n]) if n in given else None for n in names]
+    return _arrays(inputs, dict(zip(names if len(feeds) == len(names) else needed, feeds)),
+                   manifest)
+
+
+def _arrays(inputs: Sequence[TensorInfo], feeds: Mapping[str, Any],
+            manifest: Manifest | None) -> list[Array | None]:
+    keys = (manifest or {}).get("keys", {})
+    return [array_of(feeds[t.name], t.dtype, keys.get(t.name)) if t.name in feeds else None
+            for t in inputs]
 
 
 def _constant(name: str, manifest: Manifest) -> str:

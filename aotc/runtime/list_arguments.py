@@ -1,10 +1,14 @@
 """Inputs and outputs of a model that are sequences or optionals: a bundle has a tensor for each
-element, a caller lists.  ``parts``: (name, its tensors) of all inputs or outputs."""
+element, a caller lists.  ``parts``: (name, its tensors) of all inputs or outputs.  Inputs that are
+maps: a bundle has a matrix, a caller one or several dicts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from aotc.ir.bundle import Manifest
+from aotc.ir.dtypes import Array
 
 Parts = Sequence[Sequence[Any]]
 
@@ -57,3 +61,15 @@ def put_together(parts: Parts, found: Mapping[str, Any]) -> dict[str, Any]:
            else [found[t] for t in held] for n, held in parts
            if not isinstance(held, str) or held in found}
     return out | {n: a for n, a in found.items() if n not in of and n not in out}
+
+
+def array_of(given: Any, dtype: "np.dtype[Any]", keys: Sequence[str | int] | None) -> Array:
+    """What a caller gives for an input, as an array; ``keys``: of an input that is a map, whose
+    matrix has a column for each: of a dict, or a list of them, what has another key is left out,
+    and what has none is 0."""
+    rows = [given] if isinstance(given, Mapping) else given
+    if keys is None or not isinstance(rows, (list, tuple)) or not all(
+            isinstance(r, Mapping) for r in rows):
+        return np.asarray(given)
+    values = [[row.get(k, 0) for k in keys] for row in rows]
+    return np.array(values, dtype).reshape(len(rows), len(keys))

@@ -13,6 +13,7 @@ from typing import Any
 
 from aotc.errors import AotcError
 from aotc.samples import Feeds
+from aotc.tools.peer_maps import with_maps
 from aotc.tools.peer_ncnn import Run, open_ncnn
 
 
@@ -32,7 +33,11 @@ def _onnxruntime(path: str | Path, threads: int, feeds: Feeds | None, literal: b
     session = onnxruntime.InferenceSession(str(path), options,
                                            providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
-    return lambda feeds: dict(zip(names, session.run(None, feeds)))
+
+    def run(feeds: Feeds) -> Feeds:
+        return dict(zip(names, session.run(None, feeds)))
+    maps = any("map(" in v.type for v in (*session.get_inputs(), *session.get_outputs()))
+    return with_maps(path, run) if maps else run
 
 
 # what its exact kernels' faults with s8 activations say

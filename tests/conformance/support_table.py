@@ -97,8 +97,9 @@ Limits that the table does not show:
   of one and two bytes change case.
 - ai.onnx.ml: what the standard leaves open (scores of two classes made of one, transforms of one
   target, classes that no leaf votes for) is as ONNX Runtime has it. ZipMap gives the matrix of
-  scores, a column for each label in their order. Maps are no tensors: DictVectorizer and CastMap
-  are refused.
+  scores, a column for each label in their order. An input that
+  is a map (DictVectorizer, CastMap with max_map) is a matrix with a column for each key that the
+  model knows ([bundle](bundle.md#maps)).
 
 Operators of com.microsoft are tested against ONNX Runtime, or against the same in ONNX operators
 where it has none for CPUs (`tests/helpers/contrib_tables.py`). They end in the kernels of the model

@@ -32,7 +32,8 @@ EACH = 40  # cases of one bundle
 # what no case here can show: their inputs are no tensors, or they are the whole of a model, or
 # their cases are of texts, or random
 ELSEWHERE = {"Optional", "OptionalGetElement", "OptionalHasElement", "CategoryMapper", "ZipMap",
-             "SequenceMap", "StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch",
+             "DictVectorizer", "CastMap", "SequenceMap", "StringConcat", "StringSplit",
+             "StringNormalizer", "RegexFullMatch",
              "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
              "Bernoulli", "Multinomial"}
 

@@ -262,6 +262,16 @@ def map_cases():
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
     yield operator_case("category_mapper", "CategoryMapper", program_of(model),
                         {"x": np.array([1, -1, 2, 0])}, [np.array([5, -1, 6, 7])])
+    for op, key, attrs, want in (
+            ("DictVectorizer", 7, dict(int64_vocabulary=[5, 2]), x),
+            ("CastMap", 7, dict(map_form="SPARSE", max_map=2, cast_to="TO_INT64"),
+             x.astype(np.int64))):
+        node = helper.make_node(op, ["x"], ["y"], domain=ML, **attrs)
+        model = model_of([node], {"x": (np.float32, None)}, ["y"], domains=[ML])
+        model.graph.input[0].type.ClearField("tensor_type")
+        kind = model.graph.input[0].type.map_type
+        kind.key_type, kind.value_type.tensor_type.elem_type = key, TensorProto.FLOAT
+        yield operator_case(op.lower(), op, program_of(model, {"x_rows": 5}), {"x": x}, [want])
 
 
 # ---------------------------------------------------------------- dtypes that change inside a group

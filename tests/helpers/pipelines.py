@@ -7,11 +7,15 @@ from sklearn import (
     calibration,
     cluster,
     compose,
+    cross_decomposition,
     decomposition,
+    discriminant_analysis,
     ensemble,
     gaussian_process,
     impute,
     linear_model,
+    mixture,
+    multiclass,
     naive_bayes,
     neighbors,
     neural_network,
@@ -78,10 +82,33 @@ def pipelines():
         "stacking": (ensemble.StackingClassifier([("linear", linear()),
                                                   ("bayes", naive_bayes.GaussianNB())]), x, y),
         "outliers": (ensemble.IsolationForest(n_estimators=6, random_state=0), x, None)}
+    out |= _others(x, y, r)
     for kernel in ("linear", "poly", "rbf", "sigmoid"):
         out[f"svc_{kernel}"] = (svm.SVC(kernel=kernel), x, y)
         out[f"svr_{kernel}"] = (svm.SVR(kernel=kernel), x, r)
     return out
+
+
+def _others(x, y, r):
+    """More of the same, by features, classes and numbers."""
+    kernels = gaussian_process.kernels
+    numbers, bins = linear_model.Ridge(), preprocessing.KBinsDiscretizer(4, encode="onehot-dense")
+    return {
+        "forest_two_targets": (ensemble.RandomForestRegressor(5, max_depth=4, random_state=0), x,
+                               np.stack([r, -r], 1)),
+        "polynomial": (make_pipeline(preprocessing.PolynomialFeatures(2), numbers), x, r),
+        "bins": (make_pipeline(bins, linear_model.LogisticRegression()), x, y),
+        "power": (make_pipeline(preprocessing.PowerTransformer(), numbers), x, r),
+        "kernel_components": (make_pipeline(decomposition.KernelPCA(3, kernel="rbf"), numbers), x,
+                              r),
+        "discriminant": (discriminant_analysis.QuadraticDiscriminantAnalysis(), x, y),
+        "mixture": (mixture.GaussianMixture(3, random_state=0), x, None),
+        "one_against_one": (multiclass.OneVsOneClassifier(linear_model.LogisticRegression()), x, y),
+        "squares": (cross_decomposition.PLSRegression(2), x, r),
+        "matern": (gaussian_process.GaussianProcessRegressor(kernels.Matern(nu=1.5)), x[:40],
+                   r[:40]),
+        "likely": (svm.SVC(probability=True, random_state=0), x, y),
+        "strange": (svm.OneClassSVM(), x, None)}
 
 
 def converted(estimator, x, target):

@@ -270,7 +270,9 @@ def _settings(settings: Any) -> dict[str, Any]:
                       for name, a in settings.fixed.items()},
             "held": list(settings.held),
             **({"lists": {"inputs": settings.given, "outputs": settings.made}}
-               if settings.given or settings.made else {})}
+               if settings.given or settings.made else {}),
+            **({"keys": {name: list(keys) for name, keys in settings.keys.items()}}
+               if settings.keys else {})}
 
 
 def _plain(array: Array) -> Any:

@@ -31,10 +31,10 @@ class Interface:
 
 
 def interface(infos: Sequence[onnx.ValueInfoProto], lists: Mapping[str, Held],
-              taken: Collection[str], faults: list[str]) -> Interface:
+              taken: Collection[str], maps: Mapping[str, Input], faults: list[str]) -> Interface:
     """The inputs of a model as tensors.  lists: what is said of those that are none; taken: names
-    of the model's tensors.  ModelError for names that are no such inputs; what is not said, or no
-    tensor, becomes one of ``faults``."""
+    of the model's tensors; maps: the tensors of inputs that are maps.  ModelError for names that
+    are no such inputs; what is not said, or no tensor, becomes one of ``faults``."""
     known = [i.name for i in infos if i.type.WhichOneof("value") in _KINDS]
     for name in lists:
         if name not in known:
@@ -46,7 +46,7 @@ def interface(infos: Sequence[onnx.ValueInfoProto], lists: Mapping[str, Held],
     parts: list[Part] = []
     for info in infos:
         if info.name not in known:
-            inputs.append(_tensor(info.name, info.type, faults))
+            inputs.append(maps.get(info.name) or _tensor(info.name, info.type, faults))
             parts.append((info.name, info.name))
             continue
         made, node, held = _list(info, lists, taken, faults)

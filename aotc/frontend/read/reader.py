@@ -15,6 +15,7 @@ from aotc.frontend.building.stored import carrier
 from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, listed
 from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.lists import Held, interface
+from aotc.frontend.read.maps import maps_of
 from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, stored_name
@@ -102,14 +103,17 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
           constants: dict[str, Array], settings: Settings, reader: Reader,
           lists: Mapping[str, Held]) -> _Raw:
     g, own = model.graph, {**settings.fixed, **settings.defaults}
-    read = interface([i for i in g.input if i.name not in constants or i.name in own], lists,
-                     {o for n in nodes for o in n.outputs} | {i.name for i in g.input}
-                     | set(constants), reader.faults)
+    infos = [i for i in g.input if i.name not in constants or i.name in own]
+    maps = maps_of(infos, nodes, reader.faults)
+    nodes = maps.nodes
+    read = interface(infos, lists, {o for n in nodes for o in n.outputs}
+                     | {i.name for i in g.input} | set(constants), maps.inputs, reader.faults)
     inputs = _as_characters(read.inputs, nodes)
     if needs_seed(nodes, constants) and SEED not in {i[0] for i in inputs}:
         inputs = (*inputs, (SEED, "i64", ()))
         settings = replace(settings, defaults={**settings.defaults, SEED: np.array(0, np.int64)})
-    nodes, settings = [*read.nodes, *nodes], replace(settings, given=read.parts)
+    nodes, settings = [*read.nodes, *nodes], replace(
+        settings, given=read.parts, keys=maps.keys)
     if reader.faults:
         raise UnsupportedError("this model holds what aotc does not compile:\n"
                                + listed(reader.faults))

@@ -13,6 +13,7 @@ from aotc.frontend.ops.ml.scores import ML, rows_of
 from aotc.frontend.ops.numeric.ops_reduce import fold_axes
 from aotc.frontend.ops.tensors.ops_gather import index_of
 from aotc.frontend.ops.tensors.ops_shape import concat
+from aotc.frontend.read.maps import COLUMNS
 from aotc.ir.dtypes import DTYPES, is_float
 from aotc.ir.expr import Const, Expr, Unary, Where, compare
 from aotc.ir.program import static_shape
@@ -142,3 +143,31 @@ def zip_map(node: Node, b: Builder) -> Result:
     labels = node.attr("classlabels_int64s") or node.attr("classlabels_strings") or ()
     b.require("eq", x.shape[-1], len(labels), "a column for every class label")
     return x
+
+
+@op("DictVectorizer", domain=ML)
+def dict_vectorizer(node: Node, b: Builder) -> Result:
+    """The columns of a map's matrix that belong to the node's keys (``read/maps.py``)."""
+    return _of_keys(b, node, b.input(0))
+
+
+@op("CastMap", domain=ML)
+def cast_map(node: Node, b: Builder) -> Result:
+    """The columns of a map with keys 0, 1, .., as floats or integers."""
+    to = {"TO_FLOAT": "f32", "TO_INT64": "i64"}.get(node.attr("cast_to", "TO_FLOAT"))
+    if to is None:
+        raise b.unsupported(f"cast_to {node.attr('cast_to')}", "make strings of numbers outside")
+    x = _of_keys(b, node, b.input(0))
+    return b.elementwise(lambda e: cast(to, e), x)
+
+
+def _of_keys(b: Builder, node: Node, x: Val) -> Val:
+    columns = node.attr(COLUMNS)
+    if columns is None:
+        raise b.unsupported("a map that is no input of the model", "give the matrix itself")
+    if columns == tuple(range(len(columns))):
+        return b.move(x, (x.shape[0], Const(len(columns))), lambda i: i)
+    places = b.const(np.array(columns, np.int64), f"{node.label}_columns")
+    return b.move(x, (x.shape[0], Const(len(columns))),
+                  lambda i: (i[0], b.checked(b.index_at(places, i[1:]), x.shape[1],
+                                             "a key has a column")))
