@@ -37,6 +37,8 @@ class Place:
     weights (``offset`` bytes into the weights image), arena (``offset`` bytes into arena slot
     ``slot``), round_in | round_out (where pointer ``index`` of the frame leads in a round of a
     region).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
+    ``memory``, ``parts``: as of a ``Slot``, with ``stride`` bytes from one cluster's part to the
+    next one's.
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched;
     ``stored``, ``counts``: as of a Buffer.
     """
@@ -54,9 +56,18 @@ class Place:
     sparse: bool = False
     stored: str = ""
     counts: tuple[tuple[str, int], ...] = ()
+    memory: str = ""
+    parts: int = 1
+    stride: int = 0
+
+    @property
+    def part(self) -> Expr:
+        """Elements of one part."""
+        return simplify(self.elements // self.parts)
 
     def __str__(self) -> str:
-        where = {"arena": f"arena slot {self.slot} + {self.offset}",
+        where = {"arena": f"arena slot {self.slot} + {self.offset}" + (
+                     f" in {self.memory}, {self.parts} parts" if self.memory else ""),
                  "weights": f"weights + {self.offset}"}.get(self.storage,
                                                             f"{self.storage} {self.index}")
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}] at {where}"
@@ -293,7 +304,7 @@ class Kernel:
     Where threads share a work item, they all wait for each other in front of the stages whose
     numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch.
     ``around``: {number of a stage: what engines are told in front of it}, of their number: behind
-    all, as pairs."""
+    all, as pairs.  ``clusters``: of workers, its items are dealt to so many (0: there are none)."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
@@ -318,6 +329,7 @@ class Kernel:
     around: tuple[tuple[int, Body], ...] = ()
     body: Body = ()
     kept: tuple[Axis, ...] = ()
+    clusters: int = 0
 
     def rule(self, guarded: Guarded) -> Rule:
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""
@@ -344,7 +356,8 @@ class Plan:
     that a caller may leave out.  ``regions``: kernels that run in rounds or not always, an outer
     one before those inside it.  ``texts``: what strings of the interface are places in.
     ``aliases``: outputs that lie where inputs do.
-    ``memories``: (name, capacity in bytes) of those that scratch names."""
+    ``memories``: (name, capacity in bytes) of those that scratch and places name.
+    ``engines``: (name, memory, memory that it copies to), "" for what holds everything."""
 
     name: str
     target: str
@@ -361,6 +374,7 @@ class Plan:
     texts: tuple[str, ...] = ()
     aliases: tuple[Alias, ...] = ()
     memories: tuple[tuple[str, int], ...] = ()
+    engines: tuple[tuple[str, str, str], ...] = ()
 
     @cached_property
     def _place_of(self) -> dict[str, Place]:

@@ -100,8 +100,9 @@ class Group:
     instead of computing it twice; ``threads``: of one work item, on machines whose work items are
     blocks of threads (0 = none); ``copies``: {buffer: the memory that its box lies in while a work
     item computes}, on machines with engines that copy: that of scratch, or the outermost, where a
-    work item reaches its elements one by one (a buffer not named: so, too); ``why`` is for readers
-    and is not hashed."""
+    work item reaches its elements one by one (a buffer not named: so, too); ``clusters``: its work
+    items are dealt to so many, the first ones, as equal runs (0: to all there are); ``why`` is for
+    readers and is not hashed."""
 
     name: str
     computes: tuple[str, ...]
@@ -118,6 +119,7 @@ class Group:
     copies: dict[str, str] = field(default_factory=dict, hash=False)
     why: str = ""
     threads: int = 0
+    clusters: int = 0
 
     def __str__(self) -> str:
         tile = ", ".join(f"{a}/{t}" for a, t in self.tile.items()) or "whole"
@@ -130,11 +132,16 @@ class Group:
 @dataclass(frozen=True)
 class Slot:
     """Arena place of a stored temp: slot number and byte offset inside it.  With ``span`` n it
-    takes n slots from ``slot`` on, which lie one behind the other, an n-th of it in each."""
+    takes n slots from ``slot`` on, which lie one behind the other, an n-th of it in each.
+    ``memory``: where slots stand for a memory that each cluster of workers has one of: its name
+    ("" elsewhere); of ``parts`` equal parts along the outermost dimension, the n-th is on cluster
+    n, each at ``offset``."""
 
     slot: int
     offset: int = 0
     span: int = 1
+    memory: str = ""
+    parts: int = 1
 
 
 def show_when(when: Mapping[str, tuple[int, int | None]]) -> str:
@@ -225,8 +232,9 @@ def _plain(schedule: Schedule) -> dict[str, Any]:
     data = asdict(replace(schedule, regions={}, variants=()))
     data["groups"] = [_drop_empty(g) for g in data["groups"]]
     for place in data["buffers"].values():
-        if place["span"] == 1:
-            del place["span"]
+        for key, usual in (("span", 1), ("memory", ""), ("parts", 1)):
+            if place[key] == usual:
+                del place[key]
     for key, values in _CHOICES.items():
         if data[key] == values[0]:
             del data[key]
@@ -263,7 +271,8 @@ def _drop_empty(group: dict[str, object]) -> dict[str, object]:
 _CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": PRECISION}
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
-               "run": dict, "reuse": dict, "copies": dict, "why": str, "threads": int}
+               "run": dict, "reuse": dict, "copies": dict, "why": str, "threads": int,
+               "clusters": int}
 # what the items of a group's lists and objects are (a tile's extent is checked with its axis)
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str, "copies": str}
@@ -272,7 +281,7 @@ _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewri
          "variants": list, "summary": dict}  # summary: for readers, means nothing here
 _OF_ALL = ("target", "version", *_CHOICES)  # the same in all variants
 _VARIANT_KEYS = {"when": dict, "why": str, "schedule": dict}
-_SLOT_KEYS = {"slot": int, "offset": int, "span": int}
+_SLOT_KEYS = {"slot": int, "offset": int, "span": int, "memory": str, "parts": int}
 
 
 def _read(data: Any) -> Schedule:

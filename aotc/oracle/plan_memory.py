@@ -6,8 +6,9 @@ every access outside of a buffer.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -38,21 +39,30 @@ class Moving:
 class Region:
     """The elements of one buffer, ``values``, in memory that others may use, too: ``owner``, of
     every byte of every element, says whose it is (``number`` is this buffer's); None: memory of
-    its own, which is all written."""
+    its own, which is all written.  ``part``: elements that each of several clusters has of it, in
+    its own memory, ``step`` elements further on than the one before (0: it lies together)."""
 
     name: str
     values: Array
     owner: Array | None
     number: int
+    count: int = 0
+    part: int = 0
+    step: int = 0
+
+    def place(self, index: Array) -> Array:
+        """Where in ``values`` elements are."""
+        return index // self.part * self.step + index % self.part if self.part else index
 
 
 class PlanMemory:
-    """Memory of one run of a Plan.  ``at``: says which statement is at work, for faults."""
+    """Memory of one run of a Plan.  ``at``: says which statement is at work, for faults;
+    ``cluster``: where."""
 
     def __init__(self, plan: Plan, inputs: Mapping[str, Array],
                  value: Callable[[object], int]) -> None:
         self.plan, self.value = plan, value
-        self.at = ""
+        self.at, self.cluster = "", 0
         self.numbers: dict[str, int] = {}
         # slots lie one behind the other: a buffer may take several
         self.starts = tuple(accumulate(map(value, plan.slots), initial=0))
@@ -76,6 +86,8 @@ class PlanMemory:
         for a in plan.aliases:
             self._share(a.present, a.past)
         self.scratch: dict[str, Region] = {}
+        self.near: dict[str, str] = {}  # the memory that scratch is in
+        self.homes = {p.name: p.memory for p in plan.places}
         self.moving: dict[int, list[Moving]] = {}
 
     def _typed(self, name: str, dtype: str, raw: Array, owner: Array) -> Region:
@@ -96,18 +108,29 @@ class PlanMemory:
         self.regions[past] = Region(past, own.values, None, 0)
 
     def _in_slots(self, p: Place) -> Region:
-        first = self.starts[p.slot] + p.offset
-        end = first + self.value(p.elements) * DTYPES[p.dtype].size
+        first, size = self.starts[p.slot] + p.offset, DTYPES[p.dtype].size
+        part = self.value(p.part) * size
+        end = first + (p.parts - 1) * p.stride + part
+        if not p.memory:
+            end = first + self.value(p.elements) * size
         if end > self.arena.size:
             raise InterpreterError(f"{p}: ends at byte {end}, behind the arena")
-        return self._typed(p.name, p.dtype, self.arena[first:end], self.owners[first:end])
+        region = self._typed(p.name, p.dtype, self.arena[first:end], self.owners[first:end])
+        if not p.memory:
+            return region
+        room = dict(self.plan.memories)[p.memory]
+        if p.offset + part > room:
+            raise InterpreterError(f"{p}: ends at byte {p.offset + part} of {p.memory}, which has "
+                                   f"{room}")
+        return replace(region, count=self.value(p.elements), part=max(1, part // size),
+                       step=p.stride // size)
 
     def enter(self, kernel: Kernel) -> None:
         """Poisoned scratch for the work items of a kernel."""
         end = max((self._end(s) for s in kernel.scratch), default=0)
         raw = np.full(end, _POISON, np.uint8)
         owner = np.full(end, _NOBODY, np.int32)
-        self.scratch = {}
+        self.scratch, self.near = {}, {s.name: s.memory for s in kernel.scratch}
         capacity = dict(self.plan.memories)
         for s in kernel.scratch:
             room = capacity.get(s.memory)
@@ -120,6 +143,10 @@ class PlanMemory:
     def _end(self, s: Scratch) -> int:
         return self.value(s.offset) + self.value(s.elements) * DTYPES[s.dtype].size
 
+    def memory_of(self, name: str) -> str:
+        """The memory that a buffer is in, "" for what holds everything."""
+        return self.near.get(name) or self.homes.get(name, "")
+
     def region(self, name: str) -> Region:
         """The buffer of that name, in scratch or outside."""
         found = self.scratch.get(name) or self.regions.get(name)
@@ -131,14 +158,21 @@ class PlanMemory:
         return InterpreterError(f"{self.at}: {what}")
 
     def _checked(self, r: Region, index: Array, live: Array | None, what: str) -> Array:
-        """The index where it is live, a legal one elsewhere."""
-        bad = (index < 0) | (index >= r.values.size)
-        if live is not None:
-            bad = bad & live
-        if np.any(bad):
-            seen = np.broadcast_to(index, bad.shape)[bad].flat[0]
-            raise self.fault(f"{what} {r.name}[{seen}], which has {r.values.size} elements")
-        return index if live is None else np.clip(index, 0, max(r.values.size - 1, 0))
+        """Where in ``r.values`` the index is, a legal place where it is not live."""
+        count = r.count if r.part else r.values.size
+
+        def first(bad: Array) -> Any:
+            bad = bad if live is None else bad & live
+            return np.broadcast_to(index, bad.shape)[bad].flat[0] if np.any(bad) else None
+
+        seen = first((index < 0) | (index >= count))
+        if seen is not None:
+            raise self.fault(f"{what} {r.name}[{seen}], which has {count} elements")
+        seen = first(index // r.part != self.cluster) if r.part else None
+        if seen is not None:
+            raise self.fault(f"{what} {r.name}[{seen}], which cluster {seen // r.part} has, on "
+                             f"cluster {self.cluster}")
+        return r.place(index if live is None else np.clip(index, 0, max(count - 1, 0)))
 
     def read(self, name: str, index: Array, live: Array | None) -> Array:
         """Elements of a buffer; ``live``: which of them are really read (None: all)."""
@@ -178,9 +212,14 @@ class PlanMemory:
         r.owner[index] = r.number
 
 
-    def start(self, token: int, to: tuple[str, Array], source: tuple[str, Array],
+    def start(self, engine: str, token: int, to: tuple[str, Array], source: tuple[str, Array],
               live: Array | None) -> None:
         """An engine begins to copy; nothing is there before ``wait`` for the token."""
+        ends = next((x[1:] for x in self.plan.engines if x[0] == engine), None)
+        found = self.memory_of(source[0]), self.memory_of(to[0])
+        if ends != found:
+            raise self.fault(f"{engine} does not copy from {found[0] or 'the outermost memory'} to "
+                             f"{found[1] or 'the outermost memory'}")
         values = self.read(*source, live)
         region = self.region(to[0])
         index = self._checked(region, to[1], live, "stores")
@@ -206,7 +245,7 @@ class PlanMemory:
                                         () if m.live is None else m.live.shape)
             index = np.broadcast_to(m.at, shape)
             index = index if m.live is None else index[np.broadcast_to(m.live, shape)]
-            region.owner[index] = _NOBODY
+            region.owner[region.place(index)] = _NOBODY
             self.write(m.to, m.at, now, m.live)
 
     def leave(self) -> None:

@@ -95,6 +95,7 @@ class _Run(TileRuns):
         for tile in range(tiles):
             if not self.kernel.kept:
                 self.memory.enter(self.kernel)
+            self.memory.cluster = tile * self.kernel.clusters // tiles
             self.names = {TILE.name: np.asarray(tile, np.int64)}
             self.body(self.kernel.body)
             self.memory.leave()
@@ -286,7 +287,8 @@ class _Run(TileRuns):
             at.append(place)
         live = live if self.mask is None else live & self.mask
         if s.engine:
-            self.memory.start(s.token, (s.to.buffer, at[0]), (s.source.buffer, at[1]), live)
+            self.memory.start(s.engine, s.token, (s.to.buffer, at[0]),
+                              (s.source.buffer, at[1]), live)
             return
         self.memory.write(s.to.buffer, at[0], self.memory.read(s.source.buffer, at[1], live), live)
 

@@ -14,9 +14,10 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
+from aotc.sched.clusters.store_faults import cluster_faults, store_faults
 from aotc.sched.copy_faults import copy_faults
 from aotc.sched.lowering.lower_contract import factors_for, panel_base
-from aotc.sched.memory.allocate import buffer_bytes, in_place, liveness, physical_elements
+from aotc.sched.memory.allocate import in_place, liveness, part_bytes, physical_elements
 from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.dots import dot_faults
@@ -54,7 +55,7 @@ def check_schedule(program: Program, schedule: Schedule, target: Target) -> list
         faults += err.faults  # the rest is read as if there were none
     faults += precision_faults(schedule)
     faults += check_kernels(program, schedule, target)
-    return faults or _buffers(program, schedule)
+    return faults or _buffers(program, schedule) or store_faults(program, schedule, target)
 
 
 def check_kernels(program: Program, schedule: Schedule, target: Target) -> list[str]:
@@ -183,7 +184,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
     if not stages:
         return _call(program, g)
     faults += _stage_names(g, [s.name for s in stages]) + _threads(target, g)
-    faults += copy_faults(program, target.machine, g)
+    faults += copy_faults(program, target.machine, g) + cluster_faults(target.machine, g)
     anchor = next((s for s in stages if g.anchor in s.computes), None)
     if anchor is None:
         return [f"group {g.name}: anchor {g.anchor} is inlined; choose from "
@@ -237,8 +238,8 @@ def _call(program, g):
     faults = [f"group {g.name}: the {what} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
     return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in (
-        "tile", "ukernel", "loops", "parallel", "split", "run", "reuse", "copies")
-        if getattr(g, field)]
+        "tile", "ukernel", "loops", "parallel", "split", "run", "reuse", "copies",
+        "clusters") if getattr(g, field)]
 
 
 def _run(target, g):
@@ -463,7 +464,7 @@ def _buffers(program, schedule):
         for out, src in in_place(program, schedule, g, live, i).items():
             shared[out] = (src, i)
     names = sorted(live, key=lambda b: live[b])
-    most_bytes = {b: upper(buffer_bytes(program, schedule, b)) for b in names}
+    most_bytes = {b: upper(part_bytes(program, schedule, b)) for b in names}
     sizes = {b: MAX_ARENA if n is None else n for b, n in most_bytes.items()}
     most = sum(max(1, schedule.buffers[b].span) for b in names)
     for i, a in enumerate(names):

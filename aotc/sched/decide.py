@@ -27,6 +27,7 @@ from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
@@ -47,14 +48,15 @@ def connected(program: Program, target: Target, how: str) -> tuple[Group, ...]:
 def decide(program: Program, target: Target, how: str = "all", winograd: Winograd = "off",
            unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
            groups: Sequence[Group] | None = None, precision: str = PRECISION[0],
-           only: Collection[str] | None = None) -> Schedule:
+           only: Collection[str] | None = None, stores: bool = True) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
     themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
     are settled (an empty Layout: row-major), where the rewritten program has them.  groups: those
     of the rewritten program, if they are settled.  precision: one of ``PRECISION``, of the operands
     of products that are left to choose rewrites for; only: of these computes (None: of all that
-    gain, in regions too)."""
+    gain, in regions too).  stores: temps may lie in the memories of clusters; not those of a body,
+    which runs in rounds."""
     rate = 1.0 if precision == PRECISION[0] else max(1.0, target.tuning.narrow_rate)
     rewrites = choose_winograd(program, target, winograd, rate, only)
     if unfold and not isinstance(winograd, tuple):
@@ -82,9 +84,12 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         refused = {g.name for g in schedule.groups if g.why and kernel_faults(
             program, schedule, target, g)}
         if not refused:
-            return replace(schedule, buffers=allocate(program, schedule), regions=_regions(
+            schedule = replace(schedule, regions=_regions(
                 program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
                 unfold, precision=precision if only is None else PRECISION[0]))
+            if stores:
+                schedule = choose_stores(program, schedule, target)
+            return replace(schedule, buffers=allocate(program, schedule))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)
 
@@ -97,7 +102,8 @@ def _regions(program: Program, target: Target, how: str, winograd: str | int, un
     def decided(body: Program) -> Schedule:
         known = body.known("decided", target.name, how, winograd, unfold, precision)
         if target not in known:
-            known[target] = decide(body, target, how, winograd, unfold, precision=precision)
+            known[target] = decide(body, target, how, winograd, unfold, precision=precision,
+                                   stores=False)
         return known[target]
     return {s.name: tuple(map(decided, s.bodies)) for s in program.steps
             if isinstance(s, (Loop, Branch)) and s.name not in given}
@@ -119,10 +125,11 @@ def _anchor_inlined(program, group):
     return bool(stages) and not any(group.anchor in s.computes for s in stages)
 
 
-def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
+def complete(program: Program, schedule: Schedule, target: Target,
+             stores: bool = True) -> Schedule:
     """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
     them, if any stage lacks its row), tiles of groups without one, buffers if there are none; all
-    of a variant without groups."""
+    of a variant without groups.  stores: as of ``decide``."""
     if schedule.variants:
         return _with_variants_completed(program, schedule, target)
     try:
@@ -153,6 +160,8 @@ def complete(program: Program, schedule: Schedule, target: Target) -> Schedule:
                        regions=_completed(program, schedule, target))
     if schedule.buffers or check_kernels(program, schedule, target):
         return schedule  # what is wrong with a kernel, check_schedule lists
+    if stores:
+        schedule = choose_stores(program, schedule, target)
     return replace(schedule, buffers=allocate(program, schedule))
 
 
@@ -173,7 +182,7 @@ def _completed(program: Program, schedule: Schedule,
                target: Target) -> dict[str, tuple[Schedule, ...]]:
     """The Schedules of regions' bodies, those that are given completed."""
     regions = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
-    given = {name: tuple(complete(b, s, target) for b, s in zip(regions[name].bodies, own))
+    given = {name: tuple(complete(b, s, target, False) for b, s in zip(regions[name].bodies, own))
              for name, own in schedule.regions.items()
              if name in regions and len(own) == len(regions[name].bodies)}
     made = _regions(program, target, "all", "off", False, given, schedule.precision)

@@ -65,7 +65,9 @@ class Machine:
     micro-kernel.  in_order: a worker runs neighbouring work items one after the other.
     threads: of one work item, where they share its scratch (threads_max: at most); 0 where a worker
     is one thread.  tuning: what was fitted to it.  engines: that copy between memories; a work item
-    of a machine with some has what it touches copied into its scratch, and back from there."""
+    of a machine with some has what it touches copied into its scratch, and back from there.
+    clusters: of as many workers each; stores: memories that every cluster has one of, in which
+    tensors may be stored beside the outermost."""
 
     memories: tuple[Memory, ...]
     workers: int
@@ -83,6 +85,8 @@ class Machine:
     threads_max: int = 0
     tuning: Tuning = field(default=Tuning(), hash=False)
     engines: tuple[Engine, ...] = ()
+    clusters: int = 1
+    stores: tuple[Memory, ...] = ()
     scratch: str = field(kw_only=True)
 
     def engine(self, source: Memory, target: Memory) -> Engine | None:
@@ -96,6 +100,14 @@ class Machine:
         for i, x in enumerate(self.memories):
             if x.name == name:
                 return i
+        raise KeyError(name)
+
+    def store(self, name: str) -> Memory:
+        """The memory of that name that tensors may be stored in, "" for the outermost.  KeyError
+        if there is none."""
+        for x in (self.memory, *self.stores):
+            if name in (x.name, "" if x is self.memory else x.name):
+                return x
         raise KeyError(name)
 
     @property

@@ -16,7 +16,8 @@ class Device:
     """One accelerator: ``clusters`` of ``cores``; bytes of a core's local buffer (LB) and of a
     cluster's global buffer (GB); bytes/s of DDR for all clusters; what follows is assumed: of the
     buffers for one core, seconds until a copy's first byte arrives, flop/s of one core, the share
-    of LB that tiles may fill (the stack has the rest), seconds from one kernel to the next."""
+    of LB that tiles may fill (the stack has the rest), seconds from one kernel to the next, the
+    part of a copy's latency that one from or to GB has."""
 
     clusters: int
     cores: int
@@ -29,11 +30,14 @@ class Device:
     flops: float
     usable: float = 0.9375
     launch: float = 2e-6
+    near_latency: float = 0.1
 
 
 def _machine(of: Device) -> Machine:
-    """The machine of a device.  A core's DMA engine copies between DDR and its LB."""
+    """The machine of a device.  A core's DMA engines copy between DDR or the GB of its cluster and
+    its LB."""
     workers = of.clusters * of.cores
+    near = of.latency * of.near_latency
     return Machine(
         (Memory("DDR", 1 << 62, of.ddr, "device", latency=of.latency, transaction=64),
          Memory("LB", of.local, of.local_rate, "core", of.usable, kind="managed"),
@@ -41,7 +45,12 @@ def _machine(of: Device) -> Machine:
         scratch="LB", workers=workers, flops=of.flops, grain_flops=1, items=8 * workers,
         item_points=4096, row_points=1024, item_tiles=1, in_order=False, launch=of.launch,
         engines=(Engine("load", "DDR", "LB", of.ddr / workers, of.latency),
-                 Engine("store", "LB", "DDR", of.ddr / workers, of.latency)))
+                 Engine("store", "LB", "DDR", of.ddr / workers, of.latency),
+                 Engine("fetch", "GB", "LB", of.cluster_rate, near),
+                 Engine("keep", "LB", "GB", of.cluster_rate, near)),
+        clusters=of.clusters,
+        stores=(Memory("GB", of.cluster, of.cluster_rate * of.cores, "cluster", latency=near,
+                       kind="managed"),))
 
 
 # published: 4 clusters of 8 cores, LB 64 KB, GB 8 MB, DDR 136 GB/s; assumed: GB 64 GB/s and LB 128

@@ -43,21 +43,23 @@ def with_machine(target: Target, text: str) -> Target:
 def _machine(data: Any, target: Target) -> Machine:
     """The target's machine with what a file says of it."""
     given = {k: _value(Machine, k, v) for k, v in data.items() if k not in (
-        "memories", "engines", "tuning")}
-    if "memories" in data:
-        given["memories"] = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
-                                  for row in data["memories"])
+        "memories", "stores", "engines", "tuning")}
+    for kind in {"memories", "stores"} & set(data):
+        given[kind] = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
+                            for row in data[kind])
     if "engines" in data:
         given["engines"] = tuple(Engine(**{k: _value(Engine, k, v) for k, v in row.items()})
                                  for row in data["engines"])
     machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
-    _check_numbers(machine, "workers flops grain_flops items item_points row_points item_tiles",
+    _check_numbers(machine, "workers clusters flops grain_flops items item_points row_points "
+                   "item_tiles",
                    "launch step overlap threads threads_max")
-    for x in machine.memories:
+    for x in machine.memories + machine.stores:
         _check_numbers(x, "capacity bandwidth usable transaction", "latency banks")
     for e in machine.engines:
         _check_numbers(e, "bandwidth", "latency")
-        if not {e.source, e.target} <= {x.name for x in machine.memories}:
+        if not {e.source, e.target} <= {
+                x.name for x in machine.memories + machine.stores}:
             raise ValueError(f"engine {e.name}: copies from {e.source!r} to {e.target!r}, which "
                              "are no memories of the machine")
     _check_memories(machine)

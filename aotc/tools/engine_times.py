@@ -15,7 +15,9 @@ from aotc.sched.model.size import typical
 from aotc.target.base import Machine
 
 WIDTH, LEFT, ROW, TOP, FULL = 1000, 90, 9, 40, 60
-COLOURS = {"load": "#1764ab", "store": "#b3261e", COMPUTE: "#3a8a4d"}
+COLOURS = {"load": "#1764ab", "store": "#b3261e", "fetch": "#6baed6", "keep": "#fc8d72",
+           COMPUTE: "#3a8a4d"}
+LANES = {"load": 0, "fetch": 0, "store": 1, "keep": 1, COMPUTE: 2}  # of a worker's row
 SMALLEST = 0.5  # of a picture's units: shorter spans join their neighbours
 
 
@@ -57,12 +59,12 @@ def picture(found: Timeline, machine: Machine, title: str) -> str:
     below = TOP + ROW * found.workers + 20
     parts = [_text(LEFT, 20, f"{title}: {found.seconds * 1e3:.3f} ms", "start")]
     for i, (what, colour) in enumerate(COLOURS.items()):
-        parts.append(_rect(WIDTH - 300 + 90 * i, 12, 10, 10, colour))
-        parts.append(_text(WIDTH - 285 + 90 * i, 21, what, "start"))
+        parts.append(_rect(WIDTH - 360 + 70 * i, 12, 10, 10, colour))
+        parts.append(_text(WIDTH - 345 + 70 * i, 21, what, "start"))
     for worker in range(found.workers):
         parts.append(_text(LEFT - 6, TOP + ROW * worker + ROW - 2, f"worker {worker}", "end"))
     for s in _joined(found.spans, SMALLEST / scale):
-        lane = tuple(COLOURS).index(s.what) if s.what in COLOURS else 0
+        lane = LANES.get(s.what, 0)
         parts.append(_rect(LEFT + s.start * scale, TOP + ROW * s.worker + 2.5 * lane,
                            max((s.end - s.start) * scale, 0.1), 2.3, COLOURS.get(s.what, "#888")))
     parts.append(_text(LEFT - 6, below + FULL / 2, machine.near.name, "end"))

@@ -1,12 +1,13 @@
 /* aotc_dsa.h: what generated kernels ask of a scratchpad accelerator (docs/dsa.md).
  *
  * A machine is clusters of cores.  A core computes on its local buffer (LB) alone; DMA engines copy
- * boxes between LB and DDR while it computes, and a token tells when they have arrived.  Work items
- * are dealt to the cores in turn.  This header goes with the functional simulator aotc_dsa_sim.c,
+ * boxes between LB and DDR, or the global buffer (GB) of its cluster, while it computes, and a
+ * token tells when they have arrived.  Work items are dealt to clusters as equal runs, and there to
+ * the cores in turn.  This header goes with the functional simulator aotc_dsa_sim.c,
  * which refuses what the hardware could not do: of a machine's refusals the first is kept as text.
  *
- * The file that includes it defines AOTC_DSA_CLUSTERS, AOTC_DSA_CORES, AOTC_DSA_LB_BYTES and
- * AOTC_DSA_BYTES, what a simulated machine has room for. */
+ * The file that includes it defines AOTC_DSA_CLUSTERS, AOTC_DSA_CORES, AOTC_DSA_LB_BYTES,
+ * AOTC_DSA_GB_BYTES and AOTC_DSA_BYTES, what a simulated machine has room for. */
 #ifndef AOTC_DSA_H
 #define AOTC_DSA_H
 
@@ -17,6 +18,7 @@
 enum {
     AOTC_DSA_ALIGNMENT = 64, /* of a buffer in LB */
     AOTC_DSA_BUFFERS = 512, /* of one work item that are told by name */
+    AOTC_DSA_SHARED = 64, /* buffers in GB that one work item uses */
     AOTC_DSA_TRANSFERS = 512, /* in flight at once */
     AOTC_DSA_RANK = 8,
     AOTC_DSA_TEXT = 256
@@ -31,7 +33,8 @@ enum {
 
 typedef struct aotc_dsa_transfer {
     int token;
-    int store;
+    int store; /* from LB */
+    int shared; /* which buffer in GB is at the other end; -1: DDR is */
     int rank;
     size_t size;
     uint8_t *local;
@@ -47,6 +50,14 @@ typedef struct aotc_dsa_buffer {
     size_t bytes;
 } aotc_dsa_buffer;
 
+/* A buffer in the GB of a work item's cluster.  Bytes that are written there carry its tag. */
+typedef struct aotc_dsa_shared_buffer {
+    const char *name;
+    uint8_t *at;
+    size_t bytes;
+    uint8_t tag;
+} aotc_dsa_shared_buffer;
+
 struct aotc_dsa;
 
 /* The core that a work item runs on. */
@@ -59,14 +70,20 @@ typedef struct aotc_dsa_core {
     uint8_t *local; /* its LB */
     uint8_t *state; /* of every byte there */
     int buffers;
+    int shared_buffers;
     int transfers;
     aotc_dsa_buffer buffer[AOTC_DSA_BUFFERS];
+    aotc_dsa_shared_buffer shared_buffer[AOTC_DSA_SHARED];
     aotc_dsa_transfer transfer[AOTC_DSA_TRANSFERS];
 } aotc_dsa_core;
 
 typedef struct aotc_dsa {
     aotc_dsa_core core; /* the one at work: simulated cores take turns */
     char refusal[AOTC_DSA_TEXT]; /* "" while all is well */
+    uint8_t *shared; /* what the model uses of GB, of one cluster behind the other; then as many
+                        bytes of state: the tag of the buffer that a byte was written in, or 0 */
+    size_t shared_bytes; /* of all clusters */
+    size_t shared_stride; /* of one cluster */
     uint8_t nothing[AOTC_DSA_ALIGNMENT]; /* what a refused read gives */
     uint8_t state[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
     uint8_t local[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
@@ -74,15 +91,24 @@ typedef struct aotc_dsa {
 
 _Static_assert(sizeof(aotc_dsa) <= AOTC_DSA_BYTES, "room for a machine");
 
-/* A machine in memory of AOTC_DSA_BYTES bytes, aligned to 64. */
-aotc_dsa *aotc_dsa_open(void *memory);
-/* The core that work item ``item`` of a kernel runs on; its LB holds nothing. */
-aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t item);
+/* A machine in memory of AOTC_DSA_BYTES bytes, aligned to 64.  Its clusters have ``bytes`` bytes in
+ * GB at ``shared``, ``stride`` each, with as many bytes of state behind all of them. */
+aotc_dsa *aotc_dsa_open(void *memory, uint8_t *shared, size_t bytes, size_t stride);
+/* The core that work item ``item`` of ``items`` of a kernel runs on, which are dealt to so many
+ * clusters; its LB holds nothing. */
+aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t item, int64_t items,
+    int clusters);
 /* The work item is done: what it had in LB is freed. */
 void aotc_dsa_end(aotc_dsa_core *core);
 
 /* Buffer ``name`` of the core's LB, from byte ``at`` on: it holds nothing yet. */
 void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes);
+
+/* Buffer ``name`` in GB, of ``parts`` equal parts of ``bytes`` bytes, on as many clusters, all as
+ * far behind ``first`` on the first one.  Returns where its first element would lie if all parts
+ * did so one behind the other: only those of this work item's cluster may be reached. */
+void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, int parts,
+    size_t bytes);
 
 /* Start copying a box of elements of ``size`` bytes from DDR to LB, or from there to DDR.  Steps
  * are in elements.  It has arrived after aotc_dsa_wait for the token. */
@@ -90,6 +116,11 @@ void aotc_dsa_load(aotc_dsa_core *core, int token, void *local, const void *far,
     int rank, const int64_t *extent, const int64_t *local_step, const int64_t *far_step);
 void aotc_dsa_store(aotc_dsa_core *core, int token, void *far, const void *local, size_t size,
     int rank, const int64_t *extent, const int64_t *far_step, const int64_t *local_step);
+/* The same between LB and GB. */
+void aotc_dsa_fetch(aotc_dsa_core *core, int token, void *local, const void *shared, size_t size,
+    int rank, const int64_t *extent, const int64_t *local_step, const int64_t *shared_step);
+void aotc_dsa_keep(aotc_dsa_core *core, int token, void *shared, const void *local, size_t size,
+    int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *local_step);
 void aotc_dsa_wait(aotc_dsa_core *core, int token);
 
 /* Accesses that the simulator refuses end here: the place to read from or write to instead. */

@@ -9,26 +9,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-aotc_dsa *aotc_dsa_open(void *memory)
+aotc_dsa *aotc_dsa_open(void *memory, uint8_t *shared, size_t bytes, size_t stride)
 {
     aotc_dsa *const machine = memory;
+    machine->shared = shared;
+    machine->shared_bytes = bytes;
+    machine->shared_stride = stride;
     machine->refusal[0] = '\0';
     memset(machine->nothing, 0, sizeof machine->nothing);
     return machine;
 }
 
-aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t item)
+aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t item, int64_t items,
+    int clusters)
 {
     aotc_dsa_core *const core = &machine->core;
     core->machine = machine;
-    core->cluster = (int)(item % AOTC_DSA_CLUSTERS);
-    core->number = (int)(item / AOTC_DSA_CLUSTERS % AOTC_DSA_CORES);
+    core->cluster = (int)(item * clusters / items);
+    const int64_t first = (core->cluster * items + clusters - 1) / clusters;
+    core->number = (int)((item - first) % AOTC_DSA_CORES);
     core->item = item;
     core->kernel = kernel;
     const int flat = core->cluster * AOTC_DSA_CORES + core->number;
     core->local = machine->local[flat];
     core->state = machine->state[flat];
     core->buffers = 0;
+    core->shared_buffers = 0;
     core->transfers = 0;
     memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
     return core;
@@ -127,8 +133,18 @@ void *aotc_dsa_refused(aotc_dsa_core *core, const void *place, size_t size, cons
     return core->machine->nothing;
 }
 
+/* True for an address in the GB of any cluster. */
+static int in_shared(const aotc_dsa *machine, const void *place)
+{
+    return (uintptr_t)place - (uintptr_t)machine->shared < machine->shared_bytes;
+}
+
 void *aotc_dsa_far(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
 {
+    if (in_shared(core->machine, place)) {
+        refuse(core, "%s DDR at a place that is in GB", verb);
+        return core->machine->nothing;
+    }
     const uintptr_t all = (uintptr_t)place - (uintptr_t)core->machine->local;
     if (all < sizeof core->machine->local || (uintptr_t)place % size != 0) {
         refuse(core, "%s DDR at a place that is %s", verb,
@@ -154,6 +170,32 @@ void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t by
         core->buffer[core->buffers++] = (aotc_dsa_buffer){name, at, bytes};
     }
     return core->local + at;
+}
+
+void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, int parts,
+    size_t bytes)
+{
+    const aotc_dsa *const machine = core->machine;
+    const size_t at = (size_t)((uintptr_t)first - (uintptr_t)machine->shared);
+    uint8_t *const own = machine->shared + (size_t)core->cluster * machine->shared_stride + at;
+    if (core->cluster >= parts) {
+        refuse(core, "buffer %s has no part in GB of cluster %d", name, core->cluster);
+    } else if (at % AOTC_DSA_ALIGNMENT != 0) {
+        refuse(core, "buffer %s begins at byte %zu of GB, which is unaligned", name, at);
+    } else if (at > AOTC_DSA_GB_BYTES || bytes > AOTC_DSA_GB_BYTES - at) {
+        refuse(core, "buffer %s ends at byte %zu of GB, which has %d", name, at + bytes,
+            AOTC_DSA_GB_BYTES);
+    } else if (at > machine->shared_stride || bytes > machine->shared_stride - at) {
+        refuse(core, "buffer %s ends at byte %zu of %zu that the model has of GB", name, at + bytes,
+            machine->shared_stride);
+    } else if (core->shared_buffers == AOTC_DSA_SHARED) {
+        refuse(core, "uses more than %d buffers in GB", AOTC_DSA_SHARED);
+    } else {
+        /* a tag for each place, of 255 */
+        core->shared_buffer[core->shared_buffers++] = (aotc_dsa_shared_buffer){name, own, bytes,
+            (uint8_t)(1 + (at / AOTC_DSA_ALIGNMENT * 31 + bytes) % 255)};
+    }
+    return (void *)((uintptr_t)own - (uintptr_t)core->cluster * bytes);
 }
 
 void aotc_dsa_end(aotc_dsa_core *core)
@@ -182,6 +224,30 @@ static int claim(aotc_dsa_core *core, const uint8_t *place, size_t bytes, int st
     return 1;
 }
 
+/* Ask whether a transfer may reach one run of its elements in GB: inside its buffer and, where they
+ * are read, written there. */
+static int reaches(aotc_dsa_core *core, const aotc_dsa_transfer *t, const uint8_t *place,
+    size_t bytes)
+{
+    const aotc_dsa_shared_buffer *const b = &core->shared_buffer[t->shared];
+    const size_t at = (size_t)((uintptr_t)place - (uintptr_t)b->at);
+    if (at > b->bytes || bytes > b->bytes - at) {
+        refuse(core, "%s byte %lld of %s, of which cluster %d has %zu",
+            t->store ? "fills" : "sends", (long long)(intptr_t)at, b->name, core->cluster,
+            b->bytes);
+        return 0;
+    }
+    for (size_t i = 0; !t->store && i < bytes; i++) {
+        const uint8_t tag = place[core->machine->shared_bytes + i];
+        if (tag != b->tag) {
+            refuse(core, "sends byte %zu of %s, %s", at + i, b->name,
+                tag == 0 ? "which was never written" : "where another buffer is by now");
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Go through the runs of a transfer, elements side by side on both ends: claim them (``made`` 0) or
  * copy them. */
 static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
@@ -206,9 +272,14 @@ static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
         if (made) {
             memcpy(t->store ? far : local, t->store ? local : far, bytes);
             memset(core->state + (local - core->local), AOTC_DSA_THERE, bytes);
+            if (t->shared >= 0 && t->store) {
+                const int tag = core->shared_buffer[t->shared].tag;
+                memset(far + core->machine->shared_bytes, tag, bytes);
+            }
         } else if (outside(core, local, size, t->store ? "sends" : "fills")
             || outside(core, local + bytes - size, size, t->store ? "sends" : "fills")
-            || !claim(core, local, bytes, t->store)) {
+            || !claim(core, local, bytes, t->store)
+            || (t->shared >= 0 && !reaches(core, t, far, bytes))) {
             return;
         }
         int d = runs ? last - 1 : last;
@@ -221,20 +292,41 @@ static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
     }
 }
 
-static void start(aotc_dsa_core *core, int token, int store, void *local, void *far, size_t size,
-    int rank, const int64_t *extent, const int64_t *local_step, const int64_t *far_step)
+/* Which buffer in GB has an address; -1 if none has. */
+static int shared_at(const aotc_dsa_core *core, const void *place)
 {
+    for (int i = 0; i < core->shared_buffers; i++) {
+        const aotc_dsa_shared_buffer *const b = &core->shared_buffer[i];
+        if ((uintptr_t)place - (uintptr_t)b->at < b->bytes) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void start(aotc_dsa_core *core, const char *engine, int token, int store, void *local,
+    void *far, size_t size, int rank, const int64_t *extent, const int64_t *local_step,
+    const int64_t *far_step)
+{
+    const int inside = engine[0] == 'f' || engine[0] == 'k'; /* GB is at the other end */
+    const int shared = inside ? shared_at(core, far) : -1;
+    if (inside ? shared < 0 : in_shared(core->machine, far)) {
+        refuse(core, inside ? "starts a %s at a place that is in no buffer in GB of its cluster"
+            : "starts a %s at a place that is in GB", engine);
+        return;
+    }
     if (core->transfers == AOTC_DSA_TRANSFERS) {
         refuse(core, "starts more than %d transfers", AOTC_DSA_TRANSFERS);
         return;
     }
     if (rank < 1 || rank > AOTC_DSA_RANK || (uintptr_t)far % size != 0) {
-        refuse(core, "starts a transfer of %d dimensions at an address in DDR that is %s", rank,
+        refuse(core, "starts a transfer of %d dimensions at an address in %s that is %s", rank,
+            inside ? "GB" : "DDR",
             (uintptr_t)far % size != 0 ? "unaligned" : "aligned");
         return;
     }
     aotc_dsa_transfer *const t = &core->transfer[core->transfers++];
-    *t = (aotc_dsa_transfer){token, store, rank, size, local, far, {0}, {0}, {0}};
+    *t = (aotc_dsa_transfer){token, store, shared, rank, size, local, far, {0}, {0}, {0}};
     int64_t bytes = (int64_t)size;
     for (int d = 0; d < rank; d++) {
         bytes *= extent[d] > 0 ? extent[d] : 0;
@@ -242,20 +334,36 @@ static void start(aotc_dsa_core *core, int token, int store, void *local, void *
         t->local_step[d] = local_step[d];
         t->far_step[d] = far_step[d];
     }
-    trace(core, store ? "store" : "load", token, bytes);
+    trace(core, engine, token, bytes);
     each(core, t, 0);
 }
 
 void aotc_dsa_load(aotc_dsa_core *core, int token, void *local, const void *far, size_t size,
     int rank, const int64_t *extent, const int64_t *local_step, const int64_t *far_step)
 {
-    start(core, token, 0, local, (void *)(uintptr_t)far, size, rank, extent, local_step, far_step);
+    start(core, "load", token, 0, local, (void *)(uintptr_t)far, size, rank, extent, local_step,
+        far_step);
 }
 
 void aotc_dsa_store(aotc_dsa_core *core, int token, void *far, const void *local, size_t size,
     int rank, const int64_t *extent, const int64_t *far_step, const int64_t *local_step)
 {
-    start(core, token, 1, (void *)(uintptr_t)local, far, size, rank, extent, local_step, far_step);
+    start(core, "store", token, 1, (void *)(uintptr_t)local, far, size, rank, extent, local_step,
+        far_step);
+}
+
+void aotc_dsa_fetch(aotc_dsa_core *core, int token, void *local, const void *shared, size_t size,
+    int rank, const int64_t *extent, const int64_t *local_step, const int64_t *shared_step)
+{
+    start(core, "fetch", token, 0, local, (void *)(uintptr_t)shared, size, rank, extent, local_step,
+        shared_step);
+}
+
+void aotc_dsa_keep(aotc_dsa_core *core, int token, void *shared, const void *local, size_t size,
+    int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *local_step)
+{
+    start(core, "keep", token, 1, (void *)(uintptr_t)local, shared, size, rank, extent, local_step,
+        shared_step);
 }
 
 void aotc_dsa_wait(aotc_dsa_core *core, int token)

@@ -17,7 +17,7 @@ static void load(aotc_dsa_core *core, float *to, const float *from, int64_t coun
 static void twice(aotc_dsa *machine, int bug, const float *in, float *out)
 {
     const int64_t extent[] = {COUNT};
-    aotc_dsa_core *const core = aotc_dsa_begin(machine, "twice", 5);
+    aotc_dsa_core *const core = aotc_dsa_begin(machine, "twice", 5, 32, AOTC_DSA_CLUSTERS);
     float *const x = aotc_dsa_local(core, "x", 0, COUNT * sizeof *x);
     float *const y = aotc_dsa_local(core, "y", bug == 1 ? 100 : bug == 2 ? AOTC_DSA_LB_BYTES : 128,
         COUNT * sizeof *y);
@@ -61,7 +61,7 @@ int run(int bug, const float *in, float *out, char *text)
     if (memory == NULL) {
         return 0;
     }
-    aotc_dsa *const machine = aotc_dsa_open(memory);
+    aotc_dsa *const machine = aotc_dsa_open(memory, NULL, 0, 0);
     twice(machine, bug, in, out);
     memcpy(text, machine->refusal, AOTC_DSA_TEXT);
     free(memory);

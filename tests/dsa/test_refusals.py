@@ -18,7 +18,7 @@ REFUSALS = {
     5: "reads byte 0 of x, before the wait for its DMA",
     6: "reads byte 0 of x, before the wait for its DMA",
     7: "reads byte 65536 of LB, which has 65536",
-    8: "reads byte 0 of the LB of core 4 of cluster 0",
+    8: "reads byte 0 of the LB of core 0 of cluster 0",
     9: "sends byte 0 of y, before the wait for its DMA",
     10: "sends byte 192 of LB, which is free",
     11: "writes byte 0 of y, before the wait for its DMA",
@@ -57,4 +57,4 @@ def test_without_a_mistake_nothing_is_refused(simulator):
 @pytest.mark.parametrize("bug", REFUSALS)
 def test_a_mistake_is_refused_by_name(simulator, bug):
     _, _, text = run(simulator, bug)
-    assert text == f"twice, work item 5 on core 1 of cluster 1: {REFUSALS[bug]}"
+    assert text == f"twice, work item 5 on core 5 of cluster 0: {REFUSALS[bug]}"

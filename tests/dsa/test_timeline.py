@@ -13,7 +13,7 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.samples import random_inputs
 from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import COMPUTE, plan_events
+from aotc.sched.cost.item_events import COMPUTE, plan_events, workers_of
 from aotc.target import get_target
 from aotc.target.dsa import DEVICES
 from aotc.tools.engine_times import lines as lines_of
@@ -34,10 +34,11 @@ def traced(model, folder, monkeypatch):
 
 def expected(plan):
     of = DEVICES[TARGET.name]
-    for _, items in plan_events(plan, {}):
-        for i, events in enumerate(items):
-            core = i // of.clusters % of.cores
-            yield from ((str(i), str(i % of.clusters), str(core), e.what, str(e.token),
+    for kernel, items in plan_events(plan, {}):
+        where = workers_of(kernel, len(items), TARGET.machine)
+        for i, (worker, events) in enumerate(zip(where, items)):
+            cluster, core = divmod(worker, of.cores)
+            yield from ((str(i), str(cluster), str(core), e.what, str(e.token),
                          str(e.bytes)) for e in events if e.what != COMPUTE)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aotc.emit.dsa.device_text import machine_bytes
+from aotc.emit.dsa.device_text import arena_slots, machine_bytes
 from aotc.emit.text.c_names import c_comment, parameter_names
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.errors import AotcError
@@ -220,7 +220,7 @@ def about_lines(syms: Sequence[Symbol], inputs: Sequence[Tensor],
 def arena_max(plan: Plan) -> int | None:
     """Bytes of arena slots that are enough for every choice of symbols; None if there is no such
     number, of slots or of scratch."""
-    tops = [t for t in map(upper, plan.slots) if t is not None]
+    tops = [t for t in map(upper, arena_slots(plan)) if t is not None]
     if len(tops) < len(plan.slots) or not isinstance(slab_bytes(plan), int):
         return None
     return sum((t + 63) // 64 * 64 for t in tops)

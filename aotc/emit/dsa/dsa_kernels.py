@@ -4,15 +4,18 @@ reaches memories and engines through ``runtime_c/dsa/aotc_dsa.h``."""
 from collections.abc import Sequence
 
 from aotc.emit.c import kernels as c_kernels
+from aotc.emit.c.alike import Owned
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Scalars, element
-from aotc.emit.dsa.device_text import device_lines
+from aotc.emit.dsa.device_text import device_lines, shared_slot
 from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr
-from aotc.ir.plan import Call, Plan
+from aotc.ir.plan import Call, Plan, Rule
+from aotc.ir.simplify import simplify
 from aotc.ir.statements import Copy, Wait
 from aotc.target.base import Target
 
@@ -27,11 +30,17 @@ class CoreText(KernelText):
     """The functions of one kernel, whose work items run on cores in turn.  Library kernels run on
     the processor that shares DDR with them."""
 
+    def __init__(self, owned: Owned, name: str, dialect: Dialect, rules: Sequence[Rule]) -> None:
+        self.plan = owned.plan
+        super().__init__(owned, name, dialect, rules)
+
     def written_by(self, env: KernelEnv) -> KernelWriter:
         self.hosted = any(isinstance(s, Call) for s in self.kernel.stages)
         if self.hosted:
             return super().written_by(env)
         local = set(self.scratch)
+        at, shared = env["buffer"], {b for b in self.tensors if self.plan.place(b).memory}
+        env["buffer"] = lambda b: f"g_{b}" if b in shared else at(b)
 
         def call(what: str, buffer: str, at: str, dtype: str) -> str:
             far = "" if buffer in local else "far_"
@@ -53,11 +62,22 @@ class CoreText(KernelText):
             t = DTYPES[s.dtype]
             scratch.append(f'{declared} = aotc_dsa_local(core, "{s.name}", {s.offset}, '
                            f"{s.elements} * sizeof({t.c}));")
+        places = [self.plan.place(b) for b in self.tensors]
+        shared = [p for p in places if p.memory]
+        for p in shared:
+            declared = self.tensors[p.name][0].removesuffix(f"t_{p.name}")
+            scratch.append(f'{declared}g_{p.name} = aotc_dsa_shared(core, "{p.name}", t_{p.name}, '
+                           f"{p.parts}, {c_index(p.part, 12)} * sizeof({DTYPES[p.dtype].c}));")
+        slot, size = shared_slot(self.plan)
+        memory = f"f->slot[{slot}], {size}, {shared[0].stride}" if shared else "NULL, 0, 0"
+        count = c_index(simplify(kernel.tiles))
         return indent([
             *frame, *pointers,
-            "aotc_dsa *const machine = aotc_dsa_open(f->slab + worker * f->slab_stride);",
+            "aotc_dsa *const machine = aotc_dsa_open(f->slab + worker * f->slab_stride,",
+            f"    {memory});",
             "for (int64_t tile = begin; tile < end; ++tile) {",
-            *indent([f'aotc_dsa_core *const core = aotc_dsa_begin(machine, "{title}", tile);',
+            *indent([f'aotc_dsa_core *const core = aotc_dsa_begin(machine, "{title}", tile,',
+                     f"    {count}, {kernel.clusters});",
                      *scratch, *self.lines, "aotc_dsa_end(core);"]), "}",
             f"{self.name}_refuse(f, machine->refusal);"])
 

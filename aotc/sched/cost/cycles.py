@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aotc.ir.plan import Kernel, Plan
 from aotc.oracle.eval_expr import index_value
-from aotc.sched.cost.item_events import COMPUTE, WAIT, Event, plan_events
+from aotc.sched.cost.item_events import COMPUTE, WAIT, Event, plan_events, workers_of
 from aotc.target.base import Machine
 
 
@@ -60,14 +60,16 @@ def timeline(plan: Plan, machine: Machine, syms: Mapping[str, int]) -> Timeline:
     now = 0.0
     for number, (kernel, items) in enumerate(plan_events(plan, syms)):
         now += machine.launch
-        active = max(1, min(machine.workers, len(items)))
-        rate = machine.memory.bandwidth / active
+        where = workers_of(kernel, len(items), machine)
+        active = max(1, len(set(where)))
         work = index_value(kernel.flops, syms) / machine.flops / max(1, len(items))
         last = now
-        for worker in range(active):
-            at = _Worker(worker, number, now, rate, machine)
-            for events in items[worker::active]:
-                at.run(events, work)
+        workers: dict[int, _Worker] = {}
+        for worker, events in zip(where, items):
+            if worker not in workers:
+                workers[worker] = _Worker(worker, number, now, machine, active)
+            workers[worker].run(events, work)
+        for at in workers.values():
             spans += at.spans
             last = max(last, at.now)
         now = last
@@ -83,11 +85,14 @@ def _scratch(kernel: Kernel) -> int:
 
 
 class _Worker:
-    """One worker in one kernel, from ``now`` on."""
+    """One worker in one kernel, from ``now`` on; ``active`` of them share the outermost memory."""
 
-    def __init__(self, number: int, kernel: int, now: float, rate: float,
-                 machine: Machine) -> None:
-        self.number, self.kernel, self.now, self.rate = number, kernel, now, rate
+    def __init__(self, number: int, kernel: int, now: float, machine: Machine,
+                 active: int) -> None:
+        self.number, self.kernel, self.now = number, kernel, now
+        far = machine.memory.name
+        self.rate = {e.name: machine.memory.bandwidth / active if far in (e.source, e.target)
+                     else e.bandwidth for e in machine.engines}
         self.latency = {e.name: e.latency for e in machine.engines}
         self.free = dict.fromkeys(self.latency, now)  # when each engine is
         self.arrives: dict[int, float] = {}  # token -> when all under it is there
@@ -105,7 +110,7 @@ class _Worker:
             else:
                 start = max(self.now, self.free[e.what])
                 self.free[e.what] = self._busy(
-                    e.what, start, self.latency[e.what] + e.bytes / self.rate, e.bytes)
+                    e.what, start, self.latency[e.what] + e.bytes / self.rate[e.what], e.bytes)
                 self.arrives[e.token] = max(self.arrives.get(e.token, 0.0), self.free[e.what])
 
     def _busy(self, what: str, start: float, seconds: float, moved: int) -> float:

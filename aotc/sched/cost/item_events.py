@@ -12,6 +12,7 @@ from aotc.ir.expr import Axis, Expr
 from aotc.ir.plan import Kernel, Plan
 from aotc.ir.statements import STEP, TILE, Body, Copy, Declare, For, If, Let, Section, Update, Wait
 from aotc.oracle.eval_expr import Guard, Scope, index_value
+from aotc.target.base import Machine
 
 COMPUTE, WAIT = "compute", "wait"  # what an item does beside starting engines
 
@@ -85,6 +86,20 @@ def kernel_events(kernel: Kernel, syms: Mapping[str, int]) -> Iterator[tuple[Eve
         yield tuple(Event(e.what, e.token, int(n[i])) for e, n, live in items.found if live[i])
 
 
+def workers_of(kernel: Kernel, count: int, machine: Machine) -> list[int]:
+    """The worker that each of ``count`` work items runs on: clusters have equal runs of them, which
+    they deal to their own workers in turn."""
+    if not kernel.clusters:
+        return [i % machine.workers for i in range(count)]
+    own = machine.workers // machine.clusters
+    out = []
+    for i in range(count):
+        cluster = i * kernel.clusters // count
+        first = -(-cluster * count // kernel.clusters)
+        out.append(cluster * own + (i - first) % own)
+    return out
+
+
 def plan_events(plan: Plan, syms: Mapping[str, int]
                 ) -> Iterator[tuple[Kernel, tuple[tuple[Event, ...], ...]]]:
     """(kernel, events of its work items) in call order.  UnsupportedError for a Plan with
@@ -95,4 +110,4 @@ def plan_events(plan: Plan, syms: Mapping[str, int]
         yield k, tuple(kernel_events(k, syms))
 
 
-__all__ = ["COMPUTE", "WAIT", "Event", "kernel_events", "plan_events"]
+__all__ = ["COMPUTE", "WAIT", "Event", "kernel_events", "plan_events", "workers_of"]

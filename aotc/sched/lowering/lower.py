@@ -20,13 +20,13 @@ from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.open_group import opened
 from aotc.sched.lowering.threads import barriers, shared_by_threads
-from aotc.sched.memory.allocate import physical_elements, slot_sizes
+from aotc.sched.memory.allocate import physical_elements, slot_sizes, store_strides
 from aotc.sched.model.slide import lower_kept
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call, group_stages
 from aotc.sched.model.unroll import data_loads, lower_unrolled
 from aotc.sched.model.work import group_bytes, group_flops, plain_part
-from aotc.target.base import Target
+from aotc.target.base import Machine, Target
 
 
 def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
@@ -53,8 +53,11 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
             places.append(replace(place, sparse=name in sparse))
             weights.append((name, stored))
             end = (end + stored.nbytes + ALIGN - 1) // ALIGN * ALIGN
+    strides = store_strides(program, schedule)
     for name, slot in schedule.buffers.items():
-        places.append(_place(program, schedule, name, "arena", slot.offset, slot.slot))
+        place = _place(program, schedule, name, "arena", slot.offset, slot.slot)
+        places.append(replace(place, memory=slot.memory, parts=slot.parts,
+                              stride=strides.get(slot.slot, 0)))
     places += bodies.placed(end)
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
@@ -63,8 +66,9 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
                 aliases=program.aliases,
-                memories=((target.machine.near.name, target.machine.near.capacity),)
-                if target.machine.engines else ())
+                memories=tuple((x.name, x.capacity) for x in (
+                    target.machine.near, *target.machine.stores)) if target.machine.engines else (),
+                engines=_engines(target.machine))
 
 
 def _kernels(program, schedule, target, bodies):
@@ -129,9 +133,20 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
         group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
         step.carried, tile.start if step.carried and target.machine.in_order else None,
         plain=plain_part(stages, group.ukernel, target), around=copies.around(
-            stages, (*starts, len(lowered)))), target)
+            stages, (*starts, len(lowered))), clusters=dealt_to(target.machine, group)), target)
     _check_scratch(target, group, kernel, end)
     return kernel
+
+
+def _engines(machine: Machine) -> tuple[tuple[str, str, str], ...]:
+    def name(memory: str) -> str:
+        return "" if memory == machine.memory.name else memory
+    return tuple((e.name, name(e.source), name(e.target)) for e in machine.engines)
+
+
+def dealt_to(machine: Machine, group: Group) -> int:
+    """Clusters that a group's work items are dealt to; 0 on a machine that has none to choose."""
+    return (group.clusters or machine.clusters) if machine.stores else 0
 
 
 def kernel_faults(program: Program, schedule: Schedule, target: Target, group: Group) -> list[str]:

@@ -55,9 +55,6 @@ def place_copies(at: Opened) -> Copies:
     wanted = {b for b, memory in group.copies.items() if memory == machine.scratch}
     if not wanted:
         return Copies()
-    load = machine.engine(machine.memory, machine.near)
-    store = machine.engine(machine.near, machine.memory)
-    assert load is not None and store is not None, machine  # ``copy_faults`` has asked
     found = [c for c in item_boxes(at) if c.buffer in wanted]
     missing = sorted(wanted - {c.buffer for c in found})
     if missing:
@@ -73,9 +70,13 @@ def place_copies(at: Opened) -> Copies:
             name += "_"
         names[c.buffer] = ctx.add_scratch(name, program.dtype(c.buffer), c.elements)
         ctx.local = {**ctx.local, c.buffer: c.dims}
+        slot = ctx.schedule.buffers.get(c.buffer)
+        home = machine.store(slot.memory if slot is not None else "")
+        ends = (machine.near, home) if c.written else (home, machine.near)
+        engine = machine.engine(*ends)
+        assert engine is not None, ends  # ``copy_faults`` and ``store_faults`` have asked
         (stores if c.written else loads).append(_copy(
-            ctx, c, names[c.buffer], store.name if c.written else load.name,
-            _first(stages, c)))
+            ctx, c, names[c.buffer], engine.name, _first(stages, c)))
     return Copies(tuple(sorted(loads, key=_token)), tuple(stores), names)
 
 

@@ -13,7 +13,7 @@ from aotc.ir.expr import Const, Expr, loads, maximum
 from aotc.ir.program import Program, static_shape
 from aotc.ir.read_boxes import proves_le
 from aotc.ir.schedule import Group, Schedule, Slot
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.memory.slots import Lifetime, colour
 from aotc.sched.model.boxes import stage_boxes, tile_anchor
 from aotc.sched.model.stages import group_stages
@@ -37,6 +37,23 @@ def buffer_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
     size = physical_elements(program, schedule, name) * DTYPES[program.dtype(name)].size
     size = simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
     return program.memo.setdefault(key, size) if plain else size
+
+
+def part_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
+    """Bytes that one cluster has of a stored buffer, rounded up to 64."""
+    parts = schedule.buffers[name].parts if name in schedule.buffers else 1
+    size = physical_elements(program, schedule, name) // parts * DTYPES[program.dtype(name)].size
+    return simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
+
+
+def store_strides(program: Program, schedule: Schedule) -> dict[int, int]:
+    """{slot that stands for a memory of clusters: bytes of it that one of them has}."""
+    out: dict[int, int] = {}
+    for b, s in schedule.buffers.items():
+        if s.memory:
+            size = upper(part_bytes(program, schedule, b)) or 0  # ``store_faults``: it is a number
+            out[s.slot] = max(out.get(s.slot, 0), s.offset + size)
+    return out
 
 
 def liveness(program: Program, groups: Sequence[Group]) -> dict[str, Lifetime]:
@@ -155,8 +172,11 @@ def _overwritten(program, schedule, s, dying, live):
 
 
 def allocate(program: Program, schedule: Schedule) -> dict[str, Slot]:
-    """{temp: Slot} for every stored temp; deterministic."""
+    """{temp: Slot} for every stored temp, those that have a place in a cluster's memory there;
+    deterministic."""
     live = liveness(program, schedule.groups)
+    settled = {b: s for b, s in schedule.buffers.items() if s.memory and b in live}
+    live = {b: at for b, at in live.items() if b not in settled}
     owner = {b: b for b in live}
     for i, g in enumerate(schedule.groups):
         for out, src in in_place(program, schedule, g, live, i).items():
@@ -169,7 +189,7 @@ def allocate(program: Program, schedule: Schedule) -> dict[str, Slot]:
         places = _best_fit(program, schedule, classes)
     else:
         places = colour(classes, {b: buffer_bytes(program, schedule, b) for b in classes})
-    return {b: places[owner[b]] for b in live}
+    return {b: places[owner[b]] for b in live} | settled
 
 
 def _best_fit(program, schedule, classes):
@@ -218,7 +238,12 @@ def _place(order, size, classes):
 def slot_sizes(program: Program, schedule: Schedule) -> tuple[Expr, ...]:
     """Bytes of each arena slot, as expressions (Const for static models)."""
     ends: dict[int, dict[Expr, None]] = {}
+    for slot, stride in store_strides(program, schedule).items():
+        parts = max(s.parts for s in schedule.buffers.values() if s.slot == slot)
+        ends[slot] = {Const(parts * stride): None}
     for b, s in schedule.buffers.items():
+        if s.memory:
+            continue
         end = simplify(buffer_bytes(program, schedule, b) + s.offset)
         if s.span > 1:
             part = ALIGN * s.span

@@ -1,0 +1,124 @@
+"""Which temps are stored in the memory of a cluster, from the kernel that makes them to the last
+that reads them.
+
+Where work items of different clusters touch different parts of a tensor, every cluster has its own
+part of it.  Else all kernels that touch it run on one cluster: by cost, if what is saved of the
+outermost memory is more than what fewer workers lose.  What does not fit goes by the rule of
+``instances/spill.py``: what is live longest is stored further out.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.expr import Const
+from aotc.ir.program import Program, static_shape
+from aotc.ir.schedule import Group, Schedule, Slot
+from aotc.sched.clusters.own_parts import Touched, has_own_part, touched_by
+from aotc.sched.cost.group_cost import compute_seconds
+from aotc.sched.instances.spill import Lifetime, placed, spilled
+from aotc.sched.lowering.open_group import opened
+from aotc.sched.memory.allocate import liveness, part_bytes
+from aotc.sched.model.stages import group_stages
+from aotc.sched.model.widths import group_model
+from aotc.target.base import Machine, Memory, Target
+
+
+def choose_stores(program: Program, schedule: Schedule, target: Target, always: bool = False,
+                  barred: Collection[str] = ()) -> Schedule:
+    """The Schedule with places in a cluster's memory for temps, and ``clusters`` of the groups that
+    touch them; as it is on machines without one, and where extents are not known.  always: also
+    where fewer workers lose more than it saves; barred: temps that stay in the outermost memory."""
+    machine = target.machine
+    temps = liveness(program, schedule.groups)
+    if not machine.stores or schedule.regions or any(
+            static_shape(program.shape(b)) is None for b in temps):
+        return schedule
+    memory = machine.stores[0]
+    found = [_touched(program, schedule, target, g) for g in schedule.groups]
+    users = {b: [i for i, g in enumerate(schedule.groups) if b in _buffers(program, g)]
+             for b in temps if b not in barred}
+
+    def legal(parts: int) -> list[str]:
+        return [b for b, at in users.items() if all(
+            (t := found[i]) is not None and has_own_part(program, t, b, parts) for i in at)]
+
+    parts, homes = machine.clusters, legal(machine.clusters) if machine.clusters > 1 else []
+    if not homes:
+        parts, homes = 1, legal(1)
+        if not always and machine.clusters > 1:
+            homes = _paying(program, schedule.groups, users, homes, machine, memory)
+    return _stored(program, schedule, memory, homes, users, parts) if homes else schedule
+
+
+def _touched(program: Program, schedule: Schedule, target: Target, g: Group) -> Touched | None:
+    if not group_stages(program, g):
+        return None  # a library call or a region
+    try:
+        return touched_by(opened(program, schedule, target, g))
+    except ScheduleError:
+        return None  # ``check_schedule`` lists why
+
+
+def _buffers(program: Program, g: Group) -> set[str]:
+    return {b for c in g.computes for b in program.producer[c].inputs} | set(g.outputs)
+
+
+def _paying(program: Program, groups: Sequence[Group], users: Mapping[str, list[int]],
+            homes: Sequence[str], machine: Machine, memory: Memory) -> list[str]:
+    """Of temps that one cluster could hold those whose kernels, with all that hang together by
+    them, take less time on its workers than on all with the temps in the outermost memory."""
+    owner = list(range(len(groups)))
+
+    def root(i: int) -> int:
+        while owner[i] != i:
+            i = owner[i]
+        return i
+
+    for b in homes:
+        for i in users[b]:
+            owner[root(i)] = root(users[b][0])
+    gain: dict[int, float] = {}
+    for i in {i for b in homes for i in users[b]}:
+        near = {b for b in homes if i in users[b]}
+        before, after = (_seconds(program, groups[i], machine, memory, s) for s in ((), near))
+        gain[root(i)] = gain.get(root(i), 0.0) + before - after
+    return [b for b in homes if gain[root(users[b][0])] > 0]
+
+
+def _seconds(program: Program, g: Group, machine: Machine, memory: Memory,
+             near: Iterable[str]) -> float:
+    """Of a group with the buffers ``near`` in the memory of its only cluster; on all clusters, if
+    there are none."""
+    near = frozenset(near)
+    model = group_model(program, g)
+    tile = model.variables(g.tile)
+    alone = replace(machine, workers=machine.workers // machine.clusters) if near else machine
+    util, compute = compute_seconds(model, alone, tile)
+    far = model.traffic(tile, near, unit=machine.memory.transaction)
+    there = model.traffic(tile) - model.traffic(tile, near)
+    return max(compute, far / machine.memory.bandwidth, there / memory.bandwidth) / util
+
+
+def _stored(program: Program, schedule: Schedule, memory: Memory, homes: Sequence[str],
+            users: Mapping[str, list[int]], parts: int) -> Schedule:
+    """The Schedule with those of ``homes`` that fit in a cluster's memory."""
+    slots = {b: Slot(0, 0, memory=memory.name, parts=parts) for b in homes}
+    sized = replace(schedule, buffers=slots)
+    lives = []
+    for b in homes:
+        size = part_bytes(program, sized, b)
+        assert isinstance(size, Const), size
+        at = users[b]
+        lives.append(Lifetime(b, size.value, at[0], at[-1], tuple(at[1:])))
+    levels = spilled(lives, (int(memory.capacity * memory.usable), 1 << 62))
+    offsets = {p.name: p.offset for p in placed(lives, levels) if p.level == 0}
+    number = int(len(offsets) < len(liveness(program, schedule.groups)))
+    slots = {b: replace(slots[b], slot=number, offset=offset) for b, offset in offsets.items()}
+    alone = {i for b in offsets for i in users[b]} if parts == 1 else set()
+    groups = tuple(replace(g, clusters=1) if i in alone else g
+                   for i, g in enumerate(schedule.groups))
+    return replace(schedule, groups=groups, buffers=slots)
+
+
+__all__ = ["choose_stores"]
