@@ -95,6 +95,9 @@ def _regions(program, schedule, target):
             faults.append(f"regions[{name}]: a body has no variants; they are of whole calls, put "
                           "them into the schedule around it")
             continue
+        faults += [f"regions[{name}]: {b} in {x.memory}; a body runs in rounds, store it in "
+                   f"{target.machine.memory.name}" for s in own for b, x in s.buffers.items()
+                   if x.memory]
         faults += [f"region {name}: {f}" for body, s in zip(region.bodies, own)
                    for f in check_schedule(body, s, target)]
     return faults
