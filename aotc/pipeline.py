@@ -28,7 +28,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program
-from aotc.ir.schedule import PRECISION, Schedule
+from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
 from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
@@ -39,6 +39,7 @@ from aotc.passes.inline import inline_moves
 from aotc.passes.own_channels import on_own_channels
 from aotc.passes.own_digits import on_own_digits
 from aotc.passes.own_points import on_own_points
+from aotc.passes.precision.brought_groups import fold_but_groups, with_groups
 from aotc.passes.precision.half_weights import keep_halves
 from aotc.passes.quantise import inline_dequantised, integer_products
 from aotc.passes.regions import everywhere
@@ -53,7 +54,7 @@ from aotc.sched import (
     lower,
     parse_limit,
 )
-from aotc.sched.choose.serving import serving
+from aotc.sched.choose.serving import reads_groups, serving
 from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
@@ -163,15 +164,14 @@ def _program(work: Work) -> Work:
 
 def _aliased(program: Program, work: Work) -> Program:
     """The Program with the caches of its caller in place."""
-    o, target = work.options, work.target
-    if not target.library:
-        raise UnsupportedError(f"alias: {target.name} has no library kernels, which write in "
+    if not work.target.library:
+        raise UnsupportedError(f"alias: {work.target.name} has no library kernels, which write in "
                                "place; leave alias out or choose a target for a CPU")
-    given = (o.dims or {}).get(ROOM, (1, None))
+    given = (work.options.dims or {}).get(ROOM, (1, None))
     room = (given, given) if isinstance(given, int) else given
     if not isinstance(room, (tuple, list)) or len(room) != 2:
         raise ScheduleError(f"dims: {ROOM} {given!r}; write an extent or a range (lo, hi)")
-    return with_aliases(program, o.alias or {}, (room[0], room[1]))
+    return with_aliases(program, work.options.alias or {}, (room[0], room[1]))
 
 
 def _integers(work: Work) -> Work:
@@ -179,13 +179,14 @@ def _integers(work: Work) -> Work:
 
 
 def _fold(work: Work) -> Work:
-    program = everywhere(fold_constants, work.program)
+    run = fold_but_groups if reads_groups(work.target) else fold_constants
+    program = everywhere(run, work.program)
     return replace(work, program=everywhere(hoist_products, program))
 
 
 def _inlined(program: Program) -> Program:
     # moves that end at a constant have become constants' moves: fold those too
-    program = in_runs(on_own_channels(inline_moves(program)))
+    program = in_runs(on_own_channels(with_groups(inline_moves(program))))
     program = inline_moves(on_own_points(program))
     program = fold_constants(inline_dequantised(program))
     return fold_constants(on_own_digits(fold_constants(requantise(program))))
@@ -360,7 +361,7 @@ def run_pipeline(options: Options) -> Work:
     check_choices(options)
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     target = options_target(options)
-    if options.precision not in (None, PRECISION[0]) and target.emitter != "c":
+    if options.precision not in (None, PRECISION[0], *WEIGHT_BITS) and target.emitter != "c":
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
                                f"products of such operands; leave it out, or choose a CPU target")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)

@@ -1,10 +1,10 @@
 """Categories, recognised from the structure of index expressions (never from an operator).
 
 map: no fold.  move: a map that only loads.  contraction: sum of a product of two f32 factors with
-an axis that only one of them has.  dot: the same of u8 and i8, converted to i32, or of two bf16,
-converted to f32.  window: a fold whose loads mix output and reduction axes in one index.
-reduction: every other fold.  ``loops`` is not a category of programs but the row that runs
-anything.
+an axis that only one of them has.  dot: the same of u8 and i8, converted to i32, of two bf16,
+converted to f32, or of an f32 and grouped weights.  window: a fold whose loads mix output and
+reduction axes in one index.  reduction: every other fold.  ``loops`` is not a category of programs
+but the row that runs anything.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from aotc.ir.dtypes import BF16
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
+from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
 
@@ -38,13 +39,17 @@ Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
 # operands and sum of a contraction on narrower numbers, several of which one lane multiplies
 BYTES: Dtypes = ("u8", "i8", "i32")
 BF16_PRODUCT: Dtypes = (BF16, BF16, "f32")
+GROUPED_PRODUCT: Dtypes = ("f32", "u8", "f32")  # of weights in bytes, ``numbers/grouped.py``
 
 
 def dot_dtypes(body: Expr) -> Dtypes | None:
     """``BYTES`` for a product of a u8 and an i8, both converted to i32, ``BF16_PRODUCT`` for one of
-    two bf16, both converted to f32; None for others."""
+    two bf16, both converted to f32, ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``;
+    None for others."""
     if not isinstance(body, Binary) or body.op != "mul":
         return None
+    if body.dtype == "f32" and (grouped_weights(body.a) or grouped_weights(body.b)):
+        return GROUPED_PRODUCT
     kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
     known = (BYTES, BF16_PRODUCT)
     return next((d for d in known if body.dtype == d[2] and kinds == sorted(d[:2])), None)
@@ -60,7 +65,8 @@ def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple
     """Both orientations of a sum of products in which the lane operand has axes of its own and
     every reduction axis occurs in both factors.  Empty if it is none.  Of narrower numbers
     (``dot_dtypes``) the factors are given without their conversion, and the lane operand of 8-bit
-    integers is the i8; so is a lane operand that is loaded as f16."""
+    integers is the i8, that of grouped weights the Load of their codes; so is a lane operand that
+    is loaded as f16."""
     if fold != "sum" or not (isinstance(body, Binary) and body.op == "mul"):
         return ()
     narrow = dot_dtypes(body)
@@ -68,7 +74,12 @@ def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple
         return ()
     out = []
     for a, b in ((body.a, body.b), (body.b, body.a)):
-        if narrow is not None and isinstance(a, Cast) and isinstance(b, Cast):
+        if narrow == GROUPED_PRODUCT:
+            weights = grouped_weights(b)
+            if weights is None:
+                continue
+            b = weights.codes
+        elif narrow is not None and isinstance(a, Cast) and isinstance(b, Cast):
             a, b = a.x, b.x
             if (a.dtype, b.dtype) != narrow[:2]:
                 continue

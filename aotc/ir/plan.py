@@ -18,6 +18,7 @@ import numpy as np
 
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show, walk
+from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Alias, Check, Fold
 from aotc.ir.schedule import Writing
@@ -191,6 +192,7 @@ class Contract(Stmt):
     one tap of ``slice_taps``, which ``taps`` has no more.  whole: which of "rows" and "columns"
     fill every register tile; tiles of the others may be cut at their end.  part: steps of the sum,
     over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
+    grouping: how the bytes of B's panels hold weights (None: they hold elements).
     """
 
     BUFFERS = ("turned", "slices")
@@ -218,6 +220,7 @@ class Contract(Stmt):
     whole: tuple[str, ...] = ()
     part: int = 0
     writing: Writing = ()
+    grouping: Grouping | None = None
 
     @property
     def row_count(self) -> Expr:
@@ -233,7 +236,8 @@ class Contract(Stmt):
             f" in slices of {self.slice}" if self.slices else "") + "".join(
                 f", {r}" for r in self.slice_taps) + (
             f", whole {' and '.join(self.whole)}" if self.whole else "") + (
-            f", sums in parts of {self.part}" if self.part else "")]
+            f", sums in parts of {self.part}" if self.part else "") + (
+            f", weights of {self.grouping}" if self.grouping else "")]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

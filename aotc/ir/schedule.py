@@ -30,7 +30,8 @@ REGISTER = "register"  # the level of an edge whose producer is inlined
 REUSE = ("recompute", "slide")
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
-PRECISION = ("f32", "bf16")  # of the operands of products; sums are f32
+PRECISION = ("f32", "bf16", "int8w", "int4w")  # of the operands of products; sums are f32
+WEIGHT_BITS = {"int8w": 8, "int4w": 4}  # of constant weights alone, in groups
 CONNECT = ("none", REGISTER, "all")  # which edges stay inside a kernel
 WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors

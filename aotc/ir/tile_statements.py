@@ -4,6 +4,7 @@ follows them vector by vector."""
 from dataclasses import dataclass
 
 from aotc.ir.expr import Axis, Expr, Var, show
+from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import Body, Box, Range, Stmt, text_of
 
 # neighbours along the sum that one lane of a product takes at a time, by the dtype of its rows
@@ -13,6 +14,12 @@ DOT_STEPS = {"u8": 4, "bf16": 2}
 def dot_step(dtype: str) -> int:
     """Neighbours along the sum that a product with rows of ``dtype`` takes at a time."""
     return DOT_STEPS.get(dtype, 1)
+
+
+def is_narrow(dtypes: tuple[str, str, str]) -> bool:
+    """True for a product whose panels hold narrower numbers than it sums, which its micro-kernel
+    takes one run of memory of."""
+    return dot_step(dtypes[0]) > 1 or dtypes[:2] == ("f32", "u8")
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class Tile(Stmt):
     (a Point and elements from it on that this tile fetches, elements per step), start: the place
     of what every row's sums start from.  in_place: the sums stay in registers
     (``~sumI_J``), with ``many_taps`` those of a table of all taps; else they are in the array
-    ``~acc_tile``."""
+    ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements)."""
 
     BUFFERS = ("b",)
     row: str
@@ -128,6 +135,7 @@ class Tile(Stmt):
     in_place: bool = False
     many_taps: bool = False
     live: int = 0
+    grouping: Grouping | None = None
 
     @property
     def summed(self) -> int:
@@ -136,6 +144,7 @@ class Tile(Stmt):
 
     def lines(self) -> list[str]:
         marks = ["masked"] * self.masked + [f"in parts of {self.part}"] * (self.part > 0)
+        marks += [str(self.grouping)] * (self.grouping is not None)
         marks += ["in place"] * self.in_place + [f"first {self.live} rows"] * (self.live > 0)
         return [f"tile {self.row} {self.mr}x{self.nv * self.lanes} "
                 f"taps {show(self.taps)} k {show(self.kc)}{''.join(', ' + m for m in marks)}"]

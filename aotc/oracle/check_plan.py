@@ -259,6 +259,8 @@ class _Kernel:
         k, what = c.k.axis, f"load of {name}"
         if o.mode == "panel":
             depth = simplify((total + (step - 1)) // step * step)
+            if c.grouping is not None:
+                depth = simplify((total + c.grouping.size - 1) // c.grouping.size * c.grouping.rows)
             self.access(scope, o.buffer, o.offset, f"{what}, {o.buffer}[{o.offset}]")
             end = o.offset + depth * nr - 1
             self.access(scope, o.buffer, end, f"{what}, a panel of {o.buffer}")

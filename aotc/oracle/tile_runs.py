@@ -6,6 +6,7 @@ import numpy as np
 
 from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16
 from aotc.ir.expr import Expr, Var
+from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
 from aotc.ir.tile_statements import Point, RowTable, Tile, TileSums, dot_step
 from aotc.oracle.eval_expr import Scope as Values
@@ -171,6 +172,8 @@ class TileRuns(Values):
         """B of every step and column: (steps, columns, ...)."""
         buffer, first = self.points[s.b]
         j = self._columns(s)
+        if s.grouping is not None:
+            return self._grouped(s, s.grouping, k, live)
         step = dot_step(s.dtypes[0])
         if step > 1:
             k = k + tap * depth
@@ -181,6 +184,25 @@ class TileRuns(Values):
         found = self._live(buffer, first + at, np.broadcast_to(
             live, np.broadcast_shapes(live.shape, at.shape, self.shape)))
         return np.broadcast_to(found, (len(k), s.nv * s.lanes, *self.shape))
+
+    def _grouped(self, s: Tile, g: Grouping, k: Array, live: Array) -> Array:
+        """B of grouped weights: (steps, columns, ...)."""
+        buffer, first = self.points[s.b]
+        nr, per = s.nv * s.lanes, 8 // g.bits
+
+        def row(number: Array | int) -> Array:
+            at = first + (k // g.size * g.rows + number) * nr + self._columns(s)
+            there = np.broadcast_to(live, np.broadcast_shapes(live.shape, at.shape, self.shape))
+            return self._live(buffer, at, there)
+        code = row(k % g.size // per) >> (k % per * g.bits).astype(np.uint8)
+        half = np.int32(1 << g.bits - 1)
+        number = (code & np.int32((1 << g.bits) - 1) ^ half) - half
+        if g.zeros:
+            number = number - ((row(g.codes) ^ np.int32(128)) - np.int32(128))
+        bits = sum((row(g.codes + g.zeros + p).astype(np.uint32) << np.uint32(
+            8 * (4 - g.planes + p)) for p in range(g.planes)), np.zeros((), np.uint32))
+        found = number.astype(np.float32) * np.ascontiguousarray(bits).view(np.float32)
+        return np.broadcast_to(found, (len(k), nr, *self.shape))
 
     def tile_sums(self, s: TileSums) -> None:
         if s.point == ACC_TILE:

@@ -35,14 +35,16 @@ from aotc.passes.regions import renamed_inputs
 GROWTH = 1 << 16  # bytes a constant may exceed what it replaces by
 
 
-def fold_constants(program: Program, limit_bytes: int = GROWTH) -> Program:
+def fold_constants(program: Program, limit_bytes: int = GROWTH,
+                   kept: frozenset[str] = frozenset()) -> Program:
     """Program with constant computes evaluated, equal constants and computes merged.
 
     limit_bytes: a compute is left as it is if its result would take that many bytes more than
     the constants it reads (a small table broadcast to a large tensor stays a small table).
+    kept: names of computes that are left as they are.
     Raises FaultError if a constant index is out of range.
     """
-    state = _Folder(program, limit_bytes)
+    state = _Folder(program, limit_bytes, kept)
     steps = [new for step in program.steps for new in state.step(step)]
     return update(program, steps=tuple(steps), consts=state.consts,
                   buffers={**program.buffers, **state.buffers})
@@ -51,8 +53,8 @@ def fold_constants(program: Program, limit_bytes: int = GROWTH) -> Program:
 class _Folder:
     """The pass in progress.  ``names`` maps a dropped buffer to the one that took its place."""
 
-    def __init__(self, program: Program, limit: int) -> None:
-        self.program, self.limit = program, limit
+    def __init__(self, program: Program, limit: int, kept: frozenset[str]) -> None:
+        self.program, self.limit, self.kept = program, limit, kept
         self.outputs = set(program.outputs)
         # what must keep its name: bodies of regions read buffers around them by it
         self.named = self.outputs.union(*(s.captured for s in program.steps
@@ -136,7 +138,8 @@ class _Folder:
     def foldable(self, step: Compute) -> bool:
         shape = static_shape(tuple(a.extent for a in step.axes))
         if shape is None or static_shape(tuple(a.extent for a in step.raxes)) is None or (
-                any(b not in self.consts for b in step.inputs)):
+                any(b not in self.consts for b in step.inputs)) or (
+                not self.kept.isdisjoint(step.outs)):
             return False
         if isinstance(step.body, (Load, Const)) and step.fold == "none" and (
                 self.outputs.intersection(step.outs)):

@@ -26,6 +26,7 @@ from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import find_call, group_stages, target_memo
 from aotc.sched.model.tilegraph import connect_levels
 from aotc.sched.model.unroll import find_transform
+from aotc.sched.precision.weight_bits import grouping_faults
 from aotc.sched.shape_variants import parts
 from aotc.target.base import Target
 
@@ -53,7 +54,7 @@ def check_schedule(program: Program, schedule: Schedule, target: Target) -> list
         program = apply_rewrites(program, schedule.rewrites)
     except ScheduleError as err:
         faults += err.faults  # the rest is read as if there were none
-    faults += precision_faults(schedule)
+    faults += precision_faults(schedule) + grouping_faults(schedule)
     faults += check_kernels(program, schedule, target)
     return faults or _buffers(program, schedule) or store_faults(program, schedule, target)
 

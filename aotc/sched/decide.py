@@ -7,7 +7,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import CONNECT, PRECISION, Group, Schedule
+from aotc.ir.schedule import CONNECT, PRECISION, WEIGHT_BITS, Group, Schedule
 from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
@@ -57,7 +57,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     of products that are left to choose rewrites for; only: of these computes (None: of all that
     gain, in regions too).  stores: temps may lie in the memories of clusters; not those of a body,
     which runs in rounds."""
-    rate = 1.0 if precision == PRECISION[0] else max(1.0, target.tuning.narrow_rate)
+    same = precision == PRECISION[0] or precision in WEIGHT_BITS
+    rate = 1.0 if same else max(1.0, target.tuning.narrow_rate)
     rewrites = choose_winograd(program, target, winograd, rate, only)
     if unfold and not isinstance(winograd, tuple):
         taken = {compute for _, compute, _ in rewrites}

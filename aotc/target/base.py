@@ -296,6 +296,14 @@ def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str]) -> Ukernel:
                    {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr})
 
 
+def dot_grouped(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
+    """Row of f32 by weights of 8 or 4 bits with a scale per group: an MR x (NV*lanes) tile of f32
+    sums over full K, the weights expanded in registers."""
+    nr = nv * lanes
+    return Ukernel(f"dot_grouped_{mr}x{nr}__{suffix}", "dot", ("f32", "u8", "f32"),
+                   "dot_grouped.c.j2", {"mr": mr, "nv": nv, "nr": nr})
+
+
 EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
 
 

@@ -13,6 +13,7 @@ from aotc.target.base import (
     Words,
     contraction,
     dot,
+    dot_grouped,
     dot_pairs,
     dot_tiles,
     exchange,
@@ -55,6 +56,11 @@ def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, .
     return tuple(dot_pairs(suffix, lanes, m, n) for m, n in tiles)
 
 
+def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, ...]:
+    """Rows of f32 by grouped weights."""
+    return tuple(dot_grouped(suffix, lanes, m, n) for m, n in tiles)
+
+
 def _with_dots(target: Target, name: str, words: str, dots: tuple[Ukernel, ...], cflags: Words,
                requires: str, flags: Words) -> Target:
     """A target with other rows of narrow products of the same types: CPUs that have an instruction
@@ -87,13 +93,14 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
 C = Target(
     "c", "portable C11, no SIMD assumed", 1, (), "c", _machine(4e9),
     (contraction("c", 1, 4, 4), contraction("c", 1, 1, 8)) + _dots("c", 1, (2, 4), (1, 4))
-    + _pairs("c", 1, (2, 4), (1, 4))
+    + _pairs("c", 1, (2, 4), (1, 4)) + _grouped("c", 1, (2, 4), (1, 4))
     + _nests("c"), vectors=VectorFacts(tiles=False))
 
 X86_V1 = Target(
     "x86-64-v1", "any x86-64 (SSE2)", 4, (), "c", _machine(32e9),
     tuple(contraction("sse2", 4, m, n) for m, n in ((4, 2), (1, 4), (1, 1)))
-    + _dots("sse2", 4, (3, 2), (1, 2)) + _pairs("sse2", 4, (4, 2), (1, 4)) + _nests("sse2"),
+    + _dots("sse2", 4, (3, 2), (1, 2)) + _pairs("sse2", 4, (4, 2), (1, 4))
+    + _grouped("sse2", 4, (4, 2), (1, 4)) + _nests("sse2"),
     "defined(__SSE2__)", (), "x86_64", cross=_X86_CROSS, **_LOADS)
 
 # an AMD EPYC of 2022: what its products reach (94 % of the peak), and --probe of the rest
@@ -102,7 +109,8 @@ X86_V3 = Target(
     "x86-64-v3", "x86-64 with AVX2 and FMA", 8, ("-march=x86-64-v3",), "c", _AVX2_MACHINE,
     tuple(contraction("avx2", 8, m, n) for m, n in ((4, 3), (6, 2), (1, 4), (1, 1)))
     + (contraction("avx2", 8, 12, 1, load_cost=0.6),)  # 62 GFLOP/s where 4x24 reaches 87
-    + _dots("avx2", 8, (4, 2), (1, 2)) + _pairs("avx2", 8, (4, 2), (1, 4)) + _nests("avx2"),
+    + _dots("avx2", 8, (4, 2), (1, 2)) + _pairs("avx2", 8, (4, 2), (1, 4))
+    + _grouped("avx2", 8, (4, 2), (1, 4)) + _nests("avx2"),
     "defined(__AVX2__) && defined(__FMA__)", _V3_FLAGS, "x86_64", cross=_X86_CROSS,
     **_HALVES)
 
@@ -113,7 +121,7 @@ X86_V4 = Target(
           for m, n in ((6, 4), (7, 4), (7, 3), (8, 3), (9, 3), (12, 2), (13, 2), (14, 2), (24, 1),
                        (1, 4), (1, 1)))
     + _dots("avx512", 16, (4, 4), (1, 4)) + _pairs("avx512", 16, (7, 3), (12, 2), (1, 4))
-    + _nests("avx512"),
+    + _grouped("avx512", 16, (8, 2), (4, 4), (1, 4)) + _nests("avx512"),
     "defined(__AVX512F__) && defined(__AVX512DQ__)", _V4_FLAGS, "x86_64",
     cross=replace(_X86_CROSS, emulator=()), vectors=VectorFacts(registers=32),
     **_HALVES)
@@ -158,7 +166,7 @@ AARCH64 = Target(
     "aarch64", "64-bit Arm with NEON", 4, (), "c", _machine(32e9),
     tuple(contraction("neon", 4, m, n) for m, n in ((8, 2), (5, 4), (4, 4), (1, 4), (1, 1)))
     + _dots("neon", 4, (6, 2), (1, 2)) + _pairs("neon", 4, (8, 2), (5, 3), (1, 4))
-    + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
+    + _grouped("neon", 4, (4, 2), (1, 4)) + _nests("neon"), "defined(__aarch64__)", (), "aarch64",
     cross=_AARCH64_CROSS, **_HALVES)
 
 # one instruction for four products of s8: Armv8.2 and later, as Cortex-A55 and -A76, Apple A11.

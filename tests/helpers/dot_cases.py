@@ -1,9 +1,10 @@
-"""Cases of rows that multiply u8 by s8 (those of bf16: ``pair_cases``), and of vector nests that
-load and store integers."""
+"""Cases of rows that multiply u8 by s8 (those of bf16: ``pair_cases``, of grouped weights:
+``grouped_cases``), and of vector nests that load and store integers."""
 
 from itertools import product
 
 import numpy as np
+from grouped_cases import grouped_cases
 from pair_cases import pair_cases
 from row_pairs import one_group, pair
 from te_programs import Maker, ax
@@ -89,6 +90,9 @@ def _convolution(row, target, rng, mode, stride, pad, fill):
 
 def dot_cases(row, target):
     """Ragged sizes on every side, sums that saturate 16 bits, every stored type."""
+    if row.dtypes[0] == "f32":
+        yield from grouped_cases(row, target)
+        return
     if row.dtypes[0] == "bf16":
         yield from pair_cases(row, target)
         return

@@ -25,6 +25,7 @@ from aotc.emit.bundle.kits import KITS, Kit
 from aotc.emit.bundle.magnitude import checked_sizes
 from aotc.emit.bundle.variants import Variant, variants
 from aotc.emit.bundle.weights import HEADER_BYTES, as_words, image, needs_file, untouched
+from aotc.emit.c.needs import has_groups
 from aotc.emit.dsa.device_text import device_lines
 from aotc.emit.text.c_names import c_comment, c_string, prefix
 from aotc.emit.text.cexpr import c_index
@@ -155,6 +156,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
             "kernel_files": [f for row in rows for f in row["kernel_files"]],
             "folders": sorted({*(p.target.folder for p in parts), *["bf16"] * bool(precision),
+                               *["grouped"] * any(map(has_groups, plans)),
                                *["tiles"] * any(r["tiles"] for r in rows)}),
             "emitter": emitter, "precision": precision,
             "device": device_lines(parts[0].target) if kit.device else "",

@@ -22,6 +22,7 @@ from aotc.target.base import TILES, Target
 
 Instance = tuple[str, dict[str, Any], str]  # (template, parameters, dtype of rows)
 PAIRS, ON_TILES = "aotc_pairs.h", "aotc_tiles.h"  # of products of bf16, and on matrix tiles
+GROUPS = "aotc_groups.h"  # of grouped weights
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
 
@@ -109,6 +110,7 @@ SIGNATURE = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const int8_
              "    int32_t *acc);\n")
 _OF_PAIRS = ("(int64_t taps, int64_t pairs, const uint16_t *const *a, const uint16_t *b,\n"
              "    float *acc);\n")
+_OF_GROUPS = ("(int64_t taps, int64_t kc, const float *const *a, const uint8_t *b, float *acc);\n")
 _SIGNATURE = ("(int64_t taps, int64_t kc, const float *const *a, int64_t ak, const float *b,\n"
               "    int64_t ldb, int64_t tap_b, int64_t n, ARGUMENT,\n    float *acc);\n")
 
@@ -120,6 +122,7 @@ def _ukernel_header(name: str, dialect: Dialect, ukernels: Mapping[str, Instance
     signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
     dots = {"u8": SIGNATURE, BF16: _OF_PAIRS}
     lines += [f"void {name}_{u}{dots.get(rows) or _of_columns(signature, params)}"
+              if "grouping" not in params else f"void {name}_{u}{_OF_GROUPS}"
               for u, (_, params, rows) in ukernels.items()]
     return "".join(lines) + "\n#endif\n"
 
@@ -143,6 +146,8 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if "u8" in rows else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BF16 in rows else "")
             + (f"#include \"aotc_num.h\"\n#include \"{ON_TILES}\"\n" if tiles else "")
+            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n#include \"{GROUPS}\"\n"
+               if any("grouping" in p for _, p, _ in ukernels.values()) else "")
             + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
                if any("column" in p and not p["column"].as_stored for _, p, _ in
                       ukernels.values()) else "")

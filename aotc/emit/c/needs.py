@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from aotc.ir.dtypes import BF16, HALF, HALVES
 from aotc.ir.expr import walk
 from aotc.ir.narrow import NARROW
-from aotc.ir.plan import Call, Kernel
+from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, expressions, walk_body
 from aotc.ir.tile_statements import RowTable, Tile, Vector
@@ -44,6 +44,12 @@ def on_tiles(s: Stmt) -> bool:
     return isinstance(s, Tile) and s.template == TILES
 
 
+def has_groups(plan: Plan) -> bool:
+    """True if a register tile of a Plan reads grouped weights."""
+    return any(isinstance(s, Tile) and s.grouping is not None for k in plan.kernels
+               for s in walk_body(k.body))
+
+
 def _dtypes(body: Iterable[Stmt]) -> set[str]:
     return {n.dtype for s in body for e in expressions(s) for n in walk(e)}
 
@@ -57,4 +63,4 @@ def _reach(s: RowTable) -> int:
     return most
 
 
-__all__ = ["Needs", "needs", "on_tiles"]
+__all__ = ["Needs", "has_groups", "needs", "on_tiles"]

@@ -24,6 +24,7 @@ from aotc.ir.tile_statements import (
     TileSums,
     Vector,
     dot_step,
+    is_narrow,
 )
 from aotc.target.base import TILES
 
@@ -112,7 +113,7 @@ class Writer(LaneWriter):
         """A call of the micro-kernel that leaves the sums in ``acc_tile``."""
         name, _ = ukernel_name(s, self.env["dialect"])
         function = f"{self.env['prefix']}_{name}"
-        if dot_step(s.dtypes[0]) > 1:
+        if is_narrow(s.dtypes):
             return [f"{function}({c_index(s.taps, 0)}, {c_index(s.kc, 0)}, a_row, b_col, "
                     "acc_tile);"]
         tail = [x or none for x, none in zip(self._argument(s), ("NULL", "0"))]
@@ -203,7 +204,10 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
         "_parts" if s.part else "") + column.suffix + (f"_{s.live}rows" if s.live else "")
     params = {"mr": s.mr, "summed": s.summed, "nr": s.nv * s.lanes, "unit": unit, "masked": masked}
-    dots = dot_step(s.dtypes[0])
+    dots, g = dot_step(s.dtypes[0]), s.grouping
+    if g is not None:
+        name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")
+        return name, params | {"tile": register_tile(s.mr, s.nv, s.lanes), "grouping": g}
     if dots > 1:
         if s.template == TILES:
             return name, params | tile_words(s.dtypes[0])

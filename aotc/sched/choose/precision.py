@@ -5,10 +5,11 @@ from math import prod
 
 from aotc.ir.category import BF16_PRODUCT
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.schedule import PRECISION, Schedule
+from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import RULE, match_product
 from aotc.sched.model.size import estimate
+from aotc.sched.precision.weight_bits import choose_groups
 from aotc.target.base import Target
 
 
@@ -20,6 +21,8 @@ def choose_precision(program: Program, target: Target, precision: str,
     slow ones, stores the rounded numbers as f32."""
     if precision == PRECISION[0]:
         return ()
+    if precision in WEIGHT_BITS:
+        return choose_groups(program, target, precision)
     rows = any(u.dtypes == BF16_PRODUCT for u in target.rows("dot"))
     stored = precision if rows and target.tuning.narrow_rate >= 1 else "f32"
     return tuple((RULE, s.out, {"dtype": precision, "stored": stored}) for s in program.steps

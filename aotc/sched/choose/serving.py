@@ -1,6 +1,6 @@
 """Which variants of a target a bundle is worth: those with rows that the Program can use."""
 
-from aotc.ir.category import BF16_PRODUCT, category, dot_dtypes
+from aotc.ir.category import BF16_PRODUCT, GROUPED_PRODUCT, category, dot_dtypes
 from aotc.ir.dtypes import BF16
 from aotc.ir.program import Compute, Program
 from aotc.passes.regions import all_steps
@@ -24,6 +24,11 @@ def serving(variants: tuple[Target, ...], program: Program,
     return tuple(kept)
 
 
+def reads_groups(target: Target) -> bool:
+    """True if a target has rows that read grouped weights."""
+    return any(u.dtypes == GROUPED_PRODUCT for u in target.rows("dot"))
+
+
 def _own(one, other):
     """The categories in which two targets have different rows, of narrow products with their
     dtypes."""
@@ -31,4 +36,4 @@ def _own(one, other):
             for u in set(one.ukernels) ^ set(other.ukernels)}
 
 
-__all__ = ["serving"]
+__all__ = ["reads_groups", "serving"]

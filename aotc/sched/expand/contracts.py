@@ -19,7 +19,7 @@ from aotc.ir.expr import (
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Body, Box, For, Let, Put, Range, Store
-from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, dot_step
+from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, is_narrow
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, pad_row
 from aotc.sched.expand.fetches import (
@@ -39,7 +39,7 @@ from aotc.sched.expand.turns import turned_loops
 
 def expand_contract(c: Contract, making: Making) -> Body:
     """The statements of a Contract, its rows and columns in register tiles."""
-    at, dots = TileLoops(c), dot_step(c.dtypes[0]) > 1
+    at, dots = TileLoops(c), is_narrow(c.dtypes)
     started, start = (c, None) if dots else _started(c, at, making)
     stored, turn, flush = turned_loops(
         started if c.turned else by_vectors(started, c.n, making), at)
@@ -79,7 +79,7 @@ def _table(c: Contract, at: TileLoops, making: Making) -> RowTable:
         return RowTable(c.m, at.rows, c.mr, c.dtypes[0], c.taps, c.a.buffer, c.a.offset, c.a.guard,
                         c.a.pad, c.k.axis.extent)
     inner = (*c.taps, c.k)
-    if dot_step(c.dtypes[0]) > 1:
+    if is_narrow(c.dtypes):
         total, body = dot_rows(c, at, making.tuning.copied_run)
     else:
         total = extent_of(inner)
@@ -137,7 +137,7 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
     """The sums of one register tile."""
     taps, kc, ldb, tap_b = sizes
     depth = Const(c.slice) if c.slices else simplify(taps * kc)
-    ahead = None if dot_step(c.dtypes[0]) > 1 else panel_share(c, at, making, depth)
+    ahead = None if is_narrow(c.dtypes) else panel_share(c, at, making, depth)
     if c.slices:
         kc = simplify(minimum(Const(c.slice), kc - at.k_lo))
     first = simplify(at.k_lo * c.a.stride) if c.slices else Const(0)
@@ -146,7 +146,7 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
     return Tile(c.row, c.template, c.mr, c.nv, c.lanes, c.dtypes, rows, first,
                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
                 at.columns_left, masked, c.part, ahead, start, in_place,
-                in_place and c.a.mode == "rows" and not one_tap(c))
+                in_place and c.a.mode == "rows" and not one_tap(c), grouping=c.grouping)
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from aotc.ir.expr import Binary, Const, Expr
 from aotc.ir.plan import Contract
 from aotc.ir.statements import ACC_TILE, Alloc, Body, If
-from aotc.ir.tile_statements import Tile, dot_step
+from aotc.ir.tile_statements import Tile, is_narrow
 from aotc.sched.expand.epilogues import from_memory, from_registers
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.tile_loops import TileLoops
@@ -44,7 +44,7 @@ def _tails(c: Contract, making: Making, in_place: bool) -> tuple[int, ...]:
     """Rows of the smaller tiles, ascending.  Sums that are written out where they are used are so
     once more for each: those have one."""
     known = "rows" in c.whole or all(isinstance(r.axis.extent, Const) for r in c.m)
-    if known or not making.vectors.fixed or dot_step(c.dtypes[0]) > 1 or c.slices or (
+    if known or not making.vectors.fixed or is_narrow(c.dtypes) or c.slices or (
             not making.how(c, "tails", 1)):
         return ()
     return row_tails(c.mr)[-1:] if in_place else row_tails(c.mr)

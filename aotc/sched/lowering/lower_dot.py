@@ -1,5 +1,7 @@
 """Lowering of a contraction of narrow numbers onto a micro-kernel that takes several at a time."""
 
+from math import prod
+
 from aotc.ir.access import linearise
 from aotc.ir.category import dot_dtypes, row_source
 from aotc.ir.expr import Const
@@ -10,7 +12,7 @@ from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_contract import collapse_rows, with_whole, without_single
 from aotc.sched.model.boxes import Box
-from aotc.sched.model.dots import dot_factors, padded_depth
+from aotc.sched.model.dots import dot_factors, padded_depth, stage_weights
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
 
@@ -26,8 +28,9 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     taps = tuple(r for r in f.k if r != k)
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
-    depth = padded_depth(f)
-    b = Operand("panel", weights.buffer, simplify(lane // nr * (nr * depth)), Const(nr))
+    depth, grouped = padded_depth(f), stage_weights(stage)
+    column = depth if grouped is None else prod(ctx.program.consts[weights.buffer].shape[:2])
+    b = Operand("panel", weights.buffer, simplify(lane // nr * (nr * column)), Const(nr))
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
@@ -36,7 +39,7 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=kinds,
-        writing=writing_of(choice))))
+        writing=writing_of(choice), grouping=None if grouped is None else grouped.grouping)))
 
 
 def _rows(ctx, f, k, row, mode, depth):

@@ -1,9 +1,10 @@
-"""Contractions of narrow numbers, u8 and s8 or two bf16: which row, where the operands lie, what is
-legal.
+"""Contractions of narrow numbers, u8 and s8, two bf16, or f32 and grouped weights: which row, where
+the operands lie, what is legal.
 
 The lane operand is a constant in panels: NR columns, and of each of them a step of the sum, four
 neighbours of 8 bits or two of 16 side by side, so that one lane adds as many products at a time.
-The sum runs over (taps, k) as one axis, padded with zeros to a multiple of a step.
+The sum runs over (taps, k) as one axis, padded with zeros to a multiple of a step.  Grouped weights
+(``ir/numbers/grouped.py``) are bytes of NR columns side by side, row by row of every group.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, row_source
-from aotc.ir.expr import Axis, Const, Expr, Load, axes_of
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
+from aotc.ir.numbers.grouped import Grouped, grouped_weights
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Loops, Schedule
 from aotc.ir.tile_statements import dot_step
@@ -42,10 +44,21 @@ def padded_depth(f: Factors) -> int:
     return -(-prod(map(static_extent, f.k)) // step) * step
 
 
+def stage_weights(stage: Stage) -> Grouped | None:
+    """The grouped weights that a stage multiplies by; None if it has none."""
+    body = stage.body
+    return grouped_weights(body.a) or grouped_weights(body.b) if isinstance(body, Binary) else None
+
+
 def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
                shape: Sequence[int]) -> Layout | None:
-    """Layout of the weights: N/NR, (taps K)/step, NR, step."""
+    """Layout of the weights: N/NR, (taps K)/step, NR, step; of grouped ones N/NR, groups, rows,
+    NR."""
     step = dot_step(f.a.dtype)
+    if weights.dtype == "u8":
+        n = shape[2]
+        padded: list[Movement] = [Pad(2, 0, -n % nr)] if n % nr else []
+        return Layout((*padded, Split(2, (-(-n // nr), nr)), Reorder((2, 0, 1, 3))))
     dim = {i: d for d, i in enumerate(weights.index) if isinstance(i, Axis)}
     order = [dim[r] for r in (*(r for r in f.k if r != k), k) if r in dim]
     ones = [d for d in range(len(shape)) if d != dim[f.n[0]] and d not in order]
@@ -77,7 +90,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
     m = estimate_volume(a.extent for a in f.m)
     rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)
             and u.dtypes == dot_dtypes(s.body)]
-    if not rows or not is_whole(f, b, weights.shape):
+    if not rows or not _is_whole(s, f, b, weights.shape):
         return plain
     k, mode = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: row_waste(
@@ -86,6 +99,17 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
     return plain  # another stage packs it differently
+
+
+def _is_whole(s: Stage, f: Factors, b: Load, shape: tuple[int, ...]) -> bool:
+    """True if the constant holds all of the weights and no more."""
+    w = stage_weights(s)
+    if w is None:
+        return is_whole(f, b, shape)
+    depth, groups = static_extent(w.k), shape[0]
+    return groups == -(-depth // w.grouping.size) and shape[1:] == (
+        w.grouping.rows, static_extent(f.n[0])) and w.n == f.n[0] and all(
+        r == w.k or r.extent == Const(1) for r in f.k)
 
 
 def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
@@ -105,6 +129,8 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
     """Why rows cannot be read in place along ``k``; None if they can."""
     if not is_unit(offset, k):
         return f"unit stride along {k.name}"
+    if guard is not None and f.a.dtype == "f32":
+        return "rows without padding"
     if static_extent(k) % dot_step(f.a.dtype):
         return f"a multiple of {dot_step(f.a.dtype)} steps along {k.name}"
     if guard is not None and k in axes_of(guard):
@@ -125,7 +151,7 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
                 + (own[0].name if len(own) == 1 else "missing: use loops")]
     f, b = found
     weights = program.consts.get(b.buffer)
-    if weights is None or not is_whole(f, b, weights.shape):
+    if weights is None or not _is_whole(s, f, b, weights.shape):
         return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
                 "axes; use loops"]
     k = next((r for r in f.k if r.name == loops.get("k")), None)
@@ -149,4 +175,4 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
     return faults
 
 
-__all__ = ["dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth"]
+__all__ = ["dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth", "stage_weights"]

@@ -70,6 +70,9 @@ def matmul_bits(s: Spelling) -> Result:
         zero = unpacked(s, _rows(s, zero, n, -(-blocks * bits // 8)), bits, blocks)
     zero = None if zero is None else _turned(s, _rows(s, zero, n, blocks))
     order, bias = s.opt("g_idx"), s.opt("bias")
+    if order is not None and order.array is not None and np.array_equal(
+            order.array, np.arange(k) // block):
+        order = None
     if order is not None:  # columns say of which group they are
         scale = s("Gather", scale, order, axis=0)
         zero = None if zero is None else s("Gather", zero, order, axis=0)

@@ -1,0 +1,1 @@
+"""How numbers of few bits lie in bytes."""

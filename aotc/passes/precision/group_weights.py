@@ -1,0 +1,156 @@
+"""Rewrite rule ``group``: the constant weights of a product become 8 or 4 bits with a scale for
+every group of neighbours along the sum (``ir/numbers/grouped.py``); rows, sums and all else stay
+f32.
+
+    ["group", "matmul_sum", {"bits": 4, "size": 32, "stored": "bytes"}]
+
+Groups are symmetric, without zero points.  A scale is a bf16, so that two bytes hold it: the
+largest magnitude of its group over the largest code, or over the least one, whichever loses less.
+With "stored": "f32" the constant holds the same numbers as f32, for a target without rows that
+read bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from aotc.errors import ScheduleError
+from aotc.ir.category import Factors, dot_dtypes, factor_pairs
+from aotc.ir.dtypes import Array, from_bf16, to_bf16
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, loads
+from aotc.ir.numbers.group_bytes import group_bytes, weights_of
+from aotc.ir.numbers.grouped import BITS, LEAST, Grouping, grouped_value
+from aotc.ir.program import Compute, Program, make_const, update
+from aotc.passes.digits import static_extent
+from aotc.passes.precision.narrow_operands import is_whole
+
+RULE = "group"
+SIZES = (32, 128)  # steps of the sum in a group
+STORED = ("bytes", "f32")  # what the weights are stored as
+_PLANES = 2  # bytes of a scale
+_COLUMNS = 1 << 20  # weights that are rounded at a time
+
+
+def sum_axis(f: Factors) -> Axis | None:
+    """The one reduction axis with several steps of a product whose weights may be grouped along it;
+    None if there is another number of them, or too few steps."""
+    long = [r for r in f.k if r.extent != Const(1)]
+    static = len(long) == 1 and isinstance(long[0].extent, Const)
+    return long[0] if static and static_extent(long[0]) >= LEAST else None
+
+
+def match_weights(program: Program, c: Compute) -> tuple[Factors, Load, Axis] | None:
+    """(the factors, the Load of the weights, the axis of the sum) of a compute whose weights may be
+    grouped; None for others."""
+    if dot_dtypes(c.body) is not None or c.body.dtype != "f32" or len(c.outs) != 1:
+        return None
+    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
+        load, k = f.b, sum_axis(f)
+        if not isinstance(load, Load) or k is None or len(f.n) != 1 or f.a.dtype != "f32":
+            continue
+        array = program.consts.get(load.buffer)
+        if array is not None and array.dtype == np.float32 and is_whole(f, load, array.shape) and (
+                any(x.buffer not in program.consts for x in loads(f.a))) and (
+                np.isfinite(array).all()):
+            return f, load, k
+    return None
+
+
+def candidates(program: Program) -> tuple[str, ...]:
+    """Names of the computes that the rule fits, in program order."""
+    return tuple(c.out for c in program.steps if isinstance(c, Compute)
+                 and match_weights(program, c) is not None)
+
+
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
+    """What speaks against the rule for the compute that writes ``name``."""
+    where = f"rewrites: {RULE} {name}"
+    if set(parameters) != {"bits", "size", "stored"} or parameters["bits"] not in BITS or (
+            parameters["size"] not in SIZES or parameters["stored"] not in STORED):
+        bits, sizes = (", ".join(map(str, x)) for x in (BITS, SIZES))
+        return [f"{where}: parameters are {{\"bits\": one of {bits}, \"size\": one of {sizes}, "
+                f"\"stored\": one of {', '.join(STORED)}}}"]
+    if name not in candidates(program):
+        legal = ", ".join(candidates(program)) or "no compute of this program"
+        return [f"{where}: no product of f32 with a constant matrix of finite weights; choose from "
+                f"{legal}"]
+    return []
+
+
+def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
+    """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
+    does not match."""
+    c = program.producer[name]
+    found = match_weights(program, c) if isinstance(c, Compute) else None
+    if not isinstance(c, Compute) or found is None:
+        raise ScheduleError(faults_of(program, name, parameters))
+    f, load, k = found
+    array = program.consts[load.buffer]
+    across = [i for i in load.index if isinstance(i, Axis) and i in (k, f.n[0])][0] != k
+    matrix = array.reshape([d for d in array.shape if d != 1] if array.ndim > 2 else array.shape)
+    matrix = matrix.T if across else matrix
+    g = Grouping(parameters["bits"], parameters["size"], _PLANES)
+    packed = rounded(g, np.ascontiguousarray(matrix))
+    value: Expr
+    if parameters["stored"] == "f32":
+        near = weights_of(g, packed, len(matrix))
+        near = np.ascontiguousarray(near.T if across else near).reshape(array.shape)
+        program, stored = with_constant(program, f"{load.buffer}_{g.bits}bits", near)
+        value = Load(stored, load.index, "f32")
+    else:
+        program, stored = with_constant(program, f"{load.buffer}_{g.bits}bits", packed)
+        value = grouped_value(g, stored, k, f.n[0])
+    new = replace(c, body=Binary("mul", f.a, value))
+    return update(program, steps=tuple(new if s is c else s for s in program.steps))
+
+
+def rounded(g: Grouping, matrix: Array) -> Array:
+    """u8[groups, rows, N]: finite weights f32[K, N] in groups."""
+    depth, n = matrix.shape
+    step = max(1, _COLUMNS // max(1, depth))
+    out = np.zeros((-(-depth // g.size), g.rows, n), np.uint8)
+    for first in range(0, n, step):
+        out[:, :, first:first + step] = _rounded_columns(g, matrix[:, first:first + step])
+    return out
+
+
+def _rounded_columns(g: Grouping, matrix: Array) -> Array:
+    depth, n = matrix.shape
+    count, top = -(-depth // g.size), (1 << g.bits - 1) - 1
+    w = np.zeros((count * g.size, n), np.float32)
+    w[:depth] = matrix
+    w = w.reshape(count, g.size, n)
+    at = np.argmax(np.abs(w), axis=1)[:, None]
+    largest = np.take_along_axis(w, at, 1)[:, 0]
+    best: tuple[Array, Array, Array] | None = None
+    for end in (top, -top - 1):
+        ends = np.abs(largest) if end > 0 else largest
+        scale = from_bf16(to_bf16(ends / np.float32(end)))[:, None]
+        usable = scale != 0
+        codes = np.where(usable, np.rint(w / np.where(usable, scale, 1)), 0)
+        codes = np.clip(codes, -top - 1, top)
+        error = np.sum((codes * scale - w).astype(np.float64) ** 2, axis=1)
+        if best is None:
+            best = codes, scale, error
+        else:
+            less = (error < best[2])[:, None]
+            best = np.where(less, codes, best[0]), np.where(less, scale, best[1]), error
+    assert best is not None, g
+    return group_bytes(g, best[0].reshape(-1, n).astype(np.int8), best[1][:, 0])
+
+
+def with_constant(program: Program, name: str, array: Array) -> tuple[Program, str]:
+    """(the Program with a constant, its name): one of that name and these numbers is shared."""
+    known = program.consts.get(name)
+    if known is not None and known.dtype == array.dtype and np.array_equal(known, array):
+        return program, name
+    while name in program.buffers:
+        name += "_"
+    return replace(program, buffers={**program.buffers, name: make_const(name, array)},
+                   consts={**program.consts, name: array}), name
+
+
+__all__ = ["RULE", "SIZES", "candidates", "faults_of", "match_weights", "rewrite", "rounded",
+           "sum_axis", "with_constant"]

@@ -1,0 +1,35 @@
+"""Which products have their weights stored as 8 or 4 bits, by the precision that was asked for."""
+
+from aotc.ir.program import Compute, Program, Rewrite
+from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
+from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
+from aotc.sched.choose.serving import reads_groups
+from aotc.sched.model.size import estimate
+from aotc.target.base import Target
+
+
+def choose_groups(program: Program, target: Target, precision: str) -> tuple[Rewrite, ...]:
+    """The rewrites of a Schedule for a ``precision`` of ``WEIGHT_BITS``: (("group", compute,
+    {"bits": .., "size": .., "stored": ..}), ..), in program order: every product of a constant
+    matrix.  A target without rows for them stores the rounded numbers as f32."""
+    stored = "bytes" if reads_groups(target) else "f32"
+    found = {"bits": WEIGHT_BITS[precision], "size": SIZES[0], "stored": stored}
+    out = []
+    for s in program.steps:
+        m = match_weights(program, s) if isinstance(s, Compute) else None
+        if m is not None and estimate(m[0].n[0].extent) >= target.tuning.narrow_columns:
+            out.append((RULE, s.outs[0], found))
+    return tuple(out)
+
+
+def grouping_faults(schedule: Schedule) -> list[str]:
+    """What speaks against a Schedule's ``precision``: rewrites that group weights say another."""
+    bits = {p["bits"] for rule, _, p in schedule.rewrites if rule == RULE and "bits" in p}
+    if bits <= {WEIGHT_BITS.get(schedule.precision)}:
+        return []
+    legal = ", ".join(p for p in PRECISION if p in WEIGHT_BITS)
+    return [f"precision {schedule.precision}: rewrites that group weights need another; choose "
+            f"from {legal}"]
+
+
+__all__ = ["choose_groups", "grouping_faults"]

@@ -1,0 +1,95 @@
+/* aotc_groups.h: weights of 8 and 4 bits with a scale per group.  Included after aotc_vec.h,
+ * aotc_num.h and aotc_narrow.h.
+ *
+ * aotc_codes_at: AOTC_LANES bytes side by side.  aotc_code_8: their values as signed numbers;
+ * aotc_code_low, aotc_code_high: those of their lower and upper four bits, signed.
+ * aotc_scales_N: floats from their N upper bytes, which lie in rows of `row` bytes, the lowest
+ * first. */
+#ifndef AOTC_GROUPS_H
+#define AOTC_GROUPS_H
+
+#if defined(__AVX512F__) && AOTC_LANES == 16
+typedef __m512i aotc_codes;
+AOTC_INLINE aotc_codes aotc_codes_at(const uint8_t *p)
+{
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+AOTC_INLINE aotc_vf aotc_code_8(aotc_codes c) { return (aotc_vf)_mm512_cvtepi32_ps(c); }
+/* A permutation looks at the lowest four bits of an index alone. */
+AOTC_INLINE aotc_vf aotc_code_low(aotc_codes c)
+{
+    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    return (aotc_vf)_mm512_permutexvar_ps(c, numbers);
+}
+AOTC_INLINE aotc_vf aotc_code_high(aotc_codes c) { return aotc_code_low(_mm512_srli_epi32(c, 4)); }
+AOTC_INLINE aotc_vu aotc_bytes_at(const uint8_t *p)
+{
+    return (aotc_vu)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+#else
+typedef aotc_vm aotc_codes;
+AOTC_INLINE aotc_codes aotc_codes_at(const uint8_t *p)
+{
+#if defined(__AVX2__) && AOTC_LANES == 8
+    return (aotc_vm)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+#elif AOTC_LANES > 1
+    int8_t v __attribute__((vector_size(AOTC_LANES)));
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, aotc_vm);
+#else
+    return (*p ^ 128) - 128;
+#endif
+}
+AOTC_INLINE aotc_vf aotc_code_8(aotc_codes c) { return aotc_from_i32(c); }
+AOTC_INLINE aotc_vf aotc_code_low(aotc_codes c)
+{
+#if AOTC_LANES > 1
+    return aotc_from_i32((aotc_vm)((aotc_vu)c << 28) >> 28);
+#else
+    return (float)((((int32_t)c & 15) ^ 8) - 8);
+#endif
+}
+AOTC_INLINE aotc_vf aotc_code_high(aotc_codes c)
+{
+#if AOTC_LANES > 1
+    return aotc_from_i32(c >> 4);
+#else
+    return (float)(((((int32_t)c & 255) >> 4) ^ 8) - 8);
+#endif
+}
+AOTC_INLINE aotc_vu aotc_bytes_at(const uint8_t *p)
+{
+#if AOTC_LANES > 1
+    return (aotc_vu)(aotc_codes_at(p) & 255);
+#else
+    return *p;
+#endif
+}
+#endif
+
+AOTC_INLINE aotc_vf aotc_bits_as_float(aotc_vu bits)
+{
+#if AOTC_LANES > 1
+    return (aotc_vf)bits;
+#else
+    return aotc_float_u32(bits);
+#endif
+}
+AOTC_INLINE aotc_vf aotc_scales_2(const uint8_t *p, int64_t row)
+{
+    return aotc_bits_as_float(aotc_bytes_at(p) << 16 | aotc_bytes_at(p + row) << 24);
+}
+AOTC_INLINE aotc_vf aotc_scales_3(const uint8_t *p, int64_t row)
+{
+    return aotc_bits_as_float(aotc_bytes_at(p) << 8 | aotc_bytes_at(p + row) << 16
+                              | aotc_bytes_at(p + 2 * row) << 24);
+}
+AOTC_INLINE aotc_vf aotc_scales_4(const uint8_t *p, int64_t row)
+{
+    const aotc_vu low = aotc_bytes_at(p) | aotc_bytes_at(p + row) << 8;
+    return aotc_bits_as_float(low | aotc_bytes_at(p + 2 * row) << 16
+                              | aotc_bytes_at(p + 3 * row) << 24);
+}
+
+#endif
