@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import WEIGHTS
-from aotc.ir.schedule import CONNECT, MATH, OPTIMIZE, PRECISION, WINOGRAD
+from aotc.ir.schedule import CONNECT, GRAPHTURBO, MATH, OPTIMIZE, PRECISION, WINOGRAD
 
 # {dimension: its value, (lowest, highest), or the set of its values}
 Dims = Mapping[str, int | tuple[int, int] | Set[int]] | None
@@ -50,7 +50,8 @@ class Options:
     weights: "file" (mapped at run time) or "embed" (linked into the library).
     profile: the bundle counts what every kernel costs (``Model.profile()``, NAME_profile).
     connect: which intermediate tensors stay inside a kernel: "none", "register" those that fit
-        registers, "all" that pay by the cost model.
+        registers, "all" that pay by the cost model, or "graphturbo" the sub-graphs that its rules
+        find, on a machine with clusters of cores.
     winograd: "auto" gives convolutions a form with fewer multiplications where estimates of cost
         and rounding errors allow it, "off" none, 2, 4 or 6 at most so many outputs per tile.
     math: "fast" (the default) has polynomials for exp, erf, tanh and the like, "exact" calls libm
@@ -101,7 +102,8 @@ class Options:
         False, "count what every kernel costs (for aotc bench DIR --profile)")
     connect: str = _decision(
         "all", "which intermediate tensors stay inside a kernel: none, those that fit registers, "
-        "all that pay by the cost model (default: all)", CONNECT)
+        "all that pay by the cost model (default: all), or sub-graphs by GraphTurbo's rules on "
+        "dsa:stcp920", (*CONNECT, GRAPHTURBO))
     winograd: Any = _decision(
         "auto", "convolutions with fewer multiplications: outputs per tile at most, or off "
         "(default: where a cost and an error estimate agree)", WINOGRAD)

@@ -33,6 +33,7 @@ OPTIMIZE = ("speed", "size")
 PRECISION = ("f32", "bf16", "int8w", "int4w")  # of the operands of products; sums are f32
 WEIGHT_BITS = {"int8w": 8, "int4w": 4}  # of constant weights alone, in groups
 CONNECT = ("none", REGISTER, "all")  # which edges stay inside a kernel
+GRAPHTURBO = "graphturbo"  # or the sub-graphs of that system's rules do, on machines with clusters
 WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)

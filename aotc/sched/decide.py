@@ -7,7 +7,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import CONNECT, PRECISION, WEIGHT_BITS, Group, Schedule
+from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, WEIGHT_BITS, Group, Schedule
 from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
@@ -28,6 +28,7 @@ from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.clusters.choose_stores import choose_stores
+from aotc.sched.clusters.instance_groups import instance_groups
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
@@ -41,7 +42,9 @@ _CONNECTED = dict(zip(CONNECT, (lambda program, target: separate_groups(program)
 
 
 def connected(program: Program, target: Target, how: str) -> tuple[Group, ...]:
-    """The groups of a Program by a way of ``CONNECT``."""
+    """The groups of a Program by a way of ``CONNECT``, or ``GRAPHTURBO``."""
+    if how == GRAPHTURBO:
+        return instance_groups(program, target).groups
     return _CONNECTED[how](program, target)
 
 
@@ -50,8 +53,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
            groups: Sequence[Group] | None = None, precision: str = PRECISION[0],
            only: Collection[str] | None = None, stores: bool = True) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
-    ``CONNECT``.  winograd: one of ``WINOGRAD``, which forms convolutions may get, or the rewrites
-    themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
+    ``CONNECT``, or ``GRAPHTURBO``.  winograd: one of ``WINOGRAD``, which forms convolutions may
+    get, or the rewrites themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored buffer: Layout} that
     are settled (an empty Layout: row-major), where the rewritten program has them.  groups: those
     of the rewritten program, if they are settled.  precision: one of ``PRECISION``, of the operands
     of products that are left to choose rewrites for; only: of these computes (None: of all that
@@ -89,7 +92,9 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
                 program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
                 unfold, precision=precision if only is None else PRECISION[0]))
             if stores:
-                schedule = choose_stores(program, schedule, target)
+                alone = how == GRAPHTURBO
+                schedule = choose_stores(program, schedule, target, alone, instance_groups(
+                    program, target).outside if alone else ())
             return replace(schedule, buffers=allocate(program, schedule))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)

@@ -35,20 +35,33 @@ def choose_stores(program: Program, schedule: Schedule, target: Target, always: 
             static_shape(program.shape(b)) is None for b in temps):
         return schedule
     memory = machine.stores[0]
-    found = [_touched(program, schedule, target, g) for g in schedule.groups]
     users = {b: [i for i, g in enumerate(schedule.groups) if b in _buffers(program, g)]
              for b in temps if b not in barred}
 
-    def legal(parts: int) -> list[str]:
+    def legal(of: Schedule, parts: int) -> list[str]:
+        found = [_touched(program, of, target, g) for g in of.groups]
         return [b for b, at in users.items() if all(
             (t := found[i]) is not None and has_own_part(program, t, b, parts) for i in at)]
 
-    parts, homes = machine.clusters, legal(machine.clusters) if machine.clusters > 1 else []
-    if not homes:
-        parts, homes = 1, legal(1)
-        if not always and machine.clusters > 1:
-            homes = _paying(program, schedule.groups, users, homes, machine, memory)
-    return _stored(program, schedule, memory, homes, users, parts) if homes else schedule
+    if machine.clusters > 1:
+        turned = replace(schedule, groups=tuple(_in_order(program, g) for g in schedule.groups))
+        homes = legal(turned, machine.clusters)
+        if homes:
+            return _stored(program, turned, memory, homes, users, machine.clusters)
+    homes = legal(schedule, 1)
+    if not always and machine.clusters > 1:
+        homes = _paying(program, schedule.groups, users, homes, machine, memory)
+    return _stored(program, schedule, memory, homes, users, 1) if homes else schedule
+
+
+def _in_order(program: Program, g: Group) -> Group:
+    """The group with its work items numbered along the anchor's axes in their order: those of a
+    tensor's outermost dimension part it."""
+    anchor = next((s for s in group_stages(program, g) if g.anchor in s.computes), None)
+    if anchor is None or g.run:
+        return g
+    order = [a.name for a in anchor.axes if a.name in g.parallel]
+    return replace(g, parallel=tuple(order))
 
 
 def _touched(program: Program, schedule: Schedule, target: Target, g: Group) -> Touched | None:

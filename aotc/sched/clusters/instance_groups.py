@@ -1,0 +1,106 @@
+"""Groups of kernels from the sub-graphs that the deciders of instances find by the paper's rules.
+
+A sub-graph becomes one kernel where a work item of it fits into scratch, else as few as do, cut at
+its nodes in order; its tensors in between stay in a worker's scratch or in the cluster's memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from aotc.errors import UnsupportedError
+from aotc.ir.program import Program, static_shape
+from aotc.ir.schedule import Group
+from aotc.sched.choose.connect_cost import Judge, register_groups
+from aotc.sched.instances.cluster import Cluster, ComputeUnit
+from aotc.sched.instances.decide_instances import decide_instances
+from aotc.sched.instances.from_program import from_program
+from aotc.sched.instances.grouping import PAPER, Rules
+from aotc.sched.instances.instance_plan import InstancePlan
+from aotc.sched.instances.instances import SubGraph
+from aotc.sched.model.tilegraph import merged, ordered
+from aotc.target.base import Machine, Target
+
+
+@dataclass(frozen=True)
+class InstanceGroups:
+    """Groups in order, and the temps that the InstancePlan has in the outermost memory, which a
+    cluster's has no room for."""
+
+    groups: tuple[Group, ...]
+    outside: frozenset[str]
+
+
+def instance_groups(program: Program, target: Target) -> InstanceGroups:
+    """The InstanceGroups of a Program by the paper's rules alone.  UnsupportedError on a machine
+    whose clusters have no memory of their own."""
+    if not target.machine.stores:
+        raise UnsupportedError(f"connect graphturbo: {target.name} has no clusters with a memory "
+                               "of their own; choose all, or the target dsa:stcp920")
+    known = program.known("instance groups", target.name)
+    if target.machine not in known:
+        known[target.machine] = _found(program, target)
+    found: InstanceGroups = known[target.machine]
+    return found
+
+
+def cluster_for(program: Program, machine: Machine) -> Cluster:
+    """What the deciders of instances see of a machine: one cluster, or where its clusters all have
+    as large a part of the batch, all of them as one."""
+    shapes = [static_shape(program.shape(b)) for b in program.outputs]
+    together = machine.clusters if all(
+        s and s[0] % machine.clusters == 0 for s in shapes) else 1
+    store = machine.stores[0]
+    outer = (replace(store, capacity=store.capacity * together,
+                     bandwidth=store.bandwidth * together), machine.memory)
+    cores = machine.workers // machine.clusters * together
+    return Cluster(machine.near, outer, cores, machine.clusters // together,
+                   (ComputeUnit("core", machine.flops),), ("outer", "inner"),
+                   launch=machine.launch)
+
+
+def _found(program: Program, target: Target) -> InstanceGroups:
+    start = register_groups(program)
+    graph = from_program(program, groups=start)
+    if not graph.computed:
+        return InstanceGroups(start, frozenset())
+    plan = decide_instances(graph, cluster_for(program, target.machine), Rules(PAPER))
+    owner = {o: g for g in start for c in g.computes for o in program.producer[c].outs}
+    judge = Judge(program, target)
+    groups: list[Group] = []
+    taken: set[str] = set()
+    for s in plan.subgraphs:
+        mine = dict.fromkeys(owner[m].name for m in s.members)
+        parts = [g for g in start if g.name in mine and g.name not in taken]
+        taken |= set(mine)
+        groups += _kernels(program, judge, target.machine, parts, s)
+    groups += [g for g in start if g.name not in taken]
+    found = ordered(program, groups)
+    return InstanceGroups(tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(found)),
+                          _outside(plan))
+
+
+def _kernels(program: Program, judge: Judge, machine: Machine, parts: Sequence[Group],
+             s: SubGraph) -> list[Group]:
+    """The kernels of a sub-graph of ``parts`` in order: each as long as its work items fit."""
+    out: list[Group] = []
+    joined = 0
+    for g in parts:
+        both = merged(program, out[-1], g, machine.homes[0].name) if out else None
+        if both is not None and judge.verdict(both).legal:
+            out[-1], joined = both, joined + 1
+        else:
+            out.append(g)
+    why = f"sub-graph {s.name} of {len(s.members)} nodes, {s.split}"
+    return [replace(judge.finished(g), why=why) if any(
+        lv != "register" for lv in g.connect.values()) else g for g in out]
+
+
+def _outside(plan: InstancePlan) -> frozenset[str]:
+    """Tensors that some instance stores in the outermost memory, the caller's apart."""
+    outermost = max(plan.homes.level.values(), default=0)
+    part = {x.name: plan.subgraph[x.subgraph].out for x in plan.instances.instances}
+    return frozenset(part[x] for x, level in plan.homes.level.items()
+                     if level == outermost >= 2 and not plan.graph.node[part[x]].output)
+
+
+__all__ = ["InstanceGroups", "cluster_for", "instance_groups"]

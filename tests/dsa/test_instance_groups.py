@@ -1,0 +1,82 @@
+"""Kernels and places of tensors from the deciders of instances: ``--connect graphturbo``."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import differences
+from small_models import u_net
+from te_programs import Maker, conv2d, random_feeds, relu
+
+from aotc.errors import UnsupportedError
+from aotc.options import Options
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.run_plan import run_plan
+from aotc.pipeline import run_pipeline
+from aotc.sched import check_schedule, decide, lower
+from aotc.sched.clusters.instance_groups import cluster_for, instance_groups
+from aotc.target import get_target
+
+TARGET = get_target("dsa:stcp920")
+STORE, = TARGET.machine.stores
+
+
+def images(batch=1, size=5, channels=28, layers=3):
+    """Convolutions whose weights keep two of them from fitting into one core's memory."""
+    rng = np.random.default_rng(3)
+    m = Maker("images")
+    m.input("x", batch, channels, size, size)
+    last = "x"
+    for n in range(layers):
+        w = rng.standard_normal((channels, channels, 3, 3)) / 16
+        conv2d(m, f"c{n}", last, m.const(f"w{n}", w.astype(np.float32)), 1, 1)
+        last = m.pointwise(f"r{n}", f"c{n}", lambda e, _: relu(e))
+    return m.done(last)
+
+
+def checked(program, target=TARGET):
+    """The Schedule by the rules; its Plan has the evaluator's outputs."""
+    s = decide(program, target, how="graphturbo")
+    assert not check_schedule(program, s, target)
+    feeds = random_feeds(program, np.random.default_rng(), {})
+    plan = lower(program, s, target)
+    assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), 2e-5)
+    return s
+
+
+def test_tensors_between_kernels_stay_on_the_cluster():
+    s = checked(images())
+    assert 1 < len(s.groups) <= 3
+    assert {x.memory for x in s.buffers.values()} == {"GB"}
+    assert all(g.clusters == 1 for g in s.groups)
+
+
+def test_a_batch_is_parted_among_the_clusters():
+    program = images(batch=4, size=4)
+    assert cluster_for(program, TARGET.machine).cores == TARGET.machine.workers
+    s = checked(program)
+    assert {(x.memory, x.parts) for x in s.buffers.values()} <= {("GB", 4), ("GB", 1)}
+
+
+def test_what_the_plan_spills_is_stored_outside():
+    program = images()
+    small = replace(TARGET, name="dsa:small", machine=replace(TARGET.machine, stores=(
+        replace(STORE, capacity=1 << 10),), memories=(TARGET.machine.memory, replace(
+            TARGET.machine.near, capacity=32 << 10), *TARGET.machine.memories[2:])))
+    found = instance_groups(program, small)
+    s = decide(program, small, how="graphturbo")
+    assert not any(x.memory for x in s.buffers.values())
+    assert set(found.outside) <= set(program.buffers)
+
+
+def test_sub_graphs_say_why():
+    work = run_pipeline(Options(u_net(8).SerializeToString(), None, TARGET.name, "m",
+                                stop_after="plan", connect="graphturbo"))
+    s = work.plans.main.schedule
+    assert any("sub-graph s" in g.why for g in s.groups)
+    assert any(x.memory == "GB" for x in s.buffers.values())
+
+
+def test_machines_without_clusters_are_told():
+    with pytest.raises(UnsupportedError, match="connect graphturbo: c has no clusters"):
+        decide(images(), get_target("c"), how="graphturbo")
