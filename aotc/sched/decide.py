@@ -56,9 +56,9 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     ``CONNECT``, or ``GRAPHTURBO``.  winograd: one of ``WINOGRAD``, which forms convolutions may
     get, or the rewrites themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored
     buffer: Layout} that are settled (an empty Layout: row-major), where the rewritten program has
-    them.  groups: those of the rewritten program, if they are settled.  precision: one of ``PRECISION``, of the operands
-    of products that are left to choose rewrites for; only: of these computes (None: of all that
-    gain, in regions too).  stores: temps may lie in the memories of clusters; not those of a body,
+    them.  groups: those of the rewritten program, if they are settled.  precision: one of
+    ``PRECISION``, of the operands of products that are left to choose rewrites for; only: of these
+    computes (None: of all that gain, in regions too).  stores: temps may lie in the memories of clusters; not those of a body,
     which runs in rounds."""
     same = precision == PRECISION[0] or precision in WEIGHT_BITS
     rate = 1.0 if same else max(1.0, target.tuning.narrow_rate)
