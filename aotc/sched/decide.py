@@ -58,8 +58,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     buffer: Layout} that are settled (an empty Layout: row-major), where the rewritten program has
     them.  groups: those of the rewritten program, if they are settled.  precision: one of
     ``PRECISION``, of the operands of products that are left to choose rewrites for; only: of these
-    computes (None: of all that gain, in regions too).  stores: temps may lie in the memories of clusters; not those of a body,
-    which runs in rounds."""
+    computes (None: of all that gain, in regions too).  stores: temps may lie in the memories of
+    clusters; not those of a body, which runs in rounds."""
     same = precision == PRECISION[0] or precision in WEIGHT_BITS
     rate = 1.0 if same else max(1.0, target.tuning.narrow_rate)
     rewrites = choose_winograd(program, target, winograd, rate, only)
