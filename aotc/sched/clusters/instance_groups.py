@@ -35,7 +35,7 @@ def instance_groups(program: Program, target: Target) -> InstanceGroups:
     whose clusters have no memory of their own."""
     if not target.machine.stores:
         raise UnsupportedError(f"connect graphturbo: {target.name} has no clusters with a memory "
-                               "of their own; choose all, or the target dsa:stcp920")
+                               "of their own; choose none, register or all")
     known = program.known("instance groups", target.name)
     if target.machine not in known:
         known[target.machine] = _found(program, target)
