@@ -210,9 +210,9 @@ def _ends(shift: int, x: Array, nodes: Array, roots: Array) -> Array:
 
 def _trees(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(sums [n, targets],): the thresholds of the leaves that trees end in (``_ends``), summed over
-    as many trees for each target, one target after the other."""
+    so many (``each``) trees for each target, one target after the other."""
     x, nodes, roots = inputs
-    at = _ends(attrs["shift"], x, nodes, roots).reshape(len(x), shapes[0][-1], -1)
+    at = _ends(attrs["shift"], x, nodes, roots).reshape(len(x), shapes[0][-1], attrs["each"])
     said = nodes[:, 0].copy().view(x.dtype)[at]
     return (said.sum(-1, dtype=np.float64).astype(x.dtype),)
 
@@ -239,7 +239,7 @@ LIBRARY = {k.name: k for k in (
             ("join",), _scatter),
     Library("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
             numbers=("rows", "start"), grows=True),
-    Library("trees", (1, 2, 1, 1), (("sums", ""),), ((0, 1), (2, 1), (3, 1)), ("shift",), _trees,
+    Library("trees", (1, 2, 1, 1), (("sums", ""),), ((0, 1), (3, 1)), ("each", "shift"), _trees,
             rows=32),
     Library("votes", (1, 2, 1, 2, 1), (("sums", ""),), ((0, 1), (2, 1), (4, 1)), ("shift",),
             _votes, (((3, 1), (4, 1)),), rows=32),

@@ -1,59 +1,40 @@
-/* trees: what trees say about each target, summed in their order: `trees / targets` of them for
- * each, one target after the other.  A leaf's threshold is what it says.  Full sets of rows go
- * through one tree after the other, whose nodes stay in the cache; what is left goes through
- * several trees at a time.  Both ways give the same sums.
+/* trees: what trees say about each target, summed in their order: so many (`each`) of them for
+ * each, one target after the other.  A leaf's threshold is what it says.  Walks go side by side on
+ * several rows, or through several trees; both ways give the same sums.
  * A bundle's copy starts with lines that define AOTC_LIBRARY(x), AOTC_ELEMENT and AOTC_WORD, the
  * unsigned integer of its size. */
 
 #include "aotc_walk.h"
 
-static void aotc_tree_of_rows(const AOTC_ELEMENT *x, const AOTC_WORD *nodes, AOTC_WORD root,
-                              AOTC_ELEMENT *sums, int64_t left, int64_t columns, int64_t targets,
-                              int64_t shift)
+static inline void aotc_add(AOTC_ELEMENT *restrict sums, ptrdiff_t next_sum, const AOTC_ELEMENT *x,
+                            ptrdiff_t next_row, const AOTC_WORD *nodes, const int32_t *roots,
+                            ptrdiff_t next_root, ptrdiff_t live, int shift)
 {
-    AOTC_WORD at[AOTC_LANES];
-    const AOTC_ELEMENT *rows[AOTC_LANES];
-    aotc_rows(rows, x, left, columns);
-    for (int k = 0; k < AOTC_LANES; k++)
-        at[k] = root;
-    aotc_walk(at, rows, nodes, shift);
-    for (int64_t k = 0; k < AOTC_LANES && k < left; k++)
-        sums[k * targets] += aotc_threshold(nodes, at[k]);
-}
-
-static AOTC_ELEMENT aotc_trees_of_row(const AOTC_ELEMENT *x, const AOTC_WORD *nodes,
-                                      const int32_t *roots, int64_t trees, int64_t shift)
-{
-    AOTC_WORD at[AOTC_LANES];
-    const AOTC_ELEMENT *rows[AOTC_LANES];
-    AOTC_ELEMENT sum = 0;
-    aotc_rows(rows, x, 1, 0);
-    for (int64_t t = 0; t < trees; t += AOTC_LANES) {
-        for (int64_t k = 0; k < AOTC_LANES; k++)
-            at[k] = (AOTC_WORD)roots[t + k < trees ? t + k : t];
-        aotc_walk(at, rows, nodes, shift);
-        for (int64_t k = 0; k < AOTC_LANES && t + k < trees; k++)
-            sum += aotc_threshold(nodes, at[k]);
-    }
-    return sum;
+    AOTC_WORD ends[AOTC_LANES];
+    aotc_walk(ends, x, next_row, nodes, roots, next_root, live, shift);
+    for (ptrdiff_t k = 0; k < AOTC_LANES && k < live; k++)
+        sums[k * next_sum] += aotc_threshold(nodes, ends[k]);
 }
 
 void AOTC_LIBRARY(trees)(const AOTC_ELEMENT *x, const AOTC_WORD *nodes, const int32_t *roots,
-                         AOTC_ELEMENT *sums, int64_t count, int64_t columns, int64_t trees,
-                         int64_t targets, int64_t shift)
+                         AOTC_ELEMENT *sums, int64_t rows, int64_t width, int64_t targets,
+                         int64_t each, int64_t shift)
 {
-    const int64_t each = targets > 0 ? trees / targets : 0;
-    int64_t whole = count - count % AOTC_LANES;
-    if (whole < count && aotc_by_tree(count - whole, each))
-        whole = count;
-    for (int64_t i = 0; i < whole * targets; i++)
+    const ptrdiff_t count = (ptrdiff_t)rows, columns = (ptrdiff_t)width;
+    const ptrdiff_t all = (ptrdiff_t)targets, trees = (ptrdiff_t)each;
+    const ptrdiff_t whole = aotc_tree_by_tree(count, trees);
+    for (ptrdiff_t i = 0; i < count * all; i++)
         sums[i] = 0;
-    for (int64_t t = 0; t < each * targets; t++)
-        for (int64_t r = 0; r < whole; r += AOTC_LANES)
-            aotc_tree_of_rows(x + r * columns, nodes, (AOTC_WORD)roots[t],
-                              sums + r * targets + t / each, count - r, columns, targets, shift);
-    for (int64_t r = whole; r < count; r++)
-        for (int64_t target = 0; target < targets; target++)
-            sums[r * targets + target] = aotc_trees_of_row(
-                x + r * columns, nodes, roots + target * each, each, shift);
+    for (ptrdiff_t target = 0; target < all; target++, roots += trees, sums++) {
+        for (ptrdiff_t t = 0; t < trees; t++)
+            for (ptrdiff_t r = 0; r < whole; r += AOTC_LANES)
+                aotc_add(sums + r * all, all, x + r * columns, columns, nodes, roots + t, 0,
+                         whole - r, (int)shift);
+        for (ptrdiff_t r = whole; r < count; r++) {
+            AOTC_ELEMENT sum = 0;
+            for (ptrdiff_t t = 0; t < trees; t += AOTC_LANES)
+                aotc_add(&sum, 0, x + r * columns, 0, nodes, roots + t, 1, trees - t, (int)shift);
+            sums[r * all] = sum;
+        }
+    }
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_nodes import lists
 from onnx import TensorProto, helper
 from small_models import make_model
 from strict_flags import STRICT
@@ -71,6 +72,63 @@ def test_the_library_calls_nothing_but_the_language(tools, tmp_path):
     calls = _calls(bundle.path / "libfunctions.a", "arm-none-eabi-nm")
     # __aeabi_*: arithmetic the CPU has no instruction for, from the compiler's own library
     assert {c for c in calls if not c.startswith("__aeabi_")} <= LANGUAGE
+
+
+FOREST = """#include "forest.h"
+static unsigned char arena[FOREST_ARENA_BYTES_MAX(1)] __attribute__((aligned(64)));
+static forest_weights weights;
+static forest_context context;
+static float x[5], y[1];
+void *memcpy(void *to, const void *from, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) ((char *)to)[i] = ((const char *)from)[i];
+    return to;
+}
+void *memset(void *to, int value, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) ((char *)to)[i] = (char)value;
+    return to;
+}
+int memcmp(const void *a, const void *b, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (((const char *)a)[i] != ((const char *)b)[i]) return 1;
+    return 0;
+}
+int reset(void)
+{
+    if (forest_weights_embedded(&weights) != AOTC_OK) return 1;
+    if (forest_init(&context, &weights, arena, sizeof arena, 0) != AOTC_OK) return 2;
+    return (int)forest_run(&context, x, y);
+}
+"""
+M4 = ("-Os", "-flto", "-ffunction-sections", "-fdata-sections", "-mcpu=cortex-m4", "-mthumb",
+      "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
+
+
+def test_a_forest_takes_its_nodes_and_two_kilobytes_of_flash(tools, tmp_path):
+    """Code and constants, with the program around it: two words a node, the rest in 2 KB."""
+    attributes = lists(np.random.default_rng(0), "target", trees=30, depth=5, features=5,
+                       targets=1)
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml",
+                            n_targets=1, **attributes)
+    model = make_model([node], {"x": (TensorProto.FLOAT, [1, 5])},
+                       {"y": (TensorProto.FLOAT, [1, 1])})
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    bundle = aotc.compile(model, tmp_path / "b", target="c", name="forest", weights="embed")
+    subprocess.run(["make", "-s", "static", "FREESTANDING=1", "CC=arm-none-eabi-gcc",
+                    "AR=arm-none-eabi-gcc-ar", f"CFLAGS={' '.join(M4)}"], cwd=bundle.path,
+                   check=True)
+    (tmp_path / "main.c").write_text(FOREST)
+    subprocess.run(["arm-none-eabi-gcc", *M4, "-std=c11", "-ffreestanding", "-nostdlib",
+                    "-fno-tree-loop-distribute-patterns", f"-I{bundle.path}", "main.c",
+                    str(bundle.path / "libforest.a"), "-lgcc", "-Wl,--gc-sections",
+                    "-Wl,-e,reset", "-o", "forest.elf"], cwd=tmp_path, check=True)
+    sizes = subprocess.run(["arm-none-eabi-size", "forest.elf"], capture_output=True, text=True,
+                           check=True, cwd=tmp_path).stdout.splitlines()[1].split()
+    nodes = len(attributes["nodes_modes"])
+    assert nodes > 500
+    assert int(sizes[0]) + int(sizes[1]) <= 8 * nodes + 2048
 
 
 def test_own_functions_agree_with_those_of_libm(tmp_path, monkeypatch):

@@ -168,10 +168,13 @@ def _summed(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
     if pack is None:
         return _sums(b, x, _walk(b, x, forest), fold)
     tables = [_table(b, pack.nodes, "nodes"), _table(b, pack.roots, "roots")]
-    if pack.weights is not None:
-        tables.append(_table(b, pack.weights, "weights"))
-    sums, = b.call("trees" if pack.weights is None else "votes", (_columns(b, x, pack), *tables),
-                   ((x.shape[0], Const(forest.votes.targets)),), shift=pack.shift)
+    asked, kernel = {"shift": pack.shift}, "trees"
+    if pack.weights is None:
+        asked["each"] = len(pack.roots) // forest.votes.targets
+    else:
+        kernel, tables = "votes", [*tables, _table(b, pack.weights, "weights")]
+    sums, = b.call(kernel, (_columns(b, x, pack), *tables),
+                   ((x.shape[0], Const(forest.votes.targets)),), **asked)
     return sums
 
 
