@@ -194,16 +194,16 @@ def _append(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) ->
     return (y.reshape(x.shape),)
 
 
-def _ends(shift: int, x: Array, nodes: Array, roots: Array) -> Array:
+def _ends(shift: int, x: Array, nodes: Array, trees: Array) -> Array:
     """[n, trees]: the leaf that every tree ends in for the rows of ``x`` [n, columns].  A node is
     two words: the bits of a threshold; a column of x and, ``shift`` bits higher, how many nodes
     further on its first child is, the second one behind it for elements above the threshold.  A
-    leaf is its own child."""
+    leaf is its own child.  ``trees`` [trees, 2]: the root and the depth of each."""
     split, step = nodes[:, 0].copy().view(x.dtype), nodes[:, 1].astype(np.int64)
     column, child = step & ((1 << shift) - 1), step >> shift
-    at = np.broadcast_to(roots.astype(np.int64), (len(x), len(roots)))
+    at = np.broadcast_to(trees[:, 0].astype(np.int64), (len(x), len(trees)))
     row = np.arange(len(x))[:, None]
-    while child[at].any():
+    for _ in range(trees[:, 1].max(initial=0)):
         at = at + child[at] + (x[row, column[at]] > split[at])
     return at
 
@@ -211,8 +211,8 @@ def _ends(shift: int, x: Array, nodes: Array, roots: Array) -> Array:
 def _trees(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(sums [n, targets],): the thresholds of the leaves that trees end in (``_ends``), summed over
     so many (``each``) trees for each target, one target after the other."""
-    x, nodes, roots = inputs
-    at = _ends(attrs["shift"], x, nodes, roots).reshape(len(x), shapes[0][-1], attrs["each"])
+    x, nodes, trees = inputs
+    at = _ends(attrs["shift"], x, nodes, trees).reshape(len(x), shapes[0][-1], attrs["each"])
     said = nodes[:, 0].copy().view(x.dtype)[at]
     return (said.sum(-1, dtype=np.float64).astype(x.dtype),)
 
@@ -220,8 +220,8 @@ def _trees(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> 
 def _votes(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(sums [n, targets],): rows of ``weights`` [leaves, targets], of each leaf that a tree ends
     in (``_ends``) the one whose number is its threshold's bits, summed."""
-    x, nodes, roots, weights = inputs
-    said = nodes[:, 0].astype(np.int64)[_ends(attrs["shift"], x, nodes, roots)]
+    x, nodes, trees, weights = inputs
+    said = nodes[:, 0].astype(np.int64)[_ends(attrs["shift"], x, nodes, trees)]
     return (weights[said].sum(1, dtype=np.float64).astype(x.dtype),)
 
 
@@ -239,9 +239,9 @@ LIBRARY = {k.name: k for k in (
             ("join",), _scatter),
     Library("append", (WHOLE, WHOLE, WHOLE), (("all", ""),), ((0, 0), (1, 0)), (), _append,
             numbers=("rows", "start"), grows=True),
-    Library("trees", (1, 2, 1, 1), (("sums", ""),), ((0, 1), (3, 1)), ("each", "shift"), _trees,
+    Library("trees", (1, 2, 2, 1), (("sums", ""),), ((0, 1), (3, 1)), ("each", "shift"), _trees,
             rows=32),
-    Library("votes", (1, 2, 1, 2, 1), (("sums", ""),), ((0, 1), (2, 1), (4, 1)), ("shift",),
+    Library("votes", (1, 2, 2, 2, 1), (("sums", ""),), ((0, 1), (2, 2), (4, 1)), ("shift",),
             _votes, (((3, 1), (4, 1)),), rows=32),
 )}
 

@@ -1,7 +1,7 @@
 /* Where decision trees end, several of them at a time and without branches on the data.  A node is
  * two words: the bits of a threshold; a column of x and, `shift` bits higher, how many nodes
  * further on its first child is, the second one behind it for elements above the threshold.  A leaf
- * is its own child: the walk ends once nobody moves.
+ * is its own child, so that walks may go on to the depth of the deepest.
  * Sizes that fit a memory are ptrdiff_t here: small machines compute those faster, and in less
  * code. */
 
@@ -17,35 +17,51 @@ static inline AOTC_ELEMENT aotc_threshold(const AOTC_WORD *nodes, AOTC_WORD at)
     return out;
 }
 
-/* ends: the leaves of AOTC_LANES walks.  Walk k goes down from root `k * next_root` on row
- * `k * next_row` of x; those from `live` on do what the first one does. */
-static inline void aotc_walk(AOTC_WORD *ends, const AOTC_ELEMENT *x, ptrdiff_t next_row,
-                             const AOTC_WORD *nodes, const int32_t *roots, ptrdiff_t next_root,
-                             ptrdiff_t live, int shift)
+/* Walks that stand `at` some node, each on a row of x, `depth` steps further down. */
+static inline void aotc_steps(AOTC_WORD *at, const AOTC_ELEMENT *x, ptrdiff_t next_row,
+                              const AOTC_WORD *nodes, int lanes, int depth, int shift)
 {
     const AOTC_WORD columns = ((AOTC_WORD)1 << shift) - 1;
-    AOTC_WORD at[AOTC_LANES], moved;
-    const AOTC_ELEMENT *rows[AOTC_LANES];
-    for (ptrdiff_t k = 0; k < AOTC_LANES; k++) {
-        at[k] = (AOTC_WORD)roots[k < live ? k * next_root : 0];
-        rows[k] = x + (k < live ? k * next_row : 0);
-    }
-    do {
-        moved = 0;
-        for (int k = 0; k < AOTC_LANES; k++) {
-            const AOTC_WORD here = at[k], word = nodes[2 * here + 1], child = word >> shift;
-            const AOTC_WORD above = rows[k][word & columns] > aotc_threshold(nodes, here);
-            at[k] = here + child + above;
-            moved |= child;
+    for (; depth > 0; depth--) {
+        const AOTC_ELEMENT *row = x;
+#if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
+#pragma GCC unroll 16
+#endif
+        for (int k = 0; k < lanes; k++, row += next_row) {
+            const AOTC_WORD here = at[k], word = nodes[2 * here + 1];
+            const AOTC_WORD above = row[word & columns] > aotc_threshold(nodes, here);
+            at[k] = here + (word >> shift) + above;
         }
-    } while (moved);
-    memcpy(ends, at, sizeof at);
+    }
+}
+
+/* ends: the leaves of `live` walks, at most AOTC_LANES.  Walk k goes down the tree that is
+ * `k * next_tree` further on (a root and a depth for each), on row `k * next_row` of x. */
+static inline void aotc_walk(AOTC_WORD *ends, const AOTC_ELEMENT *x, ptrdiff_t next_row,
+                             const AOTC_WORD *nodes, const int32_t *trees, ptrdiff_t next_tree,
+                             ptrdiff_t live, int shift)
+{
+    int depth = 0;
+    for (ptrdiff_t k = 0; k < live; k++, trees += 2 * next_tree) {
+        ends[k] = (AOTC_WORD)trees[0];
+        if (trees[1] > depth)
+            depth = trees[1];
+    }
+    if (live == AOTC_LANES) /* a number that compilers know */
+        aotc_steps(ends, x, next_row, nodes, AOTC_LANES, depth, shift);
+    else
+        aotc_steps(ends, x, next_row, nodes, (int)live, depth, shift);
 }
 
 /* How many of `count` rows are walked tree by tree, in sets of AOTC_LANES of them, whose nodes stay
- * in the cache; what is left takes fewer walks row by row, through several trees at a time. */
+ * in the cache; what is left has more walks side by side row by row, through several trees. */
 static inline ptrdiff_t aotc_tree_by_tree(ptrdiff_t count, ptrdiff_t trees)
 {
     const ptrdiff_t left = count & (AOTC_LANES - 1);
-    return left * ((trees + AOTC_LANES - 1) / AOTC_LANES) < trees ? count - left : count;
+    return 2 * left < (trees < AOTC_LANES ? trees : AOTC_LANES) ? count - left : count;
+}
+
+static inline ptrdiff_t aotc_at_most(ptrdiff_t count)
+{
+    return count < AOTC_LANES ? count : AOTC_LANES;
 }

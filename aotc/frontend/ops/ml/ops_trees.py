@@ -167,10 +167,10 @@ def _summed(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
             else None)
     if pack is None:
         return _sums(b, x, _walk(b, x, forest), fold)
-    tables = [_table(b, pack.nodes, "nodes"), _table(b, pack.roots, "roots")]
+    tables = [_table(b, pack.nodes, "nodes"), _table(b, pack.trees, "trees")]
     asked, kernel = {"shift": pack.shift}, "trees"
     if pack.weights is None:
-        asked["each"] = len(pack.roots) // forest.votes.targets
+        asked["each"] = len(pack.trees) // forest.votes.targets
     else:
         kernel, tables = "votes", [*tables, _table(b, pack.weights, "weights")]
     sums, = b.call(kernel, (_columns(b, x, pack), *tables),

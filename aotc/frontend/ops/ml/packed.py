@@ -17,13 +17,13 @@ _LE, _LT, _GE, _GT = range(4)  # the modes that one threshold stands for
 
 @dataclass(frozen=True)
 class Packed:
-    """``nodes`` [n, 2] and ``roots`` [trees] as the library kernels have them, a node's column in
+    """``nodes`` [n, 2] and ``trees`` [trees, 2] as the library kernels have them, a node's column in
     its word's lower ``shift`` bits; ``plain``, ``filled``: columns of features as they are, and
     with infinity for NaN, are there, in this order, before the one that is below all thresholds;
     ``weights`` [leaves, targets], None where trees are about one target each, in their order."""
 
     nodes: Array
-    roots: Array
+    trees: Array
     shift: int
     plain: bool
     filled: bool
@@ -56,7 +56,7 @@ def packed(forest: Forest, features: int) -> Packed | None:
     columns = features * (plain + filled) + 1
     shift = int(columns - 1).bit_length()
     word = np.dtype(f"u{forest.split.itemsize}")
-    at, step, starts = order
+    at, step, trees = order
     if not len(at) or int(step.max()) >= 1 << 8 * word.itemsize - shift:
         return None
     column = forest.feature[at] + np.where(asked.filled[at] & plain, features, 0)
@@ -66,7 +66,7 @@ def packed(forest: Forest, features: int) -> Packed | None:
         np.cumsum(leaf) - 1).astype(word)
     first = np.where(leaf, said, asked.split[at].view(word))
     nodes = np.stack([first, column.astype(word) | step.astype(word) << shift], 1)
-    return Packed(nodes, starts.astype(np.int32), shift, plain, filled,
+    return Packed(nodes, trees.astype(np.int32), shift, plain, filled,
                   None if apart is not None else table[at[leaf]])
 
 
@@ -86,12 +86,12 @@ def _asked(forest: Forest) -> _Asked | None:
 
 
 def _order(forest: Forest, inner: Array, child: Array) -> tuple[Array, Array, Array] | None:
-    """(old numbers of nodes in their new order, how far on the children of each are, where trees
-    start): tree after tree, level after level, children side by side.  Nodes that trees share are
-    there once for each; None if they are many."""
+    """(old numbers of nodes in their new order, how far on the children of each are, where each
+    tree starts and its depth): tree after tree, level after level, children side by side.  Nodes
+    that trees share are there once for each; None if they are many."""
     trees = len(forest.roots)
     node, tree = forest.roots, np.arange(trees)
-    used, found, seen = np.zeros(trees, np.int64), [], 0
+    used, depth, found, seen = np.zeros(trees, np.int64), np.zeros(trees, np.int64), [], 0
     while len(node):
         seen += len(node)
         if seen > len(inner) + trees:
@@ -102,6 +102,7 @@ def _order(forest: Forest, inner: Array, child: Array) -> tuple[Array, Array, Ar
         on = inner[node]
         step = np.zeros(len(node), np.int64)
         asking = tree[on]
+        depth[np.unique(asking)] += 1
         step[on] = (used[asking] + 2 * _ranks(asking, np.bincount(asking, minlength=trees))
                     - place[on])
         found.append((tree, place, node, step))
@@ -109,7 +110,7 @@ def _order(forest: Forest, inner: Array, child: Array) -> tuple[Array, Array, Ar
     starts = np.cumsum(used) - used
     tree, place, node, step = (np.concatenate(c) for c in zip(*found))
     order = np.argsort(starts[tree] + place)
-    return node[order], step[order], starts
+    return node[order], step[order], np.stack([starts, depth], 1)
 
 
 def _ranks(group: Array, count: Array) -> Array:
