@@ -167,14 +167,14 @@ def _summed(b: Builder, x: Val, forest: Forest, fold: str) -> Val:
             else None)
     if pack is None:
         return _sums(b, x, _walk(b, x, forest), fold)
-    tables = [_table(b, pack.nodes, "nodes"), _table(b, pack.trees, "trees")]
-    asked, kernel = {"shift": pack.shift}, "trees"
+    targets = forest.votes.targets
+    given = _columns(b, x, pack), _table(b, pack.nodes, "nodes"), _table(b, pack.trees, "trees")
+    shape = x.shape[0], Const(targets)
     if pack.weights is None:
-        asked["each"] = len(pack.trees) // forest.votes.targets
+        sums, = b.call("trees", given, (shape,), each=len(pack.trees) // targets, shift=pack.shift)
     else:
-        kernel, tables = "votes", [*tables, _table(b, pack.weights, "weights")]
-    sums, = b.call(kernel, (_columns(b, x, pack), *tables),
-                   ((x.shape[0], Const(forest.votes.targets)),), **asked)
+        weight = _table(b, pack.weights, "weights")
+        sums, = b.call("votes", (*given, weight), (shape,), shift=pack.shift)
     return sums
 
 
