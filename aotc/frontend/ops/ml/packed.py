@@ -18,9 +18,10 @@ _LE, _LT, _GE, _GT = range(4)  # the modes that one threshold stands for
 @dataclass(frozen=True)
 class Packed:
     """``nodes`` [n, 2] and ``trees`` [trees, 2] as the library kernels have them, the column of a
-    node in the lower ``shift`` bits of its word; ``plain``, ``filled``: columns of features as they are, and
-    with infinity for NaN, are there, in this order, before the one that is below all thresholds;
-    ``weights`` [leaves, targets], None where trees are about one target each, in their order."""
+    node in the lower ``shift`` bits of its word; ``plain``, ``filled``: columns of features as they
+    are, and with infinity for NaN, are there, in this order, before the one that is below all
+    thresholds; ``weights`` [leaves, targets], None where trees are about one target each, in their
+    order."""
 
     nodes: Array
     trees: Array
