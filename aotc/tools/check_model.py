@@ -16,8 +16,8 @@ from aotc.frontend.read.load import all_tensors
 from aotc.ir.expr import show
 from aotc.ir.program import Program
 from aotc.options import Options
-from aotc.samples import live_bytes
 from aotc.target import get_target
+from aotc.tools.arena_estimate import arena_estimate
 
 COMMON = 8  # operators that are named
 
@@ -26,7 +26,7 @@ COMMON = 8  # operators that are named
 class Checked:
     """What is found of a model.  ``refusal``: "" if it compiles, else all that is missing, with the
     number of nodes and what serves instead; ``operators``: {name: nodes}; ``dims``: the ranges of
-    its free dimensions; ``tensors``: [(extents, bytes)] of tensors at once at the ends of these
+    its free dimensions; ``arenas``: [(extents, bytes)] of the arena, roughly, at the ends of these
     ranges, ``arguments`` and ``weights``: the text of its inputs and outputs, bytes."""
 
     name: str
@@ -36,7 +36,7 @@ class Checked:
     refusal: str = ""
     dims: tuple[DimRange, ...] = ()
     arguments: tuple[str, ...] = ()
-    tensors: tuple[tuple[str, int], ...] = ()
+    arenas: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         nodes, kinds = sum(self.operators.values()), Counter(self.operators).most_common()
@@ -48,8 +48,7 @@ class Checked:
                               *(f"  {line}" for line in self.refusal.splitlines())])
         lines += ["supported", *(f"  {a}" for a in self.arguments)]
         lines += [f"  dim {d}" for d in self.dims]
-        lines += [f"  tensors at once{f' at {at}' if at else ''}: at most {_size(n)} before "
-                  "kernels are joined" for at, n in self.tensors]
+        lines += [f"  arena{f' at {at}' if at else ''}: about {_size(n)}" for at, n in self.arenas]
         return "\n".join(lines)
 
 
@@ -73,7 +72,7 @@ def check_model(options: Options) -> Checked:
         return Checked(name, opsets, count, weights, f"the model contradicts itself, or what is "
                        f"said of it: {err}")
     return Checked(name, opsets, count, weights, "", graph.dims, _arguments(program),
-                   tuple(_tensors(program)))
+                   tuple(_arenas(program)))
 
 
 def _operators(graph: onnx.GraphProto) -> Iterator[str]:
@@ -101,14 +100,14 @@ def _arguments(program: Program) -> tuple[str, ...]:
                  f"[{', '.join(map(show, buffers[n].shape))}]" for side, n in rows)
 
 
-def _tensors(program: Program) -> Iterator[tuple[str, int]]:
-    """(extents, bytes of tensors at once) at the least extents, and at the largest ones, or those
+def _arenas(program: Program) -> Iterator[tuple[str, int]]:
+    """(extents, bytes of the arena) at the least extents, and at the largest ones, or those
     that decisions reckon with where there is none."""
     if not program.syms:
-        yield "", live_bytes(program, {})
+        yield "", arena_estimate(program, {})
         return
     for values in ({s.name: s.lo for s in program.syms}, {s.name: s.reach for s in program.syms}):
-        yield ", ".join(f"{n}={v}" for n, v in values.items()), live_bytes(program, values)
+        yield ", ".join(f"{n}={v}" for n, v in values.items()), arena_estimate(program, values)
 
 
 def _size(count: int) -> str:

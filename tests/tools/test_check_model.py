@@ -1,11 +1,16 @@
 """aotc check: what a model needs, without compiling it."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import aotc
 from aotc.cli import main
+from aotc.options import Options
+from aotc.tools.check_model import check_model
 
 node = helper.make_node
 F32 = TensorProto.FLOAT
@@ -36,9 +41,28 @@ def test_a_model_that_compiles(tmp_path, capsys):
                  "operators: Transpose x1, MatMul x1", "supported",
                  "in  x: f32[batch, 4, seq]", "out y: f32[batch, seq, 300]",
                  "dim batch in 1.. (default: a batch)", "dim seq in 2..8 (given)",
-                 "tensors at once at batch=1, seq=2: at most 2.4 KB",
-                 "tensors at once at batch=64, seq=8: at most 608.0 KB"):
+                 "arena at batch=1, seq=2: about 0 bytes",
+                 "arena at batch=64, seq=8: about 0 bytes"):
         assert part in text, text
+
+
+def test_the_arena_is_about_that_of_the_bundle(tmp_path):
+    """Of layers with activations between them, a residual, and a region."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{k}": rng.standard_normal((64, 64)).astype("f4") for k in range(3)}
+    nodes = [node("MatMul", ["x", "w0"], ["a"]), node("Relu", ["a"], ["b"]),
+             node("Transpose", ["b"], ["t"], perm=[0, 2, 1]),
+             node("MatMul", ["t", "b"], ["s"]), node("Softmax", ["s"], ["p"]),
+             node("MatMul", ["b", "p"], ["m"]), node("Add", ["m", "b"], ["r"]),
+             node("MatMul", ["r", "w2"], ["y"])]
+    graph = helper.make_graph(nodes, "layers", [helper.make_tensor_value_info(
+        "x", F32, [2, 512, 64])], [helper.make_tensor_value_info("y", F32, [2, 512, 64])],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    (_, about), = check_model(Options(model, target="c")).arenas
+    aotc.compile(model, tmp_path / "b", target="c")
+    exact = json.loads((tmp_path / "b" / "manifest.json").read_text())["arena_bytes_max"]
+    assert about / 2 < exact < 2 * about
 
 
 def test_all_that_is_missing_at_once(tmp_path, capsys):
