@@ -142,14 +142,14 @@ X86_V4_BF16 = _with_dots(
     (*X86_V4_VNNI.cflags, "-mavx512bf16"), "__AVX512BF16__", ("avx512bf16",))
 
 # tiles of 16 rows of 64 bytes, multiplied by an instruction: Xeons of 2023 (Sapphire Rapids) and
-# later.  One core does 240 GFLOP/s of f32, of bf16 on tiles 3700 at most and 1900 to 2200 in
-# products that come from memory; two products a lane (vdpbf16ps) are half as fast as f32 there, so
+# later.  One core does 240 GFLOP/s of f32, of bf16 on tiles 3700 at most, these rows
+# 1100 to 1300; two products a lane (vdpbf16ps) are half as fast as f32 there, so
 # that M = 1 has its rows in f32 lanes.
 _ON_TILES = tuple(dot_tiles("amx", m, d) for d in (("bf16", "bf16", "f32"), ("u8", "i8", "i32"))
                   for m in (32, 16))
 X86_V4_AMX = _with_dots(
     replace(X86_V4, machine=replace(_machine(210e9, l2=2 * _MIB, l3=64 * _MIB),
-                                    tuning=Tuning(narrow_rate=8.0))),
+                                    tuning=Tuning(narrow_rate=5.0))),
     "x86-64-v4-amx", "and matrix tiles of bf16 and bytes",
     (*_ON_TILES, *_pairs("amx", 16, (1, 4)), *_dots("amx", 16, (1, 4))),
     (*X86_V4_VNNI.cflags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),

@@ -158,6 +158,46 @@ def test_convolutions_stay_close_to_f32(make, shape, name, tmp_path):
         assert not np.array_equal(outs[1][n], exact)
 
 
+def attention(size, heads=2, width=32, seed=0):
+    """y f32[size, heads * width]: softmax(q k) v, all three of products of x, and a product more.
+    """
+    rng, whole = np.random.default_rng(seed), heads * width
+    tensors = {n: (rng.standard_normal((whole, whole)) * whole**-0.5).astype(np.float32)
+               for n in "qkvo"}
+    tensors |= {"scale": np.float32(width**-0.5), "apart": np.array([size, heads, width]),
+                "joined": np.array([size, whole])}
+    node, nodes = helper.make_node, []
+    for n in "qkv":
+        perm = [1, 2, 0] if n == "k" else [1, 0, 2]
+        nodes += [node("MatMul", ["x", n], [f"{n}1"]),
+                  node("Reshape", [f"{n}1", "apart"], [f"{n}2"]),
+                  node("Transpose", [f"{n}2"], [f"{n}3"], perm=perm)]
+    nodes += [node("MatMul", ["q3", "k3"], ["s1"]), node("Mul", ["s1", "scale"], ["s2"]),
+              node("Softmax", ["s2"], ["p"], axis=-1), node("MatMul", ["p", "v3"], ["c1"]),
+              node("Transpose", ["c1"], ["c2"], perm=[1, 0, 2]),
+              node("Reshape", ["c2", "joined"], ["c3"]), node("MatMul", ["c3", "o"], ["y"])]
+    return make_model(nodes, {"x": (F32, [size, whole])}, {"y": (F32, [size, whole])}, tensors)
+
+
+@pytest.mark.parametrize("size", [37, pytest.param(64, marks=pytest.mark.product)])
+def test_attention_multiplies_bf16_around_a_softmax_in_f32(size, tmp_path):
+    """Every product, of an odd number of terms too; the softmax has f32 on both sides."""
+    model, feeds = attention(size), _feeds((size, 64))
+    outs = []
+    for precision in ("f32", "bf16"):
+        made = aotc.compile(model, tmp_path / precision, target=PAIRED[-1].name,
+                            precision=precision)
+        outs.append(made.load(threads=2).run(feeds)["y"])
+    _close(outs[1], outs[0], 2e-2)
+    assert not np.array_equal(*outs)
+    rewrites = json.loads((tmp_path / "bf16" / "schedule.json").read_text())["rewrites"]
+    rows = {r for k in made.manifest["kernels"] for r in k["rows"]}
+    slow = TARGETS[PAIRED[-1].name].tuning.narrow_rate <= 1
+    assert len([r for r in rewrites if r[0] == "narrow"]) == (4 if slow else 6)
+    assert slow or not any(r.startswith("contraction_f32") for r in rows)
+    assert any(r.startswith("reduction_f32") for r in rows)
+
+
 @pytest.mark.parametrize("name", ["aarch64", pytest.param("riscv64", marks=pytest.mark.product)])
 def test_emulated_machines_round_alike(name, tmp_path):
     """A target without rows for bf16 stores the rounded numbers as f32."""
@@ -178,6 +218,14 @@ def test_interpreter_and_evaluator_follow_the_rewrite():
     want = _expected(model, feeds)
     _close(evaluate(program, feeds)["y"], want, 1e-6)
     _close(interpret(program, work.schedule, feeds)["y"], want, 1e-6)
+
+
+def test_interpreter_packs_computed_columns():
+    model, feeds = attention(33), _feeds((33, 64))
+    work = run_pipeline(Options(model, target="x86-64-v4-bf16", precision="bf16",
+                                stop_after="plan"))
+    program = rewritten(work.program, work.schedule)
+    _close(interpret(program, work.schedule, feeds)["y"], evaluate(program, feeds)["y"], 2e-3)
 
 
 def test_verify_reports_errors_against_f64_and_by_kernel(tmp_path):

@@ -68,6 +68,34 @@ def matmul_case(row, target, rng, mode, size, tile=(), turned=False, special=())
                    "k", tile, special)
 
 
+def _of_two(row, target, rng, size, turned, special=()):
+    """A product of two computed tensors in a batch, whose columns every work item packs."""
+    batch, rows, columns, depth = size
+    m = Maker()
+    h, i, j, k = ax("h", batch), ax("i", rows), ax("j", columns), ax("k", depth)
+    shapes = {"x": (batch, rows, depth),
+              "v": (batch, columns, depth) if turned else (batch, depth, columns)}
+    for n, shape in shapes.items():
+        m.input(n, *shape)
+        at = tuple(ax(f"{n}{d}", e) for d, e in enumerate(shape))
+        m.step(f"{n}_low", at, Cast("bf16", m.ref(n, *at)))
+    m.step("y", (h, i, j), _f32(m.ref("x_low", h, i, k)) * _f32(
+        m.ref("v_low", h, *((j, k) if turned else (k, j)))), (k,), "sum")
+    m.step("z", (h, i, j), relu(m.ref("y", h, i, j)))
+    low = ("x_low", "v_low")
+    made = pair(f"of two {size} {turned}", m.done("z"), "y", row,
+                {"lanes": "j", "k": "k", "a": "rows" if depth % 2 == 0 else "packed",
+                 "b": "packed"}, target, {"h": 1}, special=special, tol=4e-6)
+
+    def stored(case):
+        g = case.schedule.groups[0]
+        g = replace(g, connect={**g.connect, **dict.fromkeys(low, "L2")},
+                    ukernel={**g.ukernel, **dict.fromkeys(low, "loops")})
+        return replace(case, schedule=replace(case.schedule, groups=(g,)))
+
+    return Pair(stored(made.fast), stored(made.slow))
+
+
 def _convolution(row, target, rng, mode, stride, pad):
     """Channels last, read in place or copied in runs, zero outside the tensor."""
     ic, oc = (8, row.tile["nr"] + 3) if mode == "rows" else (5, row.tile["nr"])
@@ -103,6 +131,9 @@ def pair_cases(row, target):
     yield matmul_case(row, target, rng, "rows", (2 * mr + 3, 2 * nr, 12), {"i": mr + 2, "j": nr},
                       True)
     yield matmul_case(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8))
+    yield _of_two(row, target, rng, (2, mr + 1, nr + 3, 6), False)
+    yield _of_two(row, target, rng, (3, 2 * mr, nr, 7), True)
+    yield _of_two(row, target, rng, (1, 1, 5, 1), False, SPECIAL)
     for mode, geometry in product(("rows", "packed"), ((1, 0), (2, 1))):
         yield _convolution(row, target, rng, mode, *geometry)
 

@@ -9,10 +9,10 @@ becomes, with the weights rounded while compiling,
     x_bf16[m, k] = bf16(x[m, k])
     c[m, n]      = sum(k) f32(x_bf16[m, k]) * f32(w_bf16[k, n])
 
-Products that read the same tensor share its copy.  With "stored": "f32" the copies hold the rounded
-numbers as f32: the same sums for a target whose rows read no bf16.  Everything else, sums included,
-stays as it is: the conversion is a map like any other, part of the kernel that makes the tensor
-where that pays.
+Of two computed tensors both are rounded so.  Products that read the same tensor share its copy.
+With "stored": "f32" the copies hold the rounded numbers as f32: the same sums for a target whose
+rows read no bf16.  Everything else, sums included, stays as it is: the conversion is a map like any
+other, part of the kernel that makes the tensor where that pays.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from aotc.errors import ScheduleError
+from aotc.ir.access import stride
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
 from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
-from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of
 from aotc.ir.program import Buffer, Compute, Program, Step, static_shape, update
 from aotc.passes.digits import static_extent
 
@@ -34,38 +35,61 @@ STORED = (BF16, "f32")  # what the rounded operands are stored as
 
 @dataclass(frozen=True)
 class Product:
-    """A sum of products with constant weights: its factors, the Load of its rows, the condition
-    under which they exist (outside it they are zero; None: everywhere), the Load of its weights."""
+    """A sum of products: its factors, the Load of its rows, the condition under which they exist
+    (outside it they are zero; None: everywhere), the Load of its weights, or of the columns that
+    another compute makes (``computed``)."""
 
     factors: Factors
     rows: Load
     guard: Expr | None
     weights: Load
+    computed: bool = False
 
 
 def match_product(program: Program, c: Compute) -> Product | None:
-    """The Product of a compute whose operands may be narrowed, or None."""
+    """The Product of a compute whose operands may be narrowed, or None.  Of one with constant
+    weights those are its columns, of two computed tensors the one whose axis comes later in the
+    result."""
     if dot_dtypes(c.body) is not None or c.body.dtype != "f32":
         return None
+    found = []
     for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
         rows, guard = zero_filled(f.a)
-        weights = program.consts.get(f.b.buffer) if isinstance(f.b, Load) else None
-        if not isinstance(f.b, Load) or weights is None or rows is None or (
-                rows.buffer in program.consts or rows.dtype != "f32" or f.b.dtype != "f32"):
+        if not isinstance(f.b, Load) or rows is None or rows.buffer in program.consts or (
+                rows.dtype != "f32" or f.b.dtype != "f32"):
             continue
-        if len(f.n) != 1 or static_shape(tuple(r.extent for r in f.k)) is None or not is_whole(
-                f, f.b, weights.shape):
+        if len(f.n) != 1 or static_shape(tuple(r.extent for r in f.k)) is None or not _runs(
+                f, rows):
             continue
-        if _runs(f, rows):
+        weights = program.consts.get(f.b.buffer)
+        if weights is not None and is_whole(f, f.b, weights.shape):
             return Product(f, rows, guard, f.b)
-    return None
+        if weights is None and are_columns(f, f.b):
+            found.append(Product(f, rows, guard, f.b, True))
+    return max(found, key=lambda m: c.axes.index(m.factors.n[0]), default=None)
+
+
+def are_columns(f: Factors, columns: Load) -> bool:
+    """True for computed columns that a work item can pack: of one reduction axis."""
+    return len(f.k) == 1 and len(f.n) == 1 and {f.k[0], f.n[0]} <= axes_of(columns)
 
 
 def _runs(f: Factors, rows: Load) -> bool:
     """True if rows can lie in memory so that pairs of neighbours along a sum are side by side."""
     long = [r for r in f.k if r.extent != Const(1)]
-    plain = [r for r in long if r in rows.index]
-    return len(long) == 1 == len(plain) or any(static_extent(r) % 2 == 0 for r in plain)
+    if len(long) == 1 and _is_run(rows, long[0]):
+        return True
+    return any(static_extent(r) % 2 == 0 for r in long if r in rows.index)
+
+
+def _is_run(rows: Load, k: Axis) -> bool:
+    """True if one index counts along the sum, or two count its digits."""
+    held = [i for i in rows.index if k in axes_of(i)]
+    if len(held) == 1:
+        return stride(held[0], k) == Const(1)
+    return len(held) == 2 and all(isinstance(i, Binary) and i.a == k for i in held) and (
+        {i.op for i in held if isinstance(i, Binary)} == {"floordiv", "mod"}) and (
+        len({i.b for i in held if isinstance(i, Binary)}) == 1)
 
 
 def is_whole(f: Factors, weights: Load, shape: tuple[int, ...]) -> bool:
@@ -91,8 +115,8 @@ def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> lis
                 f"{', '.join(STORED)}}}"]
     if name not in candidates(program):
         legal = ", ".join(candidates(program)) or "no compute of this program"
-        return [f"{where}: no product of f32 rows along memory with constant weights; choose from "
-                f"{legal}"]
+        return [f"{where}: no product of f32 rows along memory with constant weights, or with "
+                f"columns along one axis; choose from {legal}"]
     return []
 
 
@@ -104,10 +128,13 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     if not isinstance(c, Compute) or m is None:
         raise ScheduleError(faults_of(program, name, parameters))
     stored = parameters["stored"]
-    program, rows = _rounded_rows(program, m.rows, stored)
-    array = to_bf16(program.consts[m.weights.buffer])
-    program, weights = _rounded_weights(
-        program, m.weights, array if stored == BF16 else from_bf16(array), stored)
+    program, rows = _rounded_copy(program, m.rows, stored)
+    if m.computed:
+        program, weights = _rounded_copy(program, m.weights, stored)
+    else:
+        array = to_bf16(program.consts[m.weights.buffer])
+        program, weights = _rounded_weights(
+            program, m.weights, array if stored == BF16 else from_bf16(array), stored)
     a = _as_float(zero_outside(rows, m.guard))
     new = replace(c, body=Binary("mul", a, _as_float(weights)))
     return update(program, steps=tuple(new if s is c else s for s in program.steps))
@@ -117,7 +144,7 @@ def _as_float(e: Expr) -> Expr:
     return e if e.dtype == "f32" else Cast("f32", e)
 
 
-def _rounded_rows(program: Program, load: Load, stored: str) -> tuple[Program, Load]:
+def _rounded_copy(program: Program, load: Load, stored: str) -> tuple[Program, Load]:
     """(the Program with a rounded copy of a tensor, the Load of that)."""
     old = program.buffers[load.buffer]
     axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
@@ -157,4 +184,5 @@ def _free(program: Program, name: str) -> str:
     return name
 
 
-__all__ = ["RULE", "Product", "candidates", "faults_of", "is_whole", "match_product", "rewrite"]
+__all__ = ["RULE", "Product", "are_columns", "candidates", "faults_of", "is_whole",
+           "match_product", "rewrite"]

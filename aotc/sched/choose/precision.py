@@ -8,7 +8,7 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import RULE, match_product
-from aotc.sched.model.size import estimate
+from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.weight_bits import choose_groups
 from aotc.target.base import Target
 
@@ -39,13 +39,16 @@ def precision_faults(schedule: Schedule) -> list[str]:
 
 
 def _gains(program: Program, target: Target, c: Compute) -> bool:
-    """True for a product with work enough for each element of its rows."""
-    m = match_product(program, c)
+    """True for a product with work enough for each element of its rows, and for each of columns
+    that every work item packs: what its rows of fewer bits save there is more than that takes."""
+    m, tuning = match_product(program, c), target.tuning
     if m is None:
         return False
     depth = prod(map(static_extent, m.factors.k))
-    return estimate(m.factors.n[0].extent) >= target.tuning.narrow_columns and (
-        depth >= target.tuning.narrow_depth)
+    if estimate(m.factors.n[0].extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
+        return False
+    saved = 2 * estimate_volume(a.extent for a in m.factors.m) * (1 - 1 / tuning.narrow_rate)
+    return not m.computed or saved > tuning.packed
 
 
 __all__ = ["choose_precision", "precision_faults"]

@@ -6,7 +6,19 @@ from aotc.ir.access import stride
 from aotc.ir.category import row_source
 from aotc.ir.conditions import conjuncts
 from aotc.ir.dtypes import DTYPES, INDEX
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, all_of, as_expr, axes_of, substitute, walk
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Load,
+    all_of,
+    as_expr,
+    axes_of,
+    minimum,
+    substitute,
+    walk,
+)
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
@@ -28,9 +40,34 @@ def dot_sizes(c: Contract) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def dot_columns(c: Contract, at: TileLoops) -> Body:
-    """Bind ``~b_col``, the panel."""
+    """Bind ``~b_col``, the panel, which computed columns are packed into now."""
+    if c.b.mode == "packed":
+        packed = Box(c.b.buffer, Const(0))
+        return (*_packed_columns(c, at), Point(B_COL, c.dtypes[1], ((None, packed),)))
     here = simplify(substitute(c.b.offset, {c.n.axis: at.n0}))
     return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),)
+
+
+def _packed_columns(c: Contract, at: TileLoops) -> Body:
+    """The columns of one panel, a step of the sum after the other; zeros behind the last term."""
+    live, _ = _depth(c)
+    step, width = dot_step(c.dtypes[0]), dot_step(c.dtypes[0]) * at.nr
+    whole = Axis(at.k_lo.name, Const(live // step))
+    column = simplify((c.n.axis - at.n0) * step)
+
+    def puts(first: Expr, count: int) -> tuple[Put, ...]:
+        values = [substitute(c.b.packed, {c.k.axis: simplify(first * step + u)}) if u < count
+                  else Const(0, c.dtypes[1]) for u in range(step)]
+        return tuple(Put(c.b.buffer, simplify(first * width + column + u), v)
+                     for u, v in enumerate(values))
+
+    lanes = Range(c.n.axis, at.n0, simplify(minimum(at.n0 + at.nr, c.n.hi)))
+    steps = Range(whole, Const(0), Const(live // step))
+    unit = stride(c.b.packed.index[0], c.n.axis) if isinstance(c.b.packed, Load) else None
+    order = (steps, lanes) if unit == Const(1) else (lanes, steps)  # along what lies side by side
+    body = loops(order, (Store(puts(whole, step)),)) if live >= step else ()
+    rest = (Store(puts(Const(live // step), live % step)),)
+    return (*body, *(loops((lanes,), rest) if live % step else ()))
 
 
 def dot_rows(c: Contract, at: TileLoops, shortest: int) -> tuple[Expr, Body]:

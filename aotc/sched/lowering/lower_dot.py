@@ -31,6 +31,9 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     depth, grouped = padded_depth(f), stage_weights(stage)
     column = depth if grouped is None else prod(ctx.program.consts[weights.buffer].shape[:2])
     b = Operand("panel", weights.buffer, simplify(lane // nr * (nr * column)), Const(nr))
+    if choice["b"] == "packed":
+        name = ctx.add_scratch("b_packed", row.dtypes[1], nr * depth)
+        b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],

@@ -1,9 +1,10 @@
 """Contractions of narrow numbers, u8 and s8, two bf16, or f32 and grouped weights: which row, where
 the operands lie, what is legal.
 
-The lane operand is a constant in panels: NR columns, and of each of them a step of the sum, four
-neighbours of 8 bits or two of 16 side by side, so that one lane adds as many products at a time.
-The sum runs over (taps, k) as one axis, padded with zeros to a multiple of a step.  Grouped weights
+The lane operand lies in panels: NR columns, and of each of them a step of the sum, four neighbours
+of 8 bits or two of 16 side by side, so that one lane adds as many products at a time.  Constants
+are stored so; columns of bf16 that are computed every work item packs so.  The sum runs over
+(taps, k) as one axis, padded with zeros to a multiple of a step.  Grouped weights
 (``ir/numbers/grouped.py``) are bytes of NR columns side by side, row by row of every group.
 """
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, row_source
+from aotc.ir.dtypes import BF16
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.narrow import is_lane_value
@@ -21,7 +23,7 @@ from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Loops, Schedule
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.digits import static_extent
-from aotc.passes.precision.narrow_operands import is_whole
+from aotc.passes.precision.narrow_operands import are_columns, is_whole
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume, row_waste
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
@@ -84,17 +86,21 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         return plain
     f, b = found
     weights = c.program.consts.get(b.buffer)
-    if weights is None or len(f.n) != 1 or static_shape(tuple(r.extent for r in f.k)) is None or (
-            not all(is_lane_value(o.value) for o in s.outputs)):
+    packed = weights is None and _may_pack(f, b)
+    if (weights is None and not packed) or len(f.n) != 1 or static_shape(
+            tuple(r.extent for r in f.k)) is None or not all(
+            is_lane_value(o.value) for o in s.outputs):
         return plain
     m = estimate_volume(a.extent for a in f.m)
     rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)
             and u.dtypes == dot_dtypes(s.body)]
-    if not rows or not _is_whole(s, f, b, weights.shape):
+    if not rows or weights is not None and not _is_whole(s, f, b, weights.shape):
         return plain
     k, mode = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: row_waste(
             u, m, estimate(f.n[0].extent), c.target.tuning)):
+        if weights is None:
+            return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "packed"}
         layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
@@ -110,6 +116,11 @@ def _is_whole(s: Stage, f: Factors, b: Load, shape: tuple[int, ...]) -> bool:
     return groups == -(-depth // w.grouping.size) and shape[1:] == (
         w.grouping.rows, static_extent(f.n[0])) and w.n == f.n[0] and all(
         r == w.k or r.extent == Const(1) for r in f.k)
+
+
+def _may_pack(f: Factors, columns: Load) -> bool:
+    """True for computed columns that a work item packs."""
+    return columns.dtype == BF16 and are_columns(f, columns)
 
 
 def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
@@ -151,16 +162,20 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
                 + (own[0].name if len(own) == 1 else "missing: use loops")]
     f, b = found
     weights = program.consts.get(b.buffer)
-    if weights is None or not _is_whole(s, f, b, weights.shape):
+    if weights is None and not _may_pack(f, b) or weights is not None and not _is_whole(
+            s, f, b, weights.shape):
         return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
-                "axes; use loops"]
+                "axes, or columns of bf16 along one; use loops"]
     k = next((r for r in f.k if r.name == loops.get("k")), None)
     if k is None:
         return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
     faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
               for o in s.outputs if not is_lane_value(o.value)]
-    layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
-    if loops.get("b") != "panel" or layout is None or (
+    layout = None if weights is None else dot_layout(f, b, k, row.tile["nr"], weights.shape)
+    if weights is None:
+        faults += [f"{where}: b {loops.get('b')!r}; {b.buffer} is computed, use packed"] * (
+            loops.get("b") != "packed")
+    elif loops.get("b") != "panel" or layout is None or (
             layout_from_json(schedule.layouts.get(b.buffer)) != layout):
         faults.append(f"{where}: b 'panel' needs {b.buffer} in panels of {row.tile['nr']} x "
                       f"{dot_step(row.dtypes[0])} for k {k.name}")

@@ -71,7 +71,8 @@ def _stage(g, target, s):
         return lines + ["  rows " + _A_MODE[loops["a"]].format(
             k=loops["k"], why=f"no run of a multiple of {step} along K"),
             f"  lanes over {loops['lanes']}, packed in panels of {target.row(row).tile['nr']} "
-            f"columns x {step} at compile time"]
+            f"columns x {step} "
+            + ("by every work item" if loops["b"] == "packed" else "at compile time")]
     if target.row(row).category == "transform":
         return lines + [f"  small constant matrices written out, lanes over {loops['lanes']}"]
     if row == "loops":
