@@ -296,6 +296,17 @@ def most(sizes: Iterable[Size]) -> Size:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What a work item that makes steps copies ahead.  ``once``: copies of what all steps read, and
+    waits for them; ``lets``: names of a step's boxes from its number, ``NEXT``; ``copies``: of
+    these boxes, into the places of even steps and of odd ones."""
+
+    once: Body
+    lets: Bindings
+    copies: tuple[Body, Body]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One C function: ``for tile in begin..end``: bind ``let`` (tile origins, box ends), then run
     the stages in order.  ``tiles`` is the number of independent work items, ``threads`` those that
@@ -308,7 +319,8 @@ class Kernel:
     Where threads share a work item, they all wait for each other in front of the stages whose
     numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch.
     ``around``: {number of a stage: what engines are told in front of it}, of their number: behind
-    all, as pairs.  ``clusters``: of workers, its items are dealt to so many (0: there are none)."""
+    all, as pairs.  ``clusters``: of workers, its items are dealt to so many (0: there are none).
+    ``ahead``: what is copied while the step before is computed."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
@@ -334,6 +346,7 @@ class Kernel:
     body: Body = ()
     kept: tuple[Axis, ...] = ()
     clusters: int = 0
+    ahead: Ahead | None = None
 
     def rule(self, guarded: Guarded) -> Rule:
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""

@@ -103,7 +103,9 @@ class Group:
     blocks of threads (0 = none); ``copies``: {buffer: the memory that its box lies in while a work
     item computes}, on machines with engines that copy: that of scratch, or the outermost, where a
     work item reaches its elements one by one (a buffer not named: so, too); ``clusters``: its work
-    items are dealt to so many, the first ones, as equal runs (0: to all there are); ``why`` is for
+    items are dealt to so many, the first ones, as equal runs (0: to all there are); ``pipeline``:
+    of a run, boxes of a tensor that differ from step to step have so many places in scratch, and
+    those of the next step are copied while one is computed (2; 0: they are not); ``why`` is for
     readers and is not hashed."""
 
     name: str
@@ -122,6 +124,7 @@ class Group:
     why: str = ""
     threads: int = 0
     clusters: int = 0
+    pipeline: int = 0
 
     def __str__(self) -> str:
         tile = ", ".join(f"{a}/{t}" for a, t in self.tile.items()) or "whole"
@@ -274,7 +277,7 @@ _CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": PRECISION}
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
                "run": dict, "reuse": dict, "copies": dict, "why": str, "threads": int,
-               "clusters": int}
+               "clusters": int, "pipeline": int}
 # what the items of a group's lists and objects are (a tile's extent is checked with its axis)
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str, "copies": str}

@@ -36,6 +36,8 @@ OWN = "~"  # what names begin with that lowering makes up: none of a model has o
 FIRST = "~~"  # what the name of an axis of lanes begins with that means its vector's first one
 # of a kernel: the number of a work item, and of its step
 TILE, STEP = Axis(f"{OWN}tile", Const(1 << 40)), Axis(f"{OWN}step", Const(1 << 40))
+# the number of the step whose boxes are copied, and which of two places the present ones have
+NEXT, SLOT = Axis(f"{OWN}next", Const(1 << 40)), Axis(f"{OWN}slot", Const(2))
 ACC_TILE = f"{OWN}acc_tile"  # the array with the sums of a register tile
 
 

@@ -27,7 +27,7 @@ from aotc.ir.library import LIBRARY, item
 from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place, Plan, Unrolled
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
-from aotc.ir.statements import STEP, TILE, Copy, Let, Put, Range
+from aotc.ir.statements import NEXT, STEP, TILE, Copy, Let, Put, Range
 from aotc.ir.tile_statements import dot_step
 from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative
@@ -84,11 +84,27 @@ class _Kernel:
             if isinstance(c, Copy):
                 self.where = f"kernel {self.kernel.name} ({self.kernel.title}), {c.lines()[0]}"
                 self.copy(c)
+        self.ahead()
         for v, e in self.kernel.carried:
             self.where = f"kernel {self.kernel.name} ({self.kernel.title})"
             self.known(self.scope, e, f"next {v}")
             self.within(self.scope, e, v.extent, f"next {v} = {e}")
         return self.found
+
+    def ahead(self) -> None:
+        """The copies of what is copied ahead, for any step."""
+        of, scope = self.kernel.ahead, self.scope
+        if of is None or self.kernel.steps is None:
+            return
+        steps = self.scope.inside({NEXT: ("range", Const(0), simplify(self.kernel.steps - 1))})
+        for body, inside in ((of.once, scope), *((c, self.bound(
+                steps, of.lets, "let of a next step")) for c in of.copies)):
+            self.scope = inside
+            for c in body:
+                if isinstance(c, Copy):
+                    self.where = f"kernel {self.kernel.name} ({self.kernel.title}), {c.lines()[0]}"
+                    self.copy(c)
+        self.scope = scope
 
     def fault(self, text: str) -> None:
         self.found.append(f"{self.where}: {text}")

@@ -27,6 +27,7 @@ from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.instance_groups import instance_groups
 from aotc.sched.lowering.lower import kernel_faults
@@ -122,7 +123,8 @@ def _decided(program, target, groups, given):
     groups = tuple(replace(t, tile=g.tile, parallel=g.parallel) if g.parallel else t
                    for g, t in zip(groups, tiled))
     stored = {b: x.to_json() for b, x in layouts.items()}
-    return Schedule(target.name, choose_copies(program, target, groups, stored), stored)
+    groups = choose_copies(program, target, groups, stored)
+    return Schedule(target.name, choose_pipelines(program, target, groups, stored), stored)
 
 
 def _anchor_inlined(program, group):

@@ -36,7 +36,7 @@ def touched_by(at: Opened) -> Touched:
     axis = {a.name: a for a in anchor.axes}
     cut = [axis[n] for n in (*group.parallel, *(t for t in group.tile if t not in group.parallel))
            if group.tile[n] < (upper(axis[n].extent) or 1 << 62)]
-    first = cut[0] if cut and not group.run else None
+    first = cut[0] if cut and cut[0].name not in group.run else None
     outermost = None
     if first is not None and isinstance(first.extent, Const):
         outermost = first, first.extent.value, group.tile[first.name]

@@ -10,8 +10,22 @@ from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr
 from aotc.ir.plan import Kernel, Plan
-from aotc.ir.statements import STEP, TILE, Body, Copy, Declare, For, If, Let, Section, Update, Wait
-from aotc.oracle.eval_expr import Guard, Scope, index_value
+from aotc.ir.statements import (
+    STEP,
+    TILE,
+    Body,
+    Copy,
+    Declare,
+    For,
+    If,
+    Let,
+    Scope,
+    Section,
+    Update,
+    Wait,
+)
+from aotc.oracle.eval_expr import Guard, index_value
+from aotc.oracle.eval_expr import Scope as Values
 from aotc.target.base import Machine
 
 COMPUTE, WAIT = "compute", "wait"  # what an item does beside starting engines
@@ -27,7 +41,7 @@ class Event:
     bytes: int = 0
 
 
-class _Named(Scope):
+class _Named(Values):
     """Values of names, those of all work items side by side."""
 
     def __init__(self, syms: Mapping[str, int], names: dict[str, Array]) -> None:
@@ -63,6 +77,8 @@ class _Items:
                 holds = self.now(s.cond).astype(bool)
                 self.run(s.body, live & holds)
                 self.run(s.other, live & ~holds)
+            elif isinstance(s, Scope):
+                self.run(s.body, live)
             elif isinstance(s, For) and s.axis == STEP:
                 steps = self.now(s.hi)
                 for step in range(int(steps.max(initial=0))):

@@ -1,12 +1,14 @@
 """Stages as statements: the last step of lowering, after which a kernel is one small program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aotc.ir.expr import Binary, Const
-from aotc.ir.plan import Call, Contract, Kernel, Nest, Stage, Unrolled
+from aotc.ir.expr import Binary, Const, Expr
+from aotc.ir.plan import Ahead, Call, Contract, Kernel, Nest, Stage, Unrolled
+from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
+    NEXT,
     STEP,
     Barrier,
     Body,
@@ -15,6 +17,7 @@ from aotc.ir.statements import (
     If,
     Let,
     Put,
+    Scope,
     Section,
     Stmt,
     Store,
@@ -55,8 +58,20 @@ def _stepped(kernel: Kernel, body: Body) -> Body:
         first = (If(Binary("eq", kernel.start, Const(0)),
                     tuple(Update((v,), (Const(0),)) for v in carried)),)
     after = tuple(Update((v,), (e,)) for v, e in kernel.carried)
-    lets = tuple(Let(v, e) for v, e in kernel.step_let)
+    lets: Body = tuple(Let(v, e) for v, e in kernel.step_let)
+    if kernel.ahead is not None:
+        first = (*first, *kernel.ahead.once, Scope(_next(kernel.ahead, Const(0), (0,))))
+        more = simplify(STEP + 1)
+        lets = (*lets, If(Binary("lt", more, kernel.steps), _next(kernel.ahead, more, (0, 1))))
     return (*first, For(STEP, Const(0), kernel.steps, (*lets, *body, *after)))
+
+
+def _next(ahead: Ahead, number: Expr, places: Sequence[int]) -> Body:
+    """Copies of the boxes of step ``number``, which has one of ``places``."""
+    lets = (Let(NEXT, number), *(Let(v, e) for v, e in ahead.lets))
+    if len(places) == 1:
+        return (*lets, *ahead.copies[places[0]])
+    return (*lets, If(Binary("eq", NEXT % 2, Const(0)), *ahead.copies))
 
 
 def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Section:

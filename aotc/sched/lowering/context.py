@@ -30,6 +30,7 @@ class Context:
     scratch: list[Scratch]
     slab: Size = 0  # bytes
     values: dict[Expr, Expr] = field(default_factory=dict)  # Axis bound by the kernel -> its value
+    bases: dict[str, Expr] = field(default_factory=dict)  # buffer -> where its box begins
 
     def place(self, buffer: str) -> Callable[[Shape], Expr]:
         """Function from logical index to element offset in the buffer's memory."""
@@ -38,7 +39,7 @@ class Context:
             strides = scratch_strides(dims, self.schedule.layouts.get(buffer))
 
             def relative(index: Shape) -> Expr:
-                total: Expr = Const(0)
+                total = self.bases.get(buffer, Const(0))
                 for i, (lo, n), s in zip(index, dims, strides):
                     at = i - lo
                     if depends_on_data(i):  # 0, where a check fails, may lie outside of the box

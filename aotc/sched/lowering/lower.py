@@ -8,6 +8,7 @@ from aotc.ir.plan import Kernel, Place, Plan, most
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.program import Branch, LibCall, Loop, Program, static_shape
 from aotc.ir.schedule import Group, Schedule
+from aotc.ir.statements import SLOT, STEP
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group, check_schedule
 from aotc.sched.expand.expand_stages import expanded
@@ -127,13 +128,16 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
     let, step_let = tile.let, tile.step_let + step.lets + lets
     if tile.steps is None:
         let, step_let = let + step_let, ()
+    elif copies.ahead is not None:
+        step_let += ((SLOT, STEP % 2),)
     kernel = shared_by_threads(Kernel(
         f"k{number:03d}", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
         copies.renamed(lowered), reads, writes, group_flops(stages),
         group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
         step.carried, tile.start if step.carried and target.machine.in_order else None,
         plain=plain_part(stages, group.ukernel, target), around=copies.around(
-            stages, (*starts, len(lowered))), clusters=dealt_to(target.machine, group)), target)
+            stages, (*starts, len(lowered))), clusters=dealt_to(target.machine, group),
+        ahead=copies.ahead), target)
     _check_scratch(target, group, kernel, end)
     return kernel
 

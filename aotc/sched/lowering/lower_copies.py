@@ -2,13 +2,26 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json, row_major
-from aotc.ir.expr import Const, Expr, maximum
+from aotc.ir.expr import Axis, Binary, Const, Expr, maximum, substitute
+from aotc.ir.plan import Ahead
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.simplify import same, simplify
-from aotc.ir.statements import Body, Copy, Wait, with_buffers
+from aotc.ir.statements import (
+    NEXT,
+    OWN,
+    SLOT,
+    STEP,
+    Body,
+    Copy,
+    If,
+    Wait,
+    names_in,
+    with_buffers,
+)
 from aotc.ir.statements import Box as Place
 from aotc.sched.lowering.context import Context, scratch_order, scratch_strides
 from aotc.sched.lowering.open_group import Opened
@@ -20,11 +33,13 @@ from aotc.sched.model.stages import Stage
 class Copies:
     """What a work item copies: ``loads`` to scratch, under the token of the first stage that reads
     it, its number, and ``stores`` from there, under the number of the stage that makes it, all in
-    the order of the stages.  ``names``: {buffer: the one in scratch that stands for it}."""
+    the order of the stages.  ``names``: {buffer: the one in scratch that stands for it}.
+    ``ahead``: the loads instead, where those of the next step come while one is computed."""
 
     loads: tuple[Copy, ...] = ()
     stores: tuple[Copy, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    ahead: Ahead | None = None
 
     def around(self, stages: Sequence[Stage],
                starts: Sequence[int]) -> tuple[tuple[int, Body], ...]:
@@ -32,9 +47,13 @@ class Copies:
         the end.  All loads begin at once and are waited for by the stage that reads them; a store
         begins behind the stage that makes it, and all are waited for in the end."""
         found: dict[int, Body] = {0: self.loads} if self.loads else {}
+        even = {c.token for c in self.ahead.copies[0] if isinstance(c, Copy)} if self.ahead else ()
         for n, (start, end) in enumerate(zip(starts, starts[1:])):
             if any(c.token == n for c in self.loads):
                 found[start] = (*found.get(start, ()), Wait(n))
+            if n in even:
+                wait = If(Binary("eq", SLOT, Const(0)), (Wait(n),), (Wait(_odd(stages, n)),))
+                found[start] = (*found.get(start, ()), wait)
             made = tuple(replace(c, token=len(stages)) for c in self.stores if c.token == n)
             if made:
                 found[end] = (*found.get(end, ()), *made)
@@ -61,6 +80,7 @@ def place_copies(at: Opened) -> Copies:
         raise ScheduleError([
             f"group {group.name}: copies {b} to {machine.scratch}; what a work item touches of it "
             f"is no box with a bound, leave it in {machine.memory.name}" for b in missing])
+    ahead = group.pipeline > 0 and at.tile.steps is not None
     loads: list[Copy] = []
     stores: list[Copy] = []
     names: dict[str, str] = {}
@@ -68,7 +88,11 @@ def place_copies(at: Opened) -> Copies:
         name = f"{c.buffer}_near"
         while name in program.buffers:
             name += "_"
-        names[c.buffer] = ctx.add_scratch(name, program.dtype(c.buffer), c.elements)
+        twice = ahead and not c.written and moves(at, c)
+        names[c.buffer] = ctx.add_scratch(name, program.dtype(c.buffer),
+                                          c.elements * (2 if twice else 1))
+        if twice:
+            ctx.bases[c.buffer] = SLOT * c.elements
         ctx.local = {**ctx.local, c.buffer: c.dims}
         slot = ctx.schedule.buffers.get(c.buffer)
         home = machine.store(slot.memory if slot is not None else "")
@@ -77,7 +101,47 @@ def place_copies(at: Opened) -> Copies:
         assert engine is not None, ends  # ``copy_faults`` and ``store_faults`` have asked
         (stores if c.written else loads).append(_copy(
             ctx, c, names[c.buffer], engine.name, _first(stages, c)))
-    return Copies(tuple(sorted(loads, key=_token)), tuple(stores), names)
+    loads.sort(key=_token)
+    if not ahead:
+        return Copies(tuple(loads), tuple(stores), names)
+    sizes = {names[c.buffer]: c.elements for c in found if c.buffer in ctx.bases}
+    return Copies((), tuple(stores), names, _ahead(at, loads, sizes))
+
+
+def _ahead(at: Opened, loads: Sequence[Copy], sizes: Mapping[str, int]) -> Ahead:
+    """The loads of a work item in steps, each box that differs from step to step in one of two
+    places, of as many elements as ``sizes`` says of its scratch."""
+    stages = at.stages
+    lets = (*at.tile.step_let, *at.step.lets, *at.lets)
+    later: dict[Expr, Expr] = {v: Axis(f"{OWN}{v.name}_next", v.extent) for v, _ in lets}
+    later[STEP] = NEXT
+    copies: tuple[list[Copy], list[Copy]] = [], []
+    whole = []
+    for c in loads:
+        size = sizes.get(c.to.buffer)
+        if size is None:
+            whole.append(replace(c, token=2 * len(stages) + 1))
+            continue
+        source = replace(c.source, offset=substitute(c.source.offset, later))
+        extents = tuple(substitute(n, later) for n in c.extents)
+        for place, found in enumerate(copies):
+            to = replace(c.to, offset=simplify(c.to.offset + place * size))
+            found.append(replace(c, to=to, source=source, extents=extents,
+                                 token=c.token if place == 0 else _odd(stages, c.token)))
+    return Ahead((*whole, Wait(2 * len(stages) + 1)) if whole else (), tuple(
+        (cast(Axis, later[v]), substitute(e, later)) for v, e in lets), (
+            tuple(copies[0]), tuple(copies[1])))
+
+
+def moves(at: Opened, what: object) -> bool:
+    """True if a value in statements differs from step to step of a work item."""
+    names = {STEP.name, *(v.name for v, _ in (*at.tile.step_let, *at.step.lets, *at.lets))}
+    return bool(names & names_in(what))
+
+
+def _odd(stages: Sequence[Stage], token: int) -> int:
+    """The token of odd steps beside that of even ones."""
+    return len(stages) + 1 + token
 
 
 def item_boxes(at: Opened) -> tuple[Copied, ...]:
