@@ -55,7 +55,7 @@ class Checked:
 def check_model(options: Options) -> Checked:
     """The Checked of ``options.source``; AotcError only where no model can be read from there, or
     options are wrong."""
-    model = load_model(options.source)
+    model = load_model(options.source, mapped=True)
     source = options.source
     name = Path(source).name if isinstance(source, (str, Path)) else shorten(model.graph.name)
     opsets = ", ".join(f"{o.domain or 'ai.onnx'} {o.version}" for o in model.opset_import)

@@ -12,6 +12,7 @@ import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+ML = "ai.onnx.ml"
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 19, *(20,) * 6, 21, 22, 23, 24, 25, 26, 27, 28)
 # over all dimensions from axis on before opset 13; the reference evaluator takes one at any opset
 OF_ONE_AXIS = ("Softmax", "LogSoftmax", "Hardmax")
@@ -202,7 +203,8 @@ def info(name, array):
 
 
 def model_of(graph, opset):
-    opsets = [helper.make_opsetid("", opset)]
+    more = [helper.make_opsetid(ML, 3)] if any(n.domain == ML for n in graph.node) else []
+    opsets = [helper.make_opsetid("", opset), *more]
     return helper.make_model(graph, opset_imports=opsets,
                              ir_version=max(4, helper.find_min_ir_version_for(opsets)))
 
@@ -216,7 +218,7 @@ def run_node(node, inputs, opset=20):
                                for n in node.output])
     model = model_of(graph, opset)
     rules = checker.C.CheckerContext()
-    rules.ir_version, rules.opset_imports = model.ir_version, {"": opset}
+    rules.ir_version, rules.opset_imports = model.ir_version, {"": opset, ML: 3}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -231,7 +233,8 @@ def run_node(node, inputs, opset=20):
 
 def random_graph(seed, nodes=None):
     """The graph of a seed; ``nodes``: how many node proposals (default 2 to 14)."""
-    import onnx_more  # noqa: F401  more rows
+    import onnx_ml  # noqa: F401  more rows
+    import onnx_more  # noqa: F401
     import onnx_rows  # noqa: F401
     from onnx_nodes import ROWS
     grower = Grower(seed)

@@ -12,6 +12,7 @@ from onnx import checker, external_data_helper
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.graph import shorten
 from aotc.frontend.read.expand import Key, key_of
+from aotc.frontend.read.mapped import stays, without_weights
 from aotc.frontend.read.validate import NODES, check_message
 
 CALLS = 90  # depth of calls of functions
@@ -19,8 +20,9 @@ CALLS = 90  # depth of calls of functions
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
 
 
-def load_model(source: Source) -> onnx.ModelProto:
+def load_model(source: Source, mapped: bool = False) -> onnx.ModelProto:
     """An ``onnx.ModelProto`` from a path, bytes or a ModelProto, with its tensors in memory.
+    ``mapped``: those that can stay in files do, for ``mapped.array_of``.
 
     External tensors are read from the model's own folder and from nowhere else.  Raises ModelError
     for anything that is not an ONNX model, and for functions that never end.
@@ -33,14 +35,14 @@ def load_model(source: Source) -> onnx.ModelProto:
         model = _parse(bytes(source), what)
     elif isinstance(source, (str, os.PathLike)):
         what = f"model {str(source)!r}"
-        model, folder = _parse(_read(source, what), what), Path(source).resolve().parent
+        model, folder = _parse(_read(source, what, mapped), what), Path(source).resolve().parent
     else:
         raise ModelError(f"cannot load a model from {type(source).__name__}: "
                          "give a path, bytes or an onnx.ModelProto")
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{what} is not an ONNX model: it has no graph with outputs")
     check_message(model)
-    _load_external(model, folder, what)
+    _load_external(model, folder, what, mapped)
     if model.functions:
         _check_calls(model, what)
     return model
@@ -88,9 +90,10 @@ def _check_calls(model: onnx.ModelProto, what: str) -> None:
                                f"{NODES} nodes; call them less often")
 
 
-def _read(path: str | os.PathLike[str], what: str) -> bytes:
+def _read(path: str | os.PathLike[str], what: str, mapped: bool) -> bytes:
     try:
-        return Path(path).read_bytes()
+        found = without_weights(path) if mapped else None
+        return Path(path).read_bytes() if found is None else found
     except OSError as err:
         raise ModelError(f"{what} cannot be read: {err.strerror or err}") from None
     except ValueError as err:  # a path with a null byte
@@ -108,7 +111,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     return model
 
 
-def _load_external(model: onnx.ModelProto, folder: Path | None, what: str) -> None:
+def _load_external(model: onnx.ModelProto, folder: Path | None, what: str, mapped: bool) -> None:
     external = [t for part in (model.graph, *model.functions) for t in all_tensors(part)
                 if external_data_helper.uses_external_data(t)]
     for tensor in external:
@@ -133,6 +136,11 @@ def _load_external(model: onnx.ModelProto, folder: Path | None, what: str) -> No
                              f"to {what}")
         _check_extent(path, info, name, location)
     for tensor in external:
+        if mapped and stays(tensor):
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = str((folder or Path()) / entry.value)
+            continue
         try:
             external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         except (checker.ValidationError, OSError, ValueError) as err:

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 from aotc.errors import ModelError
 from aotc.frontend.graph import Body, Node, label_of, shorten
 from aotc.frontend.read.expand import Fresh, Key, body_of, has_definition, key_of, opsets_of
+from aotc.frontend.read.mapped import array_of, stays
 from aotc.frontend.read.read_types import codes_of, dtype_name, elem_name, stored_name
 from aotc.ir.dtypes import DTYPES, TEXT, Array
 
@@ -239,7 +240,7 @@ def _array(tensor: onnx.TensorProto, what: str, faults: list[str]) -> Array:
     never used, since faults are raised before anything is built."""
     if dtype_name(tensor.data_type):
         try:
-            return numpy_helper.to_array(tensor)
+            return array_of(tensor) if stays(tensor) else numpy_helper.to_array(tensor)
         except (ValueError, TypeError) as err:
             raise ModelError(f"{what}: its data does not fit its shape: {err}") from None
     faults.append(f"{what} has dtype {elem_name(tensor.data_type)}: convert the model to "
