@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define AOTC_LANES 16 /* walks side by side: their loads do not wait for each other */
+#define AOTC_DEEP 8   /* steps that are taken in any case; beyond, a few until all have ended */
+#define AOTC_FEW 4
 
 static inline AOTC_ELEMENT aotc_threshold(const AOTC_WORD *nodes, AOTC_WORD at)
 {
@@ -35,6 +37,15 @@ static inline void aotc_steps(AOTC_WORD *at, const AOTC_ELEMENT *x, ptrdiff_t ne
     }
 }
 
+/* True if all walks stand at leaves. */
+static inline int aotc_ended(const AOTC_WORD *at, const AOTC_WORD *nodes, ptrdiff_t live, int shift)
+{
+    AOTC_WORD children = 0;
+    for (ptrdiff_t k = 0; k < live; k++)
+        children |= nodes[2 * at[k] + 1] >> shift;
+    return children == 0;
+}
+
 /* ends: the leaves of `live` walks, at most AOTC_LANES.  Walk k goes down the tree that is
  * `k * next_tree` further on (a root and a depth for each), on row `k * next_row` of x. */
 static inline void aotc_walk(AOTC_WORD *ends, const AOTC_ELEMENT *x, ptrdiff_t next_row,
@@ -47,10 +58,15 @@ static inline void aotc_walk(AOTC_WORD *ends, const AOTC_ELEMENT *x, ptrdiff_t n
         if (trees[1] > depth)
             depth = trees[1];
     }
-    if (live == AOTC_LANES) /* a number that compilers know */
-        aotc_steps(ends, x, next_row, nodes, AOTC_LANES, depth, shift);
-    else
-        aotc_steps(ends, x, next_row, nodes, (int)live, depth, shift);
+    for (int steps = AOTC_DEEP; depth > 0; depth -= steps, steps = AOTC_FEW) {
+        const int next = depth < steps ? depth : steps;
+        if (steps == AOTC_FEW && aotc_ended(ends, nodes, live, shift))
+            return;
+        if (live == AOTC_LANES) /* a number that compilers know */
+            aotc_steps(ends, x, next_row, nodes, AOTC_LANES, next, shift);
+        else
+            aotc_steps(ends, x, next_row, nodes, (int)live, next, shift);
+    }
 }
 
 /* How many of `count` rows are walked tree by tree, in sets of AOTC_LANES of them, whose nodes stay
