@@ -1,7 +1,13 @@
 """Rows of the random graph generator for ai.onnx.ml: forests, support vectors, linear models,
 features made ready.  What branches on its input is given inputs that no rounding precedes."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+
 from ml_nodes import KERNELS, ML, MODES, TRANSFORMS, classifier, floats, lists, regressor
 from onnx_graphs import FLOATS
 from onnx_nodes import row

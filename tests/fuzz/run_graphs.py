@@ -24,9 +24,6 @@ from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
-
 from onnx_graphs import random_graph
 
 import aotc
