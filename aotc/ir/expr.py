@@ -92,8 +92,9 @@ def _node(cls: type[E]) -> type[E]:
     key = cls.__dict__.get("key") or attrgetter(*names)
 
     def hashed(self: E) -> int:
-        h: int | None = self.__dict__.get("_hash")
-        if h is None:
+        try:
+            h: int = self.__dict__["_hash"]
+        except KeyError:
             h = self.__dict__["_hash"] = hash((cls.__name__, key(self)))
         return h
 
@@ -346,17 +347,16 @@ def _joined(op: str, conds: Iterable[Expr]) -> Expr | None:
     return out
 
 
+_CHILDREN: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
+    Load: lambda e: e.index, Cast: lambda e: (e.x,), Unary: lambda e: (e.x,),
+    Binary: lambda e: (e.a, e.b), Guarded: lambda e: (e.a, e.b),
+    Where: lambda e: (e.cond, e.a, e.b)}
+
+
 def children(e: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, in order."""
-    if isinstance(e, Load):
-        return e.index
-    if isinstance(e, (Cast, Unary)):
-        return (e.x,)
-    if isinstance(e, Binary):
-        return (e.a, e.b)
-    if isinstance(e, Where):
-        return (e.cond, e.a, e.b)
-    return ()
+    found = _CHILDREN.get(type(e))
+    return found(e) if found else ()
 
 
 def with_children(e: Expr, kids: Sequence[Expr]) -> Expr:
@@ -395,10 +395,10 @@ def substitute(e: Expr, mapping: Mapping[E, Expr]) -> Expr:
     return rewrite(e, lambda node: None, dict(mapping.items()))
 
 
-def walk(e: Expr) -> Iterator[Expr]:
-    """Every distinct node, parents before children."""
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node of expressions, parents before children."""
     seen: set[Expr] = set()
-    todo = [e]
+    todo = [*reversed(roots)]
     while todo:
         n = todo.pop()
         if n not in seen:

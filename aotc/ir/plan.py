@@ -16,14 +16,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from aotc.ir.contents import nodes
 from aotc.ir.dtypes import DTYPES, Array
-from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show, walk
+from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.plan_regions import PlanRegion
 from aotc.ir.program import Alias, Check, Fold
 from aotc.ir.schedule import Writing
 from aotc.ir.simplify import simplify, upper
-from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, expressions, text_of
+from aotc.ir.statements import Body, Box, Let, Put, Range, Stmt, text_of
 
 Size = int | Expr  # an expression in the symbols where an extent has no bound
 Rule = tuple[str, str]  # (operation, why) of a Guarded
@@ -404,8 +405,8 @@ class Plan:
     def rules(self) -> tuple[Rule, ...]:
         """(operation, why) of all values from data that have a rule, each once, in call order: a
         fault is told by its number here."""
-        return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for e in expressions(k)
-                                   for n in walk(e) if isinstance(n, Guarded)))
+        return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for n in nodes(k)
+                                   if isinstance(n, Guarded)))
 
     @property
     def slab_bytes(self) -> Size:

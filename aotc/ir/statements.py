@@ -14,21 +14,15 @@ what does not is a scalar.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from aotc.ir.expr import (
     Axis,
     Const,
     Expr,
-    Load,
     Var,
-    children,
-    rewrite,
     show,
-    substitute,
-    walk,
 )
-from aotc.ir.simplify import simplify
 
 Body = tuple["Stmt", ...]
 KINDS = ("serial", "lanes")
@@ -389,80 +383,3 @@ def walk_body(body: Iterable[Stmt]) -> Iterator[Stmt]:
         yield s
         for _, inner in bodies(s):
             yield from walk_body(inner)
-
-
-def buffers_in(value: object) -> dict[str, None]:
-    """The buffers that a value made of statements and expressions touches, in order."""
-    found: dict[str, None] = {}
-    todo: list[object] = [value]
-    while todo:
-        v = todo.pop()
-        if isinstance(v, Expr):
-            found |= dict.fromkeys(n.buffer for n in walk(v) if isinstance(n, Load))
-        elif isinstance(v, tuple):
-            todo += reversed(v)
-        elif is_dataclass(v):
-            for name in _buffer_fields(v):
-                named = getattr(v, name)
-                found |= dict.fromkeys((named,) if isinstance(named, str) else named)
-            todo += [getattr(v, f.name) for f in reversed(fields(v))]
-    return found
-
-
-def with_buffers(value: Any, names: Mapping[str, str]) -> Any:
-    """A value made of dataclasses, tuples and expressions, with buffers renamed."""
-    if isinstance(value, Expr):
-        return rewrite(value, lambda e: Load(names[e.buffer], tuple(
-            with_buffers(i, names) for i in e.index), e.dtype) if isinstance(
-                e, Load) and e.buffer in names else None)
-    if isinstance(value, tuple):
-        return tuple(with_buffers(v, names) for v in value)
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    changes = {f.name: with_buffers(getattr(value, f.name), names) for f in fields(value) if f.init}
-    for name in _buffer_fields(value):
-        own = getattr(value, name)
-        changes[name] = names.get(own, own) if isinstance(own, str) else tuple(
-            names.get(n, n) for n in own)
-    return replace(value, **changes)
-
-
-def _buffer_fields(value: object) -> tuple[str, ...]:
-    return getattr(type(value), "BUFFERS", ())
-
-
-def substituted(value: Any, new: Mapping[Expr, Expr]) -> Any:
-    """Statements with expressions in place of axes."""
-    if isinstance(value, Expr):
-        out = substitute(value, new)
-        return value if out == value else simplify(out)
-    if isinstance(value, tuple):
-        return tuple(substituted(v, new) for v in value)
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    return replace(value, **{f.name: substituted(getattr(value, f.name), new)
-                             for f in fields(value)})
-
-
-def expressions(value: object) -> Iterator[Expr]:
-    """All expressions in a value made of dataclasses and tuples, such as a statement."""
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from expressions(v)
-    elif is_dataclass(value):
-        for f in fields(value):
-            yield from expressions(getattr(value, f.name))
-
-
-def names_in(value: object) -> frozenset[str]:
-    """Names of the axes and variables that a value's expressions use."""
-    seen: set[Expr] = set()
-    todo = list(expressions(value))
-    while todo:
-        e = todo.pop()
-        if e not in seen:
-            seen.add(e)
-            todo += children(e)
-    return frozenset(e.name for e in seen if isinstance(e, (Axis, Var)))

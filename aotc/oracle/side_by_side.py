@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from aotc.ir.contents import expressions
 from aotc.ir.expr import Load, walk
 from aotc.ir.statements import (
     ACC_TILE,
@@ -13,7 +14,6 @@ from aotc.ir.statements import (
     Stmt,
     Store,
     Update,
-    expressions,
     walk_body,
 )
 from aotc.ir.tile_statements import Pack, Point, RowTable, Tile, TileSums

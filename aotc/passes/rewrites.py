@@ -32,16 +32,16 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
 
 
 def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
-    """The Program with ``rewrites`` applied; itself if they are already.  ScheduleError lists what
-    cannot be applied, with the legal choices."""
-    wanted = tuple(map(_key, rewrites))
+    """The Program with ``rewrites`` applied; of those it has already, which come first, only the
+    rest.  ScheduleError lists what cannot be applied, with the legal choices."""
+    wanted, done = tuple(map(_key, rewrites)), len(program.rewrites)
     if program.rewrites == wanted:
         return program
-    if program.rewrites:
+    if program.rewrites != wanted[:done]:
         raise ScheduleError(["rewrites: the program has others applied: "
                              + ", ".join(f"{r} of {c}" for r, c, _ in program.rewrites)])
     faults: list[str] = []
-    for item in rewrites:
+    for item in rewrites[done:]:
         wrong = _faults(program, item)
         faults += wrong
         if not wrong:

@@ -71,12 +71,15 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     given = dict(layouts or {})
     if not isinstance(winograd, tuple) and groups is None:
         rewrites += phased(program, target)
-        found = settle_layouts(apply_rewrites(program, rewrites), target)
+        copied = sampled_inputs(program, target)
+        program = apply_rewrites(program, rewrites)
+        found = settle_layouts(program, target)
         more, settled = split_settled({b: x for b, x in found.items() if b not in given})
-        copies = tuple(r for r in sampled_inputs(program, target) if r[1] not in given)
+        copies = tuple(r for r in copied if r[1] not in given)
         rewrites, given = rewrites + more + copies, settled | given
     if not isinstance(winograd, tuple):
-        rewrites += choose_precision(apply_rewrites(program, rewrites), target, precision, only)
+        program = apply_rewrites(program, rewrites)
+        rewrites += choose_precision(program, target, precision, only)
     precision = next((p["dtype"] for rule, _, p in rewrites if rule == RULE),
                      precision if only is None else PRECISION[0])
     program = apply_rewrites(program, rewrites)

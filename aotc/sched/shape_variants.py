@@ -103,7 +103,7 @@ def with_variants(program: Program, target: Target, boxes: Sequence[Mapping[str,
     found = served(program, whens)
     *others, last = (within_once(program, found[i]) for i in sorted(found))
     base = decide(last, target, {})
-    weights = weight_layouts(last, base)
+    weights = weight_layouts(last, base) if others else {}
     made = [decide(p, target, weights) for p in others]
     return replace(base, variants=tuple(map(Variant, whens, made)))
 

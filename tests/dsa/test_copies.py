@@ -9,8 +9,9 @@ from small_models import dense
 from te_programs import Maker, matmul, random_feeds
 
 from aotc.errors import ScheduleError
+from aotc.ir.contents import buffers_in
 from aotc.ir.schedule import Schedule
-from aotc.ir.statements import Copy, buffers_in, walk_body
+from aotc.ir.statements import Copy, walk_body
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import complete, decide, lower

@@ -6,7 +6,8 @@ from onnx import TensorProto, helper
 from small_models import make_model
 from te_programs import Maker, conv2d, matmul
 
-from aotc.ir.statements import Copy, buffers_in, walk_body, without_bodies
+from aotc.ir.contents import buffers_in
+from aotc.ir.statements import Copy, walk_body, without_bodies
 from aotc.sched import decide, lower
 from aotc.sched.choose.fitted import fitted_tile, item_bytes
 from aotc.sched.model.widths import group_model

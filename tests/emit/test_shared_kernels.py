@@ -8,8 +8,9 @@ from onnx import TensorProto, helper
 
 from aotc import compile as compile_model
 from aotc import load
+from aotc.ir.contents import buffers_in, with_buffers
 from aotc.ir.expr import Axis, Const, Load, Var
-from aotc.ir.statements import Accumulate, Box, Copy, Put, Store, buffers_in, with_buffers
+from aotc.ir.statements import Accumulate, Box, Copy, Put, Store
 
 
 def two_folds(first, second):

@@ -19,10 +19,10 @@ from aotc.emit.c.alike import symbols
 from aotc.emit.c.kernel_text import kernel_functions
 from aotc.emit.text.dialect import Dialect
 from aotc.errors import ScheduleError, UnsupportedError
+from aotc.ir.contents import expressions
 from aotc.ir.expr import as_expr
 from aotc.ir.plans import Plans
 from aotc.ir.schedule import Schedule, Variant
-from aotc.ir.statements import expressions
 from aotc.options import Options
 from aotc.oracle.eval_expr import index_value
 from aotc.oracle.evaluate import evaluate

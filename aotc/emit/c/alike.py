@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from aotc.emit.text.places import POINTERS, pointer
+from aotc.ir.contents import buffers_in, expressions, nodes, with_buffers
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Expr, Guarded, Sym, rewrite, walk
 from aotc.ir.plan import Kernel, Plan, rules_of
-from aotc.ir.statements import buffers_in, expressions, with_buffers
 from aotc.target.base import Target
 
 Tensors = dict[str, tuple[str, str]]  # buffer -> (declaration, where it lies)
@@ -32,8 +32,7 @@ def owned(plans: Sequence[Plan]) -> list[Owned]:
     for plan in plans:
         told: Counter[object] = Counter()
         for k in plan.kernels:
-            rules = tuple(numbers[k.rule(n)] for e in expressions(k.body) for n in walk(e)
-                          if isinstance(n, Guarded))
+            rules = tuple(numbers[k.rule(n)] for n in nodes(k.body) if isinstance(n, Guarded))
             key = rules, _key(plan, k)
             if len(plans) > 1:
                 key = with_symbols(key, lambda s: Sym(s.name))

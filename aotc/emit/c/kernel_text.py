@@ -14,20 +14,12 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
+from aotc.ir.contents import buffers_in, names_in, nodes
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Guarded, Sym, as_expr, walk
+from aotc.ir.expr import Guarded, Sym, as_expr
 from aotc.ir.plan import Kernel, Plan, Rule, rules_of
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import (
-    OWN,
-    STEP,
-    TILE,
-    Section,
-    buffers_in,
-    expressions,
-    names_in,
-    walk_body,
-)
+from aotc.ir.statements import OWN, STEP, TILE, Section, walk_body
 
 Function = tuple[Kernel, str]  # a kernel, C text of it and of those that share its function
 
@@ -161,7 +153,7 @@ class KernelWriter(Writer):
 
 def needs_frame(value: object) -> bool:
     """True if statements read a symbol or may find a value from data at fault."""
-    return any(isinstance(n, (Sym, Guarded)) for e in expressions(value) for n in walk(e))
+    return any(isinstance(n, (Sym, Guarded)) for n in nodes(value))
 
 
 def signature(head: str, items: Sequence[str], end: str = "") -> list[str]:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from aotc.ir.contents import nodes
 from aotc.ir.dtypes import BF16, HALF, HALVES
-from aotc.ir.expr import walk
 from aotc.ir.narrow import NARROW
 from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
-from aotc.ir.statements import For, Stmt, expressions, walk_body
+from aotc.ir.statements import For, Stmt, walk_body
 from aotc.ir.tile_statements import RowTable, Tile, Vector
 from aotc.target.base import TILES
 
@@ -29,12 +29,14 @@ class Needs:
 
 def needs(kernels: Iterable[Kernel]) -> Needs:
     """What the statements of kernels need."""
-    inner = [s for k in kernels for s in walk_body(k.body)]
+    bodies = tuple(k.body for k in kernels)
+    inner = [s for body in bodies for s in walk_body(body)]
     lanes = [s for s in inner if isinstance(s, For) and s.kind == "lanes" or isinstance(s, Vector)]
+    dtypes = _dtypes(*bodies)
     return Needs(
-        bool(_dtypes(inner) & set(HALVES)) or any(
-            isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in _dtypes(inner),
-        bool(_dtypes(lanes) & set(NARROW)), any(isinstance(s, Call) for s in inner),
+        bool(dtypes & set(HALVES)) or any(
+            isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in dtypes,
+        bool(_dtypes(*lanes) & set(NARROW)), any(isinstance(s, Call) for s in inner),
         any(map(on_tiles, inner)),
         max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0))
 
@@ -50,8 +52,8 @@ def has_groups(plan: Plan) -> bool:
                for s in walk_body(k.body))
 
 
-def _dtypes(body: Iterable[Stmt]) -> set[str]:
-    return {n.dtype for s in body for e in expressions(s) for n in walk(e)}
+def _dtypes(*bodies: object) -> set[str]:
+    return {n.dtype for n in nodes(bodies)}
 
 
 def _reach(s: RowTable) -> int:

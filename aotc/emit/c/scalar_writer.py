@@ -9,6 +9,7 @@ from aotc.emit.c.scalars import Names, Scalars, literal
 from aotc.emit.text.c_names import c_comment
 from aotc.emit.text.cexpr import ATOM, c_index
 from aotc.emit.text.env import Env
+from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Binary, Expr, Var
 from aotc.ir.plan import Call, Contract
@@ -35,7 +36,6 @@ from aotc.ir.statements import (
     Total,
     Update,
     Wait,
-    names_in,
 )
 from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, TileSums, Vector
 

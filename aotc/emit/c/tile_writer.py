@@ -10,11 +10,12 @@ from aotc.emit.c.register_tile import Elements, dot_tile, register_tile, tile_wo
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index, constant
 from aotc.emit.text.dialect import environment
+from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr
 from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope, names_in
+from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope
 from aotc.ir.tile_statements import (
     Pack,
     Point,

@@ -19,11 +19,12 @@ from aotc.emit.text.env import BlockEnv
 from aotc.errors import UnsupportedError
 from aotc.ir.access import stride
 from aotc.ir.category import is_zero, zero_outside
+from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const, Expr, Load, Where, as_expr, substitute, walk
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import simplify, upper
-from aotc.ir.statements import Range, Store, names_in
+from aotc.ir.statements import Range, Store
 
 _INT32 = 1 << 31
 # (flat position, ranges it counts through, C texts of their extents)

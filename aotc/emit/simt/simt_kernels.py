@@ -22,12 +22,12 @@ from aotc.emit.text.places import POINTERS, pointer
 from aotc.emit.text.wrapped import wrapped
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
+from aotc.ir.contents import names_in, nodes
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Guarded, Sym, as_expr, walk
+from aotc.ir.expr import Guarded, Sym, as_expr
 from aotc.ir.plan import Contract, Kernel, Plan, Rule, Scratch, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
-from aotc.ir.statements import expressions, names_in
 from aotc.target.base import Target
 
 FILE_BYTES = 60_000  # kernels share a file up to about this much text: files compile in parallel
@@ -105,7 +105,7 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
     head += [_scratch_pointer(s) for s in kernel.scratch]
     head += ["const int64_t tile = (int64_t)blockIdx.x;"] if "tile" in names else []
     text = "\n".join(indent(head + body))
-    used = {n for e in expressions(kernel.body) for n in walk(e)}
+    used = {*nodes(kernel.body)}
     rounds = [r.round for r in plan.regions if isinstance(r, Rounds)]
     syms = [s for s in (*plan.syms, *rounds) if s in used]
     arguments = _arguments(

@@ -11,11 +11,12 @@ from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.text.cexpr import c_index, c_int
 from aotc.emit.text.env import BlockEnv
+from aotc.ir.contents import names_in
 from aotc.ir.expr import Binary, Const, Var, maximum
 from aotc.ir.plan import points
 from aotc.ir.program import FOLD_STEP
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import Barrier, First, Range, Spread, Start, Stmt, Total, names_in
+from aotc.ir.statements import Barrier, First, Range, Spread, Start, Stmt, Total
 
 WARP = 32
 _WARP_FOLD = {"sum": "aotc_warp_sum", "max": "aotc_warp_max", "min": "aotc_warp_min"}

@@ -6,6 +6,7 @@ through memory and the loops of every other epilogue; what no row moves (a bias)
 vector of columns.
 """
 
+from aotc.ir.contents import names_in
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -36,7 +37,6 @@ from aotc.ir.statements import (
     Scope,
     Stmt,
     Store,
-    names_in,
 )
 from aotc.ir.tile_statements import Point, TileSums, Vector
 from aotc.sched.expand.fetches import unguarded_loads

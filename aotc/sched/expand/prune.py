@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from aotc.ir.contents import buffers_in, names_in, substituted
 from aotc.ir.expr import Const
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
@@ -16,9 +17,6 @@ from aotc.ir.statements import (
     Stmt,
     Update,
     bodies,
-    buffers_in,
-    names_in,
-    substituted,
     walk_body,
     with_bodies,
 )

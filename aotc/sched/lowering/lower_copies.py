@@ -6,22 +6,12 @@ from typing import cast
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json, row_major
+from aotc.ir.contents import names_in, with_buffers
 from aotc.ir.expr import Axis, Binary, Const, Expr, maximum, substitute
 from aotc.ir.plan import Ahead
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.simplify import same, simplify
-from aotc.ir.statements import (
-    NEXT,
-    OWN,
-    SLOT,
-    STEP,
-    Body,
-    Copy,
-    If,
-    Wait,
-    names_in,
-    with_buffers,
-)
+from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
 from aotc.ir.statements import Box as Place
 from aotc.sched.lowering.context import Context, scratch_order, scratch_strides
 from aotc.sched.lowering.open_group import Opened

@@ -8,13 +8,13 @@ which every region uses in its turn.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from aotc.ir.contents import with_buffers
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Expr, maximum
 from aotc.ir.plan import Kernel, Place, Plan
 from aotc.ir.plan_regions import Choice, PlanRegion, Rounds, moved
 from aotc.ir.program import Branch, Loop, Region
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import with_buffers
 from aotc.sched.lowering.context import ALIGN
 
 ROUND = ("round_in", "round_out")

@@ -1,0 +1,119 @@
+"""What values made of statements, tuples and expressions consist of: their expressions, the
+buffers and names they use, and the same values with others."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+from aotc.ir.expr import Axis, Expr, Load, Var, leaves, loads, rewrite, substitute, walk
+from aotc.ir.simplify import simplify
+
+R = TypeVar("R")
+
+
+def buffers_in(value: object) -> Mapping[str, None]:
+    """The buffers that a value made of statements and expressions touches, in order."""
+    if isinstance(value, Expr):
+        return dict.fromkeys(n.buffer for n in loads(value))
+    if isinstance(value, tuple):
+        return {b: None for v in value for b in buffers_in(v)}
+    return _buffers(value) if is_dataclass(value) else {}
+
+
+def _once(fn: Callable[[Any], R]) -> Callable[[Any], R]:
+    """``fn(value)`` of a frozen dataclass computed once per object and kept with it."""
+    name = f"_{fn.__name__}"
+
+    @wraps(fn)
+    def once(value: Any) -> R:
+        found: R | None = value.__dict__.get(name)
+        if found is None:
+            found = value.__dict__[name] = fn(value)
+        return found
+
+    return once
+
+
+@_once
+def _buffers(value: Any) -> dict[str, None]:
+    found: dict[str, None] = {}
+    for name in _buffer_fields(value):
+        named = getattr(value, name)
+        found |= dict.fromkeys((named,) if isinstance(named, str) else named)
+    for name in _fields_of(type(value)):
+        found |= buffers_in(getattr(value, name))
+    return found
+
+
+_fields_of: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(
+    f.name for f in fields(kind)))
+
+
+def with_buffers(value: Any, names: Mapping[str, str]) -> Any:
+    """A value made of dataclasses, tuples and expressions, with buffers renamed."""
+    if isinstance(value, Expr):
+        return rewrite(value, lambda e: Load(names[e.buffer], tuple(
+            with_buffers(i, names) for i in e.index), e.dtype) if isinstance(
+                e, Load) and e.buffer in names else None)
+    if isinstance(value, tuple):
+        return tuple(with_buffers(v, names) for v in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {f.name: with_buffers(getattr(value, f.name), names) for f in fields(value) if f.init}
+    for name in _buffer_fields(value):
+        own = getattr(value, name)
+        changes[name] = names.get(own, own) if isinstance(own, str) else tuple(
+            names.get(n, n) for n in own)
+    return replace(value, **changes)
+
+
+def _buffer_fields(value: object) -> tuple[str, ...]:
+    return getattr(type(value), "BUFFERS", ())
+
+
+def substituted(value: Any, new: Mapping[Expr, Expr]) -> Any:
+    """Statements with expressions in place of axes."""
+    if isinstance(value, Expr):
+        out = substitute(value, new)
+        return value if out == value else simplify(out)
+    if isinstance(value, tuple):
+        return tuple(substituted(v, new) for v in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{f.name: substituted(getattr(value, f.name), new)
+                             for f in fields(value)})
+
+
+def expressions(value: object) -> Iterator[Expr]:
+    """All expressions in a value made of dataclasses and tuples, such as a statement."""
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from expressions(v)
+    elif is_dataclass(value):
+        for name in _fields_of(type(value)):
+            yield from expressions(getattr(value, name))
+
+
+def nodes(value: object) -> Iterator[Expr]:
+    """Every distinct node of a value's expressions."""
+    return walk(*expressions(value))
+
+
+def names_in(value: object) -> frozenset[str]:
+    """Names of the axes and variables that a value's expressions use."""
+    if isinstance(value, Expr):
+        return frozenset(e.name for e in leaves(value) if isinstance(e, (Axis, Var)))
+    if isinstance(value, tuple):
+        return frozenset().union(*map(names_in, value))
+    return _names(value) if is_dataclass(value) else frozenset()
+
+
+@_once
+def _names(value: Any) -> frozenset[str]:
+    return names_in(tuple(getattr(value, name) for name in _fields_of(type(value))))
+
+
+__all__ = ["buffers_in", "expressions", "names_in", "nodes", "substituted", "with_buffers"]
