@@ -26,6 +26,7 @@ from aotc.ir.expr import (
     Where,
     axes_of,
     children,
+    loads,
     walk,
 )
 from aotc.ir.program import Branch, Compute, Loop, Program, Step, flops
@@ -145,7 +146,7 @@ def _roles(e: Expr, role: Role) -> Iterator[tuple[Load, Role]]:
     elif isinstance(e, Cast) and (is_float(e.dtype) or e.dtype == "bool"):
         yield from _roles(e.x, "test")
     elif isinstance(e, Binary) and e.op == "checked":
-        whole = not axes_of(e.b) and not any(isinstance(n, Load) for n in walk(e.b))
+        whole = not axes_of(e.b) and not loads(e.b)
         yield from _roles(e.a, e.b.value if isinstance(e.b, Const) else e.b if whole else role)
     elif isinstance(e, Binary) and e.op in COMPARE:
         yield from _roles(e.a, "test")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Axis, E, Expr, Load, Sym, Var, walk
+from aotc.ir.expr import Axis, E, Expr, Load, Sym, Var, leaves
 from aotc.ir.polynomial import Poly
 from aotc.ir.simplify import from_poly
 from aotc.oracle.eval_expr import Scope
@@ -43,12 +43,11 @@ class Points:
         return np.choose(self.rng.integers(0, 3, COUNT), (lo, np.maximum(lo, last), inside))
 
     def value(self, e: Expr) -> Array:
-        if any(isinstance(n, (Load, Var)) or isinstance(n, Axis) and n not in self.scope.grid
-               for n in walk(e)):
-            raise UnknownValue
-        for n in walk(e):
-            if isinstance(n, Sym):
-                self.syms.add(n)
+        for n in leaves(e):
+            if isinstance(n, (Load, Var)) or isinstance(n, Axis) and n not in self.scope.grid:
+                raise UnknownValue
+        for s in sorted((n for n in leaves(e) if isinstance(n, Sym)), key=lambda s: s.name):
+            self.syms.add(s)
         return self.scope.value(e)
 
     def refute(self, p: Poly, facts: Iterable[Expr]) -> bool | None:

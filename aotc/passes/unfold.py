@@ -34,7 +34,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.category import factor_pairs, zero_filled
 from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, substitute, walk
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compare, loads, substitute
 from aotc.ir.program import Buffer, Compute, Program, make_const, update
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import linear_in, simplify
@@ -121,7 +121,7 @@ def _channels(c: Compute, data: Load, weight: Load) -> list[Channel]:
 def _grouped(c: Compute, dim: int, index: Expr) -> Channel | None:
     """(dim, reduction axis, group axis) of ``group * size + channel``; None for others."""
     own, sums = axes_of(index) & set(c.axes), axes_of(index) & set(c.raxes)
-    if len(own) != 1 or len(sums) != 1 or any(isinstance(n, Load) for n in walk(index)):
+    if len(own) != 1 or len(sums) != 1 or loads(index):
         return None
     (group,), (channel,) = own, sums
     size = channel.extent
@@ -142,7 +142,7 @@ def _windows(program: Program, c: Compute, data: Load,
     for d, i in enumerate(data.index):
         if isinstance(i, (Axis, Const)) or d in channels:
             continue
-        if any(isinstance(n, Load) for n in walk(i)) or not axes_of(i) & set(c.raxes):
+        if loads(i) or not axes_of(i) & set(c.raxes):
             return ()
         lo, hi = interval(i, {})
         first = None if lo is None else simplify(lo)

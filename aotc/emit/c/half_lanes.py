@@ -10,7 +10,7 @@ from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.math_forms import sigmoid_argument
 from aotc.ir.access import stride
 from aotc.ir.dtypes import BF16, HALF, HALVES
-from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where, walk
+from aotc.ir.expr import Cast, Const, Expr, Load, Unary, Where, loads, walk
 
 if TYPE_CHECKING:
     from aotc.emit.c.vectors import Vectors
@@ -40,7 +40,7 @@ def _as_float(e: Expr) -> Expr:
 def bits(block: "Vectors", e: Expr) -> str | None:
     """C vector of lanes that hold the bits of ``e``, an expression of 16 bits; None for a
     choice, which is one of vectors like any other."""
-    if block.fixed(e) and (block.guard is None or not any(isinstance(n, Load) for n in walk(e))):
+    if block.fixed(e) and (block.guard is None or not loads(e)):
         inner = Scalars(block.env, block.names, (e,))
         text = inner.text(e)
         block.lines += inner.lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aotc.emit.c.scalars import Scalars
 from aotc.ir.access import stride
-from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Var, walk
+from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Var, loads
 from aotc.ir.narrow import NARROW, is_lane_int
 from aotc.ir.statements import Put
 
@@ -31,7 +31,7 @@ def integers(block: "Vectors", e: Expr) -> str:
     """C text of the i32 lanes of an ``is_lane_int`` expression or an 8-bit Load."""
     if isinstance(e, Var) and e in block.acc:
         return block.acc[e]
-    if block.fixed(e) and (block.guard is None or not any(isinstance(n, Load) for n in walk(e))):
+    if block.fixed(e) and (block.guard is None or not loads(e)):
         inner = Scalars(block.env, block.names, (e,))
         text = inner.text(e)
         block.lines += inner.lines
@@ -44,7 +44,7 @@ def integers(block: "Vectors", e: Expr) -> str:
     if isinstance(e, Binary):
         return f"{_CALLS[e.op]}({integers(block, e.a)}, {integers(block, e.b)})"
     assert isinstance(e, Load), e
-    data = block.guard is not None or any(isinstance(n, Load) for n in walk(e.index[0]))
+    data = block.guard is not None or bool(loads(e.index[0]))
     if data or stride(e.index[0], block.lane) != Const(1):
         return f"aotc_load_i32({block.gathered(e, 'int32_t')})"
     p = block.pointer(e.buffer, e.index[0])

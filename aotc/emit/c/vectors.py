@@ -17,7 +17,20 @@ from aotc.emit.text.dialect import Dialect, Operand
 from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.math_forms import scaled_argument, sigmoid_argument
 from aotc.ir.access import stride
-from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Var, Where, substitute, walk
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    Var,
+    Where,
+    loads,
+    substitute,
+    walk,
+)
 from aotc.ir.simplify import simplify
 
 _INFIX = ("add", "sub", "mul", "div")
@@ -153,7 +166,7 @@ class Vectors:
 
     def _load(self, e: Load) -> str:
         step = stride(e.index[0], self.lane)
-        data = any(isinstance(n, Load) for n in walk(e.index[0]))
+        data = bool(loads(e.index[0]))
         part = self._part_step(e)
         if part and (self.stretch is not None or part == 2 and self.guard is None):
             return self._load_part(e, part)
@@ -168,7 +181,7 @@ class Vectors:
         return self.say.load(p)
 
     def _load_strided(self, e: Load, step: Expr | None) -> str:
-        if step is None or any(isinstance(n, Load) for n in walk(step)):
+        if step is None or loads(step):
             return self._gather(e)
         if self.say.apart and not self.count:
             return self.say.load_apart(self.pointer(e.buffer, e.index[0]), c_index(step, 0))
@@ -334,7 +347,7 @@ class Vectors:
         """True for a byte per lane side by side, and for tests of values joined by and, or."""
         if isinstance(cond, Load):
             return (self.guard is None and stride(cond.index[0], self.lane) == Const(1)
-                    and not any(isinstance(n, Load) for n in walk(cond.index[0])))
+                    and not loads(cond.index[0]))
         if isinstance(cond, Binary) and cond.op in ("and", "or"):
             return self._as_mask(cond.a) and self._as_mask(cond.b)
         return _is_value_test(cond)

@@ -14,14 +14,13 @@ from aotc.ir.expr import (
     Expr,
     ExprLike,
     Guarded,
-    Load,
     Shape,
     Where,
     as_expr,
     compare,
+    loads,
     maximum,
     minimum,
-    walk,
 )
 from aotc.ir.simplify import simplify
 
@@ -65,7 +64,7 @@ LARGEST = 1 << 40  # what data may say of extents and places: sums and products 
 
 def loaded(e: Expr) -> bool:
     """True if an expression has a value from data in it."""
-    return any(isinstance(n, Load) for n in walk(e))
+    return bool(loads(e))
 
 
 def bounded(e: Expr) -> Expr:

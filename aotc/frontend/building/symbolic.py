@@ -19,7 +19,6 @@ from aotc.ir.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Sym,
     Unary,
     Where,
@@ -27,6 +26,7 @@ from aotc.ir.expr import (
     axes_of,
     binary,
     compare,
+    loads,
     rewrite,
     show,
     substitute,
@@ -46,7 +46,7 @@ def tidy(e: Expr) -> Expr:
         e = rewrite(e, _float_condition)
     e = simplify(_narrow(e) if e.dtype == "i32" else e)
     pieces = sum(1 for n in walk(e) if isinstance(n, Where))
-    if not pieces or pieces > MAX_PIECES or any(isinstance(n, Load) for n in walk(e)):
+    if not pieces or pieces > MAX_PIECES or loads(e):
         return e
     return simplify(rewrite(e, _pull))
 
@@ -164,7 +164,7 @@ def const(value: float, dtype: str) -> Const:
 
 
 def _has_load(e: Expr) -> bool:
-    return any(isinstance(n, Load) for n in walk(e))
+    return bool(loads(e))
 
 
 def _narrow(e: Expr) -> Expr:

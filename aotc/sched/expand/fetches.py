@@ -19,10 +19,10 @@ from aotc.ir.expr import (
     Where,
     axes_of,
     children,
+    loads,
     maximum,
     minimum,
     substitute,
-    walk,
 )
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, simplify, upper
@@ -233,7 +233,7 @@ def _places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
                            if p.guard is None and p.value.dtype == "f32")
     return [(buffer, at) for buffer, at in found
             if axes_of(at) & rows and stride(at, c.n.axis) == Const(1)
-            and not any(isinstance(n, Load) for n in walk(at))]
+            and not loads(at)]
 
 
 def unguarded_loads(e: Expr) -> list[Load]:

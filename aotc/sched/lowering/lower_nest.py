@@ -15,10 +15,10 @@ from aotc.ir.expr import (
     Where,
     axes_of,
     children,
+    loads,
     maximum,
     minimum,
     substitute,
-    walk,
     with_children,
 )
 from aotc.ir.plan import Nest
@@ -202,7 +202,7 @@ def _exchanges(put, lane, block):
         return False
     source = put.value.index[0]
     steps = {(at, a): stride(at, a) for at in (source, put.offset) for a in (lane, block)}
-    return not any(isinstance(n, Load) for n in walk(source)) and None not in steps.values() and (
+    return not loads(source) and None not in steps.values() and (
         same(steps[source, lane], Const(1)) and same(steps[put.offset, block], Const(1)))
 
 
