@@ -6,7 +6,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, is_unit, layout_from_json, offset_of, stride, volume
 from aotc.ir.category import endless, zero_filled
 from aotc.ir.expr import Const, Load, axes_of
-from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import FOLD, PRODUCT, REUSE, Group, Schedule, writing_faults
 from aotc.ir.simplify import same, simplify, upper

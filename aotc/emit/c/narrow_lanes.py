@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aotc.emit.c.scalars import Scalars
 from aotc.ir.access import stride
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Var, loads
-from aotc.ir.narrow import NARROW, is_lane_int
+from aotc.ir.numbers.narrow import NARROW, is_lane_int
 from aotc.ir.statements import Put
 
 if TYPE_CHECKING:

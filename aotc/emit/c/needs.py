@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aotc.ir.contents import nodes
 from aotc.ir.dtypes import BF16, HALF, HALVES
-from aotc.ir.narrow import NARROW
+from aotc.ir.numbers.narrow import NARROW
 from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, walk_body

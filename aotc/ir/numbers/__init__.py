@@ -1,1 +1,1 @@
-"""How numbers of few bits lie in bytes."""
+"""Numbers of few bits: how they lie in bytes, which expressions of them have a form in lanes."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
-from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import Compute, Program
 from aotc.ir.read_boxes import reads_once
 from aotc.ir.remap import invert_map

@@ -19,7 +19,7 @@ from aotc.ir.category import (
 )
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
 from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
-from aotc.ir.narrow import is_lane_value
+from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Compute, Program, static_shape
 from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same

@@ -27,7 +27,7 @@ from aotc.ir.expr import (
     substitute,
     walk,
 )
-from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.plan import Nest
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import For, Let, Prefetch, Range, Stmt

@@ -7,7 +7,7 @@ from math import prod
 from aotc.ir.access import affine_stride, is_woven, stride
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
-from aotc.ir.narrow import FLOAT_LANES
+from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.plan import Nest
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper

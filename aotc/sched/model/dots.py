@@ -17,8 +17,8 @@ from aotc.ir.category import Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.dtypes import BF16
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
-from aotc.ir.narrow import is_lane_value
 from aotc.ir.numbers.grouped import Grouped, grouped_weights
+from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Loops, Schedule
 from aotc.ir.tile_statements import dot_step

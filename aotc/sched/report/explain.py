@@ -5,7 +5,7 @@ Nothing is decided here; the text repeats the deciders' own measures for a finis
 
 from aotc.ir.category import zero_filled
 from aotc.ir.expr import Const, axes_of, show
-from aotc.ir.narrow import is_lane_value
+from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
