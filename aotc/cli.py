@@ -368,8 +368,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--jobs", type=_threads, default=2)
     sub = command("run", _run, "run a bundle on .npy inputs")
     sub.add_argument("bundle", metavar="DIR")
-    sub.add_argument("--input", action=_Pairs, type=_named_file, default={},
-                     metavar="NAME=FILE.npy")
+    sub.add_argument("--input", action=_Pairs, type=_named_file, default={}, metavar="NAME=F.npy")
     sub.add_argument("--dim", action=_Pairs, type=_told, metavar="NAME=EXTENT",
                      help="of a dimension that no input's shape tells")
     sub.add_argument("--output-dir", metavar="D", help="write each output as NAME.npy")
@@ -426,6 +425,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
     "machine": {"metavar": "FILE"},
     "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
+    "bound": {"action": _Pairs, "type": _told, "metavar": "NODE=MOST"},
     "lists": {"action": _Pairs, "type": _list, "metavar": "NAME=COUNT"},
     "input_default": {"action": _Words, "metavar": "NAME"},
     "alias": {"action": _Ranges, "type": _alias, "metavar": "INPUT=OUTPUT"},

@@ -73,6 +73,8 @@ class Options:
         Small ones are in any case, unless the model lists every one of many as an input.
     lists: what inputs that are sequences or optionals hold, each tensor then being an input of its
         own: {"x": 3} tensors, or their shapes, {"x": [[2, 3], [4]]}; {"o": None}: nothing.
+    bound: {"keep": 1000}: the most elements that data may give the results of a node, by its name
+        or that of a result; memory is for so many, and more are a fault at run time.
     variants: {"seq": [(1, 16), (17, 512)]}: kernels decided for each of these ranges of a dynamic
         dimension, all in one bundle; a call takes the first whose range its extent lies in.  For
         several dimensions one for each combination of their ranges.
@@ -129,6 +131,8 @@ class Options:
     lists: Mapping[str, Any] | None = _decision(
         None, "what an input that is a sequence or an optional holds: 3 tensors, their shapes "
         "[[2,3],[4]], or null (nothing)")
+    bound: Mapping[str, int] | None = _decision(
+        None, "the most elements that data may give the results of a node")
     variants: Variants = _decision(
         None, "kernels of their own for these ranges of a dynamic dimension, in one bundle; auto: "
         "for the ranges that they pay for")

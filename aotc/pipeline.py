@@ -150,7 +150,7 @@ def _load(work: Work) -> Work:
 def _graph(work: Work) -> Work:
     o = work.options
     dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
-    graph = read_graph(work.model, dims, _name(o), o.fix, o.input_default or (), o.lists)
+    graph = read_graph(work.model, dims, _name(o), o.fix, o.input_default, o.lists, o.bound)
     return replace(work, graph=graph, ranges=graph.dims, settings=graph.settings, model=None)
 
 
@@ -276,18 +276,19 @@ def _plan(work: Work) -> Work:
 def _alternatives(work: Work, target: Target, schedule: Schedule,
                   own: Sequence[Part]) -> tuple[Alternative, ...]:
     """Those of Plans for one target: of all parts of its Schedule."""
-    out = []
-    for p in own:
-        plan = lower(p.program, p.schedule, target)
-        check_arena(plan, parse_limit(work.options.arena), target)
-        out.append(Alternative(Condition(target.cpu_flags, p.when, p.why),
-                               with_defaults(plan, work.settings.defaults), p.schedule))
+    out, made = [], dict[tuple[int, str], Plan]()
+    for p in own:  # variants with the same Schedule are lowered once
+        if (key := (id(p.program), p.schedule.hash)) not in made:
+            made[key] = with_defaults(lower(p.program, p.schedule, target), work.settings.defaults)
+            check_arena(made[key], parse_limit(work.options.arena), target)
+        out.append(Alternative(Condition(target.cpu_flags, p.when, p.why, p.left), made[key],
+                               p.schedule))
     return (*out[:-1], replace(out[-1], schedule=schedule))
 
 
 def _plan_faults(work: Work) -> list[str]:
-    found = work.plans.alternatives
-    return [f if len(found) == 1 else f"{a.condition}: {f}" for a in found
+    plans = {id(a.plan): a for a in work.plans.alternatives}
+    return [f if len(plans) == 1 else f"{a.condition}: {f}" for a in plans.values()
             for f in (*barrier_faults(a.plan), *plan_faults(a.plan))]
 
 

@@ -99,7 +99,8 @@ def _expected(program: Program) -> dict[str, Expr]:
                     break
                 extent = extent - value.b
             value = value.x if isinstance(value, Cast) else value.a
-        if isinstance(value, Load) and value.buffer in program.inputs and not axes_of(extent):
+        if isinstance(value, Load) and value.buffer in program.inputs and not axes_of(
+                extent) and not any(isinstance(n, Load) for n in walk(extent)):
             out[value.buffer] = extent
     return out
 

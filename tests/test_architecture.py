@@ -286,7 +286,12 @@ NUMBERS = {
     "sched/cost/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/expand/in_place.py": {"ENDLESS": BOUND},
-    "sched/dynamic/choose.py": {"GAIN": "what variants must save to be worth their code"},
+    "sched/dynamic/choose.py": {
+        **dict.fromkeys(("GAIN", "LOST"), "what variants must save to be worth their code"),
+        "MOST": POLICY},
+    "sched/dynamic/group_tiles.py": {"TRIED": "what a search tries", "ASKED": BOUND,
+                                     "NOTICED": BOUND},
+    "sched/dynamic/row_ends.py": {"CALLS": BOUND},
     "sched/dynamic/tree.py": {"WITHIN": "of the best that a call gets", "MOST_LEAVES": BOUND},
     "sched/dynamic/typical_calls.py": {"POINTS": BOUND, "FEW": BOUND, "SPLIT": BOUND,
                                        "SPLIT_AGAIN": BOUND},

@@ -144,7 +144,8 @@ class Graph:
     ``elements`` outputs to the dtype that the model states; ``stored``: initializers that are bits
     of a type that is stored only; ``texts`` of its constants, with their places; ``settled``:
     what elements of inputs must be, None of those that may be anything (``settled.py``);
-    ``learnt``: what trial builds have learnt about extents."""
+    ``learnt``: what trial builds have learnt about extents; ``bounds``: {node or a result of it:
+    the most elements that data may give it}."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -161,6 +162,7 @@ class Graph:
     texts: dict[str, int] = field(default_factory=dict, hash=False, repr=False)
     settled: dict[str, tuple[Expr | None, ...]] = field(default_factory=dict, hash=False)
     learnt: "Learnt | None" = field(default=None, hash=False, repr=False)
+    bounds: dict[str, int] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def syms(self) -> tuple[Sym, ...]:

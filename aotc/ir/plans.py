@@ -25,11 +25,13 @@ _CALLERS = ("input", "output")  # whose memory it is
 @dataclass(frozen=True)
 class Condition:
     """``features``: what the CPU must have, () for nothing; ``when``: {symbol: (lowest, highest
-    extent)} of the calls, {} for any; ``why`` is for readers."""
+    extent)} of the calls, {} for any; ``why`` is for readers, as is ``left``: the box around the
+    calls that are left for one that holds for any, behind others."""
 
     features: tuple[str, ...] = ()
     when: When = field(default_factory=dict, hash=False)
     why: str = ""
+    left: When = field(default_factory=dict, hash=False)
 
     def holds(self, syms: dict[str, int]) -> bool:
         """True for calls with these extents."""

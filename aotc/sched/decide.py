@@ -30,6 +30,7 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.instance_groups import instance_groups
+from aotc.sched.dynamic.row_ends import choose_row_ends
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
@@ -92,6 +93,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         refused = {g.name for g in schedule.groups if g.why and kernel_faults(
             program, schedule, target, g)}
         if not refused:
+            schedule = replace(schedule, groups=choose_row_ends(program, target, schedule.groups))
             schedule = replace(schedule, regions=_regions(
                 program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
                 unfold, precision=precision if only is None else PRECISION[0]))

@@ -1,9 +1,10 @@
 """Variants of a Schedule: the calls that each of them serves, and the Program it may assume."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from math import prod
+from typing import TypeVar
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
@@ -18,17 +19,20 @@ MOST_PIECES = 1 << 14  # of the box of all extents, cut along the ends of varian
 # (Program, Target, {constant: Layout} that are settled) -> Schedule
 Decide = Callable[[Program, Target, Mapping[str, Layout]], Schedule]
 Range = tuple[int, int | None]  # the lowest and the highest extent; None: no end
+K = TypeVar("K", int, tuple[str, str])
+
 
 @dataclass(frozen=True)
 class Part:
     """One of the Schedules of a Program.  ``when``: the extents of its calls, {} for all; ``why``
     is for readers; ``program``: what it may assume, with the rewrites of ``schedule`` applied;
-    ``schedule`` has no variants."""
+    ``schedule`` has no variants; ``left``: the box around the calls that the base serves."""
 
     when: When
     why: str
     program: Program
     schedule: Schedule
+    left: When = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -38,8 +42,9 @@ class Part:
 
 def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
     """Every variant of a Schedule in the order in which calls choose, the base last; it serves the
-    extents that are left.  ScheduleError lists what cannot be a variant, and rewrites that cannot
-    be applied."""
+    extents that are left.  Variants with the same Schedule have the same program, which assumes
+    what all of them serve, so that their kernels are the same.  ScheduleError lists what cannot be
+    a variant, and rewrites that cannot be applied."""
     if not schedule.variants:
         return (Part({}, "", apply_rewrites(program, schedule.rewrites), schedule),)
     faults = when_faults(program, schedule)
@@ -49,11 +54,17 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
         v.schedule, target=schedule.target, math=schedule.math, optimize=schedule.optimize,
         precision=schedule.precision))
         for v in schedule.variants]
-    out = []
-    for (when, why, own), box in zip((*found, ({}, "", schedule.base)), boxes(program, schedule)):
-        inside = within_once(program, box)
+    rows = (*found, ({}, "", schedule.base))
+    each = boxes(program, schedule)
+    keys = [(own.hash, str({n: lo for n, (lo, hi) in box.items() if lo == hi}))
+            for (_, _, own), box in zip(rows, each)]  # what is one number is a constant for its own
+    around = hulls(keys, each)
+    out, made = [], dict[tuple[str, str], Program]()
+    for (when, why, own), key, box in zip(rows, keys, each):
         try:
-            out.append(Part(when, why, apply_rewrites(inside, own.rewrites), own))
+            if key not in made:
+                made[key] = apply_rewrites(within_once(program, around[key]), own.rewrites)
+            out.append(Part(when, why, made[key], own, {} if when else box))
         except ScheduleError as err:
             faults += [f"variant {show_when(when)}: {f}" if when else f for f in err.faults]
     if faults:
@@ -71,6 +82,15 @@ def within_once(program: Program, when: When) -> Program:
     if made is not program:
         known[key] = made
     return made
+
+
+def hulls(keys: Sequence[K], boxes: Sequence[When]) -> dict[K, When]:
+    """{key: the least box around all boxes of that key}; each names the same symbols."""
+    out: dict[K, When] = {}
+    for key, box in zip(keys, boxes, strict=True):
+        known = out.setdefault(key, box)
+        out[key] = {n: _hull(known[n], ends) for n, ends in box.items()}
+    return out
 
 
 def boxes(program: Program, schedule: Schedule) -> tuple[When, ...]:
@@ -183,5 +203,5 @@ def _hull(a: Range, b: Range) -> Range:
     return min(a[0], b[0]), None if a[1] is None or b[1] is None else max(a[1], b[1])
 
 
-__all__ = ["Decide", "Part", "boxes", "combined", "parts", "served", "weight_layouts",
+__all__ = ["Decide", "Part", "boxes", "combined", "hulls", "parts", "served", "weight_layouts",
            "when_faults", "with_variants", "within_once"]

@@ -64,7 +64,8 @@ def check_model(options: Options) -> Checked:
     try:
         o = options
         dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
-        graph = read_graph(model, dims, o.name or name, o.fix, o.input_default or (), o.lists)
+        graph = read_graph(model, dims, o.name or name, o.fix, o.input_default, o.lists,
+                           o.bound)
         program = to_program(graph, get_target(options.target).library)
     except UnsupportedError as err:
         return Checked(name, opsets, count, weights, str(err))

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,8 @@ def _variants(work: Work, as_json: bool) -> str:
     rows, found = variant_rows(work.plans), work.found
     if as_json:
         return json.dumps(rows if found is None else {"variants": rows, "chosen": {
-            **plain(found), "loss": [found.loss(when) for when, _ in found.leaves]}}, indent=1)
+            **plain(replace(found, candidates=())), "candidates": found.labels,
+            "loss": [found.loss(when) for when, _ in found.leaves]}}, indent=1)
     return "\n".join([*map(_variant_line, rows), *([] if found is None else ["", str(found)])])
 
 

@@ -25,6 +25,7 @@ from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident
+from aotc.sched.dynamic.tree import pick
 from aotc.target import Target, runs_here
 from aotc.tuner.measure.executor import Executor, LocalExecutor, Result
 from aotc.tuner.measure.inside import ModelExecutor
@@ -33,6 +34,7 @@ from aotc.tuner.measure.whole_model import Checker
 from aotc.tuner.search.layout_stage import LayoutStage
 from aotc.tuner.search.learned_cost import Correction, Estimator, held_back
 from aotc.tuner.search.site_search import SiteSearch
+from aotc.tuner.shape_ranges import measured_ranges
 from aotc.tuner.space.assemble import Choices, Tie, assembled
 from aotc.tuner.space.copies import Copies
 from aotc.tuner.space.seeds import seeded
@@ -108,10 +110,14 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
     if work.schedule.precision != PRECISION[0]:
         raise UnsupportedError(f"tune: precision {work.schedule.precision} has no search yet; tune "
                                f"in {PRECISION[0]}, or compile with the deciders' own choice")
-    if work.schedule.variants:
+    if work.schedule.variants and work.found is None:
         raise UnsupportedError("tune: a schedule with variants; tune each of them for its own "
                                "range (--dim NAME=LO..HI) and put the schedules together")
     with tempfile.TemporaryDirectory(prefix="aotc-tune-") as scratch:
+        if work.found is not None:
+            untimed = replace(work, schedule=work.schedule.base)
+            return _of_ranges(work, checker or Checker(untimed, scratch, threads), say,
+                              lambda: clock() < start + budget)
         checker = checker or Checker(work, scratch, threads)
         settled = options.schedule is not None or options.arena is not None
         slow = clock() - start > SEEDS_COST * budget
@@ -120,6 +126,21 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
         session = Session(replace(work, schedule=begun), target, kept, Random(seed), seed,
                           executor, checker, say, clock, start, budget, threads)
         return session.against(work.schedule, session.run())
+
+
+def _of_ranges(work: Work, checker: Checker, say: Callable[[str], object],
+               in_time: Callable[[], bool]) -> Tuned:
+    """The Tuned of a Work whose ranges were chosen by cost.  Milliseconds are of a call on average,
+    as predicted with what was measured."""
+    schedule, found, count = measured_ranges(work, checker, say, in_time)
+    before, after = work.found, found
+    assert before is not None, "no ranges were looked for"
+    shares = [c.share for c in after.calls]
+    ms = [sum(share * after.seconds[pick(leaves, c)][i] for i, (c, share) in enumerate(
+        zip(after.calls, shares))) / sum(shares) * 1e3 for leaves in (before.leaves, after.leaves)]
+    changed = sorted({after.labels[c] for _, c in after.leaves} - {
+        before.labels[c] for _, c in before.leaves})
+    return Tuned(schedule, ms[0], ms[1], count, (), tuple(changed), (0.0, 0.0, 0))
 
 
 def tunable(target: Target) -> Target:

@@ -98,12 +98,13 @@ def test_a_table_of_every_candidate_and_call():
                                 stop_after="inline"))
     target = get_target("x86-64-v3")
     schedule, found = decide_ranges(work.program, target, lambda p, t, x: decide(p, t, layouts=x))
-    assert len(found.seconds) == 4 and len(found.calls) == 9
+    assert found.labels[:6] == ("all calls", "n 1..8", "n 9..64", "n 65..512", "n 1", "n 512")
+    assert len(found.seconds) == len(found.labels) and len(found.calls) == 9
     assert all(s > 0 for row in found.seconds for s in row)
     least, most = found.seconds[0][0], found.seconds[0][-1]
     assert least < most / 4  # a row costs less than 512 do
     for when, _ in found.leaves:
-        assert found.loss(when) < 1.3
+        assert 1 <= found.loss(when) < 1.5
     assert len(schedule.variants) == len(found.leaves) - 1
     assert "n 512" in str(found)
 

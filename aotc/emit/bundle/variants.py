@@ -146,7 +146,8 @@ def _choice(plans: Plans, one: Alternative, mark: str, plan: Plan) -> Choice:
         return Choice(plan, f"_{mark}", c_index(one.condition.test(plans.syms), 0),
                      show_when(when), one.condition.why, when)
     # a symbol in its whole range needs no word
-    left = {s.name: (s.lo, s.hi) for s, whole in zip(plan.syms, plans.syms) if s != whole}
+    whole = {s.name: (s.lo, s.hi) for s in plans.syms}
+    left = {n: ends for n, ends in one.condition.left.items() if ends != whole[n]}
     return Choice(plan, "_base", "", ", ".join(filter(None, ("all others", show_when(left)))), "")
 
 

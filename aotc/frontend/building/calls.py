@@ -2,7 +2,7 @@
 rows are longer than what expressions compare pair by pair."""
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import Count, expect, filled
+from aotc.frontend.building.declared import Count, expect, filled, told
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Val
 from aotc.ir.dtypes import INDEX
@@ -51,7 +51,7 @@ def expect_count(b: Builder, total: Val, count: Count) -> None:
     """The rule that the data gives ``count`` elements, ``total`` [] being their number; where there
     is room for any number, the caller is told it."""
     if count.outputs:
-        b.counts.append((total, count.outputs))
+        told(b, total, count)
         return
     expect(b, [(b.load(total, ()), count.extent)],
            f"the data must give the declared {count.extent} elements, their number is")

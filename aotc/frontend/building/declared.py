@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aotc.frontend.building.values import Val
 from aotc.frontend.graph import Node
 from aotc.frontend.rows import Row, followed
 from aotc.ir.expr import (
@@ -101,15 +102,19 @@ def expect(b: "Builder", pairs: Iterable[tuple[ExprLike, ExprLike]], what: str,
 @dataclass(frozen=True)
 class Count:
     """The number of elements that data chooses: ``extent`` as declared; or, where ``outputs``
-    (of the model, and their axes) have room for as many, ``extent`` is the most there can be."""
+    (of the model, and their axes) have room for as many, ``extent`` is the most there can be.
+    ``limited``: data may give more, which is a fault."""
 
     extent: Expr
     outputs: tuple[tuple[str, int], ...] = ()
+    limited: bool = False
 
 
-def room(b: "Builder", rows: Iterable[tuple[int, int, int]], most: Expr) -> Count | None:
-    """Room for up to ``most`` elements in the node's outputs ``rows`` (number, axis, rank); None
-    where a shape is declared, or more than the model's outputs depends on how many there are."""
+def room(b: "Builder", rows: Iterable[tuple[int, int, int | None]],
+         most: Expr | None) -> Count | None:
+    """Room for up to ``most`` elements in the node's outputs ``rows`` (number, axis, rank), no more
+    than the node's bound, if it has one; None where a shape is declared, more than the model's
+    outputs depends on how many there are, or nothing says how many there can be."""
     if b.outside or b.inner:
         return None
     found: list[tuple[str, int]] = []
@@ -119,7 +124,30 @@ def room(b: "Builder", rows: Iterable[tuple[int, int, int]], most: Expr) -> Coun
         if outputs is None or tensor and expected_shape(b, tensor) is not None:
             return None
         found += outputs
-    return Count(simplify(most), tuple(found)) if found else None
+    names = [n for n in (b.node.label, *b.node.outputs) if n in b.graph.bounds]
+    b.bounded.update(names if found else ())
+    ends: list[Expr] = [Const(b.graph.bounds[n]) for n in names]
+    ends += [] if most is None else [most]
+    if found and not ends:
+        name = b.node.label
+        b.asked[name] = f", or say the most there may be: --bound {name!r}=1000 " \
+                        f"(bound={{{name!r}: 1000}})"
+    if not found or not ends:
+        return None
+    extent = ends[0]
+    for other in ends[1:]:
+        extent = minimum(extent, other)
+    return Count(simplify(extent), tuple(found), bool(names))
+
+
+def told(b: "Builder", total: Val, count: Count) -> None:
+    """The caller is told ``total`` [], the number of elements that there are in what has room for
+    them; a fault where it is more than there is room for, or none."""
+    b.counts.append((total, count.outputs))
+    if count.limited:
+        n = b.load(total, ())
+        expect(b, [(n, maximum(minimum(n, count.extent), Const(0)))], "the data must give at most "
+               f"the {count.extent} elements that there is room for, their number is")
 
 
 def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
@@ -128,6 +156,11 @@ def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
         return e
     return Where(compare("lt", place, b.load(b.counts[-1][0], ())), e, Const(
         False if e.dtype == "bool" else 0, e.dtype))
+
+
+def cleared(b: "Builder", count: Count, v: Val, axis: int, tag: str = "", out: int = 0) -> Val:
+    """``v``, zero along an axis behind the elements that there are."""
+    return b.map(v.shape, lambda i: filled(b, count, i[axis], b.at(v, i)), [v], tag, out)
 
 
 def expect_shape(b: "Builder", values: Sequence[ExprLike], declared: Shape, out: int = 0) -> None:

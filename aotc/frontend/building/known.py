@@ -78,9 +78,11 @@ class Known:
         ``declare``: a declared shape of the result would do."""
         what = "a shape, axis or size that "
         if any(v is not None and self.is_data(v) for v in vals):
-            return what + "depends on data", (
-                "make it a constant, compute it from input shapes, or declare the shape of the "
-                "result" if declare else "make it a constant or compute it from input shapes")
+            instead = ("make it a constant, compute it from input shapes, or declare the shape of "
+                       "the result" if declare else "make it a constant or compute it from input "
+                       "shapes")
+            return what + "depends on data", instead + (
+                self.b.asked.get(self.b.node.label, "") if declare else "")
         return (what + "extents decide in a way that is not followed",
                 "pin the dimensions that it depends on")
 

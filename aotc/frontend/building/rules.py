@@ -51,6 +51,8 @@ class Rules:
         self.checks: dict[Expr, str] = {}  # condition at entry -> why
         self.limits: list[Limit] = []  # of symbols, in a trial build
         self.equal: dict[tuple[Expr, Expr], str] = {}  # extents that must be equal -> the node
+        self.bounded: set[str] = set()  # names of bounds that say something
+        self.asked: dict[str, str] = {}  # nodes that a bound would do for -> how to give it
         # without a circle: the constants of a build are let go with its last reference
         self.joins = Joins(proxy(self), graph.learnt)
 

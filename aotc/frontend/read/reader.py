@@ -13,6 +13,7 @@ from aotc.frontend.building.joins import Learnt
 from aotc.frontend.building.placing import MAKES_TEXTS
 from aotc.frontend.building.stored import carrier
 from aotc.frontend.graph import Graph, Node, Settings, TensorType, all_nodes, listed
+from aotc.frontend.read.count_bounds import idle_bounds, with_bounds
 from aotc.frontend.read.dims import Dims, Given, Input
 from aotc.frontend.read.lists import Held, interface
 from aotc.frontend.read.maps import maps_of
@@ -37,8 +38,9 @@ class _Raw:
 
 
 def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
-               fix: Mapping[str, Any] | None = None, input_default: Collection[str] = (),
-               lists: Mapping[str, Held] | None = None) -> Graph:
+               fix: Mapping[str, Any] | None = None, input_default: Collection[str] | None = None,
+               lists: Mapping[str, Held] | None = None,
+               bounds: Mapping[str, int] | None = None) -> Graph:
     """The Graph of an ``onnx.ModelProto``.
 
     dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
@@ -46,7 +48,8 @@ def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     narrowed by what the model does with them; ``Graph.dims`` says which is which.  fix: {input:
     value} held as constants; input_default: initializers that become inputs with a default
     (``settings.choices``); lists: what the inputs hold that are sequences or optionals
-    (``lists.interface``).  Raises ModelError for a model that contradicts itself or ``dims``,
+    (``lists.interface``); bounds: {node, or a result of it: the most elements that data may give
+    it}.  Raises ModelError for a model that contradicts itself or ``dims``,
     UnsupportedError for operators and dtypes aotc does not compile.
     """
     given, model = model, modernised(model)
@@ -54,8 +57,9 @@ def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     nodes, constants = contents(model.graph, reader)
     names = used_names(nodes, model.graph)
     used = {k: a for k, a in constants.items() if k in names}
-    for chosen in choices(given, used, fix or {}, input_default):
+    for chosen in choices(given, used, fix or {}, input_default or ()):
         raw = _read(model, name, nodes, constants, chosen, reader, lists or {})
+        raw = replace(raw, graph=with_bounds(raw.graph, bounds or {}))
         try:
             return _bounded(raw, pins(raw.inputs, chosen, dims or {}))
         except (ModelError, UnsupportedError) as err:
@@ -84,6 +88,7 @@ def _bounded(raw: _Raw, given: Given) -> Graph:
         if narrowed == table and known == trial.joins.learnt():
             break
         table, known = narrowed, trial.joins.learnt()
+    idle_bounds(graph, trial.bounded)
     types = {k: (v.dtype, v.shape) for k, v in trial.env.items()}
     return replace(graph, types=types)
 

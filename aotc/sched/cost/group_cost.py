@@ -27,7 +27,7 @@ Free = Sequence[frozenset[str]]
 class Aligned:
     """A contraction stage on a micro-kernel row: its number, the positions of its row axes and of
     its lane axis, and the register tile they are padded to.  rate: of the row, in flops of a
-    product of f32."""
+    product of f32; tails: rows of the smaller tiles, ascending, that the last of them may be."""
 
     stage: int
     rows: tuple[int, ...]
@@ -35,6 +35,13 @@ class Aligned:
     mr: int
     nr: int
     rate: float = 1.0
+    tails: tuple[int, ...] = ()
+
+    def padded(self, rows: int) -> int:
+        """The rows that are computed where so many are wanted."""
+        left = rows % self.mr
+        last = next((t for t in self.tails if t >= left), self.mr) if left else 0
+        return rows - left + last
 
 
 @dataclass(frozen=True)
@@ -252,7 +259,7 @@ def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> flo
         work = prod(widths) * model.stages[a.stage].per_point
         m, n = max(1, prod(widths[p] for p in a.rows)), widths[a.lane]
         total += work
-        done += work * (-(-m // a.mr) * a.mr / m) * (-(-n // a.nr) * a.nr / n) / a.rate
+        done += work * (a.padded(m) / m) * (-(-n // a.nr) * a.nr / n) / a.rate
     return done / total if total else 1.0
 
 

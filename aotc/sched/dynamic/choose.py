@@ -1,33 +1,49 @@
 """Which Schedules a model of dynamic shapes gets, and which calls each of them serves.
 
-    candidates   one for all calls, one for each regime of extents (small, middling, large)
+    candidates   one for all calls, one for each regime of extents (small, middling, large), for
+                 the smallest calls and for the largest; those that serve some calls best, with
+                 other work items for some groups (group_tiles.py)
     table        predicted performance of every candidate on calls over the whole range
     vote         few candidates that serve all calls well (vote.py)
     tree         boxes of extents, each with one of those that were kept (tree.py)
 
-Candidates are whole Schedules of fused groups: what DietCode does for the micro-kernels of one
-operator.  What candidates have in common is the same code, and counts once in the size.
+Candidates are whole Schedules of fused groups: forms, layouts and merges differ between ranges, as
+micro-kernels do in DietCode.  What candidates have in common is the same code and the same weights,
+and counts once in the size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
-from aotc.ir.schedule import Group, Schedule, Variant, When, show_when
+from aotc.ir.schedule import Schedule, Variant, When, show_when
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
-from aotc.sched.dynamic.predict import call_seconds
+from aotc.sched.dynamic.group_tiles import tile_candidates
+from aotc.sched.dynamic.predict import Local, Prices, code_of
 from aotc.sched.dynamic.tree import Leaf, learn, pick
 from aotc.sched.dynamic.typical_calls import Call, regimes, spread_calls, usual_extents
 from aotc.sched.dynamic.vote import Selection, select_by_gain
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.shape_variants import Decide, weight_layouts, within_once
+from aotc.sched.shape_variants import Decide, hulls, served, weight_layouts, within_once
 from aotc.sched.within import with_usual
 from aotc.target.base import Target
 
+ALL = "all calls"
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
+MOST = 3.0  # times the code and the weights of the first candidate, at most
+LOST = 0.1  # unless a call takes longer by more than this than it could
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A Schedule, and what it was decided for."""
+
+    label: str
+    schedule: Schedule
 
 
 @dataclass(frozen=True)
@@ -35,28 +51,35 @@ class Ranges:
     """What was found out about a model's calls: ``seconds[candidate][call]`` predicted, the
     Selection of candidates, and the leaves that tell which of them serves a call."""
 
-    whens: tuple[When, ...]
+    candidates: tuple[Candidate, ...]
     calls: tuple[Call, ...]
     seconds: tuple[tuple[float, ...], ...]
     selection: Selection
     leaves: tuple[Leaf, ...]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each candidate was decided for."""
+        return tuple(c.label for c in self.candidates)
+
     def loss(self, when: When) -> float:
         """By how much the variant of some extents is slower than the fastest candidate, at worst
         (1: it is the fastest of all its calls)."""
-        at = [i for i, c in enumerate(self.calls) if c.inside(when)]
+        at = [i for i, c in enumerate(self.calls) if next(
+            w for w, _ in self.leaves if c.inside(w)) == when]
         return max((self.seconds[pick(self.leaves, self.calls[i])][i] / min(
             s[i] for s in self.seconds) for i in at), default=1.0)
 
     def __str__(self) -> str:
-        names = [show_when(w) if w else "all calls" for w in self.whens]
+        names = self.labels
         lines = ["predicted microseconds, decided for " + " | ".join(names)]
         for i, c in enumerate(self.calls):
             extents = ", ".join(f"{n} {v}" for n, v in c.extents.items())
             row = " | ".join(f"{s[i] * 1e6:.1f}" for s in self.seconds)
             lines.append(f"  {extents}: {row}; runs {names[pick(self.leaves, c)]}")
+        rest = "other extents" if len(self.leaves) > 1 else "any call"
         lines += [str(self.selection)] + [
-            f"when {show_when(when) or 'any call'}: decided for {names[variant]}, at most "
+            f"when {show_when(when) or rest}: decided for {names[variant]}, at most "
             f"{self.loss(when):.2f} of the fastest's time" for when, variant in self.leaves]
         return "\n".join(lines)
 
@@ -67,16 +90,40 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     observed ones (default: spread over the ranges), whose usual extents the Schedule for all calls
     is then decided for.  Deterministic, measures nothing."""
     base = _usual(program, target, decide, calls) if calls else decide(program, target, {})
-    weights = weight_layouts(program, base)
-    whens = ({}, *regimes(program))
+    cut = regimes(program)
     calls = tuple(calls) or spread_calls(program)
-    if len(whens) == 1 or len(calls) < 2:
+    if not cut or len(calls) < 2:
         return base, None
-    made = [base, *(decide(within_once(program, w), target, weights) for w in whens[1:])]
-    found = _chosen(program, target, whens, made, calls)
-    if len(found.leaves) == 1 and found.leaves[0][1] == 0:
-        return base, found
-    return _schedule(program, target, decide, made, found), found
+    weights = weight_layouts(program, base)
+    made = [Candidate(ALL, base)]
+    for when, usual, label in _boxes(cut, calls):
+        inside = with_usual(within_once(program, when), usual)
+        made.append(Candidate(label, decide(inside, target, weights)))
+    prices = Prices(program, target)
+    found = _chosen(prices, _varied(prices, made, calls), calls)
+    return _schedule(program, target, decide, found), found
+
+
+def decide_measured(program: Program, target: Target, decide: Decide, found: Ranges,
+                    local: Local) -> tuple[Schedule, Ranges]:
+    """The same with what work items were measured to reach, by what they were predicted to."""
+    chosen = _chosen(Prices(program, target, local), found.candidates, found.calls)
+    return _schedule(program, target, decide, chosen), chosen
+
+
+def _boxes(cut: Sequence[When], calls: Sequence[Call]) -> list[tuple[When, dict[str, int], str]]:
+    """(extents, usual ones among them, what to call both) that candidates are decided for."""
+    def size(call: Call) -> int:
+        return prod(call.extents.values())
+
+    ends = [(min, cut[0]), (max, cut[-1])]
+    found: list[tuple[When, dict[str, int], str]] = [(w, {}, show_when(w)) for w in cut]
+    for pick_one, when in ends:
+        inside = [c for c in calls if c.inside(when)]
+        if inside:
+            usual = pick_one(inside, key=size).extents
+            found.append((when, usual, ", ".join(f"{n} {v}" for n, v in usual.items())))
+    return found
 
 
 def _usual(program: Program, target: Target, decide: Decide, calls: Sequence[Call]) -> Schedule:
@@ -85,43 +132,69 @@ def _usual(program: Program, target: Target, decide: Decide, calls: Sequence[Cal
     return _moved(program, decide(inside, target, {}), target) or decide(program, target, {})
 
 
-def _chosen(program: Program, target: Target, whens: Sequence[When], made: Sequence[Schedule],
-            calls: Sequence[Call]) -> Ranges:
-    seconds = tuple(tuple(call_seconds(program, s, target, c.extents) for c in calls)
-                    for s in made)
-    least = [min(s[i] for s in seconds) for i in range(len(calls))]
-    performance = [[least[i] / s[i] for i in range(len(calls))] for s in seconds]
+def _varied(prices: Prices, made: Sequence[Candidate],
+            calls: Sequence[Call]) -> list[Candidate]:
+    """The candidates, and varied ones of those that serve some calls best."""
+    table = [_row(prices, c, calls) for c in made]
+    best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
+    return [*made, *(Candidate(f"{made[n].label}, other tiles", way) for n in sorted(best)
+                     for way in tile_candidates(prices, made[n].schedule, calls, table[n]))]
+
+
+def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call]) -> Ranges:
+    table = [_row(prices, c, calls) for c in made]
+    least = [min(s[i] for s in table) for i in range(len(calls))]
+    performance = [[least[i] / s[i] for i in range(len(calls))] for s in table]
     shares = [c.share for c in calls]
-    groups = [frozenset(map(_code, s.groups)) for s in made]
+    selection = select_by_gain(performance, [b * s for b, s in zip(least, shares)],
+                               _size(prices, made), shares=shares, most=MOST)
+    mean = sum(p * s for p, s in zip(performance[0], shares)) / sum(shares)
+    better = [performance[b][i] - performance[0][i] for i, b in enumerate(selection.best)]
+    if selection.performance - mean < GAIN and max(better) < LOST:
+        selection = Selection((0,), (0,) * len(calls), mean, len(made))
+    leaves = learn(prices.program, calls, selection.best, lambda v, i: performance[v][i] / max(
+        performance[c][i] for c in selection.kept))
+    return Ranges(tuple(made), tuple(calls), tuple(table), selection, leaves)
+
+
+def _row(prices: Prices, candidate: Candidate, calls: Sequence[Call]) -> tuple[float, ...]:
+    return tuple(prices.call(candidate.schedule, c.extents) for c in calls)
+
+
+def _size(prices: Prices, made: Sequence[Candidate]) -> Callable[[Sequence[int]], float]:
+    """What a set of candidates takes, by what the first takes: code times weights."""
+    groups = [frozenset(map(code_of, c.schedule.groups)) for c in made]
+    weights = []
+    for c in made:
+        consts = prices.rewritten(c.schedule).consts
+        weights.append({(n, str(c.schedule.layouts.get(n))): a.nbytes for n, a in consts.items()})
 
     def size(kept: Sequence[int]) -> float:
-        return len(frozenset().union(*(groups[c] for c in kept))) / max(1, len(groups[0]))
+        code = len(frozenset().union(*(groups[c] for c in kept))) / max(1, len(groups[0]))
+        stored = {k: n for c in kept for k, n in weights[c].items()}
+        return code * sum(stored.values()) / max(1, sum(weights[0].values())) if stored else code
 
-    selection = select_by_gain(performance, [b * s for b, s in zip(least, shares)], size,
-                               shares=shares)
-    mean = sum(p * s for p, s in zip(performance[0], shares)) / sum(shares)
-    if selection.performance - mean < GAIN:
-        selection = Selection((0,), (0,) * len(calls), mean, len(made))
-    leaves = learn(program, calls, selection.best, lambda v, i: performance[v][i] / max(
-        performance[c][i] for c in selection.kept))
-    return Ranges(tuple(whens), tuple(calls), seconds, selection, leaves)
+    return size
 
 
-def _code(group: Group) -> object:
-    """What makes the code of a group another's."""
-    plain = replace(group, why="", name="")
-    return str(plain), *(repr(getattr(plain, f)) for f in ("loops", "split", "run", "reuse"))
-
-
-def _schedule(program: Program, target: Target, decide: Decide, made: Sequence[Schedule],
-              found: Ranges) -> Schedule:
-    """The leaves as variants; the last one serves what is left."""
-    weights = weight_layouts(program, made[0])
+def _schedule(program: Program, target: Target, decide: Decide, found: Ranges) -> Schedule:
+    """The leaves as variants; the last one serves what is left.  Leaves of one candidate have one
+    Schedule, for all extents of theirs."""
+    base = found.candidates[0].schedule
+    if len(found.leaves) == 1 and found.leaves[0][1] == 0:
+        return base
+    weights = weight_layouts(program, base)
+    each = served(program, [when for when, _ in found.leaves[:-1]])
+    around = hulls([c for _, c in found.leaves], [each[i] for i in range(len(found.leaves))])
+    moved = {}
+    for candidate, box in around.items():
+        inside = within_once(program, box)
+        moved[candidate] = _moved(inside, found.candidates[candidate].schedule, target) or decide(
+            inside, target, weights)
     parts = []
     for when, candidate in found.leaves:
-        inside = within_once(program, when)
-        own = _moved(inside, made[candidate], target) or decide(inside, target, weights)
-        why = (f"decided for {show_when(found.whens[candidate]) or 'all calls'}, at most "
+        own = moved[candidate]
+        why = (f"decided for {found.labels[candidate]}, at most "
                f"{found.loss(when):.2f} of the fastest")
         parts.append(Variant(when, own, why))
     *variants, last = parts
@@ -140,4 +213,4 @@ def _moved(program: Program, schedule: Schedule, target: Target) -> Schedule | N
         return None
 
 
-__all__ = ["Ranges", "decide_ranges"]
+__all__ = ["Candidate", "Ranges", "decide_measured", "decide_ranges"]

@@ -1,67 +1,145 @@
 """Predicted seconds of a Schedule on a call, in the one currency of every decider."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from statistics import geometric_mean
+from typing import Any
 
 from aotc.ir.category import BF16_PRODUCT, factor_pairs
-from aotc.ir.program import Compute, Program
+from aotc.ir.expr import Const
+from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.runs import run_cost
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost, resident
 from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.widths import group_model
 from aotc.sched.within import within
 from aotc.target.base import Target
 
+Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
+Local = Mapping[Hashable, float]  # by the code of groups, see ``Prices``
 
-def call_seconds(program: Program, schedule: Schedule, target: Target,
-                 extents: Mapping[str, int]) -> float:
-    """Seconds of a call with these extents of all symbols.  Groups that no decision touches, such
-    as library kernels, count what starting them takes: they are the same in all Schedules."""
-    return sum(group_seconds(program, schedule, target, extents).values())
+
+def code_of(group: Group) -> Hashable:
+    """What makes the code of a group another's."""
+    plain = replace(group, why="", name="")
+    return str(plain), *(repr(getattr(plain, f)) for f in ("loops", "split", "run", "reuse"))
+
+
+class Prices:
+    """Predicted seconds of the Schedules of one Program, on calls.  What Schedules of the same
+    rewrites have in common is made once: the Program with them, and that with a call's extents.
+    ``local``: {code of a group: seconds that it was measured to take where waves are full, by those
+    predicted}; the others take as much longer as these do on the whole."""
+
+    def __init__(self, program: Program, target: Target, local: Local | None = None) -> None:
+        self.program, self.target, self.local = program, target, dict(local or {})
+        self.usual = geometric_mean(self.local.values()) if self.local else 1.0
+        self._rewritten: dict[str, Program] = {}
+        self._calls: dict[tuple[Any, ...], tuple[Program, Free]] = {}
+
+    def rewritten(self, schedule: Schedule) -> Program:
+        """The Program with a Schedule's rewrites."""
+        key = str(schedule.rewrites)
+        if key not in self._rewritten:
+            self._rewritten[key] = apply_rewrites(self.program, schedule.rewrites)
+        return self._rewritten[key]
+
+    def call(self, schedule: Schedule, extents: Mapping[str, int]) -> float:
+        """Seconds of a call with these extents of all symbols."""
+        return sum(self.group(schedule, g, extents) for g in schedule.groups)
+
+    def group(self, schedule: Schedule, group: Group, extents: Mapping[str, int]) -> float:
+        """Seconds of a group, which may be another than the Schedule's of these computes.  Groups
+        that no decision touches, such as library kernels, count what starting them takes: they are
+        the same in all Schedules."""
+        inside, free = self._at(schedule, extents)
+        stages = group_stages(inside, group)
+        if not stages:
+            return self.target.machine.launch
+        model = group_model(inside, group, tuning=self.target.tuning)
+        tails = tails_of(self.rewritten(schedule), group, self.target)
+        seconds = decided_cost(model, stages, group, self.target, free, tails).seconds
+        return seconds * self.local.get(code_of(group), self.usual)
+
+    def _at(self, schedule: Schedule, extents: Mapping[str, int]) -> tuple[Program, Free]:
+        key = (str(schedule.rewrites), *sorted(extents.items()))
+        if key not in self._calls:
+            inside = within(self.rewritten(schedule), {n: (v, v) for n, v in extents.items()})
+            self._calls[key] = inside, resident(inside, self.target.machine)
+        return self._calls[key]
 
 
 def group_seconds(program: Program, schedule: Schedule, target: Target,
                   extents: Mapping[str, int]) -> dict[str, float]:
-    """The same by group."""
-    inside = within(program, {n: (v, v) for n, v in extents.items()})
-    inside = apply_rewrites(inside, schedule.rewrites)
-    free, found = resident(inside, target.machine), {}
-    for g in schedule.groups:
-        if not all(isinstance(inside.producer[c], Compute) for c in g.computes):
-            found[g.name] = target.machine.launch
-            continue
-        stages = group_stages(inside, g)
-        model = group_model(inside, g, tuning=target.tuning)
-        found[g.name] = decided_cost(model, stages, g, target, free).seconds
-    return found
+    """{group: seconds} of a call with these extents of all symbols."""
+    prices = Prices(program, target)
+    return {g.name: prices.group(schedule, g, extents) for g in schedule.groups}
+
+
+def tails_of(program: Program, group: Group, target: Target) -> dict[str, tuple[int, ...]]:
+    """{stage: rows of the smaller register tiles that the last of its rows may be}, as
+    ``sched/expand/row_tails`` has them; ``program``: with its symbols, rewritten."""
+    out = {}
+    for s in group_stages(program, group):
+        if ends_unknown(s, group, target) and group.loops[s.name].get("tails", 1):
+            mr = target.row(group.ukernel[s.name]).tile["mr"]
+            out[s.name] = row_tails(mr)[-1:] if in_registers(s, target) else row_tails(mr)
+    return out
+
+
+def ends_unknown(s: Stage, group: Group, target: Target) -> bool:
+    """True for a product in register tiles of which nobody knows how many rows the last has."""
+    if not target.vectors.fixed or s.name in group.split or (
+            target.row(group.ukernel[s.name]).category != "contraction"):
+        return False
+    f = factors_for(s, group.loops[s.name]["lanes"])
+    return f is not None and not all(isinstance(a.extent, Const) for a in f.m)
+
+
+def in_registers(s: Stage, target: Target) -> bool:
+    """True if sums are short enough to be written out where they are used."""
+    terms = 1
+    for r in s.raxes:
+        terms *= r.extent.value if isinstance(r.extent, Const) else target.tuning.inline_sum + 1
+    return terms <= target.tuning.inline_sum
 
 
 def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,
-                 free: Free = ()) -> Cost:
-    """The Cost of a group whose tile, run and rows are decided.  free: as for ``group_cost``."""
+                 free: Free = (), tails: Tails | None = None) -> Cost:
+    """The Cost of a group whose tile, run and rows are decided.  free: as for ``group_cost``;
+    tails: as of ``tails_of``."""
     machine, item = target.machine, model.variables(group.tile)
-    aligned = tuple(_aligned(n, s, group, target) for n, s in enumerate(stages)
-                    if target.row(group.ukernel[s.name]).category == "contraction"
-                    or target.row(group.ukernel[s.name]).dtypes == BF16_PRODUCT)
+    aligned = aligned_products(stages, group, target, tails)
     tiles = (model.extents,) * (machine.depth - 1) + (item,)
     run = run_cost(model, machine, tiles[:-1], item, group.run, aligned,
                    free) if group.run else None
     return run or group_cost(model, machine, tiles, aligned=aligned, free=free)
 
 
-def _aligned(number: int, s: Stage, g: Group, target: Target) -> Aligned:
-    lanes = g.loops[s.name]["lanes"]
-    row = target.row(g.ukernel[s.name])
+def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
+                     tails: Tails | None = None) -> tuple[Aligned, ...]:
+    """How the products of a decided group lie on their rows."""
+    rows = [target.row(group.ukernel[s.name]) for s in stages]
+    return tuple(_aligned(n, s, group, target, (tails or {}).get(s.name, ()))
+                 for n, (s, row) in enumerate(zip(stages, rows))
+                 if row.category == "contraction" or row.dtypes == BF16_PRODUCT)
+
+
+def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
+    lanes, row = g.loops[s.name]["lanes"], target.row(g.ukernel[s.name])
     narrow = row.dtypes == BF16_PRODUCT
     f = next(iter(factor_pairs(s.axes, s.raxes, s.fold, s.body)), None) if narrow else (
         factors_for(s, lanes))
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     place = {a.name: i for i, a in enumerate(s.axes)}
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], target.tuning.narrow_rate if narrow else 1.0)
+                   row.tile["nr"], target.tuning.narrow_rate if narrow else 1.0, tails)
 
 
-__all__ = ["call_seconds", "decided_cost", "group_seconds"]
+__all__ = ["Local", "Prices", "Tails", "aligned_products", "code_of", "decided_cost",
+           "ends_unknown", "group_seconds", "in_registers", "tails_of"]

@@ -1,5 +1,6 @@
 """Extents to variants: a decision tree as boxes, the first of which holds a call."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +18,10 @@ Leaf = tuple[When, int]  # extents, number of the variant
 def learn(program: Program, calls: Sequence[Call], best: Sequence[int],
           serves: Callable[[int, int], float]) -> tuple[Leaf, ...]:
     """Boxes for all extents of the Program's symbols, which do not overlap, each with the variant
-    that most of its calls want.  ``best``: the variant of every call; ``serves(variant, call)``:
-    its performance by the best one's there.  The fewest leaves are taken with which every call gets
-    ``WITHIN`` of the best, or the most that there may be."""
+    that most of its calls want; the last one, {}, is for all that are left.  ``best``: the variant
+    of every call; ``serves(variant, call)``: its performance by the best one's there.  The fewest
+    leaves are taken with which every call gets ``WITHIN`` of the best, or the most that there may
+    be."""
     from sklearn.tree import DecisionTreeClassifier  # takes a second, and few models need it
 
     names = [s.name for s in program.syms]
@@ -32,7 +34,14 @@ def learn(program: Program, calls: Sequence[Call], best: Sequence[int],
         tree = DecisionTreeClassifier(max_leaf_nodes=count, random_state=0)
         tree.fit(table, labels, sample_weight=shares)
         leaves = _boxes(tree, program)
-    return leaves
+    return _last(leaves)
+
+
+def _last(leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+    """The boxes without those of the variant that has most of them: what they leave is its."""
+    count = Counter(variant for _, variant in leaves)
+    most = max(count, key=lambda v: (count[v], -v))
+    return (*(x for x in leaves if x[1] != most), ({}, most))
 
 
 def pick(leaves: Sequence[Leaf], call: Call) -> int:

@@ -54,19 +54,35 @@ def select(performance: Performance, weights: Sequence[float], k: int,
         winner = scores.index(max(scores))
         left -= {i for i in left if winner in ballots[i]}
         kept.append(winner)
-    best = tuple(max(kept, key=lambda c: performance[c][i]) for i in calls)
-    parts = shares or [1.0] * len(weights)
+    return _kept(performance, kept, k, shares)
+
+
+def _kept(performance: Performance, kept: Sequence[int], k: int,
+          shares: Sequence[float] | None) -> Selection:
+    best = tuple(max(kept, key=lambda c: performance[c][i]) for i in range(len(performance[0])))
+    parts = shares or [1.0] * len(best)
     mean = sum(p * performance[c][i] for i, (c, p) in enumerate(zip(best, parts))) / sum(parts)
     return Selection(tuple(kept), best, mean, k)
 
 
+def _smaller(performance: Performance, found: Selection, size: Callable[[Sequence[int]], float],
+             most: float, shares: Sequence[float] | None) -> Selection:
+    while len(found.kept) > 1 and size(found.kept) > most:
+        found = max((_kept(performance, [c for c in found.kept if c != gone], found.votes, shares)
+                     for gone in found.kept), key=lambda s: s.performance)
+    return found
+
+
 def select_by_gain(performance: Performance, weights: Sequence[float],
                    size: Callable[[Sequence[int]], float], alpha: float = ALPHA,
-                   shares: Sequence[float] | None = None) -> Selection:
+                   shares: Sequence[float] | None = None,
+                   most: float = float("inf")) -> Selection:
     """The Selection with the largest G among those by 1 to ``MOST_VOTES`` votes, the smaller one of
-    equals; ``size``: of a set of candidates."""
-    most = min(MOST_VOTES, len(performance))
-    found = [select(performance, weights, k, shares) for k in range(1, most + 1)]
+    equals; ``size``: of a set of candidates, at most ``most``: candidates that the calls miss least
+    are dropped until it is."""
+    count = min(MOST_VOTES, len(performance))
+    found = [_smaller(performance, select(performance, weights, k, shares), size, most, shares)
+             for k in range(1, count + 1)]
     return max(found, key=lambda s: (s.performance * size(s.kept) ** -alpha, -len(s.kept)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from aotc.frontend.building.bodies import MOST_ROUNDS, Ends, Made, Varies, attempt, loop
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import expect, loaded, some
+from aotc.frontend.building.declared import Count, cleared, expect, loaded, room, some, told
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Sequence, Val, Value
@@ -62,10 +62,11 @@ def _in_rounds(b: Builder, body: Body, count: Val | None, alive: Val,
     states, gathers = [b.as_tensor(v) for v in state], len(body.outputs) > 1 + len(state)
     wanted = None if count is None else b.elements(b.known(count))[0]
     data = wanted is None or loaded(wanted)
-    if wanted is not None and not data:
-        trip = simplify(maximum(wanted, Const(0)))
-    else:
-        trip = b.declared(_gathered(b, len(state)))[0] if gathers else Const(MOST_ROUNDS)
+    known = None if wanted is None or data else simplify(maximum(wanted, Const(0)))
+    found = _room(b, len(state), known) if gathers else None
+    trip = known or (found.extent if found else b.declared(_gathered(b, len(state)))[0]
+                     if gathers else Const(MOST_ROUNDS))
+    early: list[bool] = []
 
     def one(turn: Expr, before: abc.Sequence[Val], parts: abc.Sequence[Val]) -> Made:
         outs = b.inline(body, (b.value((), lambda _: turn), b.const(np.array(True)), *before))
@@ -73,7 +74,8 @@ def _in_rounds(b: Builder, body: Body, count: Val | None, alive: Val,
         ends_early = not b.scalar(again)
         if count is None and not ends_early:
             raise Varies("a loop without an end")
-        if gathers and ends_early and not data:
+        early.append(ends_early)
+        if gathers and ends_early and not data and found is None:
             raise Varies("a loop whose condition decides how much it gathers")
         vals = [b.as_tensor(v) for v in outs[1:]]
         return vals[:len(states)], vals[len(states):], again if ends_early else None
@@ -83,10 +85,18 @@ def _in_rounds(b: Builder, body: Body, count: Val | None, alive: Val,
     outs = [k if o else None for k, o in enumerate(b.node.outputs)]
     lasts, wholes, ran = loop(b, "loop", trip, states, [], [False] * (len(body.outputs) - 1 - len(
         states)), one, ends, outs)
-    if ran is not None:
+    if ran is not None and found is not None and (data or early[-1]):
+        told(b, ran, found)
+        wholes = tuple(cleared(b, found, v, 0, f"there{k}") for k, v in enumerate(wholes))
+    elif ran is not None:
         expect(b, [(b.at(ran, ()), trip)],
                f"the data must give the declared {trip} rounds; of this the data gives")
     return [*lasts, *wholes]
+
+
+def _room(b: Builder, states: int, most: Expr | None) -> Count | None:
+    """Room for what rounds make, ``most`` rounds if that is known."""
+    return room(b, [(k, 0, None) for k, o in enumerate(b.node.outputs) if k >= states and o], most)
 
 
 def _gathered(b: Builder, states: int) -> int:
@@ -134,6 +144,7 @@ def _rounds(b: Builder, count: Val | None, alive: Val, states: int) -> Rounds:
         raise b.unsupported(f"a loop whose number of rounds {whose} and that gathers nothing",
                             "make the number constant" + (
                                 "" if whose == "is data" else ": pin the dimensions"))
+    _room(b, states, None)  # a refusal then says that a bound would do
     steps = b.fixed(b.declared(_gathered(b, states))[0])
     if steps > MAX_STEPS:
         raise b.unsupported(f"a loop of {steps} rounds", f"at most {MAX_STEPS} are unrolled")

@@ -6,11 +6,12 @@ What there is to choose may depend on data; then the result has its declared sha
 number of elements is a fault.  Where none is declared it has room for all, if the caller alone
 takes it, who is told the number."""
 
+from dataclasses import replace
 
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.counted import kept_known
-from aotc.frontend.building.declared import Count, expect, filled, room
+from aotc.frontend.building.declared import Count, cleared, expect, filled, room, told
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Result, Val
@@ -65,13 +66,19 @@ def top_k_by_attribute(node: Node, b: Builder) -> Result:
 
 @op("TopK", since=10)
 def top_k(node: Node, b: Builder) -> Result:
-    k = b.input(1)
-    axis = node.attr("axis", -1)
-    count = b.elements(k)[0]
-    if b.from_data(k):
-        given, count = count, b.declared(rank=b.input(0).rank)[axis]
+    x, k = b.input(0), b.input(1)
+    given = b.elements(k)[0]
+    if not b.from_data(k):
+        return _top_k(b, given)
+    axis = b.axis(node.attr("axis", -1), x.rank)
+    found = room(b, [(0, axis, x.rank), (1, axis, x.rank)], x.shape[axis])
+    if found is None:
+        count = b.declared(rank=x.rank)[axis]
         expect(b, [(given, count)], f"the data must give the declared k of {count}, it is")
-    return _top_k(b, count)
+        return _top_k(b, count)
+    told(b, b.compute((), given, tag="count"), replace(found, limited=True))
+    values, places = _top_k(b, found.extent)
+    return cleared(b, found, values, axis), cleared(b, found, places, axis, out=1)
 
 
 def _top_k(b: Builder, k: Expr) -> tuple[Val, Val]:
@@ -246,13 +253,8 @@ def unique(node: Node, b: Builder) -> Result:
         y = b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda k: filled(
             b, count, k[axis], b.at(x, k[:axis] + (at(k[axis]),) + k[axis + 1:])), [x, place])
     if count.outputs:
-        place, counts = _cleared(b, count, place, 1), _cleared(b, count, counts, 3)
+        place, counts = cleared(b, count, place, 0, out=1), cleared(b, count, counts, 0, out=3)
     return (y, place, rank, counts)[:len(node.outputs)]
-
-
-def _cleared(b: Builder, count: Count, v: Val, out: int) -> Val:
-    """``v`` with zeros behind the elements that there are."""
-    return b.map(v.shape, lambda k: filled(b, count, k[0], b.at(v, k)), [v], out=out)
 
 
 def _unique_by_counting(b: Builder, rows: Val, count: Count, ordered: int) -> tuple[Val, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect, expect_shape
+from aotc.frontend.building.declared import bounded, expect, expect_shape, filled, room, told
 from aotc.frontend.building.known import chosen
 from aotc.frontend.building.rational import to_int
 from aotc.frontend.building.registry import op
@@ -411,9 +411,11 @@ def _range_of_extents(b: Builder, *vals: Val) -> Val | None:
 
 
 def _range_from_data(b: Builder, *vals: Val) -> Val:
-    """A Range whose bounds are data: as long as declared, any other length is a fault."""
+    """A Range whose bounds are data: as long as declared, any other length is a fault; or with
+    room for as many as its bound says, where the caller alone takes it."""
     dtype = vals[0].dtype
-    n, = b.declared(rank=1)
+    found = room(b, [(0, 0, 1)], None)
+    n = found.extent if found else b.declared(rank=1)[0]
     first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
     if is_float(dtype):
         length, step = cast("f64", last) - cast("f64", first), cast("f64", by)
@@ -424,8 +426,12 @@ def _range_from_data(b: Builder, *vals: Val) -> Val:
         low, high, step = (bounded(cast(INDEX, e)) for e in (first, last, by))
         none, count = Const(0), maximum(Const(0) - (low - high) // step, Const(0))
     count = Where(compare("eq", step, none), Const(-1), count)
-    expect(b, [(count, n)], f"the data must give the declared {n} elements, their number is")
-    return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
+    if found is None:
+        expect(b, [(count, n)], f"the data must give the declared {n} elements, their number is")
+        return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
+    told(b, b.compute((), count, tag="count"), found)
+    return b.map((n,), lambda index: filled(b, found, index[0], first + cast(
+        dtype, index[0]) * by), vals)
 
 
 def _float_range(b: Builder, *vals: Val) -> Val | None:

@@ -1,0 +1,148 @@
+"""Bounds for what data decides the number of: room for so many, a fault beyond, the number told."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import aotc
+from aotc.cli import main
+from aotc.errors import ModelError, UnsupportedError
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
+from aotc.runtime.status import ShapeError
+
+F, I64 = TensorProto.FLOAT, TensorProto.INT64
+node = helper.make_node
+
+
+def doubled_until():
+    """Body of a Loop: x doubles while it is below ``limit``; every round's x is kept."""
+    info = helper.make_tensor_value_info
+    return helper.make_graph(
+        [node("Add", ["before", "before"], ["after"]),
+         node("ReduceMax", ["after"], ["most"], keepdims=0),
+         node("Less", ["most", "limit"], ["on"]), node("Identity", ["after"], ["made"])],
+        "body", [info("turn", I64, []), info("going", TensorProto.BOOL, []),
+                 info("before", F, [3])],
+        [info("on", TensorProto.BOOL, []), info("after", F, [3]), info("made", F, [3])])
+
+
+def model_of(nodes, inputs, outputs, stored=()):
+    """A model whose outputs declare no shape."""
+    graph = helper.make_graph(
+        nodes, "bounds", [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()],
+        [helper.make_empty_tensor_value_info(o) for o in outputs],
+        [numpy_helper.from_array(a, n) for n, a in dict(stored).items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def loop():
+    return model_of([node("Loop", ["rounds", "", "x"], ["last", "all"], "doubling",
+                          body=doubled_until()), node("Neg", ["all"], ["negated"])],
+                    {"rounds": (I64, []), "x": (F, [3])}, ["last", "negated"],
+                    {"limit": np.float32(100)})
+
+
+def counting():
+    """Three models in one: places, a range, the largest."""
+    return model_of(
+        [node("NonZero", ["x"], ["places"], "keep"), node("Transpose", ["places"], ["turned"]),
+         node("Range", ["first", "end", "by"], ["steps"], "walk"),
+         node("TopK", ["x", "k"], ["most", "where"], "best", axis=0)],
+        {"x": (F, ["n"]), "first": (I64, []), "end": (I64, []), "k": (I64, [1])},
+        ["turned", "steps", "most", "where"], {"by": np.int64(3)})
+
+
+BOUNDS = {"keep": 6, "steps": 5}
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    model = counting()
+    bundle = aotc.compile(model, tmp_path_factory.mktemp("b") / "b", name="m", target="c",
+                          bound=BOUNDS)
+    return bundle, bundle.load(threads=1), onnxruntime.InferenceSession(model.SerializeToString())
+
+
+def feeds_of(x, end=12, k=2):
+    return {"x": np.asarray(x, np.float32), "first": np.array(0), "end": np.array(end),
+            "k": np.array([k])}
+
+
+@pytest.mark.parametrize("feeds", [
+    feeds_of([0, 3, 0, 5, 1, 0, 0, 2]), feeds_of([0], 0, 0), feeds_of([7], 15, 1),
+    feeds_of(np.arange(7), -4, 7), feeds_of([0] * 40 + [1] * 6, 14, 40)])
+def test_what_there_is_is_returned(counted, feeds):
+    _, ours, theirs = counted
+    got, want = ours.run(feeds), theirs.run(None, feeds)
+    for name, w in zip(("turned", "steps", "most", "where"), want):
+        assert got[name].dtype == w.dtype and got[name].shape == w.shape
+        if name != "where":  # equal elements may stand in another order
+            np.testing.assert_array_equal(got[name], w, err_msg=name)
+
+
+@pytest.mark.parametrize("feeds, text", [
+    (feeds_of([1] * 7), r"keep.*at most the min.6, n. elements"),
+    (feeds_of([0], 16), "walk.*at most the 5 elements"),
+    (feeds_of([0, 1, 2], k=4), "best.*at most"), (feeds_of([0, 1, 2], k=-1), "best.*at most")])
+def test_more_than_the_bound_is_a_fault(counted, feeds, text):
+    _, ours, _ = counted
+    with pytest.raises(ShapeError, match=text):
+        ours.run(feeds)
+    got = ours.run(feeds_of([0, 1]))
+    assert got["turned"].tolist() == [[1]]
+
+
+def test_memory_is_for_the_bound():
+    """Outputs have the room that was said, whatever the extents of inputs."""
+    small, large = (run_pipeline(Options(
+        counting(), target="c", bound={**BOUNDS, "keep": most}, stop_after="program")).program
+        for most in (6, 1000))
+    assert [str(d) for d in small.shape("turned")] == ["min(6, n)", "1"]
+    assert [str(d) for d in large.shape("turned")] == ["min(1000, n)", "1"]
+    assert [str(d) for d in small.shape("steps")] == ["5"]
+
+
+@pytest.mark.parametrize("target", ["c", "x86-64-v3"])
+def test_a_loop_of_a_run_time_number_of_rounds(tmp_path, target):
+    model = loop()
+    ours = aotc.compile(model, tmp_path / "b", name="m", target=target,
+                        bound={"doubling": 6}).load(threads=1)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString())
+    for rounds, x in ((0, [1, 2, 3]), (3, [1, 2, 3]), (50, [1, 2, 30]), (6, [0, 1, 2]),
+                      (1, [99, 0, 0])):
+        feeds = {"rounds": np.array(rounds), "x": np.array(x, np.float32)}
+        got, want = ours.run(feeds), theirs.run(None, feeds)
+        for name, w in zip(("last", "negated"), want):
+            np.testing.assert_array_equal(got[name], w, err_msg=f"{rounds} {name}")
+    with pytest.raises(ShapeError, match="doubling.*at most the 6"):
+        ours.run({"rounds": np.array(7), "x": np.zeros(3, np.float32)})
+
+
+@pytest.mark.parametrize("model, name", [(loop, "doubling"), (counting, "walk")])
+def test_a_bound_is_asked_for_by_name(tmp_path, model, name):
+    with pytest.raises(UnsupportedError, match=f"--bound '{name}'=1000"):
+        aotc.compile(model(), tmp_path / "b", target="c")
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("bound, text", [
+    ({"nothing": 4}, "no node is called so.*keep, Transpose_turned, walk, best"),
+    ({"walk": -1}, "no number of elements"), ({"walk": True}, "no number"),
+    ({"walk": 4, "turned": 3}, "'turned': a bound is for a node of which data decides")])
+def test_bounds_that_are_none(tmp_path, bound, text):
+    with pytest.raises(ModelError, match=text):
+        aotc.compile(counting(), tmp_path / "b", target="c", bound=bound)
+    assert not (tmp_path / "b").exists()
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(counting().SerializeToString())
+    assert main(["check", str(path), "--target", "c"]) == 1
+    assert "--bound 'walk'=1000" in capsys.readouterr().out
+    assert main(["compile", str(path), "-o", str(tmp_path / "b"), "--target", "c", "--bound",
+                 "walk=7"]) == 0
+    with pytest.raises(SystemExit, match="2"):
+        main(["compile", str(path), "-o", str(tmp_path / "c"), "--bound", "walk"])

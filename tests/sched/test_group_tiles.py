@@ -1,0 +1,93 @@
+"""What ranges of extents are decided by: last rows, narrow rows, other tiles of a group."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from te_programs import Maker, matmul
+
+from aotc.ir.expr import Sym
+from aotc.ir.schedule import Variant
+from aotc.options import Options
+from aotc.pipeline import run_pipeline
+from aotc.sched import check_schedule, decide
+from aotc.sched.cost.group_cost import Aligned
+from aotc.sched.dynamic.group_tiles import tile_candidates
+from aotc.sched.dynamic.predict import Prices, code_of, tails_of
+from aotc.sched.dynamic.typical_calls import spread_calls
+from aotc.sched.shape_variants import parts
+from aotc.target import get_target
+from benchmarks.exported.build import Writer
+
+V3 = get_target("x86-64-v3")
+
+
+def product(depth, columns, lo, hi):
+    """x w, of rows between ``lo`` and ``hi``"""
+    m = Maker("product")
+    rows = Sym("rows", lo, hi)
+    m.input("x", rows, depth)
+    m.const("w", np.linspace(-1, 1, depth * columns, dtype=np.float32).reshape(depth, columns))
+    matmul(m, "y", "x", "w")
+    return m.done("y")
+
+
+def test_rows_that_are_computed():
+    whole, tails = Aligned(0, (0,), 1, 7, 64), Aligned(0, (0,), 1, 7, 64, tails=(2, 4))
+    assert [whole.padded(n) for n in (7, 8, 14, 15)] == [7, 14, 14, 21]
+    assert [tails.padded(n) for n in (1, 2, 3, 4, 5, 7, 8, 10, 14, 19)] == [
+        2, 2, 4, 4, 7, 7, 9, 11, 14, 21]
+
+
+@pytest.mark.parametrize("depth, lo, hi, wanted", [
+    (20, 1, 12, True), (20, 4000, 90000, False), (900, 4000, 90000, True)])
+def test_last_rows_have_tiles_where_that_pays(depth, lo, hi, wanted):
+    """Few rows, or sums whose tiles are functions of their own."""
+    program = product(depth, 48, lo, hi)
+    schedule = decide(program, V3)
+    group, = schedule.groups
+    assert bool(tails_of(program, group, V3)) == wanted
+    assert ("tails" in group.loops["y"]) != wanted
+    if wanted and depth == 20:
+        without = replace(group, loops={"y": group.loops["y"] | {"tails": 0}})
+        prices, mr = Prices(program, V3), V3.row(group.ukernel["y"]).tile["mr"]
+        for n in range(lo, hi + 1):
+            with_, none = (prices.group(schedule, g, {"rows": n}) for g in (group, without))
+            assert with_ <= none and (with_ < none) == (0 < n % mr <= -(-mr // 2)), n
+
+
+def test_narrow_rows_are_as_fast_as_they_are():
+    g = Writer("layer", 1)
+    model = g.model(g.op("Gemm", g.input("x", ["n", 512]), g.weight(512, 512), g.weight(512)))
+    dims, compute = {"n": (64, 1024)}, []
+    for precision in ("f32", "bf16"):
+        work = run_pipeline(Options(model, target="x86-64-v4-bf16", dims=dims, precision=precision,
+                                    stop_after="schedule"))
+        prices = Prices(work.program, work.target)
+        compute.append(prices.call(work.schedule, {"n": 1024}))
+    assert compute[1] < compute[0] * 1.2 / work.target.tuning.narrow_rate + 1e-4
+
+
+def test_tiles_are_varied_around_the_decided_one():
+    program = product(64, 96, 1, 2000)
+    schedule, prices, calls = decide(program, V3), Prices(program, V3), spread_calls(program)
+    group, = schedule.groups
+    seconds = [prices.call(schedule, c.extents) for c in calls]
+    for found in tile_candidates(prices, schedule, calls, seconds):
+        other, = found.groups
+        assert code_of(other) != code_of(group) and other.tile.keys() == group.tile.keys()
+        assert all(n // 2 <= other.tile[a] <= 2 * n for a, n in group.tile.items())
+        assert not check_schedule(program, found, V3)
+        now = [prices.call(found, c.extents) for c in calls]
+        assert any(a < b for a, b in zip(now, seconds))
+
+
+def test_leaves_of_one_candidate_have_one_program():
+    """Their kernels assume what all of them serve."""
+    program = product(64, 96, 1, 2000)
+    base = decide(program, V3)
+    twice = replace(base, variants=tuple(
+        Variant(when, base) for when in ({"rows": (1, 4)}, {"rows": (9, 20)})))
+    programs = {id(p.program) for p in parts(program, twice)}
+    assert len(programs) == 1 and parts(program, twice)[0].program.syms == program.syms
+
