@@ -287,14 +287,14 @@ NUMBERS = {
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/expand/in_place.py": {"ENDLESS": BOUND},
     "sched/dynamic/choose.py": {
-        **dict.fromkeys(("GAIN", "LOST"), "what variants must save to be worth their code"),
+        **dict.fromkeys(("GAIN", "LOST", "DOUBT"), "what variants must save to be worth it"),
         "MOST": POLICY},
     "sched/dynamic/group_tiles.py": {"TRIED": "what a search tries", "ASKED": BOUND,
                                      "NOTICED": BOUND},
     "sched/dynamic/row_ends.py": {"CALLS": BOUND},
     "sched/dynamic/tree.py": {"WITHIN": "of the best that a call gets", "MOST_LEAVES": BOUND},
     "sched/dynamic/typical_calls.py": {"POINTS": BOUND, "FEW": BOUND, "SPLIT": BOUND,
-                                       "SPLIT_AGAIN": BOUND},
+                                       "SPLIT_AGAIN": BOUND, "BETWEEN": BOUND},
     "sched/dynamic/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
     "sched/instances/binding.py": {"FACTORS": "what a search tries"},
     "sched/instances/decide_instances.py": {

@@ -24,7 +24,13 @@ from aotc.sched.check import check_schedule
 from aotc.sched.dynamic.group_tiles import tile_candidates
 from aotc.sched.dynamic.predict import Local, Prices, code_of
 from aotc.sched.dynamic.tree import Leaf, learn, pick
-from aotc.sched.dynamic.typical_calls import Call, regimes, spread_calls, usual_extents
+from aotc.sched.dynamic.typical_calls import (
+    Call,
+    calls_between,
+    regimes,
+    spread_calls,
+    usual_extents,
+)
 from aotc.sched.dynamic.vote import Selection, select_by_gain
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
@@ -34,6 +40,7 @@ from aotc.target.base import Target
 
 ALL = "all calls"
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
+DOUBT = 0.1  # share of its time: what another than the first candidate must be faster by
 MOST = 3.0  # times the code and the weights of the first candidate, at most
 LOST = 0.1  # unless a call takes longer by more than this than it could
 
@@ -91,6 +98,7 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     is then decided for.  Deterministic, measures nothing."""
     base = _usual(program, target, decide, calls) if calls else decide(program, target, {})
     cut = regimes(program)
+    more = () if calls else calls_between(program)
     calls = tuple(calls) or spread_calls(program)
     if not cut or len(calls) < 2:
         return base, None
@@ -100,14 +108,15 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
         inside = with_usual(within_once(program, when), usual)
         made.append(Candidate(label, decide(inside, target, weights)))
     prices = Prices(program, target)
-    found = _chosen(prices, _varied(prices, made, calls), calls)
+    found = _chosen(prices, _varied(prices, made, calls), calls, more)
     return _schedule(program, target, decide, found), found
 
 
 def decide_measured(program: Program, target: Target, decide: Decide, found: Ranges,
                     local: Local) -> tuple[Schedule, Ranges]:
     """The same with what work items were measured to reach, by what they were predicted to."""
-    chosen = _chosen(Prices(program, target, local), found.candidates, found.calls)
+    more = calls_between(program) if found.calls == spread_calls(program) else ()
+    chosen = _chosen(Prices(program, target, local), found.candidates, found.calls, more)
     return _schedule(program, target, decide, chosen), chosen
 
 
@@ -141,20 +150,32 @@ def _varied(prices: Prices, made: Sequence[Candidate],
                      for way in tile_candidates(prices, made[n].schedule, calls, table[n]))]
 
 
-def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call]) -> Ranges:
+def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
+            more: Sequence[Call] = ()) -> Ranges:
+    """``more``: calls that no candidate is voted for by, which the tree must serve as well."""
     table = [_row(prices, c, calls) for c in made]
-    least = [min(s[i] for s in table) for i in range(len(calls))]
-    performance = [[least[i] / s[i] for i in range(len(calls))] for s in table]
+    sure = [_sure(row, n) for n, row in enumerate(table)]
+    least = [min(s[i] for s in sure) for i in range(len(calls))]
+    performance = [[least[i] / s[i] for i in range(len(calls))] for s in sure]
     shares = [c.share for c in calls]
     selection = select_by_gain(performance, [b * s for b, s in zip(least, shares)],
-                               _size(prices, made), shares=shares, most=MOST)
+                               _size(prices, made), shares=shares, most=MOST,
+                               always=0)
     mean = sum(p * s for p, s in zip(performance[0], shares)) / sum(shares)
     better = [performance[b][i] - performance[0][i] for i, b in enumerate(selection.best)]
     if selection.performance - mean < GAIN and max(better) < LOST:
         selection = Selection((0,), (0,) * len(calls), mean, len(made))
-    leaves = learn(prices.program, calls, selection.best, lambda v, i: performance[v][i] / max(
-        performance[c][i] for c in selection.kept))
+    kept, seen = selection.kept, (*calls, *(more if len(selection.kept) > 1 else ()))
+    rows = {c: (*sure[c], *_sure(_row(prices, made[c], seen[len(calls):]), c)) for c in kept}
+    best = [min(kept, key=lambda c: rows[c][i]) for i in range(len(seen))]
+    leaves = learn(prices.program, seen, best, lambda v, i: rows[best[i]][i] / rows[v][i])
     return Ranges(tuple(made), tuple(calls), tuple(table), selection, leaves)
+
+
+def _sure(row: Sequence[float], candidate: int) -> tuple[float, ...]:
+    """Seconds that a candidate is believed to need: what is said of any but the first may be too
+    good by ``DOUBT``."""
+    return tuple(s * (1 + DOUBT if candidate else 1.0) for s in row)
 
 
 def _row(prices: Prices, candidate: Candidate, calls: Sequence[Call]) -> tuple[float, ...]:

@@ -70,8 +70,18 @@ class Prices:
         key = (str(schedule.rewrites), *sorted(extents.items()))
         if key not in self._calls:
             inside = within(self.rewritten(schedule), {n: (v, v) for n, v in extents.items()})
-            self._calls[key] = inside, resident(inside, self.target.machine)
+            self._calls[key] = inside, self._near(inside)
         return self._calls[key]
+
+    def _near(self, inside: Program) -> Free:
+        """What is near when a kernel starts.  Weights stay in a cache with all Schedules or with
+        none: a form whose weights just fit it would win every call, and what does not fit does not
+        stream past it as a whole either."""
+        stays = [not known.isdisjoint(self.program.consts)
+                 for known in resident(self.program, self.target.machine)]
+        consts = frozenset(inside.consts)
+        return tuple(found - consts | (consts if stay else frozenset())
+                     for found, stay in zip(resident(inside, self.target.machine), stays))
 
 
 def group_seconds(program: Program, schedule: Schedule, target: Target,

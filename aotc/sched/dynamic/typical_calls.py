@@ -16,6 +16,7 @@ from aotc.ir.simplify import simplify
 POINTS = {1: 9, 2: 5, 3: 3}  # values of each symbol, by how many symbols there are
 SHARE = "share"  # of a call that was seen: how often, beside the others
 FEW = 2  # of each of more symbols
+BETWEEN = 24  # calls between the others, at most
 SPLIT, SPLIT_AGAIN = 4, 64  # ranges of so large a factor are cut in two, in three
 
 
@@ -75,6 +76,16 @@ def spread_calls(program: Program) -> tuple[Call, ...]:
     rows = product(*(listed(program, s) or ladder(s, count) for s in program.syms))
     found = (dict(zip((s.name for s in program.syms), row)) for row in rows)
     return tuple(Call(extents) for extents in found if allowed(program, extents))
+
+
+def calls_between(program: Program) -> tuple[Call, ...]:
+    """A few calls between those of ``spread_calls``, to see what holds there, too."""
+    count = 2 * POINTS.get(len(program.syms), FEW) - 1
+    rows = product(*(listed(program, s) or ladder(s, count) for s in program.syms))
+    known = [c.extents for c in spread_calls(program)]
+    found = [e for row in rows if (e := dict(zip((s.name for s in program.syms), row))) not in known
+             and allowed(program, e)]
+    return tuple(Call(e) for e in found[::max(1, -(-len(found) // BETWEEN))])
 
 
 def read_samples(given: Any, names: Mapping[str, str]) -> list[tuple[dict[str, int], float]]:
@@ -167,5 +178,5 @@ def _by_size(syms: Sequence[Sym]) -> tuple[When, ...]:
                   for n, e in ends.items()} for i in range(count)) if ends else ()
 
 
-__all__ = ["Call", "allowed", "ladder", "observed_calls", "read_samples", "regimes",
-           "spread_calls", "usual_extents"]
+__all__ = ["Call", "allowed", "calls_between", "ladder", "observed_calls", "read_samples",
+           "regimes", "spread_calls", "usual_extents"]
