@@ -40,17 +40,19 @@ from aotc.target.base import Target
 
 ALL = "all calls"
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
-DOUBT = 0.1  # share of its time: what another than the first candidate must be faster by
+ENDS, TILES = 0.35, 0.1  # doubt of what is decided for calls at the ends, and of other tiles
 MOST = 3.0  # times the code and the weights of the first candidate, at most
 LOST = 0.1  # unless a call takes longer by more than this than it could
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A Schedule, and what it was decided for."""
+    """A Schedule, and what it was decided for; ``doubt``: share of its time that it may take longer
+    than predicted."""
 
     label: str
     schedule: Schedule
+    doubt: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     made = [Candidate(ALL, base)]
     for when, usual, label in _boxes(cut, calls):
         inside = with_usual(within_once(program, when), usual)
-        made.append(Candidate(label, decide(inside, target, weights)))
+        made.append(Candidate(label, decide(inside, target, weights), ENDS if usual else 0.0))
     prices = Prices(program, target)
     found = _chosen(prices, _varied(prices, made, calls), calls, more)
     return _schedule(program, target, decide, found), found
@@ -146,15 +148,15 @@ def _varied(prices: Prices, made: Sequence[Candidate],
     """The candidates, and varied ones of those that serve some calls best."""
     table = [_row(prices, c, calls) for c in made]
     best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
-    return [*made, *(Candidate(f"{made[n].label}, other tiles", way) for n in sorted(best)
-                     for way in tile_candidates(prices, made[n].schedule, calls, table[n]))]
+    return [*made, *(Candidate(f"{made[n].label}, other tiles", way, max(TILES, made[n].doubt))
+                     for n in sorted(best) for way in tile_candidates(prices, made[n].schedule, calls, table[n]))]
 
 
 def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
             more: Sequence[Call] = ()) -> Ranges:
     """``more``: calls that no candidate is voted for by, which the tree must serve as well."""
     table = [_row(prices, c, calls) for c in made]
-    sure = [_sure(row, n) for n, row in enumerate(table)]
+    sure = [_sure(row, c) for row, c in zip(table, made)]
     least = [min(s[i] for s in sure) for i in range(len(calls))]
     performance = [[least[i] / s[i] for i in range(len(calls))] for s in sure]
     shares = [c.share for c in calls]
@@ -166,16 +168,16 @@ def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
     if selection.performance - mean < GAIN and max(better) < LOST:
         selection = Selection((0,), (0,) * len(calls), mean, len(made))
     kept, seen = selection.kept, (*calls, *(more if len(selection.kept) > 1 else ()))
-    rows = {c: (*sure[c], *_sure(_row(prices, made[c], seen[len(calls):]), c)) for c in kept}
+    rows = {c: (*sure[c], *_sure(_row(prices, made[c], seen[len(calls):]), made[c]))
+            for c in kept}
     best = [min(kept, key=lambda c: rows[c][i]) for i in range(len(seen))]
     leaves = learn(prices.program, seen, best, lambda v, i: rows[best[i]][i] / rows[v][i])
     return Ranges(tuple(made), tuple(calls), tuple(table), selection, leaves)
 
 
-def _sure(row: Sequence[float], candidate: int) -> tuple[float, ...]:
-    """Seconds that a candidate is believed to need: what is said of any but the first may be too
-    good by ``DOUBT``."""
-    return tuple(s * (1 + DOUBT if candidate else 1.0) for s in row)
+def _sure(row: Sequence[float], candidate: Candidate) -> tuple[float, ...]:
+    """Seconds that a candidate is believed to need at most."""
+    return tuple(s * (1 + candidate.doubt) for s in row)
 
 
 def _row(prices: Prices, candidate: Candidate, calls: Sequence[Call]) -> tuple[float, ...]:

@@ -67,7 +67,8 @@ def _kept(performance: Performance, kept: Sequence[int], k: int,
 
 def _smaller(performance: Performance, found: Selection, size: Callable[[Sequence[int]], float],
              most: float, shares: Sequence[float] | None, always: int | None) -> Selection:
-    if always is not None and always not in found.kept:
+    if always is not None and always not in found.kept and any(
+            performance[always][i] > performance[c][i] for i, c in enumerate(found.best)):
         found = _kept(performance, (always, *found.kept), found.votes, shares)
     while len(found.kept) > 1 and size(found.kept) > most:
         found = max((_kept(performance, [c for c in found.kept if c != gone], found.votes, shares)
@@ -81,7 +82,8 @@ def select_by_gain(performance: Performance, weights: Sequence[float],
                    most: float = float("inf"), always: int | None = None) -> Selection:
     """The Selection with the largest G among those by 1 to ``MOST_VOTES`` votes, the smaller one of
     equals; ``size``: of a set of candidates, at most ``most``: candidates that the calls miss least
-    are dropped until it is; ``always``: a candidate that is kept in any case."""
+    are dropped until it is; ``always``: a candidate that is kept where the others would serve a call
+    worse."""
     count = min(MOST_VOTES, len(performance))
     found = [_smaller(performance, select(performance, weights, k, shares), size, most, shares,
                       always) for k in range(1, count + 1)]
