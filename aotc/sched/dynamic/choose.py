@@ -148,8 +148,10 @@ def _varied(prices: Prices, made: Sequence[Candidate],
     """The candidates, and varied ones of those that serve some calls best."""
     table = [_row(prices, c, calls) for c in made]
     best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
-    return [*made, *(Candidate(f"{made[n].label}, other tiles", way, max(TILES, made[n].doubt))
-                     for n in sorted(best) for way in tile_candidates(prices, made[n].schedule, calls, table[n]))]
+    return [*made, *(
+        Candidate(f"{made[n].label}, other tiles", way, max(TILES, made[n].doubt))
+        for n in sorted(best) for way in tile_candidates(prices, made[n].schedule, calls,
+                                                         table[n]))]
 
 
 def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],

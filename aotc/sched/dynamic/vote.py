@@ -82,8 +82,8 @@ def select_by_gain(performance: Performance, weights: Sequence[float],
                    most: float = float("inf"), always: int | None = None) -> Selection:
     """The Selection with the largest G among those by 1 to ``MOST_VOTES`` votes, the smaller one of
     equals; ``size``: of a set of candidates, at most ``most``: candidates that the calls miss least
-    are dropped until it is; ``always``: a candidate that is kept where the others would serve a call
-    worse."""
+    are dropped until it is; ``always``: a candidate that is kept where the others would serve a
+    call worse."""
     count = min(MOST_VOTES, len(performance))
     found = [_smaller(performance, select(performance, weights, k, shares), size, most, shares,
                       always) for k in range(1, count + 1)]
