@@ -287,7 +287,7 @@ NUMBERS = {
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/expand/in_place.py": {"ENDLESS": BOUND},
     "sched/dynamic/choose.py": {
-        **dict.fromkeys(("GAIN", "LOST", "ENDS", "TILES"), "what variants must save"),
+        **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
         "MOST": POLICY},
     "sched/dynamic/group_tiles.py": {"TRIED": "what a search tries", "ASKED": BOUND,
                                      "NOTICED": BOUND},

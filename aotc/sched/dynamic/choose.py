@@ -40,7 +40,7 @@ from aotc.target.base import Target
 
 ALL = "all calls"
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
-ENDS, TILES = 0.35, 0.1  # doubt of what is decided for calls at the ends, and of other tiles
+ENDS, OTHERS = 0.35, 0.1  # doubt of what is decided for calls at the ends, and of all others
 MOST = 3.0  # times the code and the weights of the first candidate, at most
 LOST = 0.1  # unless a call takes longer by more than this than it could
 
@@ -108,7 +108,7 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     made = [Candidate(ALL, base)]
     for when, usual, label in _boxes(cut, calls):
         inside = with_usual(within_once(program, when), usual)
-        made.append(Candidate(label, decide(inside, target, weights), ENDS if usual else 0.0))
+        made.append(Candidate(label, decide(inside, target, weights), ENDS if usual else OTHERS))
     prices = Prices(program, target)
     found = _chosen(prices, _varied(prices, made, calls), calls, more)
     return _schedule(program, target, decide, found), found
@@ -149,7 +149,7 @@ def _varied(prices: Prices, made: Sequence[Candidate],
     table = [_row(prices, c, calls) for c in made]
     best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
     return [*made, *(
-        Candidate(f"{made[n].label}, other tiles", way, max(TILES, made[n].doubt))
+        Candidate(f"{made[n].label}, other tiles", way, max(OTHERS, made[n].doubt))
         for n in sorted(best) for way in tile_candidates(prices, made[n].schedule, calls,
                                                          table[n]))]
 
