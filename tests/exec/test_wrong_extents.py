@@ -6,6 +6,7 @@ import pytest
 
 from aotc import compile as compile_model
 from aotc import load
+from aotc.errors import ModelError
 from aotc.runtime.status import ShapeError
 from benchmarks.exported.build import Writer
 
@@ -45,3 +46,15 @@ def test_extents_at_both_ends_run(ours, n):
 def test_others_are_refused(ours, n, k, other, said):
     with pytest.raises((ShapeError, ValueError), match=said):
         ours.run(feeds(n, k, other))
+
+
+@pytest.mark.parametrize("dims, said", [
+    ({"n": 3, "m": 4}, "3 == 4|4 == 3"), ({"n": {2, 4}, "m": {6, 8}}, "m == n does not hold"),
+    ({"n": (5, 8), "m": (2, 3)}, "m == n does not hold"), ({"n": (8, 2)}, "neither an extent nor"),
+    ({"n": -1}, "neither an extent nor")], ids=str)
+def test_dimensions_that_cannot_be_are_refused_before_anything_is_written(tmp_path, dims, said):
+    g = Writer("sum", 1)
+    model = g.model(g.op("Add", g.input("x", ["n", 4]), g.input("y", ["m", 4])))
+    with pytest.raises(ModelError, match=said):
+        compile_model(model, tmp_path / "b", target="c", dims=dims)
+    assert not (tmp_path / "b").exists()
