@@ -41,7 +41,7 @@ from aotc.target.base import Target
 ALL = "all calls"
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
 ENDS, OTHERS = 0.35, 0.1  # doubt of what is decided for calls at the ends, and of all others
-MOST = 3.0  # times the code and the weights of the first candidate, at most
+MOST = 2.0  # times the code and the weights of the first candidate, at most
 LOST = 0.1  # unless a call takes longer by more than this than it could
 
 
