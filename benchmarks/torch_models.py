@@ -39,16 +39,17 @@ def _torchvision(name):
     return getattr(torchvision.models, name)(weights=None)
 
 
-def _bert_tiny():
+def _bert(layers, hidden, heads):
     _needs("transformers")
     from transformers import BertConfig, BertModel
-    return BertModel(BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2,
-                                intermediate_size=512))
+    return BertModel(BertConfig(hidden_size=hidden, num_hidden_layers=layers,
+                                num_attention_heads=heads, intermediate_size=4 * hidden))
 
 
-MODULES = {"digits": _digits, "bert_tiny": _bert_tiny,
-           "squeezenet1_1": lambda: _torchvision("squeezenet1_1"),
-           "mobilenet_v2": lambda: _torchvision("mobilenet_v2")}
+MODULES = {"digits": _digits, "bert_tiny": lambda: _bert(2, 128, 2),
+           "bert_small": lambda: _bert(4, 512, 8),
+           **{name: lambda name=name: _torchvision(name)
+              for name in ("squeezenet1_1", "mobilenet_v2", "resnet18", "resnet50")}}
 
 
 def open_torch(name, feeds, compiled):

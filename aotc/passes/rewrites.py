@@ -17,6 +17,7 @@ from aotc.ir.schedule import Schedule
 from aotc.passes import layout_rule, polyphase, recompute, unfold, winograd
 from aotc.passes.precision import group_weights, narrow_operands
 from aotc.passes.regions import with_bodies
+from aotc.passes.sums import split_k
 
 # rule -> (faults of (program, compute, parameters), Program with it applied)
 Parameters = Mapping[str, Any]
@@ -28,7 +29,8 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
     "recompute": (recompute.faults_of, recompute.rewrite_readers),
     narrow_operands.RULE: (narrow_operands.faults_of, narrow_operands.rewrite),
-    group_weights.RULE: (group_weights.faults_of, group_weights.rewrite)}
+    group_weights.RULE: (group_weights.faults_of, group_weights.rewrite),
+    split_k.RULE: (split_k.faults_of, split_k.rewrite)}
 
 
 def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:

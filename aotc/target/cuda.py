@@ -6,8 +6,10 @@ A work item is a thread block, scratch is its shared memory, a vector's lanes ar
 from aotc.target.base import F32, Cross, Machine, Memory, Target, Ukernel
 
 _KIB, _MIB = 1 << 10, 1 << 20
-_LAUNCH = 2e-6  # seconds from one kernel of a stream to the next: an estimate, not measured
+_LAUNCH = 3.5e-6  # seconds of a stream's smallest kernel and to the next: measured on an H100
 _THREADS = 256  # of a block, unless a row or a Schedule says otherwise
+_STAGES = 3  # steps of a sum in shared memory: one that is multiplied, and those on their way
+_LOAD = 4.0  # multiply-adds of a load from shared memory
 _CROSS = Cross(("nvcc",), (), (), ("nvidia-cuda-toolkit",))
 
 
@@ -22,15 +24,21 @@ def _machine(workers: int, flops: float, dram: float, l2: int, shared: int) -> M
                    in_order=False, threads=_THREADS, threads_max=1024, launch=_LAUNCH)
 
 
-def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int) -> Ukernel:
+def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, slices: int = 1,
+           load_cost: float = _LOAD) -> Ukernel:
     """Contraction row: an MR x NR tile of a block, TM x TN of it in each thread's registers, BK
-    steps of the sum in shared memory at a time.  load_cost: of an operand from there, in
-    multiply-adds.  shared: bytes for two such steps of both operands; tap_bytes: for where the rows
-    start, of every tap."""
-    return Ukernel(f"contraction_f32_{mr}x{nr}__simt", "contraction", F32, "contraction.cu.j2",
+    steps of the sum in shared memory at a time, and as many twice more on their way; ``slices``
+    groups of threads share the BK steps out.  load_cost: of an operand from there, in
+    multiply-adds.  shared: bytes for the steps, where the sums of the slices lie in the end;
+    tap_bytes: for where the rows start, of every tap."""
+    steps = 4 * _STAGES * (mr * (bk + 4) + bk * nr)
+    twin = f"x{bk}" if load_cost != _LOAD else ""  # of a row for longer sums
+    return Ukernel(f"contraction_f32_{mr}x{nr}{twin}__simt", "contraction", F32,
+                   "contraction.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "tm": tm, "tn": tn, "bk": bk,
-                    "threads": mr // tm * (nr // tn), "load_cost": 4.0,
-                    "shared": 8 * (mr * (bk + 4) + bk * nr), "tap_bytes": 4 * mr})
+                    "stages": _STAGES, "slices": slices,
+                    "threads": mr // tm * (nr // tn) * slices, "load_cost": load_cost,
+                    "shared": max(steps, 4 * (slices - 1) * mr * nr), "tap_bytes": 4 * mr})
 
 
 def _single(nr: int, threads: int) -> Ukernel:
@@ -41,16 +49,21 @@ def _single(nr: int, threads: int) -> Ukernel:
 
 
 def _tensor_core(mr: int, nr: int, bk: int) -> Ukernel:
-    """Contraction row on tensor cores: f32 operands rounded to f16, sums in f32.  Each warp has
-    32 x 32 of the tile.  It loses digits, so it runs where a Schedule names it only."""
+    """Contraction row on tensor cores: operands of f16, or rounded to it where a Schedule says so,
+    sums in f32.  Each warp has 32 x 32 of the tile."""
     return Ukernel(f"contraction_f16_{mr}x{nr}__mma", "contraction", ("f16", "f16", "f32"),
                    "contraction_mma.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "bk": bk, "threads": mr * nr // 32,
-                    "shared": 2 * (mr * (bk + 8) + bk * (nr + 8)), "tap_bytes": 4 * mr})
+                    "shared": 4 * (mr * (bk + 8) + bk * (nr + 8)), "tap_bytes": 4 * mr})
 
 
-_ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 4, 16),
-         _tiled(32, 32, 2, 4, 16), _single(32, 256), _tensor_core(64, 64, 32),
+# Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
+# those, and slices give it warps enough.  A large BK makes barriers rare and pads short sums; what
+# a row for those loses beside its twin is in its load_cost.
+_ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
+         _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),
+         _tiled(32, 32, 2, 4, 16, load_cost=4.7), _single(32, 256),
+         _tensor_core(64, 64, 32), _tensor_core(128, 128, 32),
          *(Ukernel(f"{c}_f32__simt", c, ("f32",), "nest")
            for c in ("map", "move", "reduction", "window")), Ukernel("loops", "loops", (), "nest"))
 

@@ -161,6 +161,13 @@ AOTC_DEVICE float aotc_from_half(aotc_half x)
     return __half2float(x);
 }
 
+/* Four floats as halves to shared memory, aligned to 8 bytes. */
+AOTC_DEVICE void aotc_store_half4(aotc_half *to, aotc_f32x4 value)
+{
+    __half2 pairs[2] = {__floats2half2_rn(value.x, value.y), __floats2half2_rn(value.z, value.w)};
+    *reinterpret_cast<uint2 *>(to) = *reinterpret_cast<uint2 *>(pairs);
+}
+
 /* Two of them in one register, lo in the low bits. */
 AOTC_DEVICE uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
 {

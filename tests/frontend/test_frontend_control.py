@@ -136,6 +136,20 @@ def test_a_loop_whose_condition_is_data():
         run(program_of(model), {"h0": rand(2), "n": np.array(3), "c": np.array(False)})
 
 
+def test_a_loop_of_known_length_that_data_might_end():
+    nodes = [node("Mul", ["h", "k"], ["next"]), node("Identity", ["next"], ["seen"]),
+             node("ReduceMax", ["next"], ["most"], keepdims=0),
+             node("Less", ["most", "limit"], ["go"])]
+    body = graph(nodes, [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []),
+                         ("h", TensorProto.FLOAT, None)], ["go", "next", "seen"],
+                 [("limit", np.array(100, F))])
+    model = looped(np.array(3), np.array(True), body, declared=3)
+    compared(model, {"h0": rand(2)})  # the condition still holds behind the last round
+    compared(model, {"h0": np.array([1, 20], F)})  # ... or no more
+    with pytest.raises(FaultError):
+        run(program_of(model), {"h0": np.array([1, 90], F)})
+
+
 def test_a_long_loop_is_one_step():
     compared(looped(np.array(300), np.array(True), counting()), {"h0": rand(2)})
     program = program_of(looped(np.array(10**6), np.array(True), counting()))

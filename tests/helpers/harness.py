@@ -29,6 +29,8 @@ from aotc.target import TARGETS, _cpu_flags
 # every bundle of these tests compiles without a warning; -Og takes half of -O1's time
 STRICT = f"-Og -Wall -Wextra -Wshadow -Werror {os.environ.get(KEPT, '')}"
 INFO = {"model_hash": "00" * 32, "graph": "test"}
+# with AOTC_GPU set, CUDA kernels run on this machine's GPU, where they are simulated otherwise
+ON_GPU = bool(os.environ.get("AOTC_GPU"))
 # the CPU targets of one instruction set each that this machine can run
 RUNNABLE = tuple(t for t in TARGETS.values() if not t.variants and t.arch in ("", machine())
                  and t.emitter == "c" and _cpu_flags().issuperset(t.cpu_flags))
@@ -173,14 +175,16 @@ def merged(cases, target, name="cases"):
 
 
 def compile_program(program, schedule, target, folder, cflags=STRICT, threads=1):
-    """The Model of one Program, built with extra compiler flags; GPUs are simulated."""
+    """The Model of one Program, built with extra compiler flags; GPUs are simulated, unless
+    AOTC_GPU says otherwise."""
     plan = lower(program, schedule, target)
     assert plan_faults(plan) == []
     write_bundle(render_bundle(plan, schedule, INFO), folder)
     old = os.environ.get("CFLAGS")
     os.environ["CFLAGS"] = cflags
     try:
-        return load(folder, threads=threads, simulate=target.emitter == "simt")
+        return load(folder, threads=threads, simulate=target.emitter == "simt" and not ON_GPU,
+                    jobs=os.cpu_count() if ON_GPU else 2)
     finally:
         if old is None:
             del os.environ["CFLAGS"]

@@ -10,8 +10,8 @@ from aotc.ir.schedule import Schedule
 from aotc.passes.precision.narrow_operands import candidates, faults_of
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide
-from aotc.sched.choose.loops import pick_row
 from aotc.sched.choose.precision import choose_precision
+from aotc.sched.model.product_rows import pick_row
 from aotc.target import TARGETS
 
 TARGET = TARGETS["x86-64-v4-bf16"]

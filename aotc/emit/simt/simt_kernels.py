@@ -12,7 +12,7 @@ import jinja2
 from aotc.emit.c.alike import with_symbols
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Names, rule_call
-from aotc.emit.simt.simt_contracts import contract_lines
+from aotc.emit.simt.simt_contracts import contract_lines, one_tile
 from aotc.emit.simt.simt_writer import BlockWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
@@ -24,7 +24,7 @@ from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.contents import names_in, nodes
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Guarded, Sym, as_expr
+from aotc.ir.expr import Expr, Guarded, Sym, as_expr
 from aotc.ir.plan import Contract, Kernel, Plan, Rule, Scratch, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
@@ -34,10 +34,10 @@ FILE_BYTES = 60_000  # kernels share a file up to about this much text: files co
 _SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
-    MR NR TM TN BK AK BN A_STEP B_STEP SLICES a_steps b_steps a_at a_next b_next a_now b_now tx ty
-    kc k_steps steps step now k0 tap row m n k e a b j start from valid parts column slice sum
-    total s warp lane wm wn shared fault threadIdx blockIdx blockDim gridDim warpSize half float4
-    dim3 min max abs at left stream tiles error
+    MR NR TM TN BK AK BN A_STEP B_STEP SLICES STAGES SHARE OWNERS a_steps b_steps a_at a_next
+    b_next a_now b_now tx ty kc k_steps steps step next owner others k0 tap row m n k e a b j
+    start from valid parts column slice sum total s warp lane wm wn shared fault threadIdx
+    blockIdx blockDim gridDim warpSize half float4 dim3 min max abs at left stream tiles error
 """.split())
 
 
@@ -130,12 +130,16 @@ class _Writer(BlockWriter):
                  templates: jinja2.Environment) -> None:
         super().__init__(env, Names(), kernel.threads, base)
         self.block_env, self.target, self.templates = env, target, templates
+        self.alone = len(kernel.stages) == 1
+        self.ends: dict[Expr, Expr] = {
+            v: e for v, e in kernel.let if v.name.endswith("_hi")}
 
     def contract(self, s: Contract) -> list[str]:
         row = self.target.row(s.row)
+        again = not (self.alone and one_tile(s, row.tile, self.ends))
         return ["{", *indent(contract_lines(
             s, self.block_env, self.names, self.templates.get_template(row.template), row.tile,
-            self.threads, self.base)), "}"]
+            self.threads, self.base, again)), "}"]
 
 
 def _scratch_pointer(s: Scratch) -> str:

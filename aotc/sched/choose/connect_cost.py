@@ -26,7 +26,7 @@ from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.gensor import Policy, Space, State, construct, grown
-from aotc.sched.choose.loops import choose_loops, contraction_factors, pick_row
+from aotc.sched.choose.loops import choose_loops, contraction_factors
 from aotc.sched.choose.runs import NamedRun, best_run, run_cost, with_run
 from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.tile import choose_threads
@@ -37,6 +37,7 @@ from aotc.sched.cost.in_place_cost import with_in_place
 from aotc.sched.cost.partition import Partition
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
+from aotc.sched.model.product_rows import operand_dtypes, pick_row
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import find_call, group_stages, merge_stages
 from aotc.sched.model.tilegraph import merged, ordered
@@ -403,7 +404,8 @@ class Judge:
             fixed[f"{s.name}.{stream.name}"] = (steps,)
             lane = max(f.n, key=sizes.get)
             narrow = dot_dtypes(s.body) == BF16_PRODUCT
-            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane], narrow)
+            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane],
+                           narrow, operands=operand_dtypes(self.program, f))
             place = {a: i for i, a in enumerate(s.axes)}
             aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
                                    row.tile["mr"], row.tile["nr"],

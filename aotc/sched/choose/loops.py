@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import (
-    BF16_PRODUCT,
     Axes,
     Factors,
     category,
@@ -29,7 +28,8 @@ from aotc.sched.choose.single_row import single_row_choice
 from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
 from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
-from aotc.sched.model.size import MAX_TAPS, estimate, row_waste
+from aotc.sched.model.product_rows import operand_dtypes, pick_row
+from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume, row_waste
 from aotc.sched.model.stages import Stage, group_stages, target_memo
 from aotc.target.base import Target, Ukernel
 
@@ -388,9 +388,11 @@ def _contraction_choice(c, s, lane):
     m = 1
     for a in f.m:
         m *= estimate(a.extent)
-    row = pick_row(c.target, m, estimate(lane.extent))
     load, guard = zero_filled(f.a)
     k, a_mode = _row_mode(c, f, load, guard)
+    terms = estimate(k.extent) if a_mode == "rows" else estimate_volume(r.extent for r in f.k)
+    row = pick_row(c.target, m, estimate(lane.extent), k=terms,
+                   operands=operand_dtypes(c.program, f))
     if endless(guard, k) and "bk" not in row.tile:
         a_mode = "packed"
     b_mode = _lane_mode(c, f, lane, k, row, a_mode)
@@ -401,15 +403,6 @@ def _contraction_choice(c, s, lane):
             row = min(fitting, key=lambda u: row_waste(u, m, n, c.target.tuning))
             b_mode = "panel"
     return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}
-
-
-def pick_row(target: Target, m: int, n: int, narrow: bool = False) -> Ukernel:
-    """The row with the least waste (M = 1 has its own rows) that computes in f32, or one of bf16
-    products if they are ``narrow`` and there is one."""
-    pairs = [u for u in target.rows("dot") if u.dtypes == BF16_PRODUCT] if narrow else []
-    rows = [u for u in pairs or _f32_rows(target) if (u.tile["mr"] == 1) == (m == 1)]
-    workers = target.machine.workers if target.machine.item_tiles == 1 else 1
-    return min(rows, key=lambda u: row_waste(u, m, n, target.tuning, workers))
 
 
 def _f32_rows(target):

@@ -14,8 +14,8 @@ from aotc.passes.digits import static_extent
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import CHANNELS
 from aotc.passes.winograd import TILES, Convolution, Window, find_convolution, legal_tiles
-from aotc.sched.choose.loops import pick_row
 from aotc.sched.cost.winograd_errors import ERRORS
+from aotc.sched.model.product_rows import pick_row
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.target.base import Target
 

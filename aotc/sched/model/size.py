@@ -55,12 +55,14 @@ def row_tails(mr: int) -> tuple[int, ...]:
     return tuple(sorted({-(-mr // 4), -(-mr // 2)} - {mr}))
 
 
-def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1) -> float:
+def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1,
+              k: int = 0) -> float:
     """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
-    ``workers``: how many take one tile each at a time; the last round may leave some idle."""
-    mr, nr = row.tile["mr"], row.tile["nr"]
+    ``workers``: how many take one tile each at a time; the last round may leave some idle.  k:
+    terms of the sum that a row takes several at a time of (0: never mind)."""
+    mr, nr, bk = row.tile["mr"], row.tile["nr"], row.tile.get("bk", 1)
     tiles = -(-m // mr) * -(-n // nr)
-    padded = -(-tiles // workers) * workers * mr * nr
+    padded = -(-tiles // workers) * workers * mr * nr * (-(-k // bk) * bk / k if k else 1)
     m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
     loads = (m + n) / (m * n)  # per multiply-add
     return padded * (1.0 + row.tile.get("load_cost", tuning.load_cost) * loads)

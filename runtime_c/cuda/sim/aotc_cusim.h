@@ -201,6 +201,15 @@ struct aotc_half {
 aotc_half aotc_to_half(float x);
 float aotc_from_half(aotc_half x);
 
+inline void aotc_store_half4(aotc_shared<aotc_half> to, aotc_f32x4 value)
+{
+    to.require_alignment(8);
+    to[0] = aotc_to_half(value.x);
+    to[1] = aotc_to_half(value.y);
+    to[2] = aotc_to_half(value.z);
+    to[3] = aotc_to_half(value.w);
+}
+
 inline uint32_t aotc_pack_half2(aotc_half lo, aotc_half hi)
 {
     return static_cast<uint32_t>(lo.bits) | static_cast<uint32_t>(hi.bits) << 16;

@@ -123,7 +123,8 @@ def _unrolled(b: Builder, body: Body, count: Val | None, alive: Val,
     if rounds.steps == MAX_STEPS + 1 and step > MAX_STEPS:
         raise b.unsupported(f"a loop of more than {MAX_STEPS} rounds", "shorten it")
     if gathered and not (rounds.known and runs is None):
-        fits = _fits(b, alive, rounds, step, runs)
+        # after a known number of rounds there is no further one, whatever the condition
+        fits = runs if rounds.known and runs else _fits(b, alive, rounds, step, runs)
         expect(b, [(some([b.at(fits, ())]), Const(1))],
                f"the data must give the declared {step} rounds; of this the data gives")
     return [*state, *(_stacked(b, values, k + len(state), body, k)

@@ -1,0 +1,1 @@
+"""Sums that several kernels or work items share."""

@@ -1,0 +1,63 @@
+"""Which row a product gets, by the facts of the rows: their operands' types and their tiles.
+
+Operands may be numbers of f16 whatever they are stored as: a row whose operands are f16 rounds
+nothing of those.
+"""
+
+from aotc.ir.category import BF16_PRODUCT, Factors
+from aotc.ir.dtypes import Array
+from aotc.ir.expr import Cast, Const, Expr, Load, Where
+from aotc.ir.program import Compute, Program
+from aotc.passes.precision.half_weights import is_exact
+from aotc.sched.model.size import row_waste
+from aotc.target.base import Target, Ukernel
+
+Operands = tuple[str, str]  # dtypes that hold the elements of A and of B
+F32_OPERANDS: Operands = ("f32", "f32")
+
+
+def pick_row(target: Target, m: int, n: int, narrow: bool = False, k: int = 0,
+             operands: Operands = F32_OPERANDS) -> Ukernel:
+    """The row with the least waste (M = 1 has its own rows) for operands of f32, or one of bf16
+    products if they are ``narrow`` and there is one.  k: terms that a row sums at a time; operands:
+    what holds the elements of both, so that a row of these dtypes rounds nothing."""
+    pairs = [u for u in target.rows("dot") if u.dtypes == BF16_PRODUCT] if narrow else []
+    exact = pairs or [u for u in target.rows("contraction") if u.dtypes[:2] in (
+        F32_OPERANDS, operands)]
+    rows = [u for u in exact if (u.tile["mr"] == 1) == (m == 1)]
+    workers = target.machine.workers if target.machine.item_tiles == 1 else 1
+    return min(rows, key=lambda u: row_waste(
+        u, m, n, target.tuning, workers, k if workers > 1 else 0))
+
+
+def operand_dtypes(program: Program, f: Factors) -> Operands:
+    """("f16", "f16") for factors that surely are numbers of f16 both, else ``F32_OPERANDS``."""
+    halves = is_half(program, f.a) and is_half(program, f.b)
+    return ("f16", "f16") if halves else F32_OPERANDS
+
+
+def is_half(program: Program, e: Expr) -> bool:
+    """True if every value of an expression surely is a number of f16."""
+    if e.dtype == "f16":
+        return True
+    if isinstance(e, Cast):
+        return e.x.dtype == "f16"
+    if isinstance(e, Where):
+        return is_half(program, e.a) and is_half(program, e.b)
+    if isinstance(e, Const):
+        return e.value == 0
+    return isinstance(e, Load) and e.dtype == "f32" and _is_half_buffer(program, e.buffer)
+
+
+def _is_half_buffer(program: Program, buffer: str) -> bool:
+    known: dict[str, bool] = program.known("half values")
+    if buffer not in known:
+        array: Array | None = program.consts.get(buffer)
+        step = program.producer.get(buffer)
+        known[buffer] = is_exact(array) if array is not None else (
+            isinstance(step, Compute) and step.fold == "none" and len(step.outs) == 1
+            and is_half(program, step.body))
+    return known[buffer]
+
+
+__all__ = ["F32_OPERANDS", "Operands", "is_half", "operand_dtypes", "pick_row"]
