@@ -24,7 +24,7 @@ from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.choose.resampled import phased
 from aotc.sched.choose.sampled import sampled_inputs
-from aotc.sched.choose.split_k_choice import choose_split_k
+from aotc.sched.choose.slices import choose_split_k
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
@@ -70,7 +70,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         taken = {compute for _, compute, _ in rewrites}
         rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program)
                           if c not in taken and not runs_over_columns(program, target, c))
-    if not isinstance(winograd, tuple):
+    if not isinstance(winograd, tuple) and precision == PRECISION[0]:
         rewrites += choose_split_k(program, target, {compute for _, compute, _ in rewrites})
     given = dict(layouts or {})
     if not isinstance(winograd, tuple) and groups is None:

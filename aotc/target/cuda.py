@@ -24,21 +24,21 @@ def _machine(workers: int, flops: float, dram: float, l2: int, shared: int) -> M
                    in_order=False, threads=_THREADS, threads_max=1024, launch=_LAUNCH)
 
 
-def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, slices: int = 1,
+def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
            load_cost: float = _LOAD) -> Ukernel:
     """Contraction row: an MR x NR tile of a block, TM x TN of it in each thread's registers, BK
-    steps of the sum in shared memory at a time, and as many twice more on their way; ``slices``
-    groups of threads share the BK steps out.  load_cost: of an operand from there, in
-    multiply-adds.  shared: bytes for the steps, where the sums of the slices lie in the end;
+    steps of the sum in shared memory at a time, and as many twice more on their way; ``teams``
+    of threads share the BK steps out.  load_cost: of an operand from there, in
+    multiply-adds.  shared: bytes for the steps, where the sums of the teams lie in the end;
     tap_bytes: for where the rows start, of every tap."""
     steps = 4 * _STAGES * (mr * (bk + 4) + bk * nr)
     twin = f"x{bk}" if load_cost != _LOAD else ""  # of a row for longer sums
     return Ukernel(f"contraction_f32_{mr}x{nr}{twin}__simt", "contraction", F32,
                    "contraction.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "tm": tm, "tn": tn, "bk": bk,
-                    "stages": _STAGES, "slices": slices,
-                    "threads": mr // tm * (nr // tn) * slices, "load_cost": load_cost,
-                    "shared": max(steps, 4 * (slices - 1) * mr * nr), "tap_bytes": 4 * mr})
+                    "stages": _STAGES, "teams": teams,
+                    "threads": mr // tm * (nr // tn) * teams, "load_cost": load_cost,
+                    "shared": max(steps, 4 * (teams - 1) * mr * nr), "tap_bytes": 4 * mr})
 
 
 def _single(nr: int, threads: int) -> Ukernel:
@@ -58,7 +58,7 @@ def _tensor_core(mr: int, nr: int, bk: int) -> Ukernel:
 
 
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of
-# those, and slices give it warps enough.  A large BK makes barriers rare and pads short sums; what
+# those, and teams give it warps enough.  A large BK makes barriers rare and pads short sums; what
 # a row for those loses beside its twin is in its load_cost.
 _ROWS = (_tiled(128, 128, 8, 8, 16), _tiled(64, 64, 8, 4, 16), _tiled(32, 64, 4, 8, 64, 4),
          _tiled(32, 64, 4, 4, 16, load_cost=5.5), _tiled(32, 32, 4, 4, 64, 4),

@@ -12,7 +12,7 @@ from te_programs import Maker, ax, softmax
 
 from aotc.emit.bundle.render import render_bundle
 from aotc.errors import FaultError, ScheduleError, ToolchainError
-from aotc.ir.expr import Const, Sym, checked
+from aotc.ir.expr import Cast, Const, Sym, checked
 from aotc.runtime.cuda_model import devices
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
@@ -170,6 +170,52 @@ def test_rows_that_lose_digits_are_not_chosen():
     for p, _ in list(_pairs(ROWS["contraction_f32_64x64__simt"]))[:12]:
         assert row.name not in {u for g in decide(p.program, TARGET).groups
                                 for u in g.ukernel.values()}
+
+
+def halves(exact, rows=700):
+    """y = f32(x) @ w: x f16[rows, 256], w f32[256, 640], of f16 numbers if ``exact``."""
+    m, i, j, k = Maker(), ax("i", rows), ax("j", 640), ax("k", 256)
+    w = np.random.default_rng(2).standard_normal((256, 640)).astype(np.float32)
+    m.input("x", rows, 256, dtype="f16")
+    m.const("w", w.astype(np.float16).astype(np.float32) if exact else w)
+    m.step("wide", (i, k), Cast("f32", m.ref("x", i, k)))
+    m.step("y", (i, j), m.ref("wide", i, k) * m.ref("w", k, j), (k,), "sum")
+    return m.done("y")
+
+
+def chosen_rows(program, target):
+    """Names of the rows of products that a target decides for."""
+    return {u for g in decide(program, target).groups for u in g.ukernel.values()
+            if target.row(u).category == "contraction"}
+
+
+def test_rows_of_f16_are_chosen_where_they_round_nothing():
+    for name in ("cuda", "cuda:sm_80", "cuda:sm_90"):
+        target = get_target(name)
+        (row,) = chosen_rows(halves(True), target)
+        assert target.row(row).dtypes == ("f16", "f16", "f32")
+        assert target.row(*chosen_rows(halves(False), target)).dtypes[0] == "f32"
+    cpu = get_target("c")
+    assert cpu.row(*chosen_rows(halves(True), cpu)).dtypes[0] == "f32"  # it has no such row
+
+
+def test_f16_numbers_on_tensor_cores_are_exact_to_the_sum(tmp_path):
+    """Ragged rows, operands through f16 and back: nothing but the sums' order differs."""
+    case = Case("halves", halves(True, 333), tol=2e-6)
+    assert "mma" in "".join(chosen_rows(case.program, TARGET))
+    build_cases([case], TARGET, tmp_path / "halves").check(4)
+
+
+def test_short_sums_get_rows_with_few_steps_at_a_time():
+    """A row with teams multiplies 64 steps at a time, most of which would be padding."""
+    for terms, steps in ((16, 16), (24, 16), (64, 64), (1024, 64)):
+        p = Maker()
+        i, j, k = ax("i", 500), ax("j", 32), ax("k", terms)
+        p.input("x", 500, terms)
+        p.const("w", np.ones((terms, 32), np.float32))
+        p.step("y", (i, j), p.ref("x", i, k) * p.ref("w", k, j), (k,), "sum")
+        (row,) = chosen_rows(p.done("y"), TARGET)
+        assert TARGET.row(row).tile["bk"] == steps, terms
 
 
 def test_bundles_are_the_same_bytes_and_differ_in_flags_only():

@@ -34,10 +34,11 @@ FILE_BYTES = 60_000  # kernels share a file up to about this much text: files co
 _SHARED_DEFAULT = 48 << 10  # bytes of shared memory that need no permission
 # locals of the templates and what they call
 _LOCALS = LOCALS | frozenset("""
-    MR NR TM TN BK AK BN A_STEP B_STEP SLICES STAGES SHARE OWNERS a_steps b_steps a_at a_next
-    b_next a_now b_now tx ty kc k_steps steps step next owner others k0 tap row m n k e a b j
-    start from valid parts column slice sum total s warp lane wm wn shared fault threadIdx
-    blockIdx blockDim gridDim warpSize half float4 dim3 min max abs at left stream tiles error
+    MR NR TM TN BK AK BN A_STEP B_STEP SLICES STAGES SHARE TEAMS OWNERS a_steps b_steps a_at
+    a_next b_next a_now b_now tx ty kc k_steps steps step next owner others team k0 tap row m n
+    k e a b j start from valid parts column slice sum total s warp lane wm wn shared fault
+    threadIdx blockIdx blockDim gridDim warpSize half float4 dim3 min max abs at left stream
+    tiles error THREADS A_SHARE B_SHARE a_held b_held p
 """.split())
 
 
