@@ -8,8 +8,8 @@ stay in the cache beside them, every tap is a slice.  Columns may be read in pla
 as long as there are no taps.
 
 Where work items are single register tiles, of a block of threads each, a product of few rows and
-columns has fewer of them than there are workers, and each sums for long while most workers wait.  In
-parts (``passes.sums.split_k``) there are as many more, and one kernel more, which adds up.
+columns has fewer of them than there are workers, and each sums for long while most workers wait.
+In parts (``passes.sums.split_k``) there are as many more, and one kernel more, which adds up.
 """
 
 from collections.abc import Iterator
