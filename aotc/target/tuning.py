@@ -197,6 +197,8 @@ class Tuning:
     narrow_rate: float = _of(1.0, "what the rows of bf16 products reach; below 1, rounded numbers "
                              "are stored as f32 and multiplied so", "flops of a product",
                              "AMD EPYC of 2022: vdpbf16ps 2.0; without the instruction 0.9 to 1.0")
+    fold_launches: int = _of(3, "what a fold in parts takes beside its parts: another kernel, and "
+                             "what was in its own kernel", "launches", UNRECORDED, 1)
     tile_rate: float = _of(0.4, "what a work item that is one register tile of a product reaches "
                            "alone on its worker", "of its flops", "NVIDIA H100, 32x32 tiles: "
                            "0.37 to 0.44")

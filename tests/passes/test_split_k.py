@@ -6,7 +6,7 @@ from harness import Case, build_cases, differences
 from te_programs import Maker, ax, conv2d, random_feeds, relu
 
 from aotc.errors import ScheduleError, ToolchainError
-from aotc.ir.expr import Const, Sym
+from aotc.ir.expr import Const, Sym, Unary
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.sums.split_k import RULE, candidates
@@ -59,6 +59,23 @@ def test_convolutions_are_cut_along_their_channels():
     assert found.consts["w_parts"].shape == (20, 4, 6, 3, 3)
 
 
+def folded(fold, shape=(24, 5, 9), keep=(1,)):
+    """s = a fold of exp(x) over the dimensions that are not kept."""
+    p = Maker()
+    axes = [ax(f"i{d}", n) for d, n in enumerate(shape)]
+    p.input("x", *shape)
+    p.step("s", [axes[d] for d in keep], Unary("exp", p.ref("x", *axes)),
+           [a for d, a in enumerate(axes) if d not in keep], fold)
+    return p.done("s")
+
+
+@pytest.mark.parametrize("fold", ["sum", "max", "min"])
+def test_folds_in_parts_are_the_same(fold):
+    check(folded(fold), 6)
+    check(folded(fold, keep=()), 24)
+    assert candidates(folded("prod")) == ()
+
+
 def test_what_cannot_be_cut_is_refused_with_the_choices():
     program = product()
     for name, parameters, text in (
@@ -82,6 +99,14 @@ def test_small_products_with_long_sums_get_parts_where_blocks_of_threads_work():
     assert parts_of(product(49, 512, 4608), CPU) == {}
 
 
+def test_folds_of_much_into_little_get_parts():
+    assert parts_of(folded("sum", (8192, 4, 1024), ()))["s"] > 100  # one block for all of it
+    assert parts_of(folded("max", (8192, 4096), (1,)))["s"] >= 2  # columns: few blocks
+    assert parts_of(folded("sum", (8192, 4096), (0,))) == {}  # rows: a block for each
+    assert parts_of(folded("sum", (64, 512), ())) == {}  # over in no time
+    assert parts_of(folded("sum", (8192, 4, 1024), ()), CPU) == {}
+
+
 def test_rows_without_a_constant_number_stay_whole():
     p, n = Maker(), Sym("n", 1, 64)
     i, j, r = ax("i", n), ax("j", 64), ax("k", 4096)
@@ -102,4 +127,9 @@ def test_kernels_of_parts_are_right_in_the_simulator(tmp_path):
         assert parts_of(program) and check_schedule(
             apply_rewrites(program, schedule.rewrites), schedule, GPU) == []
         cases.append(Case("parts", program, schedule))
+    for fold in ("sum", "max", "min"):
+        for keep in ((), (1,), (0, 2)):
+            program = folded(fold, (30, 7, 70), keep)
+            cases.append(Case(fold, program, decide(
+                program, GPU, winograd=((RULE, "s", {"parts": 5 if 0 not in keep else 7}),))))
     build_cases(cases, GPU, tmp_path / "b").check(1)

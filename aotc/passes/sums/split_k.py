@@ -1,4 +1,5 @@
-"""Rewrite rule ``split_k``: the sum of a product is made in parts, side by side, and then of those.
+"""Rewrite rule ``split_k``: a fold, such as the sum of a product, is made in parts, side by side,
+and then of those.
 
     ["split_k", "matmul_sum", {"parts": 4}]
 
@@ -9,8 +10,9 @@ becomes, with K/4 terms in each part and the constant cut the same way,
     c_parts[s, m, n] = sum(k) x[m, s*K/4 + k] * w4[s, k, n]
     c[m, n]          = sum(s) c_parts[s, m, n]
 
-Work items of a small product with a long sum are few: where the machine has more workers than
-those, the parts keep them busy.  The order of additions follows from the rewrite alone.
+Work items of a small product with a long sum are few, as are those of a sum of everything: where
+the machine has more workers than those, the parts keep them busy.  The order of additions follows
+from the rewrite alone.
 """
 
 from collections.abc import Mapping
@@ -23,14 +25,15 @@ from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
 from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
 
 RULE = "split_k"
+FOLDS = ("sum", "max", "min")  # of parts as of single terms
 
 
 @dataclass(frozen=True)
 class LongSum:
-    """A product of f32 whose sum can be cut: its factors and the axis, the longest of the sum, of
-    constant extent ``terms``."""
+    """A fold of f32 that can be cut: the factors of a product (None: it is none) and the axis, the
+    longest that it runs over, of constant extent ``terms``."""
 
-    factors: Factors
+    factors: Factors | None
     axis: Axis
     terms: int
 
@@ -38,17 +41,18 @@ class LongSum:
 def match_sum(program: Program, c: Compute) -> LongSum | None:
     """The LongSum of a compute, or None."""
     if len(c.outs) != 1 or c.body.dtype != "f32" or dot_dtypes(c.body) is not None or (
-            c.acc not in ("", "f32")):
+            c.acc not in ("", "f32") or c.fold not in FOLDS):
         return None
     sums = [(r.extent.value, r) for r in c.raxes if isinstance(r.extent, Const)]
-    pairs = factor_pairs(c.axes, c.raxes, c.fold, c.body)
-    if not sums or not pairs or len(sums) != len(c.raxes):
+    if not sums or len(sums) != len(c.raxes):
         return None
     terms, axis = max(sums, key=lambda x: x[0])
+    if terms < 2 or not all(_can_cut(program, n, axis) for n in loads(c.body)):
+        return None
+    pairs = factor_pairs(c.axes, c.raxes, c.fold, c.body)
     const = [all(n.buffer in program.consts for n in loads(f.b)) for f in pairs]
-    f = pairs[max(range(len(pairs)), key=const.__getitem__)]
-    fits = terms > 1 and all(_can_cut(program, n, axis) for n in loads(c.body))
-    return LongSum(f, axis, terms) if fits else None
+    return LongSum(pairs[max(range(len(pairs)), key=const.__getitem__)] if pairs else None, axis,
+                   terms)
 
 
 def _can_cut(program: Program, load: Load, axis: Axis) -> bool:
@@ -73,7 +77,8 @@ def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> lis
     m = match_sum(program, c) if isinstance(c, Compute) and c.out == name else None
     if m is None:
         legal = ", ".join(candidates(program)) or "no compute of this program"
-        return [f"{where}: no product in f32 with a sum of constant length; choose from {legal}"]
+        return [f"{where}: no sum, maximum or minimum in f32 of constant length; choose from "
+                f"{legal}"]
     parts = parameters.get("parts")
     legal_parts = [n for n in range(2, m.terms + 1) if m.terms % n == 0]
     if set(parameters) != {"parts"} or isinstance(parts, bool) or parts not in legal_parts:
