@@ -25,9 +25,15 @@ def pick_row(target: Target, m: int, n: int, narrow: bool = False, k: int = 0,
     exact = pairs or [u for u in target.rows("contraction") if u.dtypes[:2] in (
         F32_OPERANDS, operands)]
     rows = [u for u in exact if (u.tile["mr"] == 1) == (m == 1)]
-    workers = target.machine.workers if target.machine.item_tiles == 1 else 1
-    return min(rows, key=lambda u: row_waste(
-        u, m, n, target.tuning, workers, k if workers > 1 else 0))
+    return min(rows, key=lambda u: waste_of(target, u, m, n, k))
+
+
+def waste_of(target: Target, row: Ukernel, m: int, n: int, k: int) -> float:
+    """``row_waste`` of an M x N product on a target; where a work item is one tile, also what its
+    workers are idle and what pads the ``k`` terms that a row sums at a time."""
+    if target.machine.item_tiles > 1:
+        return row_waste(row, m, n, target.tuning)
+    return row_waste(row, m, n, target.tuning, target.machine.workers, k)
 
 
 def operand_dtypes(program: Program, f: Factors) -> Operands:
@@ -60,4 +66,5 @@ def _is_half_buffer(program: Program, buffer: str) -> bool:
     return known[buffer]
 
 
-__all__ = ["F32_OPERANDS", "Operands", "is_half", "operand_dtypes", "pick_row"]
+__all__ = ["F32_OPERANDS", "Operands", "is_half", "operand_dtypes", "pick_row",
+           "waste_of"]

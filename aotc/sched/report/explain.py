@@ -14,7 +14,8 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.loops import stage_category
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.boxes import tile_anchor
-from aotc.sched.model.size import estimate, estimate_volume, row_waste
+from aotc.sched.model.product_rows import F32_OPERANDS, waste_of
+from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.work import group_flops
 from aotc.target.base import Target
@@ -98,10 +99,14 @@ def _contraction(target, s, row, loops):
     f = factors_for(s, loops["lanes"])
     lane = next(a for a in f.n if a.name == loops["lanes"])
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
-    others = [u for u in target.rows("contraction") if (u.tile["mr"] == 1) == (m == 1)]
-    waste = {u: row_waste(u, m, n, target.tuning) / (m * n) for u in (row, *others)}
+    others = [u for u in target.rows("contraction") if (u.tile["mr"] == 1) == (m == 1)
+              and u.dtypes[:2] in (F32_OPERANDS, row.dtypes[:2])]
+    long = [r for r in f.k if r.name == loops["k"] or loops["a"] != "rows"]
+    terms = estimate_volume(r.extent for r in long)
+    waste = {u: waste_of(target, u, m, n, terms) / (m * n) for u in (row, *others)}
     runner = sorted((u for u in others if u is not row), key=lambda u: waste[u])[:1]
-    least = f"{waste[row]:.2f} of the work, loads weighed in"
+    idle_too = " and idle workers" if target.machine.item_tiles == 1 else ""
+    least = f"{waste[row]:.2f} of the work, loads{idle_too} weighed in"
     if runner:
         least += f"; next {runner[0].name} {waste[runner[0]]:.2f}"
     reduction = estimate_volume(a.extent for a in f.k)
