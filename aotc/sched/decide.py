@@ -104,6 +104,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
                 alone = how == GRAPHTURBO
                 schedule = choose_stores(program, schedule, target, alone, instance_groups(
                     program, target).outside if alone else ())
+            schedule = choose_pipelines(program, schedule, target)
             return replace(schedule, buffers=allocate(program, schedule))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)
@@ -131,8 +132,7 @@ def _decided(program, target, groups, given):
     groups = tuple(replace(t, tile=g.tile, parallel=g.parallel) if g.parallel else t
                    for g, t in zip(groups, tiled))
     stored = {b: x.to_json() for b, x in layouts.items()}
-    groups = choose_copies(program, target, groups, stored)
-    return Schedule(target.name, choose_pipelines(program, target, groups, stored), stored)
+    return Schedule(target.name, choose_copies(program, target, groups, stored), stored)
 
 
 def _anchor_inlined(program, group):

@@ -5,47 +5,49 @@ tile.  Where a work item walks along several tiles, what they all read is copied
 of the next one arrive meanwhile, in a second place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
 from aotc.errors import ScheduleError
-from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched.choose.fitted import fitted_tile
-from aotc.sched.cost.pipeline_cost import StepCost, item_by_item, pipelined
-from aotc.sched.lowering.lower_copies import item_boxes, moves
-from aotc.sched.lowering.open_group import Opened, opened
-from aotc.sched.memory.scratch import rounded
+from aotc.sched.clusters.item_seconds import group_seconds, step_cost
+from aotc.sched.clusters.own_parts import dealt, has_own_part, touched_by
+from aotc.sched.lowering.open_group import opened
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Target
 
 
-def choose_pipelines(program: Program, target: Target, groups: Sequence[Group],
-                     layouts: Mapping[str, LayoutJson]) -> tuple[Group, ...]:
-    """Groups whose ``copies`` are chosen with ``run``, ``pipeline`` and the tile for it, where that
-    is predicted to take less time.  layouts: of stored buffers."""
-    return tuple(_chosen(program, target, g, layouts) for g in groups)
+def choose_pipelines(program: Program, schedule: Schedule, target: Target) -> Schedule:
+    """The Schedule, whose ``copies`` and places in clusters' memories are chosen, with ``run``,
+    ``pipeline`` and the tile for it in groups that are predicted to take less time by it."""
+    if not target.machine.engines:
+        return schedule
+    return replace(schedule, groups=tuple(
+        _chosen(program, schedule, target, g) for g in schedule.groups))
 
 
-def _chosen(program: Program, target: Target, group: Group,
-            layouts: Mapping[str, LayoutJson]) -> Group:
+def _chosen(program: Program, schedule: Schedule, target: Target, group: Group) -> Group:
     machine = target.machine
     outside = set(group.copies.values()) - {machine.scratch}
     if not group.copies or outside or not group.tile or group.run or group.threads or (
             not group_stages(program, group)):
         return group
     model = group_model(program, group)
-    best, least = group, None
+    best, least = group, group_seconds(program, schedule, target, group)
     for tile in _tiles(model, machine, group):
         for axis in group.parallel:
-            found = _walking(program, target, group, layouts, model, tile, axis)
-            if found is not None and (least is None or found[1] < least):
-                best, least = found
-    before = _plain_seconds(program, target, group, layouts, model)
-    return best if least is not None and before is not None and least < before else group
+            walked = _walking(machine, group, model, tile, axis)
+            if walked is None:
+                continue
+            seconds = _seconds(program, schedule, target, walked)
+            if seconds < least:
+                best, least = walked, seconds
+    return best
 
 
 def _tiles(model: GroupModel, machine: Machine, group: Group) -> list[dict[str, int]]:
@@ -57,57 +59,36 @@ def _tiles(model: GroupModel, machine: Machine, group: Group) -> list[dict[str, 
     return [group.tile] if half is None or half == group.tile else [group.tile, half]
 
 
-def _walking(program: Program, target: Target, group: Group, layouts: Mapping[str, LayoutJson],
-             model: GroupModel, tile: Mapping[str, int], axis: str) -> tuple[Group, float] | None:
-    """(the group with work items that walk along ``axis``, its seconds); None if they cannot."""
-    machine = target.machine
-    sizes = model.variables(tile)
-    extent = model.extents[model.axes.index(axis)]
-    there = -(-extent // tile[axis]) if axis in tile else 1
-    steps = min(there, max(1, model.tiles(sizes) // machine.workers))
+def _walking(machine: Machine, group: Group, model: GroupModel, tile: Mapping[str, int],
+             axis: str) -> Group | None:
+    """The group with work items that walk along ``axis``, as far as leaves one to each worker; None
+    if that is one tile."""
+    if set(tile) != set(group.tile):
+        return None
+    there = -(-model.extents[model.axes.index(axis)] // tile[axis])
+    workers = machine.workers // machine.clusters * dealt(machine, group)
+    steps = min(there, model.tiles(model.variables(tile)) // workers)
     if steps < 2:
         return None
     steps = -(-there // -(-there // steps))
-    walked = replace(group, tile=dict(tile), run={axis: steps * tile[axis]}, pipeline=2)
+    return replace(group, tile=dict(tile), run={axis: steps * tile[axis]}, pipeline=2)
+
+
+def _seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
+    """Of a group whose work items walk; infinite if no box moves, or a cluster would need more of
+    a tensor than its part."""
     try:
-        at = opened(program, Schedule(target.name, (walked,), dict(layouts)), target, walked)
+        at = opened(program, schedule, target, group)
     except ScheduleError:
-        return None
-    cost = _step_cost(at, model, machine)
+        return inf
+    cost = step_cost(at, target.machine)
     if cost is None or not cost.moving:
-        return None
-    items = -(-model.tiles(sizes) // there * -(-there // steps) // machine.workers)
-    return walked, pipelined(machine, cost, max(1, items), steps)
-
-
-def _plain_seconds(program: Program, target: Target, group: Group,
-                   layouts: Mapping[str, LayoutJson], model: GroupModel) -> float | None:
-    """Seconds of the group as it is."""
-    at = opened(program, Schedule(target.name, (group,), dict(layouts)), target, group)
-    cost = _step_cost(at, model, target.machine)
-    tiles = model.tiles(model.variables(group.tile))
-    return None if cost is None else item_by_item(
-        target.machine, cost, -(-tiles // target.machine.workers))
-
-
-def _step_cost(at: Opened, model: GroupModel, machine: Machine) -> StepCost | None:
-    """What a step of a group's work items copies and computes; None if its boxes are not all that
-    the group copies, or do not fit."""
-    program, group = at.ctx.program, at.ctx.group
-    boxes = item_boxes(at)
-    if {c.buffer for c in boxes} != set(group.copies) or not isinstance(at.ctx.slab, int):
-        return None
-    sizes: tuple[list[int], list[int], list[int]] = [], [], []
-    room = machine.room(machine.near) - at.ctx.slab
-    for c in boxes:
-        twice = bool(group.pipeline) and not c.written and moves(at, c)
-        sizes[2 if c.written else 0 if twice else 1].append(c.bytes(program))
-        room -= rounded(c.bytes(program) * (2 if twice else 1))
-    if room < 0:
-        return None
-    work = sum(model.work(model.variables(group.tile)))
-    moving, still, made = map(tuple, sizes)
-    return StepCost(moving, still, made, work / machine.flops)
+        return inf
+    found = touched_by(at)
+    homes = {b: s for b, s in schedule.buffers.items() if s.memory and b in found.boxes}
+    if not all(has_own_part(program, found, b, s.parts) for b, s in homes.items()):
+        return inf
+    return group_seconds(program, schedule, target, group)
 
 
 __all__ = ["choose_pipelines"]

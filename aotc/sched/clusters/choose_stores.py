@@ -7,21 +7,20 @@ outermost memory is more than what fewer workers lose.  What does not fit goes b
 ``instances/spill.py``: what is live longest is stored further out.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
+from aotc.sched.clusters.item_seconds import group_seconds
 from aotc.sched.clusters.own_parts import Touched, has_own_part, touched_by
-from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.instances.spill import Lifetime, placed, spilled
 from aotc.sched.lowering.open_group import opened
 from aotc.sched.memory.allocate import liveness, part_bytes
 from aotc.sched.model.stages import group_stages
-from aotc.sched.model.widths import group_model
-from aotc.target.base import Machine, Memory, Target
+from aotc.target.base import Memory, Target
 
 
 def choose_stores(program: Program, schedule: Schedule, target: Target, always: bool = False,
@@ -50,7 +49,7 @@ def choose_stores(program: Program, schedule: Schedule, target: Target, always: 
             return _stored(program, turned, memory, homes, users, machine.clusters)
     homes = legal(schedule, 1)
     if not always and machine.clusters > 1:
-        homes = _paying(program, schedule.groups, users, homes, machine, memory)
+        homes = _paying(program, schedule, target, users, homes)
     return _stored(program, schedule, memory, homes, users, 1) if homes else schedule
 
 
@@ -77,11 +76,11 @@ def _buffers(program: Program, g: Group) -> set[str]:
     return {b for c in g.computes for b in program.producer[c].inputs} | set(g.outputs)
 
 
-def _paying(program: Program, groups: Sequence[Group], users: Mapping[str, list[int]],
-            homes: Sequence[str], machine: Machine, memory: Memory) -> list[str]:
+def _paying(program: Program, schedule: Schedule, target: Target, users: Mapping[str, list[int]],
+            homes: Sequence[str]) -> list[str]:
     """Of temps that one cluster could hold those whose kernels, with all that hang together by
     them, take less time on its workers than on all with the temps in the outermost memory."""
-    owner = list(range(len(groups)))
+    owner = list(range(len(schedule.groups)))
 
     def root(i: int) -> int:
         while owner[i] != i:
@@ -93,24 +92,13 @@ def _paying(program: Program, groups: Sequence[Group], users: Mapping[str, list[
             owner[root(i)] = root(users[b][0])
     gain: dict[int, float] = {}
     for i in {i for b in homes for i in users[b]}:
-        near = {b for b in homes if i in users[b]}
-        before, after = (_seconds(program, groups[i], machine, memory, s) for s in ((), near))
+        g, near = schedule.groups[i], {b: Slot(0, memory=target.machine.stores[0].name)
+                                       for b in homes if i in users[b]}
+        before = group_seconds(program, replace(schedule, buffers={}), target, g)
+        after = group_seconds(program, replace(schedule, buffers=near), target,
+                              replace(g, clusters=1))
         gain[root(i)] = gain.get(root(i), 0.0) + before - after
     return [b for b in homes if gain[root(users[b][0])] > 0]
-
-
-def _seconds(program: Program, g: Group, machine: Machine, memory: Memory,
-             near: Iterable[str]) -> float:
-    """Of a group with the buffers ``near`` in the memory of its only cluster; on all clusters, if
-    there are none."""
-    near = frozenset(near)
-    model = group_model(program, g)
-    tile = model.variables(g.tile)
-    alone = replace(machine, workers=machine.workers // machine.clusters) if near else machine
-    util, compute = compute_seconds(model, alone, tile)
-    far = model.traffic(tile, near, unit=machine.memory.transaction)
-    there = model.traffic(tile) - model.traffic(tile, near)
-    return max(compute, far / machine.memory.bandwidth, there / memory.bandwidth) / util
 
 
 def _stored(program: Program, schedule: Schedule, memory: Memory, homes: Sequence[str],

@@ -1,0 +1,59 @@
+"""What the work items of a group copy and compute, as the model of time sees it."""
+
+from math import inf
+
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group, Schedule
+from aotc.sched.clusters.own_parts import dealt
+from aotc.sched.cost.item_cost import StepCost, item_by_item, pipelined
+from aotc.sched.lowering.lower_copies import item_boxes, moves
+from aotc.sched.lowering.open_group import Opened, opened
+from aotc.sched.memory.scratch import rounded
+from aotc.sched.model.widths import group_model
+from aotc.target.base import Machine, Memory, Target
+
+
+def step_cost(at: Opened, machine: Machine) -> StepCost | None:
+    """The StepCost of a group that has been opened; None if its boxes are not all that it copies,
+    or do not fit into scratch."""
+    ctx, group = at.ctx, at.ctx.group
+    boxes = item_boxes(at)
+    near = {b for b, m in group.copies.items() if m == machine.scratch}
+    if not {c.buffer for c in boxes} >= near or not isinstance(ctx.slab, int):
+        return None
+    sizes: tuple[list[tuple[Memory, int]], ...] = [], [], []
+    room = machine.room(machine.near) - ctx.slab
+    for c in (c for c in boxes if c.buffer in near):
+        slot = ctx.schedule.buffers.get(c.buffer)
+        home = machine.store(slot.memory if slot is not None else "")
+        twice = bool(group.pipeline) and not c.written and moves(at, c)
+        size = c.bytes(ctx.program)
+        sizes[2 if c.written else 0 if twice else 1].append((home, size))
+        room -= rounded(size * (2 if twice else 1))
+    if room < 0:
+        return None
+    model = group_model(ctx.program, group)
+    work = sum(model.work(model.variables(group.tile)))
+    moving, still, made = map(tuple, sizes)
+    return StepCost(moving, still, made, work / machine.flops)
+
+
+def group_seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
+    """Seconds of a group, its tensors where ``schedule`` stores them; infinite for one whose boxes
+    do not fit.  ScheduleError where it cannot be opened."""
+    machine = target.machine
+    cost = step_cost(opened(program, schedule, target, group), machine)
+    if cost is None:
+        return inf
+    model = group_model(program, group)
+    tile = model.variables(group.tile)
+    workers = machine.workers // machine.clusters * dealt(machine, group)
+    if not group.pipeline or not group.run:
+        return item_by_item(machine, cost, model.tiles(tile), workers)
+    (axis, extent), = group.run.items()
+    whole = model.extents[model.axes.index(axis)]
+    there, items = -(-whole // group.tile[axis]), -(-whole // extent)
+    return pipelined(machine, cost, model.tiles(tile) // there * items, -(-there // items), workers)
+
+
+__all__ = ["group_seconds", "step_cost"]
