@@ -30,7 +30,7 @@ from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
-from aotc.sched.clusters.instance_groups import instance_groups
+from aotc.sched.clusters.instance_groups import instance_groups, tiled_for
 from aotc.sched.dynamic.row_ends import choose_row_ends
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
@@ -90,8 +90,9 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     given = {b: x for b, x in given.items() if b in program.buffers}
     groups = connected(program, target, how) if groups is None else groups
     groups = join_transforms(program, target.machine, groups)
+    tiled = tiled_for(program, target) if how == GRAPHTURBO else target
     while True:
-        schedule = replace(_decided(program, target, groups, given), rewrites=rewrites,
+        schedule = replace(_decided(program, tiled, groups, given), rewrites=rewrites,
                            precision=precision)
         refused = {g.name for g in schedule.groups if g.why and kernel_faults(
             program, schedule, target, g)}

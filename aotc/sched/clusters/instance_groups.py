@@ -58,6 +58,15 @@ def cluster_for(program: Program, machine: Machine) -> Cluster:
                    launch=machine.launch)
 
 
+def tiled_for(program: Program, target: Target) -> Target:
+    """The target that tiles of the groups are chosen for: with the workers of as many clusters as
+    the InstancePlan is for."""
+    machine = target.machine
+    together = machine.clusters // cluster_for(program, machine).clusters
+    own = machine.workers // machine.clusters
+    return replace(target, machine=replace(machine, workers=own * together))
+
+
 def _found(program: Program, target: Target) -> InstanceGroups:
     start = register_groups(program)
     graph = from_program(program, groups=start)
@@ -65,7 +74,7 @@ def _found(program: Program, target: Target) -> InstanceGroups:
         return InstanceGroups(start, frozenset())
     plan = decide_instances(graph, cluster_for(program, target.machine), Rules(PAPER))
     owner = {o: g for g in start for c in g.computes for o in program.producer[c].outs}
-    judge = Judge(program, target)
+    judge = Judge(program, tiled_for(program, target))
     groups: list[Group] = []
     taken: set[str] = set()
     for s in plan.subgraphs:
@@ -103,4 +112,4 @@ def _outside(plan: InstancePlan) -> frozenset[str]:
                      if level == outermost >= 2 and not plan.graph.node[part[x]].output)
 
 
-__all__ = ["InstanceGroups", "cluster_for", "instance_groups"]
+__all__ = ["InstanceGroups", "cluster_for", "instance_groups", "tiled_for"]
