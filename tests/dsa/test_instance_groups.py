@@ -7,11 +7,13 @@ import pytest
 from harness import differences
 from small_models import u_net
 from te_programs import Maker, conv2d, random_feeds, relu
+from te_random import random_program
 
 from aotc.errors import UnsupportedError
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
+from aotc.passes.inline import inline_moves
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.clusters.instance_groups import cluster_for, instance_groups
@@ -75,6 +77,17 @@ def test_sub_graphs_say_why():
     s = work.plans.main.schedule
     assert any("sub-graph s" in g.why for g in s.groups)
     assert any(x.memory == "GB" for x in s.buffers.values())
+
+
+@pytest.mark.parametrize("seed", [2, 5, 39])
+def test_random_programs_with_library_calls(seed):
+    """Sub-graphs may hold a library call, which is a kernel of its own."""
+    program = inline_moves(random_program(seed)) if seed % 3 else random_program(seed)
+    syms = {s.name: s.lo for s in program.syms}
+    plan = lower(program, decide(program, TARGET, how="graphturbo"), TARGET)
+    feeds = random_feeds(program, np.random.default_rng(seed), syms)
+    assert not any(differences(run_plan(plan, feeds, syms), evaluate(program, feeds, syms),
+                               2e-5, 0.1))
 
 
 def test_machines_without_clusters_are_told():

@@ -17,6 +17,7 @@ from aotc.sched.instances.from_program import from_program
 from aotc.sched.instances.grouping import PAPER, Rules
 from aotc.sched.instances.instance_plan import InstancePlan
 from aotc.sched.instances.instances import SubGraph
+from aotc.sched.model.stages import find_call
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.target.base import Machine, Target
 
@@ -92,11 +93,11 @@ def _kernels(program: Program, judge: Judge, machine: Machine, parts: Sequence[G
              s: SubGraph) -> list[Group]:
     """The kernels of a sub-graph of ``parts`` in order: each as long as its work items fit."""
     out: list[Group] = []
-    joined = 0
     for g in parts:
-        both = merged(program, out[-1], g, machine.homes[0].name) if out else None
+        alone = not out or any(find_call(program, x) is not None for x in (out[-1], g))
+        both = None if alone else merged(program, out[-1], g, machine.homes[0].name)
         if both is not None and judge.verdict(both).legal:
-            out[-1], joined = both, joined + 1
+            out[-1] = both
         else:
             out.append(g)
     why = f"sub-graph {s.name} of {len(s.members)} nodes, {s.split}"
