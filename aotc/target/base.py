@@ -304,6 +304,17 @@ def dot_grouped(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
                    "dot_grouped.c.j2", {"mr": mr, "nv": nv, "nr": nr})
 
 
+DIGITS = "dot_digits.c.j2"  # the template of rows that multiply codes by digits of the other factor
+
+
+def dot_digits(suffix: str, nv: int) -> Ukernel:
+    """Row of f32 by grouped weights of 4 bits, for a single row, whose elements become integers of
+    three signed bytes group by group: NV vectors of 16 columns.  bits, steps: of weights that it
+    takes, and what their groups have to be a multiple of."""
+    return Ukernel(f"dot_grouped_1x{16 * nv}__{suffix}", "dot", ("f32", "u8", "f32"), DIGITS,
+                   {"mr": 1, "nv": nv, "nr": 16 * nv, "bits": 4, "steps": 8})
+
+
 EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each
 
 

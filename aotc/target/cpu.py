@@ -13,6 +13,7 @@ from aotc.target.base import (
     Words,
     contraction,
     dot,
+    dot_digits,
     dot_grouped,
     dot_pairs,
     dot_tiles,
@@ -132,6 +133,7 @@ X86_V4_VNNI = _with_dots(
     "and VNNI (8-bit dot products)", _dots("vnni", 16, (7, 4), (6, 4), (13, 2),
                                                           (12, 2), (1, 4)),
     ("-march=x86-64-v4", "-mavx512vnni"), "__AVX512VNNI__", ("avx512vnni",))
+X86_V4_VNNI = replace(X86_V4_VNNI, ukernels=(*X86_V4_VNNI.ukernels, dot_digits("vnni", 8)))
 
 # one instruction for two products of bf16: CPUs of 2020 (Cooper Lake) and 2022 (Zen 4), all of
 # which have the one for bytes

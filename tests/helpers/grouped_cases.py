@@ -15,7 +15,7 @@ from aotc.sched.model.stages import group_stages
 INF, NAN = float("inf"), float("nan")
 # whole groups, a rest of one step, fewer steps than a group has; every number of bytes of a scale
 GROUPINGS = [Grouping(bits, size, planes, zeros) for (bits, zeros), (size, planes) in zip(
-    product((8, 4), (False, True)), ((32, 2), (16, 3), (32, 4), (18, 2)))]
+    product((8, 4), (False, True)), ((32, 2), (18, 3), (32, 4), (40, 2)))]
 
 
 def numbers(g, depth, columns, seed=0):
@@ -54,9 +54,11 @@ def _matmul(row, target, mode, g, size, tile=(), special=()):
 def grouped_cases(row, target):
     """Ragged sizes on every side, infinities and NaN."""
     mr, nr = row.tile["mr"], row.tile["nr"]
-    for mode, g in product(("rows", "packed"), GROUPINGS):
+    taken = [g for g in GROUPINGS if g.bits == row.tile.get("bits", g.bits)
+             and not g.size % row.tile.get("steps", 1)]
+    for mode, g in product(("rows", "packed"), taken):
         yield _matmul(row, target, mode, g, (mr + 1, nr + 1, g.size + 1))
-    for g in GROUPINGS:
+    for g in taken:
         yield _matmul(row, target, "rows", g, (2 * mr + 1, 2 * nr + 3, 3 * g.size))
         yield _matmul(row, target, "rows", g, (2 * mr, nr, 17), special=(INF, -INF, NAN))
     yield _matmul(row, target, "rows", g, (2 * mr + 3, 2 * nr, 64), {"i": mr + 2, "j": nr})

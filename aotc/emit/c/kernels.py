@@ -18,11 +18,11 @@ from aotc.ir.statements import (
     walk_body,
 )
 from aotc.ir.tile_statements import Tile
-from aotc.target.base import TILES, Target
+from aotc.target.base import DIGITS, TILES, Target
 
 Instance = tuple[str, dict[str, Any], str]  # (template, parameters, dtype of rows)
 PAIRS, ON_TILES = "aotc_pairs.h", "aotc_tiles.h"  # of products of bf16, and on matrix tiles
-GROUPS = "aotc_groups.h"  # of grouped weights
+GROUPS, DIGIT_SUMS = "aotc_groups.h", "aotc_digits.h"  # of grouped weights
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
 
 
@@ -148,6 +148,8 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
             + (f"#include \"aotc_num.h\"\n#include \"{ON_TILES}\"\n" if tiles else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n#include \"{GROUPS}\"\n"
                if any("grouping" in p for _, p, _ in ukernels.values()) else "")
+            + (f"#include \"{DIGIT_SUMS}\"\n"
+               if any(t == DIGITS for t, *_ in ukernels.values()) else "")
             + (f"#include \"aotc_num.h\"\n#include \"{dialect.half_header}\"\n"
                if any("column" in p and not p["column"].as_stored for _, p, _ in
                       ukernels.values()) else "")

@@ -3,6 +3,7 @@
 from aotc.ir.category import BF16_PRODUCT, GROUPED_PRODUCT, category, dot_dtypes
 from aotc.ir.dtypes import BF16
 from aotc.ir.program import Compute, Program
+from aotc.ir.schedule import WEIGHT_BITS
 from aotc.passes.regions import all_steps
 from aotc.target.base import Target
 
@@ -13,6 +14,7 @@ def serving(variants: tuple[Target, ...], program: Program,
     differ from the next one's only in what the Program has none of is left out."""
     found: set[tuple[str, tuple[str, ...] | None]]
     found = {("dot", BF16_PRODUCT)} if precision == BF16 else set()
+    found |= {("dot", GROUPED_PRODUCT)} if precision in WEIGHT_BITS else set()
     for s in all_steps(program.steps):
         if isinstance(s, Compute):
             kind = category(s.axes, s.raxes, s.fold, s.body)

@@ -93,7 +93,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         return plain
     m = estimate_volume(a.extent for a in f.m)
     rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)
-            and u.dtypes == dot_dtypes(s.body)]
+            and u.dtypes == dot_dtypes(s.body) and grouping_fault(s, u) is None]
     if not rows or weights is not None and not _is_whole(s, f, b, weights.shape):
         return plain
     k, mode = _row_mode(c, f)
@@ -105,6 +105,15 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
     return plain  # another stage packs it differently
+
+
+def grouping_fault(s: Stage, row: Ukernel) -> str | None:
+    """Why a row cannot read the grouped weights of a stage; None if it can, or there are none."""
+    w = stage_weights(s)
+    bits, steps = row.tile.get("bits"), row.tile.get("steps", 1)
+    if w is None or w.grouping.bits == (bits or w.grouping.bits) and not w.grouping.size % steps:
+        return None
+    return f"takes weights of {bits} bits in groups of a multiple of {steps}, not {w.grouping}"
 
 
 def _is_whole(s: Stage, f: Factors, b: Load, shape: tuple[int, ...]) -> bool:
@@ -166,6 +175,9 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
             s, f, b, weights.shape):
         return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
                 "axes, or columns of bf16 along one; use loops"]
+    wrong = grouping_fault(s, row)
+    if wrong is not None:
+        return [f"{where}: {row.name} {wrong}"]
     k = next((r for r in f.k if r.name == loops.get("k")), None)
     if k is None:
         return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
