@@ -122,7 +122,7 @@ X86_V4 = Target(
           for m, n in ((6, 4), (7, 4), (7, 3), (8, 3), (9, 3), (12, 2), (13, 2), (14, 2), (24, 1),
                        (1, 4), (1, 1)))
     + _dots("avx512", 16, (4, 4), (1, 4)) + _pairs("avx512", 16, (7, 3), (12, 2), (1, 4))
-    + _grouped("avx512", 16, (8, 2), (4, 4), (1, 4)) + _nests("avx512"),
+    + _grouped("avx512", 16, (8, 3), (4, 4), (1, 4)) + _nests("avx512"),
     "defined(__AVX512F__) && defined(__AVX512DQ__)", _V4_FLAGS, "x86_64",
     cross=replace(_X86_CROSS, emulator=()), vectors=VectorFacts(registers=32),
     **_HALVES)
