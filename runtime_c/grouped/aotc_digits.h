@@ -3,8 +3,8 @@
  *
  * What a row has in a group becomes integers of three signed digits to the base 256, as exact as
  * floats beside the group's largest; products and sums of digits and codes are exact.
- * A step of 64 columns holds them as four vectors of "quads": of every 16 columns the first four, the
- * next four, .. , as two interleavings leave them; aotc_quads_in_order puts sums back in order. */
+ * A step of 64 columns holds them as four vectors of "quads": of every 16 columns the first four,
+ * the next four, .. , as two interleavings leave them; aotc_quads_in_order puts sums back. */
 #ifndef AOTC_DIGITS_H
 #define AOTC_DIGITS_H
 
@@ -43,26 +43,22 @@ AOTC_INLINE aotc_quads aotc_scale_quads_4(const uint8_t *p, int64_t row)
     return aotc_quads_at(p, row);
 }
 
-/* Signed bytes of one row, as integers. */
-AOTC_INLINE aotc_quads aotc_integer_quads(const uint8_t *p)
+/* Zero points, signed bytes of one row, among codes from 0 on. */
+AOTC_INLINE aotc_quads aotc_zero_quads(const uint8_t *p)
 {
     const __m512i none = _mm512_setzero_si512();
     aotc_quads q = aotc_quads_of(none, none, none, aotc_row_of_bytes(p));
     for (int t = 0; t < 4; ++t)
-        q.part[t] = _mm512_srai_epi32(q.part[t], 24);
+        q.part[t] = _mm512_add_epi32(_mm512_srai_epi32(q.part[t], 24), _mm512_set1_epi32(8));
     return q;
 }
 
-/* Codes of 4 bits in the lower and upper halves, and of 8, as numbers from 0 on. */
+/* Codes in the lower and upper halves of bytes, as numbers from 0 on. */
 AOTC_INLINE __m512i aotc_digit_low(__m512i c)
 {
     return _mm512_ternarylogic_epi32(c, _mm512_set1_epi8(15), _mm512_set1_epi8(8), 0x6a);
 }
 AOTC_INLINE __m512i aotc_digit_high(__m512i c) { return aotc_digit_low(_mm512_srli_epi32(c, 4)); }
-AOTC_INLINE __m512i aotc_digit_8(__m512i c)
-{
-    return _mm512_xor_si512(c, _mm512_set1_epi8(-128));
-}
 
 /* Four digits, for every column. */
 AOTC_INLINE __m512i aotc_four_digits(const int8_t *digits)
@@ -90,11 +86,11 @@ AOTC_INLINE aotc_vf aotc_sum_of_digits(aotc_vm a, aotc_vm b, aotc_vm c)
     return aotc_fma(aotc_from_i32(c), aotc_splat(65536.0f), low);
 }
 
-/* `size` elements of a row, those from `live` on zero, as digits, lowest first, `size` bytes each:
- * of 4-bit codes (`halves`) of every eight elements the even ones before the odd ones.  totals: the
- * sum of each digit, unit: what a digit of 1 is worth.  0 where an element is not finite. */
-AOTC_INLINE int aotc_digits(const float *x, int64_t live, int64_t size, int halves,
-                            int8_t *digits, int32_t *totals, float *unit)
+/* `size` elements of a row, those from `live` on zero, as digits, lowest first, `size` bytes each,
+ * of every eight elements the even ones before the odd ones.  totals: the sum of each digit, unit:
+ * what a digit of 1 is worth.  0 where an element is not finite. */
+AOTC_INLINE int aotc_digits(const float *x, int64_t live, int64_t size, int8_t *digits,
+                            int32_t *totals, float *unit)
 {
     const __m128i even = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     const __m512 whole = _mm512_set1_ps(8355711.0f);  /* 127 in every digit */
@@ -118,9 +114,7 @@ AOTC_INLINE int aotc_digits(const float *x, int64_t live, int64_t size, int halv
         __m512i rest = _mm512_cvtps_epi32(v);
         for (int d = 0; d < 3; ++d) {
             const __m512i digit = _mm512_srai_epi32(_mm512_slli_epi32(rest, 24), 24);
-            __m128i bytes = _mm512_cvtepi32_epi8(digit);
-            if (halves)
-                bytes = _mm_shuffle_epi8(bytes, even);
+            const __m128i bytes = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(digit), even);
             memcpy(digits + d * size + k, &bytes, size - k < 16 ? 8 : 16);
             sum[d] = _mm512_add_epi32(sum[d], digit);
             rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, digit), 8);
@@ -130,15 +124,6 @@ AOTC_INLINE int aotc_digits(const float *x, int64_t live, int64_t size, int halv
         totals[d] = _mm512_reduce_add_epi32(sum[d]);
     *unit = largest * up / 8355711.0f / up;
     return 1;
-}
-
-/* Element k of a column of codes, without its zero point if there are any. */
-AOTC_INLINE float aotc_code_of(const uint8_t *codes, int64_t k, int64_t row, int bits,
-                               const uint8_t *zero)
-{
-    const int code = bits == 8 ? (codes[k * row] ^ 128) - 128
-                               : ((codes[k / 2 * row] >> k % 2 * 4 & 15) ^ 8) - 8;
-    return (float)(zero ? code - ((*zero ^ 128) - 128) : code);
 }
 
 /* A float of which a column of `planes` rows holds the upper bytes, the lowest first. */
@@ -154,6 +139,22 @@ AOTC_INLINE float aotc_scale_of(const uint8_t *p, int64_t row, int planes)
 AOTC_INLINE int64_t aotc_quad_place(int64_t c)
 {
     return (c & ~63) + (c >> 2 & 3) * 16 + (c >> 4 & 3) * 4 + (c & 3);
+}
+
+/* Adds what a group gives to the sums of quads of `row` columns, in floats.  zero: of each column,
+ * or NULL. */
+AOTC_INLINE void aotc_group_in_floats(const float *x, int64_t live, const uint8_t *codes,
+                                      const uint8_t *zero, const uint8_t *scales, int64_t row,
+                                      int planes, float *acc)
+{
+    for (int64_t j = 0; j < row; ++j) {
+        float sum = 0.0f;
+        for (int64_t k = 0; k < live; ++k) {
+            const int code = ((codes[k / 2 * row + j] >> k % 2 * 4 & 15) ^ 8) - 8;
+            sum += x[k] * (float)(zero ? code - ((zero[j] ^ 128) - 128) : code);
+        }
+        acc[aotc_quad_place(j)] += sum * aotc_scale_of(scales + j, row, planes);
+    }
 }
 
 /* 64 sums of quads as those of 64 columns in order. */
