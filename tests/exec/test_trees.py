@@ -51,6 +51,7 @@ def regressor(rng, dtype="f4", rows="rows", **asked):
 CASES = {
     "one_target": dict(trees=40, depth=5, targets=1, modes=MODES[:1]),
     "few_trees": dict(trees=3, depth=7, targets=1, modes=MODES[:4]),
+    "deep": dict(trees=6, depth=11, targets=1, modes=MODES[:1]),
     "apart": dict(trees=36, depth=4, targets=3, modes=MODES[:4], one_each=True),
     "uneven": dict(trees=34, depth=4, targets=3, modes=MODES[:2], one_each=True),
     "votes": dict(trees=20, depth=4, targets=3, votes=2, modes=MODES[:4]),
