@@ -59,7 +59,7 @@ class Options:
     optimize: "speed" (the default), or "size": less code and smaller weights.  None: the
         Schedule's.
     precision: "bf16" rounds the operands of products with constant weights to bf16 and sums them
-        in f32; "int8w" and "int4w" store constant matrices as integers of 8 and 4 bits with a scale
+        in f32; "f16" stores their weights as f16; "int8w" and "int4w" store constant matrices as integers of 8 and 4 bits with a scale
         for every 32 steps of the sum; everything else stays f32, as do all products by default.
         "auto" rounds those of most gain, as far as ``error`` allows.  None: the Schedule's.
     error: how far outputs may be from those of f32 at a lower precision, as a share of each one's
@@ -116,7 +116,8 @@ class Options:
         None, "size: less code and smaller weights (default: speed)", (None, *OPTIMIZE))
     precision: str | None = _decision(
         None, "bf16: operands of products rounded to bf16, sums in f32; auto: of those that "
-        "--error allows; int8w, int4w: weights in groups of so many bits (default: f32)",
+        "--error allows; f16: weights stored as f16; int8w, int4w: weights in groups of so many "
+        "bits (default: f32)",
         (None, *PRECISION, AUTO))
     error: float | None = _decision(
         None, "how far outputs may be from f32 at a lower precision, as a share of their range "

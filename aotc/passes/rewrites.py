@@ -15,7 +15,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Schedule
 from aotc.passes import layout_rule, polyphase, recompute, unfold, winograd
-from aotc.passes.precision import group_weights, narrow_operands
+from aotc.passes.precision import group_weights, half_columns, narrow_operands
 from aotc.passes.regions import with_bodies
 from aotc.passes.sums import split_k
 
@@ -28,6 +28,7 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     "unfold": (unfold.faults_of, unfold.rewrite),
     "layout": (layout_rule.faults_of, layout_rule.rewrite_layout),
     "recompute": (recompute.faults_of, recompute.rewrite_readers),
+    half_columns.RULE: (half_columns.faults_of, half_columns.rewrite),
     narrow_operands.RULE: (narrow_operands.faults_of, narrow_operands.rewrite),
     group_weights.RULE: (group_weights.faults_of, group_weights.rewrite),
     split_k.RULE: (split_k.faults_of, split_k.rewrite)}

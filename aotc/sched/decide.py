@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
+from aotc.ir.dtypes import HALF
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, WEIGHT_BITS, Group, Schedule
-from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
 from aotc.sched.check import check_kernels, layout_faults
@@ -21,7 +21,7 @@ from aotc.sched.choose.connect_cost import (
 from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, split_settled
 from aotc.sched.choose.loops import choose_loops
-from aotc.sched.choose.precision import choose_precision
+from aotc.sched.choose.precision import choose_precision, precision_of
 from aotc.sched.choose.resampled import phased
 from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.slices import choose_split_k
@@ -63,7 +63,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     ``PRECISION``, of the operands of products that are left to choose rewrites for; only: of these
     computes (None: of all that gain, in regions too).  stores: temps may lie in the memories of
     clusters; not those of a body, which runs in rounds."""
-    same = precision == PRECISION[0] or precision in WEIGHT_BITS
+    same = precision in (PRECISION[0], HALF) or precision in WEIGHT_BITS
     rate = 1.0 if same else max(1.0, target.tuning.narrow_rate)
     rewrites = choose_winograd(program, target, winograd, rate, only)
     if unfold and not isinstance(winograd, tuple):
@@ -84,8 +84,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     if not isinstance(winograd, tuple):
         program = apply_rewrites(program, rewrites)
         rewrites += choose_precision(program, target, precision, only)
-    precision = next((p["dtype"] for rule, _, p in rewrites if rule == RULE),
-                     precision if only is None else PRECISION[0])
+    precision = precision_of(rewrites, precision if only is None else PRECISION[0])
     program = apply_rewrites(program, rewrites)
     given = {b: x for b, x in given.items() if b in program.buffers}
     groups = connected(program, target, how) if groups is None else groups

@@ -33,7 +33,7 @@ from aotc.emit.text.wrapped import wrapped
 from aotc.errors import AotcError, UnsupportedError
 from aotc.installed import TEMPLATES, runtime_c
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
-from aotc.ir.dtypes import DTYPES, Array, dtype_of
+from aotc.ir.dtypes import BF16, DTYPES, Array, dtype_of
 from aotc.ir.expr import Expr, as_expr
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
@@ -155,7 +155,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in seen.checks],
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
             "kernel_files": [f for row in rows for f in row["kernel_files"]],
-            "folders": sorted({*(p.target.folder for p in parts), *["bf16"] * bool(precision),
+            "folders": sorted({*(p.target.folder for p in parts), *["bf16"] * (precision == BF16),
                                *["grouped"] * any(map(has_groups, plans)),
                                *["tiles"] * any(r["tiles"] for r in rows)}),
             "emitter": emitter, "precision": precision,

@@ -1,12 +1,15 @@
 """Which products have their operands rounded, by the precision that was asked for."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import prod
 
 from aotc.ir.category import BF16_PRODUCT
+from aotc.ir.dtypes import HALF
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.digits import static_extent
+from aotc.passes.precision.half_columns import RULE as HALVE
+from aotc.passes.precision.half_columns import match_columns
 from aotc.passes.precision.narrow_operands import RULE, match_product
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.weight_bits import choose_groups
@@ -17,12 +20,14 @@ def choose_precision(program: Program, target: Target, precision: str,
                      only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
     {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
-    Program alone, of computes in ``only`` if that is given; a target without rows for bf16, or with
-    slow ones, stores the rounded numbers as f32."""
+    Program alone, of computes in ``only`` if that is given; a target without rows for bf16 or f16, or
+    with slow ones, stores the rounded numbers as f32."""
     if precision == PRECISION[0]:
         return ()
     if precision in WEIGHT_BITS:
         return choose_groups(program, target, precision)
+    if precision == HALF:
+        return _halved(program, target)
     rows = any(u.dtypes == BF16_PRODUCT for u in target.rows("dot"))
     stored = precision if rows and target.tuning.narrow_rate >= 1 else "f32"
     return tuple((RULE, s.out, {"dtype": precision, "stored": stored}) for s in program.steps
@@ -30,12 +35,29 @@ def choose_precision(program: Program, target: Target, precision: str,
                  and (only is None or s.out in only))
 
 
+def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
+    """The precision of a Schedule by the rewrites that round operands; ``usual`` if none does."""
+    found = (p["dtype"] if rule == RULE else HALF for rule, _, p in rewrites
+             if rule in (RULE, HALVE))
+    return next(found, usual)
+
+
 def precision_faults(schedule: Schedule) -> list[str]:
     """What speaks against a Schedule's ``precision``: rewrites that narrow operands say another."""
-    if schedule.precision != PRECISION[0] or all(rule != RULE for rule, *_ in schedule.rewrites):
+    if schedule.precision != PRECISION[0] or all(rule not in (RULE, HALVE)
+                                                 for rule, *_ in schedule.rewrites):
         return []
     return [f"precision {schedule.precision}: rewrites that narrow operands need another; choose "
             f"from {', '.join(PRECISION[1:])}"]
+
+
+def _halved(program: Program, target: Target) -> tuple[Rewrite, ...]:
+    """The products whose constant columns become f16: those with a vector of them at least."""
+    stored = {"stored": HALF if target.halves else "f32"}
+    return tuple((HALVE, s.out, stored) for s in program.steps if isinstance(s, Compute)
+                 and len(s.outs) == 1 and (load := match_columns(program, s)) is not None
+                 and program.consts[load.buffer].size >= target.tuning.narrow_columns
+                 * target.tuning.narrow_depth)
 
 
 def _gains(program: Program, target: Target, c: Compute) -> bool:
@@ -51,4 +73,4 @@ def _gains(program: Program, target: Target, c: Compute) -> bool:
     return not m.computed or saved > tuning.packed
 
 
-__all__ = ["choose_precision", "precision_faults"]
+__all__ = ["choose_precision", "precision_faults", "precision_of"]

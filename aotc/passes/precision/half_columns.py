@@ -1,0 +1,90 @@
+"""Rewrite rule ``halve``: the constant columns of a product are stored as f16, its sums stay f32.
+
+    ["halve", "matmul_sum", {"stored": "f16"}]
+
+    c[m, n] = sum(k) x[m, k] * w[k, n]
+
+becomes, with the weights rounded while compiling,
+
+    c[m, n] = sum(k) x[m, k] * f32(w_f16[k, n])
+
+Rows stay f32: a product converts its columns as it multiplies.  With "stored": "f32" the constant
+holds the rounded numbers as f32, for a target whose products read no f16.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from aotc.errors import ScheduleError
+from aotc.ir.category import dot_dtypes, factor_pairs
+from aotc.ir.dtypes import HALF
+from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
+from aotc.ir.program import Buffer, Compute, Program, update
+
+RULE = "halve"
+STORED = (HALF, "f32")
+LARGEST = 65504.0  # of f16
+
+
+def match_columns(program: Program, c: Compute) -> Load | None:
+    """The Load of the constant columns of a product of f32 that f16 can hold, or None."""
+    if dot_dtypes(c.body) is not None or c.body.dtype != "f32":
+        return None
+    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
+        load = f.b
+        array = program.consts.get(load.buffer) if isinstance(load, Load) else None
+        if not isinstance(load, Load) or array is None or load.dtype != "f32" or len(f.n) != 1:
+            continue
+        plain = [i for i in load.index if isinstance(i, Axis)]
+        once = len([n for n in loads(c.body) if n.buffer == load.buffer]) == 1
+        if once and len(set(plain)) == len(plain) and all(
+                isinstance(i, (Axis, Const)) for i in load.index) and not np.any(
+                np.isfinite(array) & (np.abs(array) > LARGEST)):
+            return load
+    return None
+
+
+def candidates(program: Program) -> tuple[str, ...]:
+    """Names of the computes that the rule fits, in program order."""
+    return tuple(c.out for c in program.steps if isinstance(c, Compute) and len(c.outs) == 1
+                 and match_columns(program, c) is not None)
+
+
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
+    """What speaks against the rule for the compute that writes ``name``."""
+    where = f"rewrites: {RULE} {name}"
+    if set(parameters) != {"stored"} or parameters["stored"] not in STORED:
+        return [f"{where}: parameters are {{\"stored\": one of {', '.join(STORED)}}}"]
+    if name not in candidates(program):
+        legal = ", ".join(candidates(program)) or "no compute of this program"
+        return [f"{where}: no product with constant columns that f16 can hold; choose from {legal}"]
+    return []
+
+
+def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
+    """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
+    does not match."""
+    c = program.producer[name]
+    load = match_columns(program, c) if isinstance(c, Compute) else None
+    if not isinstance(c, Compute) or load is None:
+        raise ScheduleError(faults_of(program, name, parameters))
+    stored, new = parameters["stored"], f"{load.buffer}_{HALF}"
+    with np.errstate(all="ignore"):
+        array = program.consts[load.buffer].astype(np.float16)
+    if stored != HALF:
+        array = array.astype(np.float32)
+    while new in program.buffers and (program.dtype(new) != stored or new not in program.consts):
+        new += "_"
+    buffer = Buffer(new, program.shape(load.buffer), stored, "const")
+    at = Load(new, load.index, stored)
+    body = substitute(c.body, {load: at if stored == "f32" else Cast("f32", at)})
+    program = replace(program, buffers={**program.buffers, new: buffer},
+                      consts={**program.consts, new: array})
+    return update(program, steps=tuple(replace(c, body=body) if s is c else s
+                                       for s in program.steps))
+
+
+__all__ = ["RULE", "candidates", "faults_of", "match_columns", "rewrite"]
