@@ -212,7 +212,7 @@ def _targets(args: argparse.Namespace) -> None:
     if args.probe is not None:
         from aotc.target.machine_file import machine_json
         from aotc.tools.probe import probe
-        target = probe(get_target("native"))
+        target = probe(get_target(args.target))
         Path(args.probe).write_text(machine_json(target))
         rates = ", ".join(f"{x.name} {x.bandwidth / 1e9:.0f}" for x in target.machine.memories
                           if x.scope != "thread")
@@ -405,6 +405,7 @@ def _parser() -> argparse.ArgumentParser:
     _tune_arguments(command("tune", _tune, "search a faster schedule by measuring"))
     sub = command("targets", _targets, "list the targets")
     sub.add_argument("--probe", metavar="FILE", help="measure this machine into a machine file")
+    sub.add_argument("--target", default="native", help="with whose instructions (--probe)")
     return parser
 
 

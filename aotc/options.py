@@ -58,9 +58,10 @@ class Options:
         for them and makes "auto" no forms with fewer multiplications.  None: the Schedule's.
     optimize: "speed" (the default), or "size": less code and smaller weights.  None: the
         Schedule's.
-    precision: "bf16" rounds the operands of products with constant weights to bf16 and sums them
-        in f32; "f16" stores their weights as f16; "int8w" and "int4w" store constant matrices as integers of 8 and 4 bits with a scale
-        for every 32 steps of the sum; everything else stays f32, as do all products by default.
+    precision: "bf16" rounds the operands of products to bf16 and sums them in f32; "f16" stores
+        constant weights of products as f16; "int8w" and "int4w" store constant matrices as integers
+        of 8 and 4 bits with a scale for every 32 steps of the sum; everything else stays f32, as do
+        all products by default.
         "auto" rounds those of most gain, as far as ``error`` allows.  None: the Schedule's.
     error: how far outputs may be from those of f32 at a lower precision, as a share of each one's
         range: "auto" keeps it on the inputs measured, ``aotc verify`` judges by it.

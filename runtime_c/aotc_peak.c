@@ -58,6 +58,49 @@ double aotc_peak_flops(void)
     return best;
 }
 
+#if defined(AOTC_PEAK_PAIRS)
+#include "aotc_num.h"
+#include "aotc_pairs.h"
+
+/* The same of products of bf16, two per lane and step. */
+double aotc_peak_pairs(void)
+{
+    uint16_t row[2] = {0x3f7f, 0x3f7e}, column[2 * AOTC_LANES];
+    volatile float sink = 0.0f;
+    double best = 0.0;
+    for (int i = 0; i < 2 * AOTC_LANES; i++) {
+        column[i] = (uint16_t)(0x3380 + i);
+    }
+    for (int r = 0; r < REPEATS; r++) {
+        const double start = seconds();
+        const aotc_pair_rows x = aotc_pair_a(row);
+        const aotc_pair_columns y = aotc_pair_b(column);
+        const aotc_vf s = aotc_splat((float)r), t = aotc_splat(1e-6f);
+        aotc_vf c0 = s, c1 = c0 + t, c2 = c1 + t, c3 = c2 + t, c4 = c3 + t, c5 = c4 + t;
+        aotc_vf c6 = c5 + t, c7 = c6 + t, c8 = c7 + t, c9 = c8 + t, c10 = c9 + t, c11 = c10 + t;
+        for (int64_t i = 0; i < STEPS; i++) {
+            c0 = aotc_pair(c0, x, y);
+            c1 = aotc_pair(c1, x, y);
+            c2 = aotc_pair(c2, x, y);
+            c3 = aotc_pair(c3, x, y);
+            c4 = aotc_pair(c4, x, y);
+            c5 = aotc_pair(c5, x, y);
+            c6 = aotc_pair(c6, x, y);
+            c7 = aotc_pair(c7, x, y);
+            c8 = aotc_pair(c8, x, y);
+            c9 = aotc_pair(c9, x, y);
+            c10 = aotc_pair(c10, x, y);
+            c11 = aotc_pair(c11, x, y);
+        }
+        sink = aotc_hsum(c0 + c1 + c2 + c3 + c4 + c5 + c6 + c7 + c8 + c9 + c10 + c11);
+        const double rate = 4.0 * CHAINS * AOTC_LANES * STEPS / (seconds() - start);
+        best = rate > best ? rate : best;
+    }
+    (void)sink;
+    return best;
+}
+#endif
+
 static int compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;

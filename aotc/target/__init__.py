@@ -45,12 +45,16 @@ def flags_of(text: str) -> frozenset[str]:
     return frozenset()
 
 
-def _cpu_flags() -> frozenset[str]:
+def _cpuinfo() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as f:
-            return flags_of(f.read())
+            return f.read()
     except OSError:
-        return frozenset()  # no such file on this system: only the portable target is certain
+        return ""  # no such file on this system: only the portable target is certain
+
+
+def _cpu_flags() -> frozenset[str]:
+    return flags_of(_cpuinfo())
 
 
 def runs_here(target: Target) -> bool:
@@ -60,10 +64,21 @@ def runs_here(target: Target) -> bool:
     return target.arch in ("", arch) and _cpu_flags().issuperset(target.cpu_flags)
 
 
+def maker_of(text: str) -> str:
+    """Who made a CPU by its /proc/cpuinfo; "" where it does not say."""
+    lines = (line.partition(":") for line in text.splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() == "vendor_id"), "")
+
+
+def pays_here(target: Target) -> bool:
+    """True if the instructions of a target are known to pay on this machine's CPU."""
+    return not target.makers or maker_of(_cpuinfo()) in target.makers
+
+
 def native(precision: str = "f32") -> Target:
     """The widest target that this machine can run; ``c`` if its machine is unknown.  precision: of
     products; rows of lower ones are nothing to look for where none are asked for."""
-    own = (X86_V4_AMX, X86_V4_BF16) if precision == "bf16" else ()
+    own = filter(pays_here, (X86_V4_AMX, X86_V4_BF16)) if precision == "bf16" else ()
     return next(filter(runs_here, (
         *own, X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT, AARCH64, RISCV64)), C)
 
@@ -79,5 +94,5 @@ def get_target(name: str, precision: str = "f32") -> Target:
     return TARGETS[name]
 
 
-__all__ = ["TARGETS", "Machine", "Target", "Ukernel", "flags_of", "get_target", "native",
-           "runs_here"]
+__all__ = ["TARGETS", "Machine", "Target", "Ukernel", "flags_of", "get_target", "maker_of",
+           "native", "pays_here", "runs_here"]

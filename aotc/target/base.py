@@ -213,12 +213,13 @@ class Target:
     repeats them), the template folder, machine model and micro-kernel rows.  ``requires`` is the
     preprocessor condition under which the sources are valid, ``cpu_flags`` what the CPU must
     report, ``arch`` the machine they are for ("" = any), ``cross`` what other machines need for it.
-    ``variants``: a target that stands for several, the widest first.  ``emitter``: which of the
-    emitters writes its kernels and bundle: "c", "dsa" (cores with memory of their own), or "simt"
-    (threads in blocks).  ``lane_steps``: strides between lanes at which a load costs little more
-    than one of neighbours.  ``part_loads``: a load may take any run of lanes: a window over lanes
-    stays in vectors at the padding.  ``halves``: instructions convert f16, so that products can
-    read it.  ``vectors``: facts of its vectors."""
+    ``makers``: of CPUs on which its instructions are known to pay, () for all: a bundle for several
+    runs its next set of kernels on others.  ``variants``: a target that stands for several, the
+    widest first.  ``emitter``: which of the emitters writes its kernels and bundle: "c", "dsa"
+    (cores with memory of their own), or "simt" (threads in blocks).  ``lane_steps``: strides
+    between lanes at which a load costs little more than one of neighbours.  ``part_loads``: a load
+    may take any run of lanes: a window over lanes stays in vectors at the padding.  ``halves``:
+    instructions convert f16, so that products can read it.  ``vectors``: facts of its vectors."""
 
     name: str
     description: str
@@ -237,6 +238,7 @@ class Target:
     part_loads: bool = False
     halves: bool = False
     vectors: VectorFacts = VectorFacts()
+    makers: Words = ()
 
     @property
     def tuning(self) -> Tuning:

@@ -143,6 +143,9 @@ X86_V4_BF16 = _with_dots(
     _pairs("avx512bf16", 16, (6, 4), (7, 4), (8, 3), (12, 2), (13, 2), (14, 2), (1, 4)),
     (*X86_V4_VNNI.cflags, "-mavx512bf16"), "__AVX512BF16__", ("avx512bf16",))
 
+# on Zen 4 at twice the rate of f32; on Xeons at half of it, although they have the flag
+X86_V4_BF16 = replace(X86_V4_BF16, makers=("AuthenticAMD",))
+
 # tiles of 16 rows of 64 bytes, multiplied by an instruction: Xeons of 2023 (Sapphire Rapids) and
 # later.  One core does 240 GFLOP/s of f32, of bf16 on tiles 3700 at most, these rows
 # 1100 to 1300; two products a lane (vdpbf16ps) are half as fast as f32 there, so

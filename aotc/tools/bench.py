@@ -205,7 +205,7 @@ def profile(path: str | Path, threads: int = 1, target: str = "native", dims: Di
 def measure_peak(target: Target, folder: str | Path) -> Peak:
     """The Peak of this machine with the instructions of ``target``, from a small C program that is
     compiled into ``folder``.  ToolchainError if the compiler fails."""
-    read, flops = peak_functions(target, folder)
+    read, flops, _ = peak_functions(target, folder)
     return Peak(flops(), read(MEMORY_BYTES))
 
 

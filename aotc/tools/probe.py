@@ -17,8 +17,9 @@ from threading import Barrier
 
 from aotc.errors import ToolchainError
 from aotc.installed import runtime_c
+from aotc.ir.category import BF16_PRODUCT
 from aotc.runtime.compile_bundle import find_compiler
-from aotc.target.base import Memory, Target
+from aotc.target.base import TILES, Memory, Target
 
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 MEMORY_BYTES = 256 << 20  # more than any cache: what is read comes from memory
@@ -31,14 +32,16 @@ def probe(target: Target) -> Target:
     sizes = cache_sizes(CACHES)
     memories = [replace(x, capacity=sizes.get(x.name, x.capacity)) for x in machine.memories]
     with tempfile.TemporaryDirectory() as folder:
-        read, flops = peak_functions(target, folder)
+        read, flops, pairs = peak_functions(target, folder)
         for i, x in enumerate(memories[:machine.position(machine.registers.name)]):
             readers = cpus if x.shared else cpus[:1]
             rate = together(read, block_bytes(memories, i, len(readers)), readers)
             memories[i] = replace(x, bandwidth=rate if rate > 0 else x.bandwidth)
         peak = flops()
+        tuning = machine.tuning if pairs is None else replace(
+            machine.tuning, narrow_rate=round(pairs() / peak, 2))
     return replace(target, machine=replace(machine, memories=tuple(memories), flops=peak,
-                                           workers=len(cpus)))
+                                           workers=len(cpus), tuning=tuning))
 
 
 def block_bytes(memories: Sequence[Memory], i: int, readers: int) -> int:
@@ -79,21 +82,28 @@ def cache_sizes(folder: str | Path) -> dict[str, int]:
     return out
 
 
-def peak_functions(target: Target,
-                   folder: str | Path) -> tuple[Callable[[int], float], Callable[[], float]]:
-    """(bytes -> bytes per second read, () -> flops per second), from a small C program with the
-    instructions of ``target``, compiled into ``folder``.  ToolchainError if that fails."""
+def peak_functions(target: Target, folder: str | Path) -> tuple[
+        Callable[[int], float], Callable[[], float], Callable[[], float] | None]:
+    """(bytes -> bytes per second read, () -> flops per second, the same of pairs of bf16 where the
+    target's rows multiply those in lanes), from a small C program with the instructions of
+    ``target``, compiled into ``folder``.  ToolchainError if that fails."""
+    rows = [u for u in target.rows("dot") if u.dtypes == BF16_PRODUCT]
+    pairs = bool(rows) and all(u.template != TILES for u in rows)
     library = Path(folder) / "peak.so"
     command = [*find_compiler(), "-std=c11", "-O2", "-fPIC", "-shared", *target.cflags,
-               f"-DAOTC_LANES={target.lanes}", str(runtime_c() / "aotc_peak.c"), "-o",
-               str(library), "-lm"]
+               f"-DAOTC_LANES={target.lanes}", *["-DAOTC_PEAK_PAIRS"] * pairs,
+               f"-I{runtime_c() / 'bf16'}", str(runtime_c() / "aotc_peak.c"), "-o", str(library),
+               "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise ToolchainError(f"aotc_peak.c does not compile: {done.stderr[:500]}")
     loaded = ctypes.CDLL(str(library))
     loaded.aotc_peak_flops.restype = loaded.aotc_peak_read.restype = ctypes.c_double
+    if pairs:
+        loaded.aotc_peak_pairs.restype = ctypes.c_double
     loaded.aotc_peak_read.argtypes = [ctypes.c_size_t]
-    return loaded.aotc_peak_read, loaded.aotc_peak_flops
+    return (loaded.aotc_peak_read, loaded.aotc_peak_flops,
+            loaded.aotc_peak_pairs if pairs else None)
 
 
 __all__ = ["block_bytes", "cache_sizes", "peak_functions", "probe", "together"]

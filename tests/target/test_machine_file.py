@@ -14,9 +14,9 @@ from aotc.errors import ScheduleError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.target import get_target
-from aotc.target.base import Memory
+from aotc.target.base import TILES, Memory
 from aotc.target.machine_file import machine_json, with_machine
-from aotc.tools.probe import block_bytes, cache_sizes, together
+from aotc.tools.probe import block_bytes, cache_sizes, peak_functions, together
 
 V3 = get_target("x86-64-v3")
 
@@ -111,6 +111,14 @@ def test_blocks_that_measure_a_level_fit_no_nearer_one():
     assert block_bytes(levels, 2, 1) == 512 << 10
     assert [block_bytes(levels, 0, n) for n in (1, 2)] == [256 << 20, 128 << 20]
     assert block_bytes(levels, 0, 2) * 2 > levels[1].capacity
+
+
+@pytest.mark.parametrize("name", ["c", get_target("native", "bf16").name])
+def test_rates_of_pairs_are_measured_where_rows_multiply_them(name, tmp_path):
+    target = get_target(name)
+    _, flops, pairs = peak_functions(target, tmp_path)
+    on_tiles = any(u.template == TILES for u in target.rows("dot"))
+    assert flops() > 0 and (pairs is None if on_tiles else pairs is not None and pairs() > 0)
 
 
 def test_probe_writes_what_compile_reads(tmp_path, capsys):

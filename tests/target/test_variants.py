@@ -13,7 +13,7 @@ from small_models import dense, embedding, make_model
 import aotc
 from aotc.errors import AotcError
 from aotc.runtime.feeds import machine
-from aotc.target import TARGETS, native, runs_here
+from aotc.target import TARGETS, maker_of, native, pays_here, runs_here
 from aotc.tools.peers import open_reference
 from aotc.tools.verify import compare, verify
 
@@ -237,4 +237,26 @@ def test_native_is_the_widest_that_runs():
     where those are asked for."""
     best = next(t for t in BYTES if runs_here(t) and t.name != "x86-64-v4-amx")
     assert native() == best and not native().variants
-    assert native("bf16") == next(t for t in ALL if runs_here(t))
+    assert native("bf16") == next(t for t in ALL if runs_here(t) and pays_here(t))
+
+
+@pytest.mark.parametrize("maker, pays", [
+    ("AuthenticAMD", True), ("GenuineIntel", False), ("", False)])
+def test_a_flag_alone_is_no_reason_for_bf16(maker, pays, tmp_path, monkeypatch):
+    """Pairs of bf16 are half as fast as f32 on Xeons: their flag is there all the same."""
+    text = (f"vendor_id : {maker}\nflags : avx2 fma bmi2 avx512f avx512bw avx512cd avx512dq "
+            "avx512vl avx512_vnni avx512_bf16\n")
+    assert maker_of(text) == maker
+    monkeypatch.setattr("aotc.target._cpuinfo", lambda: text)
+    assert (native("bf16").name == "x86-64-v4-bf16") == pays
+    assert native().name == "x86-64-v4-vnni"
+
+
+def test_a_bundle_asks_who_made_the_cpu(tmp_path):
+    """One for several CPUs, where it has a set of kernels that only pays on some; nobody else."""
+    texts = []
+    for target, precision in (("x86-64", "bf16"), ("x86-64-v4-bf16", "bf16"), ("x86-64", "f32")):
+        folder = tmp_path / f"{target}{precision}"
+        aotc.compile(dense(5), folder, target=target, precision=precision, name="asks")
+        texts.append((folder / "asks.c").read_text())
+    assert ["__builtin_cpu_is" in t for t in texts] == [True, False, False]

@@ -27,6 +27,8 @@ from aotc.target.base import Target
 _ALIGNMENT = 64
 # /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
 _ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM")}
+# /proc/cpuinfo's name of a CPU's maker -> the compilers' word for __builtin_cpu_is
+_MAKERS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 EMITTERS = {"c": c_kernels.render_kernels, "dsa": dsa.render_kernels, "simt": simt.render_kernels}
 _ONE_NAME = {"c": c_kernels.one_name, "dsa": c_kernels.one_name, "simt": simt.one_name}
 
@@ -73,6 +75,7 @@ class Variant:
         return {"suffix": self.suffix, "prefix": self.prefix, "target": target.name,
                 "cflags": kernel_flags(self.plans[0], target), "cpu_flags": target.cpu_flags,
                 "asks": kernel_asks(target), "tiles": "amx_tile" in target.cpu_flags,
+                "makers": tuple(map(_MAKERS.__getitem__, target.makers)),
                 "needs": ", ".join(target.cpu_flags) or target.name,
                 "schedule_hash": self.schedule.hash, "kernels": rows, "choices": choices,
                 "functions": list(dict.fromkeys(k["name"] for k in rows)),

@@ -20,8 +20,8 @@ def choose_precision(program: Program, target: Target, precision: str,
                      only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
     {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
-    Program alone, of computes in ``only`` if that is given; a target without rows for bf16 or f16, or
-    with slow ones, stores the rounded numbers as f32."""
+    Program alone, of computes in ``only`` if that is given; a target without rows for bf16 or f16,
+    or with slow ones, stores the rounded numbers as f32."""
     if precision == PRECISION[0]:
         return ()
     if precision in WEIGHT_BITS:
