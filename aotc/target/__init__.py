@@ -6,6 +6,7 @@ from aotc.errors import UnsupportedError
 from aotc.target.base import Machine, Target, Ukernel
 from aotc.target.cpu import (
     AARCH64,
+    AARCH64_BF16,
     AARCH64_DOT,
     AARCH64_I8MM,
     X86,
@@ -21,10 +22,9 @@ from aotc.target.cuda import CUDA, SM_80, SM_86, SM_89, SM_90
 from aotc.target.dsa import STCP920
 from aotc.target.riscv import RISCV64
 
-TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86_V4_BF16,
-                               X86_V4_AMX, X86, AARCH64,
-                               AARCH64_DOT, AARCH64_I8MM, RISCV64, CUDA, SM_80, SM_86, SM_89,
-                               SM_90, STCP920)}
+TARGETS = {t.name: t for t in (C, X86_V1, X86_V3, X86_V4, X86_V4_VNNI, X86_V4_BF16, X86_V4_AMX, X86,
+                               AARCH64, AARCH64_DOT, AARCH64_I8MM, AARCH64_BF16, RISCV64, CUDA,
+                               SM_80, SM_86, SM_89, SM_90, STCP920)}
 
 
 _AS_COMPILERS = {"avx512_vnni": "avx512vnni",
@@ -78,7 +78,7 @@ def pays_here(target: Target) -> bool:
 def native(precision: str = "f32") -> Target:
     """The widest target that this machine can run; ``c`` if its machine is unknown.  precision: of
     products; rows of lower ones are nothing to look for where none are asked for."""
-    own = filter(pays_here, (X86_V4_AMX, X86_V4_BF16)) if precision == "bf16" else ()
+    own = filter(pays_here, (X86_V4_AMX, X86_V4_BF16, AARCH64_BF16)) if precision == "bf16" else ()
     return next(filter(runs_here, (
         *own, X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT, AARCH64, RISCV64)), C)
 

@@ -187,3 +187,9 @@ AARCH64_I8MM = _with_dots(
     AARCH64, "aarch64-i8mm", "and 8-bit dot products of u8 and s8",
     _dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm",), "__ARM_FEATURE_MATMUL_INT8",
     ("i8mm",))
+
+# one instruction for two products of bf16, and that one: Armv8.6, the same cores
+AARCH64_BF16 = _with_dots(
+    replace(AARCH64_I8MM, machine=replace(AARCH64.machine, tuning=Tuning(narrow_rate=2.0))),
+    "aarch64-bf16", "and of bf16", _pairs("bfdot", 4, (8, 2), (5, 4), (1, 4)),
+    ("-march=armv8.2-a+i8mm+bf16",), "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC", ("bf16",))

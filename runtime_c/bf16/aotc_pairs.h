@@ -31,6 +31,25 @@ AOTC_INLINE aotc_vf aotc_pair(aotc_vf c, aotc_pair_rows a, aotc_pair_columns b)
     return (aotc_vf)_mm512_dpbf16_ps((__m512)c, a, b);
 }
 
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(__aarch64__) && AOTC_LANES == 4
+/* Rounds otherwise: the two products are added first, sums to odd, and what is no normal number is
+ * zero. */
+#include <arm_neon.h>
+typedef bfloat16x8_t aotc_pair_rows;
+typedef bfloat16x8_t aotc_pair_columns;
+AOTC_INLINE aotc_pair_rows aotc_pair_a(const uint16_t *p)
+{
+    return vreinterpretq_bf16_u32(vdupq_n_u32(aotc_two(p)));
+}
+AOTC_INLINE aotc_pair_columns aotc_pair_b(const uint16_t *p)
+{
+    return vreinterpretq_bf16_u16(vld1q_u16(p));
+}
+AOTC_INLINE aotc_vf aotc_pair(aotc_vf c, aotc_pair_rows a, aotc_pair_columns b)
+{
+    return (aotc_vf)vbfdotq_f32((float32x4_t)c, a, b);
+}
+
 #else
 typedef struct { aotc_vf first, second; } aotc_pair_rows, aotc_pair_columns;
 AOTC_INLINE aotc_pair_rows aotc_pair_a(const uint16_t *p)

@@ -26,7 +26,8 @@ from aotc.target.base import Target
 
 _ALIGNMENT = 64
 # /proc/cpuinfo's name -> the words of Linux's auxiliary vector and the bits of <sys/auxv.h>
-_ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM")}
+_ARM_BITS = {"asimddp": ("AT_HWCAP", "HWCAP_ASIMDDP"), "i8mm": ("AT_HWCAP2", "HWCAP2_I8MM"),
+             "bf16": ("AT_HWCAP2", "HWCAP2_BF16")}
 # /proc/cpuinfo's name of a CPU's maker -> the compilers' word for __builtin_cpu_is
 _MAKERS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 EMITTERS = {"c": c_kernels.render_kernels, "dsa": dsa.render_kernels, "simt": simt.render_kernels}
