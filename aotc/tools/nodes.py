@@ -20,7 +20,7 @@ from aotc.ir.category import category
 from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Cast, Expr, Load
 from aotc.ir.program import Buffer, Compute, Program, Step, update
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import PRECISION, Group, Schedule
 from aotc.options import Dims, Options, asked_precision
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.quanta import quanta
@@ -34,6 +34,7 @@ from aotc.sched import complete, lower
 from aotc.target import get_target, runs_here
 from aotc.target.base import Target
 from aotc.tools.as_exported import refuse
+from aotc.tools.drift import drift_lines
 from aotc.tools.verify import QUANTUM, ROUNDED, make_cases, read_inputs
 
 # Error of one f32 compute by category, as a share of the output's range, on random data: sums grow
@@ -70,7 +71,8 @@ def verify_nodes(path: str | Path, target: str = "native", dims: Dims = None, th
     dimensions, or on the ``inputs`` of an .npz file.  decisions: as ``aotc.compile``'s.
 
     Returns the list of NodeError in order of execution and reports the first one that exceeds its
-    bound, or that none does.  Errors as ``aotc.compile`` and ``aotc.load``; AotcError for targets
+    bound, or that none does; at a lower precision of products, what every stored tensor is off from
+    double precision, too.  Errors as ``aotc.compile`` and ``aotc.load``; AotcError for targets
     that do not run on this machine.
     """
     refuse("verify --per-node", decisions.get("alias"))
@@ -92,7 +94,13 @@ def verify_nodes(path: str | Path, target: str = "native", dims: Dims = None, th
             model = _observed(program, schedule, row, stored, Path(folder) / "bundle", threads)
             cases = make_cases(program, runs, _cap(program))
             for case in [read_inputs(inputs, work.settings.fixed)] if inputs else cases:
-                results += _judge(program, schedule, case.feeds, model.run(case.feeds), stored)
+                got = model.run(case.feeds)
+                results += _judge(program, schedule, case.feeds, got, stored)
+                if schedule.precision != PRECISION[0] and len(work.parts) == 1:
+                    seen = {n: got[_COPY + n] for n in stored} | {
+                        n: got[program.buffers[n].onnx or n] for n in program.outputs}
+                    for line in drift_lines(work.program, schedule, case.feeds, seen):
+                        report(line)
     report(_verdict(results))
     return results
 

@@ -1,0 +1,54 @@
+"""How errors of products of few bits add up from kernel to kernel, beside those of f32."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from aotc.errors import AotcError
+from aotc.ir.dtypes import Array
+from aotc.ir.program import Program
+from aotc.ir.schedule import Schedule
+from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
+from aotc.oracle.shares import share_of_range
+from aotc.passes.precision.half_columns import RULE as HALVE
+from aotc.passes.precision.narrow_operands import RULE
+from aotc.passes.promote import promoted
+from aotc.passes.rewrites import apply_rewrites
+
+
+def drift_lines(program: Program, schedule: Schedule, feeds: Mapping[str, Array],
+                seen: Mapping[str, Array]) -> list[str]:
+    """A line per stored tensor that the Program without roundings of operands has as well: how far
+    what was ``seen`` is from double precision, of its range, and how far f32 is.  program: without
+    rewrites."""
+    others = [r for r in schedule.rewrites if r[0] not in (RULE, HALVE)]
+    base = apply_rewrites(program, others)
+    try:
+        exact, plain = _run(promoted(base), feeds), _run(base, feeds)
+    except (AotcError, ValueError):
+        return []  # a step has no form in f64
+    made = [o for s in base.steps for o in s.outs if o in seen]
+    return [f"  {n}: {schedule.precision} {share_of_range(seen[n], exact[n]):.2g} of its range "
+            f"from f64, f32 {share_of_range(plain[n], exact[n]):.2g}"
+            for n in made if exact[n].dtype == np.float64]
+
+
+def _run(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Every tensor of a run of the evaluator."""
+    wide = {n: a.astype(np.float64) if a.dtype == np.float32 and _wants(program, n) else a
+            for n, a in feeds.items()}
+    arrays = dict(input_arrays(program, wide))
+    syms = infer_syms(program, arrays, None)
+    arrays |= program.consts
+    for step in program.steps:
+        arrays |= zip(step.outs, run_step(program, step, arrays, syms, {}))
+    return arrays
+
+
+def _wants(program: Program, onnx: str) -> bool:
+    """True if the input of that name is f64."""
+    names: Sequence[str] = [n for n in program.inputs if onnx in (n, program.buffers[n].onnx)]
+    return any(program.dtype(n) == "f64" for n in names)
+
+
+__all__ = ["drift_lines"]
