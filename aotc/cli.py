@@ -405,7 +405,7 @@ def _parser() -> argparse.ArgumentParser:
     _tune_arguments(command("tune", _tune, "search a faster schedule by measuring"))
     sub = command("targets", _targets, "list the targets")
     sub.add_argument("--probe", metavar="FILE", help="measure this machine into a machine file")
-    sub.add_argument("--target", default="native", help="with whose instructions (--probe)")
+    _option_arguments(sub, ("target",))
     return parser
 
 
@@ -424,14 +424,13 @@ _WRITTEN: dict[str, dict[str, Any]] = {
     "out": {"metavar": "DIR"}, "inputs": {"metavar": "X.npz"},
     "dims": {"action": _Pairs, "type": _dim, "metavar": "NAME=LO..HI"},
     "winograd": {"type": lambda text: int(text) if text.isdigit() else text},
-    "machine": {"metavar": "FILE"},
+    "machine": {"metavar": "FILE"}, "error": {"type": float, "metavar": "SHARE"},
     "fix": {"action": _Pairs, "type": _fixed, "metavar": "NAME=VALUE"},
     "bound": {"action": _Pairs, "type": _told, "metavar": "NODE=MOST"},
     "lists": {"action": _Pairs, "type": _list, "metavar": "NAME=COUNT"},
     "input_default": {"action": _Words, "metavar": "NAME"},
     "alias": {"action": _Ranges, "type": _alias, "metavar": "INPUT=OUTPUT"},
     "variants": {"action": _Ranges, "type": _ranges, "metavar": "NAME=LO..HI,LO..HI"},
-    "error": {"type": float, "metavar": "SHARE"},
     "arena": {"type": _arena, "metavar": "LIMIT"},
     "profile": {"action": "store_true"},
     "schedule": {"metavar": "S.json"}, "schedule_out": {"metavar": "S.json"},

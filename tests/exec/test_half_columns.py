@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from attention_model import attention
 from harness import RUNNABLE
 from onnx import TensorProto, helper
 from quick_builds import LEVEL
 from small_models import conv_stack, make_model
-from test_precision import attention
 
 import aotc
 from aotc.errors import ScheduleError

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from attention_model import attention
 from harness import DISTINCT, RUNNABLE, at_length, compile_program
 from onnx import TensorProto, helper
 from quick_builds import LEVEL
@@ -156,27 +157,6 @@ def test_convolutions_stay_close_to_f32(make, shape, name, tmp_path):
     for n, exact in outs[0].items():
         _close(outs[1][n], exact, 3e-2)
         assert not np.array_equal(outs[1][n], exact)
-
-
-def attention(size, heads=2, width=32, seed=0):
-    """y f32[size, heads * width]: softmax(q k) v, all three of products of x, and a product more.
-    """
-    rng, whole = np.random.default_rng(seed), heads * width
-    tensors = {n: (rng.standard_normal((whole, whole)) * whole**-0.5).astype(np.float32)
-               for n in "qkvo"}
-    tensors |= {"scale": np.float32(width**-0.5), "apart": np.array([size, heads, width]),
-                "joined": np.array([size, whole])}
-    node, nodes = helper.make_node, []
-    for n in "qkv":
-        perm = [1, 2, 0] if n == "k" else [1, 0, 2]
-        nodes += [node("MatMul", ["x", n], [f"{n}1"]),
-                  node("Reshape", [f"{n}1", "apart"], [f"{n}2"]),
-                  node("Transpose", [f"{n}2"], [f"{n}3"], perm=perm)]
-    nodes += [node("MatMul", ["q3", "k3"], ["s1"]), node("Mul", ["s1", "scale"], ["s2"]),
-              node("Softmax", ["s2"], ["p"], axis=-1), node("MatMul", ["p", "v3"], ["c1"]),
-              node("Transpose", ["c1"], ["c2"], perm=[1, 0, 2]),
-              node("Reshape", ["c2", "joined"], ["c3"]), node("MatMul", ["c3", "o"], ["y"])]
-    return make_model(nodes, {"x": (F32, [size, whole])}, {"y": (F32, [size, whole])}, tensors)
 
 
 @pytest.mark.parametrize("size", [37, pytest.param(64, marks=pytest.mark.product)])
