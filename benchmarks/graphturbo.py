@@ -1,16 +1,19 @@
 """GraphTurbo's tables from the deciders of instances and one model of time.
 
-    python -m benchmarks.graphturbo [LABEL ...] [--models FOLDER] [--json results.json]
+    python -m benchmarks.graphturbo [LABEL ...] [--models FOLDER] [--json results.json] [--jobs 2]
 
 For every configuration of Table 2: how often DDR, LLB and L1 hold an output (Table 3), bytes per
-memory, the ablation against layer by layer with outputs in DDR, and throughput.  Two parameters
-that are not published are fitted once, to ResNet-50's two figures; all else is predicted.
+memory, the ablation against layer by layer with outputs in DDR, throughput, and batches; with all
+of them, the tables of ``graphturbo_tables``, too.  Two parameters that are not published are fitted
+once, to ResNet-50's two figures; all else is predicted.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from math import exp, log
 from pathlib import Path
 
@@ -31,26 +34,39 @@ from aotc.sched.instances.steps import (
 )
 from aotc.target.base import Machine, Memory
 from aotc.target.dsa import STCP920_DEVICE
-from benchmarks.graphturbo_models import CONFIGURATIONS
+from benchmarks.graphturbo_models import CONFIGURATIONS, zoo
+from benchmarks.graphturbo_tables import (
+    OUR_ROWS,
+    TVM_ROWS,
+    batch_row,
+    batch_sweep,
+    batches,
+    examples,
+    grouping_rules,
+    order_quality,
+    table,
+)
 
 SPEEDUP = 7.97  # published, of ResNet-50 over TVM
 VECTOR, CORE = 1 / 8, 1 / 64  # assumed: flop/s of the vector engine and core, of the matrix engine
+NEARER = 0.1  # assumed: latency of the global buffer, of that of DDR
 
 
-def cluster(latency: float, matrix: float, gb: float = 1.0, vector: float = VECTOR) -> Cluster:
+def cluster(latency: float, matrix: float, gb: float = 1.0, lb: float = 1.0,
+            vector: float = VECTOR, core: float = CORE, nearer: float = NEARER) -> Cluster:
     """A cluster of the published device; latency: seconds of a tile's DMA, matrix: flop/s of one
-    core's matrix engine.  gb: times the assumed bandwidth of the global buffer."""
+    core's matrix engine.  gb, lb: times the assumed bandwidth of the global and local buffers."""
     d = STCP920_DEVICE
     machine = Machine(
         (Memory("DDR", 1 << 34, d.ddr, "device", latency=latency, kind="managed"),
-         Memory("GB", d.cluster, d.cluster_rate * d.cores * gb, "cluster", latency=latency / 10,
-                kind="managed"),
-         Memory("LB", d.local, d.local_rate, "core", kind="managed"),
+         Memory("GB", d.cluster, d.cluster_rate * d.cores * gb, "cluster",
+                latency=latency * nearer, kind="managed"),
+         Memory("LB", d.local, d.local_rate * lb, "core", kind="managed"),
          Memory("register", 4096, 1e12, "thread", kind="managed")),
         d.clusters * d.cores, matrix, 1, scratch="LB", launch=0.0)
     units = (ComputeUnit("matrix", matrix, ("contraction", "dot")),
              ComputeUnit("vector", matrix * vector, ("window", "reduction", "map")),
-             ComputeUnit("core", matrix * CORE))
+             ComputeUnit("core", matrix * core))
     return cluster_of(machine, d.cores, d.clusters, units, ("dma0", "dma1"), reserve=2048)
 
 
@@ -118,10 +134,13 @@ def measured(c, folder: Path, on: Cluster) -> dict:
 
     graph(c.ours)  # reading is not deciding
     start = time.process_time()
-    full = planned(graph(c.ours), on, c.ours, c.ours)
-    decided = time.process_time() - start
     found = choose_batch(graph, on, c.ours)
+    decided = time.process_time() - start
     best = found[0]
+    full = next(b for b in found if b.runs == c.ours)
+    seen = {b.runs for b in found}
+    swept = (*found, *(planned(graph(n), on, n, c.ours) for n in range(1, c.ours)
+                       if c.ours % n == 0 and n not in seen))
     tvm = graph(c.tvm)
     layers = layer_by_layer(tvm, on)
     flat = decide_parts(graph(c.ours), on, BY_COST, full.plan.subgraphs, ("breadth first",))
@@ -144,9 +163,19 @@ def measured(c, folder: Path, on: Cluster) -> dict:
         "spilled_share": _outside(steps, best.runs, (OUTPUTS,)) / _outside(
             layers, c.tvm, (OUTPUTS,)),
         "rates": rates, "decided_s": decided, "runs": best.runs,
+        "seconds": {b.runs: overlapped(b.plan, on) for b in swept},
         "looked_at": [(b.runs, clusters / b.each) for b in found],
         "paper_rate": clusters * c.ours / overlapped(paper, on),
-        "busy": dict(timeline(steps, on).busy), "plan": best}
+        "sensitivity": sensitivity(best, layers_of(tvm, c.tvm), on),
+        "busy": dict(timeline(steps, on).busy), "found": found, "swept": swept}
+
+
+def measured_by_label(label: str, folder: Path, on: Cluster) -> dict:
+    """``measured``, of the configuration of that name; with the table of its batches."""
+    c = next(c for c in CONFIGURATIONS if c.label == label)
+    row = measured(c, folder, on)
+    row["batches"] = batch_row(label, row.pop("found"), row.pop("swept"))
+    return row
 
 
 def _outside(steps, runs, kinds=(OUTPUTS, INPUTS, RESULTS)) -> float:
@@ -155,27 +184,29 @@ def _outside(steps, runs, kinds=(OUTPUTS, INPUTS, RESULTS)) -> float:
                if level == 2 and kind in kinds) / runs
 
 
-def sensitivity(rows, configurations, folder: Path, on: Cluster) -> list[tuple[str, list[float]]]:
-    """(parameter, speedup of every row over layer by layer) with one parameter changed, at the same
-    decisions."""
+def sensitivity(best: Batch, before, on: Cluster) -> dict[str, float]:
+    """Parameter -> speedup over layer by layer (``before``: seconds per run on a Cluster) with that
+    one changed, at the same decisions."""
     latency, matrix = on.outer[-1].latency, on.units[0].flops
     changed = {
         "as fitted": on, "GB bandwidth x 2": cluster(latency, matrix, 2.0),
         "GB bandwidth / 2": cluster(latency, matrix, 0.5),
+        "LB bandwidth x 2": cluster(latency, matrix, lb=2.0),
+        "LB bandwidth / 2": cluster(latency, matrix, lb=0.5),
         "unit peaks x 2": cluster(latency, 2 * matrix),
         "unit peaks / 2": cluster(latency, matrix / 2),
         "vector engine / 2": cluster(latency, matrix, vector=VECTOR / 2),
+        "vector core / 2": cluster(latency, matrix, core=CORE / 2),
         "DMA latency x 2": cluster(2 * latency, matrix),
-        "DMA latency / 2": cluster(latency / 2, matrix)}
-    out = []
-    for name, other in changed.items():
-        found = []
-        for row, c in zip(rows, configurations):
-            best: Batch = row["plan"]
-            ours = best.runs / overlapped(best.plan, other)
-            found.append(ours * _layers(c.graph(folder, c.tvm), other) / c.tvm)
-        out.append((name, found))
-    return out
+        "DMA latency / 2": cluster(latency / 2, matrix),
+        "GB latency x 2": cluster(latency, matrix, nearer=2 * NEARER)}
+    return {name: best.runs / overlapped(best.plan, other) * before(other)
+            for name, other in changed.items()}
+
+
+def layers_of(graph, runs: int):
+    """Seconds per run, layer by layer, on a Cluster."""
+    return lambda on: _layers(graph, on) / runs
 
 
 def mean(values) -> float:
@@ -184,13 +215,7 @@ def mean(values) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-def table(head, rows) -> str:
-    """Markdown."""
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
-    return "\n".join(lines + ["| " + " | ".join(map(str, r)) + " |" for r in rows])
-
-
-def report(rows, configurations, on: Cluster, sensitive) -> str:
+def report(rows, configurations, on: Cluster) -> str:
     """All tables as Markdown."""
     pairs = list(zip(rows, configurations))
     text = [f"Fitted: DMA latency {on.outer[-1].latency * 1e6:.2f} us a tile, matrix engine "
@@ -222,7 +247,9 @@ def report(rows, configurations, on: Cluster, sensitive) -> str:
              for a, b in zip(names, names[1:])]
     text.append("Geometric means, each over the one before: " + ", ".join(steps) + ".")
     text.append(table(("speedup", *(c.label for c in configurations)),
-                      [(n, *(f"{v:.2f}" for v in found)) for n, found in sensitive]))
+                      [(n, *(f"{r['sensitivity'][n]:.2f}" for r in rows))
+                       for n in rows[0]["sensitivity"]]))
+    text.append(batches([r["batches"] for r in rows]))
     text.append(table(("", "runs at once: units/s", "engines busy", "decided s"), [
         (c.label, ", ".join(f"{n}: {v:.0f}" for n, v in r["looked_at"]),
          ", ".join(f"{k} {v:.2f}" for k, v in r["busy"].items()), f"{r['decided_s']:.1f}")
@@ -234,26 +261,45 @@ def _sum(found, level, kind) -> float:
     return sum(v for k, v in found.items() if k.startswith(f"({level},") and f"'{kind}'" in k)
 
 
+def smaller(folder: Path, on: Cluster, rows) -> str:
+    """The tables of ``graphturbo_tables``."""
+    bert = next(c for c in CONFIGURATIONS if c.label == "B")
+    known = {n: t for r in rows if r["label"] == "B" for n, t in r["seconds"].items()}
+    runs = {r[2] for r in OUR_ROWS}
+    ours = {n: known.get(n) or overlapped(planned(bert.graph(folder, n), on, n, n).plan, on)
+            for n in sorted(runs)}
+    layers = {n: _layers(bert.graph(folder, n), on) for n in {r[2] for r in TVM_ROWS}}
+    return "\n\n".join((
+        "Table 1, BERT-128:", batch_sweep(layers, ours), "Published examples:", examples(),
+        "Orders of random graphs, without the exact search:", order_quality(),
+        "UNet at batch 1 (MB over the border to DDR):",
+        grouping_rules(zoo("unet")(folder, 1), on)))
+
+
 def main(argv=None) -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("labels", nargs="*", metavar="LABEL", help="A to J")
     parser.add_argument("--models", metavar="FOLDER", help="where the zoo's models are, or go to")
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")
+    parser.add_argument("--jobs", type=int, default=2, help="configurations at a time")
     args = parser.parse_args(argv)
     chosen = [c for c in CONFIGURATIONS if not args.labels or c.label in args.labels]
     with tempfile.TemporaryDirectory() as spare:
         folder = Path(args.models or spare)
         first = CONFIGURATIONS[0]
         on = fitted(lambda n: first.graph(folder, n), first.tvm, first.ours, first.result)
-        rows = []
-        for c in chosen:
-            rows.append(measured(c, folder, on))
-            print(f"{c.label}: {rows[-1]['uses']}", flush=True)
-        print(report(rows, chosen, on, sensitivity(rows, chosen, folder, on)))
+        work = partial(measured_by_label, folder=folder, on=on)
+        with ProcessPoolExecutor(args.jobs) as pool:
+            rows = []
+            for row in pool.map(work, [c.label for c in chosen]):
+                rows.append(row)
+                print(f"{row['label']}: {row['uses']}", flush=True)
+        print(report(rows, chosen, on))
+        if not args.labels:
+            print(smaller(folder, on, rows))
     if args.json:
-        figures = [{k: v for k, v in r.items() if k != "plan"} for r in rows]
-        Path(args.json).write_text(json.dumps(figures, indent=1))
+        Path(args.json).write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How many runs a cluster does at once: chosen by predicted seconds, without trying them all."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from aotc.sched.instances.cluster import Cluster
 from aotc.sched.instances.decide_instances import decide_instances
@@ -9,6 +9,8 @@ from aotc.sched.instances.grouping import BY_COST, Rules
 from aotc.sched.instances.instance_plan import InstancePlan
 from aotc.sched.instances.steps import steps_of_plan, timeline
 from aotc.sched.instances.tensor_graph import Graph
+
+PERIOD = 2  # times the largest batch after which what is next no longer changes
 
 
 @dataclass(frozen=True)
@@ -52,3 +54,39 @@ def choose_batch(graph: Callable[[int], Graph], cluster: Cluster, total: int,
         if worse == 2:
             break
     return tuple(sorted(found, key=lambda b: b.each))
+
+
+@dataclass(frozen=True)
+class BatchRange:
+    """While ``first`` to ``last`` runs are left (None: any more), ``batch`` is what runs next."""
+
+    first: int
+    last: int | None
+    batch: Batch
+
+    def __str__(self) -> str:
+        end = "" if self.last is None else str(self.last)
+        left = str(self.first) if self.first == self.last else f"{self.first}..{end}"
+        return f"{left} left: {self.batch.runs} at once"
+
+
+def ranges(found: Sequence[Batch]) -> tuple[BatchRange, ...]:
+    """Which of the Batches ``found`` is next, by how many runs are left, for a number of runs that
+    is known when they run: those that take the fewest seconds together, the largest first.  What
+    does more at once than are left does the rest for nothing.  Beyond ``PERIOD`` times the largest,
+    the one with the fewest seconds per run is next."""
+    most = PERIOD * max(b.runs for b in found)
+    total, first = [0.0], list[Batch]()
+    for n in range(1, most + 1):
+        ways = [(b.seconds + total[max(0, n - b.runs)], b) for b in found]
+        least = min(t for t, _ in ways)
+        total.append(least)
+        first.append(max((b for t, b in ways if t <= least * (1 + 1e-9)), key=lambda b: b.runs))
+    first.append(min(found, key=lambda b: b.each))
+    out: list[BatchRange] = []
+    for n, b in enumerate(first, 1):
+        if out and out[-1].batch is b:
+            out[-1] = replace(out[-1], last=n)
+        else:
+            out.append(BatchRange(n, n, b))
+    return (*out[:-1], replace(out[-1], last=None))

@@ -5,7 +5,17 @@ from math import prod
 
 from aotc.sched.instances.binding import plain
 from aotc.sched.instances.cluster import Cluster
-from aotc.sched.instances.split import Members, SplitInfo, best_split, middle, sources_of, two_cuts
+from aotc.sched.instances.split import (
+    Members,
+    SplitInfo,
+    best_split,
+    middle,
+    outermost,
+    outs_of,
+    shares,
+    sources_of,
+    two_cuts,
+)
 from aotc.sched.instances.tensor_graph import Box, Graph, Node, regions, volume
 
 LOOKUP = "lookup"  # kind of nodes that read only the rows of their constants that data name
@@ -56,13 +66,15 @@ def weights_of(node: Node, box: Box) -> int:
 class Judge:
     """Splits and prices of sub-graphs of one Graph on one Cluster, each found once.
 
-    share: of the splits that fit, the one that takes the fewest seconds, of those whose cut of the
-    outermost dimension leaves pieces of all that is read and written that fill no more than such a
-    share of the next memory out, so that few of them are live at once; None: that of Equation 1."""
+    share: of the splits that fit, the one that takes the fewest seconds, of those whose first cut
+    leaves pieces of all that is read and written that fill no more than such a share of the next
+    memory out, so that few of them are live at once; None: that of Equation 1.  anywhere: the first
+    cut may be of any dimension, not of the outermost one alone."""
 
     def __init__(self, graph: Graph, cluster: Cluster, budget: int | None = None,
-                 share: float | None = None) -> None:
+                 share: float | None = None, anywhere: bool = False) -> None:
         self.graph, self.cluster, self.share = graph, cluster, share
+        self.anywhere = anywhere
         self.budget = cluster.budget if budget is None else budget
         self._splits: dict[Members, SplitInfo] = {}
         self._prices: dict[Members, Price] = {}
@@ -73,9 +85,11 @@ class Judge:
             best = best_split(self.graph, members, self.budget)
             if self.share is not None and best.fits and best.pieces > 1:
                 most = self.share * self.cluster.capacity(1)
-                crossing = sum(self.graph.node[b].bytes
-                               for b in (*sources_of(self.graph, members), members[-1]))
-                found = two_cuts(self.graph, members, self.budget, crossing / most) or (best,)
+                crossing = sum(self.graph.node[b].bytes for b in (
+                    *sources_of(self.graph, members), *outs_of(self.graph, members)))
+                first = outermost(self.graph.node[members[-1]].shape)
+                found = two_cuts(self.graph, members, self.budget, crossing / most,
+                                 None if self.anywhere else first) or (best,)
                 best = min(found, key=lambda s: (self._price(members, s).seconds, s.pieces))
             self._splits[members] = best
         return self._splits[members]
@@ -88,17 +102,21 @@ class Judge:
 
     def _price(self, members: Members, split: SplitInfo) -> Price:
         graph, cluster = self.graph, self.cluster
-        boxes = regions(graph, members, middle(graph.node[members[-1]].shape, split.cuts))
+        box = middle(graph.node[members[-1]].shape, split.cuts)
+        more = shares(graph, members, box)
+        assert more is not None  # such splits are not found
+        boxes = regions(graph, members, box, more)
         nodes = [graph.node[m] for m in members if m in boxes]
         computing = sum(node_seconds(graph, cluster, n, boxes) for n in nodes)
-        outside = [b for b in (*sources_of(graph, members), members[-1]) if b in boxes]
-        crossing = sum(volume(boxes[b]) * graph.node[b].element for b in outside)
+        stored = {members[-1]: box, **more}
+        outside = {**{s: boxes[s] for s in sources_of(graph, members) if s in boxes}, **stored}
+        crossing = sum(volume(b) * graph.node[s].element for s, b in outside.items())
         if not split.fits:
             crossing += 2 * sum(volume(boxes[n.name]) * n.element for n in nodes[:-1])
         weights = sum(weights_of(n, boxes[n.name]) for n in nodes)
-        # what fills no more than half of the next memory out is there for the next piece, too
-        kept = 2 * weights <= cluster.capacity(1)
-        fetched = sum(n.weights for n in nodes) if kept else weights * split.pieces
+        # what fills half of the next memory out is there for the next piece, too
+        again = max(0, weights - cluster.capacity(1) // 2) * (split.pieces - 1)
+        fetched = min(weights * split.pieces, sum(n.weights for n in nodes) + again)
         done = sum(n.flops * part_of(n, boxes[n.name]) for n in nodes) * split.pieces
         needed = sum(graph.node[m].flops for m in members)
         return Price(computing * split.pieces,

@@ -5,10 +5,11 @@ Patterns propose merges.  By the paper's rules the numbers of pieces decide; by 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from aotc.sched.instances.cost import Judge
 from aotc.sched.instances.instances import SubGraph
-from aotc.sched.instances.split import Members
+from aotc.sched.instances.split import Members, outs_of
 from aotc.sched.instances.tensor_graph import INPUT, Graph
 
 PAPER, COST = "paper", "cost"
@@ -19,13 +20,16 @@ class Rules:
     """What accepts a merge.  accept: ``PAPER``: rules (i) and (ii); ``COST``: the merged sub-graph
     takes fewer seconds than its parts.  growth: rule (i) besides wants no more pieces than so many
     times the fewest of its parts, for networks that up-sample (None: as printed, that is not
-    asked)."""
+    asked).  several: sub-graphs may have several outputs (the paper's have one)."""
 
     accept: str = COST
     growth: float | None = None
+    several: bool = False
 
     def __str__(self) -> str:
-        return self.accept if self.growth is None else f"{self.accept}, growth {self.growth}"
+        rest = ("" if self.growth is None else f", growth {self.growth}",
+                ", several outputs" if self.several else "")
+        return self.accept + "".join(rest)
 
 
 BY_COST = Rules()
@@ -40,7 +44,7 @@ class Merge:
 
 
 class Partition:
-    """Sub-graphs of a Graph while they are merged, each named by its output."""
+    """Sub-graphs of a Graph while they are merged, each named by its last member."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -48,36 +52,51 @@ class Partition:
         self.owner = {n.name: n.name for n in graph.computed}
 
     def producers(self, out: str) -> tuple[str, ...]:
-        """Outputs of the sub-graphs that one reads."""
+        """Sub-graphs that one reads."""
         inside = set(self.members[out])
         return tuple(dict.fromkeys(
             self.owner[s] for m in self.members[out] for s in self.graph.node[m].sources
             if s not in inside and self.graph.node[s].kind != INPUT))
 
     def consumers(self, out: str) -> tuple[str, ...]:
-        """Outputs of the sub-graphs that read one's output."""
-        return tuple(dict.fromkeys(self.owner[c] for c in self.graph.consumers[out]))
+        """Sub-graphs that read outputs of one."""
+        inside = set(self.members[out])
+        return tuple(dict.fromkeys(self.owner[c] for m in outs_of(self.graph, self.members[out])
+                                   for c in self.graph.consumers[m] if c not in inside))
 
     def only(self, out: str) -> str | None:
-        """The one sub-graph that reads an output, None if others or the caller do."""
+        """The one sub-graph that reads one's outputs, None if others or the caller do."""
         found = self.consumers(out)
-        return found[0] if len(found) == 1 and not self.graph.node[out].output else None
+        read = any(self.graph.node[m].output for m in self.members[out])
+        return found[0] if len(found) == 1 and not read else None
 
     def merge(self, parts: tuple[str, ...]) -> None:
         """Sub-graphs, the last of which reads all others, become one."""
         joined = self.joined(tuple(self.members[p] for p in parts))
-        for p in parts[:-1]:
+        for p in parts:
             del self.members[p]
-        self.members[parts[-1]] = joined
-        self.owner.update(dict.fromkeys(joined, parts[-1]))
+        self.members[joined[-1]] = joined
+        self.owner.update(dict.fromkeys(joined, joined[-1]))
 
     def joined(self, parts: tuple[Members, ...]) -> Members:
         """Members of several sub-graphs in topological order."""
         return tuple(sorted((m for p in parts for m in p), key=self.graph.position.__getitem__))
 
     def outs(self) -> tuple[str, ...]:
-        """Outputs of all sub-graphs in topological order."""
-        return tuple(sorted(self.members, key=self.graph.position.__getitem__))
+        """All sub-graphs in topological order: of those that could be next, the one whose last
+        member comes first."""
+        left = {out: len(self.producers(out)) for out in self.members}
+        ready = [(self.graph.position[out], out) for out, n in left.items() if not n]
+        heapify(ready)
+        found = []
+        while ready:
+            _, out = heappop(ready)
+            found.append(out)
+            for c in self.consumers(out):
+                left[c] -= 1
+                if not left[c]:
+                    heappush(ready, (self.graph.position[c], c))
+        return tuple(found)
 
 
 def straight(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
@@ -107,7 +126,15 @@ def branch(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
             yield p, out
 
 
+def fork(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
+    """(SG1, SG2): SG1 is the only producer of SG2, and others read SG1, too: both are outputs."""
+    found = now.producers(out)
+    if len(found) == 1 and now.only(found[0]) is None:
+        yield found[0], out
+
+
 PATTERNS = {"straight": straight, "diamond": diamond, "branch": branch}
+SEVERAL = {**PATTERNS, "fork": fork}  # where sub-graphs may have several outputs
 
 
 def group(graph: Graph, judge: Judge, rules: Rules = BY_COST) -> tuple[SubGraph, ...]:
@@ -116,7 +143,7 @@ def group(graph: Graph, judge: Judge, rules: Rules = BY_COST) -> tuple[SubGraph,
     refused: set[tuple[Members, ...]] = set()
     while True:
         before = len(now.members)
-        for pattern, propose in PATTERNS.items():
+        for pattern, propose in (SEVERAL if rules.several else PATTERNS).items():
             for out in now.outs():
                 _merge_at(now, out, pattern, propose, judge, rules, refused, why)
         if len(now.members) == before:
@@ -139,7 +166,9 @@ def _merge_at(now, out, pattern, propose, judge, rules, refused, why):
                 refused.add(merge.parts)
                 continue
             now.merge(parts)
-            why[out] = f"{why[out]}; {reason}" if out in why else reason
+            out = now.owner[out]
+            known = dict.fromkeys(why.pop(p, "") for p in parts)
+            why[out] = "; ".join([*filter(None, known), reason])
             again = True
             break
 

@@ -26,13 +26,13 @@ class Held:
 
 @dataclass(frozen=True)
 class Weights:
-    """Constants of a node for one instance: bytes; fetched: they come from the outermost memory
-    (else they are still in the next one)."""
+    """Constants of a node for one instance: bytes; fetched: those of them that come from the
+    outermost memory (the others are still in the next one)."""
 
     instance: str
     node: str
     bytes: int
-    fetched: bool
+    fetched: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,13 @@ class InstancePlan:
         """Name -> SubGraph."""
         return {s.name: s for s in self.subgraphs}
 
+    def reasons(self, instance: str) -> Mapping[str, str]:
+        """Output of an instance -> why it is further out than the cores' own memory; "" if it is
+        not, or if the caller reads it."""
+        x = self.instances.instance[instance]
+        names = (x.name, *(x.output(o) for o, _ in x.more))
+        return {o: self.homes.why.get(o) or self.bound.why.get(instance, "") for o in names}
+
     def uses(self) -> tuple[int, ...]:
         """How many outputs of instances' nodes each memory holds, the nearest first; what the
         caller reads is none of them."""
@@ -81,8 +88,7 @@ class InstancePlan:
         lines += [f"  instead of {o.how}: peak {o.peak}, {o.moved} moved"
                   for o in self.ordered[1:]]
         for x in self.order:
-            level = self.homes.level[x]
-            why = self.homes.why.get(x) or self.bound.why.get(x)
-            lines.append(f"{x}: parts {self.bound.bind[x]}, at {level}"
-                         + (f": {why}" if why else ""))
+            lines.append(f"{x}: parts {self.bound.bind[x]}")
+            lines += [f"  {o}: at {self.homes.level[o]}" + (f": {why}" if why else "")
+                      for o, why in self.reasons(x).items()]
         return "\n".join([*lines, *map(str, self.moves)])

@@ -4,14 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from aotc.sched.instances.split import Members, SplitInfo, pieces_of
-from aotc.sched.instances.tensor_graph import INPUT, Box, Graph, matched, overlap, region, regions
+from aotc.sched.instances.split import Members, SplitInfo, outs_of, pieces_of, shares
+from aotc.sched.instances.tensor_graph import (
+    INPUT,
+    Box,
+    Graph,
+    followed,
+    overlap,
+    region,
+    regions,
+)
 
 
 @dataclass(frozen=True)
 class SubGraph:
-    """Nodes that run together, in order, the last one being the output, with their split.
-    why: what joined them."""
+    """Nodes that run together, in order, the last one being an output, with its split.  Others that
+    anything else reads are outputs, too (``split.outs_of``).  why: what joined them."""
 
     name: str
     members: Members
@@ -20,7 +28,7 @@ class SubGraph:
 
     @property
     def out(self) -> str:
-        """The node whose output others read."""
+        """The node whose output is split."""
         return self.members[-1]
 
     def __str__(self) -> str:
@@ -30,21 +38,32 @@ class SubGraph:
 
 @dataclass(frozen=True)
 class Instance:
-    """Piece ``number`` of a sub-graph: ``box`` of its output."""
+    """Piece ``number`` of a sub-graph: ``box`` of its last output, and (node, box) of ``more`` that
+    it has."""
 
     name: str
     subgraph: str
     number: int
     box: Box
+    more: tuple[tuple[str, Box], ...] = ()
+
+    def output(self, node: str) -> str:
+        """The name of what it has of the output ``node``."""
+        return f"{self.name}/{node}" if any(o == node for o, _ in self.more) else self.name
+
+    def share(self, node: str) -> Box:
+        """The box that it has of the output ``node``."""
+        return dict(self.more).get(node, self.box)
 
 
 @dataclass(frozen=True)
 class Edge:
-    """An instance reads the output of another one, ``boxes`` of it."""
+    """An instance reads the output ``source`` of another one, ``boxes`` of it."""
 
     producer: str
     consumer: str
     boxes: tuple[Box, ...]
+    source: str
 
 
 @dataclass(frozen=True)
@@ -87,29 +106,31 @@ def instances(graph: Graph, subgraphs: Sequence[SubGraph]) -> InstanceGraph:
         shared = graph.node[s.out].shared
         boxes = sorted(pieces_of(graph.node[s.out].shape, s.split.cuts),
                        key=lambda b: [b[d] for d in shared])  # same weights together
-        made[s.name] = [Instance(f"{s.name}.{k}", s.name, k, b) for k, b in enumerate(boxes)]
+        made[s.name] = [
+            Instance(f"{s.name}.{k}", s.name, k, b,
+                     tuple((shares(graph, s.members, b) or {}).items()))
+            for k, b in enumerate(boxes)]
         for x in made[s.name]:
-            need = needed(graph, s.members, x.box)
-            reads: dict[str, list[tuple[str, Box]]] = {}
-            for source, box in need:
+            reads: dict[str, list[Box]] = {}
+            for source, box in needed(graph, s.members, x):
                 if graph.node[source].kind == INPUT:
                     inputs[x.name, source] = box
                 else:
-                    reads.setdefault(owner[source].name, []).append((source, box))
-            for name, found in reads.items():
-                for p in made[name]:
-                    hit = tuple(b for _, b in found if overlap(b, p.box))
+                    reads.setdefault(source, []).append(box)
+            for source, found in reads.items():
+                for p in made[owner[source].name]:
+                    hit = tuple(b for b in found if overlap(b, p.share(source)))
                     redundant += not hit
-                    edges += [Edge(p.name, x.name, hit)] if hit else []
+                    edges += [Edge(p.name, x.name, hit, source)] if hit else []
     return InstanceGraph(tuple(x for s in subgraphs for x in made[s.name]), tuple(edges),
                          redundant, inputs)
 
 
-def needed(graph: Graph, members: Members, box: Box) -> tuple[tuple[str, Box], ...]:
-    """(tensor, box) of what computing a box of the last member reads from outside, one for every
-    way it is read: their union may hold much that nobody reads."""
+def needed(graph: Graph, members: Members, x: Instance) -> tuple[tuple[str, Box], ...]:
+    """(tensor, box) of what an instance of a sub-graph reads from outside, one for every way it is
+    read: their union may hold much that nobody reads."""
     inside = set(members)
-    boxes = regions(graph, members, box)
+    boxes = regions(graph, members, x.box, dict(x.more))
     found: dict[tuple[str, Box], None] = {}
     for m in members:
         for source in graph.node[m].sources if m in boxes else ():
@@ -120,14 +141,13 @@ def needed(graph: Graph, members: Members, box: Box) -> tuple[tuple[str, Box], .
 
 
 def matches(graph: Graph, consumer: SubGraph, producer: SubGraph) -> tuple[tuple[int, int], ...]:
-    """Dimensions of both outputs that move together, ((the consumer's, the producer's), ..): those
-    of the first way from one to the other on which any do."""
-    inside = set(consumer.members)
-    here: dict[str, dict[int, int]] = {
-        consumer.out: {d: d for d in range(len(graph.node[consumer.out].shape))}}
-    for m in reversed(consumer.members):
-        for r in graph.node[m].reads if m in here else ():
-            if r.source not in here and (r.source in inside or r.source == producer.out):
-                moved = ((d, matched(r, e)) for d, e in here[m].items())
-                here[r.source] = {d: e for d, e in moved if e is not None}
-    return tuple(sorted(here.get(producer.out, {}).items()))
+    """Dimensions of the last outputs of both that move together, ((the consumer's, the producer's),
+    ..): those that all ways from one to the other agree on."""
+    ours, theirs = followed(graph, consumer.members), followed(graph, producer.members)
+    found: set[tuple[int, int]] | None = None
+    for o in outs_of(graph, producer.members):
+        if o in ours:
+            back = {e: d for d, e in theirs.get(o, {}).items()}
+            pairs = {(d, back[e]) for d, e in ours[o].items() if e in back}
+            found = pairs if found is None else found & pairs
+    return tuple(sorted(found or ()))

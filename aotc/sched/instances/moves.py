@@ -30,22 +30,23 @@ class Move:
 def moves(graph: InstanceGraph, order: Sequence[str], scope: Mapping[str, int],
           bind: Mapping[str, Bind], wanted: Mapping[tuple[str, str], Bind | None]
           ) -> tuple[Move, ...]:
-    """Moves in the order in which they are needed.  scope, bind: of outputs.  wanted: (consumer,
-    producer) -> parts in which the consumer reads it, None where it does not matter."""
+    """Moves in the order in which they are needed.  scope: of outputs.  bind: of instances.
+    wanted: (consumer, producer) -> parts in which the consumer reads it, None where it does not
+    matter."""
     out: list[Move] = []
-    by_group: dict[str, dict[str, list[str]]] = {}
+    read: dict[str, dict[str, list[str]]] = {}  # instance -> tensor -> those that have parts of it
+    for e in graph.edges:
+        read.setdefault(e.consumer, {}).setdefault(e.source, []).append(e.producer)
     for x in order:
-        for p in graph.producers[x]:
-            by_group.setdefault(x, {}).setdefault(graph.instance[p].subgraph, []).append(p)
-    for x in order:
-        for found in by_group.get(x, {}).values():
-            for p in found:
+        for source, found in read.get(x, {}).items():
+            names = [graph.instance[p].output(source) for p in found]
+            for p, name in zip(found, names):
                 want = wanted.get((x, p))
-                if scope[p]:
-                    out.append(Move(COPY, x, (p,), scope[p]))
+                if scope[name]:
+                    out.append(Move(COPY, x, (name,), scope[name]))
                 elif want is not None and want != bind[p]:
                     both = tuple(map(min, want, bind[p]))
-                    out.append(Move(REDISTRIBUTE, x, (p,), 0, both))
+                    out.append(Move(REDISTRIBUTE, x, (name,), 0, both))
             if len(found) > 1:
-                out.append(Move(CONCAT, x, tuple(found)))
+                out.append(Move(CONCAT, x, tuple(names)))
     return tuple(out)

@@ -76,9 +76,10 @@ def _seconds(found: Stages, cluster: Cluster, i: int, j: int, weights: int, agai
     cross its end and do not fit where they are wanted."""
     crossing = max(found.crossing[i], found.crossing[j])
     room = max(0, int(cluster.capacity(1) * share) - crossing)
-    if j - i == 1:  # one piece after the other
-        fits = found.piece[i] <= room
-        fetched = float(weights if fits else found.piece[i] * len(found.names[i]))
+    if j - i == 1:  # one piece after the other, with what has no room once more for each
+        pieces = len(found.names[i])
+        again = max(0, found.piece[i] - room) * (pieces - 1)
+        fetched = float(min(found.piece[i] * pieces, weights + again))
     else:
         fetched = weights + again * max(0, weights - room) / max(1, weights)
     last = len(cluster.outer)

@@ -1,8 +1,9 @@
 """How a sub-graph is split into instances: GraphTurbo's SplitInfo and BestSplit.
 
-A sub-graph is a tuple of node names in topological order, its output the last one.  A split cuts
-one dimension of the output into equal pieces, so that what one piece takes fits a budget of bytes.
-Where no single dimension does, outer ones are cut as far as they go first (``outer``).
+A sub-graph is a tuple of node names in topological order, the last one an output, which the split
+cuts: one dimension into equal pieces, so that what one piece takes fits a budget of bytes.  Where
+no single dimension does, outer ones are cut as far as they go first (``outer``).  Other outputs are
+cut along with it (``shares``).
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from aotc.sched.instances.tensor_graph import Box, Graph, matched, regions, volume
+from aotc.sched.instances.tensor_graph import Box, Graph, followed, regions, volume
 
 Members = tuple[str, ...]
 CORES_FIRST = (1, 2, 4)  # pieces that leave an even part of the dimension to every core
+FIRST_TRIED = 4  # numbers of pieces of the first of two dimensions
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,44 @@ def sources_of(graph: Graph, members: Members) -> tuple[str, ...]:
                                if s not in inside))
 
 
+def outs_of(graph: Graph, members: Members) -> tuple[str, ...]:
+    """Outputs of a sub-graph, in order: the last member, and those that anything else reads."""
+    inside = set(members)
+    return tuple(m for m in members if m == members[-1] or graph.node[m].output
+                 or any(c not in inside for c in graph.consumers[m]))
+
+
+def shares(graph: Graph, members: Members, box: Box) -> dict[str, Box] | None:
+    """{output: box} that a piece has of every output but the last one, of which it has ``box``: the
+    same part of the dimension that moves with each that is cut.  So the pieces of every output
+    are all of it, each point once.  None if a dimension that is cut moves none of an output."""
+    outs, out = outs_of(graph, members)[:-1], {}
+    dims = followed(graph, members) if outs else {}
+    whole = graph.node[members[-1]].box
+    for o in outs:
+        ranges = list(graph.node[o].box)
+        for d, (a, b) in enumerate(box):
+            n = whole[d][1]
+            if (a, b) == (0, n):
+                continue
+            e = dims.get(o, {}).get(d)
+            if e is None:
+                return None
+            extent = graph.node[o].shape[e]
+            ranges[e] = (a * extent // n, b * extent // n)
+            if ranges[e][0] == ranges[e][1]:
+                return None
+        out[o] = tuple(ranges)
+    return out
+
+
+def piece_boxes(graph: Graph, members: Members, box: Box) -> dict[str, Box] | None:
+    """{tensor: box} of all that computing one piece takes, whose box of the last output is
+    ``box``; None if the outputs cannot be cut so."""
+    more = shares(graph, members, box)
+    return None if more is None else regions(graph, members, box, more)
+
+
 def pieces_of(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[Box, ...]:
     """Boxes of an output of ``shape`` cut as (dimension from 1, pieces) say, outermost first."""
     count = dict(cuts)
@@ -63,10 +103,10 @@ def pieces_of(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> tuple[Bo
 
 def peak(graph: Graph, members: Members, boxes: dict[str, Box]) -> int:
     """The most bytes live at once while the members run in order on ``boxes``: what they read from
-    outside from the start to its last reader, each result to its last reader, that of the last
-    member to the end.  Weights have slots of their own."""
+    outside from the start to its last reader, each result to its last reader, outputs to the end.
+    Weights have slots of their own."""
     size = {b: volume(box) * graph.node[b].element for b, box in boxes.items()}
-    last: dict[str, int] = {members[-1]: len(members)}
+    last = dict.fromkeys(outs_of(graph, members), len(members))
     for i, m in enumerate(members):
         for s in graph.node[m].sources:
             if s in size:
@@ -84,10 +124,11 @@ def peak(graph: Graph, members: Members, boxes: dict[str, Box]) -> int:
     return most
 
 
-def piece_peak(graph: Graph, members: Members, cuts: Sequence[tuple[int, int]]) -> int:
-    """The most bytes that a piece in the middle of the output takes, where halos are widest."""
-    box = middle(graph.node[members[-1]].shape, cuts)
-    return peak(graph, members, regions(graph, members, box))
+def piece_peak(graph: Graph, members: Members, cuts: Sequence[tuple[int, int]]) -> int | None:
+    """The most bytes that a piece in the middle of the output takes, where halos are widest; None
+    if the outputs cannot be cut so."""
+    boxes = piece_boxes(graph, members, middle(graph.node[members[-1]].shape, cuts))
+    return None if boxes is None else peak(graph, members, boxes)
 
 
 def middle(shape: Sequence[int], cuts: Sequence[tuple[int, int]]) -> Box:
@@ -120,7 +161,7 @@ def _split_info(graph, members, budget, outer, tried=None):
             continue
         for v in tried(extent):
             need = piece_peak(graph, members, (*outer, (d, v)))
-            if need <= budget:
+            if need is not None and need <= budget:
                 found.append(SplitInfo(_ops_split(graph, members, d, v), v, d, outer, need))
                 break
     return tuple(found)
@@ -140,17 +181,9 @@ def _uneven(extent: int) -> list[int]:
 
 def _ops_split(graph: Graph, members: Members, d: int, f: int) -> int:
     """1 and the ops of the intermediates that have the dimension, divided by f."""
-    here: dict[str, int | None] = {members[-1]: d - 1}
-    for m in reversed(members):
-        at = here.get(m)
-        if at is None:
-            continue
-        for r in graph.node[m].reads:
-            e = matched(r, at)
-            here[r.source] = e if here.get(r.source, e) == e else None
-    count = 1
+    dims, count = followed(graph, members), 1
     for m in members[:-1]:
-        e = here.get(m)
+        e = dims.get(m, {}).get(d - 1)
         if e is not None and graph.node[m].shape[e] % f == 0:
             count += graph.node[m].ops
     return count
@@ -175,23 +208,30 @@ def best_split(graph: Graph, members: Members, budget: int) -> SplitInfo:
     return _finest(graph, members, outer)
 
 
-def two_cuts(graph: Graph, members: Members, budget: int, least: float) -> tuple[SplitInfo, ...]:
-    """Splits that fit, of the outermost dimension and of one more: for every number of pieces of
-    the first one, ``least`` or more if there are so many, the fewest of each other dimension."""
-    shape = graph.node[members[-1]].shape
-    first = next((d for d, n in enumerate(shape, 1) if n > 1), 1)
+def two_cuts(graph: Graph, members: Members, budget: int, least: float, first: int | None = None
+             ) -> tuple[SplitInfo, ...]:
+    """Splits that fit, of one dimension and of one more: for the fewest numbers of pieces of the
+    first one, ``least`` or more if there are so many, the fewest of each other dimension.
+    first: tried as the first one (None: every dimension)."""
     found: list[SplitInfo] = []
-    n = shape[first - 1]
-    for v in (v for v in range(1, n + 1) if n % v == 0 and v >= min(least, n)):
-        found += _split_info(graph, members, budget, ((first, v),), _uneven)
+    shape = graph.node[members[-1]].shape
+    for d, n in enumerate(shape, 1) if first is None else ((first, shape[first - 1]),):
+        pieces = [v for v in range(1, n + 1) if n % v == 0 and v >= min(least, n)]
+        for v in pieces[:FIRST_TRIED] if n > 1 or first else ():
+            found += _split_info(graph, members, budget, ((d, v),), _uneven)
     return tuple(found)
+
+
+def outermost(shape: Sequence[int]) -> int:
+    """The first dimension, from 1, that can be cut."""
+    return next((d for d, n in enumerate(shape, 1) if n > 1), 1)
 
 
 def _finest(graph: Graph, members: Members, outer: tuple[tuple[int, int], ...]) -> SplitInfo:
     """The coarsest prefix of ``outer`` that no finer one improves on."""
-    best = SplitInfo(1, 1, 1, (), piece_peak(graph, members, ()), False)
+    best = SplitInfo(1, 1, 1, (), piece_peak(graph, members, ()) or 0, False)
     for i, (d, f) in enumerate(outer):
         need = piece_peak(graph, members, outer[:i + 1])
-        if need < best.bytes:
+        if need is not None and need < best.bytes:
             best = SplitInfo(1, f, d, outer[:i], need, False)
     return best

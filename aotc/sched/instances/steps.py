@@ -53,16 +53,18 @@ def steps_of_plan(plan: InstancePlan, cluster: Cluster) -> tuple[Step, ...]:
     weights = {(w.instance, w.node): w for w in plan.weights}
     # instance -> node -> (level, box, step)
     inside: dict[str, dict[str, tuple[int, Box, int]]] = {}
-    pieces: dict[str, tuple[str, int, Box, int]] = {}  # instance -> (node, level, box, step)
+    made: dict[tuple[str, str], int] = {}  # (instance, output) -> step
     out: list[Step] = []
     for h in plan.held:
         node, here = graph.node[h.node], inside.setdefault(h.instance, {})
-        loads, after = _loads(graph, plan, h, here, pieces)
+        instance = plan.instances.instance[h.instance]
+        loads, after = _loads(graph, plan, h, here, made)
         w = weights.get((h.instance, h.node))
         if w is not None:
-            level = len(cluster.outer) if w.fetched else 1
-            loads.append(Transfer(h.node, level, w.bytes, READ, WEIGHTS))
-        size = volume(h.box) * node.element
+            sizes = (len(cluster.outer), w.fetched), (1, w.bytes - w.fetched)
+            loads += [Transfer(h.node, k, n, READ, WEIGHTS) for k, n in sizes if n]
+        outs = {plan.subgraph[instance.subgraph].out, *(o for o, _ in instance.more)}
+        size = volume(instance.share(h.node) if h.node in outs else h.box) * node.element
         kind = RESULTS if node.output else OUTPUTS
         stores = (Transfer(h.node, h.level, size, WRITTEN, kind),) if h.level else ()
         boxes = {h.node: h.box, **{s: here[s][1] for s in node.sources if s in here}}
@@ -70,16 +72,15 @@ def steps_of_plan(plan: InstancePlan, cluster: Cluster) -> tuple[Step, ...]:
         out.append(Step(f"{h.instance} {h.node}", cluster.unit(node.kind).name, taken,
                         tuple(loads), stores, tuple(sorted(after)), not here))
         here[h.node] = h.level, h.box, len(out) - 1
-        if h.node == plan.subgraph[plan.instances.instance[h.instance].subgraph].out:
-            pieces[h.instance] = h.node, h.level, h.box, len(out) - 1
+        made[h.instance, h.node] = len(out) - 1
     return tuple(out)
 
 
-def _loads(graph, plan, h, here, pieces):
+def _loads(graph, plan, h, here, made):
     """(Transfers that a node of an instance reads, steps that it waits for)."""
     loads: list[Transfer] = []
     after: set[int] = set()
-    made = [pieces[p] for p in plan.instances.producers[h.instance]]
+    before = [plan.instances.instance[p] for p in plan.instances.producers[h.instance]]
     for source in graph.node[h.node].sources:
         if source in here:
             level, box, step = here[source]
@@ -94,13 +95,14 @@ def _loads(graph, plan, h, here, pieces):
                 loads.append(Transfer(source, len(plan.homes.peak) - 1, volume(box) * element,
                                       READ, INPUTS))
                 continue
-            for node, level, piece, step in made:
-                if node != source:
+            for p in before:
+                if (p.name, source) not in made:
                     continue
                 cut = volume(tuple((max(a, c), min(b, d))
-                                   for (a, b), (c, d) in zip(box, piece)))
+                                   for (a, b), (c, d) in zip(box, p.share(source))))
                 if cut:
-                    after.add(step)
+                    after.add(made[p.name, source])
+                    level = plan.homes.level[p.output(source)]
                     if level:
                         loads.append(Transfer(source, level, cut * element, READ, OUTPUTS))
     return loads, after

@@ -9,7 +9,7 @@
 A node without reads whose kind is ``INPUT`` comes from the caller.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -187,11 +187,12 @@ def region(graph: Graph, reader: str, source: str, box: Box) -> tuple[Box, ...]:
     return tuple(b for b in found if b is not None)
 
 
-def regions(graph: Graph, members: Iterable[str], box: Box) -> dict[str, Box]:
-    """{tensor: box} of what computing ``box`` of the last member takes: of the members, and of
-    what they read from outside.  members: in topological order."""
+def regions(graph: Graph, members: Iterable[str], box: Box,
+            more: Mapping[str, Box] | None = None) -> dict[str, Box]:
+    """{tensor: box} of what computing ``box`` of the last member, and boxes ``more`` of others,
+    takes: of the members, and of what they read from outside.  members: in topological order."""
     names = list(members)
-    inside, found = set(names), {names[-1]: box}
+    inside, found = set(names), {**(more or {}), names[-1]: box}
     for name in reversed(names):
         at = found.get(name)
         if at is None or name not in inside:
@@ -209,6 +210,21 @@ def matched(read: Read, dimension: int) -> int | None:
     there is none, or several."""
     found = [e for e, w in enumerate(read.windows) if w.dimension == dimension]
     return found[0] if len(found) == 1 else None
+
+
+def followed(graph: Graph, members: Sequence[str]) -> dict[str, dict[int, int]]:
+    """{tensor: {dimension of the last member's output: dimension of the tensor that moves with it
+    alone}} of the members and what they read; only what all ways between both agree on."""
+    last = members[-1]
+    found = {last: {d: d for d in range(len(graph.node[last].shape))}}
+    for m in reversed(members):
+        for r in graph.node[m].reads if m in found else ():
+            moved = {d: matched(r, e) for d, e in found[m].items()}
+            here = {d: e for d, e in moved.items() if e is not None}
+            old = found.get(r.source)
+            found[r.source] = here if old is None else {
+                d: e for d, e in old.items() if here.get(d) == e}
+    return found
 
 
 def batched(graph: Graph, n: int, names: Collection[str] | None = None) -> Graph:
