@@ -18,6 +18,7 @@ from aotc.passes.precision.narrow_operands import RULE
 from aotc.pipeline import STAGES, Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress
 from aotc.sched.report.explain import explain
+from aotc.sched.report.instance_report import instance_report
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.sched.report.summary import summarise
 from aotc.sched.shape_variants import Part
@@ -31,8 +32,9 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
     and why, ``layouts`` how every tensor in memory is stored, why, and what that costs, of every
     variant of the schedule; ``variants`` is what serves which calls; ``precision``: which products
     are rounded, and what each costs and gains where a budget of error chose them; ``source`` is
-    the C of the bundle's kernel files.  decisions: as ``aotc.compile``'s.  Raises what the
-    compiler raises."""
+    the C of the bundle's kernel files.  ``schedule`` also explains the instances of sub-graphs on
+    machines whose clusters have a memory of their own.  decisions: as ``aotc.compile``'s.  Raises
+    what the compiler raises."""
     stop = {"source": "bundle", "kernels": "schedule", "layouts": "schedule",
             "precision": "schedule", "variants": "plan"}.get(stage, stage)
     work = run_pipeline(Options(model, target=target, dims=dims, stop_after=stop,
@@ -49,7 +51,8 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
             f"// ---- {n}\n{t}" for n, t in files.items())
     row = next(s for s in STAGES if s.name == stop)
     if not as_json:
-        return row.text(work)
+        found = _instances(work) if stage == "schedule" else None
+        return "\n".join([row.text(work), *(found[1] if found else ())])
     value = getattr(work, row.value)
     if stage == "schedule":
         whole = with_writing(work.program, value, work.target)
@@ -58,10 +61,19 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
                                  for p in work.parts)
         for variant, summary in zip(data.get("variants", ()), own):
             variant["schedule"]["summary"] = summary
+        found = _instances(work)
+        data["summary"] |= {"instances": found[0]} if found else {}
         return json.dumps(data, indent=1)
     if stage == "plan" and len(value.alternatives) == 1:
         value = value.main.plan
     return json.dumps(plain(value), indent=1)
+
+
+def _instances(work: Work) -> tuple[dict[str, Any], list[str]] | None:
+    """What the deciders of instances find of the Program: by the paper's rules where those connect,
+    else by cost.  None on machines whose clusters have no memory of their own."""
+    return instance_report(work.program, work.target.machine,
+                           work.options.connect == "graphturbo")
 
 
 def _by_part(work: Work, as_json: bool,

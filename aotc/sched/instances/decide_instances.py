@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from aotc.sched.instances.binding import Bound, bind_instances, carried
 from aotc.sched.instances.cluster import Cluster
 from aotc.sched.instances.cost import Judge, weights_of
-from aotc.sched.instances.divided import Divided, divided
+from aotc.sched.instances.cut_graph import CutGraph, cut_graph
 from aotc.sched.instances.grouping import BY_COST, PAPER, Rules, group
 from aotc.sched.instances.instance_order import WAYS, Ordered, moved_bytes, orders, peak_live
 from aotc.sched.instances.instance_plan import Held, InstancePlan, Weights
@@ -69,7 +69,7 @@ def decide_parts(graph: Graph, cluster: Cluster, rules: Rules, subgraphs: Sequen
     the next memory out that outputs leave to weights, the best by ``_Settled.price``; by the
     paper's rules, the first order and no such part."""
     ways = ways or (PAPER_WAYS if rules.accept == PAPER else ALL_WAYS)
-    of = divided(graph, cluster, subgraphs)
+    of = cut_graph(graph, cluster, subgraphs)
     found = orders(of.tasks, cluster.budget, [w for w in ways if w in WAYS])
     if SEGMENTED in ways:
         found = (*found, *_in_segments(of))
@@ -86,7 +86,7 @@ def decide_parts(graph: Graph, cluster: Cluster, rules: Rules, subgraphs: Sequen
         best.homes, placed(best.lives, best.homes), best.held, best.weights)
 
 
-def _settled(of: Divided, o: Ordered, spill: str, parts: Sequence[float]) -> list[_Settled]:
+def _settled(of: CutGraph, o: Ordered, spill: str, parts: Sequence[float]) -> list[_Settled]:
     """All that follows from an order, for each part of the next memory that is held back."""
     bound = bind_instances(o.order, of.shapes, of.split.producers, of.carries, of.cluster.cores,
                            of.unbound)
@@ -111,7 +111,7 @@ def _moving(cluster: Cluster, levels: Homes, read: Sequence[Weights]) -> float:
     return taken + sum(n / cluster.bandwidth(k + 1) for k, n in enumerate(levels.moved[:-1]))
 
 
-def _in_segments(of: Divided) -> tuple[Ordered, ...]:
+def _in_segments(of: CutGraph) -> tuple[Ordered, ...]:
     graph, cluster, tasks = of.graph, of.cluster, of.tasks
     names = [[x.name for x in of.split.instances if x.subgraph == s.name] for s in of.subgraphs]
     sizes = [sum(graph.node[m].weights for m in s.members) for s in of.subgraphs]

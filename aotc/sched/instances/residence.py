@@ -1,9 +1,9 @@
 """Where everything is while instances run in an order: outputs, intermediates and weights.
 
-    lifetimes(divided, order, bound)             of all outputs, in steps of the order
-    homes(divided, order, lifetimes, ..)         their memories, with room for what instances hold
-    held(divided, order, homes)                  memories of all that is computed
-    weights(divided, held, lifetimes, homes)     which come from the outermost memory, and when
+    lifetimes(of, order, bound)             of all outputs, in steps of the order
+    homes(of, order, lifetimes, ..)         their memories, with room for what instances hold
+    held(of, order, homes)                  memories of all that is computed
+    weights(of, held, lifetimes, homes)     which come from the outermost memory, and when
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,7 +11,7 @@ from math import prod
 
 from aotc.sched.instances.binding import Bound, plain
 from aotc.sched.instances.cost import LOOKUP, weights_of
-from aotc.sched.instances.divided import Divided
+from aotc.sched.instances.cut_graph import CutGraph
 from aotc.sched.instances.instance_plan import Held, Weights
 from aotc.sched.instances.spill import LONGEST, Homes, Lifetime, pinned, spilled
 from aotc.sched.instances.split import peak
@@ -19,7 +19,7 @@ from aotc.sched.instances.split import peak
 ROUNDS = 6  # of spilling, each with the copies that the one before made necessary
 
 
-def lifetimes(of: Divided, order: Sequence[str], bound: Bound) -> tuple[Lifetime, ...]:
+def lifetimes(of: CutGraph, order: Sequence[str], bound: Bound) -> tuple[Lifetime, ...]:
     """Of every output of every instance; what the caller reads goes to the outermost memory."""
     at = {x: i for i, x in enumerate(order)}
     out = []
@@ -33,7 +33,7 @@ def lifetimes(of: Divided, order: Sequence[str], bound: Bound) -> tuple[Lifetime
     return tuple(out)
 
 
-def homes(of: Divided, order: Sequence[str], lives: Sequence[Lifetime], by: str = LONGEST,
+def homes(of: CutGraph, order: Sequence[str], lives: Sequence[Lifetime], by: str = LONGEST,
           held_back: float = 0.0) -> Homes:
     """Levels of outputs, with room for what instances hold inside and for copies of what they read
     from further out.  held_back: the part of the next memory out that outputs leave to weights."""
@@ -53,7 +53,7 @@ def homes(of: Divided, order: Sequence[str], lives: Sequence[Lifetime], by: str 
     return found
 
 
-def _work(of: Divided, name: str, level: Mapping[str, int]) -> int:
+def _work(of: CutGraph, name: str, level: Mapping[str, int]) -> int:
     """The most bytes that an instance has in the cores' own memories beside outputs that live
     there: its intermediates, and copies of what it reads from further out or writes there."""
     x = of.split.instance[name]
@@ -67,7 +67,7 @@ def _work(of: Divided, name: str, level: Mapping[str, int]) -> int:
                 {b: box for b, box in of.boxes[name].items() if b not in near})
 
 
-def held(of: Divided, order: Sequence[str], found: Homes) -> tuple[Held, ...]:
+def held(of: CutGraph, order: Sequence[str], found: Homes) -> tuple[Held, ...]:
     """Where the results of all nodes of all instances are: inside an instance that fits, in the
     cores' own memories; else in the next memory that has the room."""
     out = []
@@ -87,7 +87,7 @@ def held(of: Divided, order: Sequence[str], found: Homes) -> tuple[Held, ...]:
     return tuple(out)
 
 
-def weights(of: Divided, order: Sequence[str], found: Sequence[Held], lives: Sequence[Lifetime],
+def weights(of: CutGraph, order: Sequence[str], found: Sequence[Held], lives: Sequence[Lifetime],
             levels: Homes) -> tuple[Weights, ...]:
     """Which weights come from the outermost memory for each instance: what is still in the next
     one, where outputs leave room for it, does not.  What is needed last makes room first, as much
@@ -134,7 +134,7 @@ def _rooms(lives: Sequence[Lifetime], levels: Homes, order: Sequence[str], capac
     return out
 
 
-def _weights_read(of: Divided, h: Held) -> Hashable:
+def _weights_read(of: CutGraph, h: Held) -> Hashable:
     """Names the weights that one box of a node reads: equal for boxes that read the same."""
     node = of.graph.node[h.node]
     return h.node, h.box if node.kind == LOOKUP else tuple(h.box[d] for d in node.shared)

@@ -1,4 +1,4 @@
-"""A graph divided into instances, with what the deciders of order and places ask about them."""
+"""A graph cut into instances, with what the deciders of order and places ask about them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from aotc.sched.instances.tensor_graph import Box, Graph, regions, volume
 
 
 @dataclass(frozen=True)
-class Divided:
+class CutGraph:
     """``graph`` for one cluster, its sub-graphs in topological order, their instances and edges."""
 
     graph: Graph
@@ -88,6 +88,6 @@ class Divided:
         return {k: tuple(v) for k, v in out.items()}
 
 
-def divided(graph: Graph, cluster: Cluster, subgraphs: Sequence[SubGraph]) -> Divided:
+def cut_graph(graph: Graph, cluster: Cluster, subgraphs: Sequence[SubGraph]) -> CutGraph:
     """The graph with the instances of ``subgraphs``, which are in topological order."""
-    return Divided(graph, cluster, tuple(subgraphs), instances(graph, subgraphs))
+    return CutGraph(graph, cluster, tuple(subgraphs), instances(graph, subgraphs))
