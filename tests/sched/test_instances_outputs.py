@@ -149,3 +149,14 @@ def test_weights_are_kept_as_far_as_there_is_room():
     assert moved[2, "read", "weights"] == 36864 + 7 * 6864
     assert moved[1, "read", "weights"] == 8 * 36864
     assert seconds(steps_of_plan(plan, CLUSTER), CLUSTER) > 0
+
+
+def test_what_no_dimension_carries_is_gathered_from_the_cores():
+    """A reader of all of a tensor cannot take its parts from the cores that made them."""
+    graph = Graph((Node("x", (8, 8), kind=INPUT), Node("a", (8, 8), 1, (same("x", 2),)),
+                   Node("b", (8, 8), 1, (Read("a", (whole(8), whole(8))),), output=True)))
+    cut = tuple(SubGraph(n, (n,), SplitInfo(1, 1, 1)) for n in "ab")
+    plan = decide_parts(graph, CLUSTER, Rules(), cut)
+    assert plan.bound.bind["a.0"] == (8, 1) and plan.homes.level["a.0"] == 0
+    assert [(m.kind, m.sources, m.bind) for m in plan.moves] == [
+        ("redistribute", ("a.0",), (1, 1))]

@@ -77,8 +77,9 @@ def decide_parts(graph: Graph, cluster: Cluster, rules: Rules, subgraphs: Sequen
     tried = found[:1] if rules.accept == PAPER else found
     best = min((s for o in tried for s in _settled(of, o, spill, parts)), key=lambda s: s.price)
     chosen, bound = best.ordered, best.bound
+    # what a consumer cannot read in parts that match its own, it reads as a whole
     read_as = {(x, p): carried(bound.bind[x], of.shapes[p], m, of.unbound[p])
-               for (x, p), m in of.carries.items()}
+               or (1,) * len(of.shapes[p]) for (x, p), m in of.carries.items()}
     found = (chosen, *(o for o in found if o is not chosen))
     return InstancePlan(
         graph, rules, of.subgraphs, of.split, found, bound,
