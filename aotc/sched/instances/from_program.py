@@ -22,6 +22,7 @@ from aotc.sched.model.tilegraph import ordered
 from aotc.sched.model.work import group_flops
 
 CALL = "call"  # kind of nodes that are no tensor expression
+Dims = Mapping[Axis, tuple[int, int]]  # axis -> (dimension of the output, what it is divided by)
 
 
 def from_program(program: Program, sizes: Mapping[str, int] | None = None,
@@ -81,11 +82,13 @@ def _axis_of(index: Expr, dimension: int) -> tuple[Axis, tuple[int, int]] | None
     return None
 
 
-def _reads(program, stage, dims, width):
+def _reads(program: Program, stage: Stage, dims: Dims, width: Mapping[str, int]
+           ) -> tuple[tuple[Read, ...], int, tuple[int, ...], bool]:
     """(Reads of tensors, bytes of constants read, dimensions that the largest constant has, whether
     data name rows of constants)."""
     reads: dict[Read, None] = {}
-    weights, largest, lookup = 0, (0, ()), False
+    largest: tuple[int, tuple[int, ...]] = 0, ()
+    weights, lookup = 0, False
     axes = (*stage.axes, *stage.raxes)
     ranges = {a: (a, a) for a in dims}
     for load in stage.loads():
@@ -94,16 +97,14 @@ def _reads(program, stage, dims, width):
             touched = estimate_volume(a.extent for a in axes if a in axes_of(load))
             size = min(prod(shape), touched) * width[program.dtype(load.buffer)]
             weights += size
-            own = tuple(sorted({dims[i][0] for i in load.index if dims.get(i, (0, 0))[1] == 1}))
+            own = tuple(sorted({dims[i][0] for i in load.index
+                                if isinstance(i, Axis) and dims.get(i, (0, 0))[1] == 1}))
             largest = max(largest, (size, own))
             lookup = lookup or any(depends_on_data(i) for i in load.index)
             continue
         windows = tuple(_window(i, ranges, dims, n) for i, n in zip(load.index, shape))
         reads[Read(load.buffer, windows or (whole(1),))] = None
     return tuple(reads), weights, largest[1], lookup
-
-
-Dims = Mapping[Axis, tuple[int, int]]  # axis -> (dimension of the output, what it is divided by)
 
 
 def _window(index: Expr, ranges: Mapping[Axis, tuple[Expr, Expr]], dims: Dims,

@@ -3,7 +3,7 @@
 Patterns propose merges.  By the paper's rules the numbers of pieces decide; by cost, seconds do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -133,8 +133,9 @@ def fork(now: Partition, out: str) -> Iterator[tuple[str, ...]]:
         yield found[0], out
 
 
-PATTERNS = {"straight": straight, "diamond": diamond, "branch": branch}
-SEVERAL = {**PATTERNS, "fork": fork}  # where sub-graphs may have several outputs
+Pattern = Callable[[Partition, str], Iterator[tuple[str, ...]]]
+PATTERNS: dict[str, Pattern] = {"straight": straight, "diamond": diamond, "branch": branch}
+SEVERAL: dict[str, Pattern] = {**PATTERNS, "fork": fork}  # for several outputs
 
 
 def group(graph: Graph, judge: Judge, rules: Rules = BY_COST) -> tuple[SubGraph, ...]:
@@ -152,7 +153,8 @@ def group(graph: Graph, judge: Judge, rules: Rules = BY_COST) -> tuple[SubGraph,
                           why.get(out, "")) for i, out in enumerate(now.outs()))
 
 
-def _merge_at(now, out, pattern, propose, judge, rules, refused, why):
+def _merge_at(now: Partition, out: str, pattern: str, propose: Pattern, judge: Judge,
+              rules: Rules, refused: set[tuple[Members, ...]], why: dict[str, str]) -> None:
     """Merges that a pattern proposes with one exit, one after the other."""
     again = out in now.members
     while again:

@@ -14,8 +14,8 @@ from aotc.sched.instances.tensor_graph import Box, Graph
 
 @dataclass(frozen=True)
 class Held:
-    """Where the outputs of the nodes of an instance are (memory 0 is the cores' own), with the
-    box of each, and its weights' bytes that come from every memory further out."""
+    """Where an instance has the result of a node (memory 0 is the cores' own): what box of it, and
+    how many cores compute that."""
 
     instance: str
     node: str

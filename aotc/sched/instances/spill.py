@@ -80,7 +80,7 @@ def _sweep(here: Sequence[Lifetime], room: int, work: Sequence[int], by: str,
         ends.setdefault(x.last, []).append(x)
     steps = sorted({*begins, *ends, *range(len(work))})
     live: dict[str, Lifetime] = {}
-    total = most = 0
+    total = 0
     profile: dict[int, int] = {}
     for step in steps:
         for x in begins.get(step, ()):
@@ -100,7 +100,7 @@ def _sweep(here: Sequence[Lifetime], room: int, work: Sequence[int], by: str,
             if x.name in live:
                 del live[x.name]
                 total -= x.size
-    return max([most, *profile.values()])
+    return max(profile.values(), default=0)
 
 
 def _rank(x: Lifetime, step: int, by: str) -> tuple[int, int, int]:

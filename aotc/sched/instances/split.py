@@ -6,7 +6,7 @@ no single dimension does, outer ones are cut as far as they go first (``outer``)
 cut along with it (``shares``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -151,7 +151,9 @@ def split_info(graph: Graph, members: Members, budget: int) -> tuple[SplitInfo, 
     return _split_info(graph, members, budget, ())
 
 
-def _split_info(graph, members, budget, outer, tried=None):
+def _split_info(graph: Graph, members: Members, budget: int, outer: tuple[tuple[int, int], ...],
+                tried: Callable[[int], Sequence[int]] | None = None) -> tuple[SplitInfo, ...]:
+    """``split_info`` with the cuts ``outer`` made before.  tried: extent -> numbers of pieces."""
     tried = tried or _tried
     found = []
     shape = graph.node[members[-1]].shape

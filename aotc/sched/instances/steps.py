@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from aotc.sched.instances.cluster import Cluster
 from aotc.sched.instances.cost import node_seconds, weights_of
-from aotc.sched.instances.instance_plan import InstancePlan
+from aotc.sched.instances.instance_plan import Held, InstancePlan
 from aotc.sched.instances.tensor_graph import INPUT, Box, Graph, region, volume
 from aotc.sched.instances.timeline import Task, Timeline, scheduled
 
@@ -76,8 +76,10 @@ def steps_of_plan(plan: InstancePlan, cluster: Cluster) -> tuple[Step, ...]:
     return tuple(out)
 
 
-def _loads(graph, plan, h, here, made):
-    """(Transfers that a node of an instance reads, steps that it waits for)."""
+def _loads(graph: Graph, plan: InstancePlan, h: Held, here: Mapping[str, tuple[int, Box, int]],
+           made: Mapping[tuple[str, str], int]) -> tuple[list[Transfer], set[int]]:
+    """(Transfers that a node of an instance reads, steps that it waits for).  here: node of the
+    same instance -> its memory, box and step; made: (instance, node) -> step."""
     loads: list[Transfer] = []
     after: set[int] = set()
     before = [plan.instances.instance[p] for p in plan.instances.producers[h.instance]]
