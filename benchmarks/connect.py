@@ -21,7 +21,7 @@ from aotc.ir.schedule import CONNECT
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
-from aotc.sched.choose.connect_cost import Judge
+from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.allocate import buffer_bytes
 from aotc.sched.model.size import estimate
 from aotc.tools.bench import WARM_UP, interleave, pin

@@ -336,15 +336,8 @@ class _Parts:
 
     def fold_weights(self, raxes: tuple[Axis, ...]) -> str:
         """Name of U = G w G^T, computed in f64: [points.., reduction axes.., columns]."""
-        conv, order = self.conv, list(self.conv.weights.index)
-        u = self.program.consts[conv.weights.buffer].astype(np.float64)
-        for w in self.windows:
-            g = forms(self.tile[w.out.name], static_extent(w.tap)).g
-            at = order.index(w.tap)
-            u = np.moveaxis(np.tensordot(g, u, axes=(1, at)), 0, at)
-            order[at] = self.points[w]
-        wanted = (*self.points.values(), *raxes, conv.columns)
-        u = np.ascontiguousarray(u.transpose([order.index(a) for a in wanted]).astype(np.float32))
+        conv = self.conv
+        u = self.folded((*self.points.values(), *raxes, conv.columns))
         text = "".join(f"_{n}{m}" for n, m in self.tile.items())
         name = f"{conv.weights.buffer}_u{text}"
         while name in self.program.buffers and not (
@@ -352,6 +345,21 @@ class _Parts:
             name += "_"
         self.consts[name] = u
         return name
+
+    def folded(self, wanted: tuple[Axis, ...]) -> Array:
+        """U along the axes ``wanted``.  Of weights that are one number in memory, which outline a
+        Program whose values nobody asks for, it is one, too."""
+        w = self.program.consts[self.conv.weights.buffer]
+        if w.size > 1 and not any(w.strides):
+            return np.broadcast_to(w[(0,) * w.ndim], [static_extent(a) for a in wanted])
+        order, u = list(self.conv.weights.index), w.astype(np.float64)
+        for window in self.windows:
+            g = forms(self.tile[window.out.name], static_extent(window.tap)).g
+            at = order.index(window.tap)
+            u = np.moveaxis(np.tensordot(g, u, axes=(1, at)), 0, at)
+            order[at] = self.points[window]
+        return np.ascontiguousarray(
+            u.transpose([order.index(a) for a in wanted]).astype(np.float32))
 
     def output_transform(self) -> Compute:
         """The old compute's values: constant matrices over the points of the tile they lie in."""

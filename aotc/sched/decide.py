@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
-from aotc.ir.dtypes import HALF
 from aotc.ir.layout import Layout
-from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, WEIGHT_BITS, Group, Schedule
+from aotc.ir.program import Branch, Loop, Program, Rewrite
+from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.unfold import unfold_candidates
 from aotc.sched.check import check_kernels, layout_faults
 from aotc.sched.choose.connect_cost import (
     connect_by_cost,
@@ -19,11 +17,10 @@ from aotc.sched.choose.connect_cost import (
     separate_groups,
 )
 from aotc.sched.choose.copy_choice import choose_copies
-from aotc.sched.choose.layout_rules import runs_over_columns, settle_layouts, split_settled
+from aotc.sched.choose.image_inputs import choose_unfolds, phased, sampled_inputs
+from aotc.sched.choose.layout_rules import settle_layouts, split_settled
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.precision import choose_precision, precision_of
-from aotc.sched.choose.resampled import phased
-from aotc.sched.choose.sampled import sampled_inputs
 from aotc.sched.choose.slices import choose_split_k
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
@@ -32,9 +29,10 @@ from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.instance_groups import instance_groups, tiled_for
 from aotc.sched.dynamic.row_ends import choose_row_ends
+from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import group_stages, inherit
 from aotc.sched.shape_variants import boxes, parts, within_once
 from aotc.target.base import Target
 
@@ -63,29 +61,12 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     ``PRECISION``, of the operands of products that are left to choose rewrites for; only: of these
     computes (None: of all that gain, in regions too).  stores: temps may lie in the memories of
     clusters; not those of a body, which runs in rounds."""
-    same = precision in (PRECISION[0], HALF) or precision in WEIGHT_BITS
-    rate = 1.0 if same else max(1.0, target.tuning.narrow_rate)
-    rewrites = choose_winograd(program, target, winograd, rate, only)
-    if unfold and not isinstance(winograd, tuple):
-        taken = {compute for _, compute, _ in rewrites}
-        rewrites += tuple(("unfold", c, {}) for c in unfold_candidates(program)
-                          if c not in taken and not runs_over_columns(program, target, c))
-    if not isinstance(winograd, tuple) and precision == PRECISION[0]:
-        rewrites += choose_split_k(program, target, {compute for _, compute, _ in rewrites})
-    given = dict(layouts or {})
-    if not isinstance(winograd, tuple) and groups is None:
-        rewrites += phased(program, target)
-        copied = sampled_inputs(program, target)
-        program = apply_rewrites(program, rewrites)
-        found = settle_layouts(program, target)
-        more, settled = split_settled({b: x for b, x in found.items() if b not in given})
-        copies = tuple(r for r in copied if r[1] not in given)
-        rewrites, given = rewrites + more + copies, settled | given
-    if not isinstance(winograd, tuple):
-        program = apply_rewrites(program, rewrites)
-        rewrites += choose_precision(program, target, precision, only)
+    rewrites, given = (winograd, dict(layouts or {})) if isinstance(winograd, tuple) else (
+        _rewrites(program, target, winograd, unfold, layouts or {}, groups is None, precision,
+                  only))
     precision = precision_of(rewrites, precision if only is None else PRECISION[0])
-    program = apply_rewrites(program, rewrites)
+    program, before = apply_rewrites(program, rewrites), program
+    inherit(program, before, target)
     given = {b: x for b, x in given.items() if b in program.buffers}
     groups = connected(program, target, how) if groups is None else groups
     groups = join_transforms(program, target.machine, groups)
@@ -108,6 +89,31 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
             return replace(schedule, buffers=allocate(program, schedule))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)
+
+
+def _rewrites(program: Program, target: Target, winograd: str | int, unfold: bool,
+              layouts: Mapping[str, Layout], free: bool, precision: str,
+              only: Collection[str] | None) -> tuple[tuple[Rewrite, ...], dict[str, Layout]]:
+    """(rewrites, layouts) of a Program, the latter with those given.  Forms and copies are asked of
+    the cost, layouts follow from what is around a tensor; free: what is stored may be chosen."""
+    near = Neighbourhoods(program, target)
+    rewrites = choose_winograd(near, winograd, precision, only)
+    if unfold:
+        rewrites += choose_unfolds(near, {r[1] for r in rewrites})
+    if precision == PRECISION[0]:
+        rewrites += choose_split_k(program, target, {r[1] for r in rewrites})
+    given = dict(layouts)
+    if free:
+        rewrites += phased(program, target)
+        copied = sampled_inputs(program, target)
+        program = apply_rewrites(program, rewrites)
+        found = settle_layouts(program, target)
+        more, settled = split_settled({b: x for b, x in found.items() if b not in given})
+        copies = tuple(r for r in copied if r[1] not in given)
+        rewrites, given = rewrites + more + copies, settled | given
+    program = apply_rewrites(program, rewrites)
+    rewrites += choose_precision(program, target, precision, only)
+    return rewrites, given
 
 
 def _regions(program: Program, target: Target, how: str, winograd: str | int, unfold: bool,

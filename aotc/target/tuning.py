@@ -142,16 +142,12 @@ class Tuning:
     winograd_gain: float = _of(0.9, "a form must take less than this of the next simpler one",
                                "share of its time", UNRECORDED)
     winograd_transform: Mapping[int, int] = _of(
-        {2: 10, 4: 20, 6: 50}, "an element of a transform, by outputs per tile", "flops",
+        {2: 13, 4: 27, 6: 67}, "an element of a transform, by outputs per tile", "additions",
         UNRECORDED)
-    winograd_call: float = _of(40e-9 * 116e9, "the call of a micro-kernel and its epilogue",
-                               "flops", "AVX-512: 40 ns, at 116 GFLOP/s")
     winograd_spill: int = _of(
         8, "scratch of a form may go through the memory outside where its own is too small: at "
         "most so many times that one", "times",
         "AVX2: with 3, vgg16 and unet took 1.04 of their time, resnet3d18 0.98", 1)
-    winograd_flops: int = _of(20, "an element of a transform, where tiles are chosen", "flops",
-                              UNRECORDED)
 
     # ------------------------------------------------------------ what statements fetch and write
     fetch_sum: int = _of(64, "shortest sum before which what its epilogue touches is fetched",

@@ -15,7 +15,7 @@ from aotc.ir.statements import Copy, walk_body
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import complete, decide, lower
-from aotc.sched.choose.connect_cost import Judge
+from aotc.sched.judge.judge import Judge
 from aotc.target import get_target
 from aotc.tools.show import show_stage
 

@@ -9,10 +9,10 @@ from te_programs import Maker, ax, conv2d, matmul, relu
 from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
-from aotc.sched.choose.connect_cost import _blocked_axes
 from aotc.sched.choose.loops import _stored_as_wanted, choose_loops
 from aotc.sched.cost.accesses import Extra, access_costs
 from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
+from aotc.sched.judge.judge import _blocked_axes
 from aotc.sched.model.stages import Output
 from aotc.sched.model.tilegraph import propagate
 from aotc.sched.model.widths import group_model
@@ -60,7 +60,7 @@ def test_columns_that_every_work_item_packs():
     (g,), _ = choose_loops(p, V3, (Group("g", ("y",), ("y",), "y"),))
     assert g.loops["y"]["b"] == "packed"
     costs = access_costs(p, V3, g, {})
-    assert costs["y"] == Extra(1, 0, TUNING.vector_store, TUNING.packed, ("i",))
+    assert costs["y"] == Extra(1, 0, TUNING.vector_store, ((TUNING.packed, ("i",)),))
     model = group_model(p, g, extra=costs)
     whole, half = (done_work(model, tile) for tile in ((96, 48, 64), (48, 48, 64)))
     assert whole == needed_work(model) and half - whole == TUNING.packed * 48 * 64

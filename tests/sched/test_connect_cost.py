@@ -18,13 +18,9 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import CONNECT, check_schedule, decide, lower
-from aotc.sched.choose.connect_cost import (
-    Judge,
-    _nearly_equal,
-    connect_by_cost,
-    register_groups,
-    separate_groups,
-)
+from aotc.sched.choose.connect_cost import connect_by_cost, register_groups, separate_groups
+from aotc.sched.cost.group_cost import pressure_seconds
+from aotc.sched.judge.judge import Judge, _nearly_equal
 from aotc.sched.model.tilegraph import merged
 from aotc.sched.report.summary import pattern, summarise
 from aotc.target import get_target
@@ -179,7 +175,8 @@ def test_a_tie_goes_to_the_way_that_stores_less():
         p = dense_chain(rows, 64, 2)
         judge = Judge(p, V3)
         a, b = register_groups(p)
-        return judge, judge._pressure(a.outputs, b.outputs), judge.merge(a, b)[1]
+        gone = [x for x in a.outputs if x not in b.outputs]
+        return judge, pressure_seconds(p, V3.machine, gone), judge.merge(a, b)[1]
 
     for rows in (256, 1 << 15):
         judge, pressure, gain = layers(rows)

@@ -9,7 +9,7 @@ from te_programs import Maker, ax, conv2d
 
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.winograd import find_convolution
+from aotc.passes.winograd import TILES, find_convolution
 from aotc.sched import WINOGRAD, check_schedule, complete, decide
 from aotc.sched.choose.winograd_choice import (
     ERROR_FACTOR,
@@ -17,12 +17,12 @@ from aotc.sched.choose.winograd_choice import (
     GROWTH,
     GROWTH_BYTES,
     Candidate,
-    _contraction_cost,
     _within,
     choose_winograd,
     exact_enough,
 )
 from aotc.sched.cost.winograd_errors import ERRORS
+from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.target import TARGETS, get_target
 from benchmarks.winograd_errors import rows
 
@@ -46,7 +46,8 @@ def net(size, channels, columns=None, layers=1, kernel=3, stride=1, role="temp")
 
 
 def forms_of(program, winograd="auto", target=TARGET):
-    return {c: set(tile.values()) for rule, c, tile in choose_winograd(program, target, winograd)
+    return {c: set(tile.values()) for rule, c, tile in choose_winograd(
+                Neighbourhoods(program, target), winograd)
             if rule == "winograd"}
 
 
@@ -104,7 +105,7 @@ def test_channels_of_very_different_size_enter_no_form(where):
 
 def test_an_input_with_many_channels_apart_is_copied_for_its_form():
     program = net(28, 64, role="input")
-    copy, form = choose_winograd(program, TARGET, 4)
+    copy, form = choose_winograd(Neighbourhoods(program, TARGET), 4)
     assert copy[:2] == ("layout", "x") and form[:2] == ("winograd", "c0")
     schedule = decide(program, TARGET, winograd=4, unfold=True)
     assert schedule.rewrites == (copy, form) and not check_schedule(program, schedule, TARGET)
@@ -122,11 +123,11 @@ def test_only_targets_with_the_rows(name):
 def test_weights_may_grow_so_much():
     program = net(14, 256, layers=8)
     before = sum(a.nbytes for a in program.consts.values())
-    taken = choose_winograd(program, TARGET)
+    taken = choose_winograd(Neighbourhoods(program, TARGET))
     growth = sum(program.consts[f"w{c[1:]}"].nbytes * (
         (next(iter(tile.values())) + 2) ** 2 / 9 - 1) for _, c, tile in taken)
     assert len(taken) > 0 and growth <= GROWTH * before + GROWTH_BYTES
-    assert len(taken) < 8 or growth == pytest.approx(8 * program.consts["w0"].nbytes * 7 / 9)
+    assert len(taken) < 8 or growth >= 8 * program.consts["w0"].nbytes * 7 / 9
 
 
 def test_the_budget_of_errors():
@@ -160,7 +161,7 @@ def test_decisions_are_in_the_schedule_and_equal_each_time():
 def test_a_form_anchored_at_its_products_is_named():
     """What a hand-written schedule leaves out is still decided; then the checker says what is
     wrong with the anchor."""
-    program = net(14, 32)
+    program = net(14, 64)
     schedule = decide(program, TARGET, winograd=2)
     group = next(g for g in schedule.groups if "c0" in g.computes)
     products = next(c for c in group.computes if c.endswith("_m"))
@@ -172,7 +173,7 @@ def test_a_form_anchored_at_its_products_is_named():
 
 def test_a_form_in_one_kernel_with_what_it_reads_is_one_work_item():
     """As a hand-written schedule may have it, the tensor between them in scratch and stored."""
-    program = net(14, 32)
+    program = net(14, 64)
     schedule = decide(program, TARGET, winograd=2)
     source, form = (next(g for g in schedule.groups if c in g.computes) for c in ("t", "c0"))
     bare = replace(form, computes=source.computes + form.computes, ukernel={}, loops={}, tile={},
@@ -200,6 +201,36 @@ def test_small_forms_everywhere_come_before_a_large_one():
     assert _within([[], second], 100) == {"b": {"oh": 2}}
 
 
-def test_panels_that_stream_past_every_tile_cost_time():
-    inside, outside = (_contraction_cost(TARGET, 1, 60, depth, 64) for depth in (4096, 4097))
-    assert inside < outside * 4096 / 4097 * 0.9
+def tuned_to(**fields):
+    machine = TARGET.machine
+    return replace(TARGET, machine=replace(machine, tuning=replace(machine.tuning, **fields)))
+
+
+def test_what_a_form_costs_is_asked_of_the_one_cost():
+    """Its transforms are a term of it, as is what moves: each speaks against a form by itself."""
+    program = net(28, 128)
+    assert forms_of(program) == {"c0": {4}}
+    slow = tuned_to(winograd_transform={2: 13, 4: 27_000, 6: 67_000})
+    assert forms_of(program, target=slow) == {"c0": {2}}
+    memory = replace(TARGET.machine.memory, bandwidth=1e8)  # its weights come from there
+    last = replace(TARGET.machine.memories[1], capacity=1 << 17)
+    machine = replace(TARGET.machine, memories=(memory, last, *TARGET.machine.memories[2:]))
+    assert forms_of(net(14, 256), target=replace(TARGET, machine=machine)) == {}
+
+
+def test_equal_neighbourhoods_are_asked_once(monkeypatch):
+    asked, find = [], Neighbourhoods._asked
+    monkeypatch.setattr(Neighbourhoods, "_asked", lambda self, *about: asked.append(
+        about) or find(self, *about))
+    assert len(forms_of(net(28, 64, layers=6))) == 6
+    assert len(asked) <= 2 * (1 + len(TILES))  # the last one's result is the caller's
+
+
+def test_what_is_asked_has_no_weights_but_their_shape():
+    program = net(14, 256)
+    near = Neighbourhoods(program, TARGET)
+    form = near.asked("c0", (("winograd", "c0", {"oh": 2, "ow": 2}),))
+    assert form.weights >= 16 / 9 * near.asked("c0").weights > 0
+    rewritten = apply_rewrites(near.part("c0"), (("winograd", "c0", {"oh": 2, "ow": 2}),))
+    large = [a for a in rewritten.consts.values() if a.nbytes > 4096]
+    assert large and not any(any(a.strides) for a in large)

@@ -37,7 +37,7 @@ def test_a_machine_file_sets_fields_and_leaves_the_others():
     t = new.tuning
     assert t == replace(Tuning(), wave=1.0, fetch_rows=0,
                         op_cost={**Tuning().op_cost, "exp": 3},
-                        winograd_transform={2: 10, 4: 1, 6: 50})
+                        winograd_transform={2: 13, 4: 1, 6: 67})
     assert isinstance(t.wave, float)
     assert with_machine(V3, machine_json(new)) == new and new != V3
 

@@ -13,7 +13,8 @@ from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.loops import PRODUCTS, contraction_factors
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, choose_slices
-from aotc.sched.choose.winograd_kernels import has_transform, slab_tile
+from aotc.sched.choose.winograd_kernels import has_transform
+from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.widths import group_model
@@ -43,7 +44,7 @@ def _tiled(program, target, g, layouts):
     anchor = next(s for s in stages if g.anchor in s.computes)
     split = {}
     if has_transform(program, g):
-        tile = slab_tile(program, target, g, stages, anchor)
+        tile = slab_tile(program, target, g, stages, anchor, layouts)
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group
     elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:

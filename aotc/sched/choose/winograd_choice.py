@@ -1,7 +1,8 @@
-"""Which convolutions of a Program get a Winograd form: errors, cost, memory.  Nothing is measured,
-so the choice is the same on every machine."""
+"""Which convolutions of a Program get a Winograd form: errors, cost, memory.  What a form costs is
+asked of the one cost, over the kernels that it and the convolution as it is make; nothing is
+measured, so the choice is the same on every machine."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -9,12 +10,16 @@ import numpy as np
 
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
+from aotc.ir.schedule import PRECISION
 from aotc.ir.simplify import upper
 from aotc.passes.digits import static_extent
+from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import CHANNELS
 from aotc.passes.winograd import TILES, Convolution, Window, find_convolution, legal_tiles
+from aotc.sched.choose.precision import choose_precision
 from aotc.sched.cost.winograd_errors import ERRORS
+from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.product_rows import pick_row
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.target.base import Target
@@ -28,7 +33,7 @@ GROWTH, GROWTH_BYTES = 1.0, 4 << 20  # what transformed weights may add to the m
 
 @dataclass(frozen=True)
 class Candidate:
-    """A form for one compute, from the simplest to the fastest that pay: seconds estimated, bytes
+    """A form for one compute, from the simplest to the fastest that pay: seconds predicted, bytes
     of weights, and both without it."""
 
     compute: str
@@ -57,24 +62,23 @@ class _Gain:
         return self.seconds / max(1, self.bytes)
 
 
-def choose_winograd(program: Program, target: Target,
-                    winograd: Winograd = "auto", rate: float = 1.0,
+def choose_winograd(near: Neighbourhoods, winograd: str | int = "auto",
+                    precision: str = PRECISION[0],
                     only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``, and
     before them ``("layout", input, primitives)`` for each of the model's inputs that a form reads
     through a copy with the channels side by side.
 
-    winograd: one of ``WINOGRAD``, or a tuple of rewrites to take as they are.  rate: of the direct
-    products, whose operands are narrower than those of the forms, in flops of those; only: of these
-    convolutions (None: of all).
+    winograd: one of ``WINOGRAD``.  precision: of the operands of direct products, those of ``only``
+    (None: of all); those of the forms are f32.
     """
-    if isinstance(winograd, tuple):
-        return winograd
-    if winograd == "off" or not target.rows("transform"):
+    program = near.program
+    if winograd == "off" or not near.target.rows("transform"):
         return ()
     copies = _copies(program)
-    forms = _forms(apply_rewrites(program, tuple(copies.values())), target, winograd,
-                   lambda conv: rate if only is None or conv.compute.out in only else 1.0)
+    if copies:
+        near = Neighbourhoods(apply_rewrites(program, tuple(copies.values())), near.target)
+    forms = _forms(near, winograd, choose_precision(near.program, near.target, precision, only))
     served = {compute for _, compute, _ in forms}
     return tuple(c for b, c in copies.items() if any(
         conv.compute.out in served for conv in _convolutions(program)
@@ -137,15 +141,17 @@ def _copies(program):
     return found
 
 
-def _forms(program, target, winograd, rate):
-    """The forms alone; ``rate(convolution)``: of its direct products."""
-    most = max(TILES) if winograd == "auto" else winograd
+def _forms(near, winograd, rounded):
+    """The forms alone.  rounded: rewrites of direct products."""
+    program, auto = near.program, winograd == "auto"
+    most = max(TILES) if auto else winograd
     weights = sum(a.nbytes for a in program.consts.values())
+    narrow = {r[1]: (r,) for r in rounded if r[0] == RULE}
     options = []
     for conv in _convolutions(program):
-        if _channels_inside(program, conv) and (winograd != "auto" or _is_tame(program, conv)):
-            options.append(_candidates(program, target, conv, most, winograd == "auto", weights,
-                                       rate(conv)))
+        tiles = tuple(_tiles(conv, most, auto))
+        if tiles and _channels_inside(program, conv) and (not auto or _is_tame(program, conv)):
+            options.append(_candidates(near, conv, tiles, narrow.get(conv.compute.out, ())))
     taken = _within(options, GROWTH * weights + GROWTH_BYTES)
     return tuple(("winograd", s.outs[0], taken[s.outs[0]]) for s in program.steps
                  if s.outs[0] in taken)
@@ -173,37 +179,40 @@ def _channels_inside(program, conv):
     return last or program.buffers[conv.data.buffer].role != "input"
 
 
-def _candidates(program, target, conv, most, check_error, weights, rate):
-    """Forms that pay and are exact enough, each faster than the one before it."""
+def _tiles(conv, most, check_error):
+    """Tiles of the forms that there are and that are exact enough, smallest first."""
     windows = list(conv.windows.values())[-SLIDING:]
-    direct, direct_bytes = _direct_cost(program, target, conv, weights, rate)
-    out, limit = [], direct
     for m in TILES:
-        if m > most or any(m not in legal_tiles(w) for w in windows):
+        if m <= most and all(m in legal_tiles(w) for w in windows) and (
+                not check_error or exact_enough(conv, windows, m)):
+            yield {w.out.name: m for w in windows}
+
+
+def _candidates(near, conv, tiles, narrow):
+    """Forms that pay, each faster than the one before it.  narrow: rewrites of the convolution if
+    it gets none."""
+    target, name, out = near.target, conv.compute.out, []
+    direct = near.asked(name, narrow)
+    limit = direct.seconds
+    for tile in tiles:
+        windows = [w for w in conv.windows.values() if w.out.name in tile]
+        if target.machine.managed and _least_scratch(target, conv, windows, max(
+                tile.values())) > target.machine.near.capacity:
             continue
-        if check_error and not exact_enough(conv, windows, m):
-            continue
-        if target.machine.managed and _least_scratch(target, conv, windows, m) > (
-                target.machine.near.capacity):
-            continue
-        seconds, size = _form_cost(target, conv, windows, m, weights)
-        if seconds < target.tuning.winograd_gain * limit:
-            tile = {w.out.name: m for w in windows}
-            out.append(Candidate(conv.compute.out, tile, seconds, size, direct, direct_bytes))
-            limit = seconds
+        form = near.asked(name, (("winograd", name, tile),))
+        if form.seconds < target.tuning.winograd_gain * limit:
+            out.append(Candidate(name, tile, form.seconds, form.weights, direct.seconds,
+                                 direct.weights))
+            limit = form.seconds
     return out
 
 
-def form_share(program: Program, target: Target, rewrite: Rewrite) -> float:
-    """Estimated time of a chosen form, ("winograd", compute, {axis: outputs per tile}), per time of
-    the direct convolution; ``program``: without it."""
-    _, compute, tile = rewrite
-    conv = find_convolution(program, program.producer[compute])
-    assert conv is not None, compute  # a form was chosen for it
-    windows = [w for w in conv.windows.values() if w.out.name in tile]
-    weights = sum(a.nbytes for a in program.consts.values())
-    form = _form_cost(target, conv, windows, max(tile.values()), weights)[0]
-    return form / _direct_cost(program, target, conv, weights)[0]
+def form_shares(program: Program, target: Target,
+                rewrites: Iterable[Rewrite]) -> dict[str, float]:
+    """{compute: predicted time of its form per time of the direct convolution} of chosen forms,
+    ("winograd", compute, {axis: outputs per tile}); ``program``: without them."""
+    near = Neighbourhoods(program, target)
+    return {r[1]: near.asked(r[1], (r,)).seconds / near.asked(r[1]).seconds for r in rewrites}
 
 
 def exact_enough(conv: Convolution, windows: Sequence[Window], m: int) -> bool:
@@ -222,29 +231,6 @@ def _summed(conv):
     return estimate_volume(r.extent for r in conv.compute.raxes)
 
 
-def _direct_cost(program, target, conv, weights, rate=1.0):
-    c, columns = conv.compute, estimate(conv.columns.extent)
-    rows = estimate_volume(a.extent for a in c.axes) // columns
-    size = program.consts[conv.weights.buffer].nbytes
-    return _contraction_cost(target, 1, rows, _summed(conv), columns) / rate + _stream(
-        target, size, weights), size
-
-
-def _form_cost(target, conv, windows, m, weights):
-    """(seconds, bytes of weights) of one form."""
-    columns = estimate(conv.columns.extent)
-    points = prod(m + w.tap.extent.value - 1 for w in windows)
-    rows = _rows(conv, windows, m)
-    summed = _summed(conv) // prod(w.tap.extent.value for w in windows)
-    channels = estimate(conv.channel.extent)
-    size = 4 * points * summed * columns
-    lanes = sum(-(-n // target.lanes) * target.lanes for n in (channels, columns))
-    transforms = points * rows * lanes * target.tuning.winograd_transform[m] / (
-        target.machine.flops)
-    return transforms + _contraction_cost(target, points, rows, summed, columns) + _stream(
-        target, size, weights), size
-
-
 def _rows(conv, windows, m):
     """Rows of a form's products: its tiles, and points along the axes that no window slides on."""
     sliding = {w.out for w in windows}
@@ -261,25 +247,4 @@ def _least_scratch(target, conv, windows, m):
     return 4 * points * tiles * (estimate(conv.channel.extent) + row.tile["nr"])
 
 
-def _contraction_cost(target, batch, rows, depth, columns):
-    """Seconds of products in register tiles: what is padded, what each call costs, and a panel of
-    weights that does not fit the cache of a core and streams past every tile."""
-    tile, machine = pick_row(target, rows, columns).tile, target.machine
-    calls = batch * -(-rows // tile["mr"]) * -(-columns // tile["nr"])
-    flops = 2 * calls * tile["mr"] * tile["nr"] * depth
-    seconds = (flops + calls * machine.tuning.winograd_call) / machine.flops
-    panel = 4 * depth * tile["nr"]
-    if panel > machine.near.capacity:
-        seconds += calls * panel / machine.outside(machine.near).bandwidth
-    return seconds
-
-
-def _stream(target, size, weights):
-    """Seconds to read weights: they stay outside scratch's memory only if all of the model's do."""
-    machine = target.machine
-    last = machine.outside(machine.near)
-    memory = last if weights <= last.capacity * last.usable else machine.memory
-    return size / memory.bandwidth
-
-
-__all__ = ["Candidate", "choose_winograd", "exact_enough", "form_share"]
+__all__ = ["Candidate", "choose_winograd", "exact_enough", "form_shares"]

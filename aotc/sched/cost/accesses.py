@@ -6,32 +6,36 @@ and a sum over lanes ends in a fold across the vector.  In units of an addition,
 measured is left to that.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.category import factor_pairs
-from aotc.ir.expr import Const, axes_of, loads
+from aotc.ir.expr import Axis, Const, Shape, axes_of, loads
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Loops
+from aotc.passes.winograd import stages_of
 from aotc.sched.model.digit_stage import loop_stage
+from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, group_stages, target_memo
 from aotc.target.base import Target, Ukernel
 from aotc.target.tuning import Tuning
+
+COPY = 2  # operations of a machine without vectors that copy an element: a load and a store
 
 
 @dataclass(frozen=True)
 class Extra:
     """Cost of a stage in additions: ``scale`` times its arithmetic, plus ``per_point`` of its
-    fold, plus ``per_output``; plus ``per_packed`` of each point of a work item that ``rows``, names
-    of axes, have in common."""
+    fold, plus ``per_output``; plus, for each operand that a work item packs, (additions, names of
+    axes) of each point of a work item that the axes have in common."""
 
     scale: int = 1
     per_point: int = 0
     per_output: int = 0
-    per_packed: int = 0
-    rows: tuple[str, ...] = ()
+    packs: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 def access_costs(program: Program, target: Target, group: Group,
@@ -48,8 +52,12 @@ def access_costs(program: Program, target: Target, group: Group,
             out[s.name] = known[key]
         elif row.category == "loops":
             out[s.name] = Extra(target.lanes ** 2)
-        elif target.lanes > 1 and not target.machine.threads and row.category not in (
-                "dot", "transform"):
+        elif row.category == "transform":
+            out[s.name] = known[key] = transform_cost(program, target, s, group.loops[s.name],
+                                                      layouts)
+        elif target.lanes == 1 and row.category == "contraction":
+            out[s.name] = known[key] = Extra(packs=_packs(s, group.loops[s.name], COPY, COPY))
+        elif target.lanes > 1 and not target.machine.threads and row.category != "dot":
             out[s.name] = known[key] = vector_cost(program, target, loop_stage(
                 s, group.loops[s.name]), row, group.loops[s.name], layouts)
     return out
@@ -60,16 +68,41 @@ def scalar_cost(s: Stage, tuning: Tuning) -> int:
     return tuning.apart * (len(s.loads()) + len(s.outputs))
 
 
+def transform_cost(program: Program, target: Target, s: Stage, loops: Loops,
+                   layouts: Mapping[str, Layout]) -> Extra:
+    """The Extra of a transform of a Winograd form, which is written out in full: so many additions
+    for each element that a tile has transformed, whole vectors of them along its lanes, and what
+    is loaded or stored one by one."""
+    of, tile = next((c, dict(t)) for rule, c, t in program.rewrites if rule == "winograd"
+                    and s.name in (x.out for x in stages_of(program, c)))
+    lane = next(a for a in s.axes if a.name == loops["lanes"])
+    each = target.tuning.winograd_transform[max(tile.values())]
+    if s.name == of:  # its points are those of the tile, fewer than what is transformed
+        each = each * estimate_volume(r.extent for r in s.raxes) / prod(tile.values())
+    n = estimate(lane.extent)
+    places = [*((x.buffer, x.index) for x in dict.fromkeys(s.loads())),
+              *((o.buffer, o.index) for o in s.outputs)]
+    apart = sum(_apart(program, layouts, lane, b, i, (1,)) for b, i in places)
+    return Extra(0, 0, round(each * (-(-n // target.lanes) * target.lanes) / n
+                             + target.tuning.apart * apart))
+
+
+def _apart(program: Program, layouts: Mapping[str, Layout], lane: Axis, buffer: str, index: Shape,
+           steps: Collection[int]) -> bool:
+    """True if lanes along an axis move through a buffer in none of ``steps``."""
+    if not any(lane in axes_of(i) for i in index):
+        return False
+    step = stride(offset_of(index, program.shape(buffer), layouts.get(buffer)), lane)
+    return not (isinstance(step, Const) and step.value in steps)
+
+
 def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops: Loops,
                 layouts: Mapping[str, Layout]) -> Extra:
     """The Extra of a stage whose ``row`` has its lanes along the axis that ``loops`` say."""
     lane = next(a for a in s.axes + s.raxes if a.name == loops["lanes"])
 
     def apart(buffer, index, steps=target.lane_steps):
-        if not any(lane in axes_of(i) for i in index):
-            return False
-        step = stride(offset_of(index, program.shape(buffer), layouts.get(buffer)), lane)
-        return not (isinstance(step, Const) and step.value in steps)
+        return _apart(program, layouts, lane, buffer, index, steps)
 
     tuning = target.tuning
     per_point = per_output = 0
@@ -82,10 +115,23 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
         per_output = tuning.apart * (sum(apart(n.buffer, n.index) for n in found) + sum(
             apart(o.buffer, o.index, (1,)) for o in s.outputs))
     per_output += tuning.across if lane in s.raxes else tuning.vector_store * len(s.outputs)
-    if loops.get("b") != "packed":
-        return Extra(1, per_point, per_output)
-    f = next(f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body) if lane in f.n)
-    return Extra(1, per_point, per_output, tuning.packed, tuple(a.name for a in f.m))
+    return Extra(1, per_point, per_output, _packs(
+        s, loops, tuning.moved, tuning.packed))
 
 
-__all__ = ["Extra", "access_costs", "scalar_cost", "vector_cost"]
+def _packs(s: Stage, loops: Loops, rows: int,
+           columns: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """``Extra.packs`` of a contraction, of so many additions an element: rows are packed for all
+    columns of a work item, one element after the other, and columns for all its rows, vector by
+    vector where they lie so."""
+    packed = [k for k in ("a", "b") if loops.get(k) == "packed"]
+    if not packed:
+        return ()
+    f = next(f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body)
+             if loops["lanes"] in (a.name for a in f.n))
+    how = {"a": (rows, f.n), "b": (columns, f.m)}
+    return tuple((how[k][0], tuple(a.name for a in how[k][1])) for k in packed)
+
+
+__all__ = ["Extra", "access_costs", "scalar_cost", "transform_cost",
+           "vector_cost"]

@@ -9,7 +9,7 @@ tile computes again are in the arithmetic; micro-kernel rows pad what they do no
 terms come from the ``Machine``: memories in order, nothing knows which kind of machine it is.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -248,7 +248,8 @@ def done_work(model: GroupModel, tile: Widths, boxes: Boxes | None = None) -> in
 def needed_work(model: GroupModel) -> int:
     """Operations of the group if nothing is computed twice."""
     return sum(prod(s.extents[:s.rank]) * (prod(s.extents[s.rank:]) * s.per_point + s.per_output)
-               + s.per_packed * prod(s.extents[p] for p in s.packed) for s in model.stages)
+               + sum(n * prod(s.extents[p] for p in packed) for n, packed in s.packs)
+               for s in model.stages)
 
 
 def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> float:
@@ -263,11 +264,20 @@ def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> flo
     return done / total if total else 1.0
 
 
-def resident(program: Program, machine: Machine) -> tuple[frozenset[str], ...]:
+def pressure_seconds(program: Program, machine: Machine, stored: Iterable[str]) -> float:
+    """Seconds that tensors cost the rest of the model by lying in memory until they are read."""
+    size = sum(DTYPES[program.dtype(b)].size * estimate_volume(program.shape(b)) for b in stored)
+    return machine.tuning.pressure * size / machine.memory.bandwidth
+
+
+def resident(program: Program, machine: Machine,
+             weights: int | None = None) -> tuple[frozenset[str], ...]:
     """Per memory but the outermost, the buffers that are in it already when a kernel starts: temps
     that fit in a cache, or in registers beside one, and the weights if all of them fit in a shared
-    cache.  Nothing stays by itself in what the program fills."""
-    weights = sum(a.nbytes for a in program.consts.values())
+    cache.  Nothing stays by itself in what the program fills.  weights: bytes of all that a call
+    reads, if the Program is a part."""
+    if weights is None:
+        weights = sum(a.nbytes for a in program.consts.values())
     copies, out = machine.tuning.resident_copies, []
     for memory in machine.memories[1:]:
         keeps = memory.kind == "cache" or memory == machine.registers and not machine.managed
@@ -280,5 +290,6 @@ def resident(program: Program, machine: Machine) -> tuple[frozenset[str], ...]:
 
 
 __all__ = ["Aligned", "Cost", "Steps", "at_hand", "bank_passes", "compute_seconds", "fetches",
-           "group_cost", "kept_bytes", "launch_seconds", "level_seconds", "needed_work", "resident",
-           "scratch_seconds", "together", "utilisation", "work_item"]
+           "group_cost", "kept_bytes", "launch_seconds", "level_seconds", "needed_work",
+           "pressure_seconds", "resident", "scratch_seconds", "together", "utilisation",
+           "work_item"]

@@ -13,7 +13,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 
 if TYPE_CHECKING:  # which needs this module
-    from aotc.sched.choose.connect_cost import Judge
+    from aotc.sched.judge.judge import Judge
 
 FEW = 64  # changes to a mapping that are kept beside it
 MAX_COMPUTES = 128  # of one group

@@ -1,26 +1,23 @@
 """Predicted seconds of a Schedule on a call, in the one currency of every decider."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
-from aotc.ir.category import BF16_PRODUCT, factor_pairs
 from aotc.ir.expr import Const
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choose.runs import run_cost
-from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost, resident
+from aotc.sched.cost.group_cost import Free, resident
+from aotc.sched.judge.decided import decided_cost
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import Stage, group_stages
-from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.widths import group_model
 from aotc.sched.within import within
 from aotc.target.base import Target
 
-Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
 Local = Mapping[Hashable, float]  # by the code of groups, see ``Prices``
 
 
@@ -119,37 +116,5 @@ def in_registers(s: Stage, target: Target) -> bool:
     return terms <= target.tuning.inline_sum
 
 
-def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,
-                 free: Free = (), tails: Tails | None = None) -> Cost:
-    """The Cost of a group whose tile, run and rows are decided.  free: as for ``group_cost``;
-    tails: as of ``tails_of``."""
-    machine, item = target.machine, model.variables(group.tile)
-    aligned = aligned_products(stages, group, target, tails)
-    tiles = (model.extents,) * (machine.depth - 1) + (item,)
-    run = run_cost(model, machine, tiles[:-1], item, group.run, aligned,
-                   free) if group.run else None
-    return run or group_cost(model, machine, tiles, aligned=aligned, free=free)
-
-
-def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
-                     tails: Tails | None = None) -> tuple[Aligned, ...]:
-    """How the products of a decided group lie on their rows."""
-    rows = [target.row(group.ukernel[s.name]) for s in stages]
-    return tuple(_aligned(n, s, group, target, (tails or {}).get(s.name, ()))
-                 for n, (s, row) in enumerate(zip(stages, rows))
-                 if row.category == "contraction" or row.dtypes == BF16_PRODUCT)
-
-
-def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
-    lanes, row = g.loops[s.name]["lanes"], target.row(g.ukernel[s.name])
-    narrow = row.dtypes == BF16_PRODUCT
-    f = next(iter(factor_pairs(s.axes, s.raxes, s.fold, s.body)), None) if narrow else (
-        factors_for(s, lanes))
-    assert f is not None, f"{s.name} is no contraction along {lanes}"
-    place = {a.name: i for i, a in enumerate(s.axes)}
-    return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], target.tuning.narrow_rate if narrow else 1.0, tails)
-
-
-__all__ = ["Local", "Prices", "Tails", "aligned_products", "code_of", "decided_cost",
-           "ends_unknown", "group_seconds", "in_registers", "tails_of"]
+__all__ = ["Local", "Prices", "code_of", "ends_unknown", "group_seconds", "in_registers",
+           "tails_of"]

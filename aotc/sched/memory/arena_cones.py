@@ -18,9 +18,9 @@ from aotc.ir.expr import Const
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import upper
-from aotc.sched.choose.connect_cost import Judge
 from aotc.sched.choose.loops import contraction_factors
 from aotc.sched.cost.group_cost import Aligned, group_cost
+from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.product_rows import pick_row
 from aotc.sched.model.size import estimate, estimate_volume

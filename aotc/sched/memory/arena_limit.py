@@ -22,7 +22,7 @@ from aotc.passes.recompute import faults_of, rewrite_readers, twin_names
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect_cost import part_groups
-from aotc.sched.choose.winograd_choice import Winograd, form_share
+from aotc.sched.choose.winograd_choice import Winograd, form_shares
 from aotc.sched.decide import connected, decide
 from aotc.sched.memory.arena import ArenaLimit, arena_need
 from aotc.sched.memory.arena_cones import Cone, Cones
@@ -205,7 +205,7 @@ class Planner:
         self.forms = tuple(r for r in rewrites if r[0] == "winograd")
         self.rewrites = tuple(r for r in rewrites if r[0] != "winograd")
         rewritten = apply_rewrites(program, self.rewrites)
-        shares = {r[1]: form_share(program, target, r) for r in self.forms}
+        shares = form_shares(program, target, self.forms)
         groups = connected(rewritten, target, how)
         several = {g.name for g in groups if not shares.keys().isdisjoint(g.computes)
                    and any(level != "register" for level in g.connect.values())}

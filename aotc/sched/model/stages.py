@@ -166,10 +166,23 @@ def tree_size(expr: Expr) -> TreeSize:
 
 
 def target_memo(program: Program, target: Target) -> dict[Hashable, Any]:
-    """A dict of what has been found for stages of a Program on a target."""
+    """A dict of what has been found for stages of a Program on a target: keys are tuples of what it
+    is, the stage, and what else it follows from."""
     known = program.known("target", id(target))
     known.setdefault("target", target)  # holding it keeps its id its own
     return known
+
+
+def inherit(program: Program, old: Program, target: Target) -> None:
+    """Keep for a Program what has been found for stages of ``old``, which a rewrite has made it
+    from, where all their buffers are the same in both."""
+    if program is old:
+        return
+    same = {b for b, x in program.buffers.items() if old.buffers.get(b) == x
+            and old.consts.get(b) is program.consts.get(b)}
+    known = target_memo(program, target)
+    known |= {key: found for key, found in target_memo(old, target).items()
+              if isinstance(key, tuple) and same.issuperset(key[1].buffers)}
 
 
 def find_call(program: Program, group: Group) -> Whole | None:

@@ -97,8 +97,8 @@ class StageModel:
     per_point: int
     per_output: int
     contraction: bool
-    per_packed: int  # per point of what follows
-    packed: tuple[int, ...]  # positions in the widths of what a work item packs for all its rows
+    # arithmetic per point of what a work item packs, and its positions in the widths
+    packs: tuple[tuple[int, tuple[int, ...]], ...]
     split: tuple[str, ...]  # names of the reduction axes that may be cut
 
     @cached_property
@@ -362,7 +362,8 @@ class GroupModel:
             inner = points * prod(whole[s.rank:]) * s.per_point
             fast, slow = (fast + inner, slow) if s.contraction else (fast, slow + inner)
             slow += points * s.per_output
-            slow += s.per_packed and s.per_packed * prod(whole[p] for p in s.packed)
+            for n, packed in s.packs:
+                slow += n * prod([whole[p] for p in packed])
         return fast, slow
 
 

@@ -107,8 +107,9 @@ def _stage_model(program, s, orders, more, lows, op_cost):
     contraction = more.scale == 1 and bool(factor_pairs(s.axes, s.raxes, s.fold, s.body))
     return StageModel(s.name, tuple(a.name for a in axes), extents, len(s.axes), reads, writes,
                       tuple(_preimage(s, index) for index in written.values()),
-                      per_point, per_output, contraction, more.per_packed,
-                      tuple(p for p, a in enumerate(axes) if a.name not in more.rows),
+                      per_point, per_output, contraction,
+                      tuple((n, tuple(p for p, a in enumerate(axes) if a.name not in common))
+                            for n, common in more.packs),
                       tuple(a.name for a in s.raxes if isinstance(s.fold, str)
                             and estimate(a.extent) > 1))
 

@@ -19,7 +19,7 @@ from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.passes.layout_rule import RULE
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choose.connect_cost import Judge
+from aotc.sched.judge.judge import Judge
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.memory.allocate import physical_elements
 from aotc.sched.model.digit_stage import loop_stage

@@ -20,7 +20,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.schedule import Group
 from aotc.sched.choose.loops import stage_category
-from aotc.sched.dynamic.predict import decided_cost
+from aotc.sched.judge.decided import decided_cost
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume

@@ -1,0 +1,81 @@
+"""What a group costs whose rows, loops and work items are decided."""
+
+from collections.abc import Mapping, Sequence
+
+from aotc.ir.access import dim_order
+from aotc.ir.category import BF16_PRODUCT, factor_pairs
+from aotc.ir.layout import Layout
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
+from aotc.sched.choose.runs import run_cost
+from aotc.sched.cost.accesses import access_costs
+from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost
+from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.stages import Stage, group_stages
+from aotc.sched.model.tile_model import GroupModel, Widths
+from aotc.sched.model.widths import group_model
+from aotc.target.base import Target
+
+Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
+
+
+class Decided:
+    """A group with rows and loops, of which any tile can be asked.  layouts: of stored buffers;
+    free: as for ``group_cost``."""
+
+    def __init__(self, program: Program, target: Target, group: Group,
+                 layouts: Mapping[str, Layout], free: Free) -> None:
+        orders = {b: dim_order(layouts[b], len(program.shape(b)))
+                  for c in group.computes for s in (program.producer[c],)
+                  for b in (*s.inputs, *s.outs) if b in layouts}
+        self.machine, self.free = target.machine, free
+        self.model = group_model(program, group, orders, access_costs(
+            program, target, group, layouts), target.tuning)
+        self.aligned = aligned_products(group_stages(program, group), group, target)
+
+    def scratch(self, tile: Mapping[str, int]) -> int:
+        """Bytes of what the stages of a work item hand each other."""
+        return sum(n for b, n, _, _ in self.model.lifetimes(self.model.variables(tile))
+                   if b in self.model.scratch)
+
+    def cost(self, tile: Mapping[str, int]) -> Cost:
+        """The Cost in work items of ``tile``, {axis: extent}; outside all of it is in each."""
+        tiles = (*(self.model.extents,) * (self.machine.depth - 1), self.model.variables(tile))
+        return group_cost(self.model, self.machine, tiles, aligned=self.aligned, free=self.free)
+
+
+def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,
+                 free: Free = (), tails: Tails | None = None,
+                 outer: Sequence[Widths] | None = None) -> Cost:
+    """The Cost of a group whose tile, run and rows are decided.  free: as for ``group_cost``;
+    tails: of stages whose number of rows nobody knows; outer: tiles of the memories outside that
+    of a work item (None: all of it in each)."""
+    machine, item = target.machine, model.variables(group.tile)
+    aligned = aligned_products(stages, group, target, tails)
+    tiles = (*((model.extents,) * (machine.depth - 1) if outer is None else outer), item)
+    run = run_cost(model, machine, tiles[:-1], item, group.run, aligned,
+                   free) if group.run else None
+    return run or group_cost(model, machine, tiles, aligned=aligned, free=free)
+
+
+def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
+                     tails: Tails | None = None) -> tuple[Aligned, ...]:
+    """How the products of a decided group lie on their rows."""
+    rows = [target.row(group.ukernel[s.name]) for s in stages]
+    return tuple(_aligned(n, s, group, target, (tails or {}).get(s.name, ()))
+                 for n, (s, row) in enumerate(zip(stages, rows))
+                 if row.category == "contraction" or row.dtypes == BF16_PRODUCT)
+
+
+def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
+    lanes, row = g.loops[s.name]["lanes"], target.row(g.ukernel[s.name])
+    narrow = row.dtypes == BF16_PRODUCT
+    f = next(iter(factor_pairs(s.axes, s.raxes, s.fold, s.body)), None) if narrow else (
+        factors_for(s, lanes))
+    assert f is not None, f"{s.name} is no contraction along {lanes}"
+    place = {a.name: i for i, a in enumerate(s.axes)}
+    return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
+                   row.tile["nr"], target.tuning.narrow_rate if narrow else 1.0, tails)
+
+
+__all__ = ["Decided", "Tails", "aligned_products", "decided_cost"]

@@ -1,0 +1,413 @@
+"""What groups cost, as a decider asks it: each distinct group is tiled and judged once.
+
+A Judge answers for one Program on one target, with the layouts that its groups want before any are
+connected.  Nothing is looked up by name: what can be a kernel is what ``group_stages``, analysis of
+reads and ``check_schedule`` accept.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order
+from aotc.ir.category import BF16_PRODUCT, dot_dtypes
+from aotc.ir.expr import Load, rewrite, show
+from aotc.ir.layout import Layout
+from aotc.ir.program import Compute, Program
+from aotc.ir.schedule import REGISTER, Group, Schedule
+from aotc.passes.winograd import stages_of
+from aotc.sched.choose.connect import connect
+from aotc.sched.choose.fitted import fitted_tile
+from aotc.sched.choose.gensor import Policy, Space, construct, grown
+from aotc.sched.choose.loops import choose_loops, contraction_factors
+from aotc.sched.choose.runs import NamedRun, best_run, with_run
+from aotc.sched.choose.slices import streamed_fold
+from aotc.sched.choose.tile import choose_threads
+from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.cost.accesses import access_costs
+from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident
+from aotc.sched.cost.in_place_cost import with_in_place
+from aotc.sched.judge.decided import decided_cost
+from aotc.sched.lowering.lower import kernel_faults
+from aotc.sched.memory.scratch import bounded_tile
+from aotc.sched.model.product_rows import operand_dtypes, pick_row
+from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.stages import find_call, group_stages, merge_stages
+from aotc.sched.model.tilegraph import merged
+from aotc.sched.model.widths import group_model
+from aotc.target.base import Target
+
+MAX_STAGES = 64  # of one group: bounds generated code and deciding time
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a group: predicted seconds, tile of its anchor, level of its scratch, why;
+    ``legal`` False: it cannot be a kernel.  run: ((axis, extent), numbers of the stages that
+    slide) or ()."""
+
+    legal: bool
+    seconds: float = float("inf")
+    tile: tuple[tuple[str, int], ...] = ()
+    level: str = ""
+    memory_bytes: int = 0
+    why: str = ""
+    run: NamedRun | None = None
+
+
+class Judge:
+    """Verdicts on groups of one Program on one target, each distinct one given once."""
+
+    def __init__(self, program: Program, target: Target) -> None:
+        self.program, self.target = program, target
+        self.free = resident(program, target.machine)
+        # how tensors lie in memory, about: what the groups of the start want
+        self.start = connect(program)
+        _, self.layouts = choose_loops(program, target, join_transforms(
+            program, target.machine, self.start))
+        self.orders = {b: dim_order(layout, len(program.shape(b)))
+                       for b, layout in self.layouts.items()}
+        # stages of rewritten computes have a kernel of their own, whose tiles others choose, and
+        # so have library calls
+        self.own = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
+                    for s in stages_of(program, c)} | {
+                        s.outs[0] for s in program.steps if not isinstance(s, Compute)}
+        self.known: dict[int, Verdict] = {}
+        self.refused: set[tuple[int, int, Hashable]] = set()  # merges that are not legal
+        self.pairs: dict[tuple[int, int], tuple[Group, Group, tuple[Group, float] | None]] = {}
+        self.numbers: dict[Hashable, int] = {}
+        self.signatures: dict[int, tuple[Group, int]] = {}
+        self.kinds: dict[str, int] = {}
+        self.texts: dict[tuple[str, ...], int] = {}
+
+    def verdict(self, group: Group) -> Verdict:
+        """Verdict of a group; its tile and level are found here.  A library call takes the same
+        time wherever it stands, so none is counted."""
+        if find_call(self.program, group) is not None:
+            return Verdict(True, 0.0)
+        key = self.signature(group)
+        if key not in self.known:
+            self.known[key] = self._judged(group)
+        return self.known[key]
+
+    def number(self, value: Hashable) -> int:
+        """A number for a value that can be hashed: equal values have the same."""
+        return self.numbers.setdefault(value, len(self.numbers))
+
+    def merge(self, a: Group, b: Group) -> tuple[Group, float] | None:
+        """(Group, seconds gained) of two groups in one kernel, tiled; None if it is not legal."""
+        pair = id(a), id(b)
+        if pair not in self.pairs:  # holding the groups keeps their ids their own
+            self.pairs[pair] = a, b, self._merge(a, b)
+        return self.pairs[pair][2]
+
+    def _merge(self, a, b):
+        key = self.signature(a), self.signature(b), self._between(a, b)
+        if key in self.refused:
+            return None
+        group = merged(self.program, a, b, self.target.machine.homes[0].name)
+        merge_stages(self.program, a, b, group)
+        found = self.verdict(group)
+        if not found.legal:
+            self.refused.add(key)
+            return None
+        parts = self.verdict(a).seconds + self.verdict(b).seconds
+        tuning = self.target.tuning
+        gone = [b for b in a.outputs if b not in group.outputs]
+        gain = parts - found.seconds + min(tuning.slack * parts, pressure_seconds(
+            self.program, self.target.machine, gone))
+        if gain < tuning.merge_gain * parts:  # a worse state: it must not win a tie
+            gain = min(gain, -1e-9)
+        return group, gain
+
+    def priced(self, group: Group) -> Cost:
+        """Cost of a finished group, at the work items it has."""
+        group, layouts = self._with_rows(group)
+        model = group_model(self.program, group, self.orders, access_costs(
+            self.program, self.target, group, layouts), self.target.tuning)
+        stages = group_stages(self.program, group)
+        machine, item = self.target.machine, model.variables(group.tile)
+        fixed = {a: (t,) if t == n else tuple(sorted({min(t << i, n) for i in range(48)}))
+                 for a, t, n in zip(model.axes, item, model.extents)}
+        space = Space(model, machine, machine.depth, fixed=fixed, strict=False, free=self.free)
+        outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
+        cost = decided_cost(model, stages, group, self.target, self.free, outer=outer)
+        outside = [b for b, m in group.copies.items() if m == machine.memory.name]
+        return with_in_place(cost, model, machine, item, outside)
+
+    def _between(self, a, b):
+        """How ``b`` reads ``a``: positions of the buffers among what ``a`` makes."""
+        made = {o: i for i, o in enumerate(o for c in a.computes
+                                           for o in self.program.producer[c].outs)}
+        return tuple(tuple(made.get(x, -1) for x in self.program.producer[c].inputs)
+                     for c in b.computes)
+
+    def finished(self, group: Group) -> Group:
+        """The group as the Schedule has it: levels of its scratch, tile, why."""
+        v = self.verdict(group)
+        connect = {b: lv if lv == REGISTER else v.level for b, lv in group.connect.items()}
+        if all(lv == REGISTER for lv in connect.values()):
+            return group
+        tile = dict(v.tile)
+        return with_run(self.program, replace(group, connect=connect, tile=tile,
+                                              parallel=tuple(tile), why=v.why), v.run)
+
+    def signature(self, group: Group) -> int:
+        """The number of what decides a verdict, without names of buffers: equal layers have equal
+        ones."""
+        if id(group) not in self.signatures:  # holding the group keeps its id its own
+            self.signatures[id(group)] = group, self.number(self._signed(group))
+        return self.signatures[id(group)][1]
+
+    def _signed(self, group):
+        number, out = {}, []
+        inside, outputs = set(group.computes), set(group.outputs)
+        for c in group.computes:
+            step = self.program.producer[c]
+            places = []
+            for b in step.inputs:
+                if b in number:
+                    places.append(number[b])
+                    continue
+                maker = self.program.producer.get(b)
+                number[b] = len(number)
+                places.append((number[b], self._kind(b),
+                               maker is not None and maker.outs[0] in inside))
+            for o in step.outs:
+                number.setdefault(o, len(number))
+            out.append((self._text(step), tuple(places), tuple(
+                (number[o], o in outputs, group.connect.get(o), self.orders.get(o))
+                for o in step.outs), c == group.anchor))
+        return tuple(out)
+
+    def _kind(self, buffer):
+        """The number of what matters of a buffer by itself."""
+        if buffer not in self.kinds:
+            b = self.program.buffers[buffer]
+            self.kinds[buffer] = self.number((
+                b.dtype, tuple(map(show, b.shape)), b.role,
+                tuple(buffer in f for f in self.free), self.orders.get(buffer)))
+        return self.kinds[buffer]
+
+    def _text(self, step):
+        """The number of a compute's text with its buffers numbered."""
+        if step.outs not in self.texts:
+            number = {b: f"${i}" for i, b in enumerate(step.inputs)}
+            self.texts[step.outs] = self.number((
+                _numbered(step.body, number), str(step.fold), step.acc,
+                tuple((a.name, show(a.extent)) for a in step.axes),
+                tuple((a.name, show(a.extent)) for a in step.raxes)))
+        return self.texts[step.outs]
+
+    def _judged(self, group):
+        try:
+            stages = group_stages(self.program, group)
+            if len(stages) > MAX_STAGES:
+                return Verdict(False, why=f"{len(stages)} stages")
+            if len(stages) > 1 and self.target.machine.threads and any(
+                    contraction_factors(self.program, s) for s in stages):
+                # what one costs beside other stages of a block has never been measured
+                return Verdict(False, why="a product of a block of threads has its own kernel")
+            group, layouts = self._with_rows(group)
+            model = group_model(self.program, group, self.orders, access_costs(
+                self.program, self.target, group, layouts), self.target.tuning)
+            return self._costed(group, layouts, stages, model)
+        except ScheduleError as err:
+            return Verdict(False, why=str(err))
+
+    def _costed(self, group, layouts, stages, model):
+        machine = self.target.machine
+        fixed, units, aligned = self._shape(stages, model)
+        several = len(stages) > 1
+
+        def constructed(fixed):
+            return construct(model, machine, Policy(walkers=1, kept=1), depth=machine.depth,
+                             fixed=fixed, units=units, strict=several, aligned=aligned,
+                             free=self.free)
+
+        blocked = _blocked_axes(model, self.target, group) if several else {}
+        try:
+            found = constructed(blocked | fixed)
+        except ScheduleError:  # too wide: cut them after all
+            found = constructed(fixed)
+        tile, cost = self._evened(model, found, units, aligned)
+        if several:
+            tile, cost = self._lengthened(model, found, tile, cost, blocked | fixed, aligned)
+        choices = [self._verdict(model, tile, cost)]
+        run = best_run(model, machine, (*found.state.tiles[:-1], tile), aligned, self.free,
+                       units) if several and not machine.threads else None
+        if run is not None and run.cost.seconds < cost.seconds:
+            choices.insert(0, replace(self._verdict(model, run.tile, run.cost),
+                                      run=((run.axis, run.extent), run.slide)))
+        if not several:
+            return choices[0]
+        for result in choices:
+            result = self._bounded(group, model, result, units, fixed, aligned,
+                                   found.state.tiles[:-1])
+            if result.legal and self._accepted(group, layouts, result):
+                return result
+        return Verdict(False, why="check_schedule refuses it")
+
+    def _bounded(self, group, model, verdict, units, whole, aligned, outer):
+        """The Verdict with a tile whose scratch fits its level whatever the dimensions are, at
+        what that one costs: small tiles may compute much again."""
+        memory = self.target.machine.near
+        room = self.target.machine.room(memory)
+        if self.target.machine.threads:
+            room /= 2  # micro-kernels stage operands there, too
+        given = dict(verdict.tile)
+        if self.target.machine.engines:
+            tile = fitted_tile(model, self.target.machine, given, whole)
+        else:
+            tile = bounded_tile(self.program, self.target, replace(group, tile=given), room, units,
+                                whole)
+        if tile is None or tile != given and verdict.run:
+            return Verdict(False, why=f"its scratch may not fit {memory.name}")
+        if tile == given:
+            return verdict
+        item = model.variables(tile)
+        tiles = (*(tuple(map(max, t, item)) for t in outer), item)
+        cost = group_cost(model, self.target.machine, tiles, 1, aligned, self.free)
+        return replace(self._verdict(model, item, cost), tile=tuple(tile.items()))
+
+    def _verdict(self, model, tile, cost):
+        named = tuple((a, t) for a, t, n in zip(model.axes[:model.rank], tile, model.extents)
+                      if t < n)
+        return Verdict(True, cost.seconds, named, self._level(model, tile),
+                       cost.levels[0][2], str(cost))
+
+    def _evened(self, model, found, units, aligned):
+        """(tile of a work item, Cost): the constructed one, or cut into as many nearly equal ones
+        where that is predicted to be faster."""
+        *outer, tile = found.state.tiles
+        best, cost = tile, found.cost
+        for i, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
+            for t in _nearly_equal(n, tile[i], self.target.machine.workers, units.get(a, 1)):
+                new = best[:i] + (t,) + best[i + 1:]
+                found_cost = group_cost(model, self.target.machine, (*outer, new),
+                                        found.state.vthreads, aligned, self.free)
+                if found_cost.seconds < cost.seconds:
+                    best, cost = new, found_cost
+        return best, cost
+
+    def _lengthened(self, model, found, tile, cost, fixed, aligned):
+        """(tile, Cost) of as many points that takes no longer by the model and lies in fewer pages:
+        what a CPU fetches ahead and translates ends with them."""
+        *outer, _ = found.state.tiles
+        page, alike = self.target.tuning.page, self.target.tuning.alike
+        best, pages = tile, model.traffic(tile, unit=page)
+        free = [i for i in range(model.rank) if model.axes[i] not in fixed]
+        for a, b in permutations(free, 2):
+            n = model.extents[a]
+            new = list(tile)
+            new[a], new[b] = n, tile[a] * tile[b] // n
+            if tile[a] == n or new[b] * n != tile[a] * tile[b]:
+                continue
+            new = tuple(new)
+            there = group_cost(model, self.target.machine, (*(tuple(map(max, t, new))
+                               for t in outer), new), found.state.vthreads, aligned, self.free)
+            moved = model.traffic(new, unit=page)
+            if there.seconds <= cost.seconds * (1 + alike) and moved < pages:
+                best, cost, pages = new, there, moved
+        return best, cost
+
+    def _level(self, model, tile):
+        """The fastest memory whose usable part holds all scratch of a work item."""
+        live = sum(n for b, n, _, _ in model.lifetimes(tile) if b in model.scratch)
+        machine = self.target.machine
+        return next((x.name for x in machine.homes if live <= x.capacity * x.usable),
+                    machine.scratch)
+
+    def _shape(self, stages, model):
+        """(fixed, units, aligned): lanes of contractions stay whole, so that upstream stages run
+        once; reductions are streamed in slices; row axes step by the micro-kernel's rows."""
+        fixed, units, aligned = {}, {}, []
+        for number, s in enumerate(stages):
+            f = contraction_factors(self.program, s)
+            sizes = {a: estimate(a.extent) for a in s.axes + s.raxes}
+            for r in s.raxes:
+                fixed[f"{s.name}.{r.name}"] = (sizes[r],)
+            if f is None or not self.target.rows("contraction"):
+                fixed |= streamed_fold(self.target.machine, s)
+                continue
+            stream = max(f.k, key=sizes.get)
+            steps = min(self.target.tuning.stream_steps, sizes[stream])
+            fixed[f"{s.name}.{stream.name}"] = (steps,)
+            lane = max(f.n, key=sizes.get)
+            narrow = dot_dtypes(s.body) == BF16_PRODUCT
+            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane],
+                           narrow, operands=operand_dtypes(self.program, f))
+            place = {a: i for i, a in enumerate(s.axes)}
+            aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
+                                   row.tile["mr"], row.tile["nr"],
+                                   self.target.tuning.narrow_rate if narrow else 1.0))
+            if number == model.anchor:
+                units = {a.name: row.tile["mr"] for a in f.m[-1:]}
+                if len(stages) > 1:
+                    fixed[lane.name] = (sizes[lane],)
+                else:
+                    units[lane.name] = row.tile["nr"]
+        anchor = stages[model.anchor]
+        if len(stages) > 1 and anchor.fold == "none" and len(anchor.axes) > 1:
+            last = anchor.axes[-1]  # columns stay whole, for the lanes
+            fixed[last.name] = (estimate(last.extent),)
+        return {a: n for a, n in fixed.items() if a in model.axes}, units, tuple(aligned)
+
+    def _with_rows(self, group):
+        """(the group with rows and loops, layouts): as they come out if its neighbours stay."""
+        inside = {o for c in group.computes for o in self.program.producer[c].outs}
+        scratch = inside - set(group.outputs)
+        given = {b: self.layouts.get(b, Layout(())) for c in group.computes
+                 for b in (*self.program.producer[c].inputs, *self.program.producer[c].outs)
+                 if b not in scratch and self.program.buffers[b].role == "temp"}
+        (group,), layouts = choose_loops(self.program, self.target, (group,), given)
+        return group, layouts
+
+    def _accepted(self, group, layouts, verdict):
+        """True if the group with rows chosen is a legal kernel when it is tiled."""
+        tile = dict(verdict.tile)
+        connect = {b: lv if lv == REGISTER else verdict.level
+                   for b, lv in group.connect.items()}
+        group, = choose_threads(self.target, (with_run(self.program, replace(
+            group, connect=connect, tile=tile, parallel=tuple(tile)), verdict.run),))
+        schedule = Schedule(self.target.name, (group,),
+                            {b: x.to_json() for b, x in layouts.items()})
+        return not kernel_faults(self.program, schedule, self.target, group)
+
+
+def _blocked_axes(model, target, group):
+    """{axis: (its extent,)} of the anchor's axes along which a window computes neighbours together:
+    cut, every tile has edges, where it computes them one by one.  So of those that cut an axis over
+    whose digits the loops of a stage run."""
+    whole = model.boxes(model.extents)
+    places = [(i, s.axes.index(group.loops[s.name]["block"])) for i, s in enumerate(model.stages)
+              if "block" in group.loops.get(s.name, {})
+              and target.row(group.ukernel[s.name]).category == "window"]
+    places += [(i, s.axes.index(group.loops[s.name]["digits"])) for i, s in enumerate(model.stages)
+               if "digits" in group.loops.get(s.name, {})]
+    out = {}
+    for d, (a, n) in enumerate(zip(model.axes[:model.rank], model.extents)):
+        boxes = model.boxes(model.extents[:d] + (1,) + model.extents[d + 1:])
+        if any(boxes[i][0][p] < whole[i][0][p] for i, p in places):
+            out[a] = (n,)
+    return out
+
+
+def _nearly_equal(extent, tile, workers, unit):
+    """Extents below ``tile`` that cut an axis into nearly equal tiles: into as many as ``tile``
+    does, or into as many as serve all workers alike; in whole units."""
+    count = -(-extent // tile)
+    if count == 1:
+        return []  # whole axes stay whole: some must
+    even = {-(-extent // c) for c in (count, -(-count // workers) * workers)}
+    return sorted({-(-t // unit) * unit for t in even if -(-t // unit) * unit < tile})
+
+
+def _numbered(expr, number):
+    """Text of an expression with buffers replaced by their numbers."""
+    return show(rewrite(expr, lambda n: Load(number[n.buffer], n.index, n.dtype)
+                        if isinstance(n, Load) else None))
+
+
+__all__ = ["Judge", "Verdict"]
