@@ -158,7 +158,9 @@ def test_the_beam_finds_no_worse_than_one_edge_at_a_time():
         wide, narrow = (sum(judge.verdict(g).seconds for g in connect_by_cost(p, V3, beam))
                         for beam in (3, 1))
         apart = sum(judge.verdict(g).seconds for g in register_groups(p))
-        assert wide <= narrow * (1 + 1e-9) <= apart * (1 + 1e-9)
+        # of ways that take the same time, up to the slack, the one that stores less wins
+        assert max(wide, narrow) <= apart * (1 + V3.tuning.slack) and (
+            wide <= narrow * (1 + V3.tuning.slack))
 
 
 @pytest.mark.parametrize("extent, tile, unit, found", [

@@ -127,7 +127,7 @@ def test_weights_may_grow_so_much():
     growth = sum(program.consts[f"w{c[1:]}"].nbytes * (
         (next(iter(tile.values())) + 2) ** 2 / 9 - 1) for _, c, tile in taken)
     assert len(taken) > 0 and growth <= GROWTH * before + GROWTH_BYTES
-    assert len(taken) < 8 or growth >= 8 * program.consts["w0"].nbytes * 7 / 9
+    assert len(taken) < 8 or growth > 7.9 * program.consts["w0"].nbytes * 7 / 9
 
 
 def test_the_budget_of_errors():

@@ -45,8 +45,10 @@ def slab_tile(program: Program, target: Target, group: Group, stages: Sequence[S
     grown = prod((reach(a.extent) or 1) / estimate(a.extent) for a in sliding[1:])
     found = [(grown * asked.scratch(tile), tile) for tile in _tiles(axes, steps)]
     most = max(_most(target.machine), min(found, key=lambda x: x[0])[0])
-    tile = min((x for x in found if x[0] <= most),
-               key=lambda x: (asked.cost(x[1]).seconds, x[0]))[1]
+    costs = [(asked.cost(tile).seconds, -size, tile) for size, tile in found if size <= most]
+    alike = min(costs, key=lambda x: x[:2])[0] * (1 + target.tuning.slack)
+    # of tiles that take as long the largest: it starts fewer products and work items
+    tile = min((x for x in costs if x[0] <= alike), key=lambda x: x[1])[2]
     # more of an axis than it usually has is cut all the same: its scratch has an end
     return {a.name: tile[a.name] for a in axes if tile[a.name] < estimate(a.extent)
             or not isinstance(a.extent, Const)}

@@ -77,8 +77,10 @@ def transform_cost(program: Program, target: Target, s: Stage, loops: Loops,
                     and s.name in (x.out for x in stages_of(program, c)))
     lane = next(a for a in s.axes if a.name == loops["lanes"])
     each = target.tuning.winograd_transform[max(tile.values())]
-    if s.name == of:  # its points are those of the tile, fewer than what is transformed
-        each = each * estimate_volume(r.extent for r in s.raxes) / prod(tile.values())
+    if s.name == of:  # its points are fewer than what is transformed, and the last tiles' are less
+        blocks = prod(-(-estimate(a.extent) // tile[a.name]) for a in s.axes if a.name in tile)
+        each = each * blocks * estimate_volume(r.extent for r in s.raxes) / estimate_volume(
+            a.extent for a in s.axes if a.name in tile)
     n = estimate(lane.extent)
     places = [*((x.buffer, x.index) for x in dict.fromkeys(s.loads())),
               *((o.buffer, o.index) for o in s.outputs)]
