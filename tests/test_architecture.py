@@ -269,25 +269,33 @@ def test_a_kind_is_found_by_that_test(text):
     assert _kinds_named(text) and not _kinds_named(f'"""{text}"""  # {text}')
 
 
+# fields of a Tuning that weigh terms of the cost
+WEIGHTS = {"wave", "other_flops", "resident_copies", "kept_lines", "op_cost", "fold_load",
+           "window_load", "vector_store", "across", "apart", "packed", "moved", "page_conflict",
+           "pressure", "load_cost", "winograd_transform", "lane_base", "lane_long", "lane_strided",
+           "lane_gather", "lane_folded", "lane_stored", "lane_across"}
 SPEEDS = {"bandwidth", "flops", "latency", "launch", "overlap"}  # of a Machine and its Memories
 
 
-def _speeds_read(text):
-    """(line, name) of the speeds of a machine that a module reads."""
-    return [(n.lineno, n.attr) for n in ast.walk(ast.parse(text))
-            if isinstance(n, ast.Attribute) and n.attr in SPEEDS]
+def _weighed(text):
+    """(line, name) of the speeds of a machine and the weights of a Tuning that a module reads."""
+    found = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Attribute)]
+    return [(n.lineno, n.attr) for n in found if n.attr in SPEEDS or n.attr in WEIGHTS
+            and getattr(n.value, "id", getattr(n.value, "attr", "")) == "tuning"]
 
 
 def test_deciders_ask_the_cost_and_estimate_nothing():
-    """Whoever reads a speed has a formula of its own beside the one cost."""
+    """Whoever reads a speed or a weight has a formula of its own beside the one cost."""
     # the benefit of a move to the next memory, as printed; sums in parts, which are not asked yet
     own = {"gensor.py", "slices.py"}
     wrong = [f"{p.relative_to(ROOT)}:{line}: {name}" for p in _package_files()
-             if p.is_relative_to(ROOT / "aotc/sched/choose") or p.is_relative_to(
-                 ROOT / "aotc/sched/judge") or _owner(p) == "passes"
-             if p.name not in own for line, name in _speeds_read(p.read_text())]
+             if _owner(p) == "passes" or any(p.is_relative_to(ROOT / "aotc/sched" / folder)
+                                             for folder in ("choose", "judge", "model"))
+             if p.name not in own for line, name in _weighed(p.read_text())]
     assert not wrong, "\n".join(wrong)
-    assert _speeds_read("t = size / machine.outside(near).bandwidth") == [(1, "bandwidth")]
+    assert _weighed("t = size / machine.outside(near).bandwidth") == [(1, "bandwidth")]
+    assert _weighed("a = target.tuning.moved + tuning.apart + model.moved(t)") == [
+        (1, "moved"), (1, "apart")]
 
 
 # module-level numbers of deciders, lowering and emitters that are fields of no ``Tuning``, and why

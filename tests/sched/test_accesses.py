@@ -9,9 +9,10 @@ from te_programs import Maker, ax, conv2d, matmul, relu
 from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.schedule import Group
-from aotc.sched.choose.loops import _stored_as_wanted, choose_loops
+from aotc.sched.choose.loops import choose_loops
 from aotc.sched.cost.accesses import Extra, access_costs
 from aotc.sched.cost.group_cost import Aligned, done_work, needed_work, scattered_seconds
+from aotc.sched.cost.lane_score import _stored_as_wanted
 from aotc.sched.judge.judge import _blocked_axes
 from aotc.sched.model.stages import Output
 from aotc.sched.model.tilegraph import propagate

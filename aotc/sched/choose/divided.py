@@ -9,11 +9,10 @@ every work item, so that where the others have too few points for all workers no
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from aotc.ir.access import is_woven, offset_of, stride
-from aotc.ir.category import category
-from aotc.ir.expr import Axis, Const
+from aotc.ir.access import is_woven, offset_of
+from aotc.ir.expr import Axis
 from aotc.ir.schedule import Loops
-from aotc.sched.cost.accesses import scalar_cost, vector_cost
+from aotc.sched.cost.accesses import nest_cost, stage_kind
 from aotc.sched.model.digit_stage import by_digits, digit_axes
 from aotc.sched.model.exchange import exchange_choice
 from aotc.sched.model.size import estimate, estimate_volume
@@ -32,7 +31,7 @@ def digit_choice(c: "Choices", s: Stage, plain: Choice) -> Choice:
     target, axes = c.target, digit_axes(s)
     if not axes or target.lanes < 2 or target.machine.threads or s.body.dtype != "f32":
         return plain
-    best, least = plain, _cost(c, s, *plain)
+    best, least = plain, nest_cost(c.program, target, s, *plain, c.layouts)
     found: list[tuple[Stage, Choice, Loops]] = [(s, x, {}) for x in _choices(c, s, s.axes)]
     for name in reversed(axes):  # of equals the innermost
         others = estimate_volume(a.extent for a in s.axes if a.name != name)
@@ -41,7 +40,7 @@ def digit_choice(c: "Choices", s: Stage, plain: Choice) -> Choice:
             own = [a for a in new.axes if a not in s.axes]
             found += [(new, x, {"digits": name}) for x in _choices(c, new, own)]
     for stage, (row, loops), digits in found:
-        cost = _cost(c, stage, row, loops)
+        cost = nest_cost(c.program, target, stage, row, loops, c.layouts)
         if cost < least:
             best, least = (row, loops | digits), cost
     return best
@@ -69,25 +68,6 @@ def _weaves(c: "Choices", s: Stage, loops: Loops) -> bool:
     (o,) = s.outputs
     return is_woven(offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)), lane,
                     block)
-
-
-def stage_kind(s: Stage) -> str:
-    """The category of a map: ``move`` or ``map``."""
-    return category(s.axes, s.raxes, s.fold, s.body, tuple(o.value for o in s.outputs))
-
-
-def _cost(c: "Choices", s: Stage, row: str, loops: Loops) -> int:
-    """Cost per element, in additions."""
-    tuning = c.target.tuning
-    if c.target.row(row).category == "loops":
-        return tuning.moved if stage_kind(s) == "move" else scalar_cost(s, tuning)
-    cost = vector_cost(c.program, c.target, s, c.target.row(row), loops, c.layouts).per_output
-    lane = next(a for a in s.axes if a.name == loops["lanes"])
-    for o in s.outputs if "block" not in loops else ():
-        step = stride(offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)), lane)
-        if isinstance(step, Const) and step.value and step.value % (tuning.page // 4) == 0:
-            cost += tuning.page_conflict
-    return cost
 
 
 __all__ = ["digit_choice"]

@@ -21,15 +21,16 @@ from aotc.ir.layout import Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Compute, Program, static_shape
 from aotc.ir.schedule import Group, Loops
-from aotc.ir.simplify import same
 from aotc.passes.layout_rule import laid_out
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.single_row import single_row_choice
 from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
+from aotc.sched.cost.lane_score import lane_score
+from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
 from aotc.sched.model.product_rows import operand_dtypes, pick_row
-from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume, row_waste
+from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage, group_stages, target_memo
 from aotc.target.base import Target, Ukernel
 
@@ -229,7 +230,7 @@ def _lane_axis(c, s):
     candidates = list(s.axes) + [r for r in s.raxes if s.fold in ("sum", "max", "min")]
     best, best_score = None, 0.0
     for a in reversed(candidates):  # ties go to the innermost axis
-        score = _lane_score(c, s, a)
+        score = lane_score(c, s, a, [n for n in s.loads() if not _relayoutable(c, n, a)])
         if score > best_score:
             best, best_score = a, score
     return best
@@ -251,66 +252,6 @@ def _nest_lane(c, s, f):
         if estimate(a.extent) >= lanes and all(is_unit(x, a) for x in at):
             return a
     return None
-
-
-def _lane_score(c, s, axis):
-    """Unit-stride accesses minus gathers, weighted by how often an access happens."""
-    n, tuning = _flat_extent(c, s, axis), c.target.tuning
-    if n < tuning.lane_points:
-        return 0.0
-    score = tuning.lane_base + min(n, tuning.lane_long) / (10 * tuning.lane_long)
-    for load in s.loads():
-        if load.dtype not in ("f32", "f16", "u8", "i8") or _relayoutable(c, load, axis):
-            continue
-        step = stride(c.offset(load), axis)
-        moving = axis in {x for i in load.index for x in axes_of(i)}
-        weight = tuning.lane_folded if s.raxes and axes_of(load) & set(s.raxes) else 1.0
-        if step != Const(1) and isinstance(step, Const) and step.value in c.target.lane_steps and (
-                load.dtype != "f16"):
-            score += tuning.lane_strided * weight
-        elif step is None or (step != Const(1) and moving):
-            score -= tuning.lane_gather * weight
-        elif moving:
-            score += weight
-    for o in s.outputs:
-        if axis in s.raxes:
-            continue
-        fixed = c.program.buffers[o.buffer].role != "temp" or o.buffer in c.layouts
-        layout = c.layouts.get(o.buffer)
-        off = offset_of(o.index, c.program.shape(o.buffer), layout)
-        if fixed and not is_unit(off, axis):
-            score -= tuning.lane_across
-        elif fixed:
-            score += tuning.lane_stored
-        elif o.buffer in c.wanted:
-            score += _stored_as_wanted(tuning, c.wanted[o.buffer], o, axis)
-    return score
-
-
-def _stored_as_wanted(tuning, wanted, output, axis):
-    """Score of lanes along ``axis`` where a contraction will have the output laid out for it."""
-    _, inner, rows = wanted
-    own = {d for d, i in enumerate(output.index) if axis in axes_of(i)}
-    if not own or own <= rows:
-        return 0.0
-    return tuning.lane_stored if own <= set(inner) else -tuning.lane_across
-
-
-def _flat_extent(c, s, axis):
-    """Trip count of the axis once lowering has merged it with the outer axes that every access
-    walks contiguously (maps only)."""
-    n = estimate(axis.extent)
-    if s.raxes or n >= c.target.lanes:
-        return n
-    offsets = [c.offset(x) for x in s.loads()] + [
-        offset_of(o.index, c.program.shape(o.buffer), c.layouts.get(o.buffer)) for o in s.outputs]
-    at = s.axes.index(axis)
-    for outer in reversed(s.axes[:at]):
-        steps = [(stride(x, outer), stride(x, axis)) for x in offsets]
-        if not all(a is not None and b is not None and same(a, b * n) for a, b in steps):
-            break
-        n *= estimate(outer.extent)
-    return n
 
 
 def _anchor_choice(c: Choices, s: Stage) -> tuple[str, Loops]:

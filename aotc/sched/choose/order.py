@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.cost.worker_bytes import fetched_bytes
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine
 
@@ -27,18 +28,8 @@ def order_items(program: Program, machine: Machine, group: Group) -> Group:
     if len(cut) < 2:
         return group
     lanes = {x.get("lanes") for x in group.loops.values()}
-    cost = {a: _fetched(model, machine, group.tile, cut, a) for a in cut}
+    cost = {a: fetched_bytes(model, machine, group.tile, cut, a) for a in cut}
     least = machine.tuning.same_order * min(cost.values())
     first = min((a for a in cut if cost[a] <= least), key=lambda a: a in lanes)
     order = sorted(group.parallel, key=lambda a: (a in cut, a != first))
     return replace(group, parallel=tuple(order))
-
-
-def _fetched(model, machine, tile, cut, first):
-    """Bytes that one worker moves if ``first`` is outermost."""
-    steps = max(1, cut[first] / machine.workers)
-    inner = {a: n for a, n in tile.items() if a not in cut}
-    step = model.moved(model.variables({**inner, first: tile[first]}))
-    if step > machine.near.capacity:
-        return steps * step
-    return model.moved(model.variables({**inner, first: int(steps * tile[first])}))

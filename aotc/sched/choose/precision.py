@@ -11,6 +11,7 @@ from aotc.passes.digits import static_extent
 from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.half_columns import match_columns
 from aotc.passes.precision.narrow_operands import RULE, match_product
+from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.weight_bits import choose_groups
 from aotc.target.base import Target
@@ -69,8 +70,8 @@ def _gains(program: Program, target: Target, c: Compute) -> bool:
     depth = prod(map(static_extent, m.factors.k))
     if estimate(m.factors.n[0].extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
         return False
-    saved = 2 * estimate_volume(a.extent for a in m.factors.m) * (1 - 1 / tuning.narrow_rate)
-    return not m.computed or saved > tuning.packed
+    rows = estimate_volume(a.extent for a in m.factors.m)
+    return not m.computed or saves_packing(rows, tuning)
 
 
 __all__ = ["choose_precision", "precision_faults", "precision_of"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from aotc.ir.access import offset_of, stride
-from aotc.ir.category import factor_pairs
+from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, Shape, axes_of, loads
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
@@ -21,7 +21,6 @@ from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, group_stages, target_memo
 from aotc.target.base import Target, Ukernel
-from aotc.target.tuning import Tuning
 
 COPY = 2  # operations of a machine without vectors that copy an element: a load and a store
 
@@ -63,9 +62,26 @@ def access_costs(program: Program, target: Target, group: Group,
     return out
 
 
-def scalar_cost(s: Stage, tuning: Tuning) -> int:
-    """Additions that an element takes in plain loops for what is loaded and stored."""
-    return tuning.apart * (len(s.loads()) + len(s.outputs))
+def stage_kind(s: Stage) -> str:
+    """The category of a map: ``move`` or ``map``."""
+    return category(s.axes, s.raxes, s.fold, s.body, tuple(o.value for o in s.outputs))
+
+
+def nest_cost(program: Program, target: Target, s: Stage, row: str, loops: Loops,
+              layouts: Mapping[str, Layout]) -> int:
+    """Additions that an element of a map takes on a row, in plain loops for what is loaded and
+    stored."""
+    tuning = target.tuning
+    if target.row(row).category == "loops":
+        accesses = len(s.loads()) + len(s.outputs)
+        return tuning.moved if stage_kind(s) == "move" else tuning.apart * accesses
+    cost = vector_cost(program, target, s, target.row(row), loops, layouts).per_output
+    lane = next(a for a in s.axes if a.name == loops["lanes"])
+    for o in s.outputs if "block" not in loops else ():
+        step = stride(offset_of(o.index, program.shape(o.buffer), layouts.get(o.buffer)), lane)
+        if isinstance(step, Const) and step.value and step.value % (tuning.page // 4) == 0:
+            cost += tuning.page_conflict
+    return cost
 
 
 def transform_cost(program: Program, target: Target, s: Stage, loops: Loops,
@@ -135,5 +151,5 @@ def _packs(s: Stage, loops: Loops, rows: int,
     return tuple((how[k][0], tuple(a.name for a in how[k][1])) for k in packed)
 
 
-__all__ = ["Extra", "access_costs", "scalar_cost", "transform_cost",
-           "vector_cost"]
+__all__ = ["Extra", "access_costs", "nest_cost", "stage_kind",
+           "transform_cost", "vector_cost"]

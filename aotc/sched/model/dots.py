@@ -24,7 +24,8 @@ from aotc.ir.schedule import Loops, Schedule
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import are_columns, is_whole
-from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume, row_waste
+from aotc.sched.cost.row_cost import row_waste
+from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
 

@@ -9,7 +9,7 @@ from aotc.ir.dtypes import Array
 from aotc.ir.expr import Cast, Const, Expr, Load, Where
 from aotc.ir.program import Compute, Program
 from aotc.passes.precision.half_weights import is_exact
-from aotc.sched.model.size import row_waste
+from aotc.sched.cost.row_cost import row_waste
 from aotc.target.base import Target, Ukernel
 
 Operands = tuple[str, str]  # dtypes that hold the elements of A and of B

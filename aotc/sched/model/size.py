@@ -6,8 +6,6 @@ from math import isqrt
 
 from aotc.ir.expr import Const, Expr, Sym, substitute, walk
 from aotc.ir.simplify import simplify, upper
-from aotc.target.base import Ukernel
-from aotc.target.tuning import Tuning
 
 TYPICAL = 128  # assumed value of a symbol whose range begins at 0 or 1 and goes far
 # of a product whose rows are read in place, a pointer for each and every row: by category
@@ -53,16 +51,3 @@ def row_tails(mr: int) -> tuple[int, ...]:
     """Rows of the register tiles below one of ``mr`` that the last of many rows may be, ascending:
     a quarter and half of it."""
     return tuple(sorted({-(-mr // 4), -(-mr // 2)} - {mr}))
-
-
-def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1,
-              k: int = 0) -> float:
-    """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
-    ``workers``: how many take one tile each at a time; the last round may leave some idle.  k:
-    terms of the sum that a row takes several at a time of (0: never mind)."""
-    mr, nr, bk = row.tile["mr"], row.tile["nr"], row.tile.get("bk", 1)
-    tiles = -(-m // mr) * -(-n // nr)
-    padded = -(-tiles // workers) * workers * mr * nr * (-(-k // bk) * bk / k if k else 1)
-    m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
-    loads = (m + n) / (m * n)  # per multiply-add
-    return padded * (1.0 + row.tile.get("load_cost", tuning.load_cost) * loads)

@@ -1,0 +1,26 @@
+"""Time of a product in the register tiles of a row, without what is moved: a term of the cost."""
+
+from aotc.target.base import Ukernel
+from aotc.target.tuning import Tuning
+
+
+def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1,
+              k: int = 0) -> float:
+    """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
+    ``workers``: how many take one tile each at a time; the last round may leave some idle.  k:
+    terms of the sum that a row takes several at a time of (0: never mind)."""
+    mr, nr, bk = row.tile["mr"], row.tile["nr"], row.tile.get("bk", 1)
+    tiles = -(-m // mr) * -(-n // nr)
+    padded = -(-tiles // workers) * workers * mr * nr * (-(-k // bk) * bk / k if k else 1)
+    m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
+    loads = (m + n) / (m * n)  # per multiply-add
+    return padded * (1.0 + row.tile.get("load_cost", tuning.load_cost) * loads)
+
+
+def saves_packing(rows: int, tuning: Tuning) -> bool:
+    """True if products of bf16 of so many rows save more, for an element of the columns that a work
+    item packs, than packing it takes."""
+    return 2 * rows * (1 - 1 / tuning.narrow_rate) > tuning.packed
+
+
+__all__ = ["row_waste", "saves_packing"]
