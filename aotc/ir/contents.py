@@ -3,13 +3,11 @@ buffers and names they use, and the same values with others."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, wraps
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
-from aotc.ir.expr import Axis, Expr, Load, Var, leaves, loads, rewrite, substitute, walk
+from aotc.ir.expr import Axis, Expr, Load, Var, kept, leaves, loads, rewrite, substitute, walk
 from aotc.ir.simplify import simplify
-
-R = TypeVar("R")
 
 
 def buffers_in(value: object) -> Mapping[str, None]:
@@ -21,21 +19,7 @@ def buffers_in(value: object) -> Mapping[str, None]:
     return _buffers(value) if is_dataclass(value) else {}
 
 
-def _once(fn: Callable[[Any], R]) -> Callable[[Any], R]:
-    """``fn(value)`` of a frozen dataclass computed once per object and kept with it."""
-    name = f"_{fn.__name__}"
-
-    @wraps(fn)
-    def once(value: Any) -> R:
-        found: R | None = value.__dict__.get(name)
-        if found is None:
-            found = value.__dict__[name] = fn(value)
-        return found
-
-    return once
-
-
-@_once
+@kept
 def _buffers(value: Any) -> dict[str, None]:
     found: dict[str, None] = {}
     for name in _buffer_fields(value):
@@ -111,7 +95,7 @@ def names_in(value: object) -> frozenset[str]:
     return _names(value) if is_dataclass(value) else frozenset()
 
 
-@_once
+@kept
 def _names(value: Any) -> frozenset[str]:
     return names_in(tuple(getattr(value, name) for name in _fields_of(type(value))))
 

@@ -82,6 +82,7 @@ ExprLike = Expr | float  # a Python number takes the dtype of what it meets
 Shape = tuple[Expr, ...]
 E = TypeVar("E", bound=Expr)
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclass_transform(eq_default=False, frozen_default=True)
@@ -114,13 +115,13 @@ def _node(cls: type[E]) -> type[E]:
     return cls
 
 
-def kept(fn: Callable[[E], R]) -> Callable[[E], R]:
-    """``fn(node)`` computed once per object and kept with it: what is asked of the same node again
-    and again, and small beside it."""
+def kept(fn: Callable[[T], R]) -> Callable[[T], R]:
+    """``fn(value)`` of a frozen dataclass, such as a node, computed once per object and kept with
+    it: what is asked again and again, and small beside it."""
     name = f"_{fn.__name__}"
 
     @wraps(fn)
-    def once(e: E) -> R:
+    def once(e: T) -> R:
         found: R | None = e.__dict__.get(name)
         if found is None:
             found = e.__dict__[name] = fn(e)
