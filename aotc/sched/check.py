@@ -49,12 +49,11 @@ def check_schedule(program: Program, schedule: Schedule, target: Target) -> list
             return err.faults
         return [f"{p.title}: {f}" for p in found
                 for f in check_schedule(p.program, p.schedule, target)]
-    faults = []
     try:
         program = apply_rewrites(program, schedule.rewrites)
+        faults = precision_faults(schedule) + grouping_faults(schedule)
     except ScheduleError as err:
-        faults += err.faults  # the rest is read as if there were none
-    faults += precision_faults(schedule) + grouping_faults(schedule)
+        faults = [*err.faults]  # the rest is read as if there were none
     faults += check_kernels(program, schedule, target)
     return faults or _buffers(program, schedule) or store_faults(program, schedule, target)
 

@@ -86,7 +86,8 @@ def test_runs_like_onnx_runtime_and_leaves_little_to_plain_loops(name, tmp_path)
     resized([1, 8, 6, 16], [1, 1, 2, 2], conv=True),  # channels innermost: no lanes along columns
 ], ids=["align_corners", "between convolutions"])
 def test_others_stay_as_they_are(model):
-    assert not run_pipeline(Options(model, stop_after="schedule")).schedule.rewrites
+    taken = run_pipeline(Options(model, stop_after="schedule")).schedule.rewrites
+    assert "polyphase" not in {rule for rule, *_ in taken}
 
 
 def test_what_cannot_be_is_told():

@@ -22,6 +22,7 @@ from aotc.passes.digits import static_extent
 from aotc.passes.fold import fold_constants
 from aotc.passes.precision.group_weights import sum_axis, with_constant
 
+_WIDER = 1.25  # times as many bytes as the model has it in
 _MOST = 1024  # steps of the sum in a group: with more, scales weigh nothing
 
 
@@ -92,6 +93,8 @@ def _grouped(program: Program, made: Compute, c: Compute) -> tuple[Program, Comp
         if found is None:
             return None
         g, packed = found
+        if packed.nbytes > _WIDER * sum(program.consts[b].nbytes for b in made.inputs):
+            return None  # of 2 bits: as the model has it, it takes less
         program, name = with_constant(program, f"{made.out}_{g.bits}bits", packed)
         value = grouped_value(g, name, k, f.n[0])
         return program, replace(c, body=substitute(c.body, {read[0]: value}))
