@@ -86,7 +86,7 @@ def test_models_stay_close(model, shape, tmp_path):
     outs = [aotc.compile(model, tmp_path / p, target=WIDE, precision=p).load().run(feeds)
             for p in ("f32", "f16")]
     for name, exact in outs[0].items():
-        assert 0 < share_of_range(outs[1][name], exact) < 2e-3 < ROUNDED_OPERANDS["f16"]
+        assert 0 < share_of_range(outs[1][name], exact) < 5e-3 < ROUNDED_OPERANDS["f16"]
 
 
 def test_evaluator_and_interpreter_read_f16():
