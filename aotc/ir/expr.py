@@ -382,17 +382,22 @@ def rewrite(e: Expr, fn: Callable[[Expr], Expr | None],
             memo: dict[Expr, Expr] | None = None) -> Expr:
     """Bottom-up: rebuild children, then ``fn(node)`` returns a new node or None to keep it."""
     memo = {} if memo is None else memo
-    if e in memo:
-        return memo[e]
-    new = with_children(e, [rewrite(k, fn, memo) for k in children(e)])
+    known = memo.get(e)
+    if known is not None:
+        return known
+    kids = children(e)
+    new = with_children(e, [rewrite(k, fn, memo) for k in kids]) if kids else e
     out = fn(new)
-    memo[e] = new if out is None else out
-    return memo[e]
+    memo[e] = result = new if out is None else out
+    return result
 
 
 def substitute(e: Expr, mapping: Mapping[E, Expr]) -> Expr:
     """Replace whole nodes (usually Axis or Var) by expressions, all at once: what was put in is
     not looked up again."""
+    if all(isinstance(k, (Axis, Sym, Var, Load)) for k in mapping) and leaves(e).isdisjoint(
+            mapping):
+        return e
     return rewrite(e, lambda node: None, dict(mapping.items()))
 
 
