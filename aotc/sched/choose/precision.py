@@ -11,6 +11,7 @@ from aotc.passes.digits import static_extent
 from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.half_columns import match_columns
 from aotc.passes.precision.narrow_operands import RULE, match_product
+from aotc.passes.winograd import stages_of
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.precision.weight_bits import choose_groups
@@ -53,10 +54,14 @@ def precision_faults(schedule: Schedule) -> list[str]:
 
 
 def _halved(program: Program, target: Target) -> tuple[Rewrite, ...]:
-    """The products whose constant columns become f16: those with a vector of them at least."""
+    """The products whose constant columns become f16: those with a vector of them at least, but not
+    those of Winograd forms, whose last transform would magnify the roundings."""
+    forms = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
+             for s in stages_of(program, c)}
     stored = {"stored": HALF if target.halves else "f32"}
     return tuple((HALVE, s.out, stored) for s in program.steps if isinstance(s, Compute)
-                 and len(s.outs) == 1 and (load := match_columns(program, s)) is not None
+                 and s.outs[0] not in forms and len(s.outs) == 1
+                 and (load := match_columns(program, s)) is not None
                  and program.consts[load.buffer].size >= target.tuning.narrow_columns
                  * target.tuning.narrow_depth)
 
