@@ -1,5 +1,6 @@
 """``aotc.compile``, ``aotc.load`` and what they refuse."""
 
+import gc
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +23,14 @@ def expected(model, x):
     """relu(x @ w + b) with the weights of ``dense``."""
     w, b = (onnx.numpy_helper.to_array(t) for t in model.graph.initializer)
     return np.maximum(x @ w + b, 0)
+
+
+def test_the_collector_of_rings_is_left_as_it_was(tmp_path):
+    before = gc.get_threshold()
+    aotc.compile(dense(), tmp_path / "a", target="c")
+    with pytest.raises(aotc.AotcError):
+        aotc.compile(dense(), tmp_path / "b", target="c", schedule=tmp_path / "absent.json")
+    assert gc.get_threshold() == before
 
 
 def test_compile_from_path_bytes_and_proto_gives_the_same_bytes(tmp_path):

@@ -16,7 +16,6 @@ or all ``blocks``, the layout is settled here, before groups are formed.
 
 from collections.abc import Collection, Mapping
 
-from aotc.ir.access import is_unit, offset_of
 from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, Load, axes_of
 from aotc.ir.layout import Layout
@@ -148,18 +147,6 @@ def _in_groups(step, index):
     return parts is not None and parts[0] == size != Const(1)
 
 
-def runs_over_columns(program: Program, target: Target, name: str) -> bool:
-    """True if the compute that writes ``name`` is a convolution with so few outputs, of all or of a
-    group, that lanes run over the columns of its row-major input: it wants no other order of the
-    channels."""
-    step = program.producer[name]
-    if not isinstance(step, Compute) or target.machine.threads or (
-            _wish(program, target, step)[0] != "rows"):
-        return False
-    return all(is_unit(offset_of(n.index, program.shape(n.buffer)), step.axes[-1])
-               for n in step.loads if step.axes[-1] in axes_of(n))
-
-
 def _wish(program, target, step):
     """(kind, channel axis of the output) of a compute."""
     transformed = transform_lanes(program).get(step.outs[0])
@@ -184,4 +171,4 @@ def _wish(program, target, step):
     return "other", None
 
 
-__all__ = ["runs_over_columns", "settle_layouts", "split_settled"]
+__all__ = ["settle_layouts", "split_settled"]
