@@ -193,7 +193,8 @@ class Contract(Stmt):
     one tap of ``slice_taps``, which ``taps`` has no more.  whole: which of "rows" and "columns"
     fill every register tile; tiles of the others may be cut at their end.  part: steps of the sum,
     over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
-    grouping: how the bytes of B's panels hold weights (None: they hold elements).
+    grouping: how the bytes of B's panels hold weights (None: they hold elements); with mode
+    "expanded" a panel of them is expanded to f32 in the scratch ``b.pad`` for all rows.
     """
 
     BUFFERS = ("turned", "slices")

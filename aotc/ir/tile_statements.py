@@ -42,6 +42,24 @@ class Pack(Stmt):
 
 
 @dataclass(frozen=True)
+class Expand(Stmt):
+    """A panel of ``depth`` steps of the sum by ``width`` columns of grouped weights, bytes from
+    ``offset`` of ``source`` on, to f32."""
+
+    BUFFERS = ("to", "source")
+    to: str
+    source: str
+    offset: Expr
+    depth: Expr
+    width: int
+    grouping: Grouping
+
+    def lines(self) -> list[str]:
+        return [f"expand {show(self.depth)} steps of {self.width} columns of {self.grouping}: "
+                f"{self.to} = {self.source}[{show(self.offset)}]"]
+
+
+@dataclass(frozen=True)
 class Point(Stmt):
     """The name of a place: of an element of a buffer or behind another such name, of the first of
     ``ways`` (condition, place) whose condition holds; the last one has none."""

@@ -253,7 +253,7 @@ class _Kernel:
         for what, count, by in (("rows", c.row_count, c.mr), ("columns", c.n.hi - c.n.lo, nr)):
             if what in c.whole and not is_multiple(count, by, values):
                 self.fault(f"{what} are not whole: {simplify(count)} of them in tiles of {by}")
-        if c.b.mode == "panel" and not is_multiple(c.n.lo, nr, values):
+        if c.b.mode in ("panel", "expanded") and not is_multiple(c.n.lo, nr, values):
             self.fault(f"columns {c.n} begin inside a panel of {nr}")
 
     def operand(self, c: Contract, o: Operand, scope: Scope, name: str) -> None:
@@ -273,7 +273,9 @@ class _Kernel:
                 self.room(scope, o.buffer, depth * (c.mr if name == "A" else nr))
             return
         k, what = c.k.axis, f"load of {name}"
-        if o.mode == "panel":
+        if o.mode == "expanded":
+            self.room(scope, o.pad, Const(c.slice * nr) if c.slices else total * nr)
+        if o.mode in ("panel", "expanded"):
             depth = simplify((total + (step - 1)) // step * step)
             if c.grouping is not None:
                 depth = simplify((total + c.grouping.size - 1) // c.grouping.size * c.grouping.rows)
@@ -285,7 +287,7 @@ class _Kernel:
         self.access(scope, o.buffer, at, f"{what}, {o.buffer}[{simplify(at)}]", guard)
         if o.guard is not None and o.stride != Const(1):
             self.fault(f"{what}: zeros instead of {o.buffer} are read with a step")
-        if o.pad:
+        if o.pad:  # the row that is read in place of padding
             self.room(scope, o.pad, k.extent)
 
     def kept(self, c: Contract, scope: Scope) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.library import LIBRARY, item
+from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.plan import Call, Contract, Kernel, Plan
 from aotc.ir.program import neutral
 from aotc.ir.statements import (
@@ -42,7 +43,7 @@ from aotc.ir.statements import (
     Update,
     Wait,
 )
-from aotc.ir.tile_statements import Pack, Point, RowTable, Tile, TileSums, Vector
+from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile, TileSums, Vector
 from aotc.oracle.contract_statements import contract_statements
 from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.evaluate import COMBINE
@@ -310,6 +311,16 @@ class _Run(TileRuns):
         x = np.where(there, self.memory.read(s.source, at, there), 0)
         self.memory.write(s.to, k * s.width + j, x.astype(np.float32), live)
 
+    def expand(self, s: Expand) -> None:
+        (k, j), live = self._grid((self.now(s.depth), np.asarray(s.width)))
+        live = live if self.mask is None else live & self.mask
+        first = self.now(s.offset) + j
+
+        def row(number: Array | int) -> Array:
+            at = first + (k // s.grouping.size * s.grouping.rows + number) * s.width
+            return np.asarray(self.memory.read(s.source, at, live))
+        self.memory.write(s.to, k * s.width + j, weights_at(s.grouping, k, row), live)
+
     # ------------------------------------------------------------ whole kernels
 
     def contract(self, s: Contract) -> None:
@@ -338,6 +349,7 @@ _RUN: dict[type[Stmt], Callable[[_Run, Any], None]] = {
     Start: _Run.start, Accumulate: _Run.accumulate, Total: _Run.total, Declare: _Run.declare,
     Update: _Run.update, Store: _Run.store, Copy: _Run.copy, Wait: _Run.wait,
     Fill: _Run.fill, Pack: _Run.pack,
+    Expand: _Run.expand,
     Point: _Run.point, RowTable: _Run.row_table, Tile: _Run.tile, TileSums: _Run.tile_sums,
     Alloc: _Run.alloc, Contract: _Run.contract, Call: _Run.call}
 

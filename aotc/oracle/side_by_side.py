@@ -16,7 +16,7 @@ from aotc.ir.statements import (
     Update,
     walk_body,
 )
-from aotc.ir.tile_statements import Pack, Point, RowTable, Tile, TileSums
+from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile, TileSums
 
 POINTS = 1 << 20  # at most
 TILE_POINTS = 1 << 9  # of register tiles
@@ -45,7 +45,7 @@ def stored(body: Iterable[Stmt]) -> set[str]:
             out.add(s.to.buffer)
         elif isinstance(s, Fill):
             out.add(s.buffer)
-        elif isinstance(s, Pack):
+        elif isinstance(s, (Pack, Expand)):
             out.add(s.to)
     return out
 
@@ -57,7 +57,7 @@ def loaded(body: Iterable[Stmt]) -> set[str]:
         out |= {n.buffer for e in expressions(s) for n in walk(e) if isinstance(n, Load)}
         if isinstance(s, Copy):
             out.add(s.source.buffer)
-        elif isinstance(s, Pack):
+        elif isinstance(s, (Pack, Expand)):
             out.add(s.source)
         elif isinstance(s, RowTable):
             out |= {s.buffer, s.outside}

@@ -6,6 +6,7 @@ import numpy as np
 
 from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16
 from aotc.ir.expr import Expr, Var
+from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
 from aotc.ir.tile_statements import Point, RowTable, Tile, TileSums, dot_step
@@ -188,20 +189,13 @@ class TileRuns(Values):
     def _grouped(self, s: Tile, g: Grouping, k: Array, live: Array) -> Array:
         """B of grouped weights: (steps, columns, ...)."""
         buffer, first = self.points[s.b]
-        nr, per = s.nv * s.lanes, 8 // g.bits
+        nr = s.nv * s.lanes
 
         def row(number: Array | int) -> Array:
             at = first + (k // g.size * g.rows + number) * nr + self._columns(s)
             there = np.broadcast_to(live, np.broadcast_shapes(live.shape, at.shape, self.shape))
             return self._live(buffer, at, there)
-        code = row(k % g.size // per) >> (k % per * g.bits).astype(np.uint8)
-        half = np.int32(1 << g.bits - 1)
-        number = (code & np.int32((1 << g.bits) - 1) ^ half) - half
-        if g.zeros:
-            number = number - ((row(g.codes) ^ np.int32(128)) - np.int32(128))
-        bits = sum((row(g.codes + g.zeros + p).astype(np.uint32) << np.uint32(
-            8 * (4 - g.planes + p)) for p in range(g.planes)), np.zeros((), np.uint32))
-        found = number.astype(np.float32) * np.ascontiguousarray(bits).view(np.float32)
+        found = weights_at(g, k, row)
         return np.broadcast_to(found, (len(k), nr, *self.shape))
 
     def tile_sums(self, s: TileSums) -> None:

@@ -300,10 +300,20 @@ def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str]) -> Ukernel:
 
 def dot_grouped(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
     """Row of f32 by weights of 8 or 4 bits with a scale per group: an MR x (NV*lanes) tile of f32
-    sums over full K, the weights expanded in registers."""
+    sums over full K, the weights expanded in registers.  expand: multiply-adds that expanding a
+    weight takes as long as."""
     nr = nv * lanes
     return Ukernel(f"dot_grouped_{mr}x{nr}__{suffix}", "dot", ("f32", "u8", "f32"),
-                   "dot_grouped.c.j2", {"mr": mr, "nv": nv, "nr": nr})
+                   "dot_grouped.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 1.4})
+
+
+def dot_expanded(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
+    """The same with the weights of a panel expanded to f32 in scratch, once for all rows of a work
+    item, where the micro-kernels of f32 read them."""
+    nr = nv * lanes
+    return Ukernel(f"dot_expanded_{mr}x{nr}__{suffix}", "dot", ("f32", "u8", "f32"),
+                   "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 3.0,
+                                        "expanded": True})
 
 
 DIGITS = "dot_digits.c.j2"  # the template of rows that multiply codes by digits of the other factor

@@ -14,6 +14,7 @@ from aotc.target.base import (
     contraction,
     dot,
     dot_digits,
+    dot_expanded,
     dot_grouped,
     dot_pairs,
     dot_tiles,
@@ -58,8 +59,9 @@ def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, .
 
 
 def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, ...]:
-    """Rows of f32 by grouped weights."""
-    return tuple(dot_grouped(suffix, lanes, m, n) for m, n in tiles)
+    """Rows of f32 by grouped weights, expanded in registers, and of the first tile in scratch."""
+    return (*(dot_grouped(suffix, lanes, m, n) for m, n in tiles),
+            dot_expanded(suffix, lanes, *tiles[0]))
 
 
 def _with_dots(target: Target, name: str, words: str, dots: tuple[Ukernel, ...], cflags: Words,

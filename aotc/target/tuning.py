@@ -92,6 +92,9 @@ class Tuning:
     packed_rows: int = _of(1000, "rows that columns packed by a work item are for: packing is a "
                            "hundredth of their products", "rows", "``packed``: additions of "
                            "packing an element by those of two hundredths of a product", 1)
+    expanded_rows: int = _of(256, "rows that grouped weights are expanded once for: beside the "
+                             "products of so many that takes a hundredth", "rows",
+                             "AVX-512: 3 multiply-adds a weight", 1)
     short_sum: int = _of(64, "a sum is short up to here", "terms", UNRECORDED)
     symbols_grow: int = _of(4, "rows of an axis that is whole though its extent is a symbol's: so "
                             "many the largest extent may make of those wanted", "times",

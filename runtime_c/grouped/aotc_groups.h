@@ -4,7 +4,10 @@
  * aotc_codes_at: AOTC_LANES bytes side by side.  aotc_code_8: their values as signed numbers;
  * aotc_code_low, aotc_code_high: those of their lower and upper four bits, signed.
  * aotc_scales_N: floats from their N upper bytes, which lie in rows of `row` bytes, the lowest
- * first. */
+ * first.
+ *
+ * aotc_expand: `depth` steps of a panel of `nr` columns to floats, codes of `bits` in groups of
+ * `size` with scales of `planes` bytes, and with zero points where `zeros` is 1. */
 #ifndef AOTC_GROUPS_H
 #define AOTC_GROUPS_H
 
@@ -90,6 +93,38 @@ AOTC_INLINE aotc_vf aotc_scales_4(const uint8_t *p, int64_t row)
     const aotc_vu low = aotc_bytes_at(p) | aotc_bytes_at(p + row) << 8;
     return aotc_bits_as_float(low | aotc_bytes_at(p + 2 * row) << 16
                               | aotc_bytes_at(p + 3 * row) << 24);
+}
+
+AOTC_INLINE aotc_vf aotc_scales(const uint8_t *p, int64_t row, int planes)
+{
+    return planes == 2 ? aotc_scales_2(p, row) : planes == 3 ? aotc_scales_3(p, row)
+                                                             : aotc_scales_4(p, row);
+}
+AOTC_INLINE void aotc_expand(float *to, const uint8_t *b, int64_t depth, int64_t nr, int bits,
+    int64_t size, int planes, int zeros)
+{
+    const int64_t rows = size * bits / 8;
+    for (int64_t k0 = 0; k0 < depth; k0 += size, b += (rows + zeros + planes) * nr) {
+        const int64_t live = depth - k0 < size ? depth - k0 : size;
+        for (int64_t j = 0; j < nr; j += AOTC_LANES) {
+            const uint8_t *codes = b + j, *const behind = codes + rows * nr;
+            const aotc_vf zero = zeros ? aotc_code_8(aotc_codes_at(behind)) : aotc_splat(0.0f);
+            const aotc_vf scale = aotc_scales(behind + zeros * nr, nr, planes);
+            float *at = to + k0 * nr + j;
+            for (int64_t k = 0; k < live; k += 8 / bits, codes += nr) {
+                const aotc_codes c = aotc_codes_at(codes);
+                if (bits == 8) {
+                    aotc_store(at, (aotc_code_8(c) - zero) * scale);
+                    at += nr;
+                    continue;
+                }
+                aotc_store(at, (aotc_code_low(c) - zero) * scale);
+                if (k + 1 < live)
+                    aotc_store(at + nr, (aotc_code_high(c) - zero) * scale);
+                at += 2 * nr;
+            }
+        }
+    }
 }
 
 #endif

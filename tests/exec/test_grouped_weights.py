@@ -32,6 +32,7 @@ from aotc.tools.verify import verify
 
 F32 = TensorProto.FLOAT
 MS = "com.microsoft"
+ROWS = ("dot_grouped_", "dot_expanded_")
 CPUS = [t.name for t in RUNNABLE if any(u.dtypes[:2] == ("f32", "u8") for u in t.rows("dot"))]
 
 
@@ -122,11 +123,12 @@ def test_weights_are_rounded_and_nothing_else(name, precision, tmp_path):
         got = aotc.load(tmp_path / f"b{rows}").run({"x": x})["y"]
         _close(got, _expected(tensors, x, WEIGHT_BITS[precision]))
         assert made.manifest["precision"] == precision
-        assert any(r.startswith("dot_grouped_") for r in _rows(made))
+        assert any(r.startswith(ROWS) for r in _rows(made))
         plain = aotc.compile(model, tmp_path / f"f{rows}", target=name)
         assert made.manifest["weights_bytes"] < plain.manifest["weights_bytes"] / 1.5
+        panel = 4 * 48 * 70 * any("expanded" in r for r in _rows(made))  # for all rows of an item
         for what in ("arena_bytes_max", "slab_bytes_per_worker"):
-            assert made.manifest[what] <= plain.manifest[what]
+            assert made.manifest[what] <= plain.manifest[what] + panel
 
 
 def test_large_weights_shrink_as_their_bits_say(tmp_path):
@@ -189,7 +191,8 @@ def test_a_schedule_says_how_weights_are_stored(tmp_path):
     bare = tuple(replace(g, ukernel={}, loops={}) for g in schedule.groups)
     one = Schedule("c", bare, rewrites=((rule, name, {**how, "size": 128}),), precision="int4w")
     made = aotc.compile(model, tmp_path / "b", target="c", schedule=one)
-    assert {r[:8] for r in _rows(made)} == {"contract", "dot_grou"}
+    for kind in (ROWS, "contraction"):
+        assert any(r.startswith(kind) for r in _rows(made))
     for wrong, text in (({**how, "size": 5}, "one of 32, 128"),
                         ({**how, "bits": 3}, "one of 8, 4")):
         faults = check_schedule(program, replace(schedule, rewrites=((rule, name, wrong),)),
@@ -251,7 +254,7 @@ def _as_onnxruntime(model, tmp_path, name, grouped=True):
     want = session.run(None, {"x": x})[0]
     made = aotc.compile(model, tmp_path / name, target=name)
     _close(aotc.load(tmp_path / name).run({"x": x})["y"], want, 3e-6)
-    assert any(r.startswith("dot_grouped_") for r in _rows(made)) == grouped, _rows(made)
+    assert any(r.startswith(ROWS) for r in _rows(made)) == grouped, _rows(made)
     assert "precision" not in made.manifest
     return made
 

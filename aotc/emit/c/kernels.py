@@ -82,6 +82,8 @@ def _preamble(name: str, target: Target, dialect: Dialect, ukernels: bool, math:
         lines.append(f"#include \"{dialect.bf16_header}\"\n")
     if here.narrow:
         lines.append(f"#include \"{HEADER}\"\n")
+    if here.groups:
+        lines += [f"#include \"{HEADER}\"\n"] * (not here.narrow) + [f"#include \"{GROUPS}\"\n"]
     if here.tiles:
         lines.append(f"#include \"{ON_TILES}\"\n")
     if ukernels:

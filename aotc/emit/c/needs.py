@@ -9,19 +9,21 @@ from aotc.ir.numbers.narrow import NARROW
 from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, walk_body
-from aotc.ir.tile_statements import RowTable, Tile, Vector
+from aotc.ir.tile_statements import Expand, RowTable, Tile, Vector
 from aotc.target.base import TILES
 
 
 @dataclass(frozen=True)
 class Needs:
     """``halves``: floats of 16 bits in lanes; ``bf16``: bf16 among them; ``narrow``:
-    integers in lanes; ``library``: library kernels; ``tiles``: matrix tiles;
-    ``zeros``: f32 elements of the row that stands for rows outside of a padded tensor."""
+    integers in lanes; ``groups``: grouped weights; ``library``: library kernels; ``tiles``:
+    matrix tiles; ``zeros``: f32 elements of the row that stands for rows outside of a padded
+    tensor."""
 
     halves: bool = False
     bf16: bool = False
     narrow: bool = False
+    groups: bool = False
     library: bool = False
     tiles: bool = False
     zeros: int = 0
@@ -36,7 +38,8 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
     return Needs(
         bool(dtypes & set(HALVES)) or any(
             isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in dtypes,
-        bool(_dtypes(*lanes) & set(NARROW)), any(isinstance(s, Call) for s in inner),
+        bool(_dtypes(*lanes) & set(NARROW)), any(isinstance(s, Expand) for s in inner),
+        any(isinstance(s, Call) for s in inner),
         any(map(on_tiles, inner)),
         max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0))
 
@@ -47,9 +50,9 @@ def on_tiles(s: Stmt) -> bool:
 
 
 def has_groups(plan: Plan) -> bool:
-    """True if a register tile of a Plan reads grouped weights."""
-    return any(isinstance(s, Tile) and s.grouping is not None for k in plan.kernels
-               for s in walk_body(k.body))
+    """True if a Plan reads grouped weights."""
+    return any(isinstance(s, Expand) or isinstance(s, Tile) and s.grouping is not None
+               for k in plan.kernels for s in walk_body(k.body))
 
 
 def _dtypes(*bodies: object) -> set[str]:

@@ -37,7 +37,16 @@ from aotc.ir.statements import (
     Update,
     Wait,
 )
-from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, TileSums, Vector
+from aotc.ir.tile_statements import (
+    Expand,
+    Pack,
+    Point,
+    RowCounters,
+    RowTable,
+    Tile,
+    TileSums,
+    Vector,
+)
 
 # statement -> the method that writes it
 _METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let: "let",
@@ -45,8 +54,8 @@ _METHODS = {For: "loop", Spread: "spread", First: "first", If: "condition", Let:
             Update: "update", Store: "store", Copy: "copy", Prefetch: "prefetch",
             Barrier: "barrier", Wait: "wait", Section: "section", Contract: "contract",
             Call: "call", Alloc: "alloc", Scope: "scope", Fill: "fill", Pack: "pack",
-            Point: "point", RowCounters: "row_counters", RowTable: "row_table", Tile: "tile",
-            TileSums: "tile_sums", Vector: "vector"}
+            Expand: "expand", Point: "point", RowCounters: "row_counters",
+            RowTable: "row_table", Tile: "tile", TileSums: "tile_sums", Vector: "vector"}
 
 
 def neutral_text(fold: str, dtype: str) -> str:

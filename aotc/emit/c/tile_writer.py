@@ -17,6 +17,7 @@ from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope
 from aotc.ir.tile_statements import (
+    Expand,
     Pack,
     Point,
     RowCounters,
@@ -55,6 +56,13 @@ class Writer(LaneWriter):
         return block.lines + [self.env["dialect"].pack_columns(
             f"{self.env['buffer'](s.source)} + {at}", c_index(s.step, 0), c_index(s.columns, 0),
             c_index(s.depth, 0), self.env["buffer"](s.to), s.width)]
+
+    def expand(self, s: Expand) -> list[str]:
+        block, g = Scalars(self.env, self.names), s.grouping
+        source = self._place(Box(s.source, s.offset), block)
+        return block.lines + [
+            f"aotc_expand({self.env['buffer'](s.to)}, {source}, {c_index(s.depth, 0)}, {s.width}, "
+            f"{g.bits}, {g.size}, {g.planes}, {int(g.zeros)});"]
 
     def point(self, s: Point) -> list[str]:
         block = Scalars(self.env, self.names)

@@ -1,5 +1,7 @@
 """The bytes of grouped weights (``grouped.py``), to and from arrays."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from aotc.ir.dtypes import Array
@@ -49,4 +51,19 @@ def weights_of(g: Grouping, packed: Array, depth: int) -> Array:
     return w.reshape(-1, *packed.shape[2:])[:depth]
 
 
-__all__ = ["group_bytes", "scale_planes", "weights_of"]
+def weights_at(g: Grouping, k: Array, row: Callable[[Array | int], Array]) -> Array:
+    """f32: the weights at steps ``k`` of the sum; row(number): u8, the bytes in that row of their
+    groups."""
+    per = 8 // g.bits
+    code = row(k % g.size // per) >> (k % per * g.bits).astype(np.uint8)
+    half = np.int32(1 << g.bits - 1)
+    number = (code & np.int32((1 << g.bits) - 1) ^ half) - half
+    if g.zeros:
+        number = number - ((row(g.codes) ^ np.int32(128)) - np.int32(128))
+    bits = sum((row(g.codes + g.zeros + p).astype(np.uint32) << np.uint32(
+        8 * (4 - g.planes + p)) for p in range(g.planes)), np.zeros((), np.uint32))
+    found: Array = number.astype(np.float32) * np.ascontiguousarray(bits).view(np.float32)
+    return found
+
+
+__all__ = ["group_bytes", "scale_planes", "weights_at", "weights_of"]

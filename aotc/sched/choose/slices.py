@@ -19,7 +19,7 @@ from math import prod
 from aotc.ir.access import is_unit, offset_of
 from aotc.ir.category import Factors
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, axes_of, loads
+from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads, walk
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.ir.schedule import Group, Loops
 from aotc.passes.sums.split_k import RULE, LongSum, match_sum
@@ -34,7 +34,8 @@ from aotc.target.base import Machine, Target, Ukernel
 def sliceable(target: Target, row: Ukernel, loops: Loops, f: Factors) -> bool:
     """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
     columns in place, static reduction axes, vectors of a fixed length."""
-    return (target.part_loads and row.category == "contraction" and row.tile["mr"] > 1
+    return (target.part_loads and (row.category == "contraction" or "expanded" in row.tile)
+            and row.tile["mr"] > 1
             and loops.get("a") == "rows"
             and (loops.get("b") == "panel" or loops.get("b") == "direct" and not tap_axes(f, loops))
             and all(isinstance(r.extent, Const) for r in f.k))
@@ -49,8 +50,11 @@ def choose_slices(target: Target, row: Ukernel, loops: Loops, f: Factors,
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     mr, nr = row.tile["mr"], row.tile["nr"]
-    if not sliceable(target, row, loops, f) or k < 2 * tuning.slice_steps or (
-            4 * k * n <= 2 * level.capacity):
+    if not sliceable(target, row, loops, f) or k < 2 * tuning.slice_steps:
+        return None
+    if "expanded" in row.tile:
+        return _expanded(target, row, loops, f, lane)
+    if 4 * k * n <= 2 * level.capacity:
         return None
     taps = tap_axes(f, loops)
     if taps and (4 * k * nr <= level.capacity * level.usable or m < 4 * mr):
@@ -61,6 +65,25 @@ def choose_slices(target: Target, row: Ukernel, loops: Loops, f: Factors,
     panels = balanced(-(-n // nr), tuning.slice_panels, target.machine.workers, -(-m // rows))
     steps = tuning.slice_steps if loops["b"] == "panel" else tuning.slice_in_place
     return rows, panels * nr, dict.fromkeys(taps, 1) | {loops["k"]: steps}
+
+
+def _expanded(target: Target, row: Ukernel, loops: Loops, f: Factors,
+              lane: Axis) -> tuple[int, int, dict[str, int]]:
+    """The same where panels are expanded: slices of whole groups, so that no more is in scratch at
+    a time."""
+    m, n, tuning = estimate_volume(a.extent for a in f.m), estimate(lane.extent), target.tuning
+    rows = -(-min(m, tuning.expanded_rows) // row.tile["mr"]) * row.tile["mr"]
+    panels = balanced(-(-n // row.tile["nr"]), tuning.slice_panels, target.machine.workers,
+                      -(-m // rows))
+    steps = tuning.slice_steps + -tuning.slice_steps % group_steps(f)
+    return rows, panels * row.tile["nr"], {loops["k"]: steps}
+
+
+def group_steps(f: Factors) -> int:
+    """Steps of the sum in a group of grouped weights, the lane operand of Factors."""
+    assert isinstance(f.b, Load), f
+    found = [n.b for n in walk(f.b.index[0]) if isinstance(n, Binary) and n.op == "floordiv"]
+    return int(found[0].value) if found and isinstance(found[0], Const) else 1
 
 
 def tap_axes(f: Factors, loops: Loops) -> list[str]:
@@ -91,6 +114,9 @@ def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None, row: Uke
              or a != loops["k"] and (a not in taps or n > 1)]
     choose = f"choose {loops['k']} and a positive number of steps" + "".join(
         f", {t} by 1" for t in taps)
+    if "expanded" in row.tile and not wrong and split.get(loops["k"], 0) % group_steps(f):
+        return [f"{where}: {loops['k']!r} by {split[loops['k']]!r}; choose a multiple of "
+                f"{group_steps(f)}, whole groups"]
     return [f"{where}: {a!r} by {split[a]!r}; {choose}" for a in wrong] or [
         f"{where}: {a!r} is missing; {choose}" for a in sorted({*taps, loops["k"]} - set(split))]
 

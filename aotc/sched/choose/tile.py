@@ -135,6 +135,8 @@ def _contraction_tile(program, target, g, s):
     tuning = target.tuning
     pages = tuning.streamed_pages if k <= tuning.short_sum else tuning.stored_pages
     rows = min(rows, max(least, pages * max(1, tuning.page // (4 * n))))
+    if "expanded" in row.tile:  # so does each expand them
+        rows = max(rows, min(m, tuning.expanded_rows))
     if loops["a"] == "rows" and loops["b"] == "packed":  # each block of rows packs columns again
         rows = max(rows, m if m < 2 * tuning.packed_rows else tuning.packed_rows)
     panels = -(-n // nr)

@@ -8,13 +8,17 @@ def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1,
               k: int = 0) -> float:
     """Padded work of an M x N contraction in a row's tiles, weighted by loads per multiply-add.
     ``workers``: how many take one tile each at a time; the last round may leave some idle.  k:
-    terms of the sum that a row takes several at a time of (0: never mind)."""
+    terms of the sum that a row takes several at a time of (0: never mind).  Rows of grouped weights
+    expand those for every tile of rows, or once."""
     mr, nr, bk = row.tile["mr"], row.tile["nr"], row.tile.get("bk", 1)
     tiles = -(-m // mr) * -(-n // nr)
     padded = -(-tiles // workers) * workers * mr * nr * (-(-k // bk) * bk / k if k else 1)
-    m, n = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
-    loads = (m + n) / (m * n)  # per multiply-add
-    return padded * (1.0 + row.tile.get("load_cost", tuning.load_cost) * loads)
+    n_padded = -(-n // nr) * nr
+    m_one, n_one = row.tile.get("tm", mr), row.tile.get("tn", row.tile["nv"])  # what one thread has
+    loads = (m_one + n_one) / (m_one * n_one)  # per multiply-add
+    times = 1 if "expanded" in row.tile else -(-m // mr)
+    return padded * (1.0 + row.tile.get("load_cost", tuning.load_cost) * loads) + (
+        row.tile.get("expand", 0) * times * n_padded)
 
 
 def saves_packing(rows: int, tuning: Tuning) -> bool:

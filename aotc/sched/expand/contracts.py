@@ -19,7 +19,7 @@ from aotc.ir.expr import (
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Body, Box, For, Let, Put, Range, Store
-from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, is_narrow
+from aotc.ir.tile_statements import Expand, Pack, Point, RowCounters, RowTable, Tile, is_narrow
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, pad_row
 from aotc.sched.expand.fetches import (
@@ -35,6 +35,8 @@ from aotc.sched.expand.nests import lanes, loops, registers_of
 from aotc.sched.expand.row_tails import tiles_by_rows
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 from aotc.sched.expand.turns import turned_loops
+
+_MADE = ("packed", "expanded")  # modes of columns that a work item makes a panel of
 
 
 def expand_contract(c: Contract, making: Making) -> Body:
@@ -62,7 +64,7 @@ def expand_contract(c: Contract, making: Making) -> Body:
         return (For(at.n0, c.n.lo, c.n.hi, body, step=at.nr),)
 
     # rows that are packed once per tile serve all panels
-    usual = "rows" if c.a.mode == "packed" and c.b.mode != "packed" else "columns"
+    usual = "rows" if c.a.mode == "packed" and c.b.mode not in _MADE else "columns"
     if making.how(c, "order", usual) == "rows":
         body = (*count, *row_loop((*rows, *column_loop((*panel, *call)))))
     else:
@@ -98,8 +100,21 @@ def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
         zero = {r.axis: Const(0) for r in (*c.outer, c.n)}
         return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),
                 *next_panel(c, at, making, simplify(substitute(c.b.offset, zero))))
+    if c.b.mode == "expanded":
+        return _expanded(c, at)
     packed = Box(c.b.buffer, Const(0))
     return (*_packing(c, at, making), Point(B_COL, c.dtypes[1], ((None, packed),)))
+
+
+def _expanded(c: Contract, at: TileLoops) -> Body:
+    """Bind ``~b_col`` to the columns of one panel of grouped weights, expanded now."""
+    assert c.grouping is not None, c.row
+    here, depth, g = substitute(c.b.offset, {c.n.axis: at.n0}), c.k.axis.extent, c.grouping
+    if c.slices:
+        here = here + at.k_lo // g.size * (g.rows * at.nr)
+        depth = simplify(minimum(Const(c.slice), depth - at.k_lo))
+    return (Expand(c.b.pad, c.b.buffer, simplify(here), depth, at.nr, g),
+            Point(B_COL, c.dtypes[1], ((None, Box(c.b.pad, Const(0))),)))
 
 
 def _packing(c: Contract, at: TileLoops, making: Making) -> Body:
@@ -128,7 +143,7 @@ def _sizes(c: Contract, at: TileLoops) -> tuple[Expr, Expr, Expr, Expr]:
     taps, kc = extent_of(c.taps), c.k.axis.extent
     if c.a.mode == "packed":
         taps, kc = Const(1), simplify(taps * kc)
-    ldb = Const(at.nr) if c.b.mode in ("panel", "packed") else c.b.stride
+    ldb = Const(at.nr) if c.b.mode in ("panel", *_MADE) else c.b.stride
     return taps, kc, ldb, simplify(kc * ldb)
 
 
@@ -146,7 +161,8 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
     return Tile(c.row, c.template, c.mr, c.nv, c.lanes, c.dtypes, rows, first,
                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
                 at.columns_left, masked, c.part, ahead, start, in_place,
-                in_place and c.a.mode == "rows" and not one_tap(c), grouping=c.grouping)
+                in_place and c.a.mode == "rows" and not one_tap(c),
+                grouping=None if c.b.mode == "expanded" else c.grouping)
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:

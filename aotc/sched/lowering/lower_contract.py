@@ -43,7 +43,7 @@ def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contra
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice["a"])
     m, a, puts = collapse_rows(m, a, puts)
-    return turned(ctx, _sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
+    return turned(ctx, sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
@@ -80,7 +80,7 @@ def without_single(c: Contract) -> Contract:
     return replace(c, m=m, taps=taps, a=operand(c.a), b=operand(c.b), puts=puts)
 
 
-def _sliced(ctx, stage, k, contract):
+def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contract:
     """The Contract with scratch for the sums so far, one register tile behind the other."""
     split = ctx.group.split.get(stage.name, {})
     depth = upper(k.extent) or split.get(k.name, 0) + 1  # without a bound deeper than any slice

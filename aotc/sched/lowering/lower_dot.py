@@ -1,16 +1,18 @@
 """Lowering of a contraction of narrow numbers onto a micro-kernel that takes several at a time."""
 
+from dataclasses import replace
 from math import prod
 
 from aotc.ir.access import linearise
 from aotc.ir.category import dot_dtypes, row_source
-from aotc.ir.expr import Const
+from aotc.ir.expr import Axis, Const
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Put, Range
+from aotc.passes.digits import static_extent
 from aotc.sched.lowering.context import Context
-from aotc.sched.lowering.lower_contract import collapse_rows, with_whole, without_single
+from aotc.sched.lowering.lower_contract import collapse_rows, sliced, with_whole, without_single
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.dots import dot_factors, padded_depth, stage_weights
 from aotc.sched.model.stages import Stage
@@ -34,15 +36,27 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     if choice["b"] == "packed":
         name = ctx.add_scratch("b_packed", row.dtypes[1], nr * depth)
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
+    if "expanded" in row.tile:
+        kinds, b = (kinds[0], "f32", kinds[2]), replace(b, mode="expanded")
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
                                _rows(ctx, f, k, row, choice["a"], depth), puts)
-    return with_whole(ctx, without_single(Contract(
+    return _expanded(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer, tuple(m),
         rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, dtypes=kinds,
-        writing=writing_of(choice), grouping=None if grouped is None else grouped.grouping)))
+        writing=writing_of(choice), grouping=None if grouped is None else grouped.grouping))))
+
+
+def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contract:
+    """The Contract with scratch for a panel that is expanded, as much as is summed at a time."""
+    if contract.b.mode != "expanded":
+        return contract
+    contract = sliced(ctx, stage, k, contract)
+    steps = contract.slice or static_extent(k)
+    name = ctx.add_scratch("b_expanded", "f32", contract.nv * contract.lanes * steps)
+    return replace(contract, b=replace(contract.b, pad=name))
 
 
 def _rows(ctx, f, k, row, mode, depth):
