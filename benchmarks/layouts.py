@@ -42,6 +42,7 @@ from aotc.runtime.loading import load
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.choose.layout_choices import channels_last
 from aotc.sched.choose.layout_rules import settle_layouts
+from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.elementwise import elementwise_class
 from aotc.target import get_target
 from aotc.tools.bench import pin
@@ -92,7 +93,7 @@ def variants(program, target):
     shapes = {b: static_shape(program.shape(b)) for b in program.inputs + program.outputs}
     fixed = {name: {b: fixed_layout(name, s, target.lanes) for b, s in shapes.items()}
              for name in FIXED}
-    chosen = settle_layouts(program, target, frozenset(shapes))
+    chosen = settle_layouts(Neighbourhoods(program, target), frozenset(shapes))
     return fixed | {"aotc": {b: chosen[b] for b in shapes}}
 
 

@@ -107,7 +107,7 @@ def _rewrites(program: Program, target: Target, winograd: str | int, unfold: boo
         rewrites += phased(program, target)
         copied = sampled_inputs(program, target)
         program = apply_rewrites(program, rewrites)
-        found = settle_layouts(program, target)
+        found = settle_layouts(Neighbourhoods(program, target))
         more, settled = split_settled({b: x for b, x in found.items() if b not in given})
         copies = tuple(r for r in copied if r[1] not in given)
         rewrites, given = rewrites + more + copies, settled | given

@@ -17,6 +17,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, complete, decide
 from aotc.sched.choose.layout_choices import channels_last, layout_choices, layout_rewrites
 from aotc.sched.choose.layout_rules import settle_layouts
+from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.elementwise import elementwise_class, expands
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.target import TARGETS
@@ -184,7 +185,7 @@ def test_groups_settle_the_layout_between_them(size, layout):
     m.pointwise("r", "a", lambda e, _: relu(e))
     grouped(m, "b", "r", 32 // size, size)
     p = m.done("b")
-    found = settle_layouts(p, TARGET)
+    found = settle_layouts(Neighbourhoods(p, TARGET))
     assert found.get("r") == layout
     s = decide(p, TARGET)
     assert check_schedule(apply_rewrites(p, s.rewrites), s, TARGET) == []
@@ -193,7 +194,8 @@ def test_groups_settle_the_layout_between_them(size, layout):
     np.testing.assert_allclose(got, evaluate(p, {"x": x})["b"], rtol=1e-4, atol=1e-5)
 
 
-def test_windows_settle_on_blocks_unless_a_contraction_is_near():
+def test_windows_settle_on_what_costs_least_unless_a_contraction_is_near():
+    """Blocks between two windows whose other ends are the caller's rows: both would go across."""
     m = Maker("d")
     m.input("x", 1, 24, 12, 12)
     for name, source in (("a", "x"), ("b", "a")):
@@ -206,9 +208,12 @@ def test_windows_settle_on_blocks_unless_a_contraction_is_near():
     alone = Maker("e")
     vars(alone).update({k: dict(x) if isinstance(x, dict) else list(x) if isinstance(x, list)
                         else x for k, x in vars(m).items()})
-    assert settle_layouts(alone.done("b"), TARGET)["a"] == BLOCKED
+    near = Neighbourhoods(alone.done("b"), TARGET)
+    assert "a" not in settle_layouts(near)
+    assert near.seconds_around(["a"], BLOCKED) > 2 * near.seconds_around(["a"], None)
+    assert set(settle_layouts(near, {"a", "b"})) == {"a", "b"}  # those must have one
     convolve(m, "c", "a", 16)
-    assert "a" not in settle_layouts(m.done("b", "c"), TARGET)
+    assert "a" not in settle_layouts(Neighbourhoods(m.done("b", "c"), TARGET))
 
 
 def test_windows_do_not_settle_what_a_product_stores():
@@ -225,7 +230,7 @@ def test_windows_do_not_settle_what_a_product_stores():
     m.const("f", np.ones((32, 3, 3), np.float32))
     m.step("b", (n, c, y, v), m.ref("a", n, c, y + p, v + q) * m.ref("f", c, p, q), (p, q), "sum")
     program = m.done("b")
-    assert "a" not in settle_layouts(program, TARGET)
+    assert "a" not in settle_layouts(Neighbourhoods(program, TARGET))
     rows = {s: row for g in decide(program, TARGET).groups for s, row in g.ukernel.items()}
     assert rows["b"].startswith("window_")
 

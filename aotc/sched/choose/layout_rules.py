@@ -1,7 +1,8 @@
-"""Layouts that follow from what is around a tensor: nothing is measured.
+"""Layouts of stored tensors that are settled before groups are formed: where everything around a
+tensor has a use for the same one, and it costs no more than what is found without.
 
 Every sum of products and every window at a tensor (and at those that elementwise paths join with
-it) has a wish, which comes with the tile that its micro-kernels compute:
+it) has a use for a layout, which comes with the tile that its micro-kernels compute:
 
 - ``last``: channels innermost.  A register tile of a contraction reads its rows along the
   contracted dimension and stores whole vectors of outputs.
@@ -9,9 +10,9 @@ it) has a wish, which comes with the tile that its micro-kernels compute:
   groups of one block touch a piece of every pixel: in blocks the piece is contiguous.
 - ``rows``: as it is, columns innermost.  Groups of few channels run lanes over the columns.
 
-``last`` is what ``loops.py`` finds by itself and goes before the others: one copy of a tensor
-between a contraction and a window costs more than the window gains.  Where all wishes are ``rows``
-or all ``blocks``, the layout is settled here, before groups are formed.
+``last`` is what ``loops.py`` finds by itself.  What the kernels that make and read the tensor cost
+either way is asked of the one cost: blocks between windows whose other ends are rows, say, make
+both go across.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,22 +20,22 @@ from collections.abc import Collection, Mapping
 from aotc.ir.category import category, factor_pairs
 from aotc.ir.expr import Axis, Const, Load, axes_of
 from aotc.ir.layout import Layout
-from aotc.ir.program import Compute, Program, Rewrite
+from aotc.ir.program import Compute, Rewrite
 from aotc.ir.simplify import linear_in
 from aotc.passes.layout_rule import layout_rewrite
 from aotc.sched.choose.layout_choices import blocked, channels_last
 from aotc.sched.choose.loops import called_buffers, contraction_factors
 from aotc.sched.choose.winograd_kernels import transform_lanes
+from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.elementwise import elementwise_class, elementwise_inputs
 from aotc.sched.model.size import estimate
-from aotc.target.base import Target
 
 
-def settle_layouts(program: Program, target: Target,
-                   free: Collection[str] = frozenset()) -> dict[str, Layout]:
-    """{buffer: Layout} of the temps whose neighbours agree on ``rows`` or ``blocks``.  free: inputs
+def settle_layouts(near: Neighbourhoods, free: Collection[str] = frozenset()) -> dict[str, Layout]:
+    """{buffer: Layout} of the temps that cost less so than in what is found without.  free: inputs
     and outputs that may be stored in any order (an operator between others); those always get a
-    layout, channels innermost if a contraction is near."""
+    layout, of those with a use the cheapest."""
+    program, target = near.program, near.target
     if target.lanes < 2 or target.machine.threads:
         return {b: Layout() for b in free}
     out, seen, called = {}, set(), called_buffers(program)
@@ -45,11 +46,12 @@ def settle_layouts(program: Program, target: Target,
             continue
         seen.update(members)
         must = any(m in free for m in members)
-        layout = _settled(program, target, members, must)
-        if layout is not None and called & set(members):  # those are row-major
-            layout = Layout() if must or layout.is_identity else None
-        if layout is not None:
-            out.update(dict.fromkeys(members, layout))
+        layout: Layout | None = None
+        if called.isdisjoint(members):  # those are row-major
+            layout = _cheapest(near, members, _candidates(program, target, members, must),
+                               must)
+        if layout is not None or must:
+            out.update(dict.fromkeys(members, layout or Layout()))
     return out
 
 
@@ -59,25 +61,35 @@ def split_settled(layouts: Mapping[str, Layout]) -> tuple[tuple[Rewrite, ...], d
     return tuple(layout_rewrite(b, x) for b, x in layouts.items() if b not in plain), plain
 
 
-def _settled(program, target, members, free):
-    """The layout on which everything around a class of tensors agrees; None if it does not."""
-    wishes = {w for b in members for w in _wishes(program, target, b)}
+def _candidates(program, target, members, must):
+    """The layouts that are asked for: that on which everything around a class of tensors agrees.
+    A product next to a window is no case of agreement: of blocks its sum would be cut into as many
+    taps.  must: there is one at least."""
     shape = program.shape(members[0])
-    if len({d for _, d in wishes}) > 1 and not free:
-        return None
-    kinds = {kind for kind, _ in wishes}
-    if "last" in kinds and free:
-        return channels_last(len(shape), min(d for kind, d in wishes if kind == "last"))
+    uses = {u for b in members for u in _uses(program, target, b)}
+    kinds, dims = {kind for kind, _ in uses}, {d for _, d in uses}
+    if must:
+        last = (channels_last(len(shape), min(dims)),) if kinds & {"last", "blocks"} else ()
+        blocks = (blocked(shape, min(dims), target.lanes),) if "blocks" in kinds else ()
+        return [Layout(), *last, *(x for x in blocks if x is not None)]
     if kinds == {"rows"}:
-        return Layout()
-    if kinds == {"blocks"}:
-        dim = min(d for _, d in wishes)
-        return blocked(shape, dim, target.lanes) or (channels_last(len(shape), dim) if free
-                                                     else None)
-    return Layout() if free else None
+        return [Layout()]
+    found = blocked(shape, min(dims), target.lanes) if kinds == {"blocks"} and len(
+        dims) == 1 else None
+    return [] if found is None else [found]
 
 
-def _wishes(program, target, buffer):
+def _cheapest(near, members, candidates, must):
+    """The candidate that costs least; None if what is found without takes no longer, but for
+    tensors that ``must`` have one."""
+    if not candidates:
+        return None
+    cheapest = min(candidates, key=lambda x: near.seconds_around(members, x))
+    least = near.seconds_around(members, cheapest)
+    return cheapest if must or least <= near.seconds_around(members, None) else None
+
+
+def _uses(program, target, buffer):
     """(kind, channel dimension) of everything that makes or reads a tensor, except elementwise."""
     step = program.producer.get(buffer)
     if step is not None and not elementwise_inputs(program, step):
@@ -93,7 +105,7 @@ def _wishes(program, target, buffer):
 
 
 def _turned(program, target, step):
-    """Wishes of what an elementwise step reads at its own points in another order, a tensor whose
+    """Uses of what an elementwise step reads at its own points in another order, a tensor whose
     maker then stores this one: those of the maker."""
     for n in step.loads:
         source = program.producer.get(n.buffer)
@@ -105,7 +117,7 @@ def _turned(program, target, step):
 
 
 def _made(program, target, step):
-    """Wishes of a producer for its output; of what it moves or reshapes, those of the source."""
+    """Uses of a producer for its output; of what it moves or reshapes, those of the source."""
     if not isinstance(step, Compute):
         yield "other", 0
         return
@@ -115,13 +127,13 @@ def _made(program, target, step):
             found = axes_of(step.body.index[d]) & set(step.axes)
             yield (kind, step.axes.index(*found)) if len(found) == 1 else ("other", 0)
         return
-    kind, channel = _wish(program, target, step)
+    kind, channel = _use(program, target, step)
     yield (kind, step.axes.index(channel)) if channel in step.axes else ("other", 0)
 
 
 def _read(program, target, step, load):
-    """The wish of a reader for one of its operands."""
-    kind, channel = _wish(program, target, step)
+    """The use of a reader for one of its operands."""
+    kind, channel = _use(program, target, step)
     if kind == "other":
         return kind, 0
     if factor_pairs(step.axes, step.raxes, step.fold, step.body):
@@ -147,7 +159,7 @@ def _in_groups(step, index):
     return parts is not None and parts[0] == size != Const(1)
 
 
-def _wish(program, target, step):
+def _use(program, target, step):
     """(kind, channel axis of the output) of a compute."""
     transformed = transform_lanes(program).get(step.outs[0])
     if transformed is not None:

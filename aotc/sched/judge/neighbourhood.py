@@ -1,20 +1,26 @@
-"""What a rewrite of one compute costs: its neighbourhood as a Program, decided and asked.
+"""What a rewrite of one compute costs, or a layout of a tensor: what is around it as a Program,
+decided and asked.
 
-The neighbourhood of a compute is the kernel that it is in when maps have joined it.  A candidate is
-that small Program with a rewrite: its groups get rows, loops and tiles as the whole Program's do,
-between tensors that lie as they do in the whole, and its seconds are those of its groups in a call
-on one thread: a Program says nothing of how many there will be, and what pays there pays most.
+The neighbourhood of a compute is the kernel that it is in when maps have joined it, that of a
+tensor the kernels that make and read it.  A candidate is that small Program with a rewrite: its
+groups get rows, loops and tiles as the whole Program's do, between tensors that lie as they do in
+the whole, and its seconds are those of its groups in a call on one thread: a Program says nothing
+of how many there will be, and what pays there pays most.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
+from aotc.errors import ScheduleError
 from aotc.ir.dtypes import Array
+from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Group
+from aotc.passes.layout_rule import layout_rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.loops import choose_loops
@@ -48,7 +54,8 @@ class Neighbourhoods:
     @cached_property
     def groups(self) -> dict[str, Group]:
         """{compute: its group once maps have joined}."""
-        return {c: g for g in self.judge.start for c in g.computes}
+        start = join_transforms(self.program, self.target.machine, self.judge.start)
+        return {c: g for g in start for c in g.computes}
 
     @cached_property
     def judge(self) -> Judge:
@@ -64,19 +71,60 @@ class Neighbourhoods:
             self.known[key] = self._asked(compute, rewrites)
         return self.known[key]
 
+    def seconds_around(self, buffers: Sequence[str], layout: Layout | None) -> float:
+        """Seconds of the kernels that make or read ``buffers``, tensors of one shape that
+        elementwise paths join, if they lie in ``layout`` (None: as the rows and lanes around them
+        want); inf if they cannot."""
+        at = set(buffers)
+        groups = dict.fromkeys(self.groups[s.outs[0]] for s in self.program.steps
+                               if not at.isdisjoint((*s.inputs, *s.outs)))
+        return sum(self._laid_out(g, at, layout).seconds for g in groups)
+
+    def _laid_out(self, group: Group, at: Collection[str], layout: Layout | None) -> Asked:
+        """Asked of a kernel that works on buffers ``at`` if those lie in ``layout``."""
+        part = _part(self.program, group)
+        places = tuple(b in at for s in part.steps for b in (*s.inputs, *s.outs))
+        key = self.judge.signature(group), places, layout
+        if key not in self.known:
+            here = [b for b in part.buffers if b in at]
+            self.known[key] = self._with_layout(part, here, layout)
+        return self.known[key]
+
+    def _with_layout(self, part: Program, buffers: Sequence[str], layout: Layout | None) -> Asked:
+        near = self.judge.layouts
+        if layout is None:
+            return self._decided(part, (), near)
+        part = replace(part, inputs=tuple(b for b in part.inputs if b not in buffers), buffers={
+            b: replace(x, role="temp") if b in buffers else x for b, x in part.buffers.items()})
+        # weights follow the loops that read them
+        near = {b: x for b, x in near.items() if b not in buffers and b not in part.consts}
+        plain = layout.permutation() is not None
+        moved = () if plain else [layout_rewrite(b, layout) for b in buffers]
+        try:
+            return self._decided(part, moved, near | (dict.fromkeys(buffers, layout) if plain
+                                                      else {}))
+        except ScheduleError:  # a form, say, needs its channels in one dimension
+            return Asked(inf, 0)
+
     def part(self, compute: str) -> Program:
         """The neighbourhood of ``compute`` as it is."""
         return _part(self.program, self.groups[compute])
 
     def _asked(self, compute: str, rewrites: Sequence[Rewrite]) -> Asked:
+        return self._decided(self.part(compute), rewrites, self.judge.layouts)
+
+    def _decided(self, program: Program, rewrites: Sequence[Rewrite],
+                 near: Mapping[str, Layout]) -> Asked:
+        """Asked of a part of the Program with ``rewrites``, between tensors that lie ``near``."""
         machine = self.target.machine
-        program = apply_rewrites(self.part(compute), rewrites)
-        free = resident(program, machine, self.weights)
-        near = {b: x for b, x in self.judge.layouts.items() if b in program.buffers}
+        done, program = program.rewrites, apply_rewrites(replace(program, rewrites=()), rewrites)
+        program = replace(program, rewrites=done + program.rewrites)
+        present = resident(program, machine, self.weights)
+        near = {b: x for b, x in near.items() if b in program.buffers}
         groups = join_transforms(program, machine, connect(program))
         groups, layouts = choose_loops(program, self.target, groups, near)
         groups = choose_tiles(program, self.target, groups, layouts)
-        seconds = sum(Decided(program, self.alone, g, layouts, free).cost(g.tile).seconds
+        seconds = sum(Decided(program, self.alone, g, layouts, present).cost(g.tile).seconds
                       for g in groups)
         return Asked(seconds, sum(a.nbytes for a in program.consts.values()))
 
@@ -86,11 +134,13 @@ def _part(program: Program, group: Group) -> Program:
     constants only the shape is known."""
     steps = tuple(s for s in program.steps if s.outs[0] in group.computes)
     near = {b for s in steps for b in (*s.inputs, *s.outs)}
+    named = {o for s in steps for o in s.outs}.union(program.inputs)
     return replace(
         program, inputs=tuple(b for b in program.inputs if b in near), outputs=group.outputs,
         steps=steps, buffers={b: x for b, x in program.buffers.items() if b in near},
         consts={b: _outline(a) for b, a in program.consts.items() if b in near},
-        rewrites=(), checks=(), lists=(), aliases=())
+        rewrites=tuple(r for r in program.rewrites if r[1] in named), checks=(), lists=(),
+        aliases=())
 
 
 def _outline(array: Array) -> Array:
