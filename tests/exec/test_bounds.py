@@ -146,3 +146,60 @@ def test_on_the_command_line(tmp_path, capsys):
                  "walk=7"]) == 0
     with pytest.raises(SystemExit, match="2"):
         main(["compile", str(path), "-o", str(tmp_path / "c"), "--bound", "walk"])
+
+
+def folding():
+    """What follows elements that data chooses: rows, and folds over as many as there are."""
+    rng = np.random.default_rng(5)
+    nodes = [
+        node("Greater", ["s", "zero"], ["flags"]),
+        node("Compress", ["x", "flags"], ["rows"], "pick", axis=0),
+        node("MatMul", ["rows", "w"], ["product"]), node("Add", ["product", "bias"], ["moved"]),
+        node("Relu", ["moved"], ["made"]), node("Softmax", ["made"], ["shares"], axis=-1),
+        node("Softmax", ["made"], ["down"], axis=0), node("Transpose", ["made"], ["turned"]),
+        node("MatMul", ["turned", "made"], ["gram"]),
+        *(node(f"Reduce{kind}", ["moved", "first"], [kind], keepdims=0)
+          for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L2", "LogSumExp")),
+        node("ReduceMean", ["moved"], ["all"], keepdims=1),
+        node("ReduceMax", ["moved", "second"], ["each"], keepdims=0),
+        node("ArgMax", ["moved"], ["best"], axis=0),
+        node("Sub", ["moved", "Mean"], ["centred"]),
+        node("Mul", ["centred", "centred"], ["square"]),
+        node("ReduceMean", ["square", "first"], ["variance"])]
+    outputs = ["shares", "down", "gram", "Sum", "Mean", "Max", "Min", "Prod", "L2", "LogSumExp",
+               "all", "each", "best", "variance"]
+    return model_of(nodes, {"x": (F, ["n", 4]), "s": (F, ["n"])}, outputs, {
+        "zero": np.float32(0), "w": rng.standard_normal((4, 5)).astype(np.float32),
+        "bias": rng.standard_normal(5).astype(np.float32), "first": np.array([0]),
+        "second": np.array([1])})
+
+
+@pytest.mark.parametrize("target", ["c", "x86-64-v3"])
+def test_folds_see_what_there_is(tmp_path, target):
+    model = folding()
+    ours = aotc.compile(model, tmp_path / "b", name="m", target=target,
+                        bound={"pick": 40}).load(threads=1)
+    theirs, rng = onnxruntime.InferenceSession(model.SerializeToString()), np.random.default_rng()
+    for n, chosen in ((1, 1), (7, 3), (61, 40), (40, 40), (33, 17)):
+        s = np.zeros(n, np.float32)
+        s[rng.permutation(n)[:chosen]] = 1
+        feeds = {"x": rng.standard_normal((n, 4)).astype(np.float32), "s": s}
+        got = ours.run(feeds)
+        for out, w in zip(theirs.get_outputs(), theirs.run(None, feeds)):
+            np.testing.assert_allclose(got[out.name], w, rtol=2e-4, atol=1e-5,
+                                       err_msg=f"{out.name} {n} {chosen}")
+    with pytest.raises(ShapeError, match="pick.*at most the min.40"):
+        ours.run({"x": np.zeros((41, 4), np.float32), "s": np.ones(41, np.float32)})
+    none = ours.run({"x": np.ones((5, 4), np.float32), "s": np.zeros(5, np.float32)})
+    assert none["shares"].shape == (0, 5) and np.isnan(none["Mean"]).all()
+    assert not none["Sum"].any() and not none["gram"].any() and (none["Max"] == -np.inf).all()
+
+
+def test_who_needs_the_number_is_told(tmp_path):
+    """A bound does not help where an operator wants to know it."""
+    model = model_of([node("NonZero", ["x"], ["places"], "keep"), node("Shape", ["places"], ["y"])],
+                     {"x": (F, ["n"])}, ["y"])
+    for bound in ({}, {"keep": 6}):
+        with pytest.raises(UnsupportedError, match=r"'keep'.*'Shape_y' .Shape. needs to know"):
+            aotc.compile(model, tmp_path / "b", target="c", bound=bound)
+    assert not (tmp_path / "b").exists()

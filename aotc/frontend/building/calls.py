@@ -50,7 +50,7 @@ def checked_place(b: Builder, place: Val, total: Val, count: Count, n: Expr) -> 
 def expect_count(b: Builder, total: Val, count: Count) -> None:
     """The rule that the data gives ``count`` elements, ``total`` [] being their number; where there
     is room for any number, the caller is told it."""
-    if count.outputs:
+    if count.room:
         told(b, total, count)
         return
     expect(b, [(b.load(total, ()), count.extent)],

@@ -7,7 +7,7 @@ from functools import reduce
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building import stored
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.counted import counted
+from aotc.frontend.building.counted import counted, fold_counted
 from aotc.frontend.building.data_axes import choose_axes
 from aotc.frontend.building.extents import check_extents
 from aotc.frontend.building.half import call
@@ -142,7 +142,9 @@ def _made(node: Node, b: Builder, build: Build) -> Result:
     if known is not None:
         return known
     picked = choose_axes(node, b, lambda n, _: call(n, b, build))
-    return call(node, b, build) if picked is None else picked
+    if picked is not None:
+        return picked
+    return fold_counted(node, b, lambda n, _: call(n, b, build))
 
 
 def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
@@ -200,7 +202,7 @@ def _parts(graph: Graph, b: Builder) -> tuple[Part, ...]:
 def _bind_counts(graph: Graph, b: Builder) -> tuple[str, ...]:
     """Output buffers that say how many elements there are of outputs with room for more."""
     names: list[str] = []
-    for total, outputs in b.counts:
+    for total, outputs in ((t, o) for t, o in b.counts if o):
         tensor = f"{outputs[0][0]}_count"
         while tensor in b.env:
             tensor += "_"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.frontend.building.values import Val
-from aotc.frontend.graph import Node
-from aotc.frontend.rows import Row, followed
+from aotc.frontend.graph import Node, shorten
+from aotc.frontend.rows import Fold, Row, followed
 from aotc.ir.expr import (
     Axis,
     Const,
@@ -101,49 +101,64 @@ def expect(b: "Builder", pairs: Iterable[tuple[ExprLike, ExprLike]], what: str,
 
 @dataclass(frozen=True)
 class Count:
-    """The number of elements that data chooses: ``extent`` as declared; or, where ``outputs``
-    (of the model, and their axes) have room for as many, ``extent`` is the most there can be.
-    ``limited``: data may give more, which is a fault."""
+    """The number of elements that data chooses: ``extent`` as declared; or, with ``room`` for any
+    number up to it, the most there can be.  ``outputs``: of the model, and their axes, that have as
+    many; ``folds``: who must not see more; ``limited``: data may give more, which is a fault."""
 
     extent: Expr
+    room: bool = False
     outputs: tuple[tuple[str, int], ...] = ()
+    folds: tuple[Fold, ...] = ()
     limited: bool = False
 
 
 def room(b: "Builder", rows: Iterable[tuple[int, int, int | None]],
          most: Expr | None) -> Count | None:
     """Room for up to ``most`` elements in the node's outputs ``rows`` (number, axis, rank), no more
-    than the node's bound, if it has one; None where a shape is declared, more than the model's
-    outputs depends on how many there are, or nothing says how many there can be."""
+    than the node's bound, if it has one; None where a shape is declared, a node needs to know how
+    many there are, or nothing says how many there can be."""
     if b.outside or b.inner:
         return None
-    found: list[tuple[str, int]] = []
-    for k, axis, rank in rows:
-        tensor = b.node.outputs[k] if k < len(b.node.outputs) else ""
-        outputs = followed(b.graph, Row(tensor, axis, rank)) if tensor else ()
-        if outputs is None or tensor and expected_shape(b, tensor) is not None:
-            return None
-        found += outputs
-    names = [n for n in (b.node.label, *b.node.outputs) if n in b.graph.bounds]
-    b.bounded.update(names if found else ())
-    ends: list[Expr] = [Const(b.graph.bounds[n]) for n in names]
+    named = [(b.node.outputs[k], axis, rank) for k, axis, rank in rows
+             if k < len(b.node.outputs) and b.node.outputs[k]]
+    if any(expected_shape(b, t) is not None for t, _, _ in named):
+        return None
+    found = followed(b.graph, [Row(*n) for n in named], lambda t: _rank(b, t))
+    name = b.node.label
+    bounds = [n for n in (name, *b.node.outputs) if n in b.graph.bounds]
+    b.bounded.update(bounds)
+    if found.stop is not None:
+        b.asked[name] = f"; {shorten(found.stop.label)!r} ({found.stop.op}) needs to know how " \
+                        "many elements there are: compute what follows it from input shapes, or " \
+                        "cut the model in front of it"
+        return None
+    ends: list[Expr] = [Const(b.graph.bounds[n]) for n in bounds]
     ends += [] if most is None else [most]
-    if found and not ends:
-        name = b.node.label
+    if not ends:
         b.asked[name] = f", or say the most there may be: --bound {name!r}=1000 " \
                         f"(bound={{{name!r}: 1000}})"
-    if not found or not ends:
         return None
     extent = ends[0]
     for other in ends[1:]:
         extent = minimum(extent, other)
-    return Count(simplify(extent), tuple(found), bool(names))
+    return Count(simplify(extent), True, found.outputs, found.folds, bool(bounds))
+
+
+def _rank(b: "Builder", tensor: str) -> int | None:
+    """The number of dimensions of a tensor; None if it is not known yet."""
+    v, known = b.env.get(tensor), b.graph.types.get(tensor)
+    if tensor in b.graph.initializers:
+        return b.graph.initializers[tensor].ndim
+    if isinstance(v, Val):
+        return v.rank
+    return len(known[1]) if known is not None else None
 
 
 def told(b: "Builder", total: Val, count: Count) -> None:
     """The caller is told ``total`` [], the number of elements that there are in what has room for
     them; a fault where it is more than there is room for, or none."""
     b.counts.append((total, count.outputs))
+    b.folds |= {(f.output, f.tensor): (f.axis, total) for f in count.folds}
     if count.limited:
         n = b.load(total, ())
         expect(b, [(n, maximum(minimum(n, count.extent), Const(0)))], "the data must give at most "
@@ -152,7 +167,7 @@ def told(b: "Builder", total: Val, count: Count) -> None:
 
 def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
     """``e``, zero at places behind the elements that there are."""
-    if not count.outputs:
+    if not count.room:
         return e
     return Where(compare("lt", place, b.load(b.counts[-1][0], ())), e, Const(
         False if e.dtype == "bool" else 0, e.dtype))

@@ -14,7 +14,7 @@ from aotc.frontend.building.joins import WHY as BROADCAST
 from aotc.frontend.building.joins import Joins
 from aotc.frontend.building.rational import while_exact
 from aotc.frontend.building.symbolic import Limit
-from aotc.frontend.building.values import Value
+from aotc.frontend.building.values import Val, Value
 from aotc.frontend.graph import Graph, Node, shorten
 from aotc.frontend.refusals import Refusal
 from aotc.ir.dtypes import is_float
@@ -53,6 +53,8 @@ class Rules:
         self.equal: dict[tuple[Expr, Expr], str] = {}  # extents that must be equal -> the node
         self.bounded: set[str] = set()  # names of bounds that say something
         self.asked: dict[str, str] = {}  # nodes that a bound would do for -> how to give it
+        # (output, input) of nodes that fold what data counts -> the axis, the number there are
+        self.folds: dict[tuple[str, str], tuple[int, Val]] = {}
         # without a circle: the constants of a build are let go with its last reference
         self.joins = Joins(proxy(self), graph.learnt)
 

@@ -28,12 +28,12 @@ def with_bounds(graph: Graph, bounds: Mapping[str, int]) -> Graph:
 
 def idle_bounds(graph: Graph, used: Collection[str]) -> None:
     """ModelError for bounds of nodes that need none: data does not decide how many elements they
-    have, or more than the model's outputs depends on it."""
+    have, or a shape is declared."""
     idle = [n for n in graph.bounds if n not in used]
     if idle:
         raise ModelError(f"bound {', '.join(map(repr, idle))}: a bound is for a node of which data "
-                         "decides how many elements it has, where only the model's outputs depend "
-                         "on how many those are, and no shape is declared; leave it out")
+                         "decides how many elements it has, and of which no shape is declared; "
+                         "leave it out")
 
 
 __all__ = ["idle_bounds", "with_bounds"]

@@ -252,7 +252,7 @@ def unique(node: Node, b: Builder) -> Result:
     else:
         y = b.map(x.shape[:axis] + (count.extent,) + x.shape[axis + 1:], lambda k: filled(
             b, count, k[axis], b.at(x, k[:axis] + (at(k[axis]),) + k[axis + 1:])), [x, place])
-    if count.outputs:
+    if count.room:
         place, counts = cleared(b, count, place, 0, out=1), cleared(b, count, counts, 0, out=3)
     return (y, place, rank, counts)[:len(node.outputs)]
 
