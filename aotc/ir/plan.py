@@ -160,7 +160,7 @@ class Operand:
     false the row reads zeros.  mode ``panel`` (B): packed panels, ``offset`` is the panel's first
     element, k-step ``stride`` elements.  mode ``direct`` (B): ``buffer[offset + k*stride + n]``.
     mode ``packed`` (A or B): ``value`` is evaluated into scratch ``buffer`` first.
-    ``tap`` is the panel's step from one tap to the next (direct B: an expression in the taps).
+    ``tap`` is the step of direct B from one tap to the next (None: taps lie side by side).
     ``pad`` (8-bit rows): a row in scratch, filled with ``value``, that is read instead of zeros.
     """
 
@@ -194,7 +194,8 @@ class Contract(Stmt):
     fill every register tile; tiles of the others may be cut at their end.  part: steps of the sum,
     over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
     grouping: how the bytes of B's panels hold weights (None: they hold elements); with mode
-    "expanded" a panel of them is expanded to f32 in the scratch ``b.pad`` for all rows.
+    "expanded" a panel of them is expanded to f32 in the scratch ``b.pad`` for all rows.  unit: of
+    the machine, which multiplies instead of a micro-kernel ("": none does).
     """
 
     BUFFERS = ("turned", "slices")
@@ -223,6 +224,7 @@ class Contract(Stmt):
     part: int = 0
     writing: Writing = ()
     grouping: Grouping | None = None
+    unit: str = ""
 
     @property
     def row_count(self) -> Expr:
@@ -239,7 +241,8 @@ class Contract(Stmt):
                 f", {r}" for r in self.slice_taps) + (
             f", whole {' and '.join(self.whole)}" if self.whole else "") + (
             f", sums in parts of {self.part}" if self.part else "") + (
-            f", weights of {self.grouping}" if self.grouping else "")]
+            f", weights of {self.grouping}" if self.grouping else "") + (
+            f", by {self.unit}" if self.unit else "")]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
@@ -376,7 +379,8 @@ class Plan:
     one before those inside it.  ``texts``: what strings of the interface are places in.
     ``aliases``: outputs that lie where inputs do.
     ``memories``: (name, capacity in bytes) of those that scratch and places name.
-    ``engines``: (name, memory, memory that it copies to), "" for what holds everything."""
+    ``engines``: (name, memory, memory that it copies to), "" for what holds everything.
+    ``units``: (name, memory that its operands have to be in)."""
 
     name: str
     target: str
@@ -394,6 +398,7 @@ class Plan:
     aliases: tuple[Alias, ...] = ()
     memories: tuple[tuple[str, int], ...] = ()
     engines: tuple[tuple[str, str, str], ...] = ()
+    units: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def _place_of(self) -> dict[str, Place]:

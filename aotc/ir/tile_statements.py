@@ -128,7 +128,8 @@ class Tile(Stmt):
     (a Point and elements from it on that this tile fetches, elements per step), start: the place
     of what every row's sums start from.  in_place: the sums stay in registers
     (``~sumI_J``), with ``many_taps`` those of a table of all taps; else they are in the array
-    ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements)."""
+    ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements).  unit: of the
+    machine, which computes them ("": a micro-kernel does)."""
 
     BUFFERS = ("b",)
     row: str
@@ -154,6 +155,7 @@ class Tile(Stmt):
     many_taps: bool = False
     live: int = 0
     grouping: Grouping | None = None
+    unit: str = ""
 
     @property
     def summed(self) -> int:
@@ -164,6 +166,7 @@ class Tile(Stmt):
         marks = ["masked"] * self.masked + [f"in parts of {self.part}"] * (self.part > 0)
         marks += [str(self.grouping)] * (self.grouping is not None)
         marks += ["in place"] * self.in_place + [f"first {self.live} rows"] * (self.live > 0)
+        marks += [f"by {self.unit}"] * bool(self.unit)
         return [f"tile {self.row} {self.mr}x{self.nv * self.lanes} "
                 f"taps {show(self.taps)} k {show(self.kc)}{''.join(', ' + m for m in marks)}"]
 

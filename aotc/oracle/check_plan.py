@@ -60,6 +60,7 @@ class _Kernel:
     def __init__(self, plan: Plan, kernel: Kernel, facts: Facts,
                  tables: Mapping[str, tuple[int, int]]) -> None:
         self.kernel = kernel
+        self.units = dict(plan.units)
         self.found: list[str] = []
         self.done: set[object] = set()
         self.shapes = {p.name: p.shape for p in plan.places}
@@ -265,6 +266,10 @@ class _Kernel:
                 self.known(scope, e, f"operand {name}")
         if o.guard is not None:
             self.loads(scope, o.guard)
+        memory = self.units.get(c.unit)
+        if memory and not any(s.name == o.buffer and s.memory == memory
+                              for s in self.kernel.scratch):
+            self.fault(f"{name} is {o.buffer}, which is not in {memory}")
         if o.mode == "packed":
             if o.value is not None:
                 self.loads(scope, o.value, guard)
@@ -284,8 +289,11 @@ class _Kernel:
             self.access(scope, o.buffer, end, f"{what}, a panel of {o.buffer}")
             return
         at = o.offset + k * o.stride + (c.n.axis if o.mode == "direct" else Const(0))
+        tap = o.tap or Const(0)
+        for r in reversed(c.taps):
+            at, tap = at + r.axis * tap, tap * r.axis.extent
         self.access(scope, o.buffer, at, f"{what}, {o.buffer}[{simplify(at)}]", guard)
-        if o.guard is not None and o.stride != Const(1):
+        if o.guard is not None and o.stride != Const(1) and not c.unit:
             self.fault(f"{what}: zeros instead of {o.buffer} are read with a step")
         if o.pad:  # the row that is read in place of padding
             self.room(scope, o.pad, k.extent)

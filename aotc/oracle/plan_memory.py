@@ -232,6 +232,15 @@ class PlanMemory:
         self.moving.setdefault(token, []).append(
             Moving(to[0], to[1], *source, values, live, self.at))
 
+    def at_unit(self, unit: str, operands: tuple[str, ...]) -> None:
+        """A unit reads ``operands``, which have to be in its memory."""
+        memory = dict(self.plan.units)[unit]
+        for name in operands:
+            found = self.memory_of(name)
+            if found != memory:
+                raise self.fault(f"{unit} has its operands in {memory}; {name} is in "
+                                 f"{found or 'the outermost memory'}")
+
     def wait(self, token: int) -> None:
         """What moves under the token has arrived."""
         for m in self.moving.pop(token, ()):

@@ -103,6 +103,9 @@ class TileRuns(Values):
     # ------------------------------------------------------------ sums
 
     def tile(self, s: Tile) -> None:
+        if s.unit:
+            assert self.table is not None, s
+            self.memory.at_unit(s.unit, (self.table[0], self.points[s.b][0]))
         kind = DTYPES[s.dtypes[2]].numpy
         taps, kc = int(self.now(s.taps)), self.now(s.kc)
         steps = dot_step(s.dtypes[0])

@@ -25,6 +25,7 @@ from aotc.sched.model.size import reach
 from aotc.sched.model.slide import step_boxes
 from aotc.sched.model.stages import find_call, group_stages, target_memo
 from aotc.sched.model.tilegraph import connect_levels
+from aotc.sched.model.units import unit_faults
 from aotc.sched.model.unroll import find_transform
 from aotc.sched.precision.weight_bits import grouping_faults
 from aotc.sched.shape_variants import parts
@@ -423,6 +424,8 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
         layout = layout_from_json(schedule.layouts.get(buffer))
         return lambda index: offset_of(index, program.shape(buffer), layout)
 
+    if "unit" in row.tile:
+        return [f"{where}: {x}" for x in unit_faults(f, loops, row, lane, k, place, g)]
     if loops.get("a") == "rows":
         load, guard = zero_filled(f.a)
         step = None if load is None else stride(place(load.buffer)(load.index), k)

@@ -51,6 +51,18 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """What computes beside the vectors of each worker, ``rows`` by ``columns`` sums at once: its
+    operands lie in ``memory``; ``flops`` a second of tiles that are full."""
+
+    name: str
+    memory: str
+    flops: float
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
 class Machine:
     """Memories, outermost first, worker count assumed for splitting, flops of one worker, the
     smallest work item (in flops) worth handing to another worker, and ``launch``, the seconds that
@@ -67,7 +79,7 @@ class Machine:
     is one thread.  tuning: what was fitted to it.  engines: that copy between memories; a work item
     of a machine with some has what it touches copied into its scratch, and back from there.
     clusters: of as many workers each; stores: memories that every cluster has one of, in which
-    tensors may be stored beside the outermost."""
+    tensors may be stored beside the outermost; units: of each worker, which waits for them."""
 
     memories: tuple[Memory, ...]
     workers: int
@@ -87,6 +99,7 @@ class Machine:
     engines: tuple[Engine, ...] = ()
     clusters: int = 1
     stores: tuple[Memory, ...] = ()
+    units: tuple[Unit, ...] = ()
     scratch: str = field(kw_only=True)
 
     def engine(self, source: Memory, target: Memory) -> Engine | None:
@@ -158,7 +171,7 @@ class Ukernel:
     """One micro-kernel row: its category, element types, register tile and template.
 
     Every row has a slow twin (the ``loops`` row computes the same stage), is tested against it,
-    and is what a Schedule names.
+    and is what a Schedule names.  template: "" for an instruction of a unit beside the vectors.
     """
 
     name: str
@@ -197,7 +210,8 @@ class VectorFacts:
     prefetches: there is an instruction for them, and micro-kernels fetch what comes next; else
     their sums start from given values.  registers: of vectors, where a multiply-add can read a
     factor from memory itself (else 0).  tiles: sums of a contraction may be written in place, in
-    named vectors."""
+    named vectors.  runs: loads and stores of lanes take runs of neighbours alone, whole or the
+    first few; what lies otherwise is reached one by one."""
 
     fixed: bool = True
     groups: tuple[int, ...] = (1,)
@@ -205,6 +219,7 @@ class VectorFacts:
     prefetches: bool = True
     registers: int = 0
     tiles: bool = True
+    runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,6 +265,11 @@ class Target:
         """True if it has the library kernels, which are C."""
         return self.emitter != "simt"
 
+    @property
+    def units(self) -> tuple[Ukernel, ...]:
+        """Rows of products on units beside the vectors."""
+        return tuple(u for u in self.rows("contraction") if "unit" in u.tile)
+
     def row(self, name: str) -> Ukernel:
         """The row of that name; KeyError if the target has none."""
         for u in self.ukernels:
@@ -270,6 +290,16 @@ def contraction(suffix: str, lanes: int, mr: int, nv: int, **more: float) -> Uke
     nr = nv * lanes
     return Ukernel(f"contraction_f32_{mr}x{nr}__{suffix}", "contraction", F32,
                    "contraction.c.j2", {"mr": mr, "nv": nv, "nr": nr, **more})
+
+
+def unit_product(suffix: str, lanes: int, rows: int, columns: int, rate: float,
+                 near: str) -> Ukernel:
+    """Contraction row of the unit SUFFIX, which multiplies tiles of ROWS x COLUMNS, of f32 or f16,
+    by itself.  rate: its flops, in those of the vectors beside it; near: the memory that its
+    operands have to be in."""
+    return Ukernel(f"contraction_f32_{rows}x{columns}__{suffix}", "contraction", F32, "",
+                   {"mr": rows, "nv": columns // lanes, "nr": columns, "rate": rate,
+                    "near": near, "unit": suffix})
 
 
 def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2") -> Ukernel:

@@ -6,18 +6,29 @@ not publish are assumed and marked so (docs/dsa.md).
 
 from dataclasses import dataclass
 
-from aotc.target.base import Engine, Machine, Memory, Target, Ukernel
+from aotc.target.base import (
+    Engine,
+    Machine,
+    Memory,
+    Target,
+    Unit,
+    VectorFacts,
+    nests,
+    unit_product,
+)
 
 _KIB, _MIB, _GB = 1 << 10, 1 << 20, 1e9
+MATRIX = "matrix"  # the unit that multiplies tiles
 
 
 @dataclass(frozen=True)
 class Device:
     """One accelerator: ``clusters`` of ``cores``; bytes of a core's local buffer (LB) and of a
     cluster's global buffer (GB); bytes/s of DDR for all clusters; what follows is assumed: of the
-    buffers for one core, seconds until a copy's first byte arrives, flop/s of one core, the share
+    buffers for one core, seconds until a copy's first byte arrives, flop/s of a core's vectors, the share
     of LB that tiles may fill (the stack has the rest), seconds from one kernel to the next, the
-    part of a copy's latency that one from or to GB has."""
+    part of a copy's latency that one from or to GB has; f32 lanes of a vector, rows and columns of
+    the matrix engine's tile, its flop/s in those of the vectors."""
 
     clusters: int
     cores: int
@@ -31,6 +42,9 @@ class Device:
     usable: float = 0.9375
     launch: float = 2e-6
     near_latency: float = 0.1
+    lanes: int = 4
+    tile: tuple[int, int] = (16, 16)
+    matrix_rate: float = 8.0
 
 
 def _machine(of: Device) -> Machine:
@@ -50,17 +64,29 @@ def _machine(of: Device) -> Machine:
                  Engine("keep", "LB", "GB", of.cluster_rate, near)),
         clusters=of.clusters,
         stores=(Memory("GB", of.cluster, of.cluster_rate * of.cores, "cluster", latency=near,
-                       kind="managed"),))
+                       kind="managed"),),
+        units=(Unit(MATRIX, "LB", of.matrix_rate * of.flops, *of.tile),))
 
 
 # published: 4 clusters of 8 cores, LB 64 KB, GB 8 MB, DDR 136 GB/s; assumed: GB 64 GB/s and LB 128
-# GB/s for each core, 1 us until a copy begins, 64 GFLOP/s of a core
+# GB/s for each core, 1 us until a copy begins, vectors of 4 lanes and 64 GFLOP/s of a core, a matrix
+# engine of 16 x 16 sums and 8 times their rate
 STCP920_DEVICE = Device(4, 8, 64 * _KIB, 8 * _MIB, 136 * _GB, cluster_rate=64 * _GB,
                         local_rate=128 * _GB, latency=1e-6, flops=64e9)
-STCP920 = Target(
-    "dsa:stcp920", "scratchpad accelerator of 4 clusters x 8 cores, simulated", 1, (), "c",
-    _machine(STCP920_DEVICE), (Ukernel("loops", "loops", (), "nest"),), emitter="dsa")
+
+
+def _target(name: str, description: str, of: Device) -> Target:
+    """The target of a device: its matrix engine, vector loop nests, and plain loops of a core."""
+    machine = _machine(of)
+    rows = (unit_product(MATRIX, of.lanes, *of.tile, of.matrix_rate, machine.scratch),
+            *nests("vector", ("f32", "f16")))
+    return Target(name, description, of.lanes, (), "c", machine, rows, emitter="dsa",
+                  vectors=VectorFacts(prefetches=False, tiles=False, runs=True), halves=True)
+
+
+STCP920 = _target("dsa:stcp920", "scratchpad accelerator of 4 clusters x 8 cores, simulated",
+                  STCP920_DEVICE)
 
 DEVICES = {STCP920.name: STCP920_DEVICE}
 
-__all__ = ["DEVICES", "STCP920", "Device"]
+__all__ = ["DEVICES", "MATRIX", "STCP920", "Device"]

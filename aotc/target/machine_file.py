@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.schedule import REGISTER
-from aotc.target.base import KINDS, SCOPES, Engine, Machine, Memory, Target
+from aotc.target.base import KINDS, SCOPES, Engine, Machine, Memory, Target, Unit
 from aotc.target.tuning import tuned, tuning_json
 
 
@@ -43,13 +43,14 @@ def with_machine(target: Target, text: str) -> Target:
 def _machine(data: Any, target: Target) -> Machine:
     """The target's machine with what a file says of it."""
     given = {k: _value(Machine, k, v) for k, v in data.items() if k not in (
-        "memories", "stores", "engines", "tuning")}
+        "memories", "stores", "engines", "units", "tuning")}
     for kind in {"memories", "stores"} & set(data):
         given[kind] = tuple(Memory(**{k: _value(Memory, k, v) for k, v in row.items()})
                             for row in data[kind])
-    if "engines" in data:
-        given["engines"] = tuple(Engine(**{k: _value(Engine, k, v) for k, v in row.items()})
-                                 for row in data["engines"])
+    for kind, of in (("engines", Engine), ("units", Unit)):
+        if kind in data:
+            given[kind] = tuple(of(**{k: _value(of, k, v) for k, v in row.items()})
+                                for row in data[kind])
     machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
     _check_numbers(machine, "workers clusters flops grain_flops items item_points row_points "
                    "item_tiles",
@@ -62,11 +63,16 @@ def _machine(data: Any, target: Target) -> Machine:
                 x.name for x in machine.memories + machine.stores}:
             raise ValueError(f"engine {e.name}: copies from {e.source!r} to {e.target!r}, which "
                              "are no memories of the machine")
+    for u in machine.units:
+        _check_numbers(u, "flops rows columns", "")
+        if u.memory != machine.scratch:
+            raise ValueError(f"unit {u.name}: its operands are in {u.memory!r}; choose "
+                             f"{machine.scratch!r}")
     _check_memories(machine)
     return machine
 
 
-def _check_numbers(of: Machine | Memory | Engine, positive: str, others: str) -> None:
+def _check_numbers(of: Machine | Memory | Engine | Unit, positive: str, others: str) -> None:
     """ValueError unless fields are ``positive``, and ``others`` at least 0."""
     wrong = [k for k in positive.split() if getattr(of, k) <= 0] + [
         k for k in others.split() if getattr(of, k) < 0]
@@ -104,7 +110,7 @@ def _check_memories(machine: Machine) -> None:
                          "managed memory")
 
 
-def _value(kind: type[Memory] | type[Machine] | type[Engine], name: str, value: Any) -> Any:
+def _value(kind: type[Memory] | type[Machine] | type[Engine] | type[Unit], name: str, value: Any) -> Any:
     """A field's value, with the type its class says."""
     types: dict[str, Any] = {f.name: f.type for f in fields(kind)}
     if name not in types:

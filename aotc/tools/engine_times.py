@@ -17,7 +17,8 @@ from aotc.target.base import Machine
 WIDTH, LEFT, ROW, TOP, FULL = 1000, 90, 9, 40, 60
 COLOURS = {"load": "#1764ab", "store": "#b3261e", "fetch": "#6baed6", "keep": "#fc8d72",
            COMPUTE: "#3a8a4d"}
-LANES = {"load": 0, "fetch": 0, "store": 1, "keep": 1, COMPUTE: 2}  # of a worker's row
+UNIT = "#7b4fa3"  # the colour of units
+LANES = {"load": 0, "fetch": 0, "store": 1, "keep": 1}  # of a worker's row; others: 2
 SMALLEST = 0.5  # of a picture's units: shorter spans join their neighbours
 
 
@@ -46,6 +47,9 @@ def lines(found: Timeline, machine: Machine) -> Iterator[str]:
         yield (f"  {e.name} {e.source} -> {e.target}: {found.moved(e.name)} bytes, busy "
                f"{found.busy(e.name):.1%}")
     yield f"  {COMPUTE}: busy {found.busy(COMPUTE):.1%}"
+    for u in machine.units:
+        yield (f"  {u.name}: {found.moved(u.name)} bytes of operands, busy "
+               f"{found.busy(u.name):.1%}")
     starts = (0.0, *found.ends)
     longest = sorted(zip(found.names, starts, found.ends), key=lambda k: k[1] - k[2])[:10]
     for name, start, end in longest:
@@ -58,15 +62,16 @@ def picture(found: Timeline, machine: Machine, title: str) -> str:
     scale = (WIDTH - LEFT - 20) / (found.seconds or 1.0)
     below = TOP + ROW * found.workers + 20
     parts = [_text(LEFT, 20, f"{title}: {found.seconds * 1e3:.3f} ms", "start")]
-    for i, (what, colour) in enumerate(COLOURS.items()):
-        parts.append(_rect(WIDTH - 360 + 70 * i, 12, 10, 10, colour))
-        parts.append(_text(WIDTH - 345 + 70 * i, 21, what, "start"))
+    colours = COLOURS | dict.fromkeys((u.name for u in machine.units), UNIT)
+    for i, (what, colour) in enumerate(colours.items()):
+        parts.append(_rect(WIDTH - 430 + 70 * i, 12, 10, 10, colour))
+        parts.append(_text(WIDTH - 415 + 70 * i, 21, what, "start"))
     for worker in range(found.workers):
         parts.append(_text(LEFT - 6, TOP + ROW * worker + ROW - 2, f"worker {worker}", "end"))
     for s in _joined(found.spans, SMALLEST / scale):
-        lane = LANES.get(s.what, 0)
+        lane = LANES.get(s.what, 2)
         parts.append(_rect(LEFT + s.start * scale, TOP + ROW * s.worker + 2.5 * lane,
-                           max((s.end - s.start) * scale, 0.1), 2.3, COLOURS.get(s.what, "#888")))
+                           max((s.end - s.start) * scale, 0.1), 2.3, colours.get(s.what, "#888")))
     parts.append(_text(LEFT - 6, below + FULL / 2, machine.near.name, "end"))
     for start, end, size in zip((0.0, *found.ends), found.ends, found.scratch):
         high = FULL * size / machine.near.capacity

@@ -6,8 +6,13 @@
  * the cores in turn.  This header goes with the functional simulator aotc_dsa_sim.c,
  * which refuses what the hardware could not do: of a machine's refusals the first is kept as text.
  *
+ * A core has two units, which compute on its LB while the core waits for them: a vector unit, whose
+ * registers are those of aotc_vec.h and whose loads and stores are runs of neighbours, and a matrix
+ * engine, which multiplies tiles.
+ *
  * The file that includes it defines AOTC_DSA_CLUSTERS, AOTC_DSA_CORES, AOTC_DSA_LB_BYTES,
- * AOTC_DSA_GB_BYTES and AOTC_DSA_BYTES, what a simulated machine has room for. */
+ * AOTC_DSA_GB_BYTES, AOTC_DSA_ROWS and AOTC_DSA_COLUMNS, the matrix engine's tile, and
+ * AOTC_DSA_BYTES, what a simulated machine has room for. */
 #ifndef AOTC_DSA_H
 #define AOTC_DSA_H
 
@@ -21,6 +26,7 @@ enum {
     AOTC_DSA_SHARED = 64, /* buffers in GB that one work item uses */
     AOTC_DSA_TRANSFERS = 512, /* in flight at once */
     AOTC_DSA_RANK = 8,
+    AOTC_DSA_LANES = 16, /* of a vector, at most */
     AOTC_DSA_TEXT = 256
 };
 
@@ -84,7 +90,7 @@ typedef struct aotc_dsa {
                         bytes of state: the tag of the buffer that a byte was written in, or 0 */
     size_t shared_bytes; /* of all clusters */
     size_t shared_stride; /* of one cluster */
-    uint8_t nothing[AOTC_DSA_ALIGNMENT]; /* what a refused read gives */
+    uint8_t nothing[8 * AOTC_DSA_LANES]; /* what a refused read gives */
     uint8_t state[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
     uint8_t local[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
 } aotc_dsa;
@@ -122,6 +128,46 @@ void aotc_dsa_fetch(aotc_dsa_core *core, int token, void *local, const void *sha
 void aotc_dsa_keep(aotc_dsa_core *core, int token, void *shared, const void *local, size_t size,
     int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *local_step);
 void aotc_dsa_wait(aotc_dsa_core *core, int token);
+
+/* A product of the matrix engine.  Its accumulators hold sums of f32, ``summed`` rows of ``columns``
+ * each, to which it adds, in the order of taps and then of k,
+ *
+ *     acc[i * columns + j] += a[tap * rows + i][k * a_step] * b[tap * b_tap + k * b_step + j]
+ *
+ * for the first ``left`` columns (all, if more are left): others it neither reads nor changes.
+ * Elements of A and B are f32, or f16 where their size says so; each product and each sum is rounded
+ * to f32.  A row at NULL is zeros.  All else lies in the core's LB. */
+typedef struct aotc_dsa_product {
+    int rows; /* pointers per tap */
+    int summed; /* rows that have sums, at most AOTC_DSA_ROWS */
+    int columns; /* at most AOTC_DSA_COLUMNS */
+    size_t a_size;
+    size_t b_size;
+    int64_t taps;
+    int64_t steps; /* of k */
+    int64_t a_step; /* steps are in elements */
+    int64_t b_step;
+    int64_t b_tap;
+    int64_t left;
+} aotc_dsa_product;
+
+void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *product, const void *const *a,
+    const void *b, float *acc);
+
+/* ``count`` neighbours in LB that the vector unit loads, or stores, from an address on: the address,
+ * or some other that serves instead.  The same of DDR, which takes far longer. */
+const void *aotc_dsa_loads(aotc_dsa_core *core, const void *place, int64_t count, size_t size);
+void *aotc_dsa_stores(aotc_dsa_core *core, void *place, int64_t count, size_t size);
+void *aotc_dsa_far_run(aotc_dsa_core *core, const void *place, int64_t count, size_t size,
+    const char *verb);
+#define aotc_dsa_reads(core, place, count) \
+    aotc_dsa_loads(core, place, count, sizeof *(place))
+#define aotc_dsa_writes(core, place, count) \
+    aotc_dsa_stores(core, place, count, sizeof *(place))
+#define aotc_dsa_far_reads(core, place, count) \
+    aotc_dsa_far_run(core, place, count, sizeof *(place), "reads")
+#define aotc_dsa_far_writes(core, place, count) \
+    aotc_dsa_far_run(core, place, count, sizeof *(place), "writes")
 
 /* Accesses that the simulator refuses end here: the place to read from or write to instead. */
 void *aotc_dsa_refused(aotc_dsa_core *core, const void *place, size_t size, const char *verb);

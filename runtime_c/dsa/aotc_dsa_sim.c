@@ -154,6 +154,167 @@ void *aotc_dsa_far(aotc_dsa_core *core, const void *place, size_t size, const ch
     return (void *)(uintptr_t)place;
 }
 
+/* ---- units ---- */
+
+/* True if a core may read a run of elements of its LB; else it is refused. */
+static int readable(aotc_dsa_core *core, const uint8_t *place, int64_t count, size_t size,
+    const char *verb)
+{
+    const size_t bytes = (size_t)count * size;
+    const uintptr_t at = (uintptr_t)place - (uintptr_t)core->local;
+    if (outside(core, place, size, verb) || outside(core, place + bytes - size, size, verb)) {
+        return 0;
+    }
+    for (size_t i = at; i < at + bytes; i++) {
+        if (!(core->state[i] & AOTC_DSA_THERE)) {
+            refuse_state(core, i, core->state[i], verb);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+const void *aotc_dsa_loads(aotc_dsa_core *core, const void *place, int64_t count, size_t size)
+{
+    if (count <= 0 || readable(core, place, count, size, "reads")) {
+        return place;
+    }
+    memset(core->machine->nothing, 0, sizeof core->machine->nothing);
+    return core->machine->nothing;
+}
+
+void *aotc_dsa_stores(aotc_dsa_core *core, void *place, int64_t count, size_t size)
+{
+    const size_t bytes = count > 0 ? (size_t)count * size : 0;
+    const uintptr_t at = (uintptr_t)place - (uintptr_t)core->local;
+    if (bytes == 0) {
+        return place;
+    }
+    if (outside(core, place, size, "writes")
+        || outside(core, (uint8_t *)place + bytes - size, size, "writes")) {
+        return core->machine->nothing;
+    }
+    for (size_t i = at; i < at + bytes; i++) {
+        if (core->state[i] & (AOTC_DSA_MOVING | AOTC_DSA_FREE)) {
+            refuse_state(core, i, core->state[i], "writes");
+            return core->machine->nothing;
+        }
+    }
+    memset(core->state + at, AOTC_DSA_THERE, bytes);
+    return place;
+}
+
+void *aotc_dsa_far_run(aotc_dsa_core *core, const void *place, int64_t count, size_t size,
+    const char *verb)
+{
+    void *const first = aotc_dsa_far(core, place, size, verb);
+    return first == place && count > 1
+            && aotc_dsa_far(core, (const uint8_t *)place + (size_t)(count - 1) * size, size, verb)
+                == core->machine->nothing
+        ? core->machine->nothing
+        : first;
+}
+
+/* The value of an element of f32 or f16. */
+static float widened(const uint8_t *place, size_t size)
+{
+    float x;
+    uint16_t bits;
+    if (size == sizeof x) {
+        memcpy(&x, place, sizeof x);
+        return x;
+    }
+    memcpy(&bits, place, sizeof bits);
+    const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+    const uint32_t rest = bits & 0x7fffu;
+    uint32_t all = sign | (rest >= 0x7c00u ? 0x7f800000u | rest << 13 : (rest + 0x1c000u) << 13);
+    if (rest < 0x0400u) { /* zero and numbers below the normal ones: exact in f32 */
+        x = (float)rest * 0x1p-24f;
+        memcpy(&all, &x, sizeof all);
+        all |= sign;
+    }
+    memcpy(&x, &all, sizeof x);
+    return x;
+}
+
+/* True if the engine may read a product's operands in one tap. */
+static int operands(aotc_dsa_core *core, const aotc_dsa_product *p, const void *const *a,
+    const uint8_t *b, int64_t columns)
+{
+    const int64_t apart = p->a_step == 1 ? 1 : p->steps; /* runs of a row */
+    for (int i = 0; i < p->summed; i++) {
+        if (a[i] == NULL || (i > 0 && a[i] == a[i - 1])) {
+            continue;
+        }
+        for (int64_t r = 0; r < apart; r++) {
+            const uint8_t *const at = (const uint8_t *)a[i] + r * p->a_step * (int64_t)p->a_size;
+            if (!readable(core, at, apart == 1 ? p->steps : 1, p->a_size, "multiplies")) {
+                return 0;
+            }
+        }
+    }
+    for (int64_t k = 0; k < p->steps; k++) {
+        if (!readable(core, b + k * p->b_step * (int64_t)p->b_size, columns, p->b_size,
+                "multiplies")) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+enum { DEPTH = 256 }; /* steps of the sum whose columns the simulator keeps side by side */
+
+/* Add the products of some steps of one tap. */
+static void multiplied(const aotc_dsa_product *p, const void *const *a, int64_t first, int64_t steps,
+    float columns[DEPTH][AOTC_DSA_COLUMNS], int64_t width, float *acc)
+{
+    for (int i = 0; i < p->summed; i++) {
+        float sums[AOTC_DSA_COLUMNS] = {0};
+        memcpy(sums, acc + i * p->columns, (size_t)width * sizeof *sums);
+        for (int64_t k = 0; k < steps; k++) {
+            const float x = a[i] == NULL ? 0.0f : widened((const uint8_t *)a[i]
+                + (first + k) * p->a_step * (int64_t)p->a_size, p->a_size);
+            for (int j = 0; j < AOTC_DSA_COLUMNS; j++) {
+                sums[j] += x * columns[k][j];
+            }
+        }
+        memcpy(acc + i * p->columns, sums, (size_t)width * sizeof *sums);
+    }
+}
+
+void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *p, const void *const *a,
+    const void *b, float *acc)
+{
+    static const char *const verb = "multiplies";
+    const int64_t width = p->left < p->columns ? p->left : p->columns;
+    float columns[DEPTH][AOTC_DSA_COLUMNS];
+    if (p->summed > AOTC_DSA_ROWS || p->columns > AOTC_DSA_COLUMNS || p->summed > p->rows
+        || width < 0) {
+        refuse(core, "%s %d rows by %d columns; the engine has %d by %d", verb, p->summed,
+            p->columns, AOTC_DSA_ROWS, AOTC_DSA_COLUMNS);
+        return;
+    }
+    trace(core, "matrix", 0, p->taps * p->steps
+            * ((int64_t)p->a_size * p->summed + (int64_t)p->b_size * width));
+    for (int64_t tap = 0; tap < p->taps; tap++, a += p->rows) {
+        const uint8_t *const here = (const uint8_t *)b + tap * p->b_tap * (int64_t)p->b_size;
+        if (!operands(core, p, a, here, width)) {
+            return;
+        }
+        for (int64_t first = 0; first < p->steps; first += DEPTH) {
+            const int64_t steps = p->steps - first < DEPTH ? p->steps - first : DEPTH;
+            for (int64_t k = 0; k < steps; k++) {
+                const uint8_t *const row = here + (first + k) * p->b_step * (int64_t)p->b_size;
+                for (int64_t j = 0; j < AOTC_DSA_COLUMNS; j++) {
+                    columns[k][j] = j < width ? widened(row + j * (int64_t)p->b_size, p->b_size)
+                                              : 0.0f;
+                }
+            }
+            multiplied(p, a, first, steps, columns, width, acc);
+        }
+    }
+}
+
 /* ---- buffers ---- */
 
 void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes)

@@ -102,7 +102,7 @@ def _ukernels(plans: Iterable[Plan], dialect: Dialect) -> dict[str, Instance]:
     found = {}
     for k in (k for plan in plans for k in plan.kernels):
         for s in walk_body(k.body):
-            if isinstance(s, Tile) and not s.in_place:
+            if isinstance(s, Tile) and not s.in_place and s.template:
                 name, params = ukernel_name(s, dialect)
                 found[name] = (s.template, params, s.dtypes[0])
     return dict(sorted(found.items()))

@@ -41,7 +41,8 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
         bool(_dtypes(*lanes) & set(NARROW)), any(isinstance(s, Expand) for s in inner),
         any(isinstance(s, Call) for s in inner),
         any(map(on_tiles, inner)),
-        max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0))
+        max((_reach(s) for s in inner if isinstance(s, RowTable)), default=0) if not any(
+            isinstance(s, Tile) and s.unit for s in inner) else 0)
 
 
 def on_tiles(s: Stmt) -> bool:

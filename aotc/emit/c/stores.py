@@ -31,8 +31,11 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
         step = stride(p.offset, lane)
         out = env["buffer"](p.buffer)
         at = f"{out} + {c_index(p.offset, 13)}"
+        writes = env.get("writes")
+        if step == Const(1) and writes:
+            at = writes(p.buffer, at, count or str(say.lanes))
         if p.value.dtype in HALVES:
-            lines += _half_stores(p, (v, converts), lane, step, say, count, names, at)
+            lines += _half_stores(p, (v, converts), lane, step, say, count, env, names, at)
         elif step == Const(1) and p.value.dtype != "f32":
             lines.append(store(p, v, count, at))
         elif step == Const(1):
@@ -40,7 +43,7 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
         elif step is not None and say.strided:
             lines.append(say.store_strided(at, c_index(step, 13), v))
         else:
-            lines += _scattered(p, v, lane, say, count, out, names)
+            lines += _scattered(p, v, lane, say, count, env, names)
     return lines
 
 
@@ -53,17 +56,17 @@ def _value(block: Vectors, e: Expr) -> tuple[str, bool]:
 
 
 def _half_stores(put: Put, value: tuple[str, bool], lane: Axis, step: Expr | None, say: Dialect,
-                 count: str, names: Names, at: str) -> list[str]:
+                 count: str, env: KernelEnv, names: Names, at: str) -> list[str]:
     """Store half precision: contiguous, with a stride, or lane by lane."""
     if step == Const(1):
         return [halves.store(say, put.value.dtype, at, value, count)]
     lanes = halves.as_bits(say, put.value.dtype, value)
     if step is not None and say.strided:
         return [say.half_put_apart(at, c_index(step, 13), lanes)]
-    return _scattered(put, lanes, lane, say, count, at.partition(" + ")[0], names)
+    return _scattered(put, lanes, lane, say, count, env, names)
 
 
-def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, out: str,
+def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, env: KernelEnv,
                names: Names) -> list[str]:
     """Store a vector lane by lane."""
     spill = names.fresh("g")
@@ -80,4 +83,7 @@ def _scattered(put: Put, value: str, lane: Axis, say: Dialect, count: str, out: 
         kept = f"({DTYPES[put.value.dtype].c}){kept}"
     if one in axes_of(at):  # an axis of extent one is in no offset
         lines.append(f"{INDENT}const int64_t {one.name} = {lane.name} + l;")
-    return lines + [f"{INDENT}{out}[{c_index(at, 0)}] = {kept};", "}"]
+    to = env.get("put")
+    if to is not None:
+        return [*lines, INDENT + to(put.buffer, c_index(at, 0), kept, put.value.dtype), "}"]
+    return lines + [f"{INDENT}{env['buffer'](put.buffer)}[{c_index(at, 0)}] = {kept};", "}"]

@@ -94,9 +94,9 @@ class Writer(LaneWriter):
         taps = 1
         for t in s.taps:
             taps *= constant(t.axis.extent)
-        ctype, count = DTYPES[s.dtype].c, c_index(s.count, 11)
+        count = c_index(s.count, 11)
         lines = [f"int64_t {a.name}_at[{s.mr}];" for a in s.values]
-        lines += [f"const {ctype} *a_row[{taps * s.mr}];"]
+        lines += [f"const {self.row_type(s.dtype)} *a_row[{taps * s.mr}];"]
         used = names_in((s.offset, s.guard, s.body, s.values))
         fill = [f"const int64_t {r.axis.name} = {r.axis.name}_row;" for r in s.rows
                 if r.axis.name in used]
@@ -105,13 +105,19 @@ class Writer(LaneWriter):
         block = Scalars(self.env, self.names)
         at = self._place(Box(s.buffer, s.offset), block)
         if s.guard is not None:
-            outside = self.env["buffer"](s.outside) if s.outside else "aotc_zeros"
+            outside = self.env["buffer"](s.outside) if s.outside else self.zeros
             at = f"{block.text(s.guard, 4)} ? {at} : {outside}"
         index = simplify(_flat(s.taps) * s.mr)
         slot = "i" if not s.taps else f"{c_index(index, 12)} + i"
         fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"])
         fill += [f"if (m0 + i + 1 < {count}) {{", *indent(_next_row(s.rows)), "}"]
         return [*lines, f"for (int i = 0; i < {s.mr}; ++i) {{", *indent(fill), "}"]
+
+    def row_type(self, dtype: str) -> str:
+        """C type of what the pointers to rows point to."""
+        return DTYPES[dtype].c
+
+    zeros = "aotc_zeros"  # what a row outside of the padded tensor is
 
     # ------------------------------------------------------------ sums
 

@@ -207,11 +207,13 @@ class Vectors:
         return getattr(self.say, name)(p, *stretch, self.fill)
 
     def pointer(self, buffer: str, index: Expr) -> str:
-        """C text of the address of an element, an additive expression."""
+        """C text of the address of an element, an additive expression, from which the lanes are
+        loaded."""
         inner = Scalars(self.env, self.names, (index,))
-        at = inner.text(index, 13)
+        at = f"{self.env['buffer'](buffer)} + {inner.text(index, 13)}"
         self.lines += inner.lines
-        return f"{self.env['buffer'](buffer)} + {at}"
+        reads = self.env.get("reads")
+        return reads(buffer, at, self.count or str(self.say.lanes)) if reads else at
 
     def _moves_data(self, index: Expr) -> bool:
         return any(isinstance(n, Load) and not self.fixed(n) for n in walk(index))

@@ -23,6 +23,7 @@ def device_lines(target: Target) -> str:
     of = DEVICES[target.name]
     figures = {"CLUSTERS": of.clusters, "CORES": of.cores,
                "LB_BYTES": target.machine.near.capacity, "GB_BYTES": of.cluster,
+               "ROWS": of.tile[0], "COLUMNS": of.tile[1],
                "BYTES": machine_bytes(target)}
     return "".join(f"#define AOTC_DSA_{name} {value}\n" for name, value in figures.items())
 

@@ -1,7 +1,7 @@
-"""Plan -> C text of its kernels for the scratchpad accelerator: scalar code of a core, which
-reaches memories and engines through ``runtime_c/dsa/aotc_dsa.h``."""
+"""Plan -> C text of its kernels for the scratchpad accelerator: code of a core, which reaches its
+memories, engines and units through ``runtime_c/dsa/aotc_dsa.h``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aotc.emit.c import kernels as c_kernels
 from aotc.emit.c.alike import Owned
@@ -13,10 +13,11 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Expr
+from aotc.ir.expr import Const, Expr
 from aotc.ir.plan import Call, Plan, Rule
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import Copy, Wait
+from aotc.ir.statements import OWN, Copy, Fill, Section, Wait
+from aotc.ir.tile_statements import Pack, Tile
 from aotc.target.base import Target
 
 
@@ -46,7 +47,16 @@ class CoreText(KernelText):
             far = "" if buffer in local else "far_"
             return f"aotc_dsa_{far}{what}_{dtype}(core, {env['buffer'](buffer)} + ({at})"
 
-        env["get"] = lambda buffer, at, dtype: call("get", buffer, at, dtype) + ")"
+        def get(buffer: str, at: str, dtype: str) -> str:
+            if buffer.startswith(OWN):  # an array of the kernel's, on the core's stack
+                return f"{env['buffer'](buffer)}[{at}]"
+            return call("get", buffer, at, dtype) + ")"
+
+        def run(what: str) -> Callable[[str, str, str], str]:
+            return lambda buffer, at, count: (
+                f"aotc_dsa_{'' if buffer in local else 'far_'}{what}(core, {at}, {count})")
+
+        env["get"], env["reads"], env["writes"] = get, run("reads"), run("writes")
         env["put"] = lambda buffer, at, value, dtype: call(
             "put", buffer, at, dtype) + f", {value});"
         return _CoreWriter(env, self.safe, self.name, {**self.tensors, **self.scratch})
@@ -84,6 +94,54 @@ class CoreText(KernelText):
 
 class _CoreWriter(KernelWriter):
     """C text of one kernel's statements on a core."""
+
+    zeros = "NULL"  # the matrix engine has such rows itself
+
+    def row_type(self, dtype: str) -> str:
+        return "void"
+
+    def _passed(self, s: Section) -> tuple[list[str], list[str]]:
+        parameters, arguments = super()._passed(s)
+        return ["aotc_dsa_core *core", *parameters], ["core", *arguments]
+
+    def tile(self, s: Tile) -> list[str]:
+        """One product of the matrix engine, from what its sums start from."""
+        assert s.unit and not s.rows, s  # the target has no other products
+        nr, left = s.nv * s.lanes, c_index(s.left, 0)
+        kinds = ", ".join(f"sizeof({DTYPES[t].c})" for t in s.dtypes[:2])
+        start = [f"memset(acc_tile, 0, {s.mr * nr} * sizeof(float));"]
+        if s.start is not None:
+            j = self.names.fresh("column")
+            block = Scalars(self.env, self.names)
+            at = block.text(s.start.offset, 12)
+            value = element(self.env, s.start.buffer, f"{at} + {j}", s.dtypes[2])
+            start += [*block.lines, f"for (int64_t {j} = 0; {j} < {nr} && {j} < {left}; ++{j}) {{",
+                      f"    const float first = {value};",
+                      f"    for (int i = 0; i < {s.summed}; ++i) {{",
+                      f"        acc_tile[i * {nr} + {j}] = first;", "    }", "}"]
+        first = "" if s.first == Const(0) else f" * {c_index(s.first, 13)}"
+        assert not first, s  # sums in slices are not for this target
+        sizes = ", ".join(c_index(e, 0) for e in (s.taps, s.kc, s.step, s.ldb, s.tap_b, s.left))
+        return [*start, f"aotc_dsa_multiply(core, &(const aotc_dsa_product){{{s.mr}, {s.summed}, "
+                f"{nr}, {kinds}, {sizes}}}, a_row, b_col, acc_tile);"]
+
+    def pack(self, s: Pack) -> list[str]:
+        """Columns that lie along the sum, gathered element by element."""
+        block = Scalars(self.env, self.names)
+        at, k, j = block.text(s.offset, 12), self.names.fresh("k"), self.names.fresh("column")
+        source = f"{at} + {j} * {c_index(s.step, 13)} + {k}"
+        value = element(self.env, s.source, source, "f32")
+        to = self.env["put"](s.to, f"{k} * {s.width} + {j}", value, "f32")
+        return [*block.lines, f"for (int64_t {k} = 0; {k} < {c_index(s.depth, 11)}; ++{k}) {{",
+                f"    for (int64_t {j} = 0; {j} < {c_index(s.columns, 11)}; ++{j}) {{",
+                f"        {to}", "    }", "}"]
+
+    def fill(self, s: Fill) -> list[str]:
+        block, i = Scalars(self.env, self.names), self.names.fresh("element")
+        at, value = block.text(s.offset, 12), block.text(s.value)
+        to = self.env["put"](s.buffer, f"{at} + {i}", value, s.value.dtype)
+        return [*block.lines, f"for (int64_t {i} = 0; {i} < {c_index(s.count, 11)}; ++{i}) {{",
+                f"    {to}", "}"]
 
     def copy(self, s: Copy) -> list[str]:
         block = Scalars(self.env, self.names)

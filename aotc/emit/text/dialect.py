@@ -61,14 +61,15 @@ class Dialect:
         """The macro or fact of that name.  Macros give text without line ends around it."""
         if name.startswith("_"):
             raise AttributeError(name)
-        found = getattr(_macros(self.folder, self.lanes, self.group), name)
+        found = getattr(_macros(self.folder, self.lanes, self.group, self.vectors.runs), name)
         return (lambda *args: found(*args).strip("\n")) if callable(found) else found
 
     def array(self, ctype: str, name: str) -> str:
         """Declares an array of the lanes of one step."""
         if self.arrays is not None:
             self.arrays.append(name)
-        text: str = _macros(self.folder, self.lanes, self.group).array(ctype, name)
+        macros = _macros(self.folder, self.lanes, self.group, self.vectors.runs)
+        text: str = macros.array(ctype, name)
         return text.strip("\n")
 
     def noting(self) -> "Dialect":
@@ -85,6 +86,6 @@ class Dialect:
 
 
 @cache
-def _macros(folder: str, lanes: int, group: int) -> Any:
+def _macros(folder: str, lanes: int, group: int, runs: bool) -> Any:
     template = environment(folder).get_template("vector.j2")
-    return template.make_module({"lanes": lanes, "group": group})
+    return template.make_module({"lanes": lanes, "group": group, "runs": runs})

@@ -11,13 +11,16 @@ class Env(TypedDict):
     """buffer: name -> C pointer.  vars: C text of what stands for a variable of another name.
     rule: Guarded -> C text of its call up to the operands.  get, put: where elements are reached
     through functions: (buffer, C text of its index, dtype) -> C text of the value; and with the
-    value before the dtype, of the statement that stores it."""
+    value before the dtype, of the statement that stores it.  reads, writes: likewise of neighbours,
+    (buffer, C text of the first one's address, of how many) -> C text of the address."""
 
     buffer: Callable[[str], str]
     vars: Mapping[Expr, str]
     rule: Callable[[Guarded], str]
     get: NotRequired[Callable[[str, str, str], str]]
     put: NotRequired[Callable[[str, str, str, str], str]]
+    reads: NotRequired[Callable[[str, str, str], str]]
+    writes: NotRequired[Callable[[str, str, str], str]]
 
 
 class KernelEnv(Env):

@@ -13,6 +13,7 @@ from aotc.sched.lowering.lower_copies import item_boxes
 from aotc.sched.lowering.open_group import opened
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.units import unit_needs
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 
@@ -46,15 +47,21 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
     for b in given:
         boxes.pop(b, None)
     assert isinstance(at.ctx.slab, int), at
-    room = machine.room(machine.near) - at.ctx.slab - sum(fixed)
+    needs = unit_needs(target, group, stages)
+    packed = max((n for _, n in needs.values()), default=0)
+    room = machine.room(machine.near) - at.ctx.slab - sum(fixed) - packed
     if sum(boxes.values()) > room:
         model = group_model(program, group)
         tile = model.variables(group.tile)
+        units = {b for operands, _ in needs.values() for b in operands}
         loss = {b: in_place_seconds(model, machine, tile, (b,)) for b in boxes}
         while boxes and sum(boxes.values()) > room:
-            del boxes[min(boxes, key=lambda b: (loss[b] / boxes[b], b))]
-    chosen = {b: machine.scratch if b in boxes else machine.memory.name for b in outside}
-    return replace(group, copies=chosen | given)
+            del boxes[min(boxes, key=lambda b: (b in units, loss[b] / boxes[b], b))]
+    chosen = {b: machine.scratch if b in boxes else machine.memory.name for b in outside} | given
+    far = {b for b, m in chosen.items() if m != machine.scratch and b not in given}
+    lost = [s for s in stages if far & set(needs.get(s.name, ((), 0))[0])]
+    return replace(group, copies=chosen, ukernel={**group.ukernel, **{s.name: "loops" for s in lost}},
+                   loops={**group.loops, **{s.name: {} for s in lost}})
 
 
 __all__ = ["choose_copies"]

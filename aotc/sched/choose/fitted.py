@@ -18,10 +18,11 @@ def item_bytes(model: GroupModel, tile: Widths) -> int:
 
 
 def fitted_tile(model: GroupModel, machine: Machine, first: Mapping[str, int],
-                whole: Collection[str] = ()) -> dict[str, int] | None:
+                whole: Collection[str] = (), packed: int = 0) -> dict[str, int] | None:
     """{axis: extent} of the largest tile found inside ``first`` (an axis not named is whole) whose
-    boxes fit into scratch; None if there is none.  whole: axes that are not cut further."""
-    room = machine.room(machine.near)
+    boxes fit into scratch beside ``packed`` bytes; None if there is none.  whole: axes that are not
+    cut further."""
+    room = machine.room(machine.near) - packed
     tile = model.variables(first)
     while item_bytes(model, tile) > room:
         found = _cut(model, tile, whole)

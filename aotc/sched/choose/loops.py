@@ -32,6 +32,7 @@ from aotc.sched.model.exchange import exchange_choice
 from aotc.sched.model.product_rows import operand_dtypes, pick_row
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage, group_stages, target_memo
+from aotc.sched.model.units import unit_choice
 from aotc.target.base import Target, Ukernel
 
 R = TypeVar("R")
@@ -275,7 +276,12 @@ def _plain_choice(c: Choices, s: Stage) -> tuple[str, Loops]:
         return (rows[0].name, {"lanes": lane.name}) if whole else ("loops", {})
     if kind == "contraction":
         f = contraction_factors(c.program, s)
-        if f is not None and lane in f.n and _f32_rows(c.target):
+        unit = next(iter(c.target.units), None)
+        if unit is not None and f is not None:
+            found = unit_choice(c, s, f, lane, unit)
+            if found is not None:
+                return found
+        elif f is not None and lane in f.n and _f32_rows(c.target):
             row, loops = _contraction_choice(c, s, lane)
             alone = single_row_choice(c, s, f) if loops["b"] == "packed" else None
             return alone or (row, loops)

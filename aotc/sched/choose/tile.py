@@ -17,6 +17,7 @@ from aotc.sched.choose.winograd_kernels import has_transform
 from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import group_stages
+from aotc.sched.model.units import unit_needs
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 
@@ -52,7 +53,8 @@ def _tiled(program, target, g, layouts):
     else:
         tile = _nest_tile(target, g, anchor, _stores_across(program, target, g, anchor, layouts))
     if target.machine.engines and len(stages) == 1:
-        tile = fitted_tile(group_model(program, g), target.machine, {}) or tile
+        packed = max((n for _, n in unit_needs(target, g, stages).values()), default=0)
+        tile = fitted_tile(group_model(program, g), target.machine, {}, packed=packed) or tile
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
     if g.split or g.parallel:  # work items that are settled already keep their own
         split = g.split

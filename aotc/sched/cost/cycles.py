@@ -1,8 +1,9 @@
 """When everything of a Plan happens on a machine whose engines copy: a model, from its events.
 
 A worker takes its work items in turn.  It starts engines, which copy one box after another while
-it goes on, and waits for their tokens.  What is copied together shares the outermost memory; the
-stages of an item share its kernel's arithmetic evenly.
+it goes on, and waits for their tokens, and for products of its units, which take as long as a full
+tile does.  What is copied together shares the outermost memory; the stages of an item share evenly
+what else of its kernel's arithmetic there is.
 """
 
 from collections.abc import Mapping
@@ -62,7 +63,8 @@ def timeline(plan: Plan, machine: Machine, syms: Mapping[str, int]) -> Timeline:
         now += machine.launch
         where = workers_of(kernel, len(items), machine)
         active = max(1, len(set(where)))
-        work = index_value(kernel.flops, syms) / machine.flops / max(1, len(items))
+        others = index_value(kernel.flops, syms) - sum(e.flops for x in items for e in x)
+        work = max(0, others) / machine.flops / max(1, len(items))
         last = now
         workers: dict[int, _Worker] = {}
         for worker, events in zip(where, items):
@@ -94,6 +96,7 @@ class _Worker:
         self.rate = {e.name: machine.memory.bandwidth / active if far in (e.source, e.target)
                      else e.bandwidth for e in machine.engines}
         self.latency = {e.name: e.latency for e in machine.engines}
+        self.step = {u.name: 2 * u.rows * u.columns / u.flops for u in machine.units}
         self.free = dict.fromkeys(self.latency, now)  # when each engine is
         self.arrives: dict[int, float] = {}  # token -> when all under it is there
         self.spans: list[Span] = []
@@ -105,8 +108,9 @@ class _Worker:
             if e.what == WAIT:
                 self.now = max(self.now, self.arrives.pop(e.token, self.now))
             elif e.what == COMPUTE:
-                self._busy(COMPUTE, self.now, work / stages, 0)
-                self.now += work / stages
+                self.now = self._busy(COMPUTE, self.now, work / stages, 0)
+            elif e.what in self.step:
+                self.now = self._busy(e.what, self.now, e.steps * self.step[e.what], e.bytes)
             else:
                 start = max(self.now, self.free[e.what])
                 self.free[e.what] = self._busy(

@@ -1,5 +1,6 @@
-"""What engines are told while a Plan's kernels run, from its statements alone: every copy and wait
-of every work item, in order.  A machine that runs the Plan does the same, to the byte."""
+"""What engines and units are told while a Plan's kernels run, from its statements alone: every copy,
+wait and product of every work item, in order.  A machine that runs the Plan does the same, to the
+byte."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr
 from aotc.ir.plan import Kernel, Plan
 from aotc.ir.statements import (
+    OWN,
     STEP,
     TILE,
     Body,
@@ -23,22 +25,44 @@ from aotc.ir.statements import (
     Section,
     Update,
     Wait,
+    walk_body,
 )
+from aotc.ir.tile_statements import RowTable, Tile
 from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.eval_expr import Scope as Values
 from aotc.target.base import Machine
 
 COMPUTE, WAIT = "compute", "wait"  # what an item does beside starting engines
+ROW = f"{OWN}m0"  # the name of a register tile's first row
 
 
 @dataclass(frozen=True)
 class Event:
-    """``what``: an engine that begins to copy ``bytes`` under ``token``, the wait for a token, or
-    the work of a stage."""
+    """``what``: an engine that begins to copy ``bytes`` under ``token``, the wait for a token, the
+    work of a stage, or a unit, which reads ``bytes`` of operands for ``steps`` of a sum and
+    computes ``flops`` of those that the stages are made of."""
 
     what: str
     token: int = 0
     bytes: int = 0
+    steps: int = 0
+    flops: int = 0
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An event of several work items: ``live`` ones; numbers of each item."""
+
+    event: Event
+    live: Array
+    bytes: Array
+    steps: Array
+    flops: Array
+
+    def of(self, item: int) -> Event:
+        """The event of one item."""
+        e = self.event
+        return Event(e.what, e.token, *(int(x[item]) for x in (self.bytes, self.steps, self.flops)))
 
 
 class _Named(Values):
@@ -53,13 +77,14 @@ class _Named(Values):
 
 
 class _Items:
-    """The work items of one kernel side by side; ``found``: (event of items, bytes of each, which
-    of them it happens in)."""
+    """The work items of one kernel side by side; ``found``: their events; ``rows``: how many a
+    register tile has that is next."""
 
     def __init__(self, kernel: Kernel, syms: Mapping[str, int]) -> None:
         self.syms, self.count = syms, index_value(kernel.tiles, syms)
         self.names: dict[str, Array] = {TILE.name: np.arange(self.count)}
-        self.found: list[tuple[Event, Array, Array]] = []
+        self.found: list[_Found] = []
+        self.none = self.rows = np.zeros(self.count, np.int64)
         self.run(kernel.body, np.ones(self.count, bool))
 
     def now(self, e: Expr) -> Array:
@@ -88,18 +113,55 @@ class _Items:
                 n = np.full(self.count, DTYPES[s.dtype].size)
                 for extent in s.extents:
                     n = n * np.maximum(self.now(extent), 0)
-                self.found.append((Event(s.engine, s.token), n, live))
+                self.add(Event(s.engine, s.token), live, n)
             elif isinstance(s, Wait):
-                self.found.append((Event(WAIT, s.token), np.zeros(self.count, np.int64), live))
+                self.add(Event(WAIT, s.token), live)
             elif isinstance(s, Section):
-                self.found.append((Event(COMPUTE), np.zeros(self.count, np.int64), live))
+                self.add(Event(COMPUTE), live)
+                self.products(s.body, live)
+
+    def add(self, event: Event, live: Array, *numbers: Array) -> None:
+        """One more event of live items."""
+        none = (self.none,) * (3 - len(numbers))
+        self.found.append(_Found(event, live, *numbers, *none))
+
+    def products(self, body: Body, live: Array) -> None:
+        """The products of units in a stage's statements."""
+        for n, s in enumerate(body):
+            if not any(isinstance(x, Tile) and x.unit for x in walk_body(body[n:])):
+                return
+            if isinstance(s, Let):
+                self.names[s.var.name] = self.now(s.value)
+            elif isinstance(s, For):
+                lo, hi = self.now(s.lo), self.now(s.hi)
+                for turn in range(int(np.max(-(-(hi - lo) // s.step), initial=0))):
+                    self.names[s.axis.name] = lo + turn * s.step
+                    self.products(s.body, live & (lo + turn * s.step < hi))
+            elif isinstance(s, If):
+                holds = self.now(s.cond).astype(bool)
+                self.products(s.body, live & holds)
+                self.products(s.other, live & ~holds)
+            elif isinstance(s, (Scope, Section)):
+                self.products(s.body, live)
+            elif isinstance(s, RowTable):
+                self.rows = np.minimum(self.now(s.count) - self.names[ROW], s.mr)
+            elif isinstance(s, Tile) and s.unit:
+                self.product(s, live)
+
+    def product(self, s: Tile, live: Array) -> None:
+        """One product of a unit."""
+        steps = self.now(s.taps) * self.now(s.kc)
+        columns = np.minimum(self.now(s.left), s.nv * s.lanes)
+        a, b = (DTYPES[t].size for t in s.dtypes[:2])
+        self.add(Event(s.unit), live, steps * (a * s.summed + b * columns), steps,
+                 2 * steps * self.rows * columns)
 
 
 def kernel_events(kernel: Kernel, syms: Mapping[str, int]) -> Iterator[tuple[Event, ...]]:
     """The events of every work item of a kernel, in order."""
     items = _Items(kernel, syms)
     for i in range(items.count):
-        yield tuple(Event(e.what, e.token, int(n[i])) for e, n, live in items.found if live[i])
+        yield tuple(found.of(i) for found in items.found if found.live[i])
 
 
 def workers_of(kernel: Kernel, count: int, machine: Machine) -> list[int]:

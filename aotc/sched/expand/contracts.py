@@ -144,7 +144,7 @@ def _sizes(c: Contract, at: TileLoops) -> tuple[Expr, Expr, Expr, Expr]:
     if c.a.mode == "packed":
         taps, kc = Const(1), simplify(taps * kc)
     ldb = Const(at.nr) if c.b.mode in ("panel", *_MADE) else c.b.stride
-    return taps, kc, ldb, simplify(kc * ldb)
+    return taps, kc, ldb, simplify(kc * ldb) if c.b.tap is None else c.b.tap
 
 
 def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, Expr, Expr],
@@ -162,7 +162,7 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
                 at.columns_left, masked, c.part, ahead, start, in_place,
                 in_place and c.a.mode == "rows" and not one_tap(c),
-                grouping=None if c.b.mode == "expanded" else c.grouping)
+                grouping=None if c.b.mode == "expanded" else c.grouping, unit=c.unit)
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:

@@ -14,7 +14,7 @@ from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
-from aotc.target.base import Target
+from aotc.target.base import Target, Ukernel
 
 Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
 
@@ -75,14 +75,14 @@ def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, 
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     place = {a.name: i for i, a in enumerate(s.axes)}
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], row_rate(target, narrow), tails)
+                   row.tile["nr"], row_rate(target, row, narrow), tails)
 
 
-def row_rate(target: Target, narrow: bool) -> float:
-    """What the rows of a target reach, in flops of its products of f32; narrow: those of bf16."""
+def row_rate(target: Target, row: Ukernel, narrow: bool) -> float:
+    """What a row of a target reaches, in flops of its products of f32; narrow: of bf16."""
     if target.machine.threads and target.machine.item_tiles == 1:
         return target.tuning.tile_rate
-    return target.tuning.narrow_rate if narrow else 1.0
+    return target.tuning.narrow_rate if narrow else float(row.tile.get("rate", 1.0))
 
 
 __all__ = ["Decided", "Tails", "aligned_products", "decided_cost"]

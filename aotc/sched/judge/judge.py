@@ -341,7 +341,8 @@ class Judge:
             place = {a: i for i, a in enumerate(s.axes)}
             aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
                                    row.tile["mr"], row.tile["nr"],
-                                   self.target.tuning.narrow_rate if narrow else 1.0))
+                                   self.target.tuning.narrow_rate if narrow else
+                                   row.tile.get("rate", 1.0)))
             if number == model.anchor:
                 units = {a.name: row.tile["mr"] for a in f.m[-1:]}
                 if len(stages) > 1:

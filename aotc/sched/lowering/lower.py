@@ -69,7 +69,8 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
                 aliases=program.aliases,
                 memories=tuple((x.name, x.capacity) for x in (
                     target.machine.near, *target.machine.stores)) if target.machine.engines else (),
-                engines=_engines(target.machine))
+                engines=_engines(target.machine),
+                units=tuple((u.name, u.memory) for u in target.machine.units))
 
 
 def _kernels(program, schedule, target, bodies):

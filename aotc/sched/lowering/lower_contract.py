@@ -16,6 +16,7 @@ from aotc.sched.lowering.parts import part_of
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.turned import turned
+from aotc.sched.model.units import tap_step, unit_rows
 from aotc.target.base import Ukernel
 
 
@@ -43,12 +44,23 @@ def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contra
                  for o in stage.outputs)
     a = _row_operand(ctx, f, k, row, choice["a"])
     m, a, puts = collapse_rows(m, a, puts)
+    dtypes = _stored_dtypes(f, a, b, row)
     return turned(ctx, sliced(ctx, stage, k, with_whole(ctx, without_single(Contract(
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
-        dtypes=("f32", f.b.dtype if b.mode == "panel" else "f32", "f32"),
-        writing=writing_of(choice))))))
+        dtypes=dtypes, writing=writing_of(choice), unit=row.tile.get("unit", ""))))))
+
+
+def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: Ukernel) -> tuple[str, str, str]:
+    """Of A and B as a row's micro-kernel reads them, and of the sums: panels may be f16; a unit
+    reads f16 wherever it lies."""
+    if "unit" in row.tile:
+        rows = f.a if a.mode == "packed" else unit_rows(f)[0]
+        assert rows is not None, f
+        return ("f32" if a.mode == "packed" else rows.dtype,
+                "f32" if b.mode == "packed" else f.b.dtype, "f32")
+    return "f32", f.b.dtype if b.mode == "panel" else "f32", "f32"
 
 
 def with_whole(ctx: Context, c: Contract) -> Contract:
@@ -133,7 +145,7 @@ def _packed(ctx, name, row, rows, value, stride, total):
 def _row_operand(ctx, f, k, row, mode):
     total = _count(f.k)
     if mode == "rows":
-        load, guard = zero_filled(f.a)
+        load, guard = unit_rows(f) if "unit" in row.tile else zero_filled(f.a)
         flat = linearise(load, ctx.place)  # its index may look up rows in another tensor
         step, rest = linear_in(flat.index[0], k)
         inside = None if guard is None else linearise(guard, ctx.place)
@@ -159,7 +171,7 @@ def _lane_operand(ctx, f, lane, k, taps, row, mode):
     if mode == "direct":
         at = linearise(load, ctx.place).index[0]
         return Operand("direct", load.buffer, simplify(substitute(linear_in(at, lane)[1], zero)),
-                       stride(at, k))
+                       stride(at, k), tap=tap_step(at, taps) if taps else None)
     base = panel_base(offset, load.index, lane, k, taps, nr)
     return Operand("panel", load.buffer, base, Const(nr))
 

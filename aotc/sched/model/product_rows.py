@@ -24,7 +24,7 @@ def pick_row(target: Target, m: int, n: int, narrow: bool = False, k: int = 0,
     pairs = [u for u in target.rows("dot") if u.dtypes == BF16_PRODUCT] if narrow else []
     exact = pairs or [u for u in target.rows("contraction") if u.dtypes[:2] in (
         F32_OPERANDS, operands)]
-    rows = [u for u in exact if (u.tile["mr"] == 1) == (m == 1)]
+    rows = [u for u in exact if (u.tile["mr"] == 1) == (m == 1)] or exact
     return min(rows, key=lambda u: waste_of(target, u, m, n, k))
 
 

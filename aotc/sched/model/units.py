@@ -1,0 +1,173 @@
+"""Products on a unit beside the vectors, which has its operands in the memory of scratch (rows with
+a ``unit``): which it can take, where they lie, and what a work item must have there."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from aotc.ir.access import is_unit, stride
+from aotc.ir.category import Axes, Factors, factor_pairs, row_source
+from aotc.ir.dtypes import HALF
+from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Shape, Where, axes_of, loads
+from aotc.ir.layout import Layout, Reorder
+from aotc.ir.program import static_shape
+from aotc.ir.schedule import Group, Loops
+from aotc.ir.simplify import same, simplify
+from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
+from aotc.sched.model.stages import Stage
+from aotc.target.base import Target, Ukernel
+
+if TYPE_CHECKING:  # which needs this module
+    from aotc.sched.choose.loops import Choices
+
+F32_BYTES = 4  # of an element that a work item packs
+PACKED_PART = 4  # of a unit's memory, one part of so many may be packed operands
+
+
+def unit_rows(f: Factors) -> tuple[Load | None, Expr | None]:
+    """(Load, guard) of a row operand that is stored as f32 or f16 and zero outside its guard; no
+    Load for others."""
+    a = f.a
+    if isinstance(a, Cast) and a.dtype == "f32" and a.x.dtype == HALF:
+        a = a.x
+    elif isinstance(a, Where) and isinstance(a.a, Cast) and a.a.x.dtype == HALF:
+        a = Where(a.cond, a.a.x, a.b)
+    load, guard, fill = row_source(a)
+    return (load, guard) if fill == 0 and load is not None and load.dtype in ("f32", HALF) else (
+        None, None)
+
+
+def tap_step(at: Expr, taps: Axes) -> Expr | None:
+    """Elements from one tap to the next, counted row-major over ``taps``, for an offset; None where
+    they do not lie evenly."""
+    step: Expr | None = None
+    count: Expr = Const(1)
+    for t in reversed(taps):
+        if t.extent == Const(1):
+            continue
+        found = stride(at, t)
+        if found is None or step is not None and not same(found, simplify(step * count)):
+            return None
+        step = step if step is not None else found
+        count = simplify(count * t.extent)
+    return step if step is not None else Const(0)
+
+
+def unit_pays(row: Ukernel, m: int, n: int) -> bool:
+    """True if a unit takes less time for an M x N product than the vectors beside it: its tiles are
+    padded, its rate is higher."""
+    tiles = -(-m // row.tile["mr"]) * -(-n // row.tile["nr"])
+    return bool(tiles * row.tile["mr"] * row.tile["nr"] < m * n * row.tile["rate"])
+
+
+def unit_choice(c: "Choices", s: Stage, f: Factors, lane: Axis | None,
+                row: Ukernel) -> tuple[str, Loops] | None:
+    """(row, loops) of a product on a unit; None where vectors take less time, or what it would have
+    to pack is too much.  Constants get the layout of its columns."""
+    if lane is None or lane not in f.n:
+        return None
+    m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
+    if not unit_pays(row, m, n) or any(static_shape((r.extent,)) is None for r in f.k):
+        return None
+    k, rows = _row_mode(c, f)
+    loops = {"lanes": lane.name, "k": k.name, "a": rows, "b": _column_mode(c, f, lane, k)}
+    room = c.target.machine.near.capacity // PACKED_PART
+    return (row.name, loops) if packed_bytes(f, loops, row) <= room else None
+
+
+def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
+    """(innermost reduction axis, "rows" where rows are read in place, else "packed")."""
+    best = max(f.k, key=lambda r: estimate(r.extent))
+    load, guard = unit_rows(f)
+    if load is None or any(loads(i) for i in load.index):
+        return best, "packed"
+    offset = c.offset(load)
+    free = [r for r in f.k if (guard is None or r not in axes_of(guard)) and stride(
+        offset, r) is not None]
+    if not free:
+        return best, "packed"
+    k = max(free, key=lambda r: (estimate(r.extent), is_unit(offset, r)))
+    taps = prod(estimate(r.extent) for r in f.k if r is not k)
+    return k, "rows" if taps <= MAX_TAPS["contraction"] else "packed"
+
+
+def _column_mode(c: "Choices", f: Factors, lane: Axis, k: Axis) -> str:
+    """"direct" where columns are read in place, else "packed"."""
+    b = f.b
+    if not isinstance(b, Load) or b.dtype not in ("f32", HALF) or any(loads(i) for i in b.index):
+        return "packed"
+    plain = all(isinstance(i, Axis) or i == Const(0) for i in b.index) and len(
+        {i for i in b.index if isinstance(i, Axis)}) == sum(isinstance(i, Axis) for i in b.index)
+    if b.buffer in c.program.consts and b.buffer not in c.plain and plain:
+        dims = {i: d for d, i in enumerate(b.index) if isinstance(i, Axis)}
+        last = [dims[r] for r in (*(r for r in f.k if r != k), k, lane) if r in dims]
+        order = tuple([d for d in range(len(b.index)) if d not in last] + last)
+        c.layouts.setdefault(b.buffer, Layout((Reorder(order),) if order != tuple(
+            range(len(order))) else ()))
+    taps = tuple(r for r in f.k if r != k)
+    return "direct" if columns_in_place(c.offset(b), lane, k, taps) else "packed"
+
+
+def columns_in_place(at: Expr, lane: Axis, k: Axis, taps: Axes) -> bool:
+    """True if columns at an offset lie side by side along the lanes, and evenly along the sum."""
+    return is_unit(at, lane) and stride(at, k) is not None and tap_step(at, taps) is not None
+
+
+def near_operands(f: Factors, loops: Loops) -> tuple[str, ...]:
+    """Buffers that a product on a unit reads where they lie."""
+    found = []
+    load, _ = unit_rows(f)
+    if loops["a"] == "rows" and load is not None:
+        found.append(load.buffer)
+    if loops["b"] == "direct" and isinstance(f.b, Load):
+        found.append(f.b.buffer)
+    return tuple(dict.fromkeys(found))
+
+
+def unit_needs(target: Target, group: Group,
+               stages: Sequence[Stage]) -> dict[str, tuple[tuple[str, ...], int]]:
+    """{stage on a unit: (buffers that it reads where they lie, bytes that it packs)} of a group
+    with rows and loops."""
+    out = {}
+    for s in stages:
+        loops, name = group.loops.get(s.name, {}), group.ukernel.get(s.name)
+        row = next((u for u in target.units if u.name == name), None)
+        f = next((f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body) if any(
+            a.name == loops.get("lanes") for a in f.n)), None)
+        if row is not None and f is not None:
+            out[s.name] = near_operands(f, loops), packed_bytes(f, loops, row)
+    return out
+
+
+def unit_faults(f: Factors, loops: Loops, row: Ukernel, lane: Axis, k: Axis,
+                place: Callable[[str], Callable[[Shape], Expr]], group: Group) -> list[str]:
+    """What is wrong with the operands of a product on a unit.  place: {buffer: index -> offset}."""
+    faults = [f"{key} {loops.get(key)!r}; choose {' or '.join(legal)}" for key, legal in (
+        ("a", ("rows", "packed")), ("b", ("direct", "packed"))) if loops.get(key) not in legal]
+    load, guard = unit_rows(f)
+    if loops.get("a") == "rows" and (load is None or stride(
+            place(load.buffer)(load.index), k) is None or guard is not None and (
+                k in axes_of(guard))):
+        faults.append(f"a 'rows' needs a plain load with one stride along {k.name}, and padding "
+                      "that does not depend on it; use 'packed'")
+    taps = tuple(r for r in f.k if r != k)
+    if loops.get("b") == "direct" and not (isinstance(f.b, Load) and columns_in_place(
+            place(f.b.buffer)(f.b.index), lane, k, taps)):
+        faults.append(f"b 'direct' needs unit stride along {lane.name} and one stride along the "
+                      "sum; use 'packed'")
+    if faults or not group.copies:
+        return faults
+    near = row.tile["near"]
+    return [f"{row.name} multiplies what is in {near}; copy {b} there, or choose another row"
+            for b in near_operands(f, loops) if group.copies.get(b, near) != near]
+
+
+def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
+    """Bytes of scratch that a product takes for operands which a work item packs."""
+    terms = prod(estimate(r.extent) for r in f.k)
+    width = (loops["a"] == "packed") * row.tile["mr"] + (loops["b"] == "packed") * row.tile["nr"]
+    return int(F32_BYTES * terms * width)
+
+
+__all__ = ["columns_in_place", "near_operands", "packed_bytes", "tap_step", "unit_choice",
+           "unit_faults", "unit_needs", "unit_pays", "unit_rows"]
