@@ -317,6 +317,7 @@ NUMBERS = {
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/expand/in_place.py": {"ENDLESS": BOUND},
     "sched/judge/judge.py": {"MAX_STAGES": BOUND},
+    "sched/model/units.py": {"PACKED_PART": POLICY},
     "sched/judge/neighbourhood.py": {"SMALL": BOUND},
     "sched/dynamic/choose.py": {
         **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),

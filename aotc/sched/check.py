@@ -328,8 +328,7 @@ def _stage(program, schedule, target, g, s, box):
              or kind in ("move", "reduction", "window") and u.category == "map"
              and s.fold == "none" or kind == "contraction" and u.category == "window"]
     transform = find_transform(program, s)
-    if transform is not None:
-        legal += [u.name for u in target.rows("transform")]
+    legal += [] if transform is None else [u.name for u in target.rows("transform")]
     name = g.ukernel.get(s.name)
     if name not in rows or name not in legal:
         return [f"{where}: ukernel {name!r}; legal here: {', '.join(legal)}"]
@@ -414,8 +413,7 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
     if any(o.value.dtype not in FLOAT_LANES for o in s.outputs):
         return [f"{where}: {row.name} stores f32 and f16; end the group before "
                 + ", ".join(o.buffer for o in s.outputs if o.value.dtype not in FLOAT_LANES)]
-    lane = next(a for a in f.n if a.name == loops["lanes"])
-    faults = []
+    lane, faults = next(a for a in f.n if a.name == loops["lanes"]), []
     k = next((r for r in f.k if r.name == loops.get("k")), None)
     if k is None:
         return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]

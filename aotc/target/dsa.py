@@ -25,10 +25,10 @@ MATRIX = "matrix"  # the unit that multiplies tiles
 class Device:
     """One accelerator: ``clusters`` of ``cores``; bytes of a core's local buffer (LB) and of a
     cluster's global buffer (GB); bytes/s of DDR for all clusters; what follows is assumed: of the
-    buffers for one core, seconds until a copy's first byte arrives, flop/s of a core's vectors, the share
-    of LB that tiles may fill (the stack has the rest), seconds from one kernel to the next, the
-    part of a copy's latency that one from or to GB has; f32 lanes of a vector, rows and columns of
-    the matrix engine's tile, its flop/s in those of the vectors."""
+    buffers for one core, seconds until a copy's first byte arrives, flop/s of a core's vectors, the
+    share of LB that tiles may fill (the stack has the rest), seconds from one kernel to the next,
+    the part of a copy's latency that one from or to GB has, f32 lanes of a vector, rows and columns
+    of the matrix engine's tile, its flop/s in those of the vectors."""
 
     clusters: int
     cores: int
@@ -69,8 +69,8 @@ def _machine(of: Device) -> Machine:
 
 
 # published: 4 clusters of 8 cores, LB 64 KB, GB 8 MB, DDR 136 GB/s; assumed: GB 64 GB/s and LB 128
-# GB/s for each core, 1 us until a copy begins, vectors of 4 lanes and 64 GFLOP/s of a core, a matrix
-# engine of 16 x 16 sums and 8 times their rate
+# GB/s for each core, 1 us until a copy begins, vectors of 4 lanes and 64 GFLOP/s of a core, a
+# matrix engine of 16 x 16 sums and 8 times their rate
 STCP920_DEVICE = Device(4, 8, 64 * _KIB, 8 * _MIB, 136 * _GB, cluster_rate=64 * _GB,
                         local_rate=128 * _GB, latency=1e-6, flops=64e9)
 

@@ -110,7 +110,7 @@ def _check_memories(machine: Machine) -> None:
                          "managed memory")
 
 
-def _value(kind: type[Memory] | type[Machine] | type[Engine] | type[Unit], name: str, value: Any) -> Any:
+def _value(kind: type[Memory | Machine | Engine | Unit], name: str, value: Any) -> Any:
     """A field's value, with the type its class says."""
     types: dict[str, Any] = {f.name: f.type for f in fields(kind)}
     if name not in types:

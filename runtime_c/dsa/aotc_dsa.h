@@ -129,14 +129,14 @@ void aotc_dsa_keep(aotc_dsa_core *core, int token, void *shared, const void *loc
     int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *local_step);
 void aotc_dsa_wait(aotc_dsa_core *core, int token);
 
-/* A product of the matrix engine.  Its accumulators hold sums of f32, ``summed`` rows of ``columns``
- * each, to which it adds, in the order of taps and then of k,
+/* A product of the matrix engine.  Its accumulators hold sums of f32, ``summed`` rows of
+ * ``columns`` each, to which it adds, in the order of taps and then of k,
  *
  *     acc[i * columns + j] += a[tap * rows + i][k * a_step] * b[tap * b_tap + k * b_step + j]
  *
- * for the first ``left`` columns (all, if more are left): others it neither reads nor changes.
- * Elements of A and B are f32, or f16 where their size says so; each product and each sum is rounded
- * to f32.  A row at NULL is zeros.  All else lies in the core's LB. */
+ * for the first ``left`` columns (all, if more are left): it neither reads nor changes others.
+ * Elements of A and B are f32, or f16 where their size says so; each product and each sum is
+ * rounded to f32.  A row at NULL is zeros.  All else lies in the core's LB. */
 typedef struct aotc_dsa_product {
     int rows; /* pointers per tap */
     int summed; /* rows that have sums, at most AOTC_DSA_ROWS */
@@ -151,11 +151,11 @@ typedef struct aotc_dsa_product {
     int64_t left;
 } aotc_dsa_product;
 
-void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *product, const void *const *a,
-    const void *b, float *acc);
+void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *product,
+    const void *const *a, const void *b, float *acc);
 
-/* ``count`` neighbours in LB that the vector unit loads, or stores, from an address on: the address,
- * or some other that serves instead.  The same of DDR, which takes far longer. */
+/* ``count`` neighbours in LB that the vector unit loads, or stores, from an address on: returns the
+ * address, or some other that serves instead.  The same of DDR, which takes far longer. */
 const void *aotc_dsa_loads(aotc_dsa_core *core, const void *place, int64_t count, size_t size);
 void *aotc_dsa_stores(aotc_dsa_core *core, void *place, int64_t count, size_t size);
 void *aotc_dsa_far_run(aotc_dsa_core *core, const void *place, int64_t count, size_t size,

@@ -3,7 +3,7 @@
  * Cores take turns, each work item from its start to its end, so that a run is deterministic.  A
  * transfer is made when it is waited for: until then its target cannot be read.  Every byte of LB
  * remembers whether it is there. */
-#include "aotc_dsa.h"
+#include "aotc_dsa_sim.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,9 +42,7 @@ aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t ite
 
 /* ---- the trace ---- */
 
-/* Add a line to the file that AOTC_DSA_TRACE names, if it is set: of work item, cluster and core
- * what happens, with which token, and bytes. */
-static void trace(const aotc_dsa_core *core, const char *what, int token, int64_t bytes)
+void aotc_dsa_trace(const aotc_dsa_core *core, const char *what, int token, int64_t bytes)
 {
     const char *const name = getenv("AOTC_DSA_TRACE");
     FILE *const file = name == NULL ? NULL : fopen(name, "a");
@@ -57,8 +55,7 @@ static void trace(const aotc_dsa_core *core, const char *what, int token, int64_
 
 /* ---- refusals ---- */
 
-/* Keep the text of the first refusal. */
-static void refuse(aotc_dsa_core *core, const char *format, ...)
+void aotc_dsa_refuse(aotc_dsa_core *core, const char *format, ...)
 {
     char *const text = core->machine->refusal;
     if (text[0] != '\0') {
@@ -83,34 +80,32 @@ static const aotc_dsa_buffer *buffer_at(const aotc_dsa_core *core, size_t at)
     return NULL;
 }
 
-/* Refuse an access to the core's LB, whose byte ``at`` has the state ``state``. */
-static void refuse_state(aotc_dsa_core *core, size_t at, uint8_t state, const char *verb)
+void aotc_dsa_refuse_state(aotc_dsa_core *core, size_t at, uint8_t state, const char *verb)
 {
     const aotc_dsa_buffer *const b = buffer_at(core, at);
     const char *const why = state & AOTC_DSA_FREE ? "which is free"
         : state & AOTC_DSA_MOVING ? "before the wait for its DMA" : "which was never written";
-    refuse(core, "%s byte %zu of %s, %s", verb, b == NULL ? at : at - b->at,
+    aotc_dsa_refuse(core, "%s byte %zu of %s, %s", verb, b == NULL ? at : at - b->at,
         b == NULL ? "LB" : b->name, why);
 }
 
-/* True, and a refusal, for a place that is no element of the core's LB. */
-static int outside(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
+int aotc_dsa_outside(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
 {
     const uintptr_t at = (uintptr_t)place - (uintptr_t)core->local;
     const uintptr_t all = (uintptr_t)place - (uintptr_t)core->machine->local;
     if (at < AOTC_DSA_LB_BYTES && at + size <= AOTC_DSA_LB_BYTES) {
         if (at % size != 0) {
-            refuse(core, "%s %zu bytes at byte %zu of LB, which is unaligned", verb, size,
+            aotc_dsa_refuse(core, "%s %zu bytes at byte %zu of LB, which is unaligned", verb, size,
                 (size_t)at);
         }
         return at % size != 0;
     }
     if (all < sizeof core->machine->local && at != AOTC_DSA_LB_BYTES) {
         const int other = (int)(all / AOTC_DSA_LB_BYTES);
-        refuse(core, "%s byte %zu of the LB of core %d of cluster %d", verb,
+        aotc_dsa_refuse(core, "%s byte %zu of the LB of core %d of cluster %d", verb,
             (size_t)(all % AOTC_DSA_LB_BYTES), other % AOTC_DSA_CORES, other / AOTC_DSA_CORES);
     } else {
-        refuse(core, "%s byte %lld of LB, which has %d", verb, (long long)(intptr_t)at,
+        aotc_dsa_refuse(core, "%s byte %lld of LB, which has %d", verb, (long long)(intptr_t)at,
             AOTC_DSA_LB_BYTES);
     }
     return 1;
@@ -118,13 +113,13 @@ static int outside(aotc_dsa_core *core, const void *place, size_t size, const ch
 
 void *aotc_dsa_refused(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
 {
-    if (!outside(core, place, size, verb)) {
+    if (!aotc_dsa_outside(core, place, size, verb)) {
         const size_t at = (size_t)((uintptr_t)place - (uintptr_t)core->local);
         const int reads = verb[0] == 'r';
         for (size_t i = at; i < at + size; i++) {
             const uint8_t s = core->state[i];
             if (reads ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREE)) != 0) {
-                refuse_state(core, i, s, verb);
+                aotc_dsa_refuse_state(core, i, s, verb);
                 break;
             }
         }
@@ -142,177 +137,16 @@ static int in_shared(const aotc_dsa *machine, const void *place)
 void *aotc_dsa_far(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
 {
     if (in_shared(core->machine, place)) {
-        refuse(core, "%s DDR at a place that is in GB", verb);
+        aotc_dsa_refuse(core, "%s DDR at a place that is in GB", verb);
         return core->machine->nothing;
     }
     const uintptr_t all = (uintptr_t)place - (uintptr_t)core->machine->local;
     if (all < sizeof core->machine->local || (uintptr_t)place % size != 0) {
-        refuse(core, "%s DDR at a place that is %s", verb,
+        aotc_dsa_refuse(core, "%s DDR at a place that is %s", verb,
             all < sizeof core->machine->local ? "in LB" : "unaligned");
         return core->machine->nothing;
     }
     return (void *)(uintptr_t)place;
-}
-
-/* ---- units ---- */
-
-/* True if a core may read a run of elements of its LB; else it is refused. */
-static int readable(aotc_dsa_core *core, const uint8_t *place, int64_t count, size_t size,
-    const char *verb)
-{
-    const size_t bytes = (size_t)count * size;
-    const uintptr_t at = (uintptr_t)place - (uintptr_t)core->local;
-    if (outside(core, place, size, verb) || outside(core, place + bytes - size, size, verb)) {
-        return 0;
-    }
-    for (size_t i = at; i < at + bytes; i++) {
-        if (!(core->state[i] & AOTC_DSA_THERE)) {
-            refuse_state(core, i, core->state[i], verb);
-            return 0;
-        }
-    }
-    return 1;
-}
-
-const void *aotc_dsa_loads(aotc_dsa_core *core, const void *place, int64_t count, size_t size)
-{
-    if (count <= 0 || readable(core, place, count, size, "reads")) {
-        return place;
-    }
-    memset(core->machine->nothing, 0, sizeof core->machine->nothing);
-    return core->machine->nothing;
-}
-
-void *aotc_dsa_stores(aotc_dsa_core *core, void *place, int64_t count, size_t size)
-{
-    const size_t bytes = count > 0 ? (size_t)count * size : 0;
-    const uintptr_t at = (uintptr_t)place - (uintptr_t)core->local;
-    if (bytes == 0) {
-        return place;
-    }
-    if (outside(core, place, size, "writes")
-        || outside(core, (uint8_t *)place + bytes - size, size, "writes")) {
-        return core->machine->nothing;
-    }
-    for (size_t i = at; i < at + bytes; i++) {
-        if (core->state[i] & (AOTC_DSA_MOVING | AOTC_DSA_FREE)) {
-            refuse_state(core, i, core->state[i], "writes");
-            return core->machine->nothing;
-        }
-    }
-    memset(core->state + at, AOTC_DSA_THERE, bytes);
-    return place;
-}
-
-void *aotc_dsa_far_run(aotc_dsa_core *core, const void *place, int64_t count, size_t size,
-    const char *verb)
-{
-    void *const first = aotc_dsa_far(core, place, size, verb);
-    return first == place && count > 1
-            && aotc_dsa_far(core, (const uint8_t *)place + (size_t)(count - 1) * size, size, verb)
-                == core->machine->nothing
-        ? core->machine->nothing
-        : first;
-}
-
-/* The value of an element of f32 or f16. */
-static float widened(const uint8_t *place, size_t size)
-{
-    float x;
-    uint16_t bits;
-    if (size == sizeof x) {
-        memcpy(&x, place, sizeof x);
-        return x;
-    }
-    memcpy(&bits, place, sizeof bits);
-    const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
-    const uint32_t rest = bits & 0x7fffu;
-    uint32_t all = sign | (rest >= 0x7c00u ? 0x7f800000u | rest << 13 : (rest + 0x1c000u) << 13);
-    if (rest < 0x0400u) { /* zero and numbers below the normal ones: exact in f32 */
-        x = (float)rest * 0x1p-24f;
-        memcpy(&all, &x, sizeof all);
-        all |= sign;
-    }
-    memcpy(&x, &all, sizeof x);
-    return x;
-}
-
-/* True if the engine may read a product's operands in one tap. */
-static int operands(aotc_dsa_core *core, const aotc_dsa_product *p, const void *const *a,
-    const uint8_t *b, int64_t columns)
-{
-    const int64_t apart = p->a_step == 1 ? 1 : p->steps; /* runs of a row */
-    for (int i = 0; i < p->summed; i++) {
-        if (a[i] == NULL || (i > 0 && a[i] == a[i - 1])) {
-            continue;
-        }
-        for (int64_t r = 0; r < apart; r++) {
-            const uint8_t *const at = (const uint8_t *)a[i] + r * p->a_step * (int64_t)p->a_size;
-            if (!readable(core, at, apart == 1 ? p->steps : 1, p->a_size, "multiplies")) {
-                return 0;
-            }
-        }
-    }
-    for (int64_t k = 0; k < p->steps; k++) {
-        if (!readable(core, b + k * p->b_step * (int64_t)p->b_size, columns, p->b_size,
-                "multiplies")) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-enum { DEPTH = 256 }; /* steps of the sum whose columns the simulator keeps side by side */
-
-/* Add the products of some steps of one tap. */
-static void multiplied(const aotc_dsa_product *p, const void *const *a, int64_t first, int64_t steps,
-    float columns[DEPTH][AOTC_DSA_COLUMNS], int64_t width, float *acc)
-{
-    for (int i = 0; i < p->summed; i++) {
-        float sums[AOTC_DSA_COLUMNS] = {0};
-        memcpy(sums, acc + i * p->columns, (size_t)width * sizeof *sums);
-        for (int64_t k = 0; k < steps; k++) {
-            const float x = a[i] == NULL ? 0.0f : widened((const uint8_t *)a[i]
-                + (first + k) * p->a_step * (int64_t)p->a_size, p->a_size);
-            for (int j = 0; j < AOTC_DSA_COLUMNS; j++) {
-                sums[j] += x * columns[k][j];
-            }
-        }
-        memcpy(acc + i * p->columns, sums, (size_t)width * sizeof *sums);
-    }
-}
-
-void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *p, const void *const *a,
-    const void *b, float *acc)
-{
-    static const char *const verb = "multiplies";
-    const int64_t width = p->left < p->columns ? p->left : p->columns;
-    float columns[DEPTH][AOTC_DSA_COLUMNS];
-    if (p->summed > AOTC_DSA_ROWS || p->columns > AOTC_DSA_COLUMNS || p->summed > p->rows
-        || width < 0) {
-        refuse(core, "%s %d rows by %d columns; the engine has %d by %d", verb, p->summed,
-            p->columns, AOTC_DSA_ROWS, AOTC_DSA_COLUMNS);
-        return;
-    }
-    trace(core, "matrix", 0, p->taps * p->steps
-            * ((int64_t)p->a_size * p->summed + (int64_t)p->b_size * width));
-    for (int64_t tap = 0; tap < p->taps; tap++, a += p->rows) {
-        const uint8_t *const here = (const uint8_t *)b + tap * p->b_tap * (int64_t)p->b_size;
-        if (!operands(core, p, a, here, width)) {
-            return;
-        }
-        for (int64_t first = 0; first < p->steps; first += DEPTH) {
-            const int64_t steps = p->steps - first < DEPTH ? p->steps - first : DEPTH;
-            for (int64_t k = 0; k < steps; k++) {
-                const uint8_t *const row = here + (first + k) * p->b_step * (int64_t)p->b_size;
-                for (int64_t j = 0; j < AOTC_DSA_COLUMNS; j++) {
-                    columns[k][j] = j < width ? widened(row + j * (int64_t)p->b_size, p->b_size)
-                                              : 0.0f;
-                }
-            }
-            multiplied(p, a, first, steps, columns, width, acc);
-        }
-    }
 }
 
 /* ---- buffers ---- */
@@ -320,9 +154,9 @@ void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *p, const voi
 void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes)
 {
     if (at % AOTC_DSA_ALIGNMENT != 0) {
-        refuse(core, "buffer %s begins at byte %zu of LB, which is unaligned", name, at);
+        aotc_dsa_refuse(core, "buffer %s begins at byte %zu of LB, which is unaligned", name, at);
     } else if (at > AOTC_DSA_LB_BYTES || bytes > AOTC_DSA_LB_BYTES - at) {
-        refuse(core, "buffer %s ends at byte %zu of LB, which has %d", name, at + bytes,
+        aotc_dsa_refuse(core, "buffer %s ends at byte %zu of LB, which has %d", name, at + bytes,
             AOTC_DSA_LB_BYTES);
     } else {
         memset(core->state + at, 0, bytes);
@@ -340,17 +174,17 @@ void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, 
     const size_t at = (size_t)((uintptr_t)first - (uintptr_t)machine->shared);
     uint8_t *const own = machine->shared + (size_t)core->cluster * machine->shared_stride + at;
     if (core->cluster >= parts) {
-        refuse(core, "buffer %s has no part in GB of cluster %d", name, core->cluster);
+        aotc_dsa_refuse(core, "buffer %s has no part in GB of cluster %d", name, core->cluster);
     } else if (at % AOTC_DSA_ALIGNMENT != 0) {
-        refuse(core, "buffer %s begins at byte %zu of GB, which is unaligned", name, at);
+        aotc_dsa_refuse(core, "buffer %s begins at byte %zu of GB, which is unaligned", name, at);
     } else if (at > AOTC_DSA_GB_BYTES || bytes > AOTC_DSA_GB_BYTES - at) {
-        refuse(core, "buffer %s ends at byte %zu of GB, which has %d", name, at + bytes,
+        aotc_dsa_refuse(core, "buffer %s ends at byte %zu of GB, which has %d", name, at + bytes,
             AOTC_DSA_GB_BYTES);
     } else if (at > machine->shared_stride || bytes > machine->shared_stride - at) {
-        refuse(core, "buffer %s ends at byte %zu of %zu that the model has of GB", name, at + bytes,
-            machine->shared_stride);
+        aotc_dsa_refuse(core, "buffer %s ends at byte %zu of %zu that the model has of GB", name,
+            at + bytes, machine->shared_stride);
     } else if (core->shared_buffers == AOTC_DSA_SHARED) {
-        refuse(core, "uses more than %d buffers in GB", AOTC_DSA_SHARED);
+        aotc_dsa_refuse(core, "uses more than %d buffers in GB", AOTC_DSA_SHARED);
     } else {
         /* a tag for each place, of 255 */
         core->shared_buffer[core->shared_buffers++] = (aotc_dsa_shared_buffer){name, own, bytes,
@@ -362,7 +196,7 @@ void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, 
 void aotc_dsa_end(aotc_dsa_core *core)
 {
     if (core->transfers > 0) {
-        refuse(core, "ends before the wait for token %d", core->transfer[0].token);
+        aotc_dsa_refuse(core, "ends before the wait for token %d", core->transfer[0].token);
     }
     memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
 }
@@ -377,7 +211,7 @@ static int claim(aotc_dsa_core *core, const uint8_t *place, size_t bytes, int st
     for (size_t i = at; i < at + bytes; i++) {
         const uint8_t s = core->state[i];
         if (store ? !(s & AOTC_DSA_THERE) : (s & (AOTC_DSA_MOVING | AOTC_DSA_FREE)) != 0) {
-            refuse_state(core, i, s, store ? "sends" : "fills");
+            aotc_dsa_refuse_state(core, i, s, store ? "sends" : "fills");
             return 0;
         }
         core->state[i] = (uint8_t)(AOTC_DSA_MOVING | (store ? AOTC_DSA_THERE : 0));
@@ -393,7 +227,7 @@ static int reaches(aotc_dsa_core *core, const aotc_dsa_transfer *t, const uint8_
     const aotc_dsa_shared_buffer *const b = &core->shared_buffer[t->shared];
     const size_t at = (size_t)((uintptr_t)place - (uintptr_t)b->at);
     if (at > b->bytes || bytes > b->bytes - at) {
-        refuse(core, "%s byte %lld of %s, of which cluster %d has %zu",
+        aotc_dsa_refuse(core, "%s byte %lld of %s, of which cluster %d has %zu",
             t->store ? "fills" : "sends", (long long)(intptr_t)at, b->name, core->cluster,
             b->bytes);
         return 0;
@@ -401,7 +235,7 @@ static int reaches(aotc_dsa_core *core, const aotc_dsa_transfer *t, const uint8_
     for (size_t i = 0; !t->store && i < bytes; i++) {
         const uint8_t tag = place[core->machine->shared_bytes + i];
         if (tag != b->tag) {
-            refuse(core, "sends byte %zu of %s, %s", at + i, b->name,
+            aotc_dsa_refuse(core, "sends byte %zu of %s, %s", at + i, b->name,
                 tag == 0 ? "which was never written" : "where another buffer is by now");
             return 0;
         }
@@ -437,8 +271,8 @@ static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
                 const int tag = core->shared_buffer[t->shared].tag;
                 memset(far + core->machine->shared_bytes, tag, bytes);
             }
-        } else if (outside(core, local, size, t->store ? "sends" : "fills")
-            || outside(core, local + bytes - size, size, t->store ? "sends" : "fills")
+        } else if (aotc_dsa_outside(core, local, size, t->store ? "sends" : "fills")
+            || aotc_dsa_outside(core, local + bytes - size, size, t->store ? "sends" : "fills")
             || !claim(core, local, bytes, t->store)
             || (t->shared >= 0 && !reaches(core, t, far, bytes))) {
             return;
@@ -472,17 +306,18 @@ static void start(aotc_dsa_core *core, const char *engine, int token, int store,
     const int inside = engine[0] == 'f' || engine[0] == 'k'; /* GB is at the other end */
     const int shared = inside ? shared_at(core, far) : -1;
     if (inside ? shared < 0 : in_shared(core->machine, far)) {
-        refuse(core, inside ? "starts a %s at a place that is in no buffer in GB of its cluster"
-            : "starts a %s at a place that is in GB", engine);
+        aotc_dsa_refuse(core, inside
+                ? "starts a %s at a place that is in no buffer in GB of its cluster"
+                : "starts a %s at a place that is in GB", engine);
         return;
     }
     if (core->transfers == AOTC_DSA_TRANSFERS) {
-        refuse(core, "starts more than %d transfers", AOTC_DSA_TRANSFERS);
+        aotc_dsa_refuse(core, "starts more than %d transfers", AOTC_DSA_TRANSFERS);
         return;
     }
     if (rank < 1 || rank > AOTC_DSA_RANK || (uintptr_t)far % size != 0) {
-        refuse(core, "starts a transfer of %d dimensions at an address in %s that is %s", rank,
-            inside ? "GB" : "DDR",
+        aotc_dsa_refuse(core, "starts a transfer of %d dimensions at an address in %s that is %s",
+            rank, inside ? "GB" : "DDR",
             (uintptr_t)far % size != 0 ? "unaligned" : "aligned");
         return;
     }
@@ -495,7 +330,7 @@ static void start(aotc_dsa_core *core, const char *engine, int token, int store,
         t->local_step[d] = local_step[d];
         t->far_step[d] = far_step[d];
     }
-    trace(core, engine, token, bytes);
+    aotc_dsa_trace(core, engine, token, bytes);
     each(core, t, 0);
 }
 
@@ -530,7 +365,7 @@ void aotc_dsa_keep(aotc_dsa_core *core, int token, void *shared, const void *loc
 void aotc_dsa_wait(aotc_dsa_core *core, int token)
 {
     int left = 0;
-    trace(core, "wait", token, 0);
+    aotc_dsa_trace(core, "wait", token, 0);
     for (int i = 0; i < core->transfers; i++) {
         if (core->transfer[i].token != token) {
             core->transfer[left++] = core->transfer[i];

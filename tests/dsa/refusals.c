@@ -52,6 +52,36 @@ static void twice(aotc_dsa *machine, int bug, const float *in, float *out)
     }
 }
 
+/* A product of the matrix engine; bug: as above, of its operands. */
+static void times(aotc_dsa *machine, int bug, const float *in, float *out)
+{
+    aotc_dsa_core *const core = aotc_dsa_begin(machine, "times", 5, 32, AOTC_DSA_CLUSTERS);
+    float *const x = aotc_dsa_local(core, "x", 0, COUNT * sizeof *x);
+    float *const y = aotc_dsa_local(core, "y", 128, COUNT * sizeof *y);
+    float acc[4] = {0};
+    const void *rows[] = {bug == 20 ? in : bug == 21 ? (float *)(void *)((char *)x + 2) : x,
+        bug == 22 ? x + AOTC_DSA_LB_BYTES / sizeof *x : bug == 23 ? NULL : x + 4};
+    aotc_dsa_product p = {2, bug == 24 ? AOTC_DSA_ROWS + 1 : 2, 2, sizeof *x, sizeof *x, 1,
+        bug == 25 ? 9 : 4, 1, 2, 0, 2};
+    load(core, x, in, COUNT);
+    if (bug != 26) {
+        aotc_dsa_wait(core, 0);
+    }
+    aotc_dsa_multiply(core, &p, rows, bug == 27 ? x + 12 : x, acc);
+    for (int i = 0; i < 4; i++) {
+        out[i] = acc[i];
+    }
+    const float *const first = aotc_dsa_reads(core, bug == 28 ? x + 14 : x, 4);
+    float *const last = aotc_dsa_writes(core, bug == 29 ? y + 14 : y, 4);
+    if (bug == 30) {
+        load(core, y, in, 4);
+        aotc_dsa_writes(core, y, 4);
+    }
+    memcpy(last, first, 4 * sizeof *last);
+    out[4] = aotc_dsa_get_f32(core, bug == 31 ? y + 4 : y);
+    aotc_dsa_end(core);
+}
+
 /* Run it; text: AOTC_DSA_TEXT bytes for what is refused.  Returns 0 without memory. */
 int run(int bug, const float *in, float *out, char *text);
 
@@ -62,7 +92,7 @@ int run(int bug, const float *in, float *out, char *text)
         return 0;
     }
     aotc_dsa *const machine = aotc_dsa_open(memory, NULL, 0, 0);
-    twice(machine, bug, in, out);
+    (bug < 20 ? twice : times)(machine, bug, in, out);
     memcpy(text, machine->refusal, AOTC_DSA_TEXT);
     free(memory);
     return 1;

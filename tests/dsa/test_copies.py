@@ -35,10 +35,12 @@ def copied(plan):
             for b in (s.to, s.source)} & {p.name for p in plan.places}
 
 
-def with_copies(schedule, **copies):
-    """The Schedule, read from its JSON with other copies of its only group."""
+def with_copies(schedule, row="", **copies):
+    """The Schedule, read from its JSON with other copies of its only group; row: of its stage."""
     data = json.loads(schedule.to_json())
     data["groups"][0]["copies"] = copies
+    if row:
+        data["groups"][0] |= {"ukernel": {"y": row}, "loops": {"y": {}}}
     return Schedule.from_json(json.dumps(data))
 
 
@@ -53,7 +55,7 @@ def test_every_tensor_that_a_group_touches_has_a_memory():
 def test_lowering_does_what_the_schedule_says(outside):
     program = product()
     said = {**dict.fromkeys("xwy", "LB"), outside: "DDR"}
-    plan = lower(program, with_copies(decide(program, TARGET), **said), TARGET)
+    plan = lower(program, with_copies(decide(program, TARGET), "loops", **said), TARGET)
     assert copied(plan) == {"x", "w", "y"} - {outside}
     touched = {b for k in plan.kernels for s in k.body if not isinstance(s, Copy)
                for b in buffers_in(s)}
@@ -61,6 +63,14 @@ def test_lowering_does_what_the_schedule_says(outside):
     feeds = random_feeds(program, np.random.default_rng(), {})
     got, want = run_plan(plan, feeds)["y"], evaluate(program, feeds, {})["y"]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("outside", ["x", "w"])
+def test_a_unit_has_its_operands_in_scratch(outside):
+    program = product()
+    said = {**dict.fromkeys("xwy", "LB"), outside: "DDR"}
+    with pytest.raises(ScheduleError, match=f"multiplies what is in LB; copy {outside} there, or"):
+        lower(program, with_copies(decide(program, TARGET), **said), TARGET)
 
 
 def test_what_is_left_out_is_completed():

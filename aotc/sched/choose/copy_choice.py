@@ -59,9 +59,9 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
             del boxes[min(boxes, key=lambda b: (b in units, loss[b] / boxes[b], b))]
     chosen = {b: machine.scratch if b in boxes else machine.memory.name for b in outside} | given
     far = {b for b, m in chosen.items() if m != machine.scratch and b not in given}
-    lost = [s for s in stages if far & set(needs.get(s.name, ((), 0))[0])]
-    return replace(group, copies=chosen, ukernel={**group.ukernel, **{s.name: "loops" for s in lost}},
-                   loops={**group.loops, **{s.name: {} for s in lost}})
+    lost = [s for s, (operands, _) in needs.items() if far & set(operands)]
+    return replace(group, copies=chosen, ukernel=group.ukernel | dict.fromkeys(lost, "loops"),
+                   loops=group.loops | {s: {} for s in lost})
 
 
 __all__ = ["choose_copies"]

@@ -1,6 +1,6 @@
-"""What engines and units are told while a Plan's kernels run, from its statements alone: every copy,
-wait and product of every work item, in order.  A machine that runs the Plan does the same, to the
-byte."""
+"""What engines and units are told while a Plan's kernels run, from its statements alone: every
+copy, wait and product of every work item, in order.  A machine that runs the Plan does the same, to
+the byte."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

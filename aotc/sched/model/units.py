@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, stride
 from aotc.ir.category import Axes, Factors, factor_pairs, row_source
-from aotc.ir.dtypes import HALF
+from aotc.ir.dtypes import DTYPES, HALF
 from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Shape, Where, axes_of, loads
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import static_shape
@@ -20,7 +20,6 @@ from aotc.target.base import Target, Ukernel
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.choose.loops import Choices
 
-F32_BYTES = 4  # of an element that a work item packs
 PACKED_PART = 4  # of a unit's memory, one part of so many may be packed operands
 
 
@@ -166,7 +165,7 @@ def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
     """Bytes of scratch that a product takes for operands which a work item packs."""
     terms = prod(estimate(r.extent) for r in f.k)
     width = (loops["a"] == "packed") * row.tile["mr"] + (loops["b"] == "packed") * row.tile["nr"]
-    return int(F32_BYTES * terms * width)
+    return int(DTYPES["f32"].size * terms * width)
 
 
 __all__ = ["columns_in_place", "near_operands", "packed_bytes", "tap_step", "unit_choice",

@@ -1,0 +1,229 @@
+"""The units of a core: products of its matrix engine and stages of its vectors, and the faults that
+a Plan may have in them, which interpreter and simulator tell by name."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import INFO, differences
+from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
+
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
+from aotc.errors import AotcError, ScheduleError
+from aotc.ir.contents import with_buffers
+from aotc.ir.expr import Cast
+from aotc.ir.statements import For, Section, bodies, walk_body, with_bodies
+from aotc.ir.tile_statements import RowTable, Tile
+from aotc.oracle.check_plan import plan_faults
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.run_plan import run_plan
+from aotc.runtime.loading import load
+from aotc.sched import decide, lower
+from aotc.sched.cost.cycles import timeline
+from aotc.sched.cost.item_events import COMPUTE, plan_events, workers_of
+from aotc.sched.model.units import unit_pays
+from aotc.target import get_target
+
+TARGET = get_target("dsa:stcp920")
+UNIT = TARGET.units[0].name
+NEAR = 2e-5
+
+
+def weights(m, name, *shape, dtype=np.float32):
+    return m.const(name, np.random.default_rng(7).standard_normal(shape).astype(dtype))
+
+
+def products():
+    """Ragged rows, columns and sums; both operands computed; columns that have to be packed; a
+    convolution with padding and steps, and what follows sums."""
+    m = Maker("products")
+    for n, (rows, terms, columns) in enumerate([(33, 70, 50), (17, 3, 19), (16, 32, 16)]):
+        m.input(f"x{n}", rows, terms)
+        matmul(m, f"y{n}", f"x{n}", weights(m, f"w{n}", terms, columns))
+    m.input("q", 20, 24), m.input("k", 37, 24), m.input("v", 37, 21)
+    i, j, k = ax("i", 20), ax("j", 37), ax("k", 24)
+    m.step("qk", (i, j), m.ref("q", i, k) * m.ref("k", j, k), (k,), "sum")
+    matmul(m, "a", softmax(m, "p", "qk"), "v")
+    m.input("image", 1, 6, 9, 11)
+    conv2d(m, "c", "image", weights(m, "wc", 18, 6, 3, 3), 2, 1)
+    m.pointwise("r", "c", lambda e, axes: relu(e + m.ref("bias", axes[1])) if m.const(
+        "bias", np.linspace(-1, 1, 18, dtype=np.float32)) else e)
+    return m.done("y0", "y1", "y2", "a", "r")
+
+
+def halves():
+    """Rows, columns or both that are stored as f16."""
+    m = Maker("halves")
+    m.input("x", 19, 40, dtype="f16"), m.input("z", 19, 40)
+    weights(m, "w", 40, 23, dtype=np.float16)
+    i, j, k = ax("i", 19), ax("j", 23), ax("k", 40)
+    columns = Cast("f32", m.ref("w", k, j))
+    m.step("both", (i, j), Cast("f32", m.ref("x", i, k)) * columns, (k,), "sum")
+    m.step("columns", (i, j), m.ref("z", i, k) * columns, (k,), "sum")
+    m.pointwise("stored", "both", lambda e, axes: Cast("f16", e))
+    return m.done("both", "columns", "stored")
+
+
+def planned(program, special=()):
+    s = decide(program, TARGET)
+    feeds = random_feeds(program, np.random.default_rng(), special=special)
+    return s, lower(program, s, TARGET), feeds, evaluate(program, feeds, {})
+
+
+def built(plan, s, folder):
+    write_bundle(render_bundle(plan, s, INFO), folder)
+    return load(folder)
+
+
+def expected(plan):
+    """The lines of the simulator's trace without the kernels' names."""
+    machine = TARGET.machine
+    for kernel, items in plan_events(plan, {}):
+        for i, (worker, events) in enumerate(zip(workers_of(kernel, len(items), machine), items)):
+            at = divmod(worker, machine.workers // machine.clusters)
+            yield from ((str(i), *map(str, at), e.what, str(e.token), str(e.bytes))
+                        for e in events if e.what != COMPUTE)
+
+
+def tiles(plan):
+    return [t for k in plan.kernels for t in walk_body(k.body) if isinstance(t, Tile)]
+
+
+@pytest.mark.parametrize("make", [products, halves])
+def test_products_run_on_the_matrix_engine(make, tmp_path, monkeypatch):
+    """In the interpreter, and in the simulator, which does what the model of time says."""
+    s, plan, feeds, want = planned(make())
+    assert len(tiles(plan)) == {products: 6, halves: 2}[make]
+    assert all(t.unit == "matrix" and not t.template for t in tiles(plan))
+    assert make is products or {t.dtypes[:2] for t in tiles(plan)} == {
+        ("f16", "f16"), ("f32", "f16")}
+    assert not differences(run_plan(plan, feeds), want, 1e-3 if make is halves else NEAR)
+    bundle = built(plan, s, tmp_path / "b")
+    monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(tmp_path / "trace"))
+    assert not differences(bundle.run(feeds), want, 1e-3 if make is halves else NEAR)
+    found = [tuple(x.split()[1:]) for x in (tmp_path / "trace").read_text().splitlines()]
+    assert found == list(expected(plan)) and "matrix" in {x[3] for x in found}
+    odd = random_feeds(make(), np.random.default_rng(), special=(np.nan, np.inf, -np.inf))
+    want = evaluate(make(), odd, {})
+    assert not differences(bundle.run(odd), want, 1e-2)
+    assert not differences(run_plan(plan, odd), want, 1e-2)
+
+
+def test_softmax_norms_and_maps_run_on_vectors():
+    m = Maker("rows")
+    m.input("x", 40, 37)
+    m.pointwise("y", softmax(m, "p", "x"), lambda e, axes: relu(e * e - 0.001))
+    _, plan, feeds, want = planned(m.done("y"))
+    loops = [s for k in plan.kernels for s in walk_body(k.body) if isinstance(s, For)]
+    assert sum(s.kind == "lanes" for s in loops) >= 3
+    assert not differences(run_plan(plan, feeds), want, NEAR)
+
+
+def test_what_the_engine_would_pad_stays_on_vectors():
+    row = TARGET.units[0]
+    assert unit_pays(row, 16, 16) and unit_pays(row, 3, 40) and not unit_pays(row, 1, 1000)
+    m = Maker("row")
+    m.input("x", 1, 40)
+    matmul(m, "y", "x", weights(m, "w", 40, 64))
+    _, plan, feeds, want = planned(m.done("y"))
+    assert not tiles(plan) and not differences(run_plan(plan, feeds), want, NEAR)
+
+
+def test_its_time_is_that_of_full_tiles():
+    _, plan, _, _ = planned(products())
+    machine, unit = TARGET.machine, TARGET.machine.units[0]
+    spans = [s for s in timeline(plan, machine, {}).spans if s.what == unit.name]
+    step = 2 * unit.rows * unit.columns / unit.flops
+    assert spans and all((s.end - s.start) / step == pytest.approx(round(
+        (s.end - s.start) / step)) for s in spans)
+
+
+# ---------------------------------------------------------------- faults
+
+def small():
+    m = Maker("small")
+    m.input("x", 20, 30)
+    matmul(m, "y", "x", weights(m, "w", 30, 40))
+    return m.done("y")
+
+
+def changed(plan, change):
+    """The Plan with every statement that ``change`` gives another for."""
+    def visit(s):
+        s = with_bodies(s, {n: tuple(map(visit, b)) for n, b in bodies(s)})
+        return change(s) or s
+    kernel, = plan.kernels
+    return replace(plan, kernels=(replace(kernel, body=tuple(map(visit, kernel.body))),))
+
+
+def of(kind, **fields):
+    def change(s):
+        return replace(s, **{f: new(getattr(s, f)) for f, new in fields.items()}) if isinstance(
+            s, kind) else None
+    return change
+
+
+def far(buffer):
+    return lambda s: with_buffers(s, {f"{buffer}_near": buffer}) if isinstance(
+        s, Section) else None
+
+
+PLANTED = {
+    "rows in DDR": (far("x"), "x is in the outermost memory"),
+    "columns in DDR": (far("w"), "w is in the outermost memory"),
+    "a step more": (of(Tile, kc=lambda e: e + 1), ""),
+    "a step less": (of(Tile, kc=lambda e: e - 1), ""),
+    "columns apart": (of(Tile, ldb=lambda e: e + 1), ""),
+    "rows apart": (of(Tile, step=lambda e: e + 1), ""),
+    "from the next element": (of(RowTable, offset=lambda e: e + 1), ""),
+    "fewer columns": (of(Tile, left=lambda e: e - 1), ""),
+}
+
+
+@pytest.fixture(scope="module")
+def product():
+    return planned(small())
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_planted_faults_are_told(what, product):
+    _, plan, feeds, want = product
+    change, text = PLANTED[what]
+    try:
+        told = "; ".join(differences(run_plan(changed(plan, change), feeds), want, NEAR))
+    except AotcError as err:
+        told = str(err)
+        assert "kernel k000, tile contraction_f32_16x16__matrix" in told
+    assert told and text in told
+
+
+@pytest.mark.parametrize("buffer", ["x", "w"])
+def test_an_operand_in_ddr_is_refused_by_the_simulator(buffer, product, tmp_path):
+    s, plan, feeds, _ = product
+    wrong = built(changed(plan, far(buffer)), s, tmp_path / "b")
+    with pytest.raises(AotcError, match="multiplies byte .* of LB, which has 65536"):
+        wrong.run(feeds)
+
+
+def test_plans_are_asked_where_operands_are(product):
+    _, plan, _, _ = product
+    kernel, = plan.kernels
+    assert not plan_faults(plan)
+    contract, = kernel.stages
+    wrong = replace(contract, a=replace(contract.a, buffer="x"))
+    faults = plan_faults(replace(plan, kernels=(replace(kernel, stages=(wrong,)),)))
+    assert any("A is x, which is not in LB" in f for f in faults)
+
+
+@pytest.mark.parametrize("loops, text", [
+    ({"a": "panel"}, "a 'panel'; choose rows or packed"),
+    ({"b": "panel"}, "b 'panel'; choose direct or packed")])
+def test_a_schedule_says_how_operands_are_read(loops, text):
+    s = decide(small(), TARGET)
+    g, = s.groups
+    assert g.ukernel["y"] == UNIT
+    wrong = replace(g, loops={"y": {**g.loops["y"], **loops}})
+    with pytest.raises(ScheduleError, match=text):
+        lower(small(), replace(s, groups=(wrong,)), TARGET)
