@@ -34,7 +34,7 @@ from aotc.options import Options, asked_precision, check_choices
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.check_program import check_program
 from aotc.passes.channel_runs import in_runs
-from aotc.passes.fold import fold_constants
+from aotc.passes.fold import fold_constants, part_constants
 from aotc.passes.hoist import hoist_products
 from aotc.passes.inline import inline_moves
 from aotc.passes.own_channels import on_own_channels
@@ -191,7 +191,7 @@ def _inlined(program: Program) -> Program:
     program = in_runs(on_own_channels(with_groups(inline_moves(program))))
     program = inline_moves(on_own_points(program))
     program = fold_constants(inline_dequantised(program))
-    return fold_constants(on_own_digits(fold_constants(requantise(program))))
+    return part_constants(fold_constants(on_own_digits(fold_constants(requantise(program)))))
 
 
 def _inline(work: Work) -> Work:

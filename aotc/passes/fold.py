@@ -8,12 +8,13 @@ ordinary Compute.  A transposed constant whose original is needed too (an embedd
 product as well) is not evaluated: inlining lets its readers read the original.
 """
 
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from aotc.ir.dtypes import DTYPES, Array, dtype_of
-from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, rewrite, walk
+from aotc.ir.expr import Const, Expr, Guarded, Load, Sym, Var, loads, rewrite, walk
 from aotc.ir.library import LIBRARY
 from aotc.ir.program import (
     Branch,
@@ -48,6 +49,74 @@ def fold_constants(program: Program, limit_bytes: int = GROWTH,
     steps = [new for step in program.steps for new in state.step(step)]
     return update(program, steps=tuple(steps), consts=state.consts,
                   buffers={**program.buffers, **state.buffers})
+
+
+def part_constants(program: Program) -> Program:
+    """Program whose constants that every load reads at one place along a dimension (the weights of
+    a direction of a recurrent layer) are parts: constants of their own, each of which can be laid
+    out for its reader, without what nobody reads."""
+    found: dict[str, list[Load]] = {}
+    for step in program.steps:
+        for n in _loads_of(step) if isinstance(step, Compute) else ():
+            found.setdefault(n.buffer, []).append(n)
+    whole = {b for s in program.steps if not isinstance(s, Compute) for b in s.inputs}
+    dims = {b: _dims_at_one_place(program.consts[b].shape, found[b])
+            for b in program.consts if b in found and b not in whole}
+    dims = {b: d for b, d in dims.items() if d}
+    if not dims:
+        return program
+    buffers, consts = dict(program.buffers), dict(program.consts)
+    names: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    def part(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer not in dims:
+            return None
+        at = tuple(_place(e, d) for d in dims[e.buffer])
+        if (e.buffer, at) not in names:
+            names[e.buffer, at] = name = _fresh("_".join(map(str, (e.buffer, *at))), buffers)
+            array = program.consts[e.buffer]
+            for d, i in zip(dims[e.buffer], at):
+                array = array.take([i], axis=d)
+            consts[name], buffers[name] = array, make_const(name, array)
+        index = tuple(Const(0) if d in dims[e.buffer] else i for d, i in enumerate(e.index))
+        return Load(names[e.buffer, at], index, e.dtype)
+
+    steps = tuple(_rewritten(s, part) if isinstance(s, Compute) else s for s in program.steps)
+    for b in dims:
+        del consts[b], buffers[b]
+    return update(program, steps=steps, consts=consts, buffers=buffers)
+
+
+def _loads_of(step: Compute) -> list[Load]:
+    fold = step.fold
+    more = (*fold.init, *fold.update) if isinstance(fold, Fold) else ()
+    return [n for e in (step.body, *more) for n in loads(e)]
+
+
+def _dims_at_one_place(shape: Sequence[int], reads: Sequence[Load]) -> tuple[int, ...]:
+    return tuple(d for d, n in enumerate(shape) if n > 1 and all(
+        0 <= _place(r, d) < n for r in reads))
+
+
+def _place(load: Load, dim: int) -> int:
+    """The index of a load along a dimension, -1 where it is not one number."""
+    i = load.index[dim]
+    return int(i.value) if isinstance(i, Const) else -1
+
+
+def _rewritten(step: Compute, visit: Callable[[Expr], Expr | None]) -> Compute:
+    fold = step.fold
+    if isinstance(fold, Fold):
+        fold = replace(fold, init=tuple(rewrite(e, visit) for e in fold.init),
+                       update=tuple(rewrite(e, visit) for e in fold.update))
+    body = rewrite(step.body, visit)
+    return step if body == step.body and fold == step.fold else replace(step, body=body, fold=fold)
+
+
+def _fresh(name: str, taken: Container[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 class _Folder:
