@@ -123,6 +123,8 @@ X86_V4 = Target(
     tuple(contraction("avx512", 16, m, n)  # 7 and 14: images of 7x7 and 14x14
           for m, n in ((6, 4), (7, 4), (7, 3), (8, 3), (9, 3), (12, 2), (13, 2), (14, 2), (24, 1),
                        (1, 4), (1, 1)))
+    # for two to four rows: of more, tiles with fewer loads per multiply-add are faster
+    + tuple(contraction("avx512", 16, m, 4, load_cost=0.6) for m in (2, 4))
     + _dots("avx512", 16, (4, 4), (1, 4)) + _pairs("avx512", 16, (7, 3), (12, 2), (1, 4))
     + _grouped("avx512", 16, (8, 3), (4, 4), (1, 4)) + _nests("avx512"),
     "defined(__AVX512F__) && defined(__AVX512DQ__)", _V4_FLAGS, "x86_64",
