@@ -66,7 +66,8 @@ class Unit:
 class Machine:
     """Memories, outermost first, worker count assumed for splitting, flops of one worker, the
     smallest work item (in flops) worth handing to another worker, and ``launch``, the seconds that
-    starting one kernel takes, ``step`` those of one stage of one work item.
+    starting one kernel takes, ``step`` those of one stage of one work item, ``fork_join`` those
+    until other workers have taken and ended their work items, beside the items' own.
     overlap: how much of the shorter ones of a kernel's arithmetic and data movement hides behind
     the longest (1 = all).
 
@@ -87,6 +88,7 @@ class Machine:
     grain_flops: int
     launch: float = 0.0
     step: float = 0.0
+    fork_join: float = 0.0
     overlap: float = 1.0
     items: int = 8
     item_points: int = 1 << 15

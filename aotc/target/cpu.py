@@ -81,7 +81,8 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
     """Of a server's core; memory and the last cache serve two.  rates: bytes/s of memory, L3, L2
     and L1.  The default was measured with AVX-512 kernels of the model zoo, one core: 35 to 50 GB/s
     from L3, 75 to 105 from L2; reading runs of 32 bytes takes 7 times as long as reading all, so
-    that a run counts as 512 bytes; 0.3 us from one kernel to the next.  It is a preset: the 128 MiB
+    that a run counts as 512 bytes; 0.3 us from one kernel to the next, 1.3 until a second worker
+    has taken and ended its part of one.  It is a preset: the 128 MiB
     of AVX-512 are those of a server where a tensor of 42 MiB that was just written is read as fast
     as one of 10; ``aotc targets --probe`` and ``--machine`` are for others."""
     dram, third, second, first = rates
@@ -90,6 +91,7 @@ def _machine(flops: float, l1: int = 32 * _KIB, l2: int = 1 * _MIB, l3: int = 32
                     Memory("L2", l2, second, "core", 0.75), Memory("L1", l1, first, "core", 0.75),
                     Memory("register", 2048, 1e12, "thread", kind="managed")),
                    workers=2, flops=flops, grain_flops=2_000_000, launch=3e-7, step=2e-8,
+                   fork_join=1.3e-6,
                    overlap=0.7, scratch="L2")
 
 

@@ -54,7 +54,7 @@ def _machine(data: Any, target: Target) -> Machine:
     machine = replace(target.machine, tuning=tuned(target.tuning, data.get("tuning", {})), **given)
     _check_numbers(machine, "workers clusters flops grain_flops items item_points row_points "
                    "item_tiles",
-                   "launch step overlap threads threads_max")
+                   "launch step fork_join overlap threads threads_max")
     for x in machine.memories + machine.stores:
         _check_numbers(x, "capacity bandwidth usable transaction", "latency banks")
     for e in machine.engines:

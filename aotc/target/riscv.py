@@ -25,13 +25,14 @@ _CROSS = Cross(
     ("-fno-vectorize", "-fno-slp-vectorize"))
 
 _LANES = 16  # nominal: what deciders count with; kernels take what the CPU has
-# launch and step are estimates of a small core, three times those of x86-64, not measured
+# launch, step and fork_join are estimates of a small core, three times those of x86-64
 _MACHINE = Machine((Memory("DRAM", 1 << 62, 10e9, "host"),
                     Memory("L3", 4 * _MIB, 20e9, "device", 0.5),
                     Memory("L2", 512 * _KIB, 40e9, "core", 0.75),
                     Memory("L1", 32 * _KIB, 80e9, "core", 0.75),
                     Memory("register", 4096, 1e12, "thread", kind="managed")),
                    workers=2, flops=16e9, grain_flops=2_000_000, launch=1e-6, step=6e-8,
+                   fork_join=4e-6,
                    scratch="L2")
 
 # 6 rows of 4 registers leave 8 for B: the next load overlaps the multiply-adds, where 7 rows spill

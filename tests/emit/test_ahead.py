@@ -38,6 +38,12 @@ def depthwise(channels, stride, width=26):
     return m.done("y")
 
 
+def alone(name):
+    """The target with one worker, whose small products are one work item each."""
+    target = get_target(name)
+    return replace(target, machine=replace(target.machine, workers=1))
+
+
 def text_of(program, target):
     plan = lower(program, decide(program, target), target)
     return unbroken("\n".join(EMITTERS[target.emitter](plan, target).values()))
@@ -124,7 +130,7 @@ def test_a_product_fetches_every_line_it_stores(columns, target):
 def test_row_tiles_share_the_next_panel(rows, target):
     """Together they fetch all of it and nothing behind it, as far as a line per step of k reaches;
     and none fetches much more than its share.  One alone fetches nothing."""
-    target, depth = get_target(target), 300
+    target, depth = alone(target), 300
     text = text_of(product(rows, 512, depth), target)
     mr, nr = (int(x) for x in re.search(r"contraction_f32_(\d+)x(\d+)", text).groups())
     if rows <= mr:
@@ -227,7 +233,7 @@ def test_what_is_fetched_next_is_what_is_read_next(program, ends, sums):
 @pytest.mark.parametrize("columns", [8, 192])
 def test_short_rows_are_fetched_two_tiles_ahead_once(columns, target):
     """Every line of the rows of a tile, while the first panel runs."""
-    text = text_of(product(97, columns, 48), get_target(target))
+    text = text_of(product(97, columns, 48), alone(target))
     mr, nr = map(int, re.search(r"contraction_f32_(\d+)x(\d+)__", text).groups())
     count, at = re.search(r"i < (\d+); i \+= 16\) \{ /\* 2 tiles later \*/\n"
                           r".*?AOTC_PREFETCH_AT\(t_x, (.*)\);", text).groups()

@@ -11,7 +11,7 @@ from aotc.ir.program import Buffer, Compute, Program, make_const
 from aotc.oracle import eval_expr
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
-from aotc.passes.fold import fold_constants
+from aotc.passes.fold import fold_constants, part_constants
 from aotc.passes.inline import inline_moves
 
 RNG = np.random.default_rng(1)
@@ -165,3 +165,21 @@ def test_a_transposed_constant_that_is_computed_folds_too():
                       Load("x", (i, j), "f32") * Load("t", (j, k), "f32"))
     out = folded(build([doubled, turned, product], {"w": w}))
     assert list(out.consts) == ["t"] and [s.out for s in out.steps] == ["y"]
+
+
+def test_what_is_read_at_one_place_becomes_a_constant_of_its_own():
+    """Directions of a layer: each part has one reader that may lay it out, and what nobody reads is
+    gone; a constant that a loop over the dimension reads, too, stays whole."""
+    i, j, k = ax("i", 4), ax("j", 5), ax("k", 3)
+    w, v = RNG.random((3, 3, 5)).astype(np.float32), RNG.random((3, 5)).astype(np.float32)
+    steps = [Compute((out,), (i, j), (k,), "sum", Load("x", (i, k), "f32")
+                     * Load("w", (Const(d), k, j), "f32") * Load("v", (at, j), "f32"))
+             for out, d, at in (("y", 2, Const(1)), ("z", 0, k))]
+    p = build(steps, {"w": w, "v": v}, outputs=("y", "z"))
+    out = part_constants(p)
+    assert check_program(out) == [] and str(part_constants(out)) == str(out)
+    assert {n: a.shape for n, a in out.consts.items()} == {
+        "v": (3, 5), "w_2": (1, 3, 5), "w_0": (1, 3, 5)}
+    x = RNG.standard_normal((4, 3)).astype(np.float32)
+    for name, value in evaluate(p, {"x": x}).items():
+        np.testing.assert_array_equal(evaluate(out, {"x": x})[name], value)

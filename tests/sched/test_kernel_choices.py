@@ -194,3 +194,18 @@ def test_two_products_that_share_weights_read_the_same_panels(target):
     assert [list(g.loops.values())[0]["b"] for g in schedule.groups] == ["panel", "panel"]
     widths = {target.row(u).tile["nr"] for g in schedule.groups for u in g.ukernel.values()}
     assert len(widths) == 1
+
+
+def test_columns_of_few_rows_are_shared_where_that_pays():
+    """A row by a matrix waits for the weights: one work item for each worker, unless starting them
+    takes longer than what they save; small ones stay whole."""
+    target = get_target("x86-64-v4")
+    program = matmul(1, 256, 1024)
+
+    def tile(**more):
+        machine = replace(target.machine, **more)
+        return decide(program, replace(target, machine=machine)).groups[0].tile
+
+    assert tile() == {"j": 512} and tile(workers=4) == {"j": 256}
+    assert tile(workers=1) == tile(fork_join=1.0) == {}
+    assert only_group(matmul(1, 64, 256), target)[0].tile == {}

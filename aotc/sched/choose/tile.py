@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const
+from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
-from aotc.ir.program import Program
+from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.loops import PRODUCTS, contraction_factors
@@ -15,8 +16,10 @@ from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, choose_slices
 from aotc.sched.choose.winograd_kernels import has_transform
 from aotc.sched.choose.winograd_tile import slab_tile
+from aotc.sched.cost.group_cost import fork_join_seconds, resident
+from aotc.sched.judge.decided import Decided
 from aotc.sched.model.size import estimate, estimate_volume, reach
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.units import unit_needs
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
@@ -49,7 +52,7 @@ def _tiled(program, target, g, layouts):
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group
     elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
-        tile, split = _contraction_tile(program, target, g, anchor)
+        tile, split = _contraction_tile(program, target, g, anchor, layouts)
     else:
         tile = _nest_tile(target, g, anchor, _stores_across(program, target, g, anchor, layouts))
     if target.machine.engines and len(stages) == 1:
@@ -113,7 +116,7 @@ def _nest_tile(target, g, anchor, across=False):
     return tile
 
 
-def _contraction_tile(program, target, g, s):
+def _contraction_tile(program, target, g, s, layouts):
     f = contraction_factors(program, s)
     loops, row = g.loops[s.name], target.row(g.ukernel[s.name])
     nr, mr = row.tile["nr"], row.tile["mr"]
@@ -151,7 +154,28 @@ def _contraction_tile(program, target, g, s):
     if n_tiles > 1:
         tile[lane.name] = balanced(panels, -(-panels // n_tiles), target.machine.workers) * nr
     tile.update(_row_block(f.m, rows, mr, tuning.symbols_grow))
-    return tile, {}
+    return _shared_columns(program, target, g, s, lane, tile, layouts), {}
+
+
+def _shared_columns(program: Program, target: Target, group: Group, stage: Stage, lane: Axis,
+                    tile: dict[str, int], layouts: Mapping[str, Layout]) -> dict[str, int]:
+    """``tile`` of a product, cut along its columns, the axis ``lane``, where all of it would be one
+    work item and one for each worker is predicted to take less time, what starting and awaiting
+    the others takes included.  Rows that are few wait for the weights, whatever the arithmetic is:
+    each worker fetches its own part, and in a loop finds it in its own cache again."""
+    machine, sizes = target.machine, static_shape(tuple(a.extent for a in stage.axes))
+    if machine.workers == 1 or machine.threads or machine.engines or sizes is None or prod(
+            -(-n // tile.get(a.name, n)) for a, n in zip(stage.axes, sizes)) > 1:
+        return tile
+    nr = target.row(group.ukernel[stage.name]).tile["nr"]
+    panels = -(-estimate(lane.extent) // nr)
+    most = -(-panels // machine.workers)
+    if most == panels:
+        return tile
+    shared = tile | {lane.name: nr * balanced(panels, most, machine.workers)}
+    asked = Decided(program, target, group, layouts, resident(program, machine))
+    taken = asked.cost(shared).seconds + fork_join_seconds(machine, machine.workers)
+    return shared if taken < asked.cost(tile).seconds else tile
 
 
 def _row_block(axes, rows, mr, grow):

@@ -143,6 +143,11 @@ def launch_seconds(model: GroupModel, machine: Machine, tile: Widths) -> float:
     return machine.launch + machine.step * stages / machine.workers
 
 
+def fork_join_seconds(machine: Machine, items: int) -> float:
+    """Seconds that a kernel's work items take beside their own time for being several workers'."""
+    return machine.fork_join if min(items, machine.workers) > 1 else 0.0
+
+
 def together(machine: Machine, terms: Sequence[float]) -> float:
     """Seconds of terms that run at the same time, as far as the machine overlaps them."""
     worst = max(terms)
@@ -290,6 +295,6 @@ def resident(program: Program, machine: Machine,
 
 
 __all__ = ["Aligned", "Cost", "Steps", "at_hand", "bank_passes", "compute_seconds", "fetches",
-           "group_cost", "kept_bytes", "launch_seconds", "level_seconds", "needed_work",
-           "pressure_seconds", "resident", "scratch_seconds", "together", "utilisation",
-           "work_item"]
+           "fork_join_seconds", "group_cost", "kept_bytes", "launch_seconds", "level_seconds",
+           "needed_work", "pressure_seconds", "resident", "scratch_seconds", "together",
+           "utilisation", "work_item"]
