@@ -367,7 +367,7 @@ NUMBERS = {
     "emit/bundle/weights.py": dict.fromkeys(
         ("MAGIC", "VERSION", "HEADER_BYTES", "ALIGNMENT", "TEXT_BYTES", "_PLACE", "_HALF",
          "WORTH_A_RANGE", "_CHUNK"), FORMAT),
-    "emit/dsa/device_text.py": {"_CONTROL": "of the simulator"},
+    "emit/dsa/device_text.py": {"_CONTROL": "of the simulator", "_CLUSTERS": "of the simulator"},
     "emit/c/integers.py": {"CAST": FORMAT, "_RING": FORMAT},
     "emit/c/kernels.py": {"FILE_BYTES": FORMAT},
     "emit/c/scalars.py": {"_LEVEL": FORMAT},

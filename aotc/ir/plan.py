@@ -9,7 +9,7 @@ In a Plan every Load has exactly one index: the element offset from the buffer's
     range   = Range(axis, lo, hi)       axis runs lo <= axis < hi
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
@@ -39,8 +39,8 @@ class Place:
     weights (``offset`` bytes into the weights image), arena (``offset`` bytes into arena slot
     ``slot``), round_in | round_out (where pointer ``index`` of the frame leads in a round of a
     region).  ``elements`` is the physical number of elements, ``shape`` the logical shape.
-    ``memory``, ``parts``: as of a ``Slot``, with ``stride`` bytes from one cluster's part to the
-    next one's.
+    ``memory``, ``parts``, ``each``: as of a ``Slot``, with ``stride`` bytes from one cluster's or
+    worker's part to the next one's.
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched;
     ``stored``, ``counts``: as of a Buffer.
     """
@@ -61,11 +61,17 @@ class Place:
     memory: str = ""
     parts: int = 1
     stride: int = 0
+    each: int = 0
 
     @property
     def part(self) -> Expr:
         """Elements of one part."""
         return simplify(self.elements // self.parts)
+
+    @property
+    def holders(self) -> int:
+        """Clusters or workers that have room for a part."""
+        return self.each or self.parts
 
     def __str__(self) -> str:
         where = {"arena": f"arena slot {self.slot} + {self.offset}" + (
@@ -380,7 +386,9 @@ class Plan:
     ``aliases``: outputs that lie where inputs do.
     ``memories``: (name, capacity in bytes) of those that scratch and places name.
     ``engines``: (name, memory, memory that it copies to), "" for what holds everything.
-    ``units``: (name, memory that its operands have to be in)."""
+    ``units``: (name, memory that its operands have to be in).
+    ``turns``: (number of a kernel, first, end), as of a Schedule's ``order``; ``cores``: workers
+    of a cluster (0: there are none)."""
 
     name: str
     target: str
@@ -399,6 +407,8 @@ class Plan:
     memories: tuple[tuple[str, int], ...] = ()
     engines: tuple[tuple[str, str, str], ...] = ()
     units: tuple[tuple[str, str], ...] = ()
+    turns: tuple[tuple[int, int, int], ...] = ()
+    cores: int = 0
 
     @cached_property
     def _place_of(self) -> dict[str, Place]:
@@ -434,7 +444,18 @@ class Plan:
         out += [f"  {p}" for p in self.places] + [f"  alias {a}" for a in self.aliases]
         for n, k in enumerate(self.kernels):
             out += [str(r) for r in self.regions if r.first == n] + [str(k)]
+        out += [f"  turn of {self.kernels[k].name}: {first}..{end} of every cluster's"
+                for k, first, end in self.turns]
         return "\n".join(out)
+
+
+def turn_items(kernel: Kernel, count: int, first: int, end: int) -> Sequence[int]:
+    """Numbers of the work items, of ``count``, in a turn of a kernel (``Plan.turns``); first and
+    end 0: all of them."""
+    if not end:
+        return range(count)
+    own = count // max(1, kernel.clusters)
+    return [c * own + i for c in range(max(1, kernel.clusters)) for i in range(first, end)]
 
 
 def rules_of(plans: Iterable[Plan]) -> tuple[Rule, ...]:

@@ -58,6 +58,7 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #
 # What a Schedule leaves out is chosen by rule when statements are written (``sched/expand``).
 Writing = tuple[tuple[str, int | str], ...]  # (choice, value) in the order of CHOICES
+Turn = tuple[str, int, int]  # (group, first of a cluster's own work items, end)
 When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent; None: no end
 
 # choice -> its texts, or the least and the largest number
@@ -138,15 +139,25 @@ class Group:
 class Slot:
     """Arena place of a stored temp: slot number and byte offset inside it.  With ``span`` n it
     takes n slots from ``slot`` on, which lie one behind the other, an n-th of it in each.
-    ``memory``: where slots stand for a memory that each cluster of workers has one of: its name
-    ("" elsewhere); of ``parts`` equal parts along the outermost dimension, the n-th is on cluster
-    n, each at ``offset``."""
+    ``memory``: where slots stand for a memory that each cluster of workers, or each worker, has
+    one of: its name ("" elsewhere); of ``parts`` equal parts along the outermost dimension, the
+    n-th is on cluster n, or with the worker that work item n of every group that touches it runs
+    on, each at ``offset``.  ``each``: so many clusters or workers have room for a part (0: as many
+    as there are parts); of a constant, so many clusters have all of it, whose copies begin when
+    the group ``since`` does ("": when the first one does that reads it)."""
 
     slot: int
     offset: int = 0
     span: int = 1
     memory: str = ""
     parts: int = 1
+    each: int = 0
+    since: str = ""
+
+    @property
+    def holders(self) -> int:
+        """Clusters or workers that have room for a part."""
+        return self.each or self.parts
 
 
 def show_when(when: Mapping[str, tuple[int, int | None]]) -> str:
@@ -175,6 +186,8 @@ class Schedule:
     layout.py; missing = row-major).  ``buffers``: temp -> Slot.  ``rewrites``: (rule, compute,
     parameters) applied to the Program in order before the groups are read.  ``regions``: region ->
     the Schedule of each of its bodies, whose slots come behind those of the whole.
+    ``order``: (group, first, end) turns, in which of its work items each cluster runs those of its
+    own from number first to end - 1; empty: every group in order, with all of them.
     ``variants``: of those whose ``when`` holds for the extents of a call the first one runs, and
     this Schedule where there is none; target, math, optimize and precision are the same in all.
     ``math``: "exact" calls libm where "fast" has polynomials of its own; ``optimize``: what the C
@@ -193,6 +206,7 @@ class Schedule:
     optimize: str = OPTIMIZE[0]
     precision: str = PRECISION[0]
     variants: tuple[Variant, ...] = ()
+    order: tuple[Turn, ...] = ()
 
     def to_json(self) -> str:
         """Plain JSON text, stable to the byte."""
@@ -237,13 +251,15 @@ def _plain(schedule: Schedule) -> dict[str, Any]:
     data = asdict(replace(schedule, regions={}, variants=()))
     data["groups"] = [_drop_empty(g) for g in data["groups"]]
     for place in data["buffers"].values():
-        for key, usual in (("span", 1), ("memory", ""), ("parts", 1)):
+        for key, usual in _USUAL.items():
             if place[key] == usual:
                 del place[key]
     for key, values in _CHOICES.items():
         if data[key] == values[0]:
             del data[key]
     del data["regions"], data["variants"]
+    if not schedule.order:
+        del data["order"]
     if schedule.variants:
         data["variants"] = [_plain_variant(v) for v in schedule.variants]
     if schedule.regions:
@@ -283,10 +299,13 @@ _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "uke
           "loops": dict, "split": dict, "reuse": str, "copies": str}
 _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewrites": list,
          "version": int, "math": str, "optimize": str, "precision": str, "regions": dict,
-         "variants": list, "summary": dict}  # summary: for readers, means nothing here
+         "variants": list, "order": list,
+         "summary": dict}  # summary: for readers, means nothing here
 _OF_ALL = ("target", "version", *_CHOICES)  # the same in all variants
 _VARIANT_KEYS = {"when": dict, "why": str, "schedule": dict}
-_SLOT_KEYS = {"slot": int, "offset": int, "span": int, "memory": str, "parts": int}
+_SLOT_KEYS = {"slot": int, "offset": int, "span": int, "memory": str, "parts": int, "each": int,
+              "since": str}
+_USUAL = {"span": 1, "memory": "", "parts": 1, "each": 0, "since": ""}  # of a slot
 
 
 def _read(data: Any) -> Schedule:
@@ -304,6 +323,9 @@ def _read(data: Any) -> Schedule:
             faults += _faulty_items(field, data.get(field, []), kind)
         faults += [f"schedule.{k}: {data[k]!r}; choose one of {', '.join(v)}"
                    for k, v in _CHOICES.items() if data.get(k, v[0]) not in v]
+        faults += [f"order[{i}]: {t!r}; write a group, its first work item and the end"
+                   for i, t in enumerate(data.get("order", ())) if not (
+                       isinstance(t, list) and list(map(type, t)) == [str, int, int])]
         faults += [f for i, v in enumerate(data.get("variants", ())) for f in _faulty_variant(
             f"variants[{i}]", v)]
         if data.get("version", VERSION) != VERSION:
@@ -318,7 +340,8 @@ def _read(data: Any) -> Schedule:
                     {k: tuple(map(_read, v)) for k, v in data.get("regions", {}).items()},
                     **{k: data[k] for k in _CHOICES if k in data},
                     variants=tuple(_variant(i, v, data)
-                                   for i, v in enumerate(data.get("variants", ()))))
+                                   for i, v in enumerate(data.get("variants", ()))),
+                    order=_frozen(data.get("order", [])))
 
 
 def _variant(number: int, data: Mapping[str, Any], whole: Mapping[str, Any]) -> Variant:

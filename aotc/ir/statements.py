@@ -284,12 +284,14 @@ class Copy(Stmt):
 
 @dataclass(frozen=True)
 class Wait(Stmt):
-    """What engines copy under ``token`` has arrived behind this statement."""
+    """What engines copy under ``token`` has arrived behind this statement.  ``memory``: of copies
+    to that memory of a cluster, which go on when the work item that began them is done."""
 
     token: int
+    memory: str = ""
 
     def lines(self) -> list[str]:
-        return [f"wait for token {self.token}"]
+        return [f"wait for token {self.token}" + (f" in {self.memory}" if self.memory else "")]
 
 
 @dataclass(frozen=True)

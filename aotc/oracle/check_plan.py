@@ -47,6 +47,8 @@ def plan_faults(plan: Plan) -> list[str]:
 def _place(plan: Plan, place: Place) -> list[str]:
     """Faults of where a buffer lies: in the arena, from its slot on."""
     size, room = place.elements * DTYPES[place.dtype].size, as_expr(0)
+    if place.memory:  # of every holder the same part of its memory
+        size = place.part * DTYPES[place.dtype].size + (place.holders - 1) * place.stride
     for slot in plan.slots[place.slot:] if place.storage == "arena" else ():
         room = room + slot
         if not in_doubt(room - place.offset - size, Scope()):
@@ -61,6 +63,8 @@ class _Kernel:
                  tables: Mapping[str, tuple[int, int]]) -> None:
         self.kernel = kernel
         self.units = dict(plan.units)
+        self.homes = {p.name: p.memory for p in plan.places} | {
+            s.name: s.memory for s in kernel.scratch}
         self.found: list[str] = []
         self.done: set[object] = set()
         self.shapes = {p.name: p.shape for p in plan.places}
@@ -267,8 +271,7 @@ class _Kernel:
         if o.guard is not None:
             self.loads(scope, o.guard)
         memory = self.units.get(c.unit)
-        if memory and not any(s.name == o.buffer and s.memory == memory
-                              for s in self.kernel.scratch):
+        if memory and self.homes.get(o.buffer) != memory:
             self.fault(f"{name} is {o.buffer}, which is not in {memory}")
         if o.mode == "packed":
             if o.value is not None:

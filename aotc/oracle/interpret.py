@@ -104,7 +104,9 @@ class Memory:
             self.stored.add(name)
         starts = self.slot_starts(schedule.buffers)
         arena = np.full(starts[-1], 0xFF, np.uint8)
-        for name, slot in schedule.buffers.items():
+        for name, slot in () if schedule.order else schedule.buffers.items():
+            if slot.each:
+                continue  # room for a part at a time, or copies of a constant
             at = starts[slot.slot] + slot.offset
             part = arena[at:at + self.bytes(name)]
             self.arrays[name] = part.view(self.dtype(name)).reshape(self.physical(name))

@@ -39,8 +39,10 @@ class Moving:
 class Region:
     """The elements of one buffer, ``values``, in memory that others may use, too: ``owner``, of
     every byte of every element, says whose it is (``number`` is this buffer's); None: memory of
-    its own, which is all written.  ``part``: elements that each of several clusters has of it, in
-    its own memory, ``step`` elements further on than the one before (0: it lies together)."""
+    its own, which is all written.  ``part``: elements that each of several clusters or workers has
+    of it, in its own memory, ``step`` elements further on than the one before (0: it lies
+    together).  ``deal``: (work items of a cluster, workers of a cluster) of parts that lie with
+    workers, whose ``number`` counts on from part to part; ``every``: each cluster has all of it."""
 
     name: str
     values: Array
@@ -49,20 +51,35 @@ class Region:
     count: int = 0
     part: int = 0
     step: int = 0
+    deal: tuple[int, int] = (0, 0)
+    every: bool = False
 
-    def place(self, index: Array) -> Array:
-        """Where in ``values`` elements are."""
-        return index // self.part * self.step + index % self.part if self.part else index
+    def place(self, index: Array, here: int = 0) -> Array:
+        """Where in ``values`` elements are; here: the cluster that asks."""
+        if not self.part:
+            return index
+        return self.holder(index, here) * self.step + index % self.part
+
+    def holder(self, index: Array, here: int) -> Array:
+        """Which cluster or worker has elements."""
+        if self.every:
+            return np.full_like(index, here)
+        part, (items, workers) = index // self.part, self.deal
+        return part // items * workers + part % items % workers if items else part
+
+    def whose(self, index: Array) -> Array | int:
+        """What ``owner`` says of elements that are this buffer's."""
+        return self.number + index // self.part if self.deal[0] else self.number
 
 
 class PlanMemory:
     """Memory of one run of a Plan.  ``at``: says which statement is at work, for faults;
-    ``cluster``: where."""
+    ``cluster``, ``worker``: where."""
 
     def __init__(self, plan: Plan, inputs: Mapping[str, Array],
                  value: Callable[[object], int]) -> None:
         self.plan, self.value = plan, value
-        self.at, self.cluster = "", 0
+        self.at, self.cluster, self.worker = "", 0, 0
         self.numbers: dict[str, int] = {}
         # slots lie one behind the other: a buffer may take several
         self.starts = tuple(accumulate(map(value, plan.slots), initial=0))
@@ -88,11 +105,18 @@ class PlanMemory:
         self.scratch: dict[str, Region] = {}
         self.near: dict[str, str] = {}  # the memory that scratch is in
         self.homes = {p.name: p.memory for p in plan.places}
+        near = plan.memories[0][0] if plan.memories else ""
+        self.held = {(p.slot, p.stride, p.holders) for p in plan.places
+                     if near and p.memory == near}
+        self.taken: list[tuple[int, int]] = []  # bytes of scratch, each buffer's first and end
         self.moving: dict[int, list[Moving]] = {}
+        self.bringing: dict[tuple[int, int], list[Moving]] = {}  # of (cluster, token)
 
-    def _typed(self, name: str, dtype: str, raw: Array, owner: Array) -> Region:
+    def _typed(self, name: str, dtype: str, raw: Array, owner: Array, parts: int = 1) -> Region:
         kind = DTYPES[dtype].numpy
         number = self.numbers.setdefault(name, len(self.numbers) + 1)
+        for n in range(1, parts):
+            self.numbers[f"part {n} of {name}"] = number + n
         return Region(name, raw.view(kind), owner.reshape(-1, kind.itemsize), number)
 
     def _share(self, present: str, past: str) -> None:
@@ -110,20 +134,24 @@ class PlanMemory:
     def _in_slots(self, p: Place) -> Region:
         first, size = self.starts[p.slot] + p.offset, DTYPES[p.dtype].size
         part = self.value(p.part) * size
-        end = first + (p.parts - 1) * p.stride + part
+        end = first + (p.holders - 1) * p.stride + part
         if not p.memory:
             end = first + self.value(p.elements) * size
         if end > self.arena.size:
             raise InterpreterError(f"{p}: ends at byte {end}, behind the arena")
-        region = self._typed(p.name, p.dtype, self.arena[first:end], self.owners[first:end])
+        near = bool(p.memory) and p.memory == self.plan.memories[0][0]
+        region = self._typed(p.name, p.dtype, self.arena[first:end], self.owners[first:end],
+                             p.parts if near else 1)
         if not p.memory:
             return region
         room = dict(self.plan.memories)[p.memory]
         if p.offset + part > room:
             raise InterpreterError(f"{p}: ends at byte {p.offset + part} of {p.memory}, which has "
                                    f"{room}")
+        clusters = max(1, p.holders // self.plan.cores)
         return replace(region, count=self.value(p.elements), part=max(1, part // size),
-                       step=p.stride // size)
+                       step=p.stride // size, every=p.each > 0 and not near,
+                       deal=(p.parts // clusters, self.plan.cores) if near else (0, 0))
 
     def enter(self, kernel: Kernel) -> None:
         """Poisoned scratch for the work items of a kernel."""
@@ -132,6 +160,7 @@ class PlanMemory:
         owner = np.full(end, _NOBODY, np.int32)
         self.scratch, self.near = {}, {s.name: s.memory for s in kernel.scratch}
         capacity = dict(self.plan.memories)
+        self.taken = [(self.value(s.offset), self._end(s)) for s in kernel.scratch]
         for s in kernel.scratch:
             room = capacity.get(s.memory)
             if room is not None and self._end(s) > room:
@@ -139,6 +168,14 @@ class PlanMemory:
                                        f" of {s.memory}, which has {room}")
             first, last = self.value(s.offset), self._end(s)
             self.scratch[s.name] = self._typed(s.name, s.dtype, raw[first:last], owner[first:last])
+
+    def begin(self, cluster: int, worker: int) -> None:
+        """A work item begins there: what its scratch goes over is nobody's."""
+        self.cluster, self.worker = cluster, worker
+        for slot, stride, workers in self.held:
+            first = self.starts[slot] + worker * stride
+            for low, end in self.taken if worker < workers else ():
+                self.owners[first + low:first + max(low, min(end, stride))] = _NOBODY
 
     def _end(self, s: Scratch) -> int:
         return self.value(s.offset) + self.value(s.elements) * DTYPES[s.dtype].size
@@ -168,21 +205,26 @@ class PlanMemory:
         seen = first((index < 0) | (index >= count))
         if seen is not None:
             raise self.fault(f"{what} {r.name}[{seen}], which has {count} elements")
-        seen = first(index // r.part != self.cluster) if r.part else None
-        if seen is not None:
-            raise self.fault(f"{what} {r.name}[{seen}], which cluster {seen // r.part} has, on "
-                             f"cluster {self.cluster}")
-        return r.place(index if live is None else np.clip(index, 0, max(count - 1, 0)))
+        if r.part:
+            kind, here = ("worker", self.worker) if r.deal[0] else ("cluster", self.cluster)
+            seen = first(r.holder(index, self.cluster) != here)
+            if seen is not None:
+                whose = int(r.holder(np.asarray(seen), self.cluster))
+                raise self.fault(f"{what} {r.name}[{seen}], which {kind} {whose} has, on "
+                                 f"{kind} {here}")
+        return r.place(index if live is None else np.clip(index, 0, max(count - 1, 0)),
+                       self.cluster)
 
     def read(self, name: str, index: Array, live: Array | None) -> Array:
         """Elements of a buffer; ``live``: which of them are really read (None: all)."""
         r = self.region(name)
+        own = r.whose(index)
         index = self._checked(r, index, live, "reads")
         if r.values.size == 0:
             return np.zeros(index.shape, r.values.dtype)
         if r.owner is not None:
             owners = r.owner[index]
-            bad = np.any(owners != r.number, axis=-1)
+            bad = np.any(owners != np.asarray(own)[..., None], axis=-1)
             if live is not None:
                 bad = bad & live
             if np.any(bad):
@@ -197,20 +239,20 @@ class PlanMemory:
     def write(self, name: str, index: Array, values: Array, live: Array | None) -> None:
         """Store elements of a buffer, those that are live."""
         r = self.region(name)
+        own = r.whose(index)
         index = self._checked(r, index, live, "stores")
         shape = np.broadcast_shapes(index.shape, values.shape,
                                     () if live is None else live.shape)
-        index, values = np.broadcast_to(index, shape), np.broadcast_to(values, shape)
+        index, values, own = (np.broadcast_to(x, shape) for x in (index, values, own))
         if live is not None:
             chosen = np.broadcast_to(live, shape)
-            index, values = index[chosen], values[chosen]
+            index, values, own = index[chosen], values[chosen], own[chosen]
         if r.owner is None:
             raise self.fault(f"stores into {name}, which is nobody's to change")
-        if self.moving and np.any(r.owner[index] == _MOVING):
+        if (self.moving or self.bringing) and np.any(r.owner[index] == _MOVING):
             raise self.fault(f"stores into {name} before the wait for the copy that fills it")
         r.values[index] = values
-        r.owner[index] = r.number
-
+        r.owner[index] = own[..., None]
 
     def start(self, engine: str, token: int, to: tuple[str, Array], source: tuple[str, Array],
               live: Array | None) -> None:
@@ -229,8 +271,12 @@ class PlanMemory:
         chosen = np.broadcast_to(index, shape)
         chosen = chosen if live is None else chosen[np.broadcast_to(live, shape)]
         region.owner[chosen] = _MOVING
-        self.moving.setdefault(token, []).append(
-            Moving(to[0], to[1], *source, values, live, self.at))
+        m = Moving(to[0], to[1], *source, values, live, self.at)
+        near = self.plan.memories[0][0]
+        if near in found:
+            self.moving.setdefault(token, []).append(m)
+        else:
+            self.bringing.setdefault((self.cluster, token), []).append(m)
 
     def at_unit(self, unit: str, operands: tuple[str, ...]) -> None:
         """A unit reads ``operands``, which have to be in its memory."""
@@ -241,9 +287,12 @@ class PlanMemory:
                 raise self.fault(f"{unit} has its operands in {memory}; {name} is in "
                                  f"{found or 'the outermost memory'}")
 
-    def wait(self, token: int) -> None:
-        """What moves under the token has arrived."""
-        for m in self.moving.pop(token, ()):
+    def wait(self, token: int, memory: str = "") -> None:
+        """What moves under the token, to ``memory`` if it goes on from kernel to kernel, has
+        arrived."""
+        arrived = self.bringing.pop((self.cluster, token), ()) if memory else \
+            self.moving.pop(token, ())
+        for m in arrived:
             now = self.read(m.source, m.source_at, m.live)
             same = (now == m.values) | ((now != now) & (m.values != m.values))
             if not np.all(same if m.live is None else same | ~m.live):
@@ -254,13 +303,18 @@ class PlanMemory:
                                         () if m.live is None else m.live.shape)
             index = np.broadcast_to(m.at, shape)
             index = index if m.live is None else index[np.broadcast_to(m.live, shape)]
-            region.owner[region.place(index)] = _NOBODY
+            region.owner[region.place(index, self.cluster)] = _NOBODY
             self.write(m.to, m.at, now, m.live)
 
     def leave(self) -> None:
         """A work item ends: nothing moves any more."""
         for m in (m for found in self.moving.values() for m in found):
             raise self.fault(f"the work item ends before the wait for {m.statement}")
+
+    def end(self) -> None:
+        """The call ends: nothing is on its way to a cluster's memory any more."""
+        for m in (m for found in self.bringing.values() for m in found):
+            raise self.fault(f"the call ends before the wait for {m.statement}")
 
 
 __all__ = ["PlanMemory"]

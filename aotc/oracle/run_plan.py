@@ -8,7 +8,7 @@ loop comes first), and folds over such a dimension are reductions; others run on
 the other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.library import LIBRARY, item
 from aotc.ir.numbers.group_bytes import weights_at
-from aotc.ir.plan import Call, Contract, Kernel, Plan
+from aotc.ir.plan import Call, Contract, Kernel, Plan, turn_items
 from aotc.ir.program import neutral
 from aotc.ir.statements import (
     OWN,
@@ -67,11 +67,17 @@ def run_plan(plan: Plan, feeds: Mapping[str, Array],
         return int(e) if isinstance(e, int) else index_value(e, known)  # type: ignore[arg-type]
 
     memory = PlanMemory(plan, feeds, number)
-    def run(kernel: Kernel) -> None:
-        _Run(plan, kernel, memory, known).run(number(kernel.tiles))
+
+    def run(kernel: Kernel, first: int = 0, end: int = 0) -> None:
+        count = number(kernel.tiles)
+        _Run(plan, kernel, memory, known).run(count, turn_items(kernel, count, first, end))
 
     with np.errstate(all="ignore"):
-        Calls(plan, memory, known, number, run).all()
+        for k, *own in plan.turns:
+            run(plan.kernels[k], *own)
+        if not plan.turns:
+            Calls(plan, memory, known, number, run).all()
+    memory.end()
     return {p.name: memory.regions[p.name].values.reshape([number(d) for d in p.shape])
             for p in plan.places if p.storage == "output"}
 
@@ -89,14 +95,17 @@ class _Run(TileRuns):
         self.names: dict[str, Array] = {}
         self.cells: dict[str, Array] = {}
 
-    def run(self, tiles: int) -> None:
-        """All work items, one after the other."""
+    def run(self, tiles: int, items: Sequence[int]) -> None:
+        """Work items of ``tiles``, one after the other."""
         self.memory.enter(self.kernel)
         self.cells = {a.name: np.zeros((), np.int64) for a in self.kernel.kept}
-        for tile in range(tiles):
+        clusters = max(1, self.kernel.clusters)
+        for tile in items:
             if not self.kernel.kept:
                 self.memory.enter(self.kernel)
-            self.memory.cluster = tile * self.kernel.clusters // tiles
+            cluster, workers = tile * clusters // tiles, max(1, self.plan.cores)
+            first = -(-cluster * tiles // clusters)
+            self.memory.begin(cluster, cluster * workers + (tile - first) % workers)
             self.names = {TILE.name: np.asarray(tile, np.int64)}
             self.body(self.kernel.body)
             self.memory.leave()
@@ -294,7 +303,7 @@ class _Run(TileRuns):
         self.memory.write(s.to.buffer, at[0], self.memory.read(s.source.buffer, at[1], live), live)
 
     def wait(self, s: Wait) -> None:
-        self.memory.wait(s.token)
+        self.memory.wait(s.token, s.memory)
 
     def fill(self, s: Fill) -> None:
         (i,), live = self._grid((self.now(s.count),))

@@ -17,7 +17,7 @@ from aotc.sched.choose.slices import slice_faults
 from aotc.sched.clusters.store_faults import cluster_faults, store_faults
 from aotc.sched.copy_faults import copy_faults
 from aotc.sched.lowering.lower_contract import factors_for, panel_base
-from aotc.sched.memory.allocate import in_place, liveness, part_bytes, physical_elements
+from aotc.sched.memory.allocate import in_place, lives, part_bytes, physical_elements
 from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.dots import dot_faults
@@ -456,7 +456,7 @@ def _contraction(program, schedule, g, s, box, row, loops, where):
 
 def _buffers(program, schedule):
     """Every stored temp has a place and no two live at once overlap."""
-    live = liveness(program, schedule.groups)
+    live = lives(program, schedule)
     faults = [f"buffers: {b} has no slot; remove the whole buffers field to have it planned"
               for b in live if b not in schedule.buffers]
     faults += [f"buffers: {b} is not stored by any group" for b in schedule.buffers
@@ -464,7 +464,7 @@ def _buffers(program, schedule):
     if faults:
         return faults
     shared = {}
-    for i, g in enumerate(schedule.groups):
+    for i, g in enumerate(() if schedule.order else schedule.groups):
         for out, src in in_place(program, schedule, g, live, i).items():
             shared[out] = (src, i)
     names = sorted(live, key=lambda b: live[b])

@@ -27,6 +27,7 @@ from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
+from aotc.sched.clusters.choose_weights import choose_weights
 from aotc.sched.clusters.instance_groups import instance_groups, tiled_for
 from aotc.sched.dynamic.row_ends import choose_row_ends
 from aotc.sched.judge.neighbourhood import Neighbourhoods
@@ -85,7 +86,10 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
                 alone = how == GRAPHTURBO
                 schedule = choose_stores(program, schedule, target, alone, instance_groups(
                     program, target).outside if alone else ())
+            schedule = choose_weights(program, schedule, target) if stores else schedule
             schedule = choose_pipelines(program, schedule, target)
+            if stores:  # once more: what kernels take says when copies must begin
+                schedule = choose_weights(program, schedule, target)
             return replace(schedule, buffers=allocate(program, schedule))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)

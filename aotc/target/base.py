@@ -109,6 +109,11 @@ class Machine:
         return next((e for e in self.engines if (e.source, e.target) == (
             source.name, target.name)), None)
 
+    @property
+    def cores(self) -> int:
+        """Workers of a cluster."""
+        return self.workers // self.clusters
+
     def position(self, name: str) -> int:
         """How many memories are further out than the one of that name.  KeyError if there is
         none."""

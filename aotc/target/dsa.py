@@ -49,7 +49,7 @@ class Device:
 
 def _machine(of: Device) -> Machine:
     """The machine of a device.  A core's DMA engines copy between DDR or the GB of its cluster and
-    its LB."""
+    its LB, one of each cluster from DDR to its GB."""
     workers = of.clusters * of.cores
     near = of.latency * of.near_latency
     return Machine(
@@ -61,7 +61,8 @@ def _machine(of: Device) -> Machine:
         engines=(Engine("load", "DDR", "LB", of.ddr / workers, of.latency),
                  Engine("store", "LB", "DDR", of.ddr / workers, of.latency),
                  Engine("fetch", "GB", "LB", of.cluster_rate, near),
-                 Engine("keep", "LB", "GB", of.cluster_rate, near)),
+                 Engine("keep", "LB", "GB", of.cluster_rate, near),
+                 Engine("bring", "DDR", "GB", of.ddr / of.clusters, of.latency)),
         clusters=of.clusters,
         stores=(Memory("GB", of.cluster, of.cluster_rate * of.cores, "cluster", latency=near,
                        kind="managed"),),

@@ -24,6 +24,9 @@ enum {
     AOTC_DSA_ALIGNMENT = 64, /* of a buffer in LB */
     AOTC_DSA_BUFFERS = 512, /* of one work item that are told by name */
     AOTC_DSA_SHARED = 64, /* buffers in GB that one work item uses */
+    AOTC_DSA_HELD = 64, /* buffers that it uses of those that stay in LB */
+    AOTC_DSA_BRINGING = 64, /* copies to the GB of a cluster at once */
+    AOTC_DSA_COMING = 255, /* the tag of bytes that those fill */
     AOTC_DSA_TRANSFERS = 512, /* in flight at once */
     AOTC_DSA_RANK = 8,
     AOTC_DSA_LANES = 16, /* of a vector, at most */
@@ -56,13 +59,49 @@ typedef struct aotc_dsa_buffer {
     size_t bytes;
 } aotc_dsa_buffer;
 
-/* A buffer in the GB of a work item's cluster.  Bytes that are written there carry its tag. */
+/* A buffer in the GB of a work item's cluster.  Bytes that are written there carry its tag, those
+ * that a cluster's engine fills AOTC_DSA_COMING. */
 typedef struct aotc_dsa_shared_buffer {
     const char *name;
     uint8_t *at;
     size_t bytes;
     uint8_t tag;
 } aotc_dsa_shared_buffer;
+
+/* A buffer that stays in LB from kernel to kernel: what is there lies at ``from`` while the core
+ * does not work, in a byte for each, and as far behind those of all cores its tag. */
+typedef struct aotc_dsa_held_buffer {
+    size_t at;
+    size_t bytes;
+    uint8_t *from;
+    uint8_t tag;
+} aotc_dsa_held_buffer;
+
+/* A copy from DDR to the GB of a cluster, which goes on behind the work item that began it. */
+typedef struct aotc_dsa_bringing {
+    int token;
+    uint8_t tag;
+    size_t bytes;
+    uint8_t *to;
+    const uint8_t *from;
+} aotc_dsa_bringing;
+
+typedef struct aotc_dsa_cluster {
+    int count;
+    aotc_dsa_bringing bringing[AOTC_DSA_BRINGING];
+} aotc_dsa_cluster;
+
+/* What clusters and cores have from kernel to kernel, all of it zero in the beginning: GB of one
+ * cluster behind the other, then as many tags, then a state of each cluster, in its slot of the
+ * arena; LB of cores behind each other, then as many tags, in another one. */
+typedef struct aotc_dsa_kept {
+    uint8_t *shared;
+    size_t shared_bytes; /* of all clusters */
+    size_t shared_stride; /* of one cluster */
+    uint8_t *held;
+    size_t held_bytes; /* of all cores */
+    size_t held_stride; /* of one core */
+} aotc_dsa_kept;
 
 struct aotc_dsa;
 
@@ -77,19 +116,18 @@ typedef struct aotc_dsa_core {
     uint8_t *state; /* of every byte there */
     int buffers;
     int shared_buffers;
+    int held_buffers;
     int transfers;
     aotc_dsa_buffer buffer[AOTC_DSA_BUFFERS];
     aotc_dsa_shared_buffer shared_buffer[AOTC_DSA_SHARED];
+    aotc_dsa_held_buffer held_buffer[AOTC_DSA_HELD];
     aotc_dsa_transfer transfer[AOTC_DSA_TRANSFERS];
 } aotc_dsa_core;
 
 typedef struct aotc_dsa {
     aotc_dsa_core core; /* the one at work: simulated cores take turns */
     char refusal[AOTC_DSA_TEXT]; /* "" while all is well */
-    uint8_t *shared; /* what the model uses of GB, of one cluster behind the other; then as many
-                        bytes of state: the tag of the buffer that a byte was written in, or 0 */
-    size_t shared_bytes; /* of all clusters */
-    size_t shared_stride; /* of one cluster */
+    aotc_dsa_kept kept;
     uint8_t nothing[8 * AOTC_DSA_LANES]; /* what a refused read gives */
     uint8_t state[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
     uint8_t local[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
@@ -97,13 +135,20 @@ typedef struct aotc_dsa {
 
 _Static_assert(sizeof(aotc_dsa) <= AOTC_DSA_BYTES, "room for a machine");
 
-/* A machine in memory of AOTC_DSA_BYTES bytes, aligned to 64.  Its clusters have ``bytes`` bytes in
- * GB at ``shared``, ``stride`` each, with as many bytes of state behind all of them. */
-aotc_dsa *aotc_dsa_open(void *memory, uint8_t *shared, size_t bytes, size_t stride);
+/* A machine in memory of AOTC_DSA_BYTES bytes, aligned to 64. */
+aotc_dsa *aotc_dsa_open(void *memory, aotc_dsa_kept kept);
 /* The core that work item ``item`` of ``items`` of a kernel runs on, which are dealt to so many
  * clusters; its LB holds nothing. */
 aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t item, int64_t items,
     int clusters);
+/* Number ``at`` of a turn's work items: each cluster runs ``items`` of its own from ``first`` on
+ * (0: all of them), of ``count`` in all. */
+static inline int64_t aotc_dsa_item(int64_t at, int64_t first, int64_t items, int64_t count,
+    int clusters)
+{
+    return items == 0 ? at : at / items * (count / clusters) + first + at % items;
+}
+
 /* The work item is done: what it had in LB is freed. */
 void aotc_dsa_end(aotc_dsa_core *core);
 
@@ -111,10 +156,16 @@ void aotc_dsa_end(aotc_dsa_core *core);
 void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes);
 
 /* Buffer ``name`` in GB, of ``parts`` equal parts of ``bytes`` bytes, on as many clusters, all as
- * far behind ``first`` on the first one.  Returns where its first element would lie if all parts
- * did so one behind the other: only those of this work item's cluster may be reached. */
+ * far behind ``first`` on the first one; below 0: on so many clusters, each of which has all of it.
+ * Returns where its first element would lie if all parts did so one behind the other: only those of
+ * this work item's cluster may be reached. */
 void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, int parts,
     size_t bytes);
+
+/* Buffer ``name`` that stays in LB from kernel to kernel, from byte ``at`` on, of as many equal
+ * parts of ``bytes`` bytes as there are work items, which this one has its own of.  Returns where
+ * its first element would lie if all parts did so one behind the other. */
+void *aotc_dsa_held(aotc_dsa_core *core, const char *name, size_t at, size_t bytes);
 
 /* Start copying a box of elements of ``size`` bytes from DDR to LB, or from there to DDR.  Steps
  * are in elements.  It has arrived after aotc_dsa_wait for the token. */
@@ -128,6 +179,12 @@ void aotc_dsa_fetch(aotc_dsa_core *core, int token, void *local, const void *sha
 void aotc_dsa_keep(aotc_dsa_core *core, int token, void *shared, const void *local, size_t size,
     int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *local_step);
 void aotc_dsa_wait(aotc_dsa_core *core, int token);
+
+/* Start copying elements side by side from DDR to the GB of the core's cluster, which goes on when
+ * the work item is done; and wait until all under the token are there. */
+void aotc_dsa_bring(aotc_dsa_core *core, int token, void *shared, const void *far, size_t size,
+    int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *far_step);
+void aotc_dsa_arrive(aotc_dsa_core *core, int token);
 
 /* A product of the matrix engine.  Its accumulators hold sums of f32, ``summed`` rows of
  * ``columns`` each, to which it adds, in the order of taps and then of k,

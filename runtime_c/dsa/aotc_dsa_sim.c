@@ -9,12 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-aotc_dsa *aotc_dsa_open(void *memory, uint8_t *shared, size_t bytes, size_t stride)
+aotc_dsa *aotc_dsa_open(void *memory, aotc_dsa_kept kept)
 {
     aotc_dsa *const machine = memory;
-    machine->shared = shared;
-    machine->shared_bytes = bytes;
-    machine->shared_stride = stride;
+    machine->kept = kept;
     machine->refusal[0] = '\0';
     memset(machine->nothing, 0, sizeof machine->nothing);
     return machine;
@@ -35,6 +33,7 @@ aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t ite
     core->state = machine->state[flat];
     core->buffers = 0;
     core->shared_buffers = 0;
+    core->held_buffers = 0;
     core->transfers = 0;
     memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
     return core;
@@ -129,14 +128,14 @@ void *aotc_dsa_refused(aotc_dsa_core *core, const void *place, size_t size, cons
 }
 
 /* True for an address in the GB of any cluster. */
-static int in_shared(const aotc_dsa *machine, const void *place)
+int aotc_dsa_in_shared(const aotc_dsa *machine, const void *place)
 {
-    return (uintptr_t)place - (uintptr_t)machine->shared < machine->shared_bytes;
+    return (uintptr_t)place - (uintptr_t)machine->kept.shared < machine->kept.shared_bytes;
 }
 
 void *aotc_dsa_far(aotc_dsa_core *core, const void *place, size_t size, const char *verb)
 {
-    if (in_shared(core->machine, place)) {
+    if (aotc_dsa_in_shared(core->machine, place)) {
         aotc_dsa_refuse(core, "%s DDR at a place that is in GB", verb);
         return core->machine->nothing;
     }
@@ -151,15 +150,25 @@ void *aotc_dsa_far(aotc_dsa_core *core, const void *place, size_t size, const ch
 
 /* ---- buffers ---- */
 
-void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes)
+/* True, and a refusal, for a buffer that cannot be in LB. */
+int aotc_dsa_misplaced(aotc_dsa_core *core, const char *name, size_t at, size_t bytes)
 {
-    if (at % AOTC_DSA_ALIGNMENT != 0) {
+    const int wrong = at % AOTC_DSA_ALIGNMENT != 0;
+    const int beyond = at > AOTC_DSA_LB_BYTES || bytes > AOTC_DSA_LB_BYTES - at;
+    if (wrong) {
         aotc_dsa_refuse(core, "buffer %s begins at byte %zu of LB, which is unaligned", name, at);
-    } else if (at > AOTC_DSA_LB_BYTES || bytes > AOTC_DSA_LB_BYTES - at) {
+    } else if (beyond) {
         aotc_dsa_refuse(core, "buffer %s ends at byte %zu of LB, which has %d", name, at + bytes,
             AOTC_DSA_LB_BYTES);
-    } else {
+    }
+    return wrong || beyond;
+}
+
+void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t bytes)
+{
+    if (!aotc_dsa_misplaced(core, name, at, bytes)) {
         memset(core->state + at, 0, bytes);
+        aotc_dsa_written_over(core, at, bytes);
     }
     if (core->buffers < AOTC_DSA_BUFFERS) {
         core->buffer[core->buffers++] = (aotc_dsa_buffer){name, at, bytes};
@@ -171,26 +180,29 @@ void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, 
     size_t bytes)
 {
     const aotc_dsa *const machine = core->machine;
-    const size_t at = (size_t)((uintptr_t)first - (uintptr_t)machine->shared);
-    uint8_t *const own = machine->shared + (size_t)core->cluster * machine->shared_stride + at;
-    if (core->cluster >= parts) {
+    const size_t at = (size_t)((uintptr_t)first - (uintptr_t)machine->kept.shared);
+    const size_t before_it = (size_t)core->cluster * machine->kept.shared_stride;
+    uint8_t *const own = machine->kept.shared + before_it + at;
+    if (core->cluster >= abs(parts)) {
         aotc_dsa_refuse(core, "buffer %s has no part in GB of cluster %d", name, core->cluster);
     } else if (at % AOTC_DSA_ALIGNMENT != 0) {
         aotc_dsa_refuse(core, "buffer %s begins at byte %zu of GB, which is unaligned", name, at);
     } else if (at > AOTC_DSA_GB_BYTES || bytes > AOTC_DSA_GB_BYTES - at) {
         aotc_dsa_refuse(core, "buffer %s ends at byte %zu of GB, which has %d", name, at + bytes,
             AOTC_DSA_GB_BYTES);
-    } else if (at > machine->shared_stride || bytes > machine->shared_stride - at) {
+    } else if (at > machine->kept.shared_stride || bytes > machine->kept.shared_stride - at) {
         aotc_dsa_refuse(core, "buffer %s ends at byte %zu of %zu that the model has of GB", name,
-            at + bytes, machine->shared_stride);
+            at + bytes,
+            machine->kept.shared_stride);
     } else if (core->shared_buffers == AOTC_DSA_SHARED) {
         aotc_dsa_refuse(core, "uses more than %d buffers in GB", AOTC_DSA_SHARED);
     } else {
-        /* a tag for each place, of 255 */
+        /* a tag for each place, of 254 */
         core->shared_buffer[core->shared_buffers++] = (aotc_dsa_shared_buffer){name, own, bytes,
-            (uint8_t)(1 + (at / AOTC_DSA_ALIGNMENT * 31 + bytes) % 255)};
+            (uint8_t)(1 + (at / AOTC_DSA_ALIGNMENT * 31 + bytes) % 254)};
     }
-    return (void *)((uintptr_t)own - (uintptr_t)core->cluster * bytes);
+    const size_t before = parts > 0 ? (size_t)core->cluster : 0; /* parts in front of its own */
+    return (void *)((uintptr_t)own - before * bytes);
 }
 
 void aotc_dsa_end(aotc_dsa_core *core)
@@ -198,6 +210,7 @@ void aotc_dsa_end(aotc_dsa_core *core)
     if (core->transfers > 0) {
         aotc_dsa_refuse(core, "ends before the wait for token %d", core->transfer[0].token);
     }
+    aotc_dsa_keep_held(core);
     memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
 }
 
@@ -233,10 +246,19 @@ static int reaches(aotc_dsa_core *core, const aotc_dsa_transfer *t, const uint8_
         return 0;
     }
     for (size_t i = 0; !t->store && i < bytes; i++) {
-        const uint8_t tag = place[core->machine->shared_bytes + i];
+        const uint8_t tag = place[core->machine->kept.shared_bytes + i];
         if (tag != b->tag) {
             aotc_dsa_refuse(core, "sends byte %zu of %s, %s", at + i, b->name,
-                tag == 0 ? "which was never written" : "where another buffer is by now");
+                tag == 0 ? "which was never written"
+                    : tag == AOTC_DSA_COMING ? "before the wait for its DMA"
+                    : "where another buffer is by now");
+            return 0;
+        }
+    }
+    for (size_t i = 0; t->store && i < bytes; i++) {
+        if (place[core->machine->kept.shared_bytes + i] == AOTC_DSA_COMING) {
+            aotc_dsa_refuse(core, "fills byte %zu of %s, before the wait for the DMA to it", at + i,
+                b->name);
             return 0;
         }
     }
@@ -269,7 +291,7 @@ static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
             memset(core->state + (local - core->local), AOTC_DSA_THERE, bytes);
             if (t->shared >= 0 && t->store) {
                 const int tag = core->shared_buffer[t->shared].tag;
-                memset(far + core->machine->shared_bytes, tag, bytes);
+                memset(far + core->machine->kept.shared_bytes, tag, bytes);
             }
         } else if (aotc_dsa_outside(core, local, size, t->store ? "sends" : "fills")
             || aotc_dsa_outside(core, local + bytes - size, size, t->store ? "sends" : "fills")
@@ -288,7 +310,7 @@ static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
 }
 
 /* Which buffer in GB has an address; -1 if none has. */
-static int shared_at(const aotc_dsa_core *core, const void *place)
+int aotc_dsa_shared_at(const aotc_dsa_core *core, const void *place)
 {
     for (int i = 0; i < core->shared_buffers; i++) {
         const aotc_dsa_shared_buffer *const b = &core->shared_buffer[i];
@@ -304,11 +326,11 @@ static void start(aotc_dsa_core *core, const char *engine, int token, int store,
     const int64_t *far_step)
 {
     const int inside = engine[0] == 'f' || engine[0] == 'k'; /* GB is at the other end */
-    const int shared = inside ? shared_at(core, far) : -1;
-    if (inside ? shared < 0 : in_shared(core->machine, far)) {
-        aotc_dsa_refuse(core, inside
-                ? "starts a %s at a place that is in no buffer in GB of its cluster"
-                : "starts a %s at a place that is in GB", engine);
+    const int shared = inside ? aotc_dsa_shared_at(core, far) : -1;
+    if (inside ? shared < 0 : aotc_dsa_in_shared(core->machine, far)) {
+        aotc_dsa_refuse(core,
+            inside ? "starts a %s at a place that is in no buffer in GB of its cluster"
+            : "starts a %s at a place that is in GB", engine);
         return;
     }
     if (core->transfers == AOTC_DSA_TRANSFERS) {
@@ -317,7 +339,8 @@ static void start(aotc_dsa_core *core, const char *engine, int token, int store,
     }
     if (rank < 1 || rank > AOTC_DSA_RANK || (uintptr_t)far % size != 0) {
         aotc_dsa_refuse(core, "starts a transfer of %d dimensions at an address in %s that is %s",
-            rank, inside ? "GB" : "DDR",
+            rank,
+            inside ? "GB" : "DDR",
             (uintptr_t)far % size != 0 ? "unaligned" : "aligned");
         return;
     }

@@ -91,7 +91,7 @@ int run(int bug, const float *in, float *out, char *text)
     if (memory == NULL) {
         return 0;
     }
-    aotc_dsa *const machine = aotc_dsa_open(memory, NULL, 0, 0);
+    aotc_dsa *const machine = aotc_dsa_open(memory, (aotc_dsa_kept){NULL, 0, 0, NULL, 0, 0});
     (bug < 20 ? twice : times)(machine, bug, in, out);
     memcpy(text, machine->refusal, AOTC_DSA_TEXT);
     free(memory);

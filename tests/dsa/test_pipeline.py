@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from core_traces import expected_trace, read_trace
 from group_cases import two_convolutions
 from harness import INFO, differences
 from te_programs import Maker, conv2d, matmul, random_feeds
@@ -21,11 +22,10 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import complete, decide, lower
 from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import COMPUTE, plan_events, workers_of
+from aotc.sched.cost.item_events import COMPUTE, plan_events
 from aotc.target import get_target
 
 TARGET = get_target("dsa:stcp920")
-CORES = TARGET.machine.workers // TARGET.machine.clusters
 
 
 def product(rows=34, terms=9, columns=12):
@@ -82,25 +82,20 @@ def test_the_simulator_runs_it_and_traces_the_same_events(name, tmp_path, monkey
     bundle = built(plan, s, tmp_path / "b")
     monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(tmp_path / "trace"))
     assert not differences(bundle.run(feeds), want, 2e-5)
-    found = [tuple(x.split()[1:]) for x in (tmp_path / "trace").read_text().splitlines()]
-    expected = []
-    for k, items in plan_events(plan, {}):
-        for i, (w, events) in enumerate(zip(workers_of(k, len(items), TARGET.machine), items)):
-            expected += [(str(i), *map(str, divmod(w, CORES)), e.what, str(e.token), str(e.bytes))
-                         for e in events if e.what != COMPUTE]
-    assert found == expected and len(found) > 10
+    found = read_trace(tmp_path / "trace")
+    assert found == expected_trace(plan, TARGET) and len(found) > 10
 
 
 def test_weights_are_copied_once_and_boxes_while_a_step_is_computed():
     program, _, plan, _, _ = planned("rows")
-    (kernel, items), = plan_events(plan, {})
+    (_, items), = plan_events(plan, {}, TARGET.machine)
     _, _, plain, _, _ = planned("rows", pipeline=0)
     weights = 9 * 12 * 4
-    loads = [e.bytes for e in items[0] if e.what == "load"]
+    loads = [e.bytes for e in items[0].events if e.what == "load"]
     assert loads.count(weights) == 1 and len(loads) == 1 + 4
-    (_, before), = plan_events(plain, {})
-    assert [e.bytes for e in before[0] if e.what == "load"].count(weights) == 4
-    order = [e.what for e in items[0]]
+    (_, before), = plan_events(plain, {}, TARGET.machine)
+    assert [e.bytes for e in before[0].events if e.what == "load"].count(weights) == 4
+    order = [e.what for e in items[0].events]
     second = [i for i, w in enumerate(order) if w == "load"][2]
     assert second < order.index(COMPUTE)  # the second step's rows before the first one's work
     assert timeline(plan, TARGET.machine, {}).seconds < timeline(

@@ -47,7 +47,8 @@ def simulator(tmp_path_factory, pytestconfig):
     (folder / "device.h").write_text(device_lines(get_target("dsa:stcp920")))
     subprocess.run(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-fPIC",
                     "-shared", "-include", folder / "device.h", "-I", dsa, "-I", dsa.parent,
-                    source, dsa / "aotc_dsa_sim.c", dsa / "aotc_dsa_units.c", "-lm", "-o",
+                    source, dsa / "aotc_dsa_sim.c", dsa / "aotc_dsa_units.c",
+                    dsa / "aotc_dsa_kept.c", "-lm", "-o",
                     folder / "refusals.so"], check=True)
     return ctypes.CDLL(folder / "refusals.so")
 

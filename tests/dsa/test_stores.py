@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from core_traces import expected_trace, read_trace
 from harness import INFO, differences
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu
 
@@ -19,12 +20,11 @@ from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import COMPUTE, plan_events, workers_of
+from aotc.sched.cost.item_events import plan_events
 from aotc.sched.memory.allocate import allocate
 from aotc.target import get_target
 
 TARGET = get_target("dsa:stcp920")
-CORES = TARGET.machine.workers // TARGET.machine.clusters
 
 
 def images(batch=1, size=14):
@@ -88,13 +88,7 @@ def test_the_simulator_runs_them_and_traces_the_same_events(planned, tmp_path, m
     bundle = built(plan, s, tmp_path / "b")
     monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(tmp_path / "trace"))
     assert not differences(bundle.run(feeds), want, 2e-5)
-    found = [tuple(x.split()[1:]) for x in (tmp_path / "trace").read_text().splitlines()]
-    expected = []
-    for k, items in plan_events(plan, {}):
-        for i, (w, events) in enumerate(zip(workers_of(k, len(items), TARGET.machine), items)):
-            expected += [(str(i), *map(str, divmod(w, CORES)), e.what, str(e.token), str(e.bytes))
-                         for e in events if e.what != COMPUTE]
-    assert found == expected
+    assert read_trace(tmp_path / "trace") == expected_trace(plan, TARGET)
     assert not differences(bundle.run(feeds), want, 2e-5)  # nothing is left of the call before
     times = timeline(plan, TARGET.machine, {})
     assert times.moved("fetch") > 0 and times.moved("keep") > 0
@@ -102,8 +96,8 @@ def test_the_simulator_runs_them_and_traces_the_same_events(planned, tmp_path, m
 
 def test_every_cluster_works_on_its_part(planned):
     parts, _, plan, _, _ = planned
-    for k, items in plan_events(plan, {}):
-        used = {w // CORES for w in workers_of(k, len(items), TARGET.machine)}
+    for _, items in plan_events(plan, {}, TARGET.machine):
+        used = {i.worker // TARGET.machine.cores for i in items}
         assert used == set(range(parts))
 
 

@@ -4,6 +4,7 @@ import os
 from xml.etree import ElementTree
 
 import pytest
+from core_traces import expected_trace
 from small_models import conv_stack, dense, running_sum
 
 import aotc
@@ -13,9 +14,7 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.samples import random_inputs
 from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import COMPUTE, plan_events, workers_of
 from aotc.target import get_target
-from aotc.target.dsa import DEVICES
 from aotc.tools.engine_times import lines as lines_of
 from aotc.tools.engine_times import picture
 
@@ -32,16 +31,6 @@ def traced(model, folder, monkeypatch):
     return work.plans.main.plan, [tuple(line.split()[1:]) for line in lines]
 
 
-def expected(plan):
-    of = DEVICES[TARGET.name]
-    for kernel, items in plan_events(plan, {}):
-        where = workers_of(kernel, len(items), TARGET.machine)
-        for i, (worker, events) in enumerate(zip(where, items)):
-            cluster, core = divmod(worker, of.cores)
-            yield from ((str(i), str(cluster), str(core), e.what, str(e.token),
-                         str(e.bytes)) for e in events if e.what != COMPUTE)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -50,7 +39,7 @@ def run(tmp_path_factory):
 
 def test_events_are_those_of_the_simulator(run):
     plan, lines = run
-    assert len(lines) > 20 and lines == list(expected(plan))
+    assert len(lines) > 20 and lines == expected_trace(plan, TARGET)
 
 
 def test_bytes_and_order_make_the_time(run):

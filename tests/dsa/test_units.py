@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from core_traces import expected_trace, read_trace
 from harness import INFO, differences
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu, softmax
 
@@ -22,7 +23,6 @@ from aotc.oracle.run_plan import run_plan
 from aotc.runtime.loading import load
 from aotc.sched import decide, lower
 from aotc.sched.cost.cycles import timeline
-from aotc.sched.cost.item_events import COMPUTE, plan_events, workers_of
 from aotc.sched.model.units import unit_pays
 from aotc.target import get_target
 
@@ -77,16 +77,6 @@ def built(plan, s, folder):
     return load(folder)
 
 
-def expected(plan):
-    """The lines of the simulator's trace without the kernels' names."""
-    machine = TARGET.machine
-    for kernel, items in plan_events(plan, {}):
-        for i, (worker, events) in enumerate(zip(workers_of(kernel, len(items), machine), items)):
-            at = divmod(worker, machine.workers // machine.clusters)
-            yield from ((str(i), *map(str, at), e.what, str(e.token), str(e.bytes))
-                        for e in events if e.what != COMPUTE)
-
-
 def tiles(plan):
     return [t for k in plan.kernels for t in walk_body(k.body) if isinstance(t, Tile)]
 
@@ -103,8 +93,8 @@ def test_products_run_on_the_matrix_engine(make, tmp_path, monkeypatch):
     bundle = built(plan, s, tmp_path / "b")
     monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(tmp_path / "trace"))
     assert not differences(bundle.run(feeds), want, 1e-3 if make is halves else NEAR)
-    found = [tuple(x.split()[1:]) for x in (tmp_path / "trace").read_text().splitlines()]
-    assert found == list(expected(plan)) and "matrix" in {x[3] for x in found}
+    found = read_trace(tmp_path / "trace")
+    assert found == expected_trace(plan, TARGET) and "matrix" in {x[3] for x in found}
     odd = random_feeds(make(), np.random.default_rng(), special=(np.nan, np.inf, -np.inf))
     want = evaluate(make(), odd, {})
     assert not differences(bundle.run(odd), want, 1e-2)

@@ -5,7 +5,7 @@ from typing import Any
 
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.emit.text.places import address, bytes_of
-from aotc.ir.plan import Place, Plan
+from aotc.ir.plan import Kernel, Place, Plan
 from aotc.ir.plan_regions import PlanRegion, Rounds
 from aotc.ir.program import Entry, State
 from aotc.ir.simplify import simplify
@@ -16,8 +16,17 @@ Call = dict[str, Any]
 def calls(plan: Plan, kernels: Sequence[Call], first: int = 0) -> list[Call]:
     """Rows of what a call of the model does, in order: ``kind`` is "kernel" (a row of ``kernels``
     with its ``index``, from ``first`` on), "loop" or "branch", which hold rows themselves."""
-    rows = [{**k, "kind": "kernel", "index": i} for i, k in enumerate(kernels, first)]
+    rows = [{**k, "kind": "kernel", "index": i, "turn": ()} for i, k in enumerate(kernels, first)]
+    if plan.turns:
+        return [{**rows[k], **_turn(plan.kernels[k], rows[k]["tiles"], *own)}
+                for k, *own in plan.turns]
     return _calls(plan, rows, 0, len(rows), list(enumerate(plan.regions)))
+
+
+def _turn(kernel: Kernel, tiles: str, first: int, end: int) -> Call:
+    """What a turn changes of a kernel's row."""
+    return {"turn": (first, end - first),
+            "tiles": str((end - first) * max(1, kernel.clusters)) if end else tiles}
 
 
 def _calls(plan: Plan, rows: Sequence[Call], first: int, end: int,
@@ -75,6 +84,7 @@ def round_fields(plans: Sequence[Plan]) -> Mapping[str, Any]:
     asks = any(not isinstance(r, Rounds) or r.count or r.going or r.again
                for p in plans for r in p.regions)
     return {"regions": any(p.regions for p in plans), "asks": asks,
+            "turns": any(p.turns for p in plans),
             "rounds": sorted({sym_field(r.round.name) for r in regions}),
             **{kind: max((p.index + 1 for plan in plans for p in plan.places
                           if p.storage == kind), default=0) for kind in ("round_in", "round_out")}}

@@ -13,7 +13,7 @@ from aotc.emit.bundle.describe import kernel_order, kernels, rules, slab_bytes
 from aotc.emit.bundle.kits import KITS
 from aotc.emit.c import kernels as c_kernels
 from aotc.emit.dsa import dsa_kernels as dsa
-from aotc.emit.dsa.device_text import arena_slots, shared_slot
+from aotc.emit.dsa.device_text import arena_slots, kept_slots
 from aotc.emit.simt import simt_kernels as simt
 from aotc.emit.text.cexpr import c_index
 from aotc.ir.expr import as_expr
@@ -91,7 +91,8 @@ class Variant:
         return {"suffix": self.suffix + choice.mark, "test": choice.test, "about": choice.about,
                 "why": choice.why, "when": {n: list(ends) for n, ends in choice.when.items()},
                 "kernels": rows, "calls": calls(plan, rows, first),
-                "slots": [c_index(s) for s in arena_slots(plan)], "shared": shared_slot(plan),
+                "slots": [c_index(s) for s in arena_slots(plan)],
+                "kept": [k for k in kept_slots(plan) if k is not None],
                 "slab_bytes": c_index(simplify(as_expr(slab_bytes(plan))), 12)}
 
 

@@ -1,5 +1,7 @@
 """What the C of a bundle is told about the accelerator's device."""
 
+from dataclasses import dataclass
+
 from aotc.ir.expr import Const, Expr
 from aotc.ir.plan import Plan
 from aotc.ir.simplify import simplify
@@ -7,6 +9,7 @@ from aotc.target.base import Target
 from aotc.target.dsa import DEVICES
 
 _CONTROL = 1 << 18  # bytes of what the simulator knows of the core at work
+_CLUSTERS = 1 << 14  # of what it knows of the clusters
 
 
 def machine_bytes(target: Target) -> int:
@@ -28,20 +31,45 @@ def device_lines(target: Target) -> str:
     return "".join(f"#define AOTC_DSA_{name} {value}\n" for name, value in figures.items())
 
 
-def shared_slot(plan: Plan) -> tuple[int, int]:
-    """(slot of the arena that stands for the clusters' memories, bytes of all of them); (-1, 0)
-    where nothing is stored there."""
-    found = next((p.slot for p in plan.places if p.memory), -1)
-    size = simplify(plan.slots[found]) if found >= 0 else Const(0)
-    assert isinstance(size, Const), size  # ``store_faults``: tensors there have fixed extents
-    return found, size.value
+@dataclass(frozen=True)
+class KeptSlot:
+    """A slot of the arena that stands for a memory of all clusters or cores: its bytes, those of
+    one of them, and of state behind."""
+
+    slot: int
+    bytes: int
+    stride: int
+    state: int
+
+
+def kept_slots(plan: Plan) -> tuple[KeptSlot | None, KeptSlot | None]:
+    """Where the clusters' memories are, and what stays in those of cores; None without."""
+    near = plan.memories[0][0] if plan.memories else ""
+    found: list[KeptSlot | None] = []
+    for of_cores in (False, True):
+        place = next((p for p in plan.places if p.memory and (p.memory == near) == of_cores), None)
+        if place is None:
+            found.append(None)
+            continue
+        size = simplify(plan.slots[place.slot])
+        assert isinstance(size, Const), size  # ``store_faults``: tensors there have fixed extents
+        found.append(KeptSlot(place.slot, size.value, place.stride,
+                              size.value + (0 if of_cores else _CLUSTERS)))
+    return found[0], found[1]
 
 
 def arena_slots(plan: Plan) -> tuple[Expr, ...]:
-    """Bytes of every slot of the arena: one that stands for the clusters' memories has a byte of
-    state for each byte behind them."""
-    shared, _ = shared_slot(plan)
-    return tuple(simplify(s * 2 if i == shared else s) for i, s in enumerate(plan.slots))
+    """Bytes of every slot of the arena: those that stand for memories of clusters and cores have
+    state behind them."""
+    more = {k.slot: k.state for k in kept_slots(plan) if k is not None}
+    return tuple(simplify(s + more.get(i, 0)) for i, s in enumerate(plan.slots))
 
 
-__all__ = ["arena_slots", "device_lines", "machine_bytes", "shared_slot"]
+def kept_text(plan: Plan) -> str:
+    """The C value of ``aotc_dsa_kept`` of a Plan."""
+    parts = [f"f->slot[{k.slot}], {k.bytes}, {k.stride}" if k is not None else "NULL, 0, 0"
+             for k in kept_slots(plan)]
+    return f"(aotc_dsa_kept){{{', '.join(parts)}}}"
+
+
+__all__ = ["KeptSlot", "arena_slots", "device_lines", "kept_slots", "kept_text", "machine_bytes"]

@@ -8,7 +8,7 @@ from aotc.emit.c.alike import Owned
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Scalars, element
-from aotc.emit.dsa.device_text import device_lines, shared_slot
+from aotc.emit.dsa.device_text import device_lines, kept_text
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
@@ -39,8 +39,8 @@ class CoreText(KernelText):
         self.hosted = any(isinstance(s, Call) for s in self.kernel.stages)
         if self.hosted:
             return super().written_by(env)
-        local = set(self.scratch)
         at, shared = env["buffer"], {b for b in self.tensors if self.plan.place(b).memory}
+        local = set(self.scratch) | {b for b in shared if self._held(b)}
         env["buffer"] = lambda b: f"g_{b}" if b in shared else at(b)
 
         def call(what: str, buffer: str, at: str, dtype: str) -> str:
@@ -59,7 +59,13 @@ class CoreText(KernelText):
         env["get"], env["reads"], env["writes"] = get, run("reads"), run("writes")
         env["put"] = lambda buffer, at, value, dtype: call(
             "put", buffer, at, dtype) + f", {value});"
-        return _CoreWriter(env, self.safe, self.name, {**self.tensors, **self.scratch})
+        named = {b: (f"{d.removesuffix(f't_{b}')}g_{b}" if b in shared else d, where)
+                 for b, (d, where) in self.tensors.items()}
+        return _CoreWriter(env, self.safe, self.name, {**named, **self.scratch})
+
+    def _held(self, b: str) -> bool:
+        """True for what stays in the cores' own memories from kernel to kernel."""
+        return self.plan.place(b).memory == self.plan.memories[0][0]
 
     def items(self, pointers: Sequence[str], named: bool = False) -> list[str]:
         if self.hosted:
@@ -76,17 +82,24 @@ class CoreText(KernelText):
         shared = [p for p in places if p.memory]
         for p in shared:
             declared = self.tensors[p.name][0].removesuffix(f"t_{p.name}")
+            size = f"{c_index(p.part, 12)} * sizeof({DTYPES[p.dtype].c}));"
+            if self._held(p.name):
+                scratch.append(f'{declared}g_{p.name} = aotc_dsa_held(core, "{p.name}", '
+                               f"{p.offset}, {size}")
+                continue
+            parts = -p.each if p.each else p.parts  # negative: each cluster has all of it
             scratch.append(f'{declared}g_{p.name} = aotc_dsa_shared(core, "{p.name}", t_{p.name}, '
-                           f"{p.parts}, {c_index(p.part, 12)} * sizeof({DTYPES[p.dtype].c}));")
-        slot, size = shared_slot(self.plan)
-        memory = f"f->slot[{slot}], {size}, {shared[0].stride}" if shared else "NULL, 0, 0"
+                           f"{parts}, {size}")
         count = c_index(simplify(kernel.tiles))
+        turn = ["const int64_t tile = aotc_dsa_item(at, f->turn_first, f->turn_items, "
+                f"{count}, {kernel.clusters});"] if self.plan.turns else []
+        name = "at" if turn else "tile"
         return indent([
             *frame, *pointers,
             "aotc_dsa *const machine = aotc_dsa_open(f->slab + worker * f->slab_stride,",
-            f"    {memory});",
-            "for (int64_t tile = begin; tile < end; ++tile) {",
-            *indent([f'aotc_dsa_core *const core = aotc_dsa_begin(machine, "{title}", tile,',
+            f"    {kept_text(self.plan)});",
+            f"for (int64_t {name} = begin; {name} < end; ++{name}) {{",
+            *indent([*turn, f'aotc_dsa_core *const core = aotc_dsa_begin(machine, "{title}", tile,',
                      f"    {count}, {kernel.clusters});",
                      *scratch, *self.lines, "aotc_dsa_end(core);"]), "}",
             f"{self.name}_refuse(f, machine->refusal);"])
@@ -166,7 +179,7 @@ class _CoreWriter(KernelWriter):
         return "(const int64_t[]){" + ", ".join(c_index(v, 0) for v in values) + "}"
 
     def wait(self, s: Wait) -> list[str]:
-        return [f"aotc_dsa_wait(core, {s.token});"]
+        return [f"aotc_dsa_{'arrive' if s.memory else 'wait'}(core, {s.token});"]
 
 
 __all__ = ["CoreText", "render_kernels"]

@@ -12,7 +12,7 @@ from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.expr import Axis, Const
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, upper
+from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.lowering.lower_copies import item_boxes
 from aotc.sched.lowering.open_group import Opened
 from aotc.sched.model.copied import Copied
@@ -58,11 +58,17 @@ def has_own_part(program: Program, found: Touched, buffer: str, parts: int) -> b
     if order is None or not order or found.outermost is None:
         return False
     axis, extent, tile = found.outermost
-    d = order[0]
+    d = next((d for d in order if shape[d] > 1), order[0])  # those in front of it have one index
     if shape[d] != extent or extent % parts or extent // parts % tile:
         return False
     lo, last = found.at.tile.box[axis]
     return same(box.dims[d][0], lo) and same(box.last[d], last)
+
+
+def item_count(found: Touched) -> int:
+    """Work items of a group; 0 if their number is not known."""
+    count = simplify(found.at.tile.count)
+    return count.value if isinstance(count, Const) else 0
 
 
 def dealt(machine: Machine, group: Group) -> int:
@@ -70,4 +76,4 @@ def dealt(machine: Machine, group: Group) -> int:
     return group.clusters or machine.clusters
 
 
-__all__ = ["Touched", "dealt", "has_own_part", "touched_by"]
+__all__ = ["Touched", "dealt", "has_own_part", "item_count", "touched_by"]

@@ -3,15 +3,16 @@
 A worker takes its work items in turn.  It starts engines, which copy one box after another while
 it goes on, and waits for their tokens, and for products of its units, which take as long as a full
 tile does.  What is copied together shares the outermost memory; the stages of an item share evenly
-what else of its kernel's arithmetic there is.
+what else of its kernel's arithmetic there is.  Engines of clusters go on copying from kernel to
+kernel, beside workers that reach the outermost memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aotc.ir.plan import Kernel, Plan
 from aotc.oracle.eval_expr import index_value
-from aotc.sched.cost.item_events import COMPUTE, WAIT, Event, plan_events, workers_of
+from aotc.sched.cost.item_events import ARRIVE, COMPUTE, WAIT, Event, Item, plan_events
 from aotc.target.base import Machine
 
 
@@ -30,8 +31,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Of one call: its ``spans``; ``ends``: when each kernel ends; ``scratch``: bytes that each
-    kernel has of a worker's; ``names`` of the kernels."""
+    """Of one call: its ``spans``; ``ends``: when each turn of a kernel ends; ``scratch``: bytes
+    that each of those has of a worker's; ``names`` of their kernels."""
 
     spans: tuple[Span, ...]
     ends: tuple[float, ...]
@@ -58,27 +59,109 @@ def timeline(plan: Plan, machine: Machine, syms: Mapping[str, int]) -> Timeline:
     """The Timeline of one call.  UnsupportedError for a Plan with regions."""
     spans: list[Span] = []
     ends: list[float] = []
+    turns: list[Kernel] = []
     now = 0.0
-    for number, (kernel, items) in enumerate(plan_events(plan, syms)):
-        now += machine.launch
-        where = workers_of(kernel, len(items), machine)
-        active = max(1, len(set(where)))
-        others = index_value(kernel.flops, syms) - sum(e.flops for x in items for e in x)
-        work = max(0, others) / machine.flops / max(1, len(items))
-        last = now
-        workers: dict[int, _Worker] = {}
-        for worker, events in zip(where, items):
-            if worker not in workers:
-                workers[worker] = _Worker(worker, number, now, machine, active)
-            workers[worker].run(events, work)
-        for at in workers.values():
-            spans += at.spans
-            last = max(last, at.now)
-        now = last
+    far = _Far(machine)
+    for number, items in plan_events(plan, syms, machine):
+        kernel = plan.kernels[number]
+        turns.append(kernel)
+        if any(e.what in far.engines or e.what == ARRIVE for i in items for e in i.events):
+            now = far.told(items, number, now)
+        else:
+            now += machine.launch
+            units = sum(e.flops for i in items for e in i.events)
+            count = max(1, index_value(kernel.tiles, syms))
+            share = index_value(kernel.flops, syms) * len(items) / count  # of this turn
+            work = max(0, share - units) / machine.flops / max(1, len(items))
+            found, last = _kernel(items, number, now, machine, work, far)
+            spans += found
+            far.on(now, last - now, _outside(items, machine))
+            now = last
         ends.append(now)
-    sizes = tuple(_scratch(k) for k in plan.kernels)
-    return Timeline(tuple(spans), tuple(ends), sizes, tuple(k.name for k in plan.kernels),
-                    machine.workers)
+    return Timeline((*spans, *far.spans), tuple(ends), tuple(map(_scratch, turns)),
+                    tuple(k.name for k in turns), machine.workers)
+
+
+def _kernel(items: Sequence[Item], number: int, now: float, machine: Machine, work: float,
+            far: "_Far") -> tuple[list[Span], float]:
+    """(spans of the workers in one kernel that begins ``now``, when the last of them ends)."""
+    active = max(1, len({i.worker for i in items})) + len(far.queues)
+    workers: dict[int, _Worker] = {}
+    for item in items:
+        if item.worker not in workers:
+            workers[item.worker] = _Worker(item.worker, number, now, machine, active)
+        workers[item.worker].run(item.events, work)
+    return ([s for w in workers.values() for s in w.spans],
+            max((w.now for w in workers.values()), default=now))
+
+
+def _outside(items: Sequence[Item], machine: Machine) -> int:
+    """Bytes that workers copy from or to the outermost memory."""
+    outside = {e.name for e in machine.engines if machine.memory.name in (e.source, e.target)}
+    return sum(e.bytes for i in items for e in i.events if e.what in outside)
+
+
+@dataclass
+class _Bringing:
+    """One copy of a cluster's engine: ``left`` of its bytes (with those that its latency stands
+    for) have not arrived; it began at ``start`` (negative: not yet)."""
+
+    what: str
+    token: int
+    bytes: int
+    left: float
+    kernel: int
+    start: float = -1.0
+
+
+class _Far:
+    """Copies of clusters' engines that go on from kernel to kernel: of each cluster those that
+    have not arrived, one after the other.  They have what workers leave of the outermost memory's
+    bandwidth."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        near = machine.near.name
+        self.engines = {e.name: e for e in machine.engines if near not in (e.source, e.target)}
+        self.queues: dict[int, list[_Bringing]] = {}
+        self.spans: list[Span] = []
+
+    def on(self, now: float, seconds: float, others: int) -> None:
+        """So much time passes from ``now`` while workers copy ``others`` bytes from or to the
+        outermost memory."""
+        if not self.queues or not seconds:
+            return
+        left = self.machine.memory.bandwidth - others / seconds
+        rate = max(left, 1.0) / self.machine.clusters
+        for cluster, queue in self.queues.items():
+            at = now
+            while queue and at < now + seconds:
+                one = queue[0]
+                one.start = at if one.start < 0 else one.start
+                end = min(now + seconds, at + one.left / rate)
+                one.left -= (end - at) * rate
+                at = end
+                if one.left < 1:  # of a byte: what rounding leaves
+                    self.spans.append(Span(one.what, cluster * self.machine.cores, one.kernel,
+                                           one.start, at, one.bytes))
+                    queue.pop(0)
+        self.queues = {c: q for c, q in self.queues.items() if q}
+
+    def told(self, items: Sequence[Item], kernel: int, now: float) -> float:
+        """When all goes on behind work items that begin such copies and wait for them."""
+        rate = self.machine.memory.bandwidth / self.machine.clusters
+        wait = 0.0
+        for item in items:
+            queue = self.queues.setdefault(item.worker // self.machine.cores, [])
+            for e in item.events:
+                if e.what in self.engines:
+                    late = self.engines[e.what].latency * rate  # until the first byte arrives
+                    queue.append(_Bringing(e.what, e.token, e.bytes, e.bytes + late, kernel))
+                elif any(x.token == e.token for x in queue):
+                    last = max(n for n, x in enumerate(queue) if x.token == e.token)
+                    wait = max(wait, sum(x.left for x in queue[:last + 1]) / rate)
+        self.on(now, wait, 0)
+        return now + wait
 
 
 def _scratch(kernel: Kernel) -> int:

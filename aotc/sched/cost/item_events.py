@@ -10,7 +10,7 @@ import numpy as np
 from aotc.errors import UnsupportedError
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr
-from aotc.ir.plan import Kernel, Plan
+from aotc.ir.plan import Kernel, Plan, turn_items
 from aotc.ir.statements import (
     OWN,
     STEP,
@@ -34,13 +34,14 @@ from aotc.target.base import Machine
 
 COMPUTE, WAIT = "compute", "wait"  # what an item does beside starting engines
 ROW = f"{OWN}m0"  # the name of a register tile's first row
+ARRIVE = "arrive"  # the wait for what engines of a cluster bring into its memory
 
 
 @dataclass(frozen=True)
 class Event:
-    """``what``: an engine that begins to copy ``bytes`` under ``token``, the wait for a token, the
-    work of a stage, or a unit, which reads ``bytes`` of operands for ``steps`` of a sum and
-    computes ``flops`` of those that the stages are made of."""
+    """``what``: an engine that begins to copy ``bytes`` under ``token``, the wait for a token (of a
+    worker's copies, or of its cluster's), the work of a stage, or a unit, which reads ``bytes`` of
+    operands for ``steps`` of a sum and computes ``flops`` of those that the stages are made of."""
 
     what: str
     token: int = 0
@@ -65,7 +66,7 @@ class _Found:
         return Event(e.what, e.token, *(int(x[item]) for x in (self.bytes, self.steps, self.flops)))
 
 
-class _Named(Values):
+class Named(Values):
     """Values of names, those of all work items side by side."""
 
     def __init__(self, syms: Mapping[str, int], names: dict[str, Array]) -> None:
@@ -88,7 +89,7 @@ class _Items:
         self.run(kernel.body, np.ones(self.count, bool))
 
     def now(self, e: Expr) -> Array:
-        return np.broadcast_to(_Named(self.syms, self.names).value(e), self.count)
+        return np.broadcast_to(Named(self.syms, self.names).value(e), self.count)
 
     def run(self, body: Body, live: Array) -> None:
         for s in body:
@@ -115,7 +116,8 @@ class _Items:
                     n = n * np.maximum(self.now(extent), 0)
                 self.add(Event(s.engine, s.token), live, n)
             elif isinstance(s, Wait):
-                self.add(Event(WAIT, s.token), live)
+                what = ARRIVE if s.memory else WAIT
+                self.add(Event(what, s.token), live)
             elif isinstance(s, Section):
                 self.add(Event(COMPUTE), live)
                 self.products(s.body, live)
@@ -157,6 +159,15 @@ class _Items:
                  2 * steps * self.rows * columns)
 
 
+@dataclass(frozen=True)
+class Item:
+    """Work item ``number`` of a kernel: the worker that it runs on, and its events."""
+
+    number: int
+    worker: int
+    events: tuple[Event, ...]
+
+
 def kernel_events(kernel: Kernel, syms: Mapping[str, int]) -> Iterator[tuple[Event, ...]]:
     """The events of every work item of a kernel, in order."""
     items = _Items(kernel, syms)
@@ -178,14 +189,22 @@ def workers_of(kernel: Kernel, count: int, machine: Machine) -> list[int]:
     return out
 
 
-def plan_events(plan: Plan, syms: Mapping[str, int]
-                ) -> Iterator[tuple[Kernel, tuple[tuple[Event, ...], ...]]]:
-    """(kernel, events of its work items) in call order.  UnsupportedError for a Plan with
-    regions, whose rounds data may decide."""
+def plan_events(plan: Plan, syms: Mapping[str, int], machine: Machine
+                ) -> Iterator[tuple[int, tuple[Item, ...]]]:
+    """(number of a kernel, its work items) of every turn, in call order.  UnsupportedError for a
+    Plan with regions, whose rounds data may decide."""
     if plan.regions:
         raise UnsupportedError(f"plan {plan.name}: has regions; how often they run is not known")
-    for k in plan.kernels:
-        yield k, tuple(kernel_events(k, syms))
+    known: dict[int, tuple[Item, ...]] = {}
+    for k, first, end in plan.turns or tuple((k, 0, 0) for k in range(len(plan.kernels))):
+        kernel = plan.kernels[k]
+        if k not in known:
+            found = tuple(kernel_events(kernel, syms))
+            where = workers_of(kernel, len(found), machine)
+            known[k] = tuple(map(Item, range(len(found)), where, found))
+        items = known[k] if plan.turns else known.pop(k)
+        yield k, tuple(items[i] for i in turn_items(kernel, len(items), first, end))
 
 
-__all__ = ["COMPUTE", "WAIT", "Event", "kernel_events", "plan_events", "workers_of"]
+__all__ = ["ARRIVE", "COMPUTE", "WAIT", "Event", "Item", "Named", "kernel_events", "plan_events",
+           "workers_of"]

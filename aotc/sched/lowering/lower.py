@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
+from aotc.ir.contents import with_buffers
 from aotc.ir.plan import Kernel, Place, Plan, most
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.program import Branch, LibCall, Loop, Program, static_shape
@@ -15,13 +16,14 @@ from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.context import ALIGN
 from aotc.sched.lowering.lower_call import lower_call
 from aotc.sched.lowering.lower_contract import lower_contract
-from aotc.sched.lowering.lower_copies import place_copies
+from aotc.sched.lowering.lower_copies import held, place_copies
 from aotc.sched.lowering.lower_dot import lower_dot
 from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
+from aotc.sched.lowering.lower_turns import kept_names, with_turns
 from aotc.sched.lowering.open_group import opened
 from aotc.sched.lowering.threads import barriers, shared_by_threads
-from aotc.sched.memory.allocate import physical_elements, slot_sizes, store_strides
+from aotc.sched.memory.allocate import lives, physical_elements, slot_sizes, store_strides
 from aotc.sched.model.slide import lower_kept
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call, group_stages
@@ -40,6 +42,14 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     program = apply_rewrites(program, schedule.rewrites)
     bodies = Bodies({*program.buffers}, len(slots := slot_sizes(program, schedule)))
     kernels = _kernels(program, schedule, target, bodies)
+    if held(schedule, target.machine):
+        _check_held(program, schedule, target, kernels)
+    names = kept_names(program, schedule)
+    if names:
+        kernels = tuple(with_buffers(k, names) for k in kernels)
+    turns: tuple[tuple[int, int, int], ...] = ()
+    if names or schedule.order:
+        kernels, turns = with_turns(program, schedule, target, kernels, names)
     used = {b for k in kernels for b in k.reads + k.writes} | region_buffers(bodies.regions)
     places, weights, end = [], [], 0
     sparse = sparse_constants(program)
@@ -57,7 +67,8 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     strides = store_strides(program, schedule)
     for name, slot in schedule.buffers.items():
         place = _place(program, schedule, name, "arena", slot.offset, slot.slot)
-        places.append(replace(place, memory=slot.memory, parts=slot.parts,
+        places.append(replace(place, name=names.get(name, name), memory=slot.memory,
+                              parts=slot.parts, each=slot.each,
                               stride=strides.get(slot.slot, 0)))
     places += bodies.placed(end)
     known = {p.name: p for p in places}
@@ -70,7 +81,8 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
                 memories=tuple((x.name, x.capacity) for x in (
                     target.machine.near, *target.machine.stores)) if target.machine.engines else (),
                 engines=_engines(target.machine),
-                units=tuple((u.name, u.memory) for u in target.machine.units))
+                units=tuple((u.name, u.memory) for u in target.machine.units), turns=turns,
+                cores=target.machine.cores if target.machine.stores else 0)
 
 
 def _kernels(program, schedule, target, bodies):
@@ -181,6 +193,22 @@ def _check_scratch(target, group, kernel, slab):
             f"group {group.name}: its tiles take {slab + kernel.staged} bytes of {level.name} "
             f"memory ({sizes}; {kernel.staged} for micro-kernels), {target.name} has "
             f"{level.capacity}; choose smaller tiles of {group.anchor} or store a tensor"])
+
+
+def _check_held(program, schedule, target, kernels):
+    """ScheduleError where scratch of a kernel goes over what stays in its memory meanwhile."""
+    live = lives(program, schedule)
+    turns = [t[0] for t in schedule.order] or [g.name for g in schedule.groups]
+    faults = [f"group {name}: its scratch ends at byte {k.slab_bytes} of {target.machine.scratch} "
+              f"and goes over {b}, which stays there from byte {schedule.buffers[b].offset} on; "
+              "choose smaller tiles or store that elsewhere"
+              for b in sorted(held(schedule, target.machine))
+              for g, k in zip(schedule.groups, kernels)
+              for name in [g.name] if any(
+                  live[b][0] <= n <= live[b][1] for n, t in enumerate(turns) if t == name)
+              and k.slab_bytes > schedule.buffers[b].offset]
+    if faults:
+        raise ScheduleError(faults)
 
 
 def _title(program, group):

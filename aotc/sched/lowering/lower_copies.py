@@ -10,6 +10,7 @@ from aotc.ir.contents import names_in, with_buffers
 from aotc.ir.expr import Axis, Binary, Const, Expr, maximum, substitute
 from aotc.ir.plan import Ahead
 from aotc.ir.plan import Stage as PlanStage
+from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
 from aotc.ir.statements import Box as Place
@@ -17,6 +18,7 @@ from aotc.sched.lowering.context import Context, scratch_order, scratch_strides
 from aotc.sched.lowering.open_group import Opened
 from aotc.sched.model.copied import Copied, copied_boxes
 from aotc.sched.model.stages import Stage
+from aotc.target.base import Machine
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def place_copies(at: Opened) -> Copies:
     ctx, stages = at.ctx, at.stages
     machine, program, group = ctx.target.machine, ctx.program, ctx.group
     wanted = {b for b, memory in group.copies.items() if memory == machine.scratch}
+    wanted -= held(ctx.schedule, machine)
     if not wanted:
         return Copies()
     found = [c for c in item_boxes(at) if c.buffer in wanted]
@@ -121,6 +124,11 @@ def _ahead(at: Opened, loads: Sequence[Copy], sizes: Mapping[str, int]) -> Ahead
     return Ahead((*whole, Wait(2 * len(stages) + 1)) if whole else (), tuple(
         (cast(Axis, later[v]), substitute(e, later)) for v, e in lets), (
             tuple(copies[0]), tuple(copies[1])))
+
+
+def held(schedule: Schedule, machine: Machine) -> set[str]:
+    """Temps that stay in the workers' own memories from kernel to kernel."""
+    return {b for b, s in schedule.buffers.items() if s.memory == machine.scratch}
 
 
 def moves(at: Opened, what: object) -> bool:
@@ -183,4 +191,4 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
         here, there, extents, dtype, "box", engine, token)
 
 
-__all__ = ["Copies", "item_boxes", "place_copies"]
+__all__ = ["Copies", "held", "item_boxes", "place_copies"]

@@ -40,14 +40,14 @@ def buffer_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
 
 
 def part_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
-    """Bytes that one cluster has of a stored buffer, rounded up to 64."""
+    """Bytes that one cluster or worker has of a stored buffer, rounded up to 64."""
     parts = schedule.buffers[name].parts if name in schedule.buffers else 1
     size = physical_elements(program, schedule, name) // parts * DTYPES[program.dtype(name)].size
     return simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
 
 
 def store_strides(program: Program, schedule: Schedule) -> dict[int, int]:
-    """{slot that stands for a memory of clusters: bytes of it that one of them has}."""
+    """{slot that stands for a memory of clusters or workers: bytes of it that one of them has}."""
     out: dict[int, int] = {}
     for b, s in schedule.buffers.items():
         if s.memory:
@@ -68,6 +68,30 @@ def liveness(program: Program, groups: Sequence[Group]) -> dict[str, Lifetime]:
             if program.buffers[b].role == "temp":
                 live[b] = (i, i)
     return live
+
+
+def lives(program: Program, schedule: Schedule) -> dict[str, Lifetime]:
+    """{temp, or constant that has a place: (first, last)}: numbers of the turns from the first that
+    writes it, or since which it is copied, to the last that reads it; of groups without turns."""
+    turns: dict[str, list[int]] = {}
+    for n, name in enumerate([t[0] for t in schedule.order]
+                             or [g.name for g in schedule.groups]):
+        turns.setdefault(name, []).append(n)
+    at = [(min(t), max(t)) for t in (turns.get(g.name, [0]) for g in schedule.groups)]
+    number = {g.name: i for i, g in enumerate(schedule.groups)}
+    out = {b: (at[first][0], at[last][1])
+           for b, (first, last) in liveness(program, schedule.groups).items()}
+    readers = {b: [i for i, g in enumerate(schedule.groups) if any(
+        b in program.producer[c].inputs for c in g.computes)]
+        for b in schedule.buffers if b in program.consts}
+    for i, g in enumerate(schedule.groups):  # what other groups made may be read in later turns
+        for b in {b for c in g.computes for b in program.producer[c].inputs} & set(out):
+            out[b] = (out[b][0], max(out[b][1], at[i][1]))
+    for b, found in readers.items():
+        if found:
+            since = number.get(schedule.buffers[b].since, found[0])
+            out[b] = (min(at[i][0] for i in (since, *found)), max(at[i][1] for i in found))
+    return out
 
 
 def in_place(program: Program, schedule: Schedule, group: Group, live: Mapping[str, Lifetime],
@@ -174,11 +198,11 @@ def _overwritten(program, schedule, s, dying, live):
 def allocate(program: Program, schedule: Schedule) -> dict[str, Slot]:
     """{temp: Slot} for every stored temp, those that have a place in a cluster's memory there;
     deterministic."""
-    live = liveness(program, schedule.groups)
+    live = lives(program, schedule)
     settled = {b: s for b, s in schedule.buffers.items() if s.memory and b in live}
     live = {b: at for b, at in live.items() if b not in settled}
     owner = {b: b for b in live}
-    for i, g in enumerate(schedule.groups):
+    for i, g in enumerate(() if schedule.order else schedule.groups):
         for out, src in in_place(program, schedule, g, live, i).items():
             owner[out] = owner[src]
     classes: dict[str, Lifetime] = {}
@@ -239,8 +263,8 @@ def slot_sizes(program: Program, schedule: Schedule) -> tuple[Expr, ...]:
     """Bytes of each arena slot, as expressions (Const for static models)."""
     ends: dict[int, dict[Expr, None]] = {}
     for slot, stride in store_strides(program, schedule).items():
-        parts = max(s.parts for s in schedule.buffers.values() if s.slot == slot)
-        ends[slot] = {Const(parts * stride): None}
+        holders = max(s.holders for s in schedule.buffers.values() if s.slot == slot)
+        ends[slot] = {Const(holders * stride): None}
     for b, s in schedule.buffers.items():
         if s.memory:
             continue

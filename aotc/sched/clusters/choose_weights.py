@@ -1,0 +1,140 @@
+"""Which constants come into the memory of every cluster, and when.
+
+Workers that each copy a constant from the outermost memory share its bandwidth; a cluster brings
+it once into its own memory while kernels before compute, and its workers copy it from there.  That
+is worth it where what kernels gain is more than the time of the copy that nothing hides.
+Each constant is brought as late as hides its copy, as far as there is room that long.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from aotc.errors import ScheduleError
+from aotc.ir.program import Program
+from aotc.ir.schedule import Schedule, Slot
+from aotc.ir.simplify import upper
+from aotc.sched.clusters.item_seconds import group_seconds
+from aotc.sched.clusters.own_parts import dealt
+from aotc.sched.memory.allocate import lives, part_bytes
+from aotc.sched.model.stages import group_stages
+from aotc.target.base import Target
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Bytes of a cluster's memory from ``offset`` to ``end`` that something has from group
+    ``first`` to group ``last``."""
+
+    first: int
+    last: int
+    offset: int
+    end: int
+
+
+def choose_weights(program: Program, schedule: Schedule, target: Target) -> Schedule:
+    """The Schedule, whose temps have their places in clusters' memories, with places there for
+    constants (instead of those that it has); as it is on machines without such memories, and where
+    groups have turns."""
+    machine = target.machine
+    if not machine.stores or schedule.regions or schedule.order or machine.engine(
+            machine.memory, machine.stores[0]) is None:
+        return schedule
+    memory = machine.stores[0]
+    found = {b: s for b, s in schedule.buffers.items() if b not in program.consts}
+    schedule = replace(schedule, buffers=found)
+    live = lives(program, schedule)
+    taken = [Taken(*live[b], s.offset, s.offset + _bytes(program, schedule, b))
+             for b, s in found.items() if s.memory == memory.name]
+    number = next((s.slot for s in found.values() if s.memory == memory.name), len(live))
+    starts, free = [0.0], 0.0  # when each group begins, and when the clusters' engines are free
+    for i in range(len(schedule.groups)):
+        for b in _readable(program, schedule, i):
+            now = replace(schedule, buffers=found)
+            brought = _brought(program, now, target, i, b, starts, free, taken)
+            if brought is not None:
+                slot, free = brought
+                found = {**found, b: replace(slot, slot=number)}
+        taking = _seconds(program, replace(schedule, buffers=found), target, i)
+        starts.append(max(starts[-1], free if _waits(schedule, found, program, i) else 0.0)
+                      + taking)
+    return replace(schedule, buffers=found)
+
+
+def _waits(schedule: Schedule, found: Mapping[str, Slot], program: Program, i: int) -> bool:
+    """True if a group reads what is brought for it."""
+    return any(b in found for b in _readable(program, schedule, i))
+
+
+def _readable(program: Program, schedule: Schedule, i: int) -> list[str]:
+    """Constants that group ``i`` is the only one to read, by copies."""
+    g = schedule.groups[i]
+    mine = dict.fromkeys(b for c in g.computes for b in program.producer[c].inputs
+                         if b in program.consts and b in g.copies)
+    others = {b for o in schedule.groups if o is not g
+              for c in o.computes for b in program.producer[c].inputs}
+    return [b for b in mine if b not in others]
+
+
+def _brought(program: Program, schedule: Schedule, target: Target, i: int, b: str,
+             starts: Sequence[float], free: float, taken: list[Taken]
+             ) -> tuple[Slot, float] | None:
+    """(where a constant of group ``i`` lies, and since which group, when the engines are free
+    again), whose bytes are added to ``taken``; None if that gains nothing, or there is no room."""
+    machine, g = target.machine, schedule.groups[i]
+    memory = machine.stores[0]
+    slot = Slot(0, memory=memory.name, each=dealt(machine, g))
+    near = replace(schedule, buffers={**schedule.buffers, b: slot})
+    gain = _seconds(program, schedule, target, i) - _seconds(program, near, target, i)
+    if not 0 < gain < inf:
+        return None
+    size = _bytes(program, near, b)
+    busy = size * slot.each / machine.memory.bandwidth + machine.memory.latency
+    best = None
+    for since in range(i, -1, -1):
+        at = gap(taken, since, i, size, int(memory.capacity * memory.usable))
+        if at is None:
+            break
+        best = since, at
+        if max(starts[since], free) + busy <= starts[i] or starts[since] <= free:
+            break  # its copy is hidden, or would not begin earlier
+    if best is None:
+        return None
+    since, at = best
+    end = max(starts[since], free) + busy
+    if gain <= end - max(starts[i], free):
+        return None
+    taken.append(Taken(since, i, at, at + size))
+    return replace(slot, offset=at, since=schedule.groups[since].name if since < i else ""), end
+
+
+def gap(taken: Sequence[Taken], first: int, last: int, size: int, room: int) -> int | None:
+    """Where so many bytes have the smallest gap between what is taken from group ``first`` to
+    ``last``, below ``room``; None if they have none."""
+    busy = sorted((t.offset, t.end) for t in taken if t.first <= last and first <= t.last)
+    best, least, at = None, inf, 0
+    for low, end in (*busy, (room, room)):
+        if size <= low - at < least:
+            best, least = at, low - at
+        at = max(at, end)
+    return best
+
+
+def _bytes(program: Program, schedule: Schedule, b: str) -> int:
+    size = upper(part_bytes(program, schedule, b))
+    assert size is not None, b  # ``choose_stores`` asks for fixed extents, constants have them
+    return size
+
+
+def _seconds(program: Program, schedule: Schedule, target: Target, i: int) -> float:
+    """Of a group as it is; 0 for library kernels, of which nothing is known."""
+    g = schedule.groups[i]
+    if not group_stages(program, g):
+        return 0.0
+    try:
+        return group_seconds(program, schedule, target, g)
+    except ScheduleError:
+        return inf
+
+
+__all__ = ["Taken", "choose_weights", "gap"]
