@@ -166,9 +166,6 @@ def _program(work: Work) -> Work:
 
 def _aliased(program: Program, work: Work) -> Program:
     """The Program with the caches of its caller in place."""
-    if not work.target.library:
-        raise UnsupportedError(f"alias: {work.target.name} has no library kernels, which write in "
-                               "place; leave alias out or choose a target for a CPU")
     given = (work.options.dims or {}).get(ROOM, (1, None))
     room = (given, given) if isinstance(given, int) else given
     if not isinstance(room, (tuple, list)) or len(room) != 2:

@@ -129,7 +129,7 @@ class CudaModel(Model):
         syms = self._check(arrays, dims)
         arrays = [a if a is None else np.require(a, requirements=("C", "A")) for a in arrays]
         with self._lock:
-            outputs = self._outputs_of(syms)
+            outputs = self._results(arrays, syms)
             sizes = [None if a is None else a.nbytes for a in (*arrays, *outputs)]
             kept = None if self._tensors is None else [
                 m and m.nbytes for of in self._tensors for m in of]
@@ -140,13 +140,21 @@ class CudaModel(Model):
 
     def _prepare(self, arrays: Sequence[Array | None], syms: Any) -> "CudaBound":
         with self._lock:
-            outputs = self._outputs_of(syms)
+            outputs = self._results(arrays, syms)
             return CudaBound(self, arrays, outputs, syms, self._memory(arrays, outputs))
 
+    def _results(self, arrays: Sequence[Array | None], syms: Any) -> list[Array]:
+        """Arrays of the outputs, those of inputs where they lie in one buffer."""
+        return [self._outputs_in(info, arrays, made)
+                for info, made in zip(self.outputs, self._outputs_of(syms))]
+
     def _memory(self, arrays: Sequence[Array | None], outputs: Sequence[Array]) -> Tensors:
-        """Device memory for arrays of these sizes."""
-        return [a if a is None else DeviceMemory(self._library, a.nbytes) for a in arrays], [
-            DeviceMemory(self._library, a.nbytes) for a in outputs]
+        """Device memory for arrays of these sizes; an output that lies where an input does has no
+        memory of its own."""
+        ins = [a if a is None else DeviceMemory(self._library, a.nbytes) for a in arrays]
+        shared = [ins[info.alias] if info.alias >= 0 else None for info in self.outputs]
+        return ins, [m or DeviceMemory(self._library, a.nbytes)
+                     for m, a in zip(shared, outputs)]
 
     def _start(self, syms: Any, ins: Any, outs: Any) -> None:
         """Start the kernels on device memory, in an arena that is large enough."""

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from cusim_build import ORDERS, needs_cxx
 from onnx import TensorProto, helper
+from onnxruntime import InferenceSession
 from small_models import dense, embedding, make_model
 
 import aotc
@@ -23,6 +24,7 @@ from aotc.sched import complete
 from aotc.sched.model.tilegraph import set_connect
 from aotc.tools.peers import open_reference
 from aotc.tools.verify import compare, verify
+from benchmarks.decoder_models import Sizes, call_feeds, gpt2, stepwise
 
 F32 = np.float32
 pytestmark = needs_cxx
@@ -274,3 +276,31 @@ def test_a_library_made_by_nvcc_opens_anywhere_and_counts_gpus(tmp_path):
     count = library.ffi.new("int *")
     status = library.function("device_count")(count)
     assert count[0] == len(cuda.devices()) and bool(status) == (count[0] == 0)
+
+
+def test_a_cache_grows_in_place(tmp_path):
+    """Entries behind the end are left alone, whatever the order of threads."""
+    model = gpt2(Sizes(shared=2, layers=1))
+    bundle = aotc.compile(model, tmp_path / "b", target="cuda", name="m",
+                          alias={"past_key_values.*": "present.*"},
+                          dims={"past": (0, 64), "seq": (1, 64), "batch": (1, 2)})
+    ids = np.random.default_rng().integers(0, 41, (2, 44))
+    lengths = [39, 1, 1]
+    reference = InferenceSession(model.SerializeToString())
+    want, theirs = stepwise(reference, {"input_ids": ids[:, :41]}, lengths)
+    for order in (True, "reverse"):
+        ours = bundle.load(simulate=order)
+        names, at, found = [i.name for i in ours.inputs], 0, []
+        caches = {i.name: np.full((2, i.shape[1], 43, i.shape[3]), np.nan, F32)
+                  for i in ours.inputs if i.alias >= 0}
+        for n in lengths:
+            outs = ours.run(call_feeds(names, ids, at, n) | caches, {"past": at})
+            found.append(outs["logits"])
+            at += n
+        np.testing.assert_allclose(np.concatenate(found, 1), want, atol=2e-5)
+        for name, cache in caches.items():
+            assert outs[name.replace("past_key_values", "present")] is cache
+            assert np.isnan(cache[:, :, 41:]).all()
+            np.testing.assert_allclose(cache[:, :, :41], theirs[name.partition(".")[2]], atol=2e-5)
+    with pytest.raises(RunError, match="must fit into a capacity"):
+        ours.run(call_feeds(names, ids, 41, 3) | caches, {"past": 41})

@@ -154,8 +154,6 @@ def test_options_that_do_not_go_with_it_are_refused(tmp_path):
     model = cache(concat())
     with pytest.raises(AotcError, match="alias 'no'"):
         aliased(model, "no")
-    with pytest.raises(UnsupportedError, match="alias: .* CPU"):
-        aliased(model, target="cuda")
     with pytest.raises(ModelError, match="'capacity' of its own"):
         aliased(cache(concat(), new=["b", "capacity", 3], present=["b", "n", 3]))
 

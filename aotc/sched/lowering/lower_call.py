@@ -3,13 +3,14 @@ many of them as the library kernel takes at a time."""
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
-from aotc.ir.expr import Const, Shape, minimum
+from aotc.ir.expr import Axis, Const, Load, Shape, minimum
 from aotc.ir.library import LIBRARY, item
-from aotc.ir.plan import Call, Kernel
+from aotc.ir.plan import Call, Kernel, Nest
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import TILE, Box
+from aotc.ir.statements import TILE, Box, Put, Range
+from aotc.sched.lowering.threads import shared_by_threads
 from aotc.sched.model.work import group_bytes
 from aotc.target.base import Target
 
@@ -19,6 +20,8 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     """The Kernel of a group that is the LibCall ``call``, a work item of which is one call of the C
     function.  Every tensor it touches is row-major."""
     row = LIBRARY.get(call.kernel)
+    if row is not None and row.grows and not target.library:
+        return _by_threads(program, schedule, target, group, call, number)
     if row is None or not target.library:
         known = ", ".join(LIBRARY) if target.library else "none"
         raise ScheduleError([f"group {group.name}: library kernel {call.kernel!r}; {target.name} "
@@ -33,10 +36,34 @@ def lower_call(program: Program, schedule: Schedule, target: Target, group: Grou
     numbers += row.extents([program.shape(b) for b in names])
     numbers += tuple(Const(v) for _, v in call.attrs) + tuple(map(simplify, call.numbers))
     stage = Call(call.kernel, program.dtype(names[0]), operands, numbers)
-    what = [f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
-            for b in call.outs]
     reads = tuple(dict.fromkeys(call.inputs))
     count = simplify((items + (row.rows - 1)) // row.rows)
-    return Kernel(f"k{number:03d}", "; ".join(what), call.origin, count, (), (), (stage,), reads,
-                  call.outs, Const(0), group_bytes(program, schedule, (), reads, call.outs))
+    return Kernel(f"k{number:03d}", _title(program, call), call.origin, count, (), (), (stage,),
+                  reads, call.outs, Const(0), group_bytes(program, schedule, (), reads, call.outs))
 
+
+def _by_threads(program: Program, schedule: Schedule, target: Target, group: Group, call: LibCall,
+                number: int) -> Kernel:
+    """The Kernel of new entries that threads put behind the old ones, in place: a work item copies
+    a piece of what belongs to one row, so that a few long rows have blocks enough."""
+    alias = next(a for a in program.aliases if a.present == call.outs[0])
+    _, added = call.inputs
+    new, whole = (program.shape(b)[alias.axis:] for b in (added, alias.present))
+    width, room, step = volume(new), volume(whole), target.machine.threads * target.lanes
+    pieces = simplify((width + (step - 1)) // step)
+    row, first = TILE // pieces, TILE % pieces * step
+    at = Axis("at", Const(step))
+    left = simplify(minimum(Const(step), width - first))
+    value = Load(added, (simplify(row * width + first + at),), program.dtype(added))
+    put = Put(alias.present, simplify(row * room + call.numbers[1] + first + at), value)
+    nest = Nest(target.rows("move")[0].name, (Range(at, Const(0), left),), (), "none", (), value,
+                (put,), "at", target.lanes)
+    return shared_by_threads(Kernel(
+        f"k{number:03d}", _title(program, call), call.origin,
+        simplify(call.numbers[0] * pieces), (), (), (nest,), (added,), call.outs, Const(0),
+        group_bytes(program, schedule, (), (added,), (added,)), group.threads), target)
+
+
+def _title(program: Program, call: LibCall) -> str:
+    return "; ".join(f"{b} {program.dtype(b)}[{', '.join(map(str, program.shape(b)))}]"
+                     for b in call.outs)
