@@ -201,7 +201,8 @@ class Contract(Stmt):
     over taps and k, that are summed by themselves before they join the rest (0: it runs whole).
     grouping: how the bytes of B's panels hold weights (None: they hold elements); with mode
     "expanded" a panel of them is expanded to f32 in the scratch ``b.pad`` for all rows.  unit: of
-    the machine, which multiplies instead of a micro-kernel ("": none does).
+    the machine, which multiplies instead of a micro-kernel ("": none does).  again: threads that
+    share it wait behind each tile, because what comes next uses the memory of its steps.
     """
 
     BUFFERS = ("turned", "slices")
@@ -231,6 +232,7 @@ class Contract(Stmt):
     writing: Writing = ()
     grouping: Grouping | None = None
     unit: str = ""
+    again: bool = False
 
     @property
     def row_count(self) -> Expr:
@@ -248,7 +250,9 @@ class Contract(Stmt):
             f", whole {' and '.join(self.whole)}" if self.whole else "") + (
             f", sums in parts of {self.part}" if self.part else "") + (
             f", weights of {self.grouping}" if self.grouping else "") + (
-            f", by {self.unit}" if self.unit else "")]
+            f", by {self.unit}" if self.unit else "") + (
+            ", memory used again" if self.again else "") + "".join(
+            f", {k} {v}" for k, v in self.writing)]
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]

@@ -55,6 +55,9 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #     tails           1: the last rows of a number that is not known have smaller register tiles
 #     columns         vectors of a fold that stand side by side (1: one after the other)
 #     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
+#     stages          steps of a product in the memory of a block of threads, the one that is
+#                     multiplied among them
+#     team            warps that fold a row together, in a block of threads
 #
 # What a Schedule leaves out is chosen by rule when statements are written (``sched/expand``).
 Writing = tuple[tuple[str, int | str], ...]  # (choice, value) in the order of CHOICES
@@ -65,10 +68,13 @@ When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent;
 CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
     "order": ("columns", "rows"), "sums": ("registers", "memory"), "apart": (0, 1),
     "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
-    "fetch_rows": (0, 1024), "tails": (0, 1), "columns": (1, 16), "ahead": (0, 1 << 20)}
+    "fetch_rows": (0, 1024), "tails": (0, 1), "columns": (1, 16), "ahead": (0, 1 << 20),
+    "stages": (2, 8), "team": (1, 32)}
 PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
            "tails")
 FOLD = ("columns", "ahead")
+# what may be said where threads share a work item
+SHARED_PRODUCT, SHARED_FOLD = ("order", "stages"), ("team",)
 
 
 def writing_of(loops: Mapping[str, int | str]) -> Writing:

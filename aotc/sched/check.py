@@ -8,9 +8,10 @@ from aotc.ir.category import endless, zero_filled
 from aotc.ir.expr import Const, Load, axes_of
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.program import Branch, LibCall, Loop, Program
-from aotc.ir.schedule import FOLD, PRODUCT, REUSE, Group, Schedule, writing_faults
+from aotc.ir.schedule import REUSE, Group, Schedule, writing_faults
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.choices import choices_of
 from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
@@ -33,11 +34,6 @@ from aotc.target.base import Target
 
 MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
 MAX_ARENA = 1 << 40  # bytes
-# what ``loops`` may say of a stage, by its row's category
-_CHOICES = {"loops": (), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
-            "dot": ("lanes", "k", "a", "b", "order"), "transform": ("lanes",),
-            **dict.fromkeys(("map", "move"), ("lanes", "digits")),
-            **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}
 
 
 def check_schedule(program: Program, schedule: Schedule, target: Target) -> list[str]:
@@ -312,12 +308,6 @@ def _stored(g, s, box, tile):
     return [f"group {g.name}: tiles of {g.anchor} overlap or leave gaps in {names}, which is "
             "stored; tile only axes that both have, compute it in a group of its own, or leave "
             "those axes whole"]
-
-
-def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
-    """What ``loops`` may say of a stage."""
-    row = target.row(group.ukernel[stage])
-    return _CHOICES[row.category] + (("block",) if row.tile.get("block", 1) > 1 else ())
 
 
 def _stage(program, schedule, target, g, s, box):

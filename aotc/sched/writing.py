@@ -6,7 +6,7 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule, Writing
 from aotc.ir.statements import Section, walk_body
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import choices_of
+from aotc.sched.choices import choices_of
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.lower import lower_group
 from aotc.sched.model.stages import group_stages

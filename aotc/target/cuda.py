@@ -29,16 +29,17 @@ def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
     """Contraction row: an MR x NR tile of a block, TM x TN of it in each thread's registers, BK
     steps of the sum in shared memory at a time, and as many twice more on their way; ``teams``
     of threads share the BK steps out.  load_cost: of an operand from there, in
-    multiply-adds.  shared: bytes for the steps, where the sums of the teams lie in the end;
-    tap_bytes: for where the rows start, of every tap."""
-    steps = 4 * _STAGES * (mr * (bk + 4) + bk * nr)
+    multiply-adds.  stages: usual for a Schedule; stage_bytes: of each, in whose place the sums of
+    the teams lie in the end, ``shared`` bytes; tap_bytes: for where the rows start, of every
+    tap."""
     twin = f"x{bk}" if load_cost != _LOAD else ""  # of a row for longer sums
     return Ukernel(f"contraction_f32_{mr}x{nr}{twin}__simt", "contraction", F32,
                    "contraction.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "tm": tm, "tn": tn, "bk": bk,
                     "stages": _STAGES, "teams": teams,
                     "threads": mr // tm * (nr // tn) * teams, "load_cost": load_cost,
-                    "shared": max(steps, 4 * (teams - 1) * mr * nr), "tap_bytes": 4 * mr})
+                    "stage_bytes": 4 * (mr * (bk + 4) + bk * nr),
+                    "shared": 4 * (teams - 1) * mr * nr, "tap_bytes": 4 * mr})
 
 
 def _single(nr: int, threads: int) -> Ukernel:

@@ -21,7 +21,7 @@ from aotc.ir.access import stride
 from aotc.ir.category import is_zero, zero_outside
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, as_expr, substitute, walk
+from aotc.ir.expr import Axis, Const, Expr, Load, Where, as_expr, substitute, walk
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range, Store
@@ -58,12 +58,10 @@ class Source:
 
 
 def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
-                   tile: Mapping[str, Any], threads: int, base: int,
-                   again: bool) -> list[str]:
+                   tile: Mapping[str, Any], threads: int, base: int) -> list[str]:
     """CUDA lines of a Contract: ``template`` (a Jinja template) rendered for it.
 
-    tile: the row's parameters; base: byte offset of the block's memory for steps of sums; again:
-    whether that memory is used again behind a tile.
+    tile: the row's parameters; base: byte offset of the block's memory for steps of sums.
     """
     kc, taps = c.k.axis.extent, as_expr(1)
     for t in c.taps:
@@ -75,8 +73,8 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
         raise UnsupportedError(f"{c.row}: a sum over {kc} terms; at most 2^31 fit")
     row_before, rows, _, row_extents = flat_count(c.m, names)
     text = template.render(
-        **{**tile, "threads": threads}, part=c.part // tile["bk"], base=base, rows=rows,
-        row_before=row_before, again=again,
+        **{**tile, **dict(c.writing), "threads": threads}, part=c.part // tile["bk"], base=base,
+        rows=rows, row_before=row_before, again=c.again,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
         tap_rows=_times(str(upper(simplify(taps)))),
@@ -84,24 +82,6 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
         single=_single(c, env, names, row_extents) if tile["mr"] == 1 else None,
         epilogue=lambda acc, row: _epilogue(c, env, names, row_extents, acc, row))
     return loops(c.outer, text.splitlines())
-
-
-def one_tile(c: Contract, tile: Mapping[str, Any], ends: Mapping[Expr, Expr]) -> bool:
-    """True if a work item surely has no more than one tile of the Contract.  ends: what its
-    variables are, where tiles end."""
-    rows = 1
-    for r in c.m:
-        rows *= _most(r, ends)
-    return rows <= tile["mr"] and _most(c.n, ends) <= tile["nr"] and all(
-        _most(r, ends) == 1 for r in c.outer)
-
-
-def _most(r: Range, ends: Mapping[Expr, Expr]) -> int:
-    """Upper bound of a range's steps."""
-    hi = substitute(r.hi, ends)
-    terms = (hi.a, hi.b) if isinstance(hi, Binary) and hi.op == "min" else (hi,)
-    known = [upper(simplify(t - r.lo)) for t in terms]
-    return min((n for n in known if n is not None), default=_INT32)
 
 
 def _int(e: Expr) -> str:

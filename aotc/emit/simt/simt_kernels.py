@@ -12,7 +12,7 @@ import jinja2
 from aotc.emit.c.alike import with_symbols
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Names, rule_call
-from aotc.emit.simt.simt_contracts import contract_lines, one_tile
+from aotc.emit.simt.simt_contracts import contract_lines
 from aotc.emit.simt.simt_writer import BlockWriter
 from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
@@ -24,7 +24,7 @@ from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
 from aotc.ir.contents import names_in, nodes
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Expr, Guarded, Sym, as_expr
+from aotc.ir.expr import Guarded, Sym, as_expr
 from aotc.ir.plan import Contract, Kernel, Plan, Rule, Scratch, rules_of
 from aotc.ir.plan_regions import Rounds
 from aotc.ir.simplify import lower, simplify, upper
@@ -131,16 +131,12 @@ class _Writer(BlockWriter):
                  templates: jinja2.Environment) -> None:
         super().__init__(env, Names(), kernel.threads, base)
         self.block_env, self.target, self.templates = env, target, templates
-        self.alone = len(kernel.stages) == 1
-        self.ends: dict[Expr, Expr] = {
-            v: e for v, e in kernel.let if v.name.endswith("_hi")}
 
     def contract(self, s: Contract) -> list[str]:
         row = self.target.row(s.row)
-        again = not (self.alone and one_tile(s, row.tile, self.ends))
         return ["{", *indent(contract_lines(
             s, self.block_env, self.names, self.templates.get_template(row.template), row.tile,
-            self.threads, self.base, again)), "}"]
+            self.threads, self.base)), "}"]
 
 
 def _scratch_pointer(s: Scratch) -> str:

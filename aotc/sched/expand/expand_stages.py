@@ -29,6 +29,7 @@ from aotc.sched.expand.in_place import written_out
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import expand_nest, loops
 from aotc.sched.expand.prune import pruned
+from aotc.sched.lowering.threads import stages_of
 from aotc.target.base import Target
 
 
@@ -86,9 +87,17 @@ def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Se
         body = _EXPAND[type(stage)](stage, making)
         return Section(_title(stage, "lanes"), body, apart, making.written())
     if isinstance(stage, Nest):
-        return Section(_title(stage, "columns"), shared_nest(stage, making, target.lanes))
+        if stage.folds_lanes:
+            making.how(stage, "team", stage.team)
+        body = shared_nest(stage, making, target.lanes)
+        return Section(_title(stage, "columns"), body, written=making.written())
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
-    return Section(_title(stage, "columns"), (stage,))
+    making.how(stage, "order", "columns")
+    stages = stages_of(stage, target.row(stage.row).tile)
+    if stages:
+        making.how(stage, "stages", stages)
+    written = making.written()
+    return Section(_title(stage, "columns"), (replace(stage, writing=written),), written=written)
 
 
 def _unrolled(stage: Unrolled, making: Making) -> Body:

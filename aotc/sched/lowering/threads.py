@@ -8,16 +8,18 @@ do not meet lie in the same place.  ``barriers`` decides, ``barrier_faults`` pro
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Expr, Load, substitute, walk
+from aotc.ir.expr import Binary, Expr, Load, substitute, walk
 from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Stage, points
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
 from aotc.target.base import Target
 
 _ANYWHERE = 1 << 62
+Ends = dict[Expr, Expr]  # of variables that are the ends of tiles, what they are
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,44 @@ class Access:
 
 def shared_by_threads(kernel: Kernel, target: Target) -> Kernel:
     """The Kernel of a group whose work items threads share, with what they share written out:
-    ranges up to the ends of tiles, ``Nest.team`` and ``staged``.  The same Kernel where a work item
-    is one thread's."""
+    ranges up to the ends of tiles, ``Nest.team``, ``Contract.again`` and ``staged``.  The same
+    Kernel where a work item is one thread's."""
     if not kernel.threads:
         return kernel
-    kernel = _with_ends(kernel)
-    stages = tuple(replace(s, team=_team(s, kernel.threads, target.lanes)) if isinstance(s, Nest)
-                   else s for s in kernel.stages)
+    ends: Ends = {v: e for v, e in kernel.let if v.name.endswith("_hi")}
+    kernel, alone = _with_ends(kernel, ends), len(kernel.stages) == 1
+
+    def shared(s: Stage) -> Stage:
+        if isinstance(s, Nest):
+            return replace(s, team=_team(s, kernel.threads, target.lanes))
+        return replace(s, again=not (alone and _one_tile(s, ends))) if isinstance(
+            s, Contract) else s
+
+    stages = tuple(map(shared, kernel.stages))
     return replace(kernel, stages=stages, staged=max(
         staged_bytes(s, target, kernel.threads) for s in stages))
 
 
-def _with_ends(kernel):
+def _one_tile(c: Contract, ends: Ends) -> bool:
+    """True if a work item surely has no more than one register tile of the Contract."""
+    rows = 1
+    for r in c.m:
+        rows *= _most(r, ends)
+    return rows <= c.mr and _most(c.n, ends) <= c.nv * c.lanes and all(
+        _most(r, ends) == 1 for r in c.outer)
+
+
+def _most(r: Range, ends: Ends) -> int:
+    """Upper bound of a range's steps."""
+    hi = substitute(r.hi, ends)
+    terms = (hi.a, hi.b) if isinstance(hi, Binary) and hi.op == "min" else (hi,)
+    known = [upper(simplify(t - r.lo)) for t in terms]
+    return min((n for n in known if n is not None), default=_ANYWHERE)
+
+
+def _with_ends(kernel, ends):
     """The Kernel with the ends of tiles written out in the ranges that threads share, so that their
     extents are known: lo + 1 - lo is one."""
-    ends = {v: e for v, e in kernel.let if v.name.endswith("_hi")}
-
     def closed(ranges):
         return tuple(replace(r, hi=simplify(substitute(r.hi, ends))) for r in ranges)
 
@@ -63,11 +87,21 @@ def _with_ends(kernel):
 
 
 def _team(nest, threads, lanes):
-    """How many times ``lanes`` threads fold a row together: all of the work item's where it has few
-    rows, and long ones."""
+    """How many times ``lanes`` threads fold a row together, as the Schedule says; else all of the
+    work item's where it has few rows, and long ones."""
+    asked = dict(nest.writing).get("team")
     if not nest.folds_lanes:
+        if asked not in (None, 1):
+            raise ScheduleError([f"{nest.row}: team {asked}; a fold without lanes along it has a "
+                                 "thread for each row, remove team"])
         return 1
     rows, length = points(nest.ranges), points(nest.reduce)
+    if asked is not None:
+        most = max(1, threads // (lanes * rows)) if rows else 1
+        if asked & asked - 1 or asked > most:
+            raise ScheduleError([f"{nest.row}: team {asked}; choose a power of two, at most {most}"
+                                 f" ({rows or 'any number of'} rows, {threads} threads)"])
+        return int(asked)
     team = 1
     while (rows is not None and (length is None or length >= 4 * lanes * team)
            and 2 * team * rows * lanes <= threads):
@@ -83,6 +117,8 @@ def staged_bytes(stage: Stage, target: Target, threads: int) -> int:
     tile = target.row(stage.row).tile
     if not isinstance(stage, Contract) or "tap_bytes" not in tile:
         return tile["shared"]
+    steps = tile.get("stage_bytes", 0) * stages_of(stage, tile)
+    shared = max(tile["shared"], steps)
     taps = 1
     for t in stage.taps:
         most = upper(t.axis.extent)
@@ -90,7 +126,14 @@ def staged_bytes(stage: Stage, target: Target, threads: int) -> int:
             raise ScheduleError([f"{stage.row}: taps over {t.axis.name}, which has no bound; give "
                                  "the dimension a range (--dim NAME=LO..HI)"])
         taps *= most
-    return tile["shared"] + (tile["tap_bytes"] * taps if stage.a.mode == "rows" else 0)
+    return shared + (tile["tap_bytes"] * taps if stage.a.mode == "rows" else 0)
+
+
+def stages_of(stage: Contract, tile: Mapping[str, Any]) -> int:
+    """Steps of a product's sum that lie in memory at once, as the Schedule says, else as usual for
+    its row; 0 where the row has a number of its own.  tile: of the row."""
+    usual = tile.get("stages", 0)
+    return int(dict(stage.writing).get("stages", usual)) if usual else 0
 
 
 def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:

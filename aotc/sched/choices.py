@@ -1,0 +1,26 @@
+"""What a Schedule may say of a stage's loops."""
+
+from aotc.ir.schedule import FOLD, PRODUCT, SHARED_FOLD, SHARED_PRODUCT, Group
+from aotc.target.base import Target
+
+# by the category of its row: on machines whose work items are one thread's, and where threads
+# share one
+_ALONE = {"loops": (), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
+          "dot": ("lanes", "k", "a", "b", "order"), "transform": ("lanes",),
+          **dict.fromkeys(("map", "move"), ("lanes", "digits")),
+          **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}
+_SHARED = {"contraction": ("lanes", "k", "a", "b", *SHARED_PRODUCT),
+           "reduction": ("lanes", *SHARED_FOLD), "window": ("lanes",)}
+_OF_ROWS = ("stages",)  # of rows that have a usual value for them
+
+
+def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
+    """The names of the choices that ``loops`` of a stage may have; others mean nothing for its row
+    or on this target."""
+    row = target.row(group.ukernel[stage])
+    known = (_ALONE | _SHARED if target.machine.threads else _ALONE)[row.category]
+    block = ("block",) if row.tile.get("block", 1) > 1 else ()
+    return tuple(c for c in known if c not in _OF_ROWS or c in row.tile) + block
+
+
+__all__ = ["choices_of"]
