@@ -129,7 +129,8 @@ def test_starts_of_rows_take_what_the_taps_need():
         tile = TARGET.row(stage.row).tile
         rows = tile["tap_bytes"] * side * side if stage.a.mode == "rows" else 0
         sizes[side] = kernel.staged
-        assert kernel.staged == tile["shared"] + rows
+        steps = tile.get("stages", 0) * tile.get("stage_bytes", 0)
+        assert kernel.staged == max(tile["shared"], steps) + rows
     assert sizes
 
 
@@ -141,3 +142,12 @@ def test_teams_of_warps_fold_few_long_rows():
     kernel = planned(m.done("y")).kernels[0]
     teams = {s.team for s in kernel.stages if isinstance(s, Nest)}
     assert max(teams) > 1 and kernel.staged == 4 * (kernel.threads // TARGET.lanes)
+
+
+def test_a_product_that_does_not_wait_for_the_memory_of_its_steps_is_named():
+    plan = planned(attention())
+    kernel = next(k for k in plan.kernels if any(isinstance(s, Contract) for s in k.stages))
+    stages = tuple(replace(s, again=False) if isinstance(s, Contract) else s for s in kernel.stages)
+    several = replace(kernel, stages=(*stages, *stages))
+    faults = barrier_faults(replace(plan, kernels=(several,)))
+    assert any("is used again, without a barrier behind a tile" in f for f in faults)

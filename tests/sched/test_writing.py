@@ -8,15 +8,17 @@ from harness import Case, build_cases
 from te_programs import Maker, ax, matmul, random_feeds
 
 from aotc.emit.bundle.variants import EMITTERS
+from aotc.errors import ScheduleError, ToolchainError
 from aotc.ir.expr import Sym
 from aotc.ir.schedule import CHOICES, Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
+from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.writing import with_writing
 from aotc.target import get_target
 
-V3 = get_target("x86-64-v3")
+V3, GPU = get_target("x86-64-v3"), get_target("cuda:sm_80")
 
 
 def product(depth, columns=60, rows=50):
@@ -61,6 +63,15 @@ def means():
     return m.done("y")
 
 
+def rows():
+    """Few long rows: several warps fold each."""
+    m = Maker("rows")
+    m.input("x", 2, 5000)
+    i, r = ax("i", 2), ax("r", 5000)
+    m.step("y", (i,), m.ref("x", i, r), (r,), "sum")
+    return m.done("y")
+
+
 EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
          (product(40), {"fetch_tiles": 0}), (product(40), {"fetch_tiles": 1}),
          (product(300), {"order": "rows"}), (product(300), {"sums": "registers"}),
@@ -71,21 +82,25 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
          (means(), {"columns": 1}), (means(), {"columns": 3})]
 
 
-def edited(program, choices):
+SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "rows"}),
+          (rows(), {"team": 1}), (rows(), {"team": 2})]
+
+
+def edited(program, choices, target=V3):
     """(decided, edited) Schedules: the first stage that takes the choices has them."""
-    schedule = decide(program, V3)
+    schedule = decide(program, target)
     for g in schedule.groups:
         for stage in g.ukernel:
             loops = g.loops | {stage: g.loops.get(stage, {}) | choices}
             groups = tuple(replace(g, loops=loops) if x is g else x for x in schedule.groups)
             new = replace(schedule, groups=groups)
-            if not check_schedule(program, new, V3):
+            if not check_schedule(program, new, target):
                 return schedule, Schedule.from_json(new.to_json())
     raise AssertionError(f"no stage takes {choices}")
 
 
-def text(program, schedule):
-    return EMITTERS[V3.emitter](lower(program, schedule, V3), V3)
+def text(program, schedule, target=V3):
+    return EMITTERS[target.emitter](lower(program, schedule, target), target)
 
 
 @pytest.mark.parametrize("program, choices", EDITS,
@@ -138,13 +153,16 @@ def test_stages_stand_apart_or_not():
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_other_values_are_refused(choice):
-    program, good = next((p, c) for p, c in EDITS + [(product(40), {"apart": 1})] if choice in c)
-    _, schedule = edited(program, good)
+    program, good = next((p, c) for p, c in EDITS + [(product(40), {"apart": 1})] + SHARED
+                         if choice in c)
+    target = GPU if choice in ("stages", "team") else V3
+    _, schedule = edited(program, good, target)
     for wrong in ("sideways", -1, 1 << 30):
         bad = replace(schedule, groups=tuple(replace(g, loops={
             s: {k: wrong if k == choice else v for k, v in x.items()} for s, x in g.loops.items()})
             for g in schedule.groups))
-        assert any(f"{choice} {wrong!r}; choose " in f for f in check_schedule(program, bad, V3))
+        faults = check_schedule(program, bad, target)
+        assert any(f"{choice} {wrong!r}; choose " in f for f in faults)
 
 
 def test_completing_keeps_what_was_said():
@@ -152,3 +170,46 @@ def test_completing_keeps_what_was_said():
     _, after = edited(program, {"order": "rows"})
     again = complete(program, after, V3)
     assert any("rows" in x.values() for g in again.groups for x in g.loops.values())
+
+
+@pytest.mark.parametrize("program, choices", SHARED,
+                         ids=[f"{k}-{v}" for _, c in SHARED for k, v in c.items()])
+def test_choices_where_threads_share_a_work_item_change_its_text(program, choices):
+    before, after = edited(program, choices, GPU)
+    assert text(program, after, GPU) != text(program, before, GPU)
+    filled = Schedule.from_json(with_writing(program, after, GPU).to_json())
+    assert text(program, filled, GPU) == text(program, after, GPU)
+    (key, value), = choices.items()
+    said = {x.get(key) for s in (with_writing(program, before, GPU), filled)
+            for g in s.groups for x in g.loops.values()}
+    assert value in said and len(said - {None}) == 2, "what the rule chooses is written, too"
+
+
+def test_edited_schedules_run_on_the_simulator(tmp_path):
+    try:
+        find_cxx()
+    except ToolchainError as err:
+        pytest.skip(str(err))
+    cases = [Case(f"{p.name} {c}", p, edited(p, c, GPU)[1]) for p, c in SHARED]
+    build_cases(cases, GPU, tmp_path).check(3)
+
+
+def with_choices(program, choices, target):
+    """The decided Schedule of a Program of one stage, which says the choices."""
+    schedule = decide(program, target)
+    group, = schedule.groups
+    stage, = group.ukernel
+    loops = {stage: group.loops[stage] | choices}
+    return replace(schedule, groups=(replace(group, loops=loops),))
+
+
+def test_choices_of_other_machines_and_teams_that_do_not_fit_are_refused():
+    for choices, target in (({"apart": 0}, GPU), ({"stages": 2}, V3)):
+        program = product(40)
+        faults = check_schedule(program, with_choices(program, choices, target), target)
+        assert any(f"loops has {next(iter(choices))!r}" in f for f in faults)
+    for team in (3, 16):
+        with pytest.raises(ScheduleError, match=f"team {team}; choose a power of two, at most 8"):
+            lower(rows(), with_choices(rows(), {"team": team}, GPU), GPU)
+    with pytest.raises(ScheduleError, match="at most 1 .*any number of rows|remove team"):
+        lower(means(), with_choices(means(), {"team": 2}, GPU), GPU)

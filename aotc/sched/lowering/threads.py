@@ -44,18 +44,26 @@ def shared_by_threads(kernel: Kernel, target: Target) -> Kernel:
     Kernel where a work item is one thread's."""
     if not kernel.threads:
         return kernel
-    ends: Ends = {v: e for v, e in kernel.let if v.name.endswith("_hi")}
-    kernel, alone = _with_ends(kernel, ends), len(kernel.stages) == 1
+    kernel = _with_ends(kernel)
 
     def shared(s: Stage) -> Stage:
         if isinstance(s, Nest):
             return replace(s, team=_team(s, kernel.threads, target.lanes))
-        return replace(s, again=not (alone and _one_tile(s, ends))) if isinstance(
-            s, Contract) else s
+        return replace(s, again=_used_again(kernel, s)) if isinstance(s, Contract) else s
 
     stages = tuple(map(shared, kernel.stages))
     return replace(kernel, stages=stages, staged=max(
         staged_bytes(s, target, kernel.threads) for s in stages))
+
+
+def _used_again(kernel: Kernel, c: Contract) -> bool:
+    """True if something in a work item may follow a register tile of the Contract, which brings
+    steps of its own."""
+    return len(kernel.stages) > 1 or not _one_tile(c, _ends(kernel))
+
+
+def _ends(kernel: Kernel) -> Ends:
+    return {v: e for v, e in kernel.let if v.name.endswith("_hi")}
 
 
 def _one_tile(c: Contract, ends: Ends) -> bool:
@@ -75,9 +83,11 @@ def _most(r: Range, ends: Ends) -> int:
     return min((n for n in known if n is not None), default=_ANYWHERE)
 
 
-def _with_ends(kernel, ends):
+def _with_ends(kernel):
     """The Kernel with the ends of tiles written out in the ranges that threads share, so that their
     extents are known: lo + 1 - lo is one."""
+    ends = _ends(kernel)
+
     def closed(ranges):
         return tuple(replace(r, hi=simplify(substitute(r.hi, ends))) for r in ranges)
 
@@ -152,7 +162,8 @@ def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:
 
 def barrier_faults(plan: Plan) -> list[str]:
     """Faults of a Plan: bytes that one thread of a work item writes and another touches with no
-    barrier between, each with the kernel, both stages and both buffers."""
+    barrier between, each with the kernel, both stages and both buffers; products that do not wait
+    behind their tiles, although the memory of their steps is used again."""
     faults, places = [], {p.name: p for p in plan.places}
     for kernel in (k for k in plan.kernels if k.threads):
         since: list[Access] = []
@@ -167,6 +178,9 @@ def barrier_faults(plan: Plan) -> list[str]:
                     f"kernel {kernel.name}, stage {n} ({stage.row}): {_verb(y)} {y.buffer} where "
                     f"stage {x.stage} {_verb(x)} {x.buffer}, without a barrier between them")
             since = [] if _ends_with_barrier(stage) else since + mine
+            if isinstance(stage, Contract) and not stage.again and _used_again(kernel, stage):
+                faults.append(f"kernel {kernel.name}, stage {n} ({stage.row}): the memory of its "
+                              "steps is used again, without a barrier behind a tile")
     return faults
 
 

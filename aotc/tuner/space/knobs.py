@@ -19,9 +19,10 @@ from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.expr import Const
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import CHOICES, FOLD, PRODUCT, Group, Schedule
+from aotc.ir.schedule import CHOICES, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
+from aotc.sched.choices import choices_of
 from aotc.sched.choose.gensor import ladder
 from aotc.sched.choose.loops import panel_layout, window_block
 from aotc.sched.cost.row_cost import row_waste
@@ -154,7 +155,7 @@ class Space:
                          if u.dtypes == row.dtypes and (u.tile["mr"] == 1) == (m == 1))
             yield Knob(f"{at}.row", rows, row.name)
             yield Knob(f"{at}.a", ("rows", "packed"), loops["a"])
-            yield from self._written_knobs(at, PRODUCT, loops)
+            yield from self._written_knobs(at, g, s.name)
         elif row.category not in ("loops", "transform"):
             axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
             lanes = tuple(a.name for a in axes if a.name == loops.get("lanes") or (
@@ -164,10 +165,11 @@ class Space:
             if row.category == "window":
                 yield Knob(f"{at}.block", ("", "block"), "block" if loops.get("block") else "")
             if s.fold != "none":
-                yield from self._written_knobs(at, FOLD, loops)
+                yield from self._written_knobs(at, g, s.name)
 
-    def _written_knobs(self, at, keys, loops):
-        for key in keys:
+    def _written_knobs(self, at, g, stage):
+        loops = g.loops.get(stage, {})
+        for key in (k for k in choices_of(self.target, g, stage) if k in CHOICES):
             base = loops.get(key, BY_RULE)
             yield Knob(f"{at}.{key}", tuple(dict.fromkeys((BY_RULE, *_written(key), base))), base)
 
