@@ -224,12 +224,9 @@ def _div(p: Poly, d: Poly) -> Poly:
         if dc == 1:
             return p_add(q, r)
         d = {ONE: dc}
-        if len(r) == 1:
-            (m, c), = r.items()
-            if c == 1 and len(m) == 1:
-                inner = _nested_div(m[0], dc)
-                if inner is not None:
-                    return p_add(q, inner)
+        inner = _nested_div(r, dc)
+        if inner is not None:
+            return p_add(q, inner)
     return p_add(q, {(Binary("floordiv", from_poly(r), from_poly(d)),): 1})
 
 
@@ -243,14 +240,18 @@ def _reduce_gcd(r: Poly, dc: int) -> tuple[Poly, int]:
     return {m: c // g for m, c in r.items() if c // g}, dc // g
 
 
-def _nested_div(atom: Expr, dc: int) -> Poly | None:
-    """(x // a) // b = x // (a*b); (x % (a*b)) // b = (x // b) % a."""
+def _nested_div(r: Poly, dc: int) -> Poly | None:
+    """(x // a + n) // b = (x + n*a) // (a*b); (x % (a*b)) // b = (x // b) % a."""
+    number, terms = r.get(ONE, 0), [m for m in r if m != ONE]
+    if len(terms) != 1 or len(terms[0]) != 1 or r[terms[0]] != 1:
+        return None
+    atom = terms[0][0]
     k = p_const(to_poly(atom.b)) if isinstance(atom, Binary) else None
     if not isinstance(atom, Binary) or k is None or k <= 0:
         return None
     if atom.op == "floordiv":
-        return _div(to_poly(atom.a), {ONE: k * dc})
-    if atom.op == "mod" and k % dc == 0:
+        return _div(p_add(to_poly(atom.a), {ONE: k * number}), {ONE: k * dc})
+    if atom.op == "mod" and k % dc == 0 and not number:
         return _mod(_div(to_poly(atom.a), {ONE: dc}), {ONE: k // dc})
     return None
 

@@ -55,9 +55,8 @@ def _rounded(program: Program, s: Compute, buffers: dict[str, Buffer]) -> list[C
     if found is None:
         return [s]
     load, own, h = found
-    body = simplify(substitute(s.body, {load: Load(load.buffer, own, load.dtype)}))
-    if axes_of(body) - set(own):
-        body = simplify(substitute(body, h))
+    # at once: axes of the view and of the tensor may be equal
+    body = simplify(substitute(s.body, {**h, load: Load(load.buffer, own, load.dtype)}))
     name = f"{s.out}_own"
     while name in buffers:
         name += "_"

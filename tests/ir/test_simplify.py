@@ -162,6 +162,13 @@ def test_nothing_unsigned_is_below_zero():
     assert simplify(compare("gt", x, zero)) == compare("gt", x, zero)
 
 
+def test_halves_of_halves():
+    """An extent halved three times, rounding up, is that of an eighth."""
+    n = Sym("n", 1, None)
+    assert same(((n + 3) // 4 + 1) // 2, (n + 7) // 8)
+    assert same((n // 3 - 5) // 2, (n - 15) // 6) and not same((n % 8 + 1) // 2, (n + 1) // 2 % 4)
+
+
 def test_bounds_hold_without_a_largest_extent():
     """n - (n + 1) // 2 >= 0 for any n, though neither term has a bound."""
     n, m = Sym("n", 0, None, 2048), Sym("m", 1, None, 64)

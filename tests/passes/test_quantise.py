@@ -259,6 +259,20 @@ def test_a_rounded_view_is_rounded_where_it_lies():
     assert np.array_equal(evaluate(p, x)["y"], evaluate(new, x)["y"])
 
 
+def test_a_rounded_view_that_looks_at_its_indices():
+    """Axes of the tensor and of the view of it are equal where extents are."""
+    m = Maker()
+    m.input("x", 4, 8, 4, dtype="u8")
+    i, j, k = (ax(f"i{n}", e) for n, e in enumerate((8, 4, 4)))
+    m.step("y", (i, j, k), Where(compare("ge", k - j, Const(1)), m.ref("x", k, i, j),
+                                 Const(0, "u8")))
+    p = m.done("y")
+    x = {"x": np.random.default_rng(5).integers(0, 256, (4, 8, 4)).astype(np.uint8)}
+    new = on_own_points(p)
+    assert not check_program(new) and len(new.steps) == 2
+    assert np.array_equal(evaluate(new, x)["y"], np.triu(x["x"].transpose(1, 2, 0), 1))
+
+
 @pytest.mark.parametrize("fold", ("max", "min"))
 def test_the_largest_of_a_view_is_that_of_the_tensor(fold):
     m = Maker()
