@@ -72,10 +72,10 @@ Limits that the table does not show:
   (GatherND and element-wise operators): how many there are need not be declared.
 - Resize takes any extents, free ones too: to the extents of another tensor, by factors, or to what
   data says, if that is declared. Places in free extents are computed at run time in f32, with the
-  roundings of ONNX Runtime; in extents that are numbers, while compiling, in f64. Smoothing
-  (`antialias`), regions and kept aspect ratios need extents that are numbers. Factors that are
-  quotients of extents resize to the extents they were made of; where f32 makes one less of the
-  product, a call is a fault.
+  roundings of ONNX Runtime; in extents that are numbers, while compiling, in f64, as places of
+  smoothing (`antialias`), regions and kept aspect ratios always are. Factors that are quotients of
+  extents resize to the extents they were made of; where f32 makes one less of the product, a call
+  is a fault.
 - Sequences are lists while compiling: their length must be known, of inputs it is
   [said](dimensions.md#sequences-and-optionals). Optionals are there or not, which is known too.
 - TopK, Unique, Compress, NonZero and NonMaxSuppression are library kernels for rows of more than 32

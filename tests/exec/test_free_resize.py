@@ -58,3 +58,20 @@ def test_an_image_resized_to_another(other, old, new):
     got, want = other[0].run(feeds), other[1].run(None, feeds)
     for k, w in enumerate(want):
         np.testing.assert_allclose(got[f"y{k}"], w, rtol=1e-4, atol=1e-5, err_msg=str(MODES[k]))
+
+
+def test_smoothed_to_another(tmp_path):
+    """As many elements go into one as the extents of a call ask for."""
+    kinds = [dict(mode=m, antialias=1, exclude_outside=1) for m in ("linear", "cubic")]
+    nodes = to_other().graph.node[:3]
+    model = model_of([*nodes, *(helper.make_node("Resize", ["x", "", "", "sizes"], [f"y{k}"], **m)
+                                for k, m in enumerate(kinds))],
+                     {n: (TensorProto.FLOAT, ["b", c, *s]) for n, c, s in (
+                         ("x", 2, "hw"), ("ref", 1, "HW"))}, {"y0": [None] * 4, "y1": [None] * 4})
+    compiled = aotc.compile(model, tmp_path / "b", name="m", target="c").load(threads=1)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for old, new in ((40, 3), (3, 5)), ((7, 2), (1, 90)), ((1, 1), (1, 1)), ((24, 31), (11, 5)):
+        feeds = {"x": np.random.default_rng().standard_normal((2, 2, *old)).astype(F),
+                 "ref": np.zeros((2, 1, *new), F)}
+        for got, want in zip(compiled.run(feeds).values(), session.run(None, feeds)):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

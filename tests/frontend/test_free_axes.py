@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from frontend_cases import compare, helper, model_of, program_of, rand, run
 
-from aotc.errors import FaultError, UnsupportedError
+from aotc.errors import FaultError
 
 F = np.float32
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
@@ -87,6 +87,43 @@ def test_an_old_upsample_of_free_extents():
     compare(model, {"x": rand(1, 2, 4, 5)}, ("onnxruntime",))
 
 
-def test_smoothing_is_refused_on_free_extents():
-    with pytest.raises(UnsupportedError, match="pin the dimensions"):
-        program_of(to_other((1, 1, "a", "c"), (1, 1, "b", "d"), mode="linear", antialias=1))
+SMOOTH = [dict(mode="linear", antialias=1), dict(mode="cubic", antialias=1),
+          dict(mode="linear", antialias=1, exclude_outside=1),
+          dict(mode="cubic", antialias=1, exclude_outside=1,
+               coordinate_transformation_mode="pytorch_half_pixel")]
+
+
+@pytest.mark.parametrize("attrs", SMOOTH)
+def test_smoothing(attrs):
+    """To the extents of another image, to numbers, by a factor; of more than 16 elements, too."""
+    nodes = [node("Shape", ["ref"], "s"), node("Resize", ["x", "", "", "s"], "y0", **attrs),
+             node("Resize", ["x", "", "", "to"], "y1", **attrs),
+             node("Resize", ["x", "", "by"], "y2", **attrs)]
+    model = model_of(nodes, {**IMAGE, "ref": (F, (1, 2, "H", "W"))}, ["y0", "y1", "y2"],
+                     {"to": np.array([1, 2, 5, 3]), "by": np.array([1, 1, 0.4, 0.7], F)})
+    executor = "onnxruntime" if "exclude_outside" in attrs else "reference"
+    for old, new in (((9, 31), (4, 2)), ((6, 7), (13, 5)), ((5, 4), (5, 9))):
+        compare(model, {"x": rand(1, 2, *old), "ref": rand(1, 2, *new)}, (executor,))
+
+
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
+def test_regions(mode):
+    attrs = dict(mode=mode, coordinate_transformation_mode="tf_crop_and_resize",
+                 extrapolation_value=7.0)
+    nodes = [node("Shape", ["ref"], "s"), node("Resize", ["x", "roi", "", "s"], "y0", **attrs),
+             node("Resize", ["x", "box", "", "to"], "y1", **attrs)]
+    model = model_of(nodes, {**IMAGE, "ref": (F, (1, 2, "H", "W")), "roi": (F, (8,))},
+                     ["y0", "y1"], {"to": np.array([1, 2, 1, 4]), "box": np.array(
+                         [0, 0, 0.2, 0.31, 1, 1, 0.83, 1.23], F)})
+    for old, new in (((9, 14), (4, 2)), ((6, 7), (13, 5))):
+        compare(model, {"x": rand(1, 2, *old), "ref": rand(1, 2, *new), "roi": np.array(
+            [0, 0, -0.27, 0.37, 1, 1, 0.61, 0.94], F)}, ("reference",))
+
+
+@pytest.mark.parametrize("policy", ("not_larger", "not_smaller"))
+def test_aspect_ratios_of_free_extents(policy):
+    model = model_of([node("Resize", ["x", "", "", "to"], "y", mode="linear", axes=[2, 3],
+                           keep_aspect_ratio_policy=policy)], IMAGE, ["y"],
+                     {"to": np.array([7, 8])})
+    for size in ((9, 14), (6, 3), (7, 8), (5, 8)):
+        compare(model, {"x": rand(1, 2, *size)}, ("onnxruntime",))

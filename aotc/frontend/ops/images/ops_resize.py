@@ -6,15 +6,20 @@ from dataclasses import replace
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect, expect_shape
-from aotc.frontend.building.rational import ratio, to_int
+from aotc.frontend.building.declared import bounded, expect_shape
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, conjunction, const, summed
 from aotc.frontend.building.values import At, Index, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.free_axis import FreeAxis, free_axis
-from aotc.frontend.ops.images.resample import Sampling, extent_by, resample
-from aotc.ir.dtypes import DTYPES, INDEX, Array, is_float
+from aotc.frontend.ops.images.resample import (
+    Sampling,
+    extent_by,
+    resample,
+    scale_factors,
+    scaled,
+)
+from aotc.ir.dtypes import DTYPES, Array, is_float
 from aotc.ir.expr import Cast, Const, Expr, Unary, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 from aotc.ir.simplify import same, simplify
@@ -113,9 +118,9 @@ def _resize(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes: 
     if shaping is not None and b.from_data(shaping):
         factors, wanted = _by_data(b, x, axes, scales, sizes)
     elif scales is not None:
-        given = _scales(b, scales, len(axes))
+        given = scale_factors(b, scales, len(axes))
         factors = [*given]
-        wanted = [_scaled(b, x.shape[a], f) for a, f in zip(axes, given)]
+        wanted = [scaled(b, x.shape[a], f) for a, f in zip(axes, given)]
     else:
         wanted = b.ints(b.input(3) if sizes is None else sizes)
     if len(wanted) != len(axes):
@@ -140,34 +145,6 @@ def _rounded(e: Expr, dtype: str) -> Expr:
     if DTYPES[dtype].size < 4:
         e = minimum(maximum(e, const(lo, e.dtype)), const(hi, e.dtype))
     return cast(dtype, e)
-
-
-def _scales(b: Builder, v: Val, count: int) -> list[Expr | float]:
-    """Scale factors as Python floats, or as expressions where they come from shapes."""
-    if v.size != count:
-        raise b.bad(f"{v} scales for {count} axes")
-    out = [b.at(v, (Const(k),)) for k in range(count)]
-    if any(not isinstance(e, Const) and to_int(e) is None for e in out):
-        raise b.unsupported("scales that depend on data", "make them constant")
-    return [e.value if isinstance(e, Const) else e for e in out]
-
-
-def _scaled(b: Builder, extent: Expr, factor: Expr | float) -> Expr:
-    """floor(extent * factor) as an index expression."""
-    factor = const(factor, "f32") if isinstance(factor, float) else factor
-    rounded = Unary("floor", cast("f32", extent) * factor)
-    whole = to_int(rounded)
-    if whole is not None:
-        return whole
-    exact = ratio(cast("f32", extent) * factor)
-    if exact is None:
-        raise b.unsupported("this scale of a symbolic extent", "give sizes instead")
-    # sizes divided by extents: a few quotients, times the extent, are less than the size
-    meant = simplify(exact[0] // exact[1])
-    made = b.compute((), Cast(INDEX, rounded), tag="extent")
-    expect(b, [(b.load(made, ()), meant)],
-           f"its extent times its scale, in f32, must be the extent that is meant, {meant}, it is")
-    return meant
 
 
 def _length(s: float, n: float, m: float) -> float:

@@ -1,6 +1,6 @@
 """Resize in general: every axis gets two small tensors, the first source element of each output
-element and the weights of the elements from there on.  Where scales are constant both are folded
-away; where they are data they are computed at run time, for the declared shape of the result."""
+element and the weights of the elements from there on.  Where scales and extents are constant both
+are folded away; else they are computed at run time, in f64."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import expect_shape
+from aotc.frontend.building.declared import expect, expect_shape
+from aotc.frontend.building.rational import ratio, to_int
 from aotc.frontend.building.symbolic import cast, conjunction, const, summed
 from aotc.frontend.building.values import Element, Index, Val
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import (
     Binary,
+    Cast,
     Const,
     Expr,
+    Shape,
     Unary,
     Where,
     binary,
@@ -24,8 +27,9 @@ from aotc.ir.expr import (
     maximum,
     minimum,
 )
-from aotc.ir.simplify import same
+from aotc.ir.simplify import proves, same, simplify
 
+WRITTEN_OUT = 16  # terms of a sum, at most
 REAL = "f64"  # coordinates: their rounding decides which elements are read
 
 Box = tuple[Expr, Expr]  # start and end of a region, f64 expressions
@@ -50,12 +54,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Axis1:
-    """One axis being resized: extents ``n`` to ``m`` by the factor ``scale`` (an f64 expression);
-    ``roi`` is (start, end) as f64 expressions, or None."""
+    """One axis being resized: extents ``n`` to ``m`` (index expressions) by the factor ``scale``;
+    ``roi`` is (start, end), or None, both as ``scale`` f64 expressions."""
 
     number: int
-    n: int
-    m: int
+    n: Expr
+    m: Expr
     scale: Expr
     roi: Box | None = None
 
@@ -69,7 +73,7 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
              policy: str, how: Sampling) -> Val:
     """``x`` resized along ``axes`` by ``scales`` or to ``sizes`` (one of them None).
 
-    UnsupportedError for symbolic extents and for modes that are none of the standard's."""
+    UnsupportedError for modes that are none of the standard's."""
     mode = b.node.attr("mode", "nearest")
     if mode not in _WEIGHTS or how.coord not in _COORDINATES:
         raise b.unsupported(f"mode {mode!r} with coordinates {how.coord!r}",
@@ -78,9 +82,9 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
     given = scales if scales is not None else sizes
     if given is None:
         raise b.bad("neither scales nor sizes are given")
-    if given.size != len(axes) or not all(isinstance(d, Const) for d in old):
-        raise b.unsupported(f"{given} for {len(axes)} axes of {x}", "pin the dimensions")
-    factors, wanted = _factors(b, list(map(int_of, old)), axes, scales, sizes, policy)
+    if given.size != len(axes):
+        raise b.bad(f"{given} for {len(axes)} axes of {x}")
+    factors, wanted = _factors(b, old, axes, scales, sizes, policy)
     roi = b.arg(1) if how.coord == "tf_crop_and_resize" else None
     if how.coord == "tf_crop_and_resize" and (roi is None or roi.size != 2 * len(axes)):
         raise b.bad(f"{how.coord} needs a region (roi) of {2 * len(axes)} numbers, it has "
@@ -89,9 +93,9 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
     whole = mode != "nearest" and not is_float(x.dtype)
     if whole:  # weights are fractions: rounded once, at the end
         out = b.map(x.shape, lambda i: cast("f32", b.at(x, i)), [x], "real")
-    work = [Axis1(a, int_of(d), m, s, _box(b, roi, k, len(axes)))
+    work = [Axis1(a, d, m, s, _box(b, roi, k, len(axes)))
             for k, (a, d, m, s) in enumerate(zip(axes, old, wanted, factors))
-            if roi is not None or not same(d, Const(m)) or s != const(1, REAL)]
+            if roi is not None or not same(d, m) or scales is not None and s != const(1, REAL)]
     for place, axis in enumerate(work):
         tag = "" if place == len(work) - 1 and not whole else f"axis{axis.number}"
         out = _one(b, out, axis, mode, how, tag)
@@ -100,9 +104,14 @@ def resample(b: Builder, x: Val, axes: Sequence[int], scales: Val | None, sizes:
     return b.map(out.shape, lambda i: _rounded(b.at(out, i), x.dtype), [out])
 
 
-def _factors(b: Builder, old: Sequence[int], axes: Sequence[int], scales: Val | None,
-             sizes: Val | None, policy: str) -> tuple[list[Expr], list[int]]:
-    """(factor per axis as an f64 expression, new extent per axis as an int)."""
+def _factors(b: Builder, old: Sequence[Expr], axes: Sequence[int], scales: Val | None,
+             sizes: Val | None, policy: str) -> tuple[list[Expr], list[Expr]]:
+    """(factor per axis as an f64 expression, new extent per axis)."""
+    if scales is not None and not b.from_data(scales):
+        given = scale_factors(b, scales, len(axes))
+        return [real(f) for f in given], [
+            Const(int(np.floor(f * n.value))) if isinstance(f, float) and isinstance(n, Const)
+            else scaled(b, n, f) for f, n in zip(given, old)]
     if scales is not None:
         factors = [real(b.at(scales, (Const(k),))) for k in range(len(axes))]
     else:
@@ -110,18 +119,54 @@ def _factors(b: Builder, old: Sequence[int], axes: Sequence[int], scales: Val | 
         factors = [_ratio(e, n) for e, n in zip(ends, old)]
         if policy != "stretch":
             name = {"not_larger": "min", "not_smaller": "max"}[policy]
-            best = factors[0]
-            for f in factors[1:]:
-                best = _fold(binary(name, best, f))
-            factors = [best] * len(axes)
+            factors = [_least(name, factors)] * len(axes)
+        if sizes is not None and not b.from_data(sizes):
+            ends = b.ints(sizes)
+            return factors, ends if policy == "stretch" else [
+                _least(name, [simplify((e * n * 2 + o) // (o * 2)) for e, o in zip(ends, old)])
+                for n in old]
     bias = 0.5 if policy != "stretch" else 1e-9 if scales is None else 0.0
-    known = [f.value for f in factors if isinstance(f, Const)]
-    if len(known) == len(factors):
-        return factors, [int(np.floor(f * n + bias)) for f, n in zip(known, old)]
     declared = b.declared()
-    wanted = {a: extent_by(f, Const(n), bias, declared[a]) for a, f, n in zip(axes, factors, old)}
+    wanted = {a: extent_by(f, n, bias, declared[a]) for a, f, n in zip(axes, factors, old)}
     expect_shape(b, [wanted.get(k, d) for k, d in enumerate(b.input(0).shape)], declared)
-    return factors, [b.fixed(declared[a]) for a in axes]
+    return factors, [declared[a] for a in axes]
+
+
+def _least(name: str, values: Sequence[Expr]) -> Expr:
+    """The least or the largest ("min", "max") of some expressions."""
+    best = values[0]
+    for v in values[1:]:
+        best = _fold(binary(name, best, v))
+    return best if best.dtype == REAL else simplify(best)
+
+
+def scale_factors(b: Builder, v: Val, count: int) -> list[Expr | float]:
+    """Scale factors as Python floats, or as expressions where they come from shapes.
+    UnsupportedError where they depend on data."""
+    if v.size != count:
+        raise b.bad(f"{v} scales for {count} axes")
+    out = [b.at(v, (Const(k),)) for k in range(count)]
+    if any(not isinstance(e, Const) and to_int(e) is None for e in out):
+        raise b.unsupported("scales that depend on data", "make them constant")
+    return [e.value if isinstance(e, Const) else e for e in out]
+
+
+def scaled(b: Builder, extent: Expr, factor: Expr | float) -> Expr:
+    """floor(extent * factor) as an index expression; UnsupportedError where there is none."""
+    factor = const(factor, "f32") if isinstance(factor, float) else factor
+    rounded = Unary("floor", cast("f32", extent) * factor)
+    whole = to_int(rounded)
+    if whole is not None:
+        return whole
+    exact = ratio(cast("f32", extent) * factor)
+    if exact is None:
+        raise b.unsupported("this scale of a symbolic extent", "give sizes instead")
+    # sizes divided by extents: a few quotients, times the extent, are less than the size
+    meant = simplify(exact[0] // exact[1])
+    made = b.compute((), Cast(INDEX, rounded), tag="extent")
+    expect(b, [(b.load(made, ()), meant)],
+           f"its extent times its scale, in f32, must be the extent that is meant, {meant}, it is")
+    return meant
 
 
 def extent_by(factor: Expr, n: Expr, bias: float, declared: Expr) -> Expr:
@@ -131,8 +176,10 @@ def extent_by(factor: Expr, n: Expr, bias: float, declared: Expr) -> Expr:
     return Where(compare("eq", rounded, declared), rounded, exact)
 
 
-def _ratio(size: Expr, n: int) -> Expr:
-    return const(size.value / n, REAL) if isinstance(size, Const) else real(size) / float(n)
+def _ratio(size: Expr, n: Expr) -> Expr:
+    if isinstance(size, Const) and isinstance(n, Const):
+        return const(size.value / n.value, REAL)
+    return real(size) / real(n)
 
 
 def _fold(e: Expr) -> Expr:
@@ -164,15 +211,16 @@ def _pixel(o: Expr, a: Axis1) -> Expr:
 
 
 def _unless_one(a: Axis1, value: Expr, single: Expr) -> Expr:
-    return Where(compare("eq", a.scale * float(a.n), const(1, REAL)), single, value)
+    return Where(compare("eq", a.scale * real(a.n), const(1, REAL)), single, value)
 
 
 def _crop(o: Expr, a: Axis1) -> Expr:
     assert a.roi is not None, a  # the mode has one
     start, end = a.roi
-    step = _unless_one(a, o * (end - start) * float(a.n - 1) / (a.scale * float(a.n) - 1.0),
-                       (end - start) * (float(a.n - 1) / 2))
-    return step + start * float(a.n - 1)
+    last = real(simplify(a.n - 1))
+    step = _unless_one(a, o * (end - start) * last / (a.scale * real(a.n) - 1.0),
+                       (end - start) * (last / 2.0))
+    return step + start * last
 
 
 # source coordinate of the output element ``o`` (an f64 expression)
@@ -180,10 +228,10 @@ _COORDINATES: dict[str, Callable[[Expr, Axis1], Expr]] = {
     "half_pixel": _pixel,
     "pytorch_half_pixel": lambda o, a: _unless_one(a, _pixel(o, a), const(-0.5, REAL)),
     "align_corners": lambda o, a: _unless_one(
-        a, o * float(a.n - 1) / (a.scale * float(a.n) - 1.0), const(0, REAL)),
+        a, o * real(simplify(a.n - 1)) / (a.scale * real(a.n) - 1.0), const(0, REAL)),
     "asymmetric": lambda o, a: o / a.scale,
     "half_pixel_symmetric": lambda o, a: (
-        const(a.n / 2, REAL) * (const(1, REAL) - const(a.m, REAL) / (a.scale * float(a.n)))
+        real(a.n) / 2.0 * (const(1, REAL) - real(a.m) / (a.scale * real(a.n)))
         + _pixel(o, a)),
     "tf_crop_and_resize": _crop,
 }
@@ -213,19 +261,23 @@ _WEIGHTS: dict[str, tuple[int, Callable[[Expr, Sampling], Expr] | None]] = {
     "nearest": (0, None), "linear": (1, _hat), "cubic": (2, _cubic)}
 
 
-def _first_and_taps(place: Expr, a: Axis1, mode: str,
-                    how: Sampling) -> tuple[Expr, int, Expr | None]:
-    """(f64 expression of the first element read, number of elements, how much the kernel is
-    stretched)."""
-    reach = _WEIGHTS[mode][0]
-    if mode == "nearest":
-        return _ROUND[how.nearest](place), 1, None
-    low = Unary("ceil", place) - 1.0
-    if not how.antialias or a.m >= a.n:
-        return low - float(reach - 1), 2 * reach, const(1, REAL)
+def _side(a: Axis1, mode: str, how: Sampling) -> Expr:
+    """How many elements to either side of a place are read."""
+    reach = Const(_WEIGHTS[mode][0])
+    if not how.antialias or proves(compare("ge", a.m, a.n)):
+        return reach
+    if isinstance(a.scale, Const) and not isinstance(a.n, Const):
+        return Const(int(np.ceil(reach.value / min(a.scale.value, 1.0))))
     # the factor is at least m / n, for m = floor(n * factor): farther elements weigh nothing
-    start = int(np.floor(-reach * a.n / a.m)) + 1
-    return low + float(start), 2 - 2 * start, _fold(binary("min", a.scale, const(1, REAL)))
+    m = a.m if proves(compare("ge", a.m, Const(1))) else maximum(a.m, Const(1))
+    return simplify(maximum(reach, (a.n * reach + (m - 1)) // m))
+
+
+def _first(place: Expr, a: Axis1, mode: str, how: Sampling) -> Expr:
+    """f64 expression of the first element read."""
+    if mode == "nearest":
+        return _ROUND[how.nearest](place)
+    return Unary("ceil", place) - real(_side(a, mode, how))
 
 
 def _one(b: Builder, x: Val, a: Axis1, mode: str, how: Sampling, tag: str) -> Val:
@@ -234,28 +286,38 @@ def _one(b: Builder, x: Val, a: Axis1, mode: str, how: Sampling, tag: str) -> Va
 
     def place(i: Index) -> Expr:
         return _COORDINATES[how.coord](cast(REAL, i[0]), a)
-    count = _first_and_taps(real(0), a, mode, how)[1]
-    first = _table(b, (a.m,), lambda i: cast(INDEX, _first_and_taps(
-        place(i), a, mode, how)[0]), f"{node}_first")
+    count = Const(1) if mode == "nearest" else simplify(_side(a, mode, how) * 2)
+    first = _table(b, (a.m,), lambda i: cast(INDEX, _first(place(i), a, mode, how)),
+                   f"{node}_first")
     weights = None if mode == "nearest" else _normalised(b, place, a, mode, how, count, dtype,
                                                          node)
     inside = None
     if a.roi is not None:
         inside = _table(b, (a.m,), lambda i: conjunction([
             compare("ge", place(i), const(0, REAL)),
-            compare("le", place(i), const(a.n - 1, REAL))]), f"{node}_inside")
+            compare("le", place(i), real(simplify(a.n - 1)))]), f"{node}_inside")
 
-    def body(i: Index) -> Expr:
+    def term(i: Index, t: Expr) -> Expr:
         at = i[a.number]
+        source = minimum(maximum(b.load(first, (at,)) + t, Const(0)), simplify(a.n - 1))
+        e = b.at(x, i[:a.number] + (source,) + i[a.number + 1:])
+        return e if weights is None else weighted(e, b.load(weights, (at, t)))
+    shape = x.shape[:a.number] + (a.m,) + x.shape[a.number + 1:]
+    total = _summed(b, shape, term, count, [x], tag if inside is None else f"{node}_sum")
+    if inside is None:
+        return total
+    return b.map(shape, lambda i: Where(b.load(inside, (i[a.number],)), b.at(total, i),
+                                        const(how.outside, x.dtype)), [total], tag)
 
-        def term(t: int) -> Expr:
-            source = minimum(maximum(b.load(first, (at,)) + t, Const(0)), Const(a.n - 1))
-            e = b.at(x, i[:a.number] + (source,) + i[a.number + 1:])
-            return e if weights is None else weighted(e, b.load(weights, (at, Const(t))))
-        total = summed(map(term, range(count)))
-        return total if inside is None else Where(
-            b.load(inside, (at,)), total, const(how.outside, x.dtype))
-    return b.map(x.shape[:a.number] + (Const(a.m),) + x.shape[a.number + 1:], body, [x], tag)
+
+def _summed(b: Builder, shape: Shape, term: Callable[[Index, Expr], Expr], count: Expr,
+            sources: Sequence[Val], tag: str) -> Val:
+    """The sum of ``count`` terms: written out where they are few, else a fold."""
+    if isinstance(count, Const) and count.value <= WRITTEN_OUT:
+        return b.map(shape, lambda i: summed(term(i, Const(t)) for t in range(int_of(count))),
+                     sources, tag)
+    axes, (r,) = b.axes(shape), b.axes((count,), prefix="r")
+    return b.compute(axes, term(axes, r), (r,), "sum", tag)
 
 
 def weighted(e: Expr, w: Expr) -> Expr:
@@ -264,30 +326,30 @@ def weighted(e: Expr, w: Expr) -> Expr:
     return Where(compare("ne", w, zero), e * w, zero)
 
 
-def _normalised(b: Builder, place: Element, a: Axis1, mode: str, how: Sampling, count: int,
+def _normalised(b: Builder, place: Element, a: Axis1, mode: str, how: Sampling, count: Expr,
                 dtype: str, node: str) -> Val:
     """The weights [m, count] of an axis."""
     kernel = _WEIGHTS[mode][1]
+    grows = not how.antialias or proves(compare("ge", a.m, a.n))
+    stretch = const(1, REAL) if grows else _fold(binary("min", a.scale, const(1, REAL)))
 
     def raw(i: Index, t: Expr) -> Expr:
         where = place(i)
-        first, _, stretch = _first_and_taps(where, a, mode, how)
-        assert kernel is not None and stretch is not None, mode  # "nearest" has no weights
-        weight = kernel(Unary("abs", first + real(t) - where) * stretch, how)
+        at = _first(where, a, mode, how) + real(t)
+        assert kernel is not None, mode  # "nearest" has no weights
+        weight = kernel(Unary("abs", at - where) * stretch, how)
         if how.exclude:
-            at = first + real(t)
             weight = Where(Binary("and", compare("ge", at, const(0, REAL)),
-                                  compare("lt", at, const(a.n, REAL))), weight, const(0, REAL))
+                                  compare("lt", at, real(a.n))), weight, const(0, REAL))
         return weight
     if not how.exclude and not how.antialias:
         return _table(b, (a.m, count), lambda i: cast(dtype, raw(i, i[1])), f"{node}_weights")
-    sums = _table(b, (a.m,), lambda i: summed([raw(i, Const(t)) for t in range(count)]),
-                  f"{node}_sum")
+    sums = _summed(b, (a.m,), raw, count, (), f"{node}_total")
     return _table(b, (a.m, count), lambda i: cast(dtype, raw(i, i[1]) / b.load(sums, i[:1])),
                   f"{node}_weights")
 
 
-def _table(b: Builder, shape: tuple[int, ...], fn: Element, tag: str) -> Val:
-    axes = b.axes(tuple(map(Const, shape)))
+def _table(b: Builder, shape: Shape, fn: Element, tag: str) -> Val:
+    axes = b.axes(shape)
     made = b.compute(axes, fn(axes), tag=tag)
     return Val(made.shape, made.dtype, buffer=made.buffer)
