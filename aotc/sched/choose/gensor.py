@@ -35,12 +35,13 @@ from aotc.sched.cost.group_cost import (
     kept_bytes,
     launch_seconds,
     level_seconds,
+    nearer,
     scratch_seconds,
     together,
     work_item,
 )
 from aotc.sched.model.tile_model import GroupModel, Widths
-from aotc.target.base import Machine, Memory
+from aotc.target.base import Machine
 
 MAX_VTHREADS = 8
 COOLING = 100  # halvings of the temperature from 1 to the end of a walk
@@ -90,11 +91,6 @@ def tile_benefit(q: float, q_new: float, f: float, f_new: float, kind: str = "tr
     if kind == "worded":
         return q * f / (q_new * f_new)
     return (q / q_new) ** beta
-
-
-def cache_benefit(moved: float, low: Memory, high: Memory) -> float:
-    """Time of one exchange of ``moved`` bytes with level ``low`` over that with ``high``."""
-    return (low.latency + moved / low.bandwidth) / (high.latency + moved / high.bandwidth)
 
 
 def vthread_benefit(width: int, banks: int, vthreads: int) -> float:
@@ -249,7 +245,7 @@ def moves(space: Space, state: State, policy: Policy, beta: float,
             weight = cache_multiplier(t) * mean * (f / space.room(number)) ** 2
         else:
             low, high = space.machine.memories[number:number + 2]
-            weight = cache_multiplier(t) * cache_benefit(f, low, high)
+            weight = cache_multiplier(t) * nearer(f, low, high)
         out.append((weight, "cache", start))
         return out
     banks, width = space.machine.memories[number].banks, tile[space.model.rank - 1]
@@ -389,6 +385,6 @@ def _swapped(space, tile, outer):
                 yield tuple(new)
 
 
-__all__ = ["Construction", "Policy", "Space", "State", "cache_benefit", "cache_multiplier",
+__all__ = ["Construction", "Policy", "Space", "State", "cache_multiplier",
            "construct", "descend", "greedy", "grown", "keep_probability", "ladder", "moves", "pick",
            "tile_benefit", "vthread_benefit", "walk"]

@@ -14,17 +14,13 @@ with other folds that make few numbers of many.
 """
 
 from collections.abc import Iterator
-from math import prod
 
-from aotc.ir.access import is_unit, offset_of
 from aotc.ir.category import Factors
-from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Binary, Const, Load, axes_of, loads, walk
+from aotc.ir.expr import Axis, Binary, Const, Load, walk
 from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.ir.schedule import Group, Loops
 from aotc.passes.sums.split_k import RULE, LongSum, match_sum
-from aotc.sched.cost.group_cost import utilisation
-from aotc.sched.model.product_rows import operand_dtypes, pick_row
+from aotc.sched.cost.part_cost import fold_seconds, product_seconds
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.tile_model import Widths
@@ -146,64 +142,24 @@ def choose_split_k(program: Program, target: Target,
         if isinstance(c, Compute) and c.out not in taken and static_shape(
                 program.shape(c.out)) is not None:
             m = match_sum(program, c)
-            parts = 1 if m is None else _best_fold(program, target, c, m) if (
-                m.factors is None) else _best(program, target, m, m.factors)
+            parts = 1 if m is None else _parts(program, target, c, m)
             if parts > 1:
                 found.append((RULE, c.out, {"parts": parts}))
     return tuple(found)
 
 
-def _best_fold(program: Program, target: Target, c: Compute, m: LongSum) -> int:
-    """Of how many parts a fold that is no product takes least time: it waits for memory, and what
-    it shared with its neighbours in a kernel goes through there, too."""
-    machine, tuning = target.machine, target.tuning
-    read = [n for n in loads(c.body) if any(axes_of(i) & set(c.raxes) for i in n.index)]
-    moved = sum(DTYPES[n.dtype].size for n in read) * estimate_volume(
-        a.extent for a in c.axes + c.raxes)
-    results = estimate_volume(a.extent for a in c.axes)
-    along = any(is_unit(offset_of(n.index, program.shape(n.buffer)), r)
-                for n in read for r in c.raxes)
-    items = results if along else -(-results // tuning.lane_cut)
-
-    def seconds(parts: int) -> float:
-        busy = machine.memory.bandwidth * utilisation(items * parts, machine.workers)
-        stored = 2 * parts * results * DTYPES["f32"].size / machine.memories[1].bandwidth
-        return moved / busy + (tuning.fold_launches * machine.launch + stored
-                               if parts > 1 else 0.0)
-    return min((n for n in range(1, m.terms // 2 + 1) if m.terms % n == 0), key=seconds)
-
-
-def _best(program: Program, target: Target, m: LongSum, f: Factors) -> int:
-    """Of how many parts the kernels of a product take least time, 1 if the sum had better stay
-    whole."""
-    rows = estimate_volume(a.extent for a in f.m)
-    if not f.m or rows == 1:
+def _parts(program: Program, target: Target, c: Compute, m: LongSum) -> int:
+    """Of how many parts a sum takes least time, 1 if it had better stay whole."""
+    f = m.factors
+    if f is None:
+        return min((n for n in range(1, m.terms // 2 + 1) if m.terms % n == 0),
+                   key=lambda n: fold_seconds(program, target.machine, c, n))
+    if estimate_volume(a.extent for a in f.m) == 1:
         return 1  # of a single row threads share the sum already
-    columns = estimate(f.n[-1].extent)
-    products = estimate_volume(a.extent for a in (*f.batch, *f.n[:-1]))
-    row = pick_row(target, rows, columns, k=m.terms, operands=operand_dtypes(program, f))
-    taps = prod(estimate(r.extent) for r in f.k if r != m.axis)
-    return min(_divisors(m.terms), key=lambda parts: _seconds(
-        target, row, (rows, columns, products), m.terms // parts, taps, parts))
+    return min(_divisors(m.terms), key=lambda n: product_seconds(program, target, m, f, n))
 
 
 def _divisors(terms: int) -> Iterator[int]:
     """1, and parts of a sum of so many terms whose steps can be fetched four at a time."""
     yield 1
     yield from (n for n in range(2, terms // 4 + 1) if terms % (4 * n) == 0)
-
-
-def _seconds(target: Target, row: Ukernel, shape: tuple[int, int, int], terms: int, taps: int,
-             parts: int) -> float:
-    """Seconds of a product of ``shape``, (rows, columns, how many of them), with ``terms`` for each
-    of the ``taps`` of its sum in each of so many parts, and of what adds those up."""
-    rows, columns, products = shape
-    machine, mr, nr, step = target.machine, row.tile["mr"], row.tile["nr"], row.tile.get("bk", 1)
-    tiles = -(-rows // mr) * -(-columns // nr) * products * parts
-    work = 2.0 * mr * nr * tiles * -(-terms // step) * step * taps
-    busy = machine.flops * machine.workers * machine.tuning.tile_rate * utilisation(
-        tiles, machine.workers)
-    if parts == 1:
-        return work / busy
-    moved = 2 * parts * rows * columns * products * DTYPES["f32"].size
-    return work / busy + machine.launch + moved / machine.memories[1].bandwidth

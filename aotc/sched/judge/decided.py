@@ -80,8 +80,6 @@ def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, 
 
 def row_rate(target: Target, row: Ukernel, narrow: bool) -> float:
     """What a row of a target reaches, in flops of its products of f32; narrow: of bf16."""
-    if target.machine.threads and target.machine.item_tiles == 1:
-        return target.tuning.tile_rate
     return target.tuning.narrow_rate if narrow else float(row.tile.get("rate", 1.0))
 
 
