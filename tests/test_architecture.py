@@ -307,6 +307,7 @@ NUMBERS = {
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "COOLING": BOUND},
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), "what a search tries"),
     "sched/choose/runs.py": {"PARTS": "what a search tries"},
+    "sched/choose/tile.py": {"TRIED": "what a search tries"},
     "sched/choose/winograd_choice.py": {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
         "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},

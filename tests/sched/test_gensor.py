@@ -16,7 +16,6 @@ from aotc.sched.choose.gensor import (
     Policy,
     Space,
     State,
-    cache_benefit,
     cache_multiplier,
     construct,
     descend,
@@ -29,6 +28,7 @@ from aotc.sched.choose.gensor import (
     vthread_benefit,
     walk,
 )
+from aotc.sched.cost.group_cost import nearer
 from aotc.sched.model.widths import group_model
 from aotc.target import get_target
 from aotc.target.base import Memory
@@ -58,11 +58,11 @@ def test_a_longer_slice_of_the_reduction_moves_as_much():
     assert tile_benefit(q, q_new, f, f_new) == 1.0
 
 
-def test_cache_benefit_swamps_every_tile():
+def test_going_nearer_swamps_every_tile():
     low = Memory("device", 1 << 40, 1e12, latency=500e-9)
     high = Memory("shared", 1 << 16, 20e12, latency=30e-9)
-    assert cache_benefit(1e3, low, high) == pytest.approx(16.7, abs=.05)
-    assert cache_benefit(1e6, low, high) == pytest.approx(18.8, abs=.06)
+    assert nearer(1e3, low, high) == pytest.approx(16.7, abs=.05)
+    assert nearer(1e6, low, high) == pytest.approx(18.8, abs=.06)
 
 
 def test_cache_multiplier():

@@ -1,4 +1,9 @@
-"""Third decider: the box one work item computes, per group."""
+"""Third decider: the box one work item computes, per group.
+
+A product's first tile is what fits: rows that a worker's own memory and its pages hold, cut for as
+many items as there is work.  Larger and smaller ones are tried beside it, and the cheapest by the
+one cost is taken; of what takes as long the first, since pages are no term of the cost.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +11,7 @@ from math import prod
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const
+from aotc.ir.expr import Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
@@ -23,6 +28,8 @@ from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.units import unit_needs
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
+
+TRIED = ((1, 1), (1, 2), (2, 1), (1, 4), (4, 1))  # of the first tile's rows, and of its parts
 
 
 def choose_tiles(program: Program, target: Target, groups: Sequence[Group],
@@ -52,7 +59,10 @@ def _tiled(program, target, g, layouts):
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group
     elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
-        tile, split = _contraction_tile(program, target, g, anchor, layouts)
+        tiles, split = _product_tiles(program, target, g, anchor)
+        tile = _cheapest(program, target, g, layouts, tiles)
+        if not split:
+            tile = _shared_columns(program, target, g, anchor, tile, layouts)
     else:
         tile = _nest_tile(target, g, anchor, _stores_across(program, target, g, anchor, layouts))
     if target.machine.engines and len(stages) == 1:
@@ -116,23 +126,61 @@ def _nest_tile(target, g, anchor, across=False):
     return tile
 
 
-def _contraction_tile(program, target, g, s, layouts):
+def _cheapest(program, target, g, layouts, tiles):
+    """Of tiles of a group the one that costs least, the first of those that take as long."""
+    if len(tiles) == 1:
+        return tiles[0]
+    asked = Decided(program, target, g, layouts, resident(program, target.machine))
+    seconds = [asked.cost(t).seconds for t in tiles]
+    least = min(seconds)
+    alike = seconds[0] <= least * (1 + target.tuning.slack)
+    return tiles[0 if alike else seconds.index(least)]
+
+
+def _product_tiles(program, target, g, s):
+    """(tiles that a product's work items may have, {stage: how its sum is sliced}); one tile alone
+    where the sum is, where an extent is a symbol's, and where a work item is one register tile."""
     f = contraction_factors(program, s)
     loops, row = g.loops[s.name], target.row(g.ukernel[s.name])
-    nr, mr = row.tile["nr"], row.tile["mr"]
+    mr, grow = row.tile["mr"], target.tuning.symbols_grow
     lane = next(a for a in f.n if a.name == loops["lanes"])
     outer = [a for a in s.axes if a != lane and a not in f.m]
-    tile = {a.name: 1 for a in outer if a.extent != Const(1)}
-    items = estimate_volume(a.extent for a in outer)
+    whole = {a.name: 1 for a in outer if a.extent != Const(1)}
     sliced = choose_slices(target, row, loops, f, lane)
     if sliced is not None:
-        tile |= {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr, target.tuning.symbols_grow)
-        return tile, {s.name: sliced[2]}
+        return [whole | {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr, grow)], {
+            s.name: sliced[2]}
+    items = estimate_volume(a.extent for a in outer)
+    rows, parts = _first_blocks(target, f, loops, row, lane, items)
+    tried = [(rows, parts)]
+    if target.machine.item_tiles > 1 and all(isinstance(a.extent, Const) for a in s.axes):
+        tried += [(max(mr, rows * up // down), max(1, parts * more // less))
+                  for up, down in TRIED for more, less in TRIED]
+    panels, workers = -(-estimate(lane.extent) // row.tile["nr"]), target.machine.workers
+    m, most = estimate_volume(a.extent for a in f.m), _worth(target, f, lane, items)
+    found = []
+    for rows, parts in dict.fromkeys((r, min(panels, p)) for r, p in tried):
+        if found and items * -(-m // rows) * parts > most:
+            continue
+        cut = {lane.name: balanced(panels, -(-panels // parts), workers) * row.tile["nr"]
+               } if parts > 1 else {}
+        found.append(whole | cut | _row_block(f.m, rows, mr, grow))
+    return found, {}
+
+
+def _worth(target, f, lane, items):
+    """As how many work items so many products are worth handing to other workers."""
+    work = 2 * estimate_volume(a.extent for a in (*f.m, lane, *f.k))
+    return max(1, work * items // target.machine.grain_flops)
+
+
+def _first_blocks(target, f, loops, row, lane, items):
+    """(rows of a work item, how many parts the columns are cut into) of so many products."""
+    nr, mr = row.tile["nr"], row.tile["mr"]
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     machine = target.machine
-    want = min(machine.items, max(1, 2 * m * n * k * items // machine.grain_flops))
-    want = -(-want // items)
+    want = -(-min(machine.items, _worth(target, f, lane, items)) // items)
     unique = next(estimate(a.extent) for a in f.k if a.name == loops["k"]) \
         if loops["a"] == "rows" else k
     least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size
@@ -151,23 +199,21 @@ def _contraction_tile(program, target, g, s, layouts):
         if loops["a"] == "rows" or m <= least or "bk" in row.tile:
             n_tiles = min(panels, -(-want // -(-m // rows)))
         rows = min(rows, max(least, -(-m * n_tiles // want)))
-    if n_tiles > 1:
-        tile[lane.name] = balanced(panels, -(-panels // n_tiles), target.machine.workers) * nr
-    tile.update(_row_block(f.m, rows, mr, tuning.symbols_grow))
-    return _shared_columns(program, target, g, s, lane, tile, layouts), {}
+    return rows, n_tiles
 
 
-def _shared_columns(program: Program, target: Target, group: Group, stage: Stage, lane: Axis,
+def _shared_columns(program: Program, target: Target, group: Group, stage: Stage,
                     tile: dict[str, int], layouts: Mapping[str, Layout]) -> dict[str, int]:
-    """``tile`` of a product, cut along its columns, the axis ``lane``, where all of it would be one
-    work item and one for each worker is predicted to take less time, what starting and awaiting
-    the others takes included.  Rows that are few wait for the weights, whatever the arithmetic is:
+    """``tile`` of a product, cut along its columns where all of it would be one work item and one
+    for each worker is predicted to take less time, what starting and awaiting the others takes
+    included.  Rows that are few wait for the weights, whatever the arithmetic is:
     each worker fetches its own part, and in a loop finds it in its own cache again."""
     machine, sizes = target.machine, static_shape(tuple(a.extent for a in stage.axes))
     if machine.workers == 1 or machine.threads or machine.engines or sizes is None or prod(
             -(-n // tile.get(a.name, n)) for a, n in zip(stage.axes, sizes)) > 1:
         return tile
     nr = target.row(group.ukernel[stage.name]).tile["nr"]
+    lane = next(a for a in stage.axes if a.name == group.loops[stage.name]["lanes"])
     panels = -(-estimate(lane.extent) // nr)
     most = -(-panels // machine.workers)
     if most == panels:
