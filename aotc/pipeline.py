@@ -25,7 +25,7 @@ from aotc.frontend import load_model, model_digest, read_graph, to_program
 from aotc.frontend.aliases import ROOM, with_aliases
 from aotc.frontend.graph import DimRange, Graph, Settings
 from aotc.ir.bundle import Bundle
-from aotc.ir.dtypes import Array
+from aotc.ir.dtypes import HALF, Array
 from aotc.ir.plan import Plan, with_defaults
 from aotc.ir.plans import Alternative, Condition, Plans
 from aotc.ir.program import Program
@@ -361,7 +361,9 @@ def run_pipeline(options: Options) -> Work:
     check_choices(options)
     parse_limit(options.arena)  # says what is wrong with it before any work is done
     target = options_target(options)
-    if options.precision not in (None, PRECISION[0], *WEIGHT_BITS) and target.emitter != "c":
+    columns = target.halves and options.precision == HALF
+    if options.precision not in (None, PRECISION[0], *WEIGHT_BITS) and (
+            target.emitter != "c" and not columns):
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
                                f"products of such operands; leave it out, or choose a CPU target")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)

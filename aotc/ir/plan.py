@@ -202,7 +202,8 @@ class Contract(Stmt):
     grouping: how the bytes of B's panels hold weights (None: they hold elements); with mode
     "expanded" a panel of them is expanded to f32 in the scratch ``b.pad`` for all rows.  unit: of
     the machine, which multiplies instead of a micro-kernel ("": none does).  again: threads that
-    share it wait behind each tile, because what comes next uses the memory of its steps.
+    share it wait behind each tile, because what comes next uses the memory of its steps.  fed: what
+    engines copy for each slice, and waits for it.
     """
 
     BUFFERS = ("turned", "slices")
@@ -233,6 +234,7 @@ class Contract(Stmt):
     grouping: Grouping | None = None
     unit: str = ""
     again: bool = False
+    fed: Body = ()
 
     @property
     def row_count(self) -> Expr:
@@ -256,6 +258,7 @@ class Contract(Stmt):
         out += [f"for {r} {{" for r in self.outer]
         out += [f"rows {', '.join(map(str, self.m))}; columns {self.n}; "
                 f"taps {', '.join(map(str, self.taps)) or '-'}; k {self.k}"]
+        out += text_of(self.fed, 0)
         for name, x in (("A", self.a), ("B", self.b)):
             out.append(f"{name} {x.mode} {x.buffer}[{show(x.offset)} + k*{show(x.stride)}]")
         return out + [str(p) for p in self.puts]

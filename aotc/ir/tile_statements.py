@@ -5,10 +5,15 @@ from dataclasses import dataclass
 
 from aotc.ir.expr import Axis, Expr, Var, show
 from aotc.ir.numbers.grouped import Grouping
-from aotc.ir.statements import Body, Box, Range, Stmt, text_of
+from aotc.ir.statements import OWN, Body, Box, Range, Stmt, text_of
 
 # neighbours along the sum that one lane of a product takes at a time, by the dtype of its rows
 DOT_STEPS = {"u8": 4, "bf16": 2}
+
+
+def slice_start(k: Axis) -> Axis:
+    """The name of where a slice of a sum along ``k`` begins."""
+    return Axis(f"{OWN}k_lo", k.extent)
 
 
 def dot_step(dtype: str) -> int:

@@ -20,6 +20,7 @@ from aotc.ir.expr import (
     Var,
     as_expr,
     maximum,
+    minimum,
     substitute,
     walk,
 )
@@ -28,7 +29,7 @@ from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place,
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
 from aotc.ir.statements import NEXT, STEP, TILE, Copy, Let, Put, Range
-from aotc.ir.tile_statements import dot_step
+from aotc.ir.tile_statements import dot_step, slice_start
 from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative
 
@@ -228,28 +229,41 @@ class _Kernel:
         if not all(same(a, b) for a, b in zip(call.numbers[row.rows > 1:], told)):
             self.fault(f"{call.lines()[0]}: other extents than its tensors have")
 
-    def copy(self, c: Copy) -> None:
+    def copy(self, c: Copy, scope: Scope | None = None) -> None:
         """Both boxes of a copy, where it copies anything."""
+        scope = scope or self.scope
         runs = tuple(f for n in c.extents for f in _copies_some(n))
         for box in (c.to, c.source):
             last = box.offset
             for n, step in zip(c.extents, box.strides):
                 last = last + (n - 1) * step
-            self.known(self.scope, last, "a box")
-            self.access(self.scope, box.buffer, box.offset, f"first of {box}", runs)
-            self.access(self.scope, box.buffer, last, f"last of {box}", runs)
+            self.known(scope, last, "a box")
+            self.access(scope, box.buffer, box.offset, f"first of {box}", runs)
+            self.access(scope, box.buffer, last, f"last of {box}", runs)
 
     def contract(self, c: Contract) -> None:
         outer = self.loops(self.scope, c.outer)
         rows = self.loops(outer, c.m)
         points = self.loops(rows, (c.n,))
         sums = c.slice_taps + c.taps + (c.k,)
+        if c.fed:
+            sums = self.slices(c, outer)
         self.tiles(c)
         for p in c.puts:
             self.put(points, p, (c.acc,))
         self.operand(c, c.a, self.loops(rows, sums), "A")
         self.operand(c, c.b, self.loops(self.loops(outer, (c.n,)), sums), "B")
         self.kept(c, outer)
+
+    def slices(self, c: Contract, scope: Scope) -> tuple[Range, ...]:
+        """The loops of a sum whose slices engines copy, whose copies are checked."""
+        first = slice_start(c.k.axis)
+        begin = Range(first, Const(0), c.k.hi)
+        inside = self.loops(scope, (begin,))
+        for s in c.fed:
+            if isinstance(s, Copy):
+                self.copy(s, inside)
+        return (begin, *c.taps, Range(c.k.axis, first, minimum(first + c.slice, c.k.hi)))
 
     def tiles(self, c: Contract) -> None:
         """What a Contract says of its register tiles holds."""

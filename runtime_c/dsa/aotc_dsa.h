@@ -128,7 +128,8 @@ typedef struct aotc_dsa {
     aotc_dsa_core core; /* the one at work: simulated cores take turns */
     char refusal[AOTC_DSA_TEXT]; /* "" while all is well */
     aotc_dsa_kept kept;
-    uint8_t nothing[8 * AOTC_DSA_LANES]; /* what a refused read gives */
+    /* what a refused access gets instead */
+    uint8_t nothing[8 * AOTC_DSA_LANES + 4 * AOTC_DSA_ROWS * AOTC_DSA_COLUMNS];
     uint8_t state[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
     uint8_t local[AOTC_DSA_CLUSTERS * AOTC_DSA_CORES][AOTC_DSA_LB_BYTES];
 } aotc_dsa;
@@ -189,7 +190,8 @@ void aotc_dsa_arrive(aotc_dsa_core *core, int token);
 /* A product of the matrix engine.  Its accumulators hold sums of f32, ``summed`` rows of
  * ``columns`` each, to which it adds, in the order of taps and then of k,
  *
- *     acc[i * columns + j] += a[tap * rows + i][k * a_step] * b[tap * b_tap + k * b_step + j]
+ *     acc[i * columns + j] +=
+ *         a[tap * rows + i][first + k * a_step] * b[tap * b_tap + k * b_step + j]
  *
  * for the first ``left`` columns (all, if more are left): it neither reads nor changes others.
  * Elements of A and B are f32, or f16 where their size says so; each product and each sum is
@@ -200,6 +202,7 @@ typedef struct aotc_dsa_product {
     int columns; /* at most AOTC_DSA_COLUMNS */
     size_t a_size;
     size_t b_size;
+    int64_t first; /* element of each row */
     int64_t taps;
     int64_t steps; /* of k */
     int64_t a_step; /* steps are in elements */

@@ -91,7 +91,8 @@ static int operands(aotc_dsa_core *core, const aotc_dsa_product *p, const void *
             continue;
         }
         for (int64_t r = 0; r < apart; r++) {
-            const uint8_t *const at = (const uint8_t *)a[i] + r * p->a_step * (int64_t)p->a_size;
+            const uint8_t *const at = (const uint8_t *)a[i]
+                + (p->first + r * p->a_step) * (int64_t)p->a_size;
             if (!readable(core, at, apart == 1 ? p->steps : 1, p->a_size, "multiplies")) {
                 return 0;
             }
@@ -116,8 +117,9 @@ static void multiplied(const aotc_dsa_product *p, const void *const *a, int64_t 
         float sums[AOTC_DSA_COLUMNS] = {0};
         memcpy(sums, acc + i * p->columns, (size_t)width * sizeof *sums);
         for (int64_t k = 0; k < steps; k++) {
-            const float x = a[i] == NULL ? 0.0f : widened((const uint8_t *)a[i]
-                + (first + k) * p->a_step * (int64_t)p->a_size, p->a_size);
+            const int64_t at = p->first + (first + k) * p->a_step;
+            const float x = a[i] == NULL ? 0.0f
+                : widened((const uint8_t *)a[i] + at * (int64_t)p->a_size, p->a_size);
             for (int j = 0; j < AOTC_DSA_COLUMNS; j++) {
                 sums[j] += x * columns[k][j];
             }

@@ -61,7 +61,7 @@ static void times(aotc_dsa *machine, int bug, const float *in, float *out)
     float acc[4] = {0};
     const void *rows[] = {bug == 20 ? in : bug == 21 ? (float *)(void *)((char *)x + 2) : x,
         bug == 22 ? x + AOTC_DSA_LB_BYTES / sizeof *x : bug == 23 ? NULL : x + 4};
-    aotc_dsa_product p = {2, bug == 24 ? AOTC_DSA_ROWS + 1 : 2, 2, sizeof *x, sizeof *x, 1,
+    aotc_dsa_product p = {2, bug == 24 ? AOTC_DSA_ROWS + 1 : 2, 2, sizeof *x, sizeof *x, 0, 1,
         bug == 25 ? 9 : 4, 1, 2, 0, 2};
     load(core, x, in, COUNT);
     if (bug != 26) {

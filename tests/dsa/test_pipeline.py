@@ -168,7 +168,7 @@ def test_a_missing_wait_is_refused_by_the_simulator(tmp_path):
 
 def test_the_decider_pipelines_what_has_many_tiles(tmp_path):
     m = Maker("long")
-    m.input("x", 3000, 40)
+    m.input("x", 16300, 40)
     m.const("w", np.random.default_rng(2).random((40, 30), np.float32))
     matmul(m, "y", "x", "w")
     program = m.done("y")

@@ -13,11 +13,11 @@ from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr
+from aotc.ir.expr import Expr
 from aotc.ir.plan import Call, Plan, Rule
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Copy, Fill, Section, Wait
-from aotc.ir.tile_statements import Pack, Tile
+from aotc.ir.statements import ACC_TILE, OWN, Copy, Fill, Section, Wait
+from aotc.ir.tile_statements import Pack, Tile, TileSums
 from aotc.target.base import Target
 
 
@@ -121,8 +121,10 @@ class _CoreWriter(KernelWriter):
         """One product of the matrix engine, from what its sums start from."""
         assert s.unit and not s.rows, s  # the target has no other products
         nr, left = s.nv * s.lanes, c_index(s.left, 0)
+        sums = self.sums(s.in_place)
+        size = f"{s.mr * nr} * sizeof(float)"
         kinds = ", ".join(f"sizeof({DTYPES[t].c})" for t in s.dtypes[:2])
-        start = [f"memset(acc_tile, 0, {s.mr * nr} * sizeof(float));"]
+        start = [f"float sums[{s.mr * nr}];"] * s.in_place + [f"memset({sums}, 0, {size});"]
         if s.start is not None:
             j = self.names.fresh("column")
             block = Scalars(self.env, self.names)
@@ -131,12 +133,27 @@ class _CoreWriter(KernelWriter):
             start += [*block.lines, f"for (int64_t {j} = 0; {j} < {nr} && {j} < {left}; ++{j}) {{",
                       f"    const float first = {value};",
                       f"    for (int i = 0; i < {s.summed}; ++i) {{",
-                      f"        acc_tile[i * {nr} + {j}] = first;", "    }", "}"]
-        first = "" if s.first == Const(0) else f" * {c_index(s.first, 13)}"
-        assert not first, s  # sums in slices are not for this target
-        sizes = ", ".join(c_index(e, 0) for e in (s.taps, s.kc, s.step, s.ldb, s.tap_b, s.left))
+                      f"        {sums}[i * {nr} + {j}] = first;", "    }", "}"]
+        sizes = ", ".join(c_index(e, 0) for e in (s.first, s.taps, s.kc, s.step, s.ldb, s.tap_b,
+                                                    s.left))
         return [*start, f"aotc_dsa_multiply(core, &(const aotc_dsa_product){{{s.mr}, {s.summed}, "
-                f"{nr}, {kinds}, {sizes}}}, a_row, b_col, acc_tile);"]
+                f"{nr}, {kinds}, {sizes}}}, a_row, b_col, {sums});"]
+
+    def sums(self, in_place: bool) -> str:
+        """The array with the engine's accumulators: those of slices join others first."""
+        return "sums" if in_place else "acc_tile"
+
+    def tile_sums(self, s: TileSums) -> list[str]:
+        """The accumulators and what stands in LB, or on the core's stack, for the epilogue."""
+        count, at = s.mr * s.nv * s.lanes, self.env["buffer"](s.point)
+        if s.point == ACC_TILE:
+            return [f"memcpy({at}, sums, {count} * sizeof(float));"]
+        if s.what == "keep":
+            return [f"memcpy(aotc_dsa_writes(core, {at}, {count}), sums, {count} * sizeof(float));"]
+        i, before = self.names.fresh("sum"), self.names.fresh("before")
+        return [f"const float *const {before} = aotc_dsa_reads(core, {at}, {count});",
+                f"for (int {i} = 0; {i} < {count}; ++{i}) {{",
+                f"    sums[{i}] += {before}[{i}];", "}"]
 
     def pack(self, s: Pack) -> list[str]:
         """Columns that lie along the sum, gathered element by element."""

@@ -24,6 +24,7 @@ from aotc.sched.cost.part_cost import fold_seconds, product_seconds
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.tile_model import Widths
+from aotc.sched.model.units import unit_slice_faults
 from aotc.target.base import Machine, Target, Ukernel
 
 
@@ -102,6 +103,8 @@ def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None, row: Uke
     if not split:
         return []
     where = f"group {g.name}: split of {s.name}"
+    if "unit" in row.tile:
+        return [f"{where}: {x}" for x in unit_slice_faults(g, s, loops)]
     if f is None or not sliceable(target, row, loops, f):
         return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
                 "columns, with static reduction axes, on vectors of a fixed length; remove it"]

@@ -11,20 +11,23 @@ from math import prod
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const
+from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
-from aotc.ir.schedule import Group
+from aotc.ir.schedule import Group, Loops
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.loops import PRODUCTS, contraction_factors
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, choose_slices
 from aotc.sched.choose.winograd_kernels import has_transform
 from aotc.sched.choose.winograd_tile import slab_tile
-from aotc.sched.cost.group_cost import fork_join_seconds, resident
-from aotc.sched.judge.decided import Decided
+from aotc.sched.cost.group_cost import fork_join_seconds, group_cost, resident
+from aotc.sched.cost.item_cost import waiting
+from aotc.sched.judge.decided import Decided, aligned_products
+from aotc.sched.memory.allocate import ALIGN
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import Stage, group_stages
+from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.units import unit_needs
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
@@ -66,8 +69,11 @@ def _tiled(program, target, g, layouts):
     else:
         tile = _nest_tile(target, g, anchor, _stores_across(program, target, g, anchor, layouts))
     if target.machine.engines and len(stages) == 1:
-        packed = max((n for _, n in unit_needs(target, g, stages).values()), default=0)
-        tile = fitted_tile(group_model(program, g), target.machine, {}, packed=packed) or tile
+        needs, model = unit_needs(target, g, stages), group_model(program, g)
+        packed = max((n for _, n in needs.values()), default=0)
+        found = unit_tile(program, target, g, anchor, model, packed) if needs else None
+        tile, split = found or (
+            fitted_tile(model, target.machine, {}, packed=packed) or tile, split)
     tile = {a.name: tile[a.name] for a in anchor.axes if a.name in tile}
     if g.split or g.parallel:  # work items that are settled already keep their own
         split = g.split
@@ -222,6 +228,67 @@ def _shared_columns(program: Program, target: Target, group: Group, stage: Stage
     asked = Decided(program, target, group, layouts, resident(program, machine))
     taken = asked.cost(shared).seconds + fork_join_seconds(machine, machine.workers)
     return shared if taken < asked.cost(tile).seconds else tile
+
+
+def unit_tile(program: Program, target: Target, g: Group, s: Stage, model: GroupModel,
+              packed: int) -> tuple[dict[str, int], dict[str, dict[str, int]]] | None:
+    """(tile, split) of a product on a unit, made of whole register tiles, that are predicted to
+    take least time, of those with an item for each worker if there are some; what an item touches
+    fits into scratch beside ``packed`` bytes, slice by slice of the sum where need be.  None if
+    none does."""
+    f, loops, row = contraction_factors(program, s), g.loops[s.name], target.row(g.ukernel[s.name])
+    assert f is not None, s
+    machine, lane = target.machine, next(a for a in f.n if a.name == loops["lanes"])
+    k = next(r for r in f.k if r.name == loops["k"])
+    aligned = aligned_products([s], g, target)
+    found: list[tuple[bool, float, int, int, dict[str, int], dict[str, dict[str, int]]]] = []
+    for columns in _doubled(row.tile["nr"], estimate(lane.extent)):
+        for rows in _doubled(row.tile["mr"], estimate_volume(a.extent for a in f.m)):
+            tile = {a.name: 1 for a in s.axes if a not in f.m and a != lane}
+            tile |= {lane.name: columns} | _row_block(
+                f.m, rows, row.tile["mr"], target.tuning.symbols_grow)
+            item = model.variables(tile)
+            padded = prod(-(-n // by) * by for n, by in (
+                (rows, row.tile["mr"]), (columns, row.tile["nr"])))
+            steps = _steps(model, s, k, loops, tile, padded,
+                           machine.room(machine.near) - packed)
+            if steps is not None:
+                slices = -(-estimate(k.extent) // steps)
+                cost = group_cost(model, machine, (item,), aligned=aligned).seconds
+                cost += waiting(machine, model.tiles(item), slices)
+                split = {s.name: {k.name: steps}} if slices > 1 else {}
+                found.append((model.tiles(item) < machine.workers, cost, -columns * rows,
+                              len(found), tile, split))
+    if not found:
+        return None
+    *_, tile, split = min(found)
+    return tile, split
+
+
+def _doubled(first: int, last: int) -> list[int]:
+    """``first``, twice that and so on below ``last``, and that."""
+    out = []
+    while first < last:
+        out.append(first)
+        first *= 2
+    return [*out, last]
+
+
+def _steps(model: GroupModel, s: Stage, k: Axis, loops: Loops, tile: Mapping[str, int],
+           sums: int, room: float) -> int | None:
+    """The most steps of the sum, all or a power of two, whose operands fit into ``room`` with
+    ``sums`` and what else a work item touches; None if none do."""
+    whole = estimate(k.extent)
+    if sum(n for _, n, _, _ in model.lifetimes(model.variables(tile), align=ALIGN)) <= room:
+        return whole
+    if f"{s.name}.{k.name}" not in model.axes or loops["a"] != "rows" or loops["b"] != "direct":
+        return None
+    room -= sums * DTYPES["f32"].size
+    for steps in reversed(_doubled(1, whole)):
+        item = model.variables(tile, {s.name: {k.name: steps}})
+        if sum(n for _, n, _, _ in model.lifetimes(item, align=ALIGN)) <= room:
+            return steps
+    return None
 
 
 def _row_block(axes, rows, mr, grow):

@@ -2,13 +2,20 @@
 
 from math import inf
 
+from aotc.ir.contents import names_in
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
+from aotc.ir.tile_statements import slice_start
 from aotc.sched.clusters.own_parts import dealt
+from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.cost.item_cost import StepCost, item_by_item, pipelined
+from aotc.sched.judge.decided import aligned_products
 from aotc.sched.lowering.lower_copies import item_boxes, moves
 from aotc.sched.lowering.open_group import Opened, opened
 from aotc.sched.memory.scratch import rounded
+from aotc.sched.model.copied import Copied
+from aotc.sched.model.size import estimate
+from aotc.sched.model.units import slice_of
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Memory, Target
 
@@ -28,14 +35,24 @@ def step_cost(at: Opened, machine: Machine) -> StepCost | None:
         home = machine.store(slot.memory if slot is not None else "")
         twice = bool(group.pipeline) and not c.written and moves(at, c)
         size = c.bytes(ctx.program)
-        sizes[2 if c.written else 0 if twice else 1].append((home, size))
+        count = _slices(at, c)
+        sizes[2 if c.written else 0 if twice else 1].extend([(home, size)] * count)
         room -= rounded(size * (2 if twice else 1))
     if room < 0:
         return None
     model = group_model(ctx.program, group)
-    work = sum(model.work(model.variables(group.tile)))
+    tile = model.variables(group.tile)
+    _, whole = compute_seconds(model, machine, tile, aligned_products(
+        at.stages, group, ctx.target))
     moving, still, made = map(tuple, sizes)
-    return StepCost(moving, still, made, work / machine.flops)
+    return StepCost(moving, still, made, whole * machine.workers / model.tiles(tile))
+
+
+def _slices(at: Opened, c: Copied) -> int:
+    """How often a work item copies a box: once for every slice of a sum that it belongs to."""
+    found = [f for s in at.stages if (f := slice_of(at.ctx.target, at.ctx.group, s)) is not None]
+    return next((-(-estimate(k.extent) // steps) for k, steps in found
+                 if slice_start(k).name in names_in(c)), 1)
 
 
 def group_seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:

@@ -35,6 +35,12 @@ def pipelined(machine: Machine, cost: StepCost, items: int, steps: int, workers:
     return -(-items // workers) * one
 
 
+def waiting(machine: Machine, items: int, copies: int) -> float:
+    """Seconds that workers wait for the outermost memory to begin, where each of ``items`` work
+    items copies so many times, one after the other."""
+    return copies * -(-items // machine.workers) * machine.memory.latency
+
+
 def _copying(machine: Machine, boxes: Sequence[tuple[Memory, int]], active: int) -> float:
     """Seconds of copies one after the other, while ``active`` workers share the outermost memory,
     or those of a cluster its own."""
@@ -43,4 +49,4 @@ def _copying(machine: Machine, boxes: Sequence[tuple[Memory, int]], active: int)
                for m, n in boxes)
 
 
-__all__ = ["Boxes", "StepCost", "item_by_item", "pipelined"]
+__all__ = ["Boxes", "StepCost", "item_by_item", "pipelined", "waiting"]

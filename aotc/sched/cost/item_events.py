@@ -110,14 +110,8 @@ class _Items:
                 for step in range(int(steps.max(initial=0))):
                     self.names[STEP.name] = np.full(self.count, step)
                     self.run(s.body, live & (step < steps))
-            elif isinstance(s, Copy) and s.engine:
-                n = np.full(self.count, DTYPES[s.dtype].size)
-                for extent in s.extents:
-                    n = n * np.maximum(self.now(extent), 0)
-                self.add(Event(s.engine, s.token), live, n)
-            elif isinstance(s, Wait):
-                what = ARRIVE if s.memory else WAIT
-                self.add(Event(what, s.token), live)
+            elif isinstance(s, (Copy, Wait)):
+                self.moved(s, live)
             elif isinstance(s, Section):
                 self.add(Event(COMPUTE), live)
                 self.products(s.body, live)
@@ -126,6 +120,16 @@ class _Items:
         """One more event of live items."""
         none = (self.none,) * (3 - len(numbers))
         self.found.append(_Found(event, live, *numbers, *none))
+
+    def moved(self, s: Copy | Wait, live: Array) -> None:
+        """What an engine copies, or the wait for it."""
+        if isinstance(s, Wait):
+            self.add(Event(ARRIVE if s.memory else WAIT, s.token), live)
+        elif s.engine:
+            n = np.full(self.count, DTYPES[s.dtype].size)
+            for extent in s.extents:
+                n = n * np.maximum(self.now(extent), 0)
+            self.add(Event(s.engine, s.token), live, n)
 
     def products(self, body: Body, live: Array) -> None:
         """The products of units in a stage's statements."""
@@ -145,6 +149,8 @@ class _Items:
                 self.products(s.other, live & ~holds)
             elif isinstance(s, (Scope, Section)):
                 self.products(s.body, live)
+            elif isinstance(s, (Copy, Wait)):
+                self.moved(s, live)
             elif isinstance(s, RowTable):
                 self.rows = np.minimum(self.now(s.count) - self.names[ROW], s.mr)
             elif isinstance(s, Tile) and s.unit:

@@ -47,7 +47,7 @@ def expand_contract(c: Contract, making: Making) -> Body:
         started if c.turned else by_vectors(started, c.n, making), at)
     usual = "registers" if written_out(stored, making) else "memory"
     in_place = making.how(c, "sums", usual) == "registers" and not dots
-    plain = in_place and plain_rows(c)
+    plain = in_place and plain_rows(c) and not c.unit
     fetched = () if dots else fetches(c, at, making, plain)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
     sums = tiles_by_rows(c, at, making, _tile(c, at, making, sizes, start, in_place),
@@ -157,7 +157,7 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
         kc = simplify(minimum(Const(c.slice), kc - at.k_lo))
     first = simplify(at.k_lo * c.a.stride) if c.slices else Const(0)
     masked = c.b.mode == "direct" and "columns" not in c.whole
-    rows = _row_places(c, at) if in_place and plain_rows(c) else ()
+    rows = _row_places(c, at) if in_place and plain_rows(c) and not c.unit else ()
     return Tile(c.row, c.template, c.mr, c.nv, c.lanes, c.dtypes, rows, first,
                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
                 at.columns_left, masked, c.part, ahead, start, in_place,
@@ -182,7 +182,7 @@ def _started(c: Contract, at: TileLoops,
              making: Making) -> tuple[Contract, Box | None]:
     """(the Contract, what its sums start from): what the epilogue adds to every row first, such as
     a bias, costs nothing in a micro-kernel that fetches nothing."""
-    if making.vectors.prefetches:
+    if making.vectors.prefetches or c.slices:
         return c, None
     lane, rows = c.n.axis, {r.axis for r in c.m}
     always = {x for p in c.puts for x in unguarded_loads(p.value)}

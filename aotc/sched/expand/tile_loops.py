@@ -11,6 +11,7 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, as_expr, minimum
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, For, Let, Range, Stmt
+from aotc.ir.tile_statements import slice_start
 
 B_COL, B_NEXT = (OWN + n for n in ("b_col", "b_next"))
 
@@ -44,7 +45,7 @@ class TileLoops:
 
     @property
     def k_lo(self) -> Axis:
-        return Axis(f"{OWN}k_lo", self.c.k.axis.extent)
+        return slice_start(self.c.k.axis)
 
     @property
     def tap0(self) -> Axis:
@@ -90,7 +91,7 @@ class TileLoops:
         c = self.c
         if not c.slices:
             return body
-        body = (For(self.k_lo, Const(0), c.k.axis.extent, body, step=c.slice),)
+        body = (For(self.k_lo, Const(0), c.k.axis.extent, (*c.fed, *body), step=c.slice),)
         if not c.slice_taps:
             return body
         tap: Expr = self.tap0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 from aotc.ir.access import is_multiple, linearise, stride
 from aotc.ir.category import Axes, Factors, factor_pairs, zero_filled
@@ -14,6 +15,7 @@ from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_nest import collapse, one_value
 from aotc.sched.lowering.parts import part_of
 from aotc.sched.model.boxes import Box
+from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.turned import turned
 from aotc.sched.model.units import tap_step, unit_rows
@@ -49,7 +51,7 @@ def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contra
         row.name, row.template, row.tile["mr"], row.tile["nv"], ctx.target.lanes, outer,
         tuple(m), rng[lane], tuple(Range(t, Const(0), t.extent) for t in taps),
         Range(k, Const(0), k.extent), a, b, stage.acc[0], puts, part=part_of(row, f.k),
-        dtypes=dtypes, writing=writing_of(choice), unit=row.tile.get("unit", ""))))))
+        dtypes=dtypes, writing=writing_of(choice), unit=row.tile.get("unit", "")))), f.m))
 
 
 def _stored_dtypes(f: Factors, a: Operand, b: Operand, row: Ukernel) -> tuple[str, str, str]:
@@ -92,20 +94,24 @@ def without_single(c: Contract) -> Contract:
     return replace(c, m=m, taps=taps, a=operand(c.a), b=operand(c.b), puts=puts)
 
 
-def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contract:
-    """The Contract with scratch for the sums so far, one register tile behind the other."""
+def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes = ()) -> Contract:
+    """The Contract with scratch for the sums so far, one register tile behind the other.  axes: of
+    its rows, as the stage has them."""
     split = ctx.group.split.get(stage.name, {})
     depth = upper(k.extent) or split.get(k.name, 0) + 1  # without a bound deeper than any slice
-    if not split or not contract.taps and split[k.name] >= depth:
+    if not split or (contract.unit or not contract.taps) and split[k.name] >= depth:
         return contract
     nr, rows = contract.nv * contract.lanes, 1
     for r in contract.m:
         rows = rows * _longest(ctx, stage, r)
-    tiles = ((rows + (contract.mr - 1)) // contract.mr
-             * ((_longest(ctx, stage, contract.n) + (nr - 1)) // nr))
+    columns = _longest(ctx, stage, contract.n)
+    if contract.unit:  # what the tile holds: bounds of its ends say less
+        rows, columns = (prod(ctx.group.tile.get(a.name, estimate(a.extent)) for a in found)
+                         for found in (axes, (contract.n.axis,)))
+    tiles = (rows + (contract.mr - 1)) // contract.mr * ((columns + (nr - 1)) // nr)
     name = ctx.add_scratch("sums", "f32", most([tiles * contract.mr * nr]))
-    return replace(contract, slices=name, slice=min(split[k.name], depth), part=0,
-                   taps=(), slice_taps=contract.taps)
+    contract = replace(contract, slices=name, slice=min(split[k.name], depth), part=0)
+    return contract if contract.unit else replace(contract, taps=(), slice_taps=contract.taps)
 
 
 def _longest(ctx, stage, r):

@@ -8,16 +8,18 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json, row_major
 from aotc.ir.contents import names_in, with_buffers
 from aotc.ir.expr import Axis, Binary, Const, Expr, maximum, substitute
-from aotc.ir.plan import Ahead
+from aotc.ir.plan import Ahead, Contract
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import same, simplify
 from aotc.ir.statements import NEXT, OWN, SLOT, STEP, Body, Copy, If, Wait
 from aotc.ir.statements import Box as Place
+from aotc.ir.tile_statements import slice_start
 from aotc.sched.lowering.context import Context, scratch_order, scratch_strides
 from aotc.sched.lowering.open_group import Opened
 from aotc.sched.model.copied import Copied, copied_boxes
 from aotc.sched.model.stages import Stage
+from aotc.sched.model.units import slice_of
 from aotc.target.base import Machine
 
 
@@ -26,12 +28,14 @@ class Copies:
     """What a work item copies: ``loads`` to scratch, under the token of the first stage that reads
     it, its number, and ``stores`` from there, under the number of the stage that makes it, all in
     the order of the stages.  ``names``: {buffer: the one in scratch that stands for it}.
-    ``ahead``: the loads instead, where those of the next step come while one is computed."""
+    ``ahead``: the loads instead, where those of the next step come while one is computed; ``fed``:
+    the loads of each slice of a sum, and the wait for them."""
 
     loads: tuple[Copy, ...] = ()
     stores: tuple[Copy, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     ahead: Ahead | None = None
+    fed: Body = ()
 
     def around(self, stages: Sequence[Stage],
                starts: Sequence[int]) -> tuple[tuple[int, Body], ...]:
@@ -54,8 +58,11 @@ class Copies:
         return tuple(found.items())
 
     def renamed(self, stages: Iterable[PlanStage]) -> tuple[PlanStage, ...]:
-        """The stages with what has been copied in place of what lies outside."""
-        return tuple(with_buffers(s, self.names) if self.names else s for s in stages)
+        """The stages with what has been copied in place of what lies outside, and what is copied
+        for slices of a sum."""
+        found = (with_buffers(s, self.names) if self.names else s for s in stages)
+        return tuple(replace(s, fed=self.fed) if isinstance(s, Contract) and s.slices and s.unit
+                     else s for s in found)
 
 
 def place_copies(at: Opened) -> Copies:
@@ -95,10 +102,23 @@ def place_copies(at: Opened) -> Copies:
         (stores if c.written else loads).append(_copy(
             ctx, c, names[c.buffer], engine.name, _first(stages, c)))
     loads.sort(key=_token)
+    fed = _fed(at, loads)
+    if fed:
+        loads = [c for c in loads if c not in fed]
+        wait = 2 * len(stages) + 2
+        found_fed = (*(replace(c, token=wait) for c in fed), Wait(wait))
+        return Copies(tuple(loads), tuple(stores), names, fed=found_fed)
     if not ahead:
         return Copies(tuple(loads), tuple(stores), names)
     sizes = {names[c.buffer]: c.elements for c in found if c.buffer in ctx.bases}
     return Copies((), tuple(stores), names, _ahead(at, loads, sizes))
+
+
+def _fed(at: Opened, loads: Sequence[Copy]) -> list[Copy]:
+    """Those of the loads whose boxes differ from slice to slice of a sum."""
+    starts = {slice_start(found[0]).name for s in at.stages
+              if (found := slice_of(at.ctx.target, at.ctx.group, s)) is not None}
+    return [c for c in loads if starts & names_in(c)]
 
 
 def _ahead(at: Opened, loads: Sequence[Copy], sizes: Mapping[str, int]) -> Ahead:
@@ -148,8 +168,10 @@ def item_boxes(at: Opened) -> tuple[Copied, ...]:
     if not isinstance(ctx.slab, int):
         return ()
     layouts = ctx.schedule.layouts
+    slices = {s.name: found for s in at.stages
+              if (found := slice_of(ctx.target, ctx.group, s)) is not None}
     return tuple(c for c in copied_boxes(
-        ctx.program, ctx.group, at.stages, at.tile, at.boxes, ctx.local) if dim_order(
+        ctx.program, ctx.group, at.stages, at.tile, at.boxes, ctx.local, slices) if dim_order(
             layout_from_json(layouts.get(c.buffer)), len(c.dims)) is not None)
 
 

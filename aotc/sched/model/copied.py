@@ -10,6 +10,7 @@ from aotc.ir.program import Program
 from aotc.ir.read_boxes import Bound, Ranges, boxes_read, interval
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.tile_statements import slice_start
 from aotc.sched.model.boxes import Box, Dims, Tile, whole_tiles
 from aotc.sched.model.stages import Stage
 
@@ -41,12 +42,19 @@ class Copied:
 
 
 def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: Tile,
-                 boxes: Mapping[str, Box], inside: Mapping[str, Dims]) -> tuple[Copied, ...]:
+                 boxes: Mapping[str, Box], inside: Mapping[str, Dims],
+                 slices: Mapping[str, tuple[Axis, int]] | None = None) -> tuple[Copied, ...]:
     """The boxes of all buffers outside of scratch (``inside``) that a work item reads or makes and
     that have a bound, in the order in which its stages touch them.
 
-    boxes: of the stages, {stage name: {axis: (first, last)}}."""
+    boxes: of the stages, {stage name: {axis: (first, last)}}; slices: {stage: (axis of its sum,
+    steps)} of those whose operands come slice by slice."""
     whole, _ = whole_tiles(program, group, stages, tile)
+    for name, (k, steps) in (slices or {}).items():
+        first = slice_start(k)
+        end = simplify(minimum(first + steps, k.extent) - 1)
+        boxes = {**boxes, name: {**boxes[name], k: (first, end)}}
+        whole = {**whole, name: {**whole[name], k: (first, simplify(first + steps - 1))}}
     made = {o.buffer for s in stages for o in s.outputs}
     now, most = (_touched(program, stages, b) for b in (boxes, whole))
     out = []

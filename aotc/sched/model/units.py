@@ -138,6 +138,28 @@ def unit_needs(target: Target, group: Group,
     return out
 
 
+def slice_of(target: Target, group: Group, s: Stage) -> tuple[Axis, int] | None:
+    """(innermost axis of its sum, steps of a slice) of a stage on a unit whose operands come slice
+    by slice; None for others."""
+    split, loops = group.split.get(s.name, {}), group.loops.get(s.name, {})
+    if not split or group.ukernel.get(s.name) not in {u.name for u in target.units}:
+        return None
+    k = next(r for r in s.raxes if r.name == loops["k"])
+    return (k, split[k.name]) if split[k.name] < estimate(k.extent) else None
+
+
+def unit_slice_faults(group: Group, s: Stage, loops: Loops) -> list[str]:
+    """What is wrong with a group's ``split`` of a stage on a unit."""
+    split = group.split[s.name]
+    if len(group.computes) > 1 and any(b in group.connect for b in s.reads) or (
+            loops.get("a") != "rows" or loops.get("b") != "direct"):
+        return ["sums run in slices where both operands are copied; remove it"]
+    if set(split) != {loops.get("k")} or any(
+            not isinstance(n, int) or n < 1 for n in split.values()):
+        return [f"choose {loops.get('k')} and a positive number of steps"]
+    return []
+
+
 def unit_faults(f: Factors, loops: Loops, row: Ukernel, lane: Axis, k: Axis,
                 place: Callable[[str], Callable[[Shape], Expr]], group: Group) -> list[str]:
     """What is wrong with the operands of a product on a unit.  place: {buffer: index -> offset}."""
@@ -168,5 +190,6 @@ def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
     return int(DTYPES["f32"].size * terms * width)
 
 
-__all__ = ["columns_in_place", "near_operands", "packed_bytes", "tap_step", "unit_choice",
-           "unit_faults", "unit_needs", "unit_pays", "unit_rows"]
+__all__ = ["columns_in_place", "near_operands", "packed_bytes", "slice_of", "tap_step",
+           "unit_choice", "unit_faults", "unit_needs", "unit_pays", "unit_rows",
+           "unit_slice_faults"]
