@@ -7,8 +7,8 @@ from aotc.frontend.graph import DimRange
 from aotc.ir.dtypes import Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import PRECISION, Schedule, When
-from aotc.options import AUTO, ERROR, LOWEST, Options, asked_precision
+from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule, When
+from aotc.options import AUTO, ERROR, LOWEST, Options, asked_precision, measures
 from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
 from aotc.sched.dynamic.choose import Ranges, decide_ranges
@@ -24,13 +24,15 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     """The Schedule for one target under Options ``o``, why it has these variants, if cost chose
     them, and why these products are rounded, if a budget of error did.  ranges: of every dynamic
     dimension; fixed: inputs held as constants, which a file of inputs may hold."""
-    if o.precision != AUTO:
+    if not measures(o.precision, o.error):
         return *decided(program, target, o, ranges), None
     if o.variants is not None or o.dim_samples is not None:
-        raise ScheduleError(f"precision {AUTO}: errors are measured for one Schedule; leave "
-                            f"variants out, or give precision {LOWEST}")
+        raise ScheduleError(f"precision {o.precision}: errors are measured for one Schedule; leave "
+                            f"variants out, or give precision {LOWEST}, or no error")
 
     def rounded(only: Collection[str] | None) -> Schedule:
+        if only is None and o.precision in WEIGHT_BITS:  # the rows of all products
+            only = frozenset(out for s in program.steps for out in s.outs)
         return decided(program, target, o, ranges, (), only)[0]
 
     given = None if o.inputs is None else read_feeds(o.inputs, fixed)
@@ -38,7 +40,7 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
         feeds, work = measuring_feeds(program, given)
         schedule, narrowed = choose_within(program, target, feeds, o.error or ERROR, work, rounded)
     except ValueError as err:  # of inputs that are not the model's
-        raise AotcError(f"precision {AUTO}: {err}") from None
+        raise AotcError(f"precision {o.precision}: {err}") from None
     return schedule, None, narrowed
 
 
@@ -53,7 +55,7 @@ def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRang
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     limit, precision = parse_limit(o.arena), asked_precision(o)
     if only is not None and not only:
-        precision, only = PRECISION[0], None
+        precision, only = precision if precision in WEIGHT_BITS else PRECISION[0], None
 
     def one(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
         if limit is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import WEIGHTS
-from aotc.ir.schedule import CONNECT, GRAPHTURBO, MATH, OPTIMIZE, PRECISION, WINOGRAD
+from aotc.ir.schedule import CONNECT, GRAPHTURBO, MATH, OPTIMIZE, PRECISION, WEIGHT_BITS, WINOGRAD
 
 # {dimension: its value, (lowest, highest), or the set of its values}
 Dims = Mapping[str, int | tuple[int, int] | Set[int]] | None
@@ -164,12 +164,19 @@ def asked_precision(options: Options) -> str:
     return LOWEST if options.precision == AUTO else options.precision or PRECISION[0]
 
 
+def measures(precision: str | None, error: float | None) -> bool:
+    """True if errors are measured to decide what is rounded: of all at ``auto``, of the rows that
+    meet weights of few bits if a budget is given."""
+    return precision == AUTO or precision in WEIGHT_BITS and error is not None
+
+
 def check_choices(options: Options) -> None:
     """AotcError with the choices for an option that has others."""
     if options.error is not None and not 0 < options.error < 1:
         raise AotcError(f"error {options.error!r}: a share of an output's range, between 0 and 1")
-    if options.inputs is not None and options.precision != AUTO:
-        raise AotcError(f"inputs {options.inputs}: errors are measured for precision {AUTO!r} only")
+    if options.inputs is not None and not measures(options.precision, options.error):
+        raise AotcError(f"inputs {options.inputs}: errors are measured for precision {AUTO!r} "
+                        f"only, and for {', '.join(WEIGHT_BITS)} with an error")
     for f in fields(Options):
         given, choices = getattr(options, f.name), f.metadata.get("choices")
         if choices and given not in choices and not isinstance(given, tuple):

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from aotc.ir.dtypes import BF16
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
-from aotc.ir.numbers.grouped import grouped_weights
+from aotc.ir.numbers.grouped import byte_row, grouped_weights
 from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
 
@@ -40,16 +40,18 @@ Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
 BYTES: Dtypes = ("u8", "i8", "i32")
 BF16_PRODUCT: Dtypes = (BF16, BF16, "f32")
 GROUPED_PRODUCT: Dtypes = ("f32", "u8", "f32")  # of weights in bytes, ``numbers/grouped.py``
+GROUPED_BYTES: Dtypes = ("u8", "u8", "f32")  # the same of rows of bytes
 
 
 def dot_dtypes(body: Expr) -> Dtypes | None:
     """``BYTES`` for a product of a u8 and an i8, both converted to i32, ``BF16_PRODUCT`` for one of
-    two bf16, both converted to f32, ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``;
-    None for others."""
+    two bf16, both converted to f32, ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``,
+    ``GROUPED_BYTES`` if that f32 is a ``byte_value``; None for others."""
     if not isinstance(body, Binary) or body.op != "mul":
         return None
-    if body.dtype == "f32" and (grouped_weights(body.a) or grouped_weights(body.b)):
-        return GROUPED_PRODUCT
+    for a, b in ((body.a, body.b), (body.b, body.a)):
+        if body.dtype == "f32" and grouped_weights(b):
+            return GROUPED_PRODUCT if byte_row(a) is None else GROUPED_BYTES
     kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
     known = (BYTES, BF16_PRODUCT)
     return next((d for d in known if body.dtype == d[2] and kinds == sorted(d[:2])), None)
@@ -74,11 +76,11 @@ def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple
         return ()
     out = []
     for a, b in ((body.a, body.b), (body.b, body.a)):
-        if narrow == GROUPED_PRODUCT:
+        if narrow in (GROUPED_PRODUCT, GROUPED_BYTES):
             weights = grouped_weights(b)
             if weights is None:
                 continue
-            b = weights.codes
+            a, b = byte_row(a) or a, weights.codes
         elif narrow is not None and isinstance(a, Cast) and isinstance(b, Cast):
             a, b = a.x, b.x
             if (a.dtype, b.dtype) != narrow[:2]:

@@ -49,7 +49,8 @@ class Pack(Stmt):
 @dataclass(frozen=True)
 class Expand(Stmt):
     """A panel of ``depth`` steps of the sum by ``width`` columns of grouped weights, bytes from
-    ``offset`` of ``source`` on, to f32."""
+    ``offset`` of ``source`` on, to f32.  dtype: of ``to``; with "u8" the codes stay bytes, group
+    by group as ``ir/numbers/byte_panels.py`` says."""
 
     BUFFERS = ("to", "source")
     to: str
@@ -58,10 +59,11 @@ class Expand(Stmt):
     depth: Expr
     width: int
     grouping: Grouping
+    dtype: str = "f32"
 
     def lines(self) -> list[str]:
-        return [f"expand {show(self.depth)} steps of {self.width} columns of {self.grouping}: "
-                f"{self.to} = {self.source}[{show(self.offset)}]"]
+        return [f"expand {show(self.depth)} steps of {self.width} columns of {self.grouping}"
+                f" to {self.dtype}: {self.to} = {self.source}[{show(self.offset)}]"]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.library import LIBRARY, item
+from aotc.ir.numbers.byte_panels import group_room
 from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place, Plan, Unrolled
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
@@ -296,7 +297,10 @@ class _Kernel:
             return
         k, what = c.k.axis, f"load of {name}"
         if o.mode == "expanded":
-            self.room(scope, o.pad, Const(c.slice * nr) if c.slices else total * nr)
+            steps = Const(c.slice) if c.slices else total
+            if c.dtypes[1] == "u8" and c.grouping is not None:
+                steps = (total + (c.grouping.size - 1)) // c.grouping.size * group_room(c.grouping)
+            self.room(scope, o.pad, simplify(steps * nr))
         if o.mode in ("panel", "expanded"):
             depth = simplify((total + (step - 1)) // step * step)
             if c.grouping is not None:

@@ -17,7 +17,8 @@ import numpy as np
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.library import LIBRARY, item
-from aotc.ir.numbers.group_bytes import weights_at
+from aotc.ir.numbers.byte_panels import HEAD, MIDDLE, STEP, group_room
+from aotc.ir.numbers.group_bytes import numbers_at, weights_at
 from aotc.ir.plan import Call, Contract, Kernel, Plan, turn_items
 from aotc.ir.program import neutral
 from aotc.ir.statements import (
@@ -321,6 +322,9 @@ class _Run(TileRuns):
         self.memory.write(s.to, k * s.width + j, x.astype(np.float32), live)
 
     def expand(self, s: Expand) -> None:
+        if s.dtype == "u8":
+            self.expand_bytes(s)
+            return
         (k, j), live = self._grid((self.now(s.depth), np.asarray(s.width)))
         live = live if self.mask is None else live & self.mask
         first = self.now(s.offset) + j
@@ -329,6 +333,34 @@ class _Run(TileRuns):
             at = first + (k // s.grouping.size * s.grouping.rows + number) * s.width
             return np.asarray(self.memory.read(s.source, at, live))
         self.memory.write(s.to, k * s.width + j, weights_at(s.grouping, k, row), live)
+
+    def expand_bytes(self, s: Expand) -> None:
+        """Group by group, all groups and columns side by side."""
+        g, nr = s.grouping, s.width
+        depth = self.now(s.depth)
+        (group, j), live = self._grid(((depth + g.size - 1) // g.size, np.asarray(nr)))
+        live = live if self.mask is None else live & self.mask
+        source = self.now(s.offset) + group * (g.rows * nr) + j
+        to = group * (group_room(g) * nr)
+
+        def row(number: Array | int) -> Array:
+            return np.asarray(self.memory.read(s.source, source + number * nr, live))
+
+        def put(first: int, values: Array) -> None:
+            """Four bytes a column each, from a byte of a group on."""
+            bytes_of = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, 4)
+            for i in range(4):
+                self.memory.write(s.to, to + first + 4 * j + i, bytes_of[..., i], live)
+        total = np.zeros(1, np.int32)
+        for first in range(0, g.size, STEP):
+            four = []
+            for k in range(first, first + STEP):
+                number, scale = numbers_at(g, np.asarray(k), row)
+                four.append(np.where(group * g.size + k < depth, number, 0).astype(np.int8))
+            total = total + sum(x.astype(np.int32) for x in four)
+            put((HEAD + first) * nr, np.stack(four, axis=-1).view(np.int32)[..., 0])
+        put(0, (-MIDDLE * total).astype(np.int32))
+        put(4 * nr, np.broadcast_to(scale, total.shape))
 
     # ------------------------------------------------------------ whole kernels
 

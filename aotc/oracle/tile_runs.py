@@ -6,6 +6,7 @@ import numpy as np
 
 from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16
 from aotc.ir.expr import Expr, Var
+from aotc.ir.numbers.byte_panels import HEAD, MIDDLE, STEP, group_room
 from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
@@ -122,6 +123,8 @@ class TileRuns(Values):
                     -1, *[1] * (len(self.shape) + 1))
                 live = k < kc * steps
                 a, b = self._a(s, tap, k, live), self._b(s, tap, k, live, kc * steps)
+                if s.grouping is not None and s.dtypes[0] == "u8":  # a row of bytes
+                    a = np.where(live, a.astype(np.int32) - MIDDLE, 0)
                 sums[:a.shape[1]] += np.einsum("km...,kn...->mn...", *(
                     from_bf16(x) if t == BF16 else x.astype(kind)
                     for x, t in zip((a, b), s.dtypes)))
@@ -177,7 +180,8 @@ class TileRuns(Values):
         buffer, first = self.points[s.b]
         j = self._columns(s)
         if s.grouping is not None:
-            return self._grouped(s, s.grouping, k, live)
+            own = self._expanded if s.dtypes[0] == "u8" else self._grouped
+            return own(s, s.grouping, k, live)
         step = dot_step(s.dtypes[0])
         if step > 1:
             k = k + tap * depth
@@ -188,6 +192,22 @@ class TileRuns(Values):
         found = self._live(buffer, first + at, np.broadcast_to(
             live, np.broadcast_shapes(live.shape, at.shape, self.shape)))
         return np.broadcast_to(found, (len(k), s.nv * s.lanes, *self.shape))
+
+    def _expanded(self, s: Tile, g: Grouping, k: Array, live: Array) -> Array:
+        """B of grouped weights in a panel of bytes: (steps, columns, ...)."""
+        buffer, first = self.points[s.b]
+        j, nr = self._columns(s), s.nv * s.lanes
+        group = first + k // g.size * (group_room(g) * nr)
+
+        def byte(at: Array) -> Array:
+            there = np.broadcast_to(live, np.broadcast_shapes(live.shape, at.shape, self.shape))
+            return self._live(buffer, at, there)
+        number = byte(group + HEAD * nr + (k % g.size // STEP * nr + j) * STEP + k % STEP)
+        bits = sum((byte(group + 4 * (nr + j) + i).astype(np.uint32) << np.uint32(8 * i)
+                    for i in range(4)), np.zeros((), np.uint32))
+        scale = np.ascontiguousarray(bits).view(np.float32)
+        found = number.astype(np.int8).astype(np.float32) * scale
+        return np.broadcast_to(found, (len(k), nr, *self.shape))
 
     def _grouped(self, s: Tile, g: Grouping, k: Array, live: Array) -> Array:
         """B of grouped weights: (steps, columns, ...)."""

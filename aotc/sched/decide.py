@@ -7,7 +7,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program, Rewrite
-from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, Group, Schedule
+from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, WEIGHT_BITS, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_kernels, layout_faults
 from aotc.sched.choose.connect_cost import (
@@ -65,7 +65,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     rewrites, given = (winograd, dict(layouts or {})) if isinstance(winograd, tuple) else (
         _rewrites(program, target, winograd, unfold, layouts or {}, groups is None, precision,
                   only))
-    precision = precision_of(rewrites, precision if only is None else PRECISION[0])
+    usual = precision if only is None or precision in WEIGHT_BITS else PRECISION[0]
+    precision = precision_of(rewrites, usual)
     program, before = apply_rewrites(program, rewrites), program
     inherit(program, before, target)
     given = {b: x for b, x in given.items() if b in program.buffers}
@@ -81,7 +82,7 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
             schedule = replace(schedule, groups=choose_row_ends(program, target, schedule.groups))
             schedule = replace(schedule, regions=_regions(
                 program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
-                unfold, precision=precision if only is None else PRECISION[0]))
+                unfold, precision=usual))
             if stores:
                 alone = how == GRAPHTURBO
                 schedule = choose_stores(program, schedule, target, alone, instance_groups(

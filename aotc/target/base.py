@@ -353,6 +353,16 @@ def dot_expanded(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
                                         "expanded": True})
 
 
+def dot_bytes(suffix: str, lanes: int, mr: int, nv: int, rate: float = 1.0) -> Ukernel:
+    """Row of rows of bytes by grouped weights, summed group by group in integers: the weights of a
+    panel are expanded to bytes in scratch, once for all rows of a work item.  rate: products in the
+    time of one in f32."""
+    nr = nv * lanes
+    return Ukernel(f"dot_bytes_{mr}x{nr}__{suffix}", "dot", ("u8", "u8", "f32"),
+                   "dot_bytes.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 1.0,
+                                      "expanded": True, "rate": rate})
+
+
 DIGITS = "dot_digits.c.j2"  # the template of rows that multiply codes by digits of the other factor
 
 

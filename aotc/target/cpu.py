@@ -13,6 +13,7 @@ from aotc.target.base import (
     Words,
     contraction,
     dot,
+    dot_bytes,
     dot_digits,
     dot_expanded,
     dot_grouped,
@@ -59,9 +60,16 @@ def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, .
 
 
 def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, ...]:
-    """Rows of f32 by grouped weights, expanded in registers, and of the first tile in scratch."""
+    """Rows of f32 by grouped weights, expanded in registers, and of the first tile in scratch; of
+    bytes by those."""
     return (*(dot_grouped(suffix, lanes, m, n) for m, n in tiles),
-            dot_expanded(suffix, lanes, *tiles[0]))
+            dot_expanded(suffix, lanes, *tiles[0]), *_bytes(suffix, lanes, (4, 2), (1, 4)))
+
+
+def _bytes(suffix: str, lanes: int, *tiles: tuple[int, int],
+           rate: float = 1.0) -> tuple[Ukernel, ...]:
+    """Rows of bytes by grouped weights."""
+    return tuple(dot_bytes(suffix, lanes, m, n, rate) for m, n in tiles)
 
 
 def _with_dots(target: Target, name: str, words: str, dots: tuple[Ukernel, ...], cflags: Words,
@@ -133,11 +141,14 @@ X86_V4 = Target(
     cross=replace(_X86_CROSS, emulator=()), vectors=VectorFacts(registers=32),
     **_HALVES)
 
+# 64 rows by 4096 x 4096 weights of 4 bits: 6.8 ms where f32 takes 20.4
+_BYTES_VNNI = _bytes("vnni", 16, (6, 2), (1, 4), rate=3.0)
+
 # one instruction for four products of u8 and s8: CPUs from 2019 (Ice Lake) and 2022 (Zen 4) on
 X86_V4_VNNI = _with_dots(
     replace(X86_V4, description="x86-64 with AVX-512"), "x86-64-v4-vnni",
-    "and VNNI (8-bit dot products)", _dots("vnni", 16, (7, 4), (6, 4), (13, 2),
-                                                          (12, 2), (1, 4)),
+    "and VNNI (8-bit dot products)", _dots("vnni", 16, (7, 4), (6, 4), (13, 2), (12, 2), (1, 4))
+    + _BYTES_VNNI,
     ("-march=x86-64-v4", "-mavx512vnni"), "__AVX512VNNI__", ("avx512vnni",))
 X86_V4_VNNI = replace(X86_V4_VNNI, ukernels=(*X86_V4_VNNI.ukernels, dot_digits("vnni", 8)))
 
@@ -162,10 +173,12 @@ X86_V4_AMX = _with_dots(
     replace(X86_V4, machine=replace(_machine(210e9, l2=2 * _MIB, l3=64 * _MIB),
                                     tuning=Tuning(narrow_rate=5.0))),
     "x86-64-v4-amx", "and matrix tiles of bf16 and bytes",
-    (*_ON_TILES, *_pairs("amx", 16, (1, 4)), *_dots("amx", 16, (1, 4))),
+    (*_ON_TILES, *_pairs("amx", 16, (1, 4)), *_dots("amx", 16, (1, 4)),
+     *_BYTES_VNNI),
     (*X86_V4_VNNI.cflags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
     "__AVX512VNNI__", ("avx512vnni", "amx_tile", "amx_bf16", "amx_int8"))
-X86_V4_AMX = replace(X86_V4_AMX, requires=f"{X86_V4_AMX.requires} && (defined(__AMX_TILE__) || "
+X86_V4_AMX = replace(X86_V4_AMX, ukernels=(*X86_V4_AMX.ukernels, dot_digits("vnni", 8)),
+                     requires=f"{X86_V4_AMX.requires} && (defined(__AMX_TILE__) || "
                      "defined(AOTC_TILES_IN_C))")
 
 # every CPU runs the widest it can; decisions that are not taken per variant are those of the widest

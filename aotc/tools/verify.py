@@ -13,7 +13,7 @@ from aotc.errors import AotcError
 from aotc.ir.dtypes import CHARS, TEXT, Array, dtype_of
 from aotc.ir.program import Program
 from aotc.ir.schedule import PRECISION
-from aotc.options import AUTO, ERROR, Dims, Options
+from aotc.options import AUTO, ERROR, Dims, Options, measures
 from aotc.oracle.quanta import Quanta, quanta
 from aotc.oracle.shares import FLAT
 from aotc.pipeline import Work, let_go, run_pipeline
@@ -277,6 +277,11 @@ def _low_limit(options: Options, precision: str) -> float:
     return ROUNDED_OPERANDS[precision] if budget is None else budget
 
 
+def _measured(inputs: str | Path | None, decisions: Mapping[str, Any]) -> str | Path | None:
+    """The inputs that decide what is rounded, if errors do."""
+    return inputs if measures(decisions.get("precision"), decisions.get("error")) else None
+
+
 def _for_gpu(target: Target) -> bool:
     return target.emitter == "simt"
 
@@ -317,8 +322,7 @@ def verify(path: str | Path, target: str = "native", runs: int = 1, dims: Dims =
     with tempfile.TemporaryDirectory(prefix="aotc-verify-") as scratch:
         folder = Path(out) if out is not None else Path(scratch) / "bundle"
         options = Options(path, folder, target, Path(path).stem, dims, progress=progress,
-                          inputs=inputs if decisions.get("precision") == AUTO else None,
-                          **decisions)
+                          inputs=_measured(inputs, decisions), **decisions)
         work, weights = _compiled(options)
         let_go(weights)
         outputs, fixed = work.program.outputs, work.settings.fixed

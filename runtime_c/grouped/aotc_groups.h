@@ -127,4 +127,54 @@ AOTC_INLINE void aotc_expand(float *to, const uint8_t *b, int64_t depth, int64_t
     }
 }
 
+/* Numbers of four neighbours along the sum side by side, from codes in rows of `row` bytes. */
+AOTC_INLINE aotc_vu aotc_four_codes(const uint8_t *codes, int64_t row, int bits)
+{
+    if (bits == 8)
+        return aotc_bytes_at(codes) | aotc_bytes_at(codes + row) << 8
+            | aotc_bytes_at(codes + 2 * row) << 16 | aotc_bytes_at(codes + 3 * row) << 24;
+    aotc_vu all = aotc_bytes_at(codes) | aotc_bytes_at(codes + row) << 16;
+    all = (all | all << 4) & 0x0f0f0f0fu;
+    const aotc_vu signs = all & 0x08080808u;
+    return all | ((signs << 5) - (signs << 1));
+}
+/* The same less a zero point, those of the first `live` alone, the others 0. */
+AOTC_INLINE aotc_vu aotc_less_zero(aotc_vu four, aotc_vm zero, int64_t live)
+{
+    aotc_vu out = four & 0u;
+    for (int i = 0; i < 4 && i < live; ++i)
+        out |= (((aotc_vu)((aotc_vm)(four << (24 - 8 * i)) >> 24) - (aotc_vu)zero) & 255u)
+            << (8 * i);
+    return out;
+}
+
+/* The same to bytes, for rows of bytes that are 128 larger than the numbers they stand for: of
+ * every group and column what its sums start from (-128 times the sum of its numbers), its scale,
+ * and its numbers, four neighbours side by side, zeros behind the last of `depth`. */
+AOTC_INLINE void aotc_expand_bytes(uint8_t *to, const uint8_t *b, int64_t depth, int64_t nr,
+    int bits, int64_t size, int planes, int zeros)
+{
+    static const uint8_t middle[4] = {128, 128, 128, 128};
+    const int64_t rows = size * bits / 8;
+    for (int64_t k0 = 0; k0 < depth; k0 += size, b += (rows + zeros + planes) * nr) {
+        for (int64_t j = 0; j < nr; j += AOTC_LANES) {
+            const uint8_t *codes = b + j, *const behind = codes + rows * nr;
+            int8_t *numbers = (int8_t *)(to + 8 * nr + 4 * j);
+            const aotc_vm zero = zeros ? (aotc_vm)aotc_codes_at(behind) : aotc_isplat(0);
+            aotc_vm sum = aotc_isplat(0);
+            for (int64_t k = 0; k < size; k += 4, codes += bits / 2 * nr, numbers += 4 * nr) {
+                aotc_vu four = aotc_four_codes(codes, nr, bits);
+                if (zeros)
+                    four = aotc_less_zero(four, zero, depth - k0 - k);
+                memcpy(numbers, &four, sizeof four);
+                sum = aotc_dot(sum, aotc_dot_a(middle), aotc_dot_b(numbers));
+            }
+            aotc_store_i32((int32_t *)(void *)to + j, aotc_isplat(0) - sum);
+            aotc_store((float *)(void *)(to + 4 * nr) + j,
+                aotc_scales(behind + zeros * nr, nr, planes));
+        }
+        to += (8 + size) * nr;
+    }
+}
+
 #endif

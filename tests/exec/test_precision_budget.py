@@ -95,9 +95,9 @@ def test_trials_run_what_differs_only():
              for s in range(2)]
     one, two = (Trials(work.program, work.schedule.rewrites, feeds) for _ in range(2))
     two.runs = [{"y": run["y"]} for run in two.runs]
-    last = list(one.parameters)[-1]
+    last = list(one.wanted)[-1]
     assert one.error(()) == 0 < one.error([last]) == two.error([last])
-    assert one.error(one.parameters) == two.error(two.parameters) > one.error([last])
+    assert one.error(one.wanted) == two.error(two.wanted) > one.error([last])
 
 
 @pytest.mark.product

@@ -90,7 +90,7 @@ def _convolution(row, target, rng, mode, stride, pad, fill):
 
 def dot_cases(row, target):
     """Ragged sizes on every side, sums that saturate 16 bits, every stored type."""
-    if row.dtypes[0] == "f32":
+    if row.dtypes[1] == "u8":
         yield from grouped_cases(row, target)
         return
     if row.dtypes[0] == "bf16":

@@ -7,8 +7,9 @@ from row_pairs import one_group, pair
 from te_programs import Maker, ax, relu
 
 from aotc.ir.expr import Sym
+from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.group_bytes import group_bytes
-from aotc.ir.numbers.grouped import Grouping, grouped_value
+from aotc.ir.numbers.grouped import Grouping, byte_value, grouped_value
 from aotc.sched.model.dots import dot_factors, dot_layout
 from aotc.sched.model.stages import group_stages
 
@@ -35,10 +36,11 @@ def _matmul(row, target, mode, g, size, tile=(), special=()):
     rows, columns, depth = size
     m = Maker()
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
-    m.input("x", *((rows, depth) if mode == "rows" else (depth, rows)))
+    m.input("x", *((rows, depth) if mode == "rows" else (depth, rows)), dtype=row.dtypes[0])
     m.const("w", group_bytes(g, *numbers(g, depth, columns)))
     m.input("b", columns)
     x = m.ref("x", *((i, k) if mode == "rows" else (k, i)))
+    x = byte_value(x) if row.dtypes[0] == "u8" else x
     m.step("y", (i, j), x * grouped_value(g, "w", k, j), (k,), "sum")
     m.step("z", (i, j), relu(m.ref("y", i, j) + m.ref("b", j)))
     p = m.done("z")
@@ -55,12 +57,15 @@ def grouped_cases(row, target):
     """Ragged sizes on every side, infinities and NaN."""
     mr, nr = row.tile["mr"], row.tile["nr"]
     taken = [g for g in GROUPINGS if g.bits == row.tile.get("bits", g.bits)
-             and not g.size % row.tile.get("steps", 1)]
+             and not g.size % row.tile.get("steps", 1)
+             and (row.dtypes[0] == "f32" or panel_fault(g) is None)]
     for mode, g in product(("rows", "packed"), taken):
-        yield _matmul(row, target, mode, g, (mr + 1, nr + 1, g.size + 1))
+        whole = row.dtypes[0] == "u8" and mode == "rows"  # which are read four at a time
+        yield _matmul(row, target, mode, g, (mr + 1, nr + 1, g.size + (4 if whole else 1)))
     for g in taken:
         yield _matmul(row, target, "rows", g, (2 * mr + 1, 2 * nr + 3, 3 * g.size))
-        yield _matmul(row, target, "rows", g, (2 * mr, nr, 17), special=(INF, -INF, NAN))
+        if row.dtypes[0] == "f32":
+            yield _matmul(row, target, "rows", g, (2 * mr, nr, 17), special=(INF, -INF, NAN))
     yield _matmul(row, target, "rows", g, (2 * mr + 3, 2 * nr, 64), {"i": mr + 2, "j": nr})
     yield _matmul(row, target, "rows", g, (Sym("m", 1, 40), nr + 2, 40))
 

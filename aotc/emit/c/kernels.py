@@ -113,6 +113,8 @@ SIGNATURE = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const int8_
 _OF_PAIRS = ("(int64_t taps, int64_t pairs, const uint16_t *const *a, const uint16_t *b,\n"
              "    float *acc);\n")
 _OF_GROUPS = ("(int64_t taps, int64_t kc, const float *const *a, const uint8_t *b, float *acc);\n")
+_OF_BYTES = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const uint8_t *b,\n"
+             "    float *acc);\n")
 _SIGNATURE = ("(int64_t taps, int64_t kc, const float *const *a, int64_t ak, const float *b,\n"
               "    int64_t ldb, int64_t tap_b, int64_t n, ARGUMENT,\n    float *acc);\n")
 
@@ -123,8 +125,9 @@ def _ukernel_header(name: str, dialect: Dialect, ukernels: Mapping[str, Instance
              "#include <stdint.h>\n\n"]
     signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
     dots = {"u8": SIGNATURE, BF16: _OF_PAIRS}
+    grouped = {"u8": _OF_BYTES}
     lines += [f"void {name}_{u}{dots.get(rows) or _of_columns(signature, params)}"
-              if "grouping" not in params else f"void {name}_{u}{_OF_GROUPS}"
+              if "grouping" not in params else f"void {name}_{u}{grouped.get(rows, _OF_GROUPS)}"
               for u, (_, params, rows) in ukernels.items()]
     return "".join(lines) + "\n#endif\n"
 

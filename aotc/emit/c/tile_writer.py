@@ -60,8 +60,9 @@ class Writer(LaneWriter):
     def expand(self, s: Expand) -> list[str]:
         block, g = Scalars(self.env, self.names), s.grouping
         source = self._place(Box(s.source, s.offset), block)
+        how = "aotc_expand_bytes" if s.dtype == "u8" else "aotc_expand"
         return block.lines + [
-            f"aotc_expand({self.env['buffer'](s.to)}, {source}, {c_index(s.depth, 0)}, {s.width}, "
+            f"{how}({self.env['buffer'](s.to)}, {source}, {c_index(s.depth, 0)}, {s.width}, "
             f"{g.bits}, {g.size}, {g.planes}, {int(g.zeros)});"]
 
     def point(self, s: Point) -> list[str]:
@@ -222,7 +223,9 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     dots, g = dot_step(s.dtypes[0]), s.grouping
     if g is not None:
         name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")
-        return name, params | {"tile": register_tile(s.mr, s.nv, s.lanes), "grouping": g}
+        tile = dot_tile(s.mr, s.nv, s.lanes, dots) if dots > 1 else register_tile(
+            s.mr, s.nv, s.lanes)
+        return name, params | {"tile": tile, "grouping": g}
     if dots > 1:
         if s.template == TILES:
             return name, params | tile_words(s.dtypes[0])

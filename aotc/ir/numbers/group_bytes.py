@@ -54,6 +54,14 @@ def weights_of(g: Grouping, packed: Array, depth: int) -> Array:
 def weights_at(g: Grouping, k: Array, row: Callable[[Array | int], Array]) -> Array:
     """f32: the weights at steps ``k`` of the sum; row(number): u8, the bytes in that row of their
     groups."""
+    number, scale = numbers_at(g, k, row)
+    found: Array = number.astype(np.float32) * scale
+    return found
+
+
+def numbers_at(g: Grouping, k: Array,
+               row: Callable[[Array | int], Array]) -> tuple[Array, Array]:
+    """(i32, f32): codes less zero points at steps ``k`` of the sum, and their scales."""
     per = 8 // g.bits
     code = row(k % g.size // per) >> (k % per * g.bits).astype(np.uint8)
     half = np.int32(1 << g.bits - 1)
@@ -62,8 +70,7 @@ def weights_at(g: Grouping, k: Array, row: Callable[[Array | int], Array]) -> Ar
         number = number - ((row(g.codes) ^ np.int32(128)) - np.int32(128))
     bits = sum((row(g.codes + g.zeros + p).astype(np.uint32) << np.uint32(
         8 * (4 - g.planes + p)) for p in range(g.planes)), np.zeros((), np.uint32))
-    found: Array = number.astype(np.float32) * np.ascontiguousarray(bits).view(np.float32)
-    return found
+    return number, np.ascontiguousarray(bits).view(np.float32)
 
 
-__all__ = ["group_bytes", "scale_planes", "weights_at", "weights_of"]
+__all__ = ["group_bytes", "numbers_at", "scale_planes", "weights_at", "weights_of"]

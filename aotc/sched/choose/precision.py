@@ -27,7 +27,7 @@ def choose_precision(program: Program, target: Target, precision: str,
     if precision == PRECISION[0]:
         return ()
     if precision in WEIGHT_BITS:
-        return choose_groups(program, target, precision)
+        return choose_groups(program, target, precision, only or ())
     if precision == HALF:
         return _halved(program, target)
     rows = any(u.dtypes == BF16_PRODUCT for u in target.rows("dot"))

@@ -1,6 +1,6 @@
 """Which variants of a target a bundle is worth: those with rows that the Program can use."""
 
-from aotc.ir.category import BF16_PRODUCT, GROUPED_PRODUCT, category, dot_dtypes
+from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, GROUPED_PRODUCT, category, dot_dtypes
 from aotc.ir.dtypes import BF16
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import WEIGHT_BITS
@@ -14,7 +14,8 @@ def serving(variants: tuple[Target, ...], program: Program,
     differ from the next one's only in what the Program has none of is left out."""
     found: set[tuple[str, tuple[str, ...] | None]]
     found = {("dot", BF16_PRODUCT)} if precision == BF16 else set()
-    found |= {("dot", GROUPED_PRODUCT)} if precision in WEIGHT_BITS else set()
+    if precision in WEIGHT_BITS:
+        found |= {("dot", GROUPED_PRODUCT), ("dot", GROUPED_BYTES)}
     for s in all_steps(program.steps):
         if isinstance(s, Compute):
             kind = category(s.axes, s.raxes, s.fold, s.body)

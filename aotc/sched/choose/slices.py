@@ -31,8 +31,8 @@ from aotc.target.base import Machine, Target, Ukernel
 def sliceable(target: Target, row: Ukernel, loops: Loops, f: Factors) -> bool:
     """True if a contraction's row, operands and sum allow slices: rows read in place, panels or
     columns in place, static reduction axes, vectors of a fixed length."""
-    return (target.part_loads and (row.category == "contraction" or "expanded" in row.tile)
-            and row.tile["mr"] > 1
+    in_floats = row.category == "contraction" or "expanded" in row.tile and f.a.dtype == "f32"
+    return (target.part_loads and in_floats and row.tile["mr"] > 1
             and loops.get("a") == "rows"
             and (loops.get("b") == "panel" or loops.get("b") == "direct" and not tap_axes(f, loops))
             and all(isinstance(r.extent, Const) for r in f.k))

@@ -19,9 +19,9 @@ from aotc.ir.expr import (
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Body, Box, For, Let, Put, Range, Store
-from aotc.ir.tile_statements import Expand, Pack, Point, RowCounters, RowTable, Tile, is_narrow
+from aotc.ir.tile_statements import Pack, Point, RowCounters, RowTable, Tile, is_narrow
 from aotc.sched.expand.aligned import by_vectors
-from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, pad_row
+from aotc.sched.expand.dot_operands import dot_columns, dot_rows, dot_sizes, expanded, pad_row
 from aotc.sched.expand.fetches import (
     fetches,
     next_panel,
@@ -107,14 +107,13 @@ def _columns(c: Contract, at: TileLoops, making: Making) -> Body:
 
 
 def _expanded(c: Contract, at: TileLoops) -> Body:
-    """Bind ``~b_col`` to the columns of one panel of grouped weights, expanded now."""
+    """``expanded`` of a slice of the sum, or all of it."""
     assert c.grouping is not None, c.row
     here, depth, g = substitute(c.b.offset, {c.n.axis: at.n0}), c.k.axis.extent, c.grouping
     if c.slices:
         here = here + at.k_lo // g.size * (g.rows * at.nr)
         depth = simplify(minimum(Const(c.slice), depth - at.k_lo))
-    return (Expand(c.b.pad, c.b.buffer, simplify(here), depth, at.nr, g),
-            Point(B_COL, c.dtypes[1], ((None, Box(c.b.pad, Const(0))),)))
+    return expanded(c, at, simplify(here), depth)
 
 
 def _packing(c: Contract, at: TileLoops, making: Making) -> Body:
@@ -162,7 +161,7 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
                 at.columns_left, masked, c.part, ahead, start, in_place,
                 in_place and c.a.mode == "rows" and not one_tap(c),
-                grouping=None if c.b.mode == "expanded" else c.grouping, unit=c.unit)
+                grouping=c.grouping if is_narrow(c.dtypes) else None, unit=c.unit)
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:

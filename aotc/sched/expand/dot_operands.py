@@ -22,7 +22,7 @@ from aotc.ir.expr import (
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
-from aotc.ir.tile_statements import Point, dot_step
+from aotc.ir.tile_statements import Expand, Point, dot_step
 from aotc.sched.expand.nests import loops
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 
@@ -45,7 +45,17 @@ def dot_columns(c: Contract, at: TileLoops) -> Body:
         packed = Box(c.b.buffer, Const(0))
         return (*_packed_columns(c, at), Point(B_COL, c.dtypes[1], ((None, packed),)))
     here = simplify(substitute(c.b.offset, {c.n.axis: at.n0}))
+    if c.b.mode == "expanded":
+        return expanded(c, at, here, c.k.axis.extent)
     return (Point(B_COL, c.dtypes[1], ((None, Box(c.b.buffer, here)),)),)
+
+
+def expanded(c: Contract, at: TileLoops, here: Expr, depth: Expr) -> Body:
+    """Bind ``~b_col`` to the columns of one panel of grouped weights, expanded now: ``depth`` steps
+    from ``here`` on."""
+    assert c.grouping is not None, c.row
+    return (Expand(c.b.pad, c.b.buffer, here, depth, at.nr, c.grouping, c.dtypes[1]),
+            Point(B_COL, c.dtypes[1], ((None, Box(c.b.pad, Const(0))),)))
 
 
 def _packed_columns(c: Contract, at: TileLoops) -> Body:
@@ -137,4 +147,4 @@ def _decided_at_ends(cond: Expr, axes: Collection[Axis]) -> bool:
                 simplify(cond.a - cond.b), next(iter(found))) is not None
 
 
-__all__ = ["dot_columns", "dot_rows", "dot_sizes", "pad_row"]
+__all__ = ["dot_columns", "dot_rows", "dot_sizes", "expanded", "pad_row"]

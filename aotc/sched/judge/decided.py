@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from aotc.ir.access import dim_order
-from aotc.ir.category import BF16_PRODUCT, factor_pairs
+from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, factor_pairs
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
@@ -44,6 +44,8 @@ class Decided:
         return group_cost(self.model, self.machine, tiles, aligned=self.aligned, free=self.free)
 
 
+_NARROW = (BF16_PRODUCT, GROUPED_BYTES)
+
 def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,
                  free: Free = (), tails: Tails | None = None,
                  outer: Sequence[Widths] | None = None) -> Cost:
@@ -64,23 +66,25 @@ def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
     rows = [target.row(group.ukernel[s.name]) for s in stages]
     return tuple(_aligned(n, s, group, target, (tails or {}).get(s.name, ()))
                  for n, (s, row) in enumerate(zip(stages, rows))
-                 if row.category == "contraction" or row.dtypes == BF16_PRODUCT)
+                 if row.category == "contraction" or row.dtypes in _NARROW)
 
 
 def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
     lanes, row = g.loops[s.name]["lanes"], target.row(g.ukernel[s.name])
-    narrow = row.dtypes == BF16_PRODUCT
+    narrow = row.dtypes in _NARROW
     f = next(iter(factor_pairs(s.axes, s.raxes, s.fold, s.body)), None) if narrow else (
         factors_for(s, lanes))
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     place = {a.name: i for i, a in enumerate(s.axes)}
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], row_rate(target, row, narrow), tails)
+                   row.tile["nr"], row_rate(target, row), tails)
 
 
-def row_rate(target: Target, row: Ukernel, narrow: bool) -> float:
-    """What a row of a target reaches, in flops of its products of f32; narrow: of bf16."""
-    return target.tuning.narrow_rate if narrow else float(row.tile.get("rate", 1.0))
+def row_rate(target: Target, row: Ukernel) -> float:
+    """What a row of a target reaches, in flops of its products of f32."""
+    if row.dtypes == BF16_PRODUCT:
+        return target.tuning.narrow_rate
+    return float(row.tile.get("rate", 1.0))
 
 
 __all__ = ["Decided", "Tails", "aligned_products", "decided_cost"]

@@ -6,6 +6,7 @@ from math import prod
 from aotc.ir.access import linearise
 from aotc.ir.category import dot_dtypes, row_source
 from aotc.ir.expr import Axis, Const
+from aotc.ir.numbers.byte_panels import panel_room
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, simplify
@@ -37,7 +38,8 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
         name = ctx.add_scratch("b_packed", row.dtypes[1], nr * depth)
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
     if "expanded" in row.tile:
-        kinds, b = (kinds[0], "f32", kinds[2]), replace(b, mode="expanded")
+        kinds = (kinds[0], "f32" if kinds[0] == "f32" else "u8", kinds[2])
+        b = replace(b, mode="expanded")
     puts = tuple(Put(o.buffer, ctx.place(o.buffer)(o.index), linearise(o.value, ctx.place))
                  for o in stage.outputs)
     m, a, puts = collapse_rows([rng[a] for a in stage.axes if a in f.m],
@@ -53,9 +55,13 @@ def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contra
     """The Contract with scratch for a panel that is expanded, as much as is summed at a time."""
     if contract.b.mode != "expanded":
         return contract
-    contract = sliced(ctx, stage, k, contract)
+    dtype, g = contract.dtypes[1], contract.grouping
+    assert g is not None, contract.row
+    if dtype == "f32":
+        contract = sliced(ctx, stage, k, contract)
     steps = contract.slice or static_extent(k)
-    name = ctx.add_scratch("b_expanded", "f32", contract.nv * contract.lanes * steps)
+    room = panel_room(g, steps) if dtype == "u8" else steps
+    name = ctx.add_scratch("b_expanded", dtype, contract.nv * contract.lanes * room)
     return replace(contract, b=replace(contract.b, pad=name))
 
 

@@ -13,10 +13,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.category import Factors, dot_dtypes, factor_pairs, row_source
+from aotc.ir.category import GROUPED_BYTES, Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.dtypes import BF16
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
+from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import Grouped, grouped_weights
 from aotc.ir.numbers.narrow import is_lane_value
 from aotc.ir.program import Program, static_shape
@@ -111,6 +112,8 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
 def grouping_fault(s: Stage, row: Ukernel) -> str | None:
     """Why a row cannot read the grouped weights of a stage; None if it can, or there are none."""
     w = stage_weights(s)
+    if w is not None and row.dtypes == GROUPED_BYTES and panel_fault(w.grouping) is not None:
+        return f"takes {panel_fault(w.grouping)}, not {w.grouping}"
     bits, steps = row.tile.get("bits"), row.tile.get("steps", 1)
     if w is None or w.grouping.bits == (bits or w.grouping.bits) and not w.grouping.size % steps:
         return None

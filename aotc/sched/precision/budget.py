@@ -20,8 +20,8 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.shares import share_of_range
-from aotc.passes.precision.narrow_operands import RULE, match_product, rewrite
-from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.precision import byte_rows, group_weights, narrow_operands
+from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.passes.winograd import stages_of
 from aotc.sched.dynamic.predict import group_seconds
 from aotc.target.base import Target
@@ -31,6 +31,8 @@ MARGIN = 0.8
 # units that are tried one by one, so many operations of the evaluator together: about a minute
 LEAST_UNITS, MOST_UNITS, TRIED_FLOPS = 4, 32, 2.4e11
 KEPT_BYTES = 1 << 30  # of a run's tensors, so that trials begin at the first rounded product
+
+ROUNDING = (narrow_operands.RULE, byte_rows.RULE)  # rewrites that round what products read
 
 Feeds = Mapping[str, Array]  # by ONNX name
 
@@ -86,29 +88,39 @@ class Narrowed:
 
 
 class Trials:
-    """Errors of a Program with some of its products rounded, against itself without.  rewrites: of
+    """Errors of a Program with some of its products rounded, against itself with none and f32
+    weights.  rewrites: of
     a Schedule with all of them rounded; feeds: sets of inputs, of which the worst counts."""
 
     def __init__(self, program: Program, rewrites: Sequence[Rewrite],
                  feeds: Sequence[Feeds]) -> None:
-        self.parameters = {c: p for rule, c, p in rewrites if rule == RULE}
-        self.base = replace(apply_rewrites(program, [r for r in rewrites if r[0] != RULE]),
+        self.wanted = {c: (rule, p) for rule, c, p in rewrites if rule in ROUNDING}
+        self.base = replace(apply_rewrites(program, [r for r in rewrites if r[0] not in ROUNDING]),
                             rewrites=())
         self.runs = [self._run(self.base, f, {}) for f in feeds]
         self.feeds = feeds
+        exact = [r for r in rewrites if r[0] not in (*ROUNDING, group_weights.RULE)]
+        self.exact = self.runs if len(exact) + len(self.wanted) == len(rewrites) else [
+            self._run(apply_rewrites(program, exact), f, {}) for f in feeds]
         size = sum(a.nbytes for run in self.runs for a in run.values())
         if size > KEPT_BYTES:
-            wanted = self.base.outputs
+            wanted, whole = self.base.outputs, self.exact is self.runs
             self.runs = [{n: run[n] for n in wanted} for run in self.runs]
+            self.exact = self.runs if whole else self.exact
 
     def error(self, computes: Collection[str]) -> float:
         """Of the worst output's range, with these products rounded."""
         program = self.base
-        for c, parameters in self.parameters.items():
+        for c, (rule, parameters) in self.wanted.items():
             if c in computes:
-                program = rewrite(program, c, parameters)
-        return max((self._share(self._run(program, f, run), run)
-                    for f, run in zip(self.feeds, self.runs)), default=0.0)
+                program = RULES[rule][1](program, c, parameters)
+        return max((self._share(self._run(program, f, run), exact)
+                    for f, run, exact in zip(self.feeds, self.runs, self.exact)), default=0.0)
+
+    @property
+    def least(self) -> float:
+        """With none of them: of weights in few bits alone."""
+        return 0.0 if self.exact is self.runs else self.error(())
 
     def _share(self, got: Mapping[str, Array], run: Mapping[str, Array]) -> float:
         worst = 0.0
@@ -149,7 +161,7 @@ def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budg
     range, and why.  feeds: sets of inputs to measure on; work: operations of the evaluator for one;
     decided(products): the Schedule with only these rounded, None: all that gain."""
     low, exact = decided(None), decided(())
-    names = [c for rule, c, _ in low.rewrites if rule == RULE]
+    names = [c for rule, c, _ in low.rewrites if rule in ROUNDING]
     trials = Trials(program, low.rewrites, feeds)
     syms = infer_syms(program, input_arrays(program, feeds[0]), None)
     before = group_seconds(program, exact, target, syms)
@@ -171,11 +183,20 @@ def _units(program: Program, names: Sequence[str]) -> tuple[tuple[str, ...], ...
     found: dict[str, tuple[str, ...]] = {}
     for name in names:
         c = program.producer[name]
-        m = match_product(program, c) if isinstance(c, Compute) else None
-        if m is None:
+        buffer = _rows_of(program, c) if isinstance(c, Compute) else None
+        if buffer is None:
             raise AotcError(f"precision auto: {name} is no product of the rewritten program")
-        found[m.rows.buffer] = (*found.get(m.rows.buffer, ()), name)
+        found[buffer] = (*found.get(buffer, ()), name)
     return tuple(found.values())
+
+
+def _rows_of(program: Program, c: Compute) -> str | None:
+    """The tensor that a product reads as rows; None if it is none that may be rounded."""
+    grouped = byte_rows.match_rows(program, c)
+    if grouped is not None:
+        return grouped[0].buffer
+    m = narrow_operands.match_product(program, c)
+    return None if m is None else m.rows.buffer
 
 
 def _gains(program: Program, units: Sequence[tuple[str, ...]], exact: Schedule, low: Schedule,
@@ -214,7 +235,7 @@ def _taken(units: Sequence[Unit], trials: Trials, budget: float) -> tuple[tuple[
     error of those)."""
     order = sorted((i for i, u in enumerate(units) if u.gain > 0 and (u.error or 0.0) <= budget),
                    key=lambda i: (units[i].error or 0.0) / units[i].gain)
-    low, high, error = 0, len(order) + 1, 0.0  # so many keep it; so many are too many
+    low, high, error = 0, len(order) + 1, trials.least  # so many keep it; so many are too many
     while high - low > 1:
         middle = (low + high) // 2
         found = trials.error([c for i in order[:middle] for c in units[i].computes])

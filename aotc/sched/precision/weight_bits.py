@@ -1,17 +1,23 @@
 """Which products have their weights stored as 8 or 4 bits, by the precision that was asked for."""
 
+from collections.abc import Collection
+
+from aotc.ir.category import GROUPED_BYTES
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
+from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
 from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
 from aotc.sched.choose.serving import reads_groups
 from aotc.sched.model.size import estimate
 from aotc.target.base import Target
 
 
-def choose_groups(program: Program, target: Target, precision: str) -> tuple[Rewrite, ...]:
+def choose_groups(program: Program, target: Target, precision: str,
+                  bytes_of: Collection[str] = ()) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule for a ``precision`` of ``WEIGHT_BITS``: (("group", compute,
     {"bits": .., "size": .., "stored": ..}), ..), in program order: every product of a constant
-    matrix.  A target without rows for them stores the rounded numbers as f32."""
+    matrix.  A target without rows for them stores the rounded numbers as f32.  bytes_of:
+    products whose rows become bytes, too, where the target has rows for those."""
     stored = "bytes" if reads_groups(target) else "f32"
     found = {"bits": WEIGHT_BITS[precision], "size": SIZES[0], "stored": stored}
     out = []
@@ -19,7 +25,9 @@ def choose_groups(program: Program, target: Target, precision: str) -> tuple[Rew
         m = match_weights(program, s) if isinstance(s, Compute) else None
         if m is not None and estimate(m[0].n[0].extent) >= target.tuning.narrow_columns:
             out.append((RULE, s.outs[0], found))
-    return tuple(out)
+    if "bytes" not in stored or not any(u.dtypes == GROUPED_BYTES for u in target.rows("dot")):
+        return tuple(out)
+    return (*out, *((BYTE_ROWS, name, {}) for _, name, _ in out if name in bytes_of))
 
 
 def grouping_faults(schedule: Schedule) -> list[str]:

@@ -1,0 +1,129 @@
+"""Rewrite rule ``byte_rows``: the rows that grouped weights are multiplied by become signed numbers
+of 8 bits with a scale for every row, so that products of bytes are added up in integers, group by
+group.
+
+    ["byte_rows", "matmul_sum", {}]
+
+    scale[m]    = max over k of |x[m, k]| / 127
+    code[m, k]  = round(x[m, k] / scale[m]), stored 128 larger as a u8, from 0 to 255
+    out[m, n]   = (sum over k of code[m, k] * w[k, n]) * scale[m]
+
+Products of one tensor share its codes.  A NaN in a row makes all its results NaN, an infinity makes
+them infinite or NaN.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from aotc.errors import ScheduleError
+from aotc.ir.category import GROUPED_PRODUCT, dot_dtypes, factor_pairs
+from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, axes_of, binary
+from aotc.ir.numbers.grouped import byte_value, grouped_weights
+from aotc.ir.program import Buffer, Compute, Program, Step, update
+
+RULE = "byte_rows"
+_TOP, _MIDDLE = 127, 128  # the largest code, and what is added to all
+
+
+def match_rows(program: Program, c: Compute) -> tuple[Load, int] | None:
+    """(the Load of the rows, its dimension along the sum) of a product of f32 and grouped weights
+    whose rows lie in one tensor; None for others."""
+    if len(c.outs) != 1 or c.fold != "sum" or dot_dtypes(c.body) != GROUPED_PRODUCT:
+        return None
+    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
+        long = [r for r in f.k if r.extent != Const(1)]
+        if not isinstance(f.a, Load) or f.a.buffer in program.consts or len(long) != 1:
+            continue
+        along = [d for d, i in enumerate(f.a.index) if long[0] in axes_of(i)]
+        if len(along) == 1 and f.a.index[along[0]] == long[0] and (
+                program.shape(f.a.buffer)[along[0]] == long[0].extent):
+            return f.a, along[0]
+    return None
+
+
+def candidates(program: Program) -> tuple[str, ...]:
+    """Names of the computes that the rule fits, in program order."""
+    return tuple(c.out for c in program.steps if isinstance(c, Compute)
+                 and match_rows(program, c) is not None)
+
+
+def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
+    """What speaks against the rule for the compute that writes ``name``."""
+    where = f"rewrites: {RULE} {name}"
+    if parameters:
+        return [f"{where}: it has no parameters"]
+    if name not in candidates(program):
+        legal = ", ".join(candidates(program)) or "no compute of this program"
+        return [f"{where}: no product of one tensor's rows and grouped weights; choose from "
+                f"{legal}"]
+    return []
+
+
+def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
+    """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
+    does not match."""
+    c = program.producer[name]
+    found = match_rows(program, c) if isinstance(c, Compute) else None
+    if not isinstance(c, Compute) or found is None:
+        raise ScheduleError(faults_of(program, name, parameters))
+    load, along = found
+    assert isinstance(c.body, Binary), c
+    weights = c.body.b if grouped_weights(c.body.b) else c.body.a
+    program, codes, scale = _coded(program, load.buffer, along)
+    outer = load.index[:along] + load.index[along + 1:]
+    total = _free(program, f"{name}_bytes")
+    product = replace(c, outs=(total,), body=Binary(
+        "mul", byte_value(Load(codes, load.index, "u8")), weights))
+    scaled = Compute(c.outs, c.axes, (), "none", Binary(
+        "mul", Load(total, c.axes, "f32"), Load(scale, outer, "f32")), origin=c.origin)
+    steps: list[Step] = []
+    for s in program.steps:
+        steps += [product, scaled] if s is c else [s]
+    buffers = {**program.buffers, total: Buffer(total, program.shape(name), "f32")}
+    return update(program, steps=tuple(steps), buffers=buffers)
+
+
+def _coded(program: Program, buffer: str, along: int) -> tuple[Program, str, str]:
+    """(the Program with the codes of a tensor, their name, that of the scales).  A second product
+    of the tensor finds those of the first."""
+    old = program.buffers[buffer]
+    axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
+    outer, k = axes[:along] + axes[along + 1:], axes[along]
+    x = Load(buffer, axes, "f32")
+    top, scale, codes = (f"{buffer}_{what}{along}" for what in ("top", "scale", "codes"))
+    known = program.producer.get(codes)
+    if isinstance(known, Compute) and known == _codes(codes, x, scale, outer, axes, known.origin):
+        return program, codes, scale
+    top, scale, codes = (_free(program, n) for n in (top, scale, codes))
+    made = program.producer.get(buffer)
+    origin = (made or program.consumers[buffer][0]).origin
+    new: tuple[Step, ...] = (
+        Compute((top,), outer, (k,), "max", Unary("abs", x), origin=origin),
+        Compute((scale,), outer, (), "none",
+                Binary("mul", Load(top, outer, "f32"), Const(1 / _TOP, "f32")), origin=origin),
+        _codes(codes, x, scale, outer, axes, origin))
+    steps: list[Step] = [] if made is not None else [*new]
+    for s in program.steps:
+        steps += [s, *new] if s is made else [s]
+    lengths = tuple(a.extent for a in outer)
+    buffers = {**program.buffers, top: Buffer(top, lengths, "f32"),
+               scale: Buffer(scale, lengths, "f32"), codes: Buffer(codes, old.shape, "u8")}
+    return replace(program, steps=tuple(steps), buffers=buffers), codes, scale
+
+
+def _codes(name: str, x: Load, scale: str, outer: tuple[Axis, ...], axes: tuple[Axis, ...],
+           origin: tuple[str, ...]) -> Compute:
+    code = Unary("round", Binary("div", x, Load(scale, outer, "f32"))) + Const(_MIDDLE, "f32")
+    low, high = Const(0.0, "f32"), Const(255.0, "f32")
+    body = Cast("u8", binary("min", binary("max", code, low), high))
+    return Compute((name,), axes, (), "none", body, origin=origin)
+
+
+def _free(program: Program, name: str) -> str:
+    while name in program.buffers:
+        name += "_"
+    return name
+
+
+__all__ = ["RULE", "candidates", "faults_of", "match_rows", "rewrite"]
