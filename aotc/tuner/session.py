@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any
 
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
-from aotc.ir.schedule import PRECISION, Schedule
+from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
@@ -107,9 +107,6 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
     of the budget, now if None."""
     start, say = clock() if start is None else start, progress or (lambda text: None)
     options, target, kept = work.options, tunable(work.target), Records(records)
-    if work.schedule.precision != PRECISION[0]:
-        raise UnsupportedError(f"tune: precision {work.schedule.precision} has no search yet; tune "
-                               f"in {PRECISION[0]}, or compile with the deciders' own choice")
     if work.schedule.variants and work.found is None:
         raise UnsupportedError("tune: a schedule with variants; tune each of them for its own "
                                "range (--dim NAME=LO..HI) and put the schedules together")
@@ -119,7 +116,7 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
             return _of_ranges(work, checker or Checker(untimed, scratch, threads), say,
                               lambda: clock() < start + budget)
         checker = checker or Checker(work, scratch, threads)
-        settled = options.schedule is not None or options.arena is not None
+        settled = any(x is not None for x in (options.schedule, options.arena, work.narrowed))
         slow = clock() - start > SEEDS_COST * budget
         begun = work.schedule if settled or slow else seeded(
             work, options, checker, say, lambda: clock() < start + SEEDS_SHARE * budget)

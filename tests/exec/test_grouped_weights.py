@@ -15,7 +15,6 @@ from quick_builds import LEVEL
 from small_models import make_model
 
 import aotc
-from aotc.errors import UnsupportedError
 from aotc.ir.numbers.group_bytes import group_bytes, weights_of
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.schedule import WEIGHT_BITS, Schedule
@@ -273,12 +272,6 @@ def test_what_is_no_number_stays_f32(tmp_path):
     made = aotc.compile(model, tmp_path / "b", target="c", precision="int4w")
     rewrites = json.loads((tmp_path / "b" / "schedule.json").read_text())["rewrites"]
     assert len(rewrites) == 1 and any("contraction_f32" in r for r in _rows(made))
-
-
-def test_tuning_of_such_weights_is_refused():
-    from aotc.tuner.session import tune
-    with pytest.raises(UnsupportedError, match="no search yet"):
-        tune(layers()[0], Options(None, target=CPUS[0], precision="int4w"))
 
 
 # ---------------------------------------------------------------- models that bring them

@@ -30,7 +30,6 @@ from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS
 from aotc.tools.nodes import verify_nodes
 from aotc.tools.verify import verify
-from aotc.tuner.session import tune
 
 F32 = TensorProto.FLOAT
 
@@ -270,5 +269,3 @@ def test_what_has_no_such_products_is_refused(tmp_path):
     with pytest.raises(aotc.AotcError, match="choose one of 'f32', 'bf16'"):
         aotc.compile(layers(), tmp_path / "a", target="c", precision="f8")
     assert not (tmp_path / "a").exists()
-    with pytest.raises(UnsupportedError, match="no search yet"):
-        tune(layers(), Options(None, target=PAIRED[-1].name, precision="bf16"))

@@ -2,7 +2,10 @@
 
 from random import Random
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
+from small_models import make_model
 from tuner_models import (
     Crash,
     PretendedChecker,
@@ -47,6 +50,32 @@ def test_the_best_points_become_a_legal_schedule(work):
     for search in made.searches.values():
         point, ratio = search.best
         assert ratio <= 1.0 and (point == ("", ()) or 0.5 < ratio <= 0.5 ** 0.5 + 1e-9)
+
+
+def chain(rows=24, width=48):
+    """y f32[rows, width]: two products with a ReLU in between."""
+    rng = np.random.default_rng(0)
+    w = {n: rng.standard_normal((width, width)).astype(np.float32) for n in "vw"}
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["p"]), helper.make_node("Relu", ["p"], ["h"]),
+             helper.make_node("MatMul", ["h", "w"], ["y"])]
+    return make_model(nodes, {"x": (TensorProto.FLOAT, [rows, width])},
+                      {"y": (TensorProto.FLOAT, [rows, width])}, w)
+
+
+@pytest.mark.parametrize("precision, error", [
+    ("f16", None), *(pytest.param(*x, marks=pytest.mark.product) for x in (
+        ("bf16", None), ("int4w", None), ("int8w", 0.5), ("auto", 0.1)))])
+def test_what_is_rounded_stays_so(precision, error):
+    """Rewrites that round are settled; around them tiles are searched as ever."""
+    for model, rules in ((chain(), 1), (convolutions(size=8, channels=16, layers=1), 0)):
+        work = scheduled(model, "x86-64-v4-bf16", precision=precision, error=error)
+        made, _, _ = session(work, budget=8)
+        found = made.run()
+        assert check_schedule(work.program, found.schedule, work.target) == []
+        assert found.trials and found.schedule.precision == work.schedule.precision
+        assert found.schedule.rewrites == work.schedule.rewrites or not rules
+        assert not rules or {r for r, *_ in found.schedule.rewrites} & {
+            "narrow", "halve", "group", "byte_rows"}
 
 
 def test_both_stages_ask_and_every_kind_is_asked():

@@ -156,7 +156,7 @@ class Space:
             yield Knob(f"{at}.row", rows, row.name)
             yield Knob(f"{at}.a", ("rows", "packed"), loops["a"])
             yield from self._written_knobs(at, g, s.name)
-        elif row.category not in ("loops", "transform"):
+        elif row.category not in ("loops", "transform", "dot"):
             axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
             lanes = tuple(a.name for a in axes if a.name == loops.get("lanes") or (
                 estimate(a.extent) >= SHORTEST and self._unit_stride(s, a)))

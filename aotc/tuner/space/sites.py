@@ -19,10 +19,13 @@ from aotc.ir.expr import Expr, Load, Sym, rewrite, show, walk
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
+from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.target.base import Target
 
 T = TypeVar("T")
+# rules that round operands of products: of what the rules before them have made
+ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, byte_rows.RULE)
 LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
 
 
@@ -75,6 +78,8 @@ def _split_rewrites(program, rewrites):
     local = tuple(r for r in rewrites if r[0] in LOCAL)
     if not settled:
         return program, (), local
+    if any(r[0] in ROUNDING for r in settled):  # they round what is made of convolutions' forms
+        return replace(apply_rewrites(program, rewrites), rewrites=()), tuple(rewrites), ()
     try:
         start = replace(apply_rewrites(program, settled), rewrites=())
         apply_rewrites(start, local)
