@@ -15,8 +15,8 @@ from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError, ScheduleError
 from aotc.ir.contents import with_buffers
 from aotc.ir.expr import Cast
-from aotc.ir.statements import For, Section, bodies, walk_body, with_bodies
-from aotc.ir.tile_statements import RowTable, Tile
+from aotc.ir.statements import Copy, For, Section, Wait, bodies, walk_body, with_bodies
+from aotc.ir.tile_statements import RowTable, Tile, TileSums
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -153,12 +153,16 @@ def small():
 
 
 def changed(plan, change):
-    """The Plan with every statement that ``change`` gives another for."""
+    """The Plan with every statement that ``change`` gives others for, () for none."""
     def visit(s):
-        s = with_bodies(s, {n: tuple(map(visit, b)) for n, b in bodies(s)})
-        return change(s) or s
+        s = with_bodies(s, {n: body(b) for n, b in bodies(s)})
+        new = change(s)
+        return (s,) if new is None else new if isinstance(new, tuple) else (new,)
+
+    def body(b):
+        return tuple(x for s in b for x in visit(s))
     kernel, = plan.kernels
-    return replace(plan, kernels=(replace(kernel, body=tuple(map(visit, kernel.body))),))
+    return replace(plan, kernels=(replace(kernel, body=body(kernel.body)),))
 
 
 def of(kind, **fields):
@@ -200,6 +204,47 @@ def test_planted_faults_are_told(what, product):
         told = str(err)
         assert "kernel k000, tile contraction_f32_16x16__matrix" in told
     assert told and text in told
+
+
+@pytest.fixture(scope="module")
+def in_slices():
+    """A product whose sums run in slices, the last one cut."""
+    s = decide(small(), TARGET)
+    s = replace(s, groups=tuple(replace(g, split={"y": {"k": 8}}) for g in s.groups))
+    feeds = random_feeds(small(), np.random.default_rng())
+    return s, lower(small(), s, TARGET), feeds, evaluate(small(), feeds, {})
+
+
+def test_slices_lack_no_statement(in_slices, tmp_path):
+    """Whatever is taken out of a product in slices is told, and each wait by its name."""
+    s, plan, feeds, want = in_slices
+    assert not plan_faults(plan) and not differences(run_plan(plan, feeds), want, NEAR)
+    parts = [x for x in walk_body(plan.kernels[0].body)
+             if isinstance(x, (Copy, Wait, TileSums))]
+    assert [type(x) for x in parts] == [Copy, Copy, Wait, *[TileSums] * 3, Copy, Wait]
+    for x in dict.fromkeys(parts):
+        def without(s, x=x):
+            return () if s == x else None
+        try:
+            told = "; ".join(differences(run_plan(changed(plan, without), feeds), want, NEAR))
+        except AotcError as err:
+            told = str(err)
+        assert told, x.lines()
+        assert not isinstance(x, Wait) or "before the wait for" in told
+    first = next(x for x in parts if isinstance(x, Wait))
+    wrong = built(changed(plan, lambda s: () if s == first else None), s, tmp_path / "b")
+    with pytest.raises(AotcError, match="multiplies byte 0 of x_near, before the wait for its DMA"):
+        wrong.run(feeds)
+
+
+@pytest.mark.parametrize("split, text", [
+    ({"k": 0}, "choose k and a positive number of steps"),
+    ({"i": 4}, "choose k and a positive number of steps")])
+def test_a_split_that_is_none_is_a_fault(split, text):
+    s = decide(small(), TARGET)
+    wrong = replace(s, groups=tuple(replace(g, split={"y": split}) for g in s.groups))
+    with pytest.raises(ScheduleError, match=text):
+        lower(small(), wrong, TARGET)
 
 
 @pytest.mark.parametrize("buffer", ["x", "w"])
