@@ -25,6 +25,7 @@ from aotc.sched.choose.slices import choose_split_k
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.clusters.choose_order import choose_order
 from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.choose_weights import choose_weights
@@ -91,6 +92,9 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
             schedule = choose_pipelines(program, schedule, target)
             if stores:  # once more: what kernels take says when copies must begin
                 schedule = choose_weights(program, schedule, target)
+            if stores and how == GRAPHTURBO:
+                schedule = choose_order(program, schedule, target,
+                                        instance_groups(program, target).instances)
             return replace(schedule, buffers=allocate(program, schedule))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)

@@ -14,7 +14,6 @@ from aotc.ir.expr import Expr
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.statements import STEP, TILE
-from aotc.oracle.eval_expr import index_value
 from aotc.sched.clusters.own_parts import Touched, dealt, item_count, touched_by
 from aotc.sched.cost.item_events import Named
 from aotc.sched.lowering.open_group import opened
@@ -26,16 +25,23 @@ Ends = tuple[Array, Array]  # first and last index of every work item in every d
 
 def item_boxes_of(found: Touched, buffer: str) -> Ends | None:
     """What each work item of a group touches of a tensor, over all steps of its run: two arrays
-    [items, dimensions].  None if it touches it by no box, or its items have no fixed number."""
+    [items, dimensions].  None if it touches it by no box, its items have no fixed number, or what
+    a step computes depends on the one before."""
     box, items = found.boxes.get(buffer), item_count(found)
-    if box is None or not items:
+    if box is None or not items or found.at.step.carried:
         return None
     tile = found.at.tile
-    steps = 1 if tile.steps is None else index_value(tile.steps, {})
-    names: dict[str, Array] = {TILE.name: np.repeat(np.arange(items), steps),
-                               STEP.name: np.tile(np.arange(steps), items)}
+    names: dict[str, Array] = {TILE.name: np.arange(items)}
     scope = Named({}, names)
-    for v, e in (*tile.let, *tile.step_let, *found.at.step.lets, *found.at.lets):
+    for v, e in tile.let:
+        names[v.name] = scope.value(e)
+    own = np.broadcast_to(1 if tile.steps is None else scope.value(tile.steps), items)
+    steps = max(1, int(own.max()))
+    names |= {n: np.repeat(np.broadcast_to(x, items), steps) for n, x in names.items()}
+    # of items with fewer steps than others the last one stands for those
+    names[STEP.name] = np.minimum(np.tile(np.arange(steps), items), np.repeat(own, steps) - 1)
+    scope = Named({}, names)
+    for v, e in (*tile.step_let, *found.at.step.lets, *found.at.lets):
         names[v.name] = scope.value(e)
 
     def numbers(e: Expr) -> Array:
@@ -73,7 +79,7 @@ def order_faults(program: Program, schedule: Schedule, target: Target) -> list[s
         g = groups.get(name)
         if g is None:
             return [f"order: {name}; choose from " + ", ".join(groups)]
-        at = found.setdefault(name, _touched(program, schedule, target, g))
+        at = found.setdefault(name, opened_touch(program, schedule, target, g))
         count = item_count(at) if at is not None else 0
         own = own_items(target.machine, g, count) if count else 0
         whole = (first, end) == (0, 0)
@@ -94,7 +100,9 @@ def _all(machine: Machine, g: Group, at: Touched | None) -> int:
     return max(1, own_items(machine, g, item_count(at))) if at is not None else 1
 
 
-def _touched(program: Program, schedule: Schedule, target: Target, g: Group) -> Touched | None:
+def opened_touch(program: Program, schedule: Schedule, target: Target,
+                 g: Group) -> Touched | None:
+    """What the work items of a group touch; None for library kernels and faulty groups."""
     if not group_stages(program, g):
         return None
     try:
@@ -134,18 +142,19 @@ def _late(machine: Machine, turn: tuple[Group, int, int], p: Group, made: int, b
     reads, makes = item_boxes_of(reader, b), item_boxes_of(maker, b)
     if reads is None or makes is None:
         return None
-    inside = _own_number(machine, g, len(reads[0]))
+    inside = own_number(machine, g, len(reads[0]))
     chosen = (inside >= first) & (inside < end) if end else np.ones(len(reads[0]), bool)
-    left = _own_number(machine, p, len(makes[0])) >= made
+    left = own_number(machine, p, len(makes[0])) >= made
     return bool(meets((reads[0][chosen], reads[1][chosen]),
                       (makes[0][left], makes[1][left])).any())
 
 
-def _own_number(machine: Machine, g: Group, count: int) -> Array:
+def own_number(machine: Machine, g: Group, count: int) -> Array:
     """The number of each work item among those of its cluster."""
     clusters = dealt(machine, g)
     cluster = np.arange(count) * clusters // count
     return np.arange(count) - -(-cluster * count // clusters)
 
 
-__all__ = ["Ends", "item_boxes_of", "meets", "order_faults", "own_items"]
+__all__ = ["Ends", "item_boxes_of", "meets", "opened_touch", "order_faults", "own_items",
+           "own_number"]

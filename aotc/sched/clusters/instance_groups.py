@@ -4,6 +4,7 @@ A sub-graph becomes one kernel where a work item of it fits into scratch, else a
 its nodes in order; its tensors in between stay in a worker's scratch or in the cluster's memory.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from aotc.errors import UnsupportedError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
 from aotc.sched.choose.connect_cost import Judge, register_groups
+from aotc.sched.clusters.choose_order import Instances
 from aotc.sched.instances.cluster import Cluster, ComputeUnit
 from aotc.sched.instances.decide_instances import decide_instances
 from aotc.sched.instances.from_program import from_program
@@ -24,11 +26,12 @@ from aotc.target.base import Machine, Target
 
 @dataclass(frozen=True)
 class InstanceGroups:
-    """Groups in order, and the temps that the InstancePlan has in the outermost memory, which a
-    cluster's has no room for."""
+    """Groups in order, the temps that the InstancePlan has in the outermost memory, which a
+    cluster's has no room for, and its instances as they run."""
 
     groups: tuple[Group, ...]
     outside: frozenset[str]
+    instances: Instances = ()
 
 
 def instance_groups(program: Program, target: Target) -> InstanceGroups:
@@ -78,15 +81,21 @@ def _found(program: Program, target: Target) -> InstanceGroups:
     judge = Judge(program, tiled_for(program, target))
     groups: list[Group] = []
     taken: set[str] = set()
+    kernels: dict[str, list[Group]] = {}
     for s in plan.subgraphs:
         mine = dict.fromkeys(owner[m].name for m in s.members)
         parts = [g for g in start if g.name in mine and g.name not in taken]
         taken |= set(mine)
-        groups += _kernels(program, judge, target.machine, parts, s)
+        kernels[s.name] = _kernels(program, judge, target.machine, parts, s)
+        groups += kernels[s.name]
     groups += [g for g in start if g.name not in taken]
-    found = ordered(program, groups)
-    return InstanceGroups(tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(found)),
-                          _outside(plan))
+    found = tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(ordered(program, groups)))
+    called = {g.computes: g.name for g in found}
+    names = {s: tuple(called[g.computes] for g in own) for s, own in kernels.items()}
+    count = Counter(x.subgraph for x in plan.instances.instances)
+    at = [plan.instances.instance[x] for x in plan.order]
+    return InstanceGroups(found, _outside(plan), tuple(
+        (names[x.subgraph], x.number, count[x.subgraph]) for x in at))
 
 
 def _kernels(program: Program, judge: Judge, machine: Machine, parts: Sequence[Group],
@@ -108,7 +117,8 @@ def _kernels(program: Program, judge: Judge, machine: Machine, parts: Sequence[G
 def _outside(plan: InstancePlan) -> frozenset[str]:
     """Tensors that some instance stores in the outermost memory, the caller's apart."""
     outermost = max(plan.homes.level.values(), default=0)
-    part = {x.name: plan.subgraph[x.subgraph].out for x in plan.instances.instances}
+    part = {x.output(o): o for x in plan.instances.instances
+            for o in (plan.subgraph[x.subgraph].out, *(o for o, _ in x.more))}
     return frozenset(part[x] for x, level in plan.homes.level.items()
                      if level == outermost >= 2 and not plan.graph.node[part[x]].output)
 
