@@ -460,7 +460,8 @@ def _buffers(program, schedule):
     names = sorted(live, key=lambda b: live[b])
     most_bytes = {b: upper(part_bytes(program, schedule, b)) for b in names}
     sizes = {b: MAX_ARENA if n is None else n for b, n in most_bytes.items()}
-    most = sum(max(1, schedule.buffers[b].span) for b in names)
+    places = [schedule.buffers[b] for b in names]
+    most = sum(max(1, p.span) for p in places) + len({p.memory for p in places})
     for i, a in enumerate(names):
         pa = schedule.buffers[a]
         if pa.offset % 64 or not 0 <= pa.offset < MAX_ARENA:

@@ -25,6 +25,7 @@ from aotc.sched.choose.slices import choose_split_k
 from aotc.sched.choose.tile import choose_threads, choose_tiles
 from aotc.sched.choose.winograd_choice import Winograd, choose_winograd
 from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.clusters.choose_held import choose_held
 from aotc.sched.clusters.choose_order import choose_order
 from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
@@ -84,20 +85,27 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
             schedule = replace(schedule, regions=_regions(
                 program, target, how, winograd if isinstance(winograd, (str, int)) else "off",
                 unfold, precision=usual))
-            if stores:
-                alone = how == GRAPHTURBO
-                schedule = choose_stores(program, schedule, target, alone, instance_groups(
-                    program, target).outside if alone else ())
-            schedule = choose_weights(program, schedule, target) if stores else schedule
-            schedule = choose_pipelines(program, schedule, target)
-            if stores:  # once more: what kernels take says when copies must begin
-                schedule = choose_weights(program, schedule, target)
-            if stores and how == GRAPHTURBO:
-                schedule = choose_order(program, schedule, target,
-                                        instance_groups(program, target).instances)
+            schedule = _placed(program, schedule, target, how) if stores else choose_pipelines(
+                program, schedule, target)
             return replace(schedule, buffers=allocate(program, schedule))
         # layouts that other groups wanted can make a group illegal that was legal by itself
         groups = part_groups(program, groups, refused)
+
+
+def _placed(program: Program, schedule: Schedule, target: Target, how: str) -> Schedule:
+    """What lies in the memories of clusters and workers, what is copied ahead, and turns."""
+    alone = how == GRAPHTURBO
+    found = instance_groups(program, target) if alone else None
+    schedule = choose_stores(program, schedule, target, alone, found.outside if found else ())
+    schedule = choose_weights(program, schedule, target)
+    schedule = choose_pipelines(program, schedule, target)
+    instances = found.instances if found else ()
+    if not choose_order(program, schedule, target, instances).order:
+        schedule = choose_held(program, schedule, target)
+    # once more: what kernels take says when copies must begin
+    schedule = choose_weights(program, schedule, target)
+    return schedule if any(s.memory == target.machine.scratch for s in schedule.buffers.values()
+                           ) else choose_order(program, schedule, target, instances)
 
 
 def _rewrites(program: Program, target: Target, winograd: str | int, unfold: bool,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace
 from harness import INFO, differences
-from te_programs import Maker, matmul, random_feeds, relu
+from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu
 
 import aotc
 from aotc.emit.bundle.render import render_bundle
@@ -21,6 +21,9 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import check_schedule, decide, lower
+from aotc.sched.clusters.choose_order import choose_order
+from aotc.sched.clusters.choose_stores import choose_stores
+from aotc.sched.clusters.choose_weights import Taken, gap
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.memory.allocate import allocate
 from aotc.target import get_target
@@ -222,3 +225,61 @@ def test_temps_in_the_arena_live_from_turn_to_turn():
     feeds = random_feeds(program, np.random.default_rng(), {})
     assert not differences(run_plan(lower(program, s, TARGET), feeds),
                            evaluate(program, feeds, {}), 2e-5)
+
+
+def test_rows_that_one_kernel_makes_and_one_reads_stay_with_cores():
+    """A product and the largest of each of its rows, cut alike by the model of time."""
+    rng = np.random.default_rng(5)
+    m = Maker("largest")
+    m.input("x", 512, 24)
+    m.const("w", rng.standard_normal((24, 100)).astype(np.float32) / 5)
+    matmul(m, "p", "x", "w")
+    i, r = ax("i", 512), ax("r", 100)
+    m.step("y", [i], m.ref("p", i, r), (r,), "max")
+    program = m.done("y")
+    s = decide(program, TARGET, how="register")
+    assert s.buffers["p"].memory == "LB" and s.buffers["p"].parts == MACHINE.workers
+    apart = decide(program, TARGET, how="register", stores=False)
+    plan = lower(program, s, TARGET)
+    assert timeline(plan, MACHINE, {}).seconds < timeline(
+        lower(program, apart, TARGET), MACHINE, {}).seconds
+    feeds = random_feeds(program, np.random.default_rng(), {})
+    assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), 2e-5)
+
+
+def test_constants_are_brought_while_kernels_before_compute():
+    program = rows(256)
+    s = decide(program, TARGET, how="register")
+    assert {b for b, x in s.buffers.items() if x.memory == "GB"} >= {"w", "v"}
+    assert s.buffers["v"].since == s.groups[0].name
+    assert gap([Taken(0, 1, 0, 64), Taken(1, 2, 128, 192)], 2, 3, 64, 256) == 192
+    assert gap([Taken(0, 1, 0, 64), Taken(1, 2, 128, 192)], 1, 1, 64, 256) == 64
+    assert gap([Taken(0, 1, 0, 64)], 1, 1, 256, 256) is None
+
+
+def test_instances_run_in_their_order():
+    """One image of each cluster's at a time goes through all kernels of a sub-graph."""
+    rng = np.random.default_rng(3)
+    m = Maker("images")
+    m.input("x", 8, 6, 9, 9)
+    for n, x in enumerate(("x", "c0", "c1")):
+        w = rng.standard_normal((6, 6, 3, 3)).astype(np.float32) / 7
+        conv2d(m, f"c{n}", x, m.const(f"w{n}", w), 1, 1)
+    program = m.done("c2")
+    s = decide(program, TARGET, how="register")
+    groups = tuple(replace(g, tile={"n": 1, "oh": 1}, parallel=("n", "oh"), run={}, pipeline=0,
+                           copies={}, clusters=0) for g in s.groups)
+    s = aotc.sched.complete(program, replace(s, groups=groups, buffers={}), TARGET)
+    names = tuple(g.name for g in s.groups)
+    s = choose_stores(program, replace(s, buffers={}), TARGET, always=True)
+    s = choose_order(program, s, TARGET, [(names, k, 2) for k in (0, 1)])
+    s = replace(s, buffers=allocate(program, s))
+    assert s.order == tuple((n, k * 9, k * 9 + 9) for k in (0, 1) for n in names)
+    assert not check_schedule(program, s, TARGET)
+    feeds = random_feeds(program, np.random.default_rng(), {})
+    assert not differences(run_plan(lower(program, s, TARGET), feeds),
+                           evaluate(program, feeds, {}), 2e-5)
+    rows_of = tuple(replace(g, tile={"oh": 1}, parallel=("oh",)) for g in s.groups[:2])
+    s = replace(s, groups=(*rows_of, s.groups[2]), order=())
+    pulled = choose_order(program, s, TARGET, [(names, k, 1) for k in (0,)])
+    assert pulled.order == ()  # one piece of each: every kernel with all of its work items

@@ -1,8 +1,8 @@
 """Turns of kernels in the order of sub-graph instances.
 
 An instance of a sub-graph is a piece of the work items of each of its kernels, as many of every
-cluster's own.  Pieces run in the order of the instances; one that reads what another one makes pulls
-that in front of it, so that every order of instances is an order of turns.
+cluster's own.  Pieces run in the order of the instances; one that reads what another one makes
+pulls that in front of it, so that every order of instances is an order of turns.
 """
 
 from collections.abc import Mapping, Sequence

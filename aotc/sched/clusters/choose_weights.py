@@ -46,7 +46,8 @@ def choose_weights(program: Program, schedule: Schedule, target: Target) -> Sche
     live = lives(program, schedule)
     taken = [Taken(*live[b], s.offset, s.offset + _bytes(program, schedule, b))
              for b, s in found.items() if s.memory == memory.name]
-    number = next((s.slot for s in found.values() if s.memory == memory.name), len(live))
+    number = next((s.slot for s in found.values() if s.memory == memory.name), max(
+        [len(live), *(s.slot + s.span for s in found.values())]))
     starts, free = [0.0], 0.0  # when each group begins, and when the clusters' engines are free
     for i in range(len(schedule.groups)):
         for b in _readable(program, schedule, i):

@@ -5,13 +5,16 @@ that statements bind: an item waits for those whose part of a tensor its own box
 """
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
 from aotc.errors import ScheduleError
+from aotc.ir.access import dim_order, layout_from_json
+from aotc.ir.contents import names_in
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Expr
-from aotc.ir.program import Program
+from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.statements import STEP, TILE
 from aotc.sched.clusters.own_parts import Touched, dealt, item_count, touched_by
@@ -25,10 +28,10 @@ Ends = tuple[Array, Array]  # first and last index of every work item in every d
 
 def item_boxes_of(found: Touched, buffer: str) -> Ends | None:
     """What each work item of a group touches of a tensor, over all steps of its run: two arrays
-    [items, dimensions].  None if it touches it by no box, its items have no fixed number, or what
-    a step computes depends on the one before."""
+    [items, dimensions].  None if it touches it by no box, extents are not all known, or what a
+    step computes depends on the one before."""
     box, items = found.boxes.get(buffer), item_count(found)
-    if box is None or not items or found.at.step.carried:
+    if box is None or not items or found.at.step.carried or found.at.ctx.program.syms:
         return None
     tile = found.at.tile
     names: dict[str, Array] = {TILE.name: np.arange(items)}
@@ -44,12 +47,34 @@ def item_boxes_of(found: Touched, buffer: str) -> Ends | None:
     for v, e in (*tile.step_let, *found.at.step.lets, *found.at.lets):
         names[v.name] = scope.value(e)
 
+    if not set(names_in((box.dims, box.last))) <= set(names):
+        return None  # it comes slice by slice
+
     def numbers(e: Expr) -> Array:
         return np.broadcast_to(scope.value(e), items * steps).reshape(items, steps)
 
     low = np.stack([numbers(lo).min(axis=1) for lo, _ in box.dims], axis=1)
     last = np.stack([numbers(e).max(axis=1) for e in box.last], axis=1)
     return low, last
+
+
+def has_own_item(program: Program, schedule: Schedule, found: Touched, buffer: str) -> bool:
+    """True if each work item touches nothing but its own one of as many equal parts of a tensor, as
+    it lies in memory, as there are items."""
+    ends, shape = item_boxes_of(found, buffer), static_shape(program.shape(buffer))
+    if ends is None or shape is None:
+        return False
+    layout = layout_from_json(schedule.layouts.get(buffer))
+    order = dim_order(layout, len(shape))
+    items, size = len(ends[0]), prod(shape)
+    if order is None or size % items:
+        return False
+    steps = np.ones(len(shape), np.int64)
+    for d, inner in zip(order[-2::-1], order[:0:-1]):
+        steps[d] = steps[inner] * shape[inner]
+    number = np.arange(items) * (size // items)
+    return bool(np.all(ends[0] @ steps >= number)
+                and np.all(ends[1] @ steps < number + size // items))
 
 
 def meets(reads: Ends, makes: Ends) -> Array:

@@ -5,13 +5,15 @@ from math import inf
 from aotc.ir.contents import names_in
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
+from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.clusters.own_parts import dealt
 from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.cost.item_cost import StepCost, item_by_item, pipelined
 from aotc.sched.judge.decided import aligned_products
-from aotc.sched.lowering.lower_copies import item_boxes, moves
+from aotc.sched.lowering.lower_copies import held, item_boxes, moves
 from aotc.sched.lowering.open_group import Opened, opened
+from aotc.sched.memory.allocate import part_bytes
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.copied import Copied
 from aotc.sched.model.size import estimate
@@ -25,11 +27,14 @@ def step_cost(at: Opened, machine: Machine) -> StepCost | None:
     or do not fit into scratch."""
     ctx, group = at.ctx, at.ctx.group
     boxes = item_boxes(at)
-    near = {b for b, m in group.copies.items() if m == machine.scratch}
+    stays = held(ctx.schedule, machine)
+    near = {b for b, m in group.copies.items() if m == machine.scratch} - stays
     if not {c.buffer for c in boxes} >= near or not isinstance(ctx.slab, int):
         return None
     sizes: tuple[list[tuple[Memory, int]], ...] = [], [], []
-    room = machine.room(machine.near) - ctx.slab
+    room = machine.room(machine.near) - ctx.slab - sum(
+        rounded(upper(part_bytes(ctx.program, ctx.schedule, b)) or 0)
+        for b in stays.intersection(group.copies))
     for c in (c for c in boxes if c.buffer in near):
         slot = ctx.schedule.buffers.get(c.buffer)
         home = machine.store(slot.memory if slot is not None else "")

@@ -4,7 +4,7 @@ from aotc.errors import ScheduleError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.clusters.group_turns import order_faults
+from aotc.sched.clusters.group_turns import has_own_item, order_faults
 from aotc.sched.clusters.own_parts import Touched, dealt, has_own_part, item_count, touched_by
 from aotc.sched.lowering.open_group import opened
 from aotc.sched.memory.allocate import part_bytes
@@ -100,7 +100,7 @@ def _group(program: Program, schedule: Schedule, target: Target, g: Group,
             faults.append(f"{where}: touches {b}, which is in {s.memory}, without copying it to "
                           f"{machine.scratch}; store it in {machine.memory.name}")
         elif s.memory == machine.scratch:
-            faults += _held(program, machine, g, found, b, s)
+            faults += _held(program, schedule, machine, found, b)
         elif b in program.consts:
             if dealt(machine, g) > s.each:
                 faults.append(f"{where}: its work items are dealt to {dealt(machine, g)} clusters, "
@@ -114,14 +114,15 @@ def _group(program: Program, schedule: Schedule, target: Target, g: Group,
     return faults
 
 
-def _held(program: Program, machine: Machine, g: Group, found: Touched, b: str,
-          s: Slot) -> list[str]:
+def _held(program: Program, schedule: Schedule, machine: Machine, found: Touched,
+          b: str) -> list[str]:
     """Faults of a group that touches a temp which stays with workers."""
+    g, s = found.at.ctx.group, schedule.buffers[b]
     items, workers = item_count(found), dealt(machine, g) * machine.cores
     if (items, workers) != (s.parts, s.each):
         return [f"group {g.name}: has {items} work items on {workers} workers, {b} is in "
                 f"{s.memory} in {s.parts} parts on {s.each}; choose the same numbers"]
-    if not has_own_part(program, found, b, s.parts):
+    if not has_own_item(program, schedule, found, b):
         return [f"group {g.name}: a work item would need more of {b} than its own of {s.parts} "
                 f"parts; store it in another memory than {s.memory}"]
     return []
