@@ -53,6 +53,9 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #     fetch_tiles     register tiles that short rows of a product are fetched ahead (0: none are)
 #     fetch_rows      rows that pieces of pixels are fetched ahead (0: none are)
 #     tails           1: the last rows of a number that is not known have smaller register tiles
+#     reread          vectors of a product's columns that have no register: every multiply-add reads
+#                     them again
+#     unroll          steps of a product's sum that are written out, where vectors have any length
 #     columns         vectors of a fold that stand side by side (1: one after the other)
 #     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
 #     stages          steps of a product in the memory of a block of threads, the one that is
@@ -68,10 +71,11 @@ When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent;
 CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
     "order": ("columns", "rows"), "sums": ("registers", "memory"), "apart": (0, 1),
     "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
-    "fetch_rows": (0, 1024), "tails": (0, 1), "columns": (1, 16), "ahead": (0, 1 << 20),
+    "fetch_rows": (0, 1024), "tails": (0, 1), "reread": (0, 8), "unroll": (1, 8),
+    "columns": (1, 16), "ahead": (0, 1 << 20),
     "stages": (2, 8), "team": (1, 32)}
 PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
-           "tails")
+           "tails", "reread", "unroll")
 FOLD = ("columns", "ahead")
 # what may be said where threads share a work item
 SHARED_PRODUCT, SHARED_FOLD = ("order", "stages"), ("team",)

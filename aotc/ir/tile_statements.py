@@ -136,7 +136,9 @@ class Tile(Stmt):
     of what every row's sums start from.  in_place: the sums stay in registers
     (``~sumI_J``), with ``many_taps`` those of a table of all taps; else they are in the array
     ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements).  unit: of the
-    machine, which computes them ("": a micro-kernel does)."""
+    machine, which computes them ("": a micro-kernel does).  reread: vectors of B, the last ones,
+    that every multiply-add reads again; unroll: steps of the sum that are written out; suffix: of
+    the micro-kernel's name, where a Schedule says such things of it."""
 
     BUFFERS = ("b",)
     row: str
@@ -163,6 +165,9 @@ class Tile(Stmt):
     live: int = 0
     grouping: Grouping | None = None
     unit: str = ""
+    reread: int = 0
+    unroll: int = 1
+    suffix: str = ""
 
     @property
     def summed(self) -> int:

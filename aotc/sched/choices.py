@@ -11,7 +11,6 @@ _ALONE = {"loops": (), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
           **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}
 _SHARED = {"contraction": ("lanes", "k", "a", "b", *SHARED_PRODUCT),
            "reduction": ("lanes", *SHARED_FOLD), "window": ("lanes",)}
-_OF_ROWS = ("stages",)  # of rows that have a usual value for them
 
 
 def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
@@ -20,7 +19,10 @@ def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
     row = target.row(group.ukernel[stage])
     known = (_ALONE | _SHARED if target.machine.threads else _ALONE)[row.category]
     block = ("block",) if row.tile.get("block", 1) > 1 else ()
-    return tuple(c for c in known if c not in _OF_ROWS or c in row.tile) + block
+    vectors = target.vectors
+    none = {x for x, there in (("stages", "stages" in row.tile), ("unroll", not vectors.fixed),
+                               ("reread", vectors.registers > 0)) if not there}
+    return tuple(c for c in known if c not in none) + block
 
 
 __all__ = ["choices_of"]

@@ -188,6 +188,8 @@ class Tuning:
         256, "longest sum that is written where it is used; beside the multiply-adds of longer "
         "ones the way of their vectors through memory is less than one in a hundred instructions",
         "terms", "counted for a 6x64 tile")
+    unrolled: int = _of(4, "steps of a sum that micro-kernels on vectors of any length write out",
+                        "steps", UNRECORDED, 1)
     copied_run: int = _of(4, "bytes side by side that are worth a copy for 8-bit products", "bytes",
                           UNRECORDED, 1)
     narrow_columns: int = _of(16, "columns of a product whose operands are rounded where that is "

@@ -16,9 +16,9 @@ from aotc.oracle.run_plan import run_plan
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.writing import with_writing
-from aotc.target import get_target
+from aotc.target import get_target, runs_here
 
-V3, GPU = get_target("x86-64-v3"), get_target("cuda:sm_80")
+V3, V4, GPU, RISCV = map(get_target, ("x86-64-v3", "x86-64-v4", "cuda:sm_80", "riscv64"))
 
 
 def product(depth, columns=60, rows=50):
@@ -84,6 +84,9 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
 
 SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "rows"}),
           (rows(), {"team": 1}), (rows(), {"team": 2})]
+# on vectors of other kinds
+OTHERS = [(product(300), {"reread": 3}, V4), (product(40), {"reread": 4}, V4),
+          (product(300), {"unroll": 2}, RISCV), *((p, c, GPU) for p, c in SHARED)]
 
 
 def edited(program, choices, target=V3):
@@ -153,9 +156,8 @@ def test_stages_stand_apart_or_not():
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_other_values_are_refused(choice):
-    program, good = next((p, c) for p, c in EDITS + [(product(40), {"apart": 1})] + SHARED
-                         if choice in c)
-    target = GPU if choice in ("stages", "team") else V3
+    known = [(p, c, V3) for p, c in (*EDITS, (product(40), {"apart": 1}))] + OTHERS
+    program, good, target = next(x for x in known if choice in x[1])
     _, schedule = edited(program, good, target)
     for wrong in ("sideways", -1, 1 << 30):
         bad = replace(schedule, groups=tuple(replace(g, loops={
@@ -172,17 +174,24 @@ def test_completing_keeps_what_was_said():
     assert any("rows" in x.values() for g in again.groups for x in g.loops.values())
 
 
-@pytest.mark.parametrize("program, choices", SHARED,
-                         ids=[f"{k}-{v}" for _, c in SHARED for k, v in c.items()])
-def test_choices_where_threads_share_a_work_item_change_its_text(program, choices):
-    before, after = edited(program, choices, GPU)
-    assert text(program, after, GPU) != text(program, before, GPU)
-    filled = Schedule.from_json(with_writing(program, after, GPU).to_json())
-    assert text(program, filled, GPU) == text(program, after, GPU)
+@pytest.mark.parametrize("program, choices, target", OTHERS,
+                         ids=[f"{k}-{v}" for _, c, _ in OTHERS for k, v in c.items()])
+def test_choices_of_other_vectors_and_of_shared_work_items(program, choices, target):
+    before, after = edited(program, choices, target)
+    assert text(program, after, target) != text(program, before, target)
+    filled = [Schedule.from_json(with_writing(program, s, target).to_json())
+              for s in (before, after)]
+    for schedule, full in zip((before, after), filled):
+        assert text(program, full, target) == text(program, schedule, target)
     (key, value), = choices.items()
-    said = {x.get(key) for s in (with_writing(program, before, GPU), filled)
-            for g in s.groups for x in g.loops.values()}
-    assert value in said and len(said - {None}) == 2, "what the rule chooses is written, too"
+    said = [{x[key] for g in s.groups for x in g.loops.values() if key in x} for s in filled]
+    assert value in said[1] and said[0] - said[1], "what the rule chooses is written, too"
+
+
+@pytest.mark.skipif(not runs_here(V4), reason="the CPU has no AVX-512")
+def test_vectors_of_columns_that_are_read_again(tmp_path):
+    cases = [Case(f"{p.name} {c}", p, edited(p, c, t)[1]) for p, c, t in OTHERS if t == V4]
+    build_cases(cases, V4, tmp_path).check(5)
 
 
 def test_edited_schedules_run_on_the_simulator(tmp_path):

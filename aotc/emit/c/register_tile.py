@@ -54,13 +54,11 @@ class Row:
 
 
 def register_tile(mr: int, nv: int, lanes: int, pointers: Sequence[str] | None = None,
-                  step: str = "", registers: int = 0) -> tuple[Row, ...]:
+                  step: str = "", reread: int = 0) -> tuple[Row, ...]:
     """Rows of a tile of ``mr`` rows and ``nv`` vectors.  pointers: C text of one per row, without
     it those of the micro-kernel's argument; step: C text of the elements between steps of the sum,
-    "" for neighbours; registers: for sums, columns and an element of A (0: there is no instruction
-    that would save one)."""
-    spare = 0 < registers < mr * nv + nv + 1
-    columns = tuple(Column(f"b{j}", j * lanes, in_memory=spare and j == nv - 1) for j in range(nv))
+    "" for neighbours; reread: vectors of columns, the last ones, that have no register."""
+    columns = tuple(Column(f"b{j}", j * lanes, in_memory=j >= nv - reread) for j in range(nv))
     pointers = pointers or tuple(f"a[{i}]" for i in range(mr))
     at = f"k0 * {step}" if step else "k0"
     return tuple(Row(f"row{i}", p, f"row{i}[{at}]", tuple(

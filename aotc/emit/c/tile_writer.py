@@ -152,8 +152,7 @@ class Writer(LaneWriter):
         step = "" if params["unit"] else c_index(s.step, 13)
         ahead = self._argument(s) if s.ahead else ["", ""]
         sums: dict[str, Any] = {
-            "tile": register_tile(s.summed, s.nv, s.lanes, rows, step, say.vectors.registers
-                                  if params["column"].as_stored else 0),
+            "tile": register_tile(s.summed, s.nv, s.lanes, rows, step, s.reread),
             "masked": params["masked"], "column": params["column"],
             "taps": "" if one else c_index(s.taps, 11), "kc": c_index(s.kc, 11),
             "ldb": c_index(s.ldb, 0),
@@ -218,8 +217,10 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     masked = s.masked and say.vectors.fixed
     base, column = s.row.replace("__", "_"), Elements.of(s.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
-        "_parts" if s.part else "") + column.suffix + (f"_{s.live}rows" if s.live else "")
-    params = {"mr": s.mr, "summed": s.summed, "nr": s.nv * s.lanes, "unit": unit, "masked": masked}
+        "_parts" if s.part else "") + column.suffix
+    name += (f"_{s.live}rows" if s.live else "") + s.suffix
+    params = {"mr": s.mr, "summed": s.summed, "nr": s.nv * s.lanes, "unit": unit, "masked": masked,
+              "unroll": s.unroll}
     dots, g = dot_step(s.dtypes[0]), s.grouping
     if g is not None:
         name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")
@@ -237,7 +238,7 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         "part": s.part, "column": column, "fetches": fetches, "tile": register_tile(
             s.summed, s.nv, s.lanes,
             tuple(f"a[{i}] + {first}" for i in range(s.summed)) if s.part else
-            None, "" if unit else "ak", say.vectors.registers if column.as_stored else 0)}
+            None, "" if unit else "ak", s.reread)}
 
 
 __all__ = ["Writer", "ukernel_name"]

@@ -29,7 +29,7 @@ from aotc.sched.expand.fetches import (
     share,
     unguarded_loads,
 )
-from aotc.sched.expand.in_place import one_tap, plain_rows, written_out
+from aotc.sched.expand.in_place import one_tap, plain_rows, steps_written, written_out
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import lanes, loops, registers_of
 from aotc.sched.expand.row_tails import tiles_by_rows
@@ -161,7 +161,8 @@ def _tile(c: Contract, at: TileLoops, making: Making, sizes: tuple[Expr, Expr, E
                 Const(1) if c.a.mode == "packed" else c.a.stride, B_COL, taps, kc, ldb, tap_b,
                 at.columns_left, masked, c.part, ahead, start, in_place,
                 in_place and c.a.mode == "rows" and not one_tap(c),
-                grouping=c.grouping if is_narrow(c.dtypes) else None, unit=c.unit)
+                grouping=c.grouping if is_narrow(c.dtypes) else None, unit=c.unit,
+                **steps_written(c, making))
 
 
 def _row_places(c: Contract, at: TileLoops) -> tuple[Box, ...]:

@@ -1,12 +1,15 @@
 """Which register tiles write their sums where they are used, in named vectors, instead of calling
 a micro-kernel that leaves them in memory."""
 
+from typing import Any
+
 from aotc.ir.access import stride
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.plan import Contract
 from aotc.ir.simplify import same, upper
+from aotc.ir.tile_statements import is_narrow
 from aotc.sched.expand.making import Making
 
 ENDLESS = 1 << 62
@@ -28,6 +31,30 @@ def in_registers(c: Contract, making: Making) -> bool:
             and all(p.guard is None and p.value.dtype in FLOAT_LANES
                     and same(stride(p.offset, c.n.axis) or Const(0), Const(1)) for p in c.puts)
             and all(_light(n, c.n.axis) for n in nodes))
+
+
+def usual_reread(c: Contract, making: Making, rows: int) -> int:
+    """Vectors of columns that a tile of so many rows reads again for every multiply-add: one where
+    no register is left for it beside the sums, the other columns and an element of A."""
+    registers = making.vectors.registers
+    plain = c.dtypes == ("f32", "f32", "f32") and not c.unit
+    return int(plain and 0 < registers < rows * c.nv + c.nv + 1)
+
+
+def steps_written(c: Contract, making: Making) -> dict[str, Any]:
+    """How the steps of a tile's sums are written: ``reread``, ``unroll`` and, where that is not by
+    rule, the ``suffix`` of ``Tile``.  Rows whose elements lie side by side are read several steps
+    at a time on vectors of any length."""
+    vectors, found = making.vectors, dict[str, Any]()
+    if vectors.registers and c.dtypes == ("f32", "f32", "f32") and not c.unit:
+        found["reread"] = usual_reread(c, making, c.mr)
+    if not vectors.fixed and not is_narrow(c.dtypes):
+        unit = c.a.mode == "packed" or c.a.stride == Const(1)
+        found["unroll"] = making.tuning.unrolled if unit else 1
+    said = {k: making.how(c, k, v) for k, v in found.items()}
+    if "reread" in said:
+        said["reread"] = min(said["reread"], c.nv)
+    return said | {"suffix": "".join(f"_{k}{v}" for k, v in said.items() if v != found[k])}
 
 
 def terms(c: Contract) -> int:
@@ -61,4 +88,5 @@ def one_tap(c: Contract) -> bool:
     return all(t.axis.extent == Const(1) for t in c.taps)
 
 
-__all__ = ["in_registers", "one_tap", "plain_rows", "terms", "written_out"]
+__all__ = ["in_registers", "one_tap", "plain_rows", "steps_written", "terms", "usual_reread",
+           "written_out"]

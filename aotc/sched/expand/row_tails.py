@@ -12,6 +12,7 @@ from aotc.ir.plan import Contract
 from aotc.ir.statements import ACC_TILE, Alloc, Body, If
 from aotc.ir.tile_statements import Tile, is_narrow
 from aotc.sched.expand.epilogues import from_memory, from_registers
+from aotc.sched.expand.in_place import usual_reread
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.tile_loops import TileLoops
 from aotc.sched.model.size import row_tails
@@ -24,13 +25,15 @@ def tiles_by_rows(c: Contract, at: TileLoops, making: Making, tile: Tile, stored
     if tile.in_place:
         out: Body = (tile, *from_registers(stored, at, making))
         for n in reversed(tails):
-            few = replace(tile, live=n, rows=tile.rows[:n])
+            few = replace(tile, live=n, rows=tile.rows[:n],
+                          reread=min(tile.reread, usual_reread(c, making, n)))
             epilogue = from_registers(replace(stored, mr=n), at, making)
             out = (If(_left(at, n), (few, *epilogue), out),)
         return out
     out = (tile,)
     for n in reversed(tails):
-        out = (If(_left(at, n), (replace(tile, live=n),), out),)
+        few = replace(tile, live=n, reread=min(tile.reread, usual_reread(c, making, n)))
+        out = (If(_left(at, n), (few,), out),)
     return (Alloc(ACC_TILE, c.dtypes[2], c.mr * at.nr), *out,
             *from_memory(stored, at, making, False))
 
