@@ -141,6 +141,10 @@ class Tuning:
     load_cost: float = _of(0.3, "a load of an operand in a register tile, where its row does not "
                            "say", "multiply-adds", UNRECORDED)
 
+    chains: int = _of(8, "sums in registers that keep the multipliers busy", "sums", "data sheets "
+                      "of CPUs: a multiply-add takes four cycles, two begin in each; AVX-512: "
+                      "tiles of 1x64, four sums, reach half of what 7x64 does", 1)
+
     # ------------------------------------------------------------ Winograd forms
     winograd_gain: float = _of(0.9, "a form must take less than this of the next simpler one",
                                "share of its time", UNRECORDED)

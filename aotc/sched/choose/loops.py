@@ -347,6 +347,8 @@ def _contraction_choice(c, s, lane):
         fitting = [u for u in _f32_rows(c.target) if _panel_weight(c, f, lane, k, u, a_mode)]
         if fitting:
             n = estimate(lane.extent)
+            several = [u for u in fitting if u.tile["mr"] > 1]
+            fitting = fitting if m == 1 or not several else several
             row = min(fitting, key=lambda u: row_waste(u, m, n, c.target.tuning))
             b_mode = "panel"
     return row.name, {"lanes": lane.name, "k": k.name, "a": a_mode, "b": b_mode}

@@ -83,12 +83,21 @@ class Cost:
                 [f"recompute {self.recompute:.2f}"] if self.recompute > 1.005 else []))
 
 
-def utilisation(tiles: int, places: int, k: float = 1.0, equal: float | None = None) -> float:
+def utilisation(tiles: int, places: int, k: float = 1.0) -> float:
     """Part of ``places`` busy while ``tiles`` run in waves; ``k``: the part of the time that waits
-    for whole waves (1: all of it).  equal: how many whole tiles do the work of all, some of which
-    are cut."""
-    waves = -(-tiles // places) * places
-    return 1.0 / (k * waves / (equal or tiles) + 1.0 - k)
+    for whole waves (1: all of it)."""
+    return cut_utilisation([(tiles, 1.0)], places, k)
+
+
+def cut_utilisation(parts: Sequence[tuple[int, float]], places: int, k: float = 1.0) -> float:
+    """The same of (number, work) of tiles, some of which are cut: the largest run first, and a wave
+    takes as long as the first of its tiles."""
+    at, waves = 0, 0.0
+    for number, work in sorted(parts, key=lambda x: -x[1]):
+        starts = -(-(at + number) // places) - -(-at // places)
+        waves, at = waves + starts * places * work, at + number
+    total = sum(n * w for n, w in parts)
+    return 1.0 / (k * waves / total + 1.0 - k) if total else 1.0
 
 
 def bank_passes(width: int, banks: int, vthreads: int = 1) -> int:
@@ -243,8 +252,7 @@ def compute_seconds(model: GroupModel, machine: Machine, tile: Widths,
         work.append((number, fast * _padding(model, aligned, step or at)
                      + machine.tuning.other_flops * slow))
     total = sum(n * w for n, w in work)
-    whole = max(1e-30, work[0][1])  # work of a tile that no end cuts
-    util = utilisation(model.tiles(tile), machine.workers, machine.tuning.wave, total / whole)
+    util = cut_utilisation(work, machine.workers, machine.tuning.wave)
     return util, total / (machine.flops * machine.workers) + scattered_seconds(
         model, machine, boxes or model.boxes(tile), aligned, near)
 
@@ -299,7 +307,7 @@ def resident(program: Program, machine: Machine,
     return tuple(out)
 
 
-__all__ = ["Aligned", "Cost", "Steps", "at_hand", "bank_passes", "compute_seconds", "fetches",
-           "fork_join_seconds", "group_cost", "kept_bytes", "launch_seconds", "level_seconds",
-           "nearer", "needed_work", "pressure_seconds", "resident", "scratch_seconds", "together",
-           "utilisation", "work_item"]
+__all__ = ["Aligned", "Cost", "Steps", "at_hand", "bank_passes", "compute_seconds",
+           "cut_utilisation", "fetches", "fork_join_seconds", "group_cost", "kept_bytes",
+           "launch_seconds", "level_seconds", "nearer", "needed_work", "pressure_seconds",
+           "resident", "scratch_seconds", "together", "utilisation", "work_item"]

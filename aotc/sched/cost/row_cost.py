@@ -21,10 +21,17 @@ def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1,
         row.tile.get("expand", 0) * times * n_padded)
 
 
+def row_rate(row: Ukernel, tuning: Tuning) -> float:
+    """What a row of f32 reaches of the multipliers: few sums in registers wait for each other."""
+    if "rate" in row.tile or "tm" in row.tile:  # of an engine, of a thread among many
+        return float(row.tile.get("rate", 1.0))
+    return min(1.0, row.tile["mr"] * row.tile["nv"] / tuning.chains)
+
+
 def saves_packing(rows: int, tuning: Tuning) -> bool:
     """True if products of bf16 of so many rows save more, for an element of the columns that a work
     item packs, than packing it takes."""
     return 2 * rows * (1 - 1 / tuning.narrow_rate) > tuning.packed
 
 
-__all__ = ["row_waste", "saves_packing"]
+__all__ = ["row_rate", "row_waste", "saves_packing"]

@@ -5,10 +5,12 @@ from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
+from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.expr import Const
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Free, resident
 from aotc.sched.judge.decided import decided_cost
 from aotc.sched.lowering.lower_contract import factors_for
@@ -58,7 +60,10 @@ class Prices:
         stages = group_stages(inside, group)
         if not stages:
             return self.target.machine.launch
-        model = group_model(inside, group, tuning=self.target.tuning)
+        given = {b: layout_from_json(x) for b, x in schedule.layouts.items()}
+        model = group_model(inside, group, {
+            b: dim_order(x, len(inside.shape(b))) for b, x in given.items() if b in inside.buffers},
+            access_costs(inside, self.target, group, given), self.target.tuning)
         tails = tails_of(self.rewritten(schedule), group, self.target)
         seconds = decided_cost(model, stages, group, self.target, free, tails).seconds
         return seconds * self.local.get(code_of(group), self.usual)
@@ -71,14 +76,19 @@ class Prices:
         return self._calls[key]
 
     def _near(self, inside: Program) -> Free:
-        """What is near when a kernel starts.  Weights stay in a cache with all Schedules or with
-        none: a form whose weights just fit it would win every call, and what does not fit does not
-        stream past it as a whole either."""
-        stays = [not known.isdisjoint(self.program.consts)
-                 for known in resident(self.program, self.target.machine)]
-        consts = frozenset(inside.consts)
-        return tuple(found - consts | (consts if stay else frozenset())
-                     for found, stay in zip(resident(inside, self.target.machine), stays))
+        """What is near when a kernel starts.  Weights stay in a cache that all of the Program's fit
+        in, with forms the smallest first as long as there is room: those that do not fit do not
+        stream past it as a whole, and a few bytes more are no step."""
+        out = []
+        machine, given = self.target.machine, frozenset(self.program.consts)
+        for memory, found, plain in zip(machine.memories[1:], resident(inside, machine),
+                                        resident(self.program, machine)):
+            stay, room = set[str](), memory.capacity * memory.usable
+            for b, a in sorted(inside.consts.items(), key=lambda x: (x[1].nbytes, x[0])):
+                room -= a.nbytes
+                stay |= {b} if room >= 0 and not given.isdisjoint(plain) else set()
+            out.append(found - frozenset(inside.consts) | stay)
+        return tuple(out)
 
 
 def group_seconds(program: Program, schedule: Schedule, target: Target,

@@ -10,6 +10,7 @@ from aotc.ir.schedule import Group
 from aotc.sched.choose.runs import run_cost
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost
+from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
@@ -77,14 +78,14 @@ def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, 
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     place = {a.name: i for i, a in enumerate(s.axes)}
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], row_rate(target, row), tails)
+                   row.tile["nr"], rate_of(row, target), tails)
 
 
-def row_rate(target: Target, row: Ukernel) -> float:
+def rate_of(row: Ukernel, target: Target) -> float:
     """What a row of a target reaches, in flops of its products of f32."""
     if row.dtypes == BF16_PRODUCT:
         return target.tuning.narrow_rate
-    return float(row.tile.get("rate", 1.0))
+    return row_rate(row, target.tuning)
 
 
 __all__ = ["Decided", "Tails", "aligned_products", "decided_cost"]

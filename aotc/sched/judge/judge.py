@@ -28,6 +28,7 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident
 from aotc.sched.cost.in_place_cost import with_in_place
+from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.judge.decided import decided_cost
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
@@ -342,7 +343,7 @@ class Judge:
             aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
                                    row.tile["mr"], row.tile["nr"],
                                    self.target.tuning.narrow_rate if narrow else
-                                   row.tile.get("rate", 1.0)))
+                                   row_rate(row, self.target.tuning)))
             if number == model.anchor:
                 units = {a.name: row.tile["mr"] for a in f.m[-1:]}
                 if len(stages) > 1:
