@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from aotc.emit.c.alike import Owned, Tensors, for_all, owned, touched
 from aotc.emit.c.loop_text import indent
+from aotc.emit.c.named_extents import declared, with_named_extents
 from aotc.emit.c.needs import on_tiles
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.c.tile_writer import Writer
 from aotc.emit.text.c_names import c_comment
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.cexpr import Argument, c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
@@ -49,7 +50,8 @@ class KernelText:
     def __init__(self, owned: Owned, name: str, dialect: Dialect, rules: Sequence[Rule]) -> None:
         plan, kernel = owned.plan, owned.kernel
         self.kernel, self.name = kernel, name
-        kernel = self.safe = with_safe_names(kernel)
+        kernel, self.extents = with_named_extents(with_safe_names(kernel))
+        self.safe = kernel
         local = {s.name for s in kernel.scratch}
 
         def buffer(b: str) -> str:
@@ -65,7 +67,8 @@ class KernelText:
 
     def written_by(self, env: KernelEnv) -> "KernelWriter":
         """What writes the kernel's statements."""
-        return KernelWriter(env, self.safe, self.name, {**self.tensors, **self.scratch})
+        return KernelWriter(env, self.safe, self.name, {**self.tensors, **self.scratch},
+                            [own for own, _ in self.extents])
 
     def alone(self) -> str:
         """The kernel as one function."""
@@ -104,25 +107,26 @@ class KernelText:
         tensors are parameters."""
         kernel = self.safe
         frame = [] if named else [f"{self.name}_frame *const f = frame;"]
-        if not (pointers or self.scratch or needs_frame(kernel.body)):
+        if not (pointers or self.scratch or self.extents or needs_frame(kernel.body)):
             frame.append("(void)f;")
         frame += [] if kernel.scratch else ["(void)worker;"]
         scratch = [f"{d} = {at};" for d, at in self.scratch.values()]
         kept = [f"int64_t {v.name} = 0;" for v in kernel.kept]
         tiles = any(map(on_tiles, walk_body(kernel.body)))
-        return indent([*frame, *pointers, *scratch, *kept, *["aotc_tiles_begin();"] * tiles,
+        return indent([*frame, *pointers, *scratch, *kept, *declared(self.extents),
+                       *["aotc_tiles_begin();"] * tiles,
                        "for (int64_t tile = begin; tile < end; ++tile) {",
                        *indent(self.lines), "}", *["aotc_tiles_end();"] * tiles])
 
 
 class KernelWriter(Writer):
     """C text of one kernel.  ``tensors``: {buffer: (declaration, where it lies)}; ``apart``: lines
-    of the functions of stages that stand apart."""
+    of the functions of stages that stand apart; ``extents``: those that have names."""
 
     def __init__(self, env: KernelEnv, kernel: Kernel, name: str,
-                 tensors: Mapping[str, tuple[str, str]]) -> None:
+                 tensors: Mapping[str, tuple[str, str]], extents: Sequence[Argument] = ()) -> None:
         super().__init__(env, Names())
-        self.kernel, self.name, self.tensors = kernel, name, tensors
+        self.kernel, self.name, self.tensors, self.extents = kernel, name, tensors, extents
         self.apart: list[str] = []
         self.sections = 0
 
@@ -146,6 +150,8 @@ class KernelWriter(Writer):
                                      *self.kernel.carried)]
         bound = [TILE.name.removeprefix(OWN), STEP.name.removeprefix(OWN), *dict.fromkeys(bound)]
         used += [(f"int64_t {n}", n) for n in bound if n in names]
+        found = {n for n in nodes(s) if isinstance(n, Argument)}
+        used += [(f"int64_t {c_index(n, 0)}", c_index(n, 0)) for n in self.extents if n in found]
         if needs_frame(s):
             used.insert(0, (f"{self.name}_frame *f", "f"))
         return [d for d, _ in used], [n for _, n in used]
@@ -153,7 +159,7 @@ class KernelWriter(Writer):
 
 def needs_frame(value: object) -> bool:
     """True if statements read a symbol or may find a value from data at fault."""
-    return any(isinstance(n, (Sym, Guarded)) for n in nodes(value))
+    return any(isinstance(n, (Sym, Guarded)) and not isinstance(n, Argument) for n in nodes(value))
 
 
 def signature(head: str, items: Sequence[str], end: str = "") -> list[str]:

@@ -1,0 +1,96 @@
+"""Names for extents that a kernel uses again and again: ``(((h + 1) / 2 + 1) / 2 ..`` of a symbol
+``h`` stands once, in front of the work items, and is called ``h_part1`` from there on."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from aotc.emit.text.cexpr import Argument, c_index
+from aotc.ir.contents import expressions, names_in
+from aotc.ir.expr import Binary, Expr, Sym, children, leaves, walk, with_children
+from aotc.ir.plan import Kernel
+from aotc.ir.simplify import lower, upper
+
+ROUNDED = ("floordiv", "mod")
+Named = tuple[tuple[Argument, Expr], ...]
+
+
+def with_named_extents(kernel: Kernel, reserved: Collection[str] = ()) -> tuple[Kernel, Named]:
+    """The Kernel with names instead of quotients of symbols that its statements have several times,
+    and what each name stands for, by the names before it.  reserved: names that are taken."""
+    found: Counter[Expr] = Counter()
+    for e in expressions(kernel.body):
+        found.update(_quotients(e, {}))
+    again = sorted((e for e, n in found.items() if n > 1), key=_size)
+    taken, named = {*reserved, *names_in(kernel.body)}, dict[Expr, Argument]()
+    count: Counter[str] = Counter()
+    for e in again:
+        name = "_".join(sorted({s.name for s in leaves(e) if isinstance(s, Sym)})) + "_part"
+        while True:
+            count[name] += 1
+            if f"{name}{count[name]}" not in taken:
+                break
+        named[e] = Argument(f"{name}{count[name]}", max(0, lower(e) or 0), upper(e))
+    parts: list[tuple[Argument, Expr]] = []
+    for e, own in named.items():
+        known = {k: v for k, v in named.items() if k != e}
+        parts.append((own, _instead(e, known, {})))
+    return (replace(kernel, body=_visited(kernel.body, named)) if named else kernel), tuple(parts)
+
+
+def declared(named: Named) -> list[str]:
+    """C lines that declare the names."""
+    return [f"const int64_t {c_index(own, 0)} = {c_index(e, 0)};" for own, e in named]
+
+
+def _quotients(e: Expr, known: dict[Expr, Counter[Expr]]) -> Counter[Expr]:
+    """How often each largest quotient of symbols stands in an expression, as it is written out."""
+    if e not in known:
+        if _is_quotient(e):
+            known[e] = Counter([e])
+        else:
+            known[e] = Counter()
+            for k in children(e):
+                known[e].update(_quotients(k, known))
+    return known[e]
+
+
+def _is_quotient(e: Expr) -> bool:
+    if not isinstance(e, Binary) or e.op not in ROUNDED:
+        return False
+    names = leaves(e)
+    return bool(names) and all(isinstance(n, Sym) for n in names)
+
+
+def _size(e: Expr) -> tuple[int, str]:
+    return sum(1 for _ in walk(e)), c_index(e, 0)
+
+
+def _instead(e: Expr, named: Mapping[Expr, Expr], memo: dict[Expr, Expr]) -> Expr:
+    """``e`` with names for the largest of its parts that have one."""
+    if e in named:
+        return named[e]
+    if e not in memo:
+        kids = children(e)
+        memo[e] = with_children(e, [_instead(k, named, memo) for k in kids]) if kids else e
+    return memo[e]
+
+
+def _visited(value: Any, named: Mapping[Expr, Expr]) -> Any:
+    """Statements with names instead of what they stand for."""
+    memo: dict[Expr, Expr] = {}
+
+    def visit(v: Any) -> Any:
+        if isinstance(v, Expr):
+            return _instead(v, named, memo)
+        if isinstance(v, tuple):
+            return tuple(map(visit, v))
+        if not is_dataclass(v) or isinstance(v, type):
+            return v
+        return replace(v, **{f.name: visit(getattr(v, f.name)) for f in fields(v) if f.init})
+
+    return visit(value)
+
+
+__all__ = ["declared", "with_named_extents"]
