@@ -22,6 +22,7 @@ from aotc.ir.schedule import Schedule, Variant, When, show_when
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.dynamic.group_tiles import tile_candidates
+from aotc.sched.dynamic.mixed_parts import Source, mixed_for
 from aotc.sched.dynamic.predict import Local, Prices, code_of
 from aotc.sched.dynamic.tree import Leaf, learn, pick
 from aotc.sched.dynamic.typical_calls import (
@@ -110,7 +111,7 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
         inside = with_usual(within_once(program, when), usual)
         made.append(Candidate(label, decide(inside, target, weights), ENDS if usual else OTHERS))
     prices = Prices(program, target)
-    found = _chosen(prices, _varied(prices, made, calls), calls, more)
+    found = _chosen(prices, _varied(prices, made, calls, cut), calls, more)
     return _schedule(program, target, decide, found), found
 
 
@@ -143,10 +144,20 @@ def _usual(program: Program, target: Target, decide: Decide, calls: Sequence[Cal
     return _moved(program, decide(inside, target, {}), target) or decide(program, target, {})
 
 
-def _varied(prices: Prices, made: Sequence[Candidate],
-            calls: Sequence[Call]) -> list[Candidate]:
-    """The candidates, and varied ones of those that serve some calls best."""
+def _varied(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
+            cut: Sequence[When]) -> list[Candidate]:
+    """The candidates, some with parts of several of them, and varied ones of those that serve some
+    calls best."""
     table = [_row(prices, c, calls) for c in made]
+    best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
+    sources = [Source(made[n].schedule, made[n].doubt) for n in sorted(best | {0})]
+    for when in ({}, *cut):
+        inside = [c for c in calls if c.inside(when)]
+        found = mixed_for(prices, sources, inside) if len(sources) > 1 and inside else None
+        if found is not None:
+            label = f"parts of several for {show_when(when) or ALL}"
+            made = [*made, Candidate(label, found.schedule, found.doubt)]
+            table.append(_row(prices, made[-1], calls))
     best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
     return [*made, *(
         Candidate(f"{made[n].label}, other tiles", way, max(OTHERS, made[n].doubt))

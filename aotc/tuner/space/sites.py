@@ -21,12 +21,12 @@ from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
 from aotc.passes.rewrites import RULES, apply_rewrites
+from aotc.sched.components import LOCAL, owners
 from aotc.target.base import Target
 
 T = TypeVar("T")
 # rules that round operands of products: of what the rules before them have made
 ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, byte_rows.RULE)
-LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +86,6 @@ def _split_rewrites(program, rewrites):
     except ScheduleError:  # they need each other in the Schedule's order
         start, settled, local = apply_rewrites(program, rewrites), tuple(rewrites), ()
     return replace(start, rewrites=()), settled, local
-
-
-def owners(program: Program, rewrites: Iterable[Rewrite]) -> dict[str, str]:
-    """{compute after rewriting: the compute before it that it belongs to}.  What is made of an
-    input belongs to the first that reads it."""
-    owner = {s.outs[0]: s.outs[0] for s in program.steps}
-    for rule, compute, parameters in rewrites:
-        program = RULES[rule][1](program, compute, parameters)
-        fresh = [s.outs[0] for s in program.steps if s.outs[0] not in owner]
-        for c in reversed(fresh):
-            near = [owner[r.outs[0]] for r in program.consumers.get(c, ())
-                    if r.outs[0] in owner]
-            owner[c] = owner.get(compute) or next(iter(near), c)
-    return owner
 
 
 def _joined(program, groups, owner):
@@ -213,5 +199,5 @@ def renamed_group(group: Group, names: Mapping[str, str], name: str) -> Group:
                    why="")
 
 
-__all__ = ["LOCAL", "Site", "canonical", "owners", "piece", "renamed", "renamed_group",
+__all__ = ["Site", "canonical", "piece", "renamed", "renamed_group",
            "signature", "sites"]

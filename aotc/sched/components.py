@@ -1,0 +1,133 @@
+"""Parts of several Schedules of one Program beside each other.
+
+Where two Schedules agree on nothing but what is stored between, a part of one can stand beside a
+part of the other: a **component** is the least set of computes that no group, rewrite or layout of
+either Schedule reaches out of.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from aotc.errors import AotcError
+from aotc.ir.program import Program, Rewrite
+from aotc.ir.schedule import Schedule
+from aotc.passes.rewrites import RULES, apply_rewrites
+from aotc.sched.check import check_schedule
+from aotc.sched.memory.allocate import allocate
+from aotc.sched.model.tilegraph import ordered
+from aotc.target.base import Target
+
+LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
+
+
+def owners(program: Program, rewrites: Iterable[Rewrite]) -> dict[str, str]:
+    """{compute after rewriting: the compute before it that it belongs to}.  What is made of an
+    input belongs to the first that reads it."""
+    owner = {s.outs[0]: s.outs[0] for s in program.steps}
+    for rule, compute, parameters in rewrites:
+        program = RULES[rule][1](program, compute, parameters)
+        fresh = [s.outs[0] for s in program.steps if s.outs[0] not in owner]
+        for c in reversed(fresh):
+            near = [owner[r.outs[0]] for r in program.consumers.get(c, ())
+                    if r.outs[0] in owner]
+            owner[c] = owner.get(compute) or next(iter(near), c)
+    return owner
+
+
+def mixed(program: Program, target: Target, schedules: Sequence[Schedule],
+          seconds: Sequence[Sequence[float]], better: float = 1.0) -> Schedule | None:
+    """The Schedule with the fastest of ``schedules`` for every component; the first where none
+    takes less than ``better`` of its time.  program: before rewrites; seconds: per group of each.
+    None if what comes out is not legal."""
+    components = _components(program, schedules)
+    spent = [_by_component(program, s, components, t) for s, t in zip(schedules, seconds)]
+    best = {}
+    for r in set(components.values()):
+        times = [x.get(r, 0.0) for x in spent]
+        i = min(range(len(times)), key=times.__getitem__)
+        best[r] = i if times[i] < better * times[0] else 0
+    return _joined(program, target, schedules, components, best)
+
+
+def _joined(program, target, schedules, components, best):
+    rewrites, groups, layouts = [], [], {}
+    for i, s in enumerate(schedules):
+        owner = owners(program, s.rewrites)
+        rewrites += [r for r, changed in _traced(program, s.rewrites)
+                     if best[components[changed[0]]] == i]
+        mine = {c for c, o in owner.items() if best[components[o]] == i}
+        groups += [replace(g, name=f"s{i}_{g.name}") for g in s.groups if g.computes[0] in mine]
+        after = apply_rewrites(program, s.rewrites)
+        near = {b for step in after.steps if step.outs[0] in mine
+                for b in (*step.inputs, *step.outs)}
+        layouts |= {b: x for b, x in s.layouts.items() if b in near}
+    try:
+        after = apply_rewrites(program, tuple(rewrites))
+        groups = tuple(replace(g, name=f"g{i:03d}")
+                       for i, g in enumerate(ordered(after, groups)))
+        schedule = replace(schedules[0], groups=groups, layouts=layouts, buffers={},
+                           rewrites=tuple(rewrites))
+        schedule = replace(schedule, buffers=allocate(after, schedule))
+        return None if check_schedule(after, schedule, target) else schedule
+    except AotcError:
+        return None  # the parts do not fit together
+
+
+def _by_component(program, schedule, components, seconds):
+    owner, out = owners(program, schedule.rewrites), {}
+    for g, s in zip(schedule.groups, seconds):
+        component = components[owner[g.computes[0]]]
+        out[component] = out.get(component, 0.0) + s
+    return out
+
+
+def _components(program, schedules):
+    """{compute of the program: a compute that stands for its component}."""
+    root = {s.outs[0]: s.outs[0] for s in program.steps}
+
+    def find(c):
+        while root[c] != c:
+            root[c] = root[root[c]]
+            c = root[c]
+        return c
+
+    def tie(computes):
+        first, *rest = computes or [None]
+        for c in rest:
+            root[find(c)] = find(first)
+
+    differ = {b for s in schedules for b in s.layouts
+              if any(_plain(s.layouts.get(b)) != _plain(t.layouts.get(b)) for t in schedules)}
+    for s in schedules:
+        owner, after = owners(program, s.rewrites), apply_rewrites(program, s.rewrites)
+        for g in s.groups:
+            tie([owner[c] for c in g.computes])
+        touched = {}
+        for step in after.steps:
+            for b in (*step.inputs, *step.outs):
+                touched.setdefault(b, []).append(owner[step.outs[0]])
+        for b in differ:
+            tie(touched.get(b, []))
+        for _, changed in _traced(program, s.rewrites):
+            tie(changed)
+    return {c: find(c) for c in root}
+
+
+def _traced(program, rewrites):
+    """[(rewrite, computes of ``program`` that it changes)]."""
+    owner, out = owners(program, rewrites), []
+    for item in rewrites:
+        rule, compute, parameters = item
+        before, changed = {id(s) for s in program.steps}, [owner.get(compute)]
+        program = RULES[rule][1](program, compute, parameters)
+        if rule not in LOCAL:  # it reaches what is around it, too
+            changed = [owner[s.outs[0]] for s in program.steps if id(s) not in before]
+        out.append((item, changed))
+    return out
+
+
+def _plain(value):
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+
+
+__all__ = ["LOCAL", "mixed", "owners"]
