@@ -320,7 +320,8 @@ NUMBERS = {
     "sched/judge/neighbourhood.py": {"SMALL": BOUND},
     "sched/dynamic/choose.py": {
         **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
-        "MOST": POLICY},
+        "MOST": POLICY, "LEAST": POLICY},
+    "sched/dynamic/mixed_parts.py": {"ASKED": BOUND},
     "sched/dynamic/group_tiles.py": {"TRIED": "what a search tries", "ASKED": BOUND,
                                      "NOTICED": BOUND},
     "sched/dynamic/row_ends.py": {"CALLS": BOUND},

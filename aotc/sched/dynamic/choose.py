@@ -43,6 +43,7 @@ ALL = "all calls"
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
 ENDS, OTHERS = 0.35, 0.1  # doubt of what is decided for calls at the ends, and of all others
 MOST = 2.0  # times the code and the weights of the first candidate, at most
+LEAST = 0.8  # of the best performance that is kept for it, which every call shall have
 LOST = 0.1  # unless a call takes longer by more than this than it could
 
 
@@ -175,7 +176,7 @@ def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
     shares = [c.share for c in calls]
     selection = select_by_gain(performance, [b * s for b, s in zip(least, shares)],
                                _size(prices, made), shares=shares, most=MOST,
-                               always=0)
+                               always=0, least=LEAST)
     mean = sum(p * s for p, s in zip(performance[0], shares)) / sum(shares)
     better = [performance[b][i] - performance[0][i] for i, b in enumerate(selection.best)]
     if selection.performance - mean < GAIN and max(better) < LOST:

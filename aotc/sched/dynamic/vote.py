@@ -79,15 +79,21 @@ def _smaller(performance: Performance, found: Selection, size: Callable[[Sequenc
 def select_by_gain(performance: Performance, weights: Sequence[float],
                    size: Callable[[Sequence[int]], float], alpha: float = ALPHA,
                    shares: Sequence[float] | None = None,
-                   most: float = float("inf"), always: int | None = None) -> Selection:
+                   most: float = float("inf"), always: int | None = None,
+                   least: float = 0.0) -> Selection:
     """The Selection with the largest G among those by 1 to ``MOST_VOTES`` votes, the smaller one of
     equals; ``size``: of a set of candidates, at most ``most``: candidates that the calls miss least
     are dropped until it is; ``always``: a candidate that is kept where the others would serve a
-    call worse."""
+    call worse; ``least``: what every call shall reach of its best, where any of the Selections has
+    that for it."""
     count = min(MOST_VOTES, len(performance))
     found = [_smaller(performance, select(performance, weights, k, shares), size, most, shares,
                       always) for k in range(1, count + 1)]
-    return max(found, key=lambda s: (s.performance * size(s.kept) ** -alpha, -len(s.kept)))
+    def worst(s: Selection) -> float:
+        return min([least, *(performance[c][i] for i, c in enumerate(s.best))])
+
+    return max(found, key=lambda s: (worst(s), s.performance * size(s.kept) ** -alpha,
+                                     -len(s.kept)))
 
 
 __all__ = ["ALPHA", "Performance", "Selection", "select", "select_by_gain", "votes"]
