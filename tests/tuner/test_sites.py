@@ -10,9 +10,10 @@ from aotc.oracle.evaluate import evaluate
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import check_schedule, decide, lower
 from aotc.sched.choose.layout_choices import layout_rewrites
+from aotc.sched.components import LOCAL
 from aotc.tuner.space import trial
 from aotc.tuner.space.assemble import assembled
-from aotc.tuner.space.sites import LOCAL, canonical, piece, renamed, sites
+from aotc.tuner.space.sites import canonical, piece, renamed, sites
 from aotc.tuner.space.trial import trial_feeds, trial_program
 
 

@@ -20,7 +20,7 @@ from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
-from aotc.passes.rewrites import RULES, apply_rewrites
+from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.components import LOCAL, owners
 from aotc.target.base import Target
 
