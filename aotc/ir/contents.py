@@ -6,7 +6,19 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any
 
-from aotc.ir.expr import Axis, Expr, Load, Var, kept, leaves, loads, rewrite, substitute, walk
+from aotc.ir.expr import (
+    Axis,
+    Expr,
+    Guarded,
+    Load,
+    Var,
+    kept,
+    leaves,
+    loads,
+    rewrite,
+    substitute,
+    walk,
+)
 from aotc.ir.simplify import simplify
 
 
@@ -36,6 +48,8 @@ _fields_of: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(
 
 def with_buffers(value: Any, names: Mapping[str, str]) -> Any:
     """A value made of dataclasses, tuples and expressions, with buffers renamed."""
+    if names.keys().isdisjoint(buffers_in(value)):
+        return value
     if isinstance(value, Expr):
         return rewrite(value, lambda e: Load(names[e.buffer], tuple(
             with_buffers(i, names) for i in e.index), e.dtype) if isinstance(
@@ -86,6 +100,12 @@ def nodes(value: object) -> Iterator[Expr]:
     return walk(*expressions(value))
 
 
+@kept
+def guards(value: Any) -> tuple[Guarded, ...]:
+    """The distinct values from data with a rule in a statement or kernel, in order."""
+    return tuple(n for n in nodes(value) if isinstance(n, Guarded))
+
+
 def names_in(value: object) -> frozenset[str]:
     """Names of the axes and variables that a value's expressions use."""
     if isinstance(value, Expr):
@@ -100,4 +120,5 @@ def _names(value: Any) -> frozenset[str]:
     return names_in(tuple(getattr(value, name) for name in _fields_of(type(value))))
 
 
-__all__ = ["buffers_in", "expressions", "names_in", "nodes", "substituted", "with_buffers"]
+__all__ = ["buffers_in", "expressions", "guards", "names_in", "nodes", "substituted",
+           "with_buffers"]

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from aotc.ir.contents import nodes
+from aotc.ir.contents import guards
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Guarded, Shape, Sym, Var, maximum, show
 from aotc.ir.numbers.grouped import Grouping
@@ -428,8 +428,7 @@ class Plan:
     def rules(self) -> tuple[Rule, ...]:
         """(operation, why) of all values from data that have a rule, each once, in call order: a
         fault is told by its number here."""
-        return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for n in nodes(k)
-                                   if isinstance(n, Guarded)))
+        return tuple(dict.fromkeys(k.rule(n) for k in self.kernels for n in guards(k)))
 
     @property
     def slab_bytes(self) -> Size:

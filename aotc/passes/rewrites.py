@@ -37,10 +37,15 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
 
 def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
     """The Program with ``rewrites`` applied; of those it has already, which come first, only the
-    rest.  ScheduleError lists what cannot be applied, with the legal choices."""
+    rest.  What it became last is kept with it (``forget_rewritten``).  ScheduleError lists what
+    cannot be applied, with the legal choices."""
     wanted, done = tuple(map(_key, rewrites)), len(program.rewrites)
     if program.rewrites == wanted:
         return program
+    known = program.known("rewritten")
+    for first, made in known.items():
+        if first == wanted[:len(first)]:
+            return apply_rewrites(made, rewrites)
     if program.rewrites != wanted[:done]:
         raise ScheduleError(["rewrites: the program has others applied: "
                              + ", ".join(f"{r} of {c}" for r, c, _ in program.rewrites)])
@@ -53,7 +58,14 @@ def apply_rewrites(program: Program, rewrites: Sequence[Any]) -> Program:
             program = RULES[rule][1](program, compute, parameters)
     if faults:
         raise ScheduleError(faults)
-    return replace(program, rewrites=wanted)
+    known.clear()
+    known[wanted] = replace(program, rewrites=wanted)
+    return known[wanted]
+
+
+def forget_rewritten(program: Program) -> None:
+    """Keep no longer what ``apply_rewrites`` made of a Program: its weights take memory."""
+    program.known("rewritten").clear()
 
 
 def rewritten(program: Program, schedule: Schedule) -> Program:
@@ -86,4 +98,4 @@ def _faults(program: Program, item: Any) -> list[str]:
     return RULES[rule][0](program, compute, parameters)
 
 
-__all__ = ["RULES", "apply_rewrites", "rewritten"]
+__all__ = ["RULES", "apply_rewrites", "forget_rewritten", "rewritten"]

@@ -11,7 +11,7 @@ from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Variant, When, show_when
-from aotc.passes.rewrites import apply_rewrites
+from aotc.passes.rewrites import apply_rewrites, forget_rewritten
 from aotc.sched.within import within
 from aotc.target.base import Target
 
@@ -46,7 +46,9 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
     what all of them serve, so that their kernels are the same.  ScheduleError lists what cannot be
     a variant, and rewrites that cannot be applied."""
     if not schedule.variants:
-        return (Part({}, "", apply_rewrites(program, schedule.rewrites), schedule),)
+        only = Part({}, "", apply_rewrites(program, schedule.rewrites), schedule)
+        forget_rewritten(program)  # the Part has it, and no one else asks
+        return (only,)
     faults = when_faults(program, schedule)
     if faults:
         raise ScheduleError(faults)

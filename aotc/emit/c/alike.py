@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from aotc.emit.text.places import POINTERS, pointer
-from aotc.ir.contents import buffers_in, expressions, nodes, with_buffers
+from aotc.ir.contents import buffers_in, expressions, guards, with_buffers
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Expr, Guarded, Sym, rewrite, walk
+from aotc.ir.expr import Axis, Expr, Sym, rewrite, walk
 from aotc.ir.plan import Kernel, Plan, rules_of
 from aotc.target.base import Target
 
@@ -32,7 +32,7 @@ def owned(plans: Sequence[Plan]) -> list[Owned]:
     for plan in plans:
         told: Counter[object] = Counter()
         for k in plan.kernels:
-            rules = tuple(numbers[k.rule(n)] for n in nodes(k.body) if isinstance(n, Guarded))
+            rules = tuple(numbers[k.rule(n)] for n in guards(k))
             key = rules, _key(plan, k)
             if len(plans) > 1:
                 key = with_symbols(key, lambda s: Sym(s.name))
