@@ -29,7 +29,7 @@ from aotc.sched.instances.steps import (
     layer_by_layer,
     seconds,
     steps_of_plan,
-    timeline,
+    task_times,
     traffic,
 )
 from aotc.target.base import Machine, Memory
@@ -73,7 +73,7 @@ def cluster(latency: float, matrix: float, gb: float = 1.0, lb: float = 1.0,
 def overlapped(plan, on: Cluster) -> float:
     """Seconds of a plan with overlap across layers, where that helps."""
     steps = steps_of_plan(plan, on)
-    return min(timeline(steps, on).seconds, seconds(steps, on))
+    return min(task_times(steps, on).seconds, seconds(steps, on))
 
 
 def in_next_memory(graph, on: Cluster) -> dict[str, int]:
@@ -167,7 +167,7 @@ def measured(c, folder: Path, on: Cluster) -> dict:
         "looked_at": [(b.runs, clusters / b.each) for b in found],
         "paper_rate": clusters * c.ours / overlapped(paper, on),
         "sensitivity": sensitivity(best, layers_of(tvm, c.tvm), on),
-        "busy": dict(timeline(steps, on).busy), "found": found, "swept": swept}
+        "busy": dict(task_times(steps, on).busy), "found": found, "swept": swept}
 
 
 def measured_by_label(label: str, folder: Path, on: Cluster) -> dict:

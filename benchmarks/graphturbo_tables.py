@@ -17,11 +17,11 @@ from aotc.sched.instances.steps import (
     layer_by_layer,
     seconds,
     steps_of_plan,
-    timeline,
+    task_times,
     traffic,
 )
+from aotc.sched.instances.task_times import prefetched, scheduled, serial
 from aotc.sched.instances.tensor_graph import Graph
-from aotc.sched.instances.timeline import prefetched, scheduled, serial
 
 # Table 1, BERT-128: batch, iterations, batches per cluster, sentences/s, ms
 TVM_ROWS = ((8, 1, 2, 138, 6.79), (16, 1, 4, 512, 9.48), (32, 2, 4, 512, 18.96),
@@ -107,7 +107,7 @@ def grouping_rules(graph: Graph, on: Cluster) -> str:
     for title, rules in ways:
         plan = decide_instances(graph, on, rules)
         steps = steps_of_plan(plan, on)
-        found.append((title, len(plan.subgraphs), steps, timeline(steps, on).seconds))
+        found.append((title, len(plan.subgraphs), steps, task_times(steps, on).seconds))
     rows = []
     for title, parts, steps, over in found:
         moved = traffic(steps)

@@ -15,7 +15,7 @@ from aotc.sched.instances.from_program import from_program
 from aotc.sched.instances.grouping import PAPER, Rules
 from aotc.sched.instances.instances import SubGraph
 from aotc.sched.instances.split import SplitInfo
-from aotc.sched.instances.steps import layer_by_layer, seconds, steps_of_plan, timeline, traffic
+from aotc.sched.instances.steps import layer_by_layer, seconds, steps_of_plan, task_times, traffic
 from aotc.sched.instances.tensor_graph import (
     INPUT,
     Graph,
@@ -122,7 +122,7 @@ def test_steps_move_less_than_layer_by_layer_and_overlap(graph):
     assert moved[2, "read", "inputs"] >= many.node["x"].bytes
     assert moved.get((2, "written", "outputs"), 0) < before[2, "written", "outputs"] / 10
     assert before[2, "written", "outputs"] == sum(n.bytes for n in many.computed if not n.output)
-    found = timeline(steps, CLUSTER)
+    found = task_times(steps, CLUSTER)
     assert sum(s.seconds for s in steps) <= found.seconds <= 2 * seconds(steps, CLUSTER)
     assert all(x <= 1 for x in found.busy.values())
     held = {n.name: 1 for n in many.computed}

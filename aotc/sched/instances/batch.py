@@ -7,7 +7,7 @@ from aotc.sched.instances.cluster import Cluster
 from aotc.sched.instances.decide_instances import decide_instances
 from aotc.sched.instances.grouping import BY_COST, Rules
 from aotc.sched.instances.instance_plan import InstancePlan
-from aotc.sched.instances.steps import steps_of_plan, timeline
+from aotc.sched.instances.steps import steps_of_plan, task_times
 from aotc.sched.instances.tensor_graph import Graph
 
 PERIOD = 2  # times the largest batch after which what is next no longer changes
@@ -37,7 +37,7 @@ def planned(graph: Graph, cluster: Cluster, runs: int, total: int,
     """The Batch of a graph that does ``runs`` at once, of ``total``."""
     plan = decide_instances(graph, cluster, rules)
     steps = steps_of_plan(plan, cluster)
-    return Batch(runs, -(-total // runs), plan, timeline(steps, cluster).seconds)
+    return Batch(runs, -(-total // runs), plan, task_times(steps, cluster).seconds)
 
 
 def choose_batch(graph: Callable[[int], Graph], cluster: Cluster, total: int,

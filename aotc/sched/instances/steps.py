@@ -4,7 +4,7 @@
     layer_by_layer(graph, cluster, ..)  every node a kernel, outputs in a memory further out
     traffic(steps)                      bytes per memory, direction and kind
     seconds(steps, cluster)             without overlap between steps
-    timeline(steps, cluster)            with overlap, by list scheduling
+    task_times(steps, cluster)            with overlap, by list scheduling
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from aotc.sched.instances.cluster import Cluster
 from aotc.sched.instances.cost import node_seconds, weights_of
 from aotc.sched.instances.instance_plan import Held, InstancePlan
+from aotc.sched.instances.task_times import Task, TaskTimes, scheduled
 from aotc.sched.instances.tensor_graph import INPUT, Box, Graph, region, volume
-from aotc.sched.instances.timeline import Task, Timeline, scheduled
 
 READ, WRITTEN = "read", "written"
 OUTPUTS, INPUTS, RESULTS, WEIGHTS = "outputs", "inputs", "results", "weights"
@@ -171,7 +171,7 @@ def seconds(steps: Sequence[Step], cluster: Cluster) -> float:
     return total
 
 
-def timeline(steps: Sequence[Step], cluster: Cluster) -> Timeline:
+def task_times(steps: Sequence[Step], cluster: Cluster) -> TaskTimes:
     """All engines at once: weights and outputs for the steps to come are moved while others are
     computed, as far as there are slots."""
     tasks: list[Task] = []

@@ -25,7 +25,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class TaskTimes:
     """Tasks with the second each starts at."""
 
     tasks: tuple[Task, ...]
@@ -49,7 +49,7 @@ class Timeline:
                          for s, t in sorted(zip(self.start, self.tasks), key=lambda x: x[0]))
 
 
-def scheduled(tasks: Sequence[Task]) -> Timeline:
+def scheduled(tasks: Sequence[Task]) -> TaskTimes:
     """Each task as soon as its engine is free and what it depends on has ended; of those that
     could start, the one with the longest way to the end."""
     after: list[list[int]] = [[] for _ in tasks]
@@ -79,7 +79,7 @@ def scheduled(tasks: Sequence[Task]) -> Timeline:
                 heapq.heappush(ends, (done, i, False))
                 heapq.heappush(ends, (done + tasks[i].delay, i, True))
         if not ends:
-            return Timeline(tuple(tasks), tuple(start))
+            return TaskTimes(tuple(tasks), tuple(start))
         now = ends[0][0]
         while ends and ends[0][0] <= now:
             _, i, seen = heapq.heappop(ends)
