@@ -27,8 +27,8 @@ from aotc.sched.judge.decided import Decided, aligned_products
 from aotc.sched.memory.allocate import ALIGN
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import Stage, group_stages
-from aotc.sched.model.tile_model import GroupModel
-from aotc.sched.model.units import unit_needs
+from aotc.sched.model.tile_model import GroupModel, Widths
+from aotc.sched.model.units import sum_elements, unit_needs
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 
@@ -248,9 +248,8 @@ def unit_tile(program: Program, target: Target, g: Group, s: Stage, model: Group
             tile |= {lane.name: columns} | _row_block(
                 f.m, rows, row.tile["mr"], target.tuning.symbols_grow)
             item = model.variables(tile)
-            padded = prod(-(-n // by) * by for n, by in (
-                (rows, row.tile["mr"]), (columns, row.tile["nr"])))
-            steps = _steps(model, s, k, loops, tile, padded,
+            sums = sum_elements(replace(g, tile=tile), f.m, lane, row)
+            steps = _steps(model, s, k, loops, tile, sums,
                            machine.room(machine.near) - packed)
             if steps is not None:
                 slices = -(-estimate(k.extent) // steps)
@@ -279,16 +278,27 @@ def _steps(model: GroupModel, s: Stage, k: Axis, loops: Loops, tile: Mapping[str
     """The most steps of the sum, all or a power of two, whose operands fit into ``room`` with
     ``sums`` and what else a work item touches; None if none do."""
     whole = estimate(k.extent)
-    if sum(n for _, n, _, _ in model.lifetimes(model.variables(tile), align=ALIGN)) <= room:
+    if _copied_bytes(model, model.variables(tile)) <= room:
         return whole
     if f"{s.name}.{k.name}" not in model.axes or loops["a"] != "rows" or loops["b"] != "direct":
         return None
     room -= sums * DTYPES["f32"].size
     for steps in reversed(_doubled(1, whole)):
         item = model.variables(tile, {s.name: {k.name: steps}})
-        if sum(n for _, n, _, _ in model.lifetimes(item, align=ALIGN)) <= room:
+        if _copied_bytes(model, item) <= room:
             return steps
     return None
+
+
+def _copied_bytes(model: GroupModel, item: Widths) -> int:
+    """Bytes of scratch for what a work item of one stage copies, of its sum what a slice reads."""
+    (stage,), ((whole, sliced),) = model.stages, model.boxes(item)
+    found: dict[str, int] = {}
+    for accesses, sizes in ((stage.reads, stage.sizes(sliced)[0]),
+                            (stage.writes, stage.sizes(whole)[1])):
+        for a, n in zip(accesses, sizes):
+            found[a.buffer] = max(found.get(a.buffer, 0), -(-n // ALIGN) * ALIGN)
+    return sum(found.values())
 
 
 def _row_block(axes, rows, mr, grow):

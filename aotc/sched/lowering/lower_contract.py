@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
 
 from aotc.ir.access import is_multiple, linearise, stride
 from aotc.ir.category import Axes, Factors, factor_pairs, zero_filled
@@ -15,10 +14,9 @@ from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_nest import collapse, one_value
 from aotc.sched.lowering.parts import part_of
 from aotc.sched.model.boxes import Box
-from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.turned import turned
-from aotc.sched.model.units import tap_step, unit_rows
+from aotc.sched.model.units import sum_elements, tap_step, unit_rows
 from aotc.target.base import Ukernel
 
 
@@ -105,11 +103,11 @@ def sliced(ctx: Context, stage: Stage, k: Axis, contract: Contract, axes: Axes =
     for r in contract.m:
         rows = rows * _longest(ctx, stage, r)
     columns = _longest(ctx, stage, contract.n)
-    if contract.unit:  # what the tile holds: bounds of its ends say less
-        rows, columns = (prod(ctx.group.tile.get(a.name, estimate(a.extent)) for a in found)
-                         for found in (axes, (contract.n.axis,)))
     tiles = (rows + (contract.mr - 1)) // contract.mr * ((columns + (nr - 1)) // nr)
-    name = ctx.add_scratch("sums", "f32", most([tiles * contract.mr * nr]))
+    size = most([tiles * contract.mr * nr])
+    if contract.unit:  # what the tile holds: bounds of its ends say less
+        size = sum_elements(ctx.group, axes, contract.n.axis, ctx.target.row(contract.row))
+    name = ctx.add_scratch("sums", "f32", size)
     contract = replace(contract, slices=name, slice=min(split[k.name], depth), part=0)
     return contract if contract.unit else replace(contract, taps=(), slice_taps=contract.taps)
 

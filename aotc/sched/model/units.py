@@ -12,7 +12,7 @@ from aotc.ir.expr import Axis, Cast, Const, Expr, Load, Shape, Where, axes_of, l
 from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import static_shape
 from aotc.ir.schedule import Group, Loops
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import same, simplify, upper
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Target, Ukernel
@@ -125,8 +125,8 @@ def near_operands(f: Factors, loops: Loops) -> tuple[str, ...]:
 
 def unit_needs(target: Target, group: Group,
                stages: Sequence[Stage]) -> dict[str, tuple[tuple[str, ...], int]]:
-    """{stage on a unit: (buffers that it reads where they lie, bytes that it packs)} of a group
-    with rows and loops."""
+    """{stage on a unit: (buffers that it reads where they lie, bytes that it packs, or has for sums
+    in slices)} of a group with rows and loops."""
     out = {}
     for s in stages:
         loops, name = group.loops.get(s.name, {}), group.ukernel.get(s.name)
@@ -134,7 +134,10 @@ def unit_needs(target: Target, group: Group,
         f = next((f for f in factor_pairs(s.axes, s.raxes, s.fold, s.body) if any(
             a.name == loops.get("lanes") for a in f.n)), None)
         if row is not None and f is not None:
-            out[s.name] = near_operands(f, loops), packed_bytes(f, loops, row)
+            lane = next(a for a in f.n if a.name == loops["lanes"])
+            sums = sum_elements(group, f.m, lane, row) if slice_of(target, group, s) else 0
+            out[s.name] = near_operands(f, loops), packed_bytes(
+                f, loops, row) + sums * DTYPES["f32"].size
     return out
 
 
@@ -183,6 +186,14 @@ def unit_faults(f: Factors, loops: Loops, row: Ukernel, lane: Axis, k: Axis,
             for b in near_operands(f, loops) if group.copies.get(b, near) != near]
 
 
+def sum_elements(group: Group, rows: Axes, lane: Axis, row: Ukernel) -> int:
+    """Elements of the sums of a work item, in whole register tiles.  rows: axes of its rows."""
+    count, columns = (prod(group.tile.get(a.name, upper(a.extent) or estimate(a.extent))
+                           for a in axes) for axes in (rows, (lane,)))
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    return int(-(-count // mr) * mr * -(-columns // nr) * nr)
+
+
 def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
     """Bytes of scratch that a product takes for operands which a work item packs."""
     terms = prod(estimate(r.extent) for r in f.k)
@@ -190,6 +201,6 @@ def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
     return int(DTYPES["f32"].size * terms * width)
 
 
-__all__ = ["columns_in_place", "near_operands", "packed_bytes", "slice_of", "tap_step",
-           "unit_choice", "unit_faults", "unit_needs", "unit_pays", "unit_rows",
+__all__ = ["columns_in_place", "near_operands", "packed_bytes", "slice_of", "sum_elements",
+           "tap_step", "unit_choice", "unit_faults", "unit_needs", "unit_pays", "unit_rows",
            "unit_slice_faults"]
