@@ -34,9 +34,19 @@ def image(channels, size):
     return m.done("y")
 
 
+def residuals(rows, terms, columns):
+    """A product whose results go on with two other tensors of their size."""
+    m = Maker("residuals")
+    m.input("x", rows, terms), m.input("r", rows, columns), m.input("s", rows, columns)
+    m.const("w", np.ones((terms, columns), np.float32))
+    matmul(m, "h", "x", "w")
+    m.pointwise("y", "h", lambda e, axes: (e + m.ref("r", *axes)) * m.ref("s", *axes))
+    return m.done("y")
+
+
 @pytest.mark.parametrize("program", [product(200, 300, 500), product(7, 3000, 90), image(40, 33),
-                                     image(300, 14), image(5, 100)],
-                         ids=["wide", "long", "image", "deep", "large"])
+                                     image(300, 14), image(5, 100), residuals(64, 1300, 600)],
+                         ids=["wide", "long", "image", "deep", "large", "residuals"])
 def test_nothing_is_reached_outside_of_scratch(program):
     plan = lower(program, decide(program, TARGET), TARGET)
     for k in (k for k in plan.kernels if k.stages):  # the others are of clusters

@@ -29,8 +29,8 @@ def with_turns(program: Program, schedule: Schedule, target: Target, kernels: Se
                names: Mapping[str, str]
                ) -> tuple[tuple[Kernel, ...], tuple[tuple[int, int, int], ...]]:
     """(kernels, turns): those of the groups, in front of the first turn of each one that waits for
-    constants or since which others are copied, with one whose work items are the clusters.  No
-    turns where none are chosen."""
+    constants or since which others are copied, with those whose work items are the clusters that
+    have them, one for each number of clusters.  No turns where none are chosen."""
     number = {g.name: i for i, g in enumerate(schedule.groups)}
     readers = {b: [k for k, g in enumerate(schedule.groups) if any(
         b in program.producer[c].inputs for c in g.computes)] for b in names}
@@ -49,9 +49,11 @@ def with_turns(program: Program, schedule: Schedule, target: Target, kernels: Se
             waited |= set(late)
             early = [b for b in names if number.get(
                 schedule.buffers[b].since, readers[b][0]) == k]
-            if late or early:
-                out.append(_bringing(program, schedule, target, kernels[k].name, names, tokens,
-                                     early, late))
+            for holders in sorted({schedule.buffers[b].holders for b in (*early, *late)}):
+                some = [[b for b in found if schedule.buffers[b].holders == holders]
+                        for found in (early, late)]
+                out.append(_bringing(program, schedule, target, f"{kernels[k].name}_{holders}",
+                                     names, tokens, *some))
                 turns.append((len(out) - 1, 0, 0))
             place[k] = len(out)
             out.append(kernels[k])
