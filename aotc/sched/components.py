@@ -6,7 +6,7 @@ either Schedule reaches out of.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from aotc.errors import AotcError
 from aotc.ir.program import Program, Rewrite
@@ -20,18 +20,47 @@ from aotc.target.base import Target
 LOCAL = ("winograd", "unfold")  # rules that change one convolution and nothing around it
 
 
+@dataclass(frozen=True)
+class Traced:
+    """What rewrites do to a Program, in names: ``owner`` as of ``owners``; (rewrite, computes
+    before all of them that it changes); (compute, buffers it touches) of every step after them."""
+
+    owner: dict[str, str]
+    changed: tuple[tuple[Rewrite, tuple[str, ...]], ...]
+    steps: tuple[tuple[str, tuple[str, ...]], ...]
+
+
 def owners(program: Program, rewrites: Iterable[Rewrite]) -> dict[str, str]:
     """{compute after rewriting: the compute before it that it belongs to}.  What is made of an
     input belongs to the first that reads it."""
+    return traced(program, tuple(rewrites)).owner
+
+
+def traced(program: Program, rewrites: Sequence[Rewrite]) -> Traced:
+    """What rewrites do to a Program, found once: forms take the weights' arithmetic."""
+    known: dict[str, Traced] = program.known("traced")
+    key = str(rewrites)
+    if key not in known:
+        known[key] = _traced(program, rewrites)
+    return known[key]
+
+
+def _traced(program: Program, rewrites: Sequence[Rewrite]) -> Traced:
     owner = {s.outs[0]: s.outs[0] for s in program.steps}
-    for rule, compute, parameters in rewrites:
+    out: list[tuple[Rewrite, tuple[str, ...]]] = []
+    for item in rewrites:
+        rule, compute, parameters = item
+        before = {id(s) for s in program.steps}
         program = RULES[rule][1](program, compute, parameters)
-        fresh = [s.outs[0] for s in program.steps if s.outs[0] not in owner]
-        for c in reversed(fresh):
+        for c in reversed([s.outs[0] for s in program.steps if s.outs[0] not in owner]):
             near = [owner[r.outs[0]] for r in program.consumers.get(c, ())
                     if r.outs[0] in owner]
             owner[c] = owner.get(compute) or next(iter(near), c)
-    return owner
+        changed = [compute] if rule in LOCAL else [
+            s.outs[0] for s in program.steps if id(s) not in before]
+        out.append((item, tuple(owner.get(c, c) for c in changed)))
+    steps = tuple((s.outs[0], (*s.inputs, *s.outs)) for s in program.steps)
+    return Traced(owner, tuple(out), steps)
 
 
 def mixed(program: Program, target: Target, schedules: Sequence[Schedule],
@@ -52,14 +81,11 @@ def mixed(program: Program, target: Target, schedules: Sequence[Schedule],
 def _joined(program, target, schedules, components, best):
     rewrites, groups, layouts = [], [], {}
     for i, s in enumerate(schedules):
-        owner = owners(program, s.rewrites)
-        rewrites += [r for r, changed in _traced(program, s.rewrites)
-                     if best[components[changed[0]]] == i]
-        mine = {c for c, o in owner.items() if best[components[o]] == i}
+        found = traced(program, s.rewrites)
+        rewrites += [r for r, changed in found.changed if best[components[changed[0]]] == i]
+        mine = {c for c, o in found.owner.items() if best[components[o]] == i}
         groups += [replace(g, name=f"s{i}_{g.name}") for g in s.groups if g.computes[0] in mine]
-        after = apply_rewrites(program, s.rewrites)
-        near = {b for step in after.steps if step.outs[0] in mine
-                for b in (*step.inputs, *step.outs)}
+        near = {b for c, touched in found.steps if c in mine for b in touched}
         layouts |= {b: x for b, x in s.layouts.items() if b in near}
     try:
         after = apply_rewrites(program, tuple(rewrites))
@@ -99,35 +125,22 @@ def _components(program, schedules):
     differ = {b for s in schedules for b in s.layouts
               if any(_plain(s.layouts.get(b)) != _plain(t.layouts.get(b)) for t in schedules)}
     for s in schedules:
-        owner, after = owners(program, s.rewrites), apply_rewrites(program, s.rewrites)
+        found = traced(program, s.rewrites)
         for g in s.groups:
-            tie([owner[c] for c in g.computes])
-        touched = {}
-        for step in after.steps:
-            for b in (*step.inputs, *step.outs):
-                touched.setdefault(b, []).append(owner[step.outs[0]])
+            tie([found.owner[c] for c in g.computes])
+        near = {}
+        for c, touched in found.steps:
+            for b in touched:
+                near.setdefault(b, []).append(found.owner[c])
         for b in differ:
-            tie(touched.get(b, []))
-        for _, changed in _traced(program, s.rewrites):
+            tie(near.get(b, []))
+        for _, changed in found.changed:
             tie(changed)
     return {c: find(c) for c in root}
-
-
-def _traced(program, rewrites):
-    """[(rewrite, computes of ``program`` that it changes)]."""
-    owner, out = owners(program, rewrites), []
-    for item in rewrites:
-        rule, compute, parameters = item
-        before, changed = {id(s) for s in program.steps}, [owner.get(compute)]
-        program = RULES[rule][1](program, compute, parameters)
-        if rule not in LOCAL:  # it reaches what is around it, too
-            changed = [owner[s.outs[0]] for s in program.steps if id(s) not in before]
-        out.append((item, changed))
-    return out
 
 
 def _plain(value):
     return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 
-__all__ = ["LOCAL", "mixed", "owners"]
+__all__ = ["LOCAL", "Traced", "mixed", "owners", "traced"]
