@@ -324,6 +324,14 @@ def dot_pairs(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
                    "dot_pairs.c.j2", {"mr": mr, "nv": nv, "nr": nr})
 
 
+def dot_blocks(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
+    """The same by an instruction for blocks of two rows by two columns, of which a vector of sums
+    holds one; MR is even."""
+    nr = nv * lanes
+    return Ukernel(f"dot_bf16_{mr}x{nr}__{suffix}", "dot", ("bf16", "bf16", "f32"),
+                   "dot_blocks.c.j2", {"mr": mr, "nv": nv, "nr": nr})
+
+
 TILE = 16  # rows of a matrix tile, and columns of one of sums
 TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
 

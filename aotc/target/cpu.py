@@ -13,6 +13,7 @@ from aotc.target.base import (
     Words,
     contraction,
     dot,
+    dot_blocks,
     dot_bytes,
     dot_digits,
     dot_expanded,
@@ -207,8 +208,10 @@ AARCH64_I8MM = _with_dots(
     _dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm",), "__ARM_FEATURE_MATMUL_INT8",
     ("i8mm",))
 
-# one instruction for two products of bf16, and that one: Armv8.6, the same cores
+# one instruction for blocks of 2x2 sums of four products of bf16, one for two products a lane (a
+# single row), and that one: Armv8.6, the same cores
 AARCH64_BF16 = _with_dots(
     replace(AARCH64_I8MM, machine=replace(AARCH64.machine, tuning=Tuning(narrow_rate=2.0))),
-    "aarch64-bf16", "and of bf16", _pairs("bfdot", 4, (8, 2), (5, 4), (1, 4)),
+    "aarch64-bf16", "and of bf16", (dot_blocks("bfmmla", 4, 8, 2), dot_blocks("bfmmla", 4, 4, 4),
+                       *_pairs("bfdot", 4, (1, 4))),
     ("-march=armv8.2-a+i8mm+bf16",), "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC", ("bf16",))

@@ -50,6 +50,36 @@ AOTC_INLINE aotc_vf aotc_pair(aotc_vf c, aotc_pair_rows a, aotc_pair_columns b)
     return (aotc_vf)vbfdotq_f32((float32x4_t)c, a, b);
 }
 
+/* Blocks of two rows by two columns, four terms at a time: aotc_block_a, those of two rows (two of
+ * them and zeros where not `whole`); aotc_block_b, those of four columns from two steps of a panel,
+ * as two blocks; aotc_block_store, two blocks as four sums of either row. */
+typedef bfloat16x8_t aotc_block_rows;
+typedef struct { bfloat16x8_t low, high; } aotc_block_columns;
+AOTC_INLINE aotc_block_rows aotc_block_a(const uint16_t *p, const uint16_t *q, int whole)
+{
+    if (whole)
+        return vreinterpretq_bf16_u16(vcombine_u16(vld1_u16(p), vld1_u16(q)));
+    const uint32x4_t two = {aotc_two(p), 0, aotc_two(q), 0};
+    return vreinterpretq_bf16_u32(two);
+}
+AOTC_INLINE aotc_block_columns aotc_block_b(const uint16_t *p, const uint16_t *q, int whole)
+{
+    const uint32x4_t one = vreinterpretq_u32_u16(vld1q_u16(p));
+    const uint32x4_t two = whole ? vreinterpretq_u32_u16(vld1q_u16(q)) : vdupq_n_u32(0);
+    return (aotc_block_columns){vreinterpretq_bf16_u32(vzip1q_u32(one, two)),
+                                vreinterpretq_bf16_u32(vzip2q_u32(one, two))};
+}
+AOTC_INLINE aotc_vf aotc_block(aotc_vf c, aotc_block_rows a, bfloat16x8_t b)
+{
+    return (aotc_vf)vbfmmlaq_f32((float32x4_t)c, a, b);
+}
+AOTC_INLINE void aotc_block_store(float *first, float *second, aotc_vf low, aotc_vf high)
+{
+    const float32x4_t a = (float32x4_t)low, b = (float32x4_t)high;
+    vst1q_f32(first, vcombine_f32(vget_low_f32(a), vget_low_f32(b)));
+    vst1q_f32(second, vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
+}
+
 #else
 typedef struct { aotc_vf first, second; } aotc_pair_rows, aotc_pair_columns;
 AOTC_INLINE aotc_pair_rows aotc_pair_a(const uint16_t *p)
