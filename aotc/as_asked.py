@@ -1,10 +1,12 @@
 """From what a user decides to a Schedule: limits, ranges of extents, and a budget of error."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from aotc.errors import AotcError, ScheduleError
 from aotc.frontend.graph import DimRange
-from aotc.ir.dtypes import Array
+from aotc.ir.dtypes import HALF, Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule, When
@@ -13,9 +15,11 @@ from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
 from aotc.sched.dynamic.choose import Ranges, decide_ranges
 from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
-from aotc.sched.precision.budget import Narrowed, choose_within
+from aotc.sched.precision.budget import Narrowed, best_within
 from aotc.sched.shape_variants import combined, with_variants
 from aotc.target.base import Target
+
+LEVELS = (LOWEST, HALF, *WEIGHT_BITS)  # what "auto" compares
 
 
 def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequence[DimRange],
@@ -30,15 +34,18 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
         raise ScheduleError(f"precision {o.precision}: errors are measured for one Schedule; leave "
                             f"variants out, or give precision {LOWEST}, or no error")
 
-    def rounded(only: Collection[str] | None) -> Schedule:
-        if only is None and o.precision in WEIGHT_BITS:  # the rows of all products
+    def rounded(level: str, only: Collection[str] | None) -> Schedule:
+        if only is None and level in WEIGHT_BITS:  # the rows of all products
             only = frozenset(out for s in program.steps for out in s.outs)
-        return decided(program, target, o, ranges, (), only)[0]
+        return decided(program, target, replace(o, precision=level), ranges, (), only)[0]
 
     given = None if o.inputs is None else read_feeds(o.inputs, fixed)
+    levels = LEVELS if o.precision == AUTO else (asked_precision(o),)
     try:
         feeds, work = measuring_feeds(program, given)
-        schedule, narrowed = choose_within(program, target, feeds, o.error or ERROR, work, rounded)
+        schedule, narrowed = best_within(
+            program, target, feeds, o.error or ERROR, work,
+            [(level, partial(rounded, level)) for level in levels])
     except ValueError as err:  # of inputs that are not the model's
         raise AotcError(f"precision {o.precision}: {err}") from None
     return schedule, None, narrowed
@@ -55,7 +62,8 @@ def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRang
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     limit, precision = parse_limit(o.arena), asked_precision(o)
     if only is not None and not only:
-        precision, only = precision if precision in WEIGHT_BITS else PRECISION[0], None
+        of_weights = precision in (HALF, *WEIGHT_BITS)
+        precision, only = precision if of_weights else PRECISION[0], None
 
     def one(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
         if limit is not None:

@@ -12,6 +12,7 @@ from quick_builds import LEVEL
 from small_models import make_model
 
 import aotc
+import aotc.as_asked
 from aotc.cli import main
 from aotc.errors import AotcError, ScheduleError
 from aotc.options import Options
@@ -49,8 +50,9 @@ def _decided(model, **more):
                                 stop_after="schedule", **more))
 
 
-def test_a_budget_takes_as_many_products_as_it_allows():
+def test_a_budget_takes_as_many_products_as_it_allows(monkeypatch):
     """More of them for a larger one, all and none at the ends; what is measured keeps it."""
+    monkeypatch.setattr(aotc.as_asked, "LEVELS", ("bf16",))  # f16 is fast and near here
     model, counts = chain(), []
     whole = 0.0
     for budget in (0.9, 1e-7, 1e-2):
@@ -85,6 +87,24 @@ def test_errors_of_trials_are_those_of_bundles(tmp_path):
     assert measured == pytest.approx(work.narrowed.error, rel=0.02)
     manifest = json.loads((tmp_path / "auto" / "manifest.json").read_text())
     assert manifest["precision"] == "bf16"
+
+
+def test_weights_of_few_bits_are_taken_where_they_are_fastest(tmp_path):
+    """One row waits for its weights: the more is allowed, the fewer bits they have; many rows gain
+    more by bf16; what is measured keeps the budget."""
+    rng = np.random.default_rng(0)
+    w = {n: (rng.standard_normal((512, 512)) / 23).astype(np.float32) for n in "vw"}
+
+    def two(rows):
+        return make_model([helper.make_node("MatMul", ["x", "v"], ["h"]),
+                           helper.make_node("MatMul", ["h", "w"], ["y"])],
+                          {"x": (F32, [rows, 512])}, {"y": (F32, [rows, 512])}, w)
+    found = {e: _decided(two(1), error=e) for e in (1e-7, 3e-2, 0.5)}
+    assert [x.schedule.precision for x in found.values()] == ["f32", "int8w", "int4w"]
+    assert all(x.narrowed.error <= MARGIN * e for e, x in found.items())
+    assert found[0.5].narrowed.summary.startswith("weights in int4w, ")
+    assert found[0.5].narrowed.seconds < found[3e-2].narrowed.seconds
+    assert _decided(two(64), error=0.5).schedule.precision == "bf16"
 
 
 def test_trials_run_what_differs_only():

@@ -20,7 +20,7 @@ from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.shares import share_of_range
-from aotc.passes.precision import byte_rows, group_weights, narrow_operands
+from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.passes.winograd import stages_of
 from aotc.sched.dynamic.predict import group_seconds
@@ -32,6 +32,7 @@ MARGIN = 0.8
 LEAST_UNITS, MOST_UNITS, TRIED_FLOPS = 4, 32, 2.4e11
 KEPT_BYTES = 1 << 30  # of a run's tensors, so that trials begin at the first rounded product
 
+WEIGHTS = (group_weights.RULE, half_columns.RULE)  # rewrites that round weights alone
 ROUNDING = (narrow_operands.RULE, byte_rows.RULE)  # rewrites that round what products read
 
 Feeds = Mapping[str, Array]  # by ONNX name
@@ -60,7 +61,7 @@ class Unit:
 class Narrowed:
     """What was found out: the units in program order, the budget, the error of the worst output
     with all of them rounded and with those that are taken, predicted seconds of a call in f32 and
-    with those."""
+    with those; level: of weights, if they have one of their own."""
 
     units: tuple[Unit, ...]
     budget: float
@@ -68,6 +69,7 @@ class Narrowed:
     error: float
     exact_seconds: float
     seconds: float
+    level: str = ""
 
     @property
     def taken(self) -> frozenset[str]:
@@ -78,10 +80,11 @@ class Narrowed:
     def summary(self) -> str:
         """One line."""
         taken = sum(len(u.computes) for u in self.units if u.taken)
-        return (f"{taken} of {sum(len(u.computes) for u in self.units)} products rounded: error "
-                f"{self.error:.2g} of the range (budget {self.budget:.2g}, all of them "
-                f"{self.whole:.2g}), predicted {self.seconds * 1e6:.1f} us a call, f32 "
-                f"{self.exact_seconds * 1e6:.1f}")
+        head = f"weights in {self.level}, " if self.level else ""
+        count = sum(len(u.computes) for u in self.units)
+        return (f"{head}{taken} of {count} products rounded: error {self.error:.2g} of the range "
+                f"(budget {self.budget:.2g}, all of them {self.whole:.2g}), predicted "
+                f"{self.seconds * 1e6:.1f} us a call, f32 {self.exact_seconds * 1e6:.1f}")
 
     def __str__(self) -> str:
         return "\n".join([self.summary, *(f"  {u}" for u in self.units)])
@@ -99,7 +102,7 @@ class Trials:
                             rewrites=())
         self.runs = [self._run(self.base, f, {}) for f in feeds]
         self.feeds = feeds
-        exact = [r for r in rewrites if r[0] not in (*ROUNDING, group_weights.RULE)]
+        exact = [r for r in rewrites if r[0] not in (*ROUNDING, *WEIGHTS)]
         self.exact = self.runs if len(exact) + len(self.wanted) == len(rewrites) else [
             self._run(apply_rewrites(program, exact), f, {}) for f in feeds]
         size = sum(a.nbytes for run in self.runs for a in run.values())
@@ -152,6 +155,28 @@ class Trials:
                 if last[b] is step and b not in program.outputs:
                     del arrays[b]
         return arrays
+
+
+Level = tuple[str, Callable[[Collection[str] | None], Schedule]]  # its name, as ``choose_within``
+
+
+def best_within(program: Program, target: Target, feeds: Sequence[Feeds], budget: float,
+                work: float, levels: Sequence[Level]) -> tuple[Schedule, Narrowed]:
+    """``choose_within`` of the level that is predicted to take least time among those that keep
+    the budget, the first one in any case.  Errors are measured of a level only if all of it would
+    be faster than the best so far."""
+    best = choose_within(program, target, feeds, budget, work, levels[0][1])
+    syms = infer_syms(program, input_arrays(program, feeds[0]), None)
+    for name, decided in levels[1:]:
+        low = decided(None)
+        rounds = any(rule in WEIGHTS for rule, *_ in low.rewrites)
+        if not rounds or sum(group_seconds(program, low, target, syms).values()) >= (
+                best[1].seconds):
+            continue
+        found = choose_within(program, target, feeds, budget, work, decided)
+        if found[1].error <= MARGIN * budget and found[1].seconds < best[1].seconds:
+            best = found[0], replace(found[1], level=name, exact_seconds=best[1].exact_seconds)
+    return best
 
 
 def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budget: float,
@@ -244,4 +269,4 @@ def _taken(units: Sequence[Unit], trials: Trials, budget: float) -> tuple[tuple[
     return tuple(replace(u, taken=i in kept) for i, u in enumerate(units)), error
 
 
-__all__ = ["MARGIN", "Narrowed", "Trials", "Unit", "choose_within"]
+__all__ = ["MARGIN", "Narrowed", "Trials", "Unit", "best_within", "choose_within"]

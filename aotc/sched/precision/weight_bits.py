@@ -8,7 +8,7 @@ from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
 from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
 from aotc.sched.choose.serving import reads_groups
-from aotc.sched.model.size import estimate
+from aotc.sched.model.size import estimate, estimate_volume
 from aotc.target.base import Target
 
 
@@ -20,14 +20,17 @@ def choose_groups(program: Program, target: Target, precision: str,
     products whose rows become bytes, too, where the target has rows for those."""
     stored = "bytes" if reads_groups(target) else "f32"
     found = {"bits": WEIGHT_BITS[precision], "size": SIZES[0], "stored": stored}
-    out = []
+    out, several = [], set[str]()
     for s in program.steps:
         m = match_weights(program, s) if isinstance(s, Compute) else None
         if m is not None and estimate(m[0].n[0].extent) >= target.tuning.narrow_columns:
             out.append((RULE, s.outs[0], found))
+            if estimate_volume(a.extent for a in m[0].m) > 1:  # one waits for memory anyway
+                several.add(s.outs[0])
     if "bytes" not in stored or not any(u.dtypes == GROUPED_BYTES for u in target.rows("dot")):
         return tuple(out)
-    return (*out, *((BYTE_ROWS, name, {}) for _, name, _ in out if name in bytes_of))
+    return (*out, *((BYTE_ROWS, name, {}) for _, name, _ in out
+                    if name in bytes_of and name in several))
 
 
 def grouping_faults(schedule: Schedule) -> list[str]:
