@@ -283,3 +283,17 @@ def test_instances_run_in_their_order():
     s = replace(s, groups=(*rows_of, s.groups[2]), order=())
     pulled = choose_order(program, s, TARGET, [(names, k, 1) for k in (0,)])
     assert pulled.order == ()  # one piece of each: every kernel with all of its work items
+
+
+def test_clusters_bring_what_they_have():
+    """A constant of one cluster, whose kernel runs there alone, beside one that all have."""
+    program = rows()
+    s = in_turns(program)
+    first, second = s.groups
+    s = replace(s, groups=(first, replace(second, clusters=1)), order=(), buffers={
+        "w": s.buffers["w"], "v": replace(s.buffers["v"], each=1), "h": Slot(1)})
+    plan = lower(program, s, TARGET)
+    brought = [k.clusters for k in plan.kernels if k.name.endswith("_before")]
+    assert brought == [1, MACHINE.clusters, 1]
+    feeds = random_feeds(program, np.random.default_rng(), {})
+    assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), 2e-5)
