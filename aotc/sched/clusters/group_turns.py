@@ -53,8 +53,9 @@ def item_boxes_of(found: Touched, buffer: str) -> Ends | None:
     def numbers(e: Expr) -> Array:
         return np.broadcast_to(scope.value(e), items * steps).reshape(items, steps)
 
-    low = np.stack([numbers(lo).min(axis=1) for lo, _ in box.dims], axis=1)
-    last = np.stack([numbers(e).max(axis=1) for e in box.last], axis=1)
+    low, last = np.zeros((2, items, len(box.dims)), np.int64)  # of a scalar: nothing
+    for d, ((first, _), end) in enumerate(zip(box.dims, box.last)):
+        low[:, d], last[:, d] = numbers(first).min(axis=1), numbers(end).max(axis=1)
     return low, last
 
 
