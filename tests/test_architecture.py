@@ -308,6 +308,7 @@ NUMBERS = {
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), "what a search tries"),
     "sched/choose/runs.py": {"PARTS": "what a search tries"},
     "sched/choose/tile.py": {"TRIED": "what a search tries"},
+    "sched/lowering/program_lines.py": dict.fromkeys(("LINES", "NODES"), BOUND),
     "sched/choose/winograd_choice.py": {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
         "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},

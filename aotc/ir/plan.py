@@ -338,7 +338,8 @@ class Kernel:
     numbers are in ``barriers``, and micro-kernels take ``staged`` bytes behind the scratch.
     ``around``: {number of a stage: what engines are told in front of it}, of their number: behind
     all, as pairs.  ``clusters``: of workers, its items are dealt to so many (0: there are none).
-    ``ahead``: what is copied while the step before is computed."""
+    ``ahead``: what is copied while the step before is computed.  ``says``: of every stage, the
+    Program's lines that it computes, for readers."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("reads", "writes")
     name: str
@@ -365,6 +366,7 @@ class Kernel:
     kept: tuple[Axis, ...] = ()
     clusters: int = 0
     ahead: Ahead | None = None
+    says: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
 
     def rule(self, guarded: Guarded) -> Rule:
         """(operation, why) of a Guarded; where that does not say why, the kernel's nodes do."""

@@ -349,12 +349,14 @@ class Fill(Stmt):
 @dataclass(frozen=True)
 class Section(Stmt):
     """The statements of one stage, under a title.  ``apart``: in a function of their own;
-    ``written``: (choice, value) of each choice they were written by."""
+    ``written``: (choice, value) of each choice they were written by; ``says``: the Program's lines
+    that they compute."""
 
     title: str = field(compare=False)
     body: Body
     apart: bool = False
     written: tuple[tuple[str, int | str], ...] = field(default=(), compare=False)
+    says: tuple[str, ...] = field(default=(), compare=False)
 
     def lines(self) -> list[str]:
         return [f"-- {self.title}" + (", apart" if self.apart else ""), *text_of(self.body)]

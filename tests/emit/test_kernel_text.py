@@ -91,7 +91,7 @@ def test_rows_of_one_image_and_one_tap_need_no_table_of_pointers():
     contract = next(s for s in plan.kernels[0].stages if hasattr(s, "taps"))
     assert [r.axis.extent.value for r in contract.m] == [784] and not contract.taps
     text = "\n".join(EMITTERS[target.emitter](plan, target).values())
-    assert "kw" not in text
+    assert "kw" not in re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     # an axis of extent 1 whose range may be empty says whether there are rows at all
     perhaps = Range(ax("n", 1), Const(0), minimum(Var("tile", "i64"), Const(1)))
     assert without_single(replace(contract, m=(perhaps, *contract.m))).m == (perhaps, *contract.m)
@@ -201,3 +201,18 @@ def test_a_sum_needs_no_register_of_its_columns(rows, row, at):
     text = text_of(m.done("y"), get_target("x86-64-v4"))
     assert f"contraction_f32_{row}" in text
     assert ("aotc_fma_at(x, p0 + 48, sum6_3)" in text) == at and ("const aotc_vf b3" in text) != at
+
+
+# what says nothing: an offset of 0, a block around one store, an empty comment, empty lines
+IDLE = re.compile(r"[\w\])] \+ 0(?![\w.])|\n( *)\{\n\1    \w*store\w*\([^\n]*\n\1\}"
+                  r"|/\* *\*/|\n\n\n|[ \t]\n")
+
+
+@pytest.mark.parametrize("target", ["c", "x86-64-v3", "x86-64-v4", "riscv64", "cuda:sm_90"])
+def test_generated_text_is_pleasant(target):
+    for program in (dense(), rows(), pool(), two_layers(), residual(300, 48), pointwise()):
+        text = text_of(program, get_target(target))
+        assert max(map(len, text.splitlines())) <= 100
+        assert not (found := IDLE.search(text)), text[found.start() - 200:found.end() + 200]
+        for made in program.steps:  # the Program's line above what computes it
+            assert f"{made.out}[" in text, made

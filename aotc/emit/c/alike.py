@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from aotc.emit.text.places import POINTERS, pointer
+from aotc.emit.text.places import POINTERS, cast_from, pointer
 from aotc.ir.contents import buffers_in, expressions, guards, with_buffers
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Expr, Sym, rewrite, walk
@@ -121,9 +121,6 @@ def touched(plan: Plan, kernel: Kernel) -> Tensors:
             continue
         p = plan.place(b)
         c = DTYPES[p.dtype].c if b in writes else f"const {DTYPES[p.dtype].c}"
-        base = {"weights": f"(f->weights + {p.offset})",
-                "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
-        cast = "" if p.storage in POINTERS else \
-            f"({c} *)(void *)" if b in writes else f"({c} *)(const void *)"
-        found[b] = f"{c} *const t_{b}", cast + base
+        found[b] = f"{c} *const t_{b}", pointer(p) if p.storage in POINTERS else (
+            f"({c} *)({'' if b in writes else 'const '}void *){cast_from(p)}")
     return found

@@ -8,6 +8,7 @@ from aotc.emit.c.alike import Owned, Tensors, for_all, owned, touched
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.named_extents import declared, with_named_extents
 from aotc.emit.c.needs import on_tiles
+from aotc.emit.c.scalar_writer import heading
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.c.tile_writer import Writer
 from aotc.emit.text.c_names import c_comment
@@ -17,10 +18,10 @@ from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.locals import with_safe_names
 from aotc.ir.contents import buffers_in, names_in, nodes
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Guarded, Sym, as_expr
+from aotc.ir.expr import Const, Expr, Guarded, Sym, as_expr
 from aotc.ir.plan import Kernel, Plan, Rule, rules_of
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, STEP, TILE, Section, walk_body
+from aotc.ir.statements import OWN, STEP, TILE, For, Section, walk_body
 
 Function = tuple[Kernel, str]  # a kernel, C text of it and of those that share its function
 
@@ -132,13 +133,15 @@ class KernelWriter(Writer):
 
     def section(self, s: Section) -> list[str]:
         number, self.sections = self.sections, self.sections + 1
-        note = f"/* {c_comment(s.title)} */"
+        note = heading(s)
         lines = self.body(s.body)
+        if not s.apart and len(s.body) == 1 and isinstance(s.body[0], For):
+            return [*note, *lines]  # which declares what it needs inside
         if not s.apart:
-            return [note, "{", *indent(lines), "}"]
+            return [*note, "{", *indent(lines), "}"]
         function = f"{self.name}_{self.kernel.name}_stage{number}"
         parameters, arguments = self._passed(s)
-        self.apart += [note, *signature(f"AOTC_APART void {function}", parameters), "{",
+        self.apart += [*note, *signature(f"AOTC_APART void {function}", parameters), "{",
                        *indent(lines), "}", ""]
         return signature(function, arguments, ";")
 
@@ -176,7 +179,12 @@ def signature(head: str, items: Sequence[str], end: str = "") -> list[str]:
 
 def _scratch(kernel: Kernel) -> Tensors:
     """The scratch of a worker."""
+    slab = "f->slab + worker * f->slab_stride"
+
+    def place(offset: Expr) -> str:
+        return slab if offset == Const(0) else f"{slab} + {c_index(offset, 13)}"
+
     return {s.name: (
         f"{DTYPES[s.dtype].c} *const s_{s.name}",
-        f"({DTYPES[s.dtype].c} *)(void *)(f->slab + worker * f->slab_stride + "
-        f"{c_index(simplify(as_expr(s.offset)), 13)})") for s in kernel.scratch}
+        f"({DTYPES[s.dtype].c} *)(void *)({place(simplify(as_expr(s.offset)))})")
+        for s in kernel.scratch}

@@ -114,7 +114,7 @@ class ScalarWriter:
         return [f"if ({c_index(s.cond, 0)}) {{", *indent(self.body(s.body)), *other, "}"]
 
     def section(self, s: Section) -> list[str]:
-        return [f"/* {c_comment(s.title)} */", *self.body(s.body)]
+        return [*heading(s), *self.body(s.body)]
 
     # ------------------------------------------------------------ names and folds
 
@@ -175,8 +175,14 @@ class ScalarWriter:
         return block.lines + stores
 
 
+def heading(s: Section) -> list[str]:
+    """The comment above a stage."""
+    lines = [f"/* {c_comment(s.title)}", *(f" *   {c_comment(x)}" for x in s.says)]
+    return [*lines[:-1], f"{lines[-1]} */"]
+
+
 def _ctype(var: Var | Axis) -> str:
     return "int" if var.dtype == "bool" else DTYPES[var.dtype].c
 
 
-__all__ = ["ScalarWriter", "neutral_text"]
+__all__ = ["ScalarWriter", "heading", "neutral_text"]

@@ -8,7 +8,7 @@ from aotc.emit.c.lane_writer import Lanes, LaneWriter
 from aotc.emit.c.loop_text import indent, loops
 from aotc.emit.c.register_tile import Elements, dot_tile, register_tile, tile_words
 from aotc.emit.c.scalars import Scalars
-from aotc.emit.text.cexpr import c_index, constant
+from aotc.emit.text.cexpr import c_index, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
@@ -146,8 +146,8 @@ class Writer(LaneWriter):
                     for r in s.rows]
         else:
             first = "" if s.first == Const(0) else f" + {c_index(s.first, 13)}"
-            taps = f"tap0 * {s.mr} + " if s.many_taps else ""
-            rows = [f"a_row[{taps}{i}]{first}" for i in range(s.summed)]
+            at = [plus(f"tap0 * {s.mr}", i) if s.many_taps else f"{i}" for i in range(s.summed)]
+            rows = [f"a_row[{x}]{first}" for x in at]
         one = s.taps == Const(1)
         step = "" if params["unit"] else c_index(s.step, 13)
         ahead = self._argument(s) if s.ahead else ["", ""]
@@ -175,14 +175,15 @@ class Writer(LaneWriter):
         at = self.env["buffer"](s.point)
         tile = register_tile(s.mr, s.nv, s.lanes)
         if s.what == "join":
-            return [f"{x.name} += aotc_load({at} + {x.at});" for row in tile for x in row.sums]
-        return [f"aotc_store({at} + {x.at}, {x.name});" for row in tile for x in row.sums]
+            return [f"{x.name} += aotc_load({plus(at, x.at)});" for row in tile for x in row.sums]
+        return [f"aotc_store({plus(at, x.at)}, {x.name});" for row in tile for x in row.sums]
 
     def vector(self, s: Vector) -> list[str]:
         name, say = s.axis.name, self.env["dialect"]
         lanes = Lanes(s.axis, say, str(s.live) if s.live else "",
                       {v: v.name for v in s.sums}, sums=True)
-        lines = [f"const int64_t {name} = {c_index(s.first, 0)};", f"(void){name};"]
+        used = name in names_in(s.body)
+        lines = [f"const int64_t {name} = {c_index(s.first, 0)};"] if used else []
         self.lanes = lanes
         lines += self.body(s.body)
         self.lanes = None

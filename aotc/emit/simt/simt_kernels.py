@@ -18,7 +18,7 @@ from aotc.emit.text.c_names import c_comment, prefix
 from aotc.emit.text.cexpr import Argument, c_index, sym_field
 from aotc.emit.text.env import BlockEnv
 from aotc.emit.text.locals import LOCALS, with_safe_names
-from aotc.emit.text.places import POINTERS, pointer
+from aotc.emit.text.places import POINTERS, cast_from, pointer
 from aotc.emit.text.wrapped import wrapped
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
@@ -157,8 +157,7 @@ def _arguments(plan: Plan, kernel: Kernel, syms: Iterable[Sym],
         ctype = const + DTYPES[p.dtype].c
         # an input that dies here may lie where the output goes
         alone = b not in kernel.writes and (p.storage, p.slot, p.offset) not in written
-        value = {"weights": f"(f->weights + {p.offset})",
-                 "arena": f"(f->slot[{p.slot}] + {p.offset})"}.get(p.storage) or pointer(p)
+        value = pointer(p) if p.storage in POINTERS else cast_from(p)
         cast = f"({ctype} *)" + ("" if p.storage in POINTERS else
                                  f"({const}void *)")
         out.append((f"{ctype} *{'__restrict__ ' if alone else ''}t_{b}", cast + value))

@@ -40,6 +40,11 @@ def c_int(value: int) -> str:
     return f"(-{text.lstrip('-')})" if value < 0 else text
 
 
+def plus(text: str, n: int) -> str:
+    """C text of an address ``n`` elements behind another."""
+    return f"{text} + {n}" if n else text
+
+
 def constant(e: Expr) -> int:
     """The value of an index expression that a Plan has as a number, such as the extent of a tap."""
     assert isinstance(e, Const), f"{show(e)} is no constant"

@@ -22,6 +22,7 @@ from typing import Any
 
 import jinja2
 
+from aotc.emit.text.cexpr import plus
 from aotc.installed import TEMPLATES
 from aotc.target.base import VectorFacts
 
@@ -29,9 +30,11 @@ from aotc.target.base import VectorFacts
 @cache
 def environment(folder: str) -> jinja2.Environment:
     """The jinja2 environment of a target's folder of templates."""
-    return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES / folder),
-                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-                              undefined=jinja2.StrictUndefined)
+    found = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES / folder),
+                               trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+                               undefined=jinja2.StrictUndefined)
+    found.filters["plus"] = plus
+    return found
 
 
 @dataclass(frozen=True)

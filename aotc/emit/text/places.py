@@ -1,6 +1,6 @@
 """Where a Place lies, in C: expressions over the frame ``f``."""
 
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.cexpr import c_index, plus
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.plan import Place
 from aotc.ir.simplify import simplify
@@ -20,7 +20,12 @@ def address(place: Place) -> str:
         const = "const " if place.storage in ("input", "round_in") else ""
         return f"({const}uint8_t *){pointer(place)}"
     base = "f->weights" if place.storage == "weights" else f"f->slot[{place.slot}]"
-    return f"{base} + {place.offset}" if place.offset else base
+    return plus(base, place.offset)
+
+
+def cast_from(place: Place) -> str:
+    """The address of a place in the arena or among the weights, behind a cast."""
+    return f"({address(place)})" if place.offset else address(place)
 
 
 def bytes_of(place: Place) -> str:

@@ -120,16 +120,20 @@ def _vector(c: Contract, at: TileLoops, making: Making, j: int, live: int) -> Ve
     same, puts = _same_in_all_rows(c, making)
     body: list[Stmt] = [*same]
     for i in range(c.mr):
+        known: dict[Expr, Expr] = {c.acc: sum_var(i, j)}
         rows = _rows(c, at, Const(i), plain_rows(c))
+        if plain_rows(c):  # they follow from the number of the row: nothing to look up
+            known |= {x.var: x.value for x in rows}
+            rows = []
         turned: list[Stmt] = [Let(at.i, Const(i))] if c.turned else []
-        store = Store(tuple(Put(p.buffer, p.offset, substitute(p.value, {c.acc: sum_var(i, j)}))
-                            for p in puts))
+        store = Store(tuple(Put(p.buffer, simplify(substitute(p.offset, known)),
+                                substitute(p.value, known)) for p in puts))
         body += [Scope((*rows, *turned, store))] if rows or turned else [store]
     return Vector(c.n.axis, simplify(at.n0 + j * c.lanes), c.lanes, live,
                   tuple(sum_var(i, j) for i in range(c.mr)), tuple(body))
 
 
-def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Stmt]:
+def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Let]:
     """The row axes that the epilogue uses, at row ``i``."""
     used = names_in(c.puts)
     return [Let(r.axis, at.row(r, i, plain)) for r in c.m if r.axis.name in used]

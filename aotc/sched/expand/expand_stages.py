@@ -42,7 +42,8 @@ def expanded(kernel: Kernel, target: Target) -> Kernel:
     for number, s in enumerate(kernel.stages):
         out += [Barrier()] if number in kernel.barriers else []
         out += around.get(number, ())
-        out.append(_section(s, making, kernel, target))
+        says = kernel.says[number] if number < len(kernel.says) else ()
+        out.append(replace(_section(s, making, kernel, target), says=says))
     body = _stepped(kernel, (*out, *around.get(len(kernel.stages), ())))
     return replace(kernel, body=pruned((*(Let(v, e) for v, e in kernel.let), *body)),
                    kept=tuple(v for v, _ in kernel.carried) if kernel.start is not None else ())

@@ -47,7 +47,7 @@ def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
 
 def _turned_once(s: Stmt) -> Body | None:
     """The body of a loop of one turn, with that value in place of its axis; None for others."""
-    if not isinstance(s, For) or s.kind != "serial" or s.step > 1 or s.note or (
+    if not isinstance(s, For) or s.kind != "serial" or s.step > 1 or (
             simplify(s.hi - s.lo) != Const(1)) or any(
                 isinstance(x, Update) for x in walk_body(s.body)):  # states that nothing would read
         return None

@@ -22,6 +22,7 @@ from aotc.sched.lowering.lower_nest import lower_nest
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.lower_turns import kept_names, with_turns
 from aotc.sched.lowering.open_group import opened
+from aotc.sched.lowering.program_lines import program_lines
 from aotc.sched.lowering.threads import barriers, shared_by_threads
 from aotc.sched.memory.allocate import lives, physical_elements, slot_sizes, store_strides
 from aotc.sched.model.slide import lower_kept
@@ -117,12 +118,15 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
     base = end = ctx.slab
     lowered: list[PlanStage] = []
     starts: list[int] = []
+    says: list[tuple[str, ...]] = []
+    lines = program_lines(program, group, stages)
     for s in stages:
         starts.append(len(lowered))
         ctx.slab = base  # what a stage packs is dead after it
         row = target.row(group.ukernel[s.name])
         box = boxes[s.name]
         lowered += lower_kept(ctx, step.kept.get(s.name, ()))
+        says += [()] * (len(lowered) - len(says)) + [lines[s.name]]
         if row.category == "contraction":
             lowered.append(lower_contract(ctx, s, row, box))
         elif row.category == "dot":
@@ -150,7 +154,7 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
         step.carried, tile.start if step.carried and target.machine.in_order else None,
         plain=plain_part(stages, group.ukernel, target), around=copies.around(
             stages, (*starts, len(lowered))), clusters=dealt_to(target.machine, group),
-        ahead=copies.ahead), target)
+        ahead=copies.ahead, says=tuple(says)), target)
     _check_scratch(target, group, kernel, end)
     return kernel
 
