@@ -105,6 +105,22 @@ def test_operator_of_other_devices(case):
     same(run(program_of(model), feeds), wanted, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("lower", (0, 1))
+@pytest.mark.parametrize("transposed", (0, 1))
+def test_equations_of_a_constant_matrix(lower, transposed):
+    """No release of ONNX Runtime has what skl2onnx writes."""
+    a, wanted = 3 * np.eye(4, dtype=np.float32) + rand(4, 4), rand(4, 3, seed=1)
+    matrix = np.tril(a) if lower else a
+    arrays = a, (matrix.T if transposed else matrix) @ wanted
+    attrs = MS | dict(lower=lower, transposed=transposed)
+    same(run(program_of(one_node("Solve", arrays, attrs, (0,))[0]), {"in1": arrays[1]}), [wanted],
+         atol=1e-5)
+    with pytest.raises(UnsupportedError, match="make the matrix constant"):
+        program_of(one_node("Solve", arrays, attrs)[0])
+    with pytest.raises(UnsupportedError, match="full rank"):
+        program_of(one_node("Solve", (a * 0, arrays[1]), attrs, (0,))[0])
+
+
 def attended(*arrays, **more):
     """What MultiHeadAttention of three heads makes here."""
     model, feeds = one_node("MultiHeadAttention", arrays, MS | dict(num_heads=3), **more)

@@ -336,6 +336,8 @@ ELSEWHERE |= {
                         consts=(1, 2), max_distance=6),
     "ms_positions_both": row("RelativePositionBias", rand(16, 3), np.array(20), np.array(20),
                              consts=(0, 1, 2), max_distance=12, is_bidirectional=1),
+    "ms_solve": row("Solve", np.eye(4, dtype=np.float32) * 3 + rand(4, 4), rand(4, 5, seed=1),
+                    consts=(0,)),
     "ms_embedding": row("TorchEmbedding", rand(5, 4), np.array([[1, 4], [0, 2]]), consts=(0,)),
     "ms_gemm_gelu": row("GemmFastGelu", rand(2, 3, 4), rand(4, 5, seed=1), rand(5, seed=2),
                         consts=(1, 2)),

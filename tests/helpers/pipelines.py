@@ -107,6 +107,7 @@ def _others(x, y, r):
         "squares": (cross_decomposition.PLSRegression(2), x, r),
         "matern": (gaussian_process.GaussianProcessRegressor(kernels.Matern(nu=1.5)), x[:40],
                    r[:40]),
+        "gaussian_two": (gaussian_process.GaussianProcessClassifier(), x[:40], (y > 0)[:40]),
         "likely": (svm.SVC(probability=True, random_state=0), x, y),
         "strange": (svm.OneClassSVM(), x, None)}
 
