@@ -9,8 +9,7 @@ import gc
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from aotc.as_asked import decide_as_asked, decided
+from aotc.collector import seldom_collected
 from aotc.emit.bundle.render import render_plans
 from aotc.emit.bundle.write import write_bundle, write_text
 from aotc.errors import AotcError, ScheduleError, UnsupportedError
@@ -65,7 +65,6 @@ from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
 
-SELDOM = (100_000, 50, 100)  # of the collector's thresholds
 HEAVY = 16 << 20  # bytes of weights from which making sure that dropped ones are gone is worth it
 _LATER: Any = None  # no stage has made it yet, or none needs it any more
 
@@ -367,7 +366,7 @@ def run_pipeline(options: Options) -> Work:
         raise UnsupportedError(f"precision {options.precision}: target {target.name} has no "
                                f"products of such operands; leave it out, or choose a CPU target")
     work = Work(options, target.variants[0] if target.variants else target, target.variants)
-    with _seldom_collected():
+    with seldom_collected():
         return _run_stages(work)
 
 
@@ -385,18 +384,6 @@ def _run_stages(work: Work) -> Work:
         if stage.name == options.stop_after:
             break
     return work
-
-
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """What stages make lives for long: looking through it again and again for rings of objects
-    takes a seventh of their time and finds little."""
-    before = gc.get_threshold()
-    gc.set_threshold(*SELDOM)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def let_go(weights: int) -> None:

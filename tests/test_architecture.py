@@ -21,12 +21,14 @@ README_LINES = 150
 FOLDER_FILES = 20  # modules of a folder, beside __init__
 BASE = {"errors", "ir"}
 VALUES = BASE | {"passes", "oracle"}
-COMPILER = VALUES | {"frontend", "target", "sched", "emit", "samples", "installed"}
+COMPILER = VALUES | {"frontend", "target", "sched", "emit", "samples", "installed",
+                     "collector"}
 SURFACE = COMPILER | {"as_asked", "pipeline", "runtime", "api", "tools", "tuner", "stage_names",
                       "options", "version"}
 # folder or module of aotc -> those it may import, beside itself
 MAY_IMPORT = {
     "errors": set(),
+    "collector": set(),
     "installed": {"errors"},
     "ir": {"errors"},
     "oracle": BASE,

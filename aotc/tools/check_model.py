@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 
+from aotc.collector import seldom_collected
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend import load_model, read_graph, to_program
 from aotc.frontend.aliases import ROOM
@@ -55,6 +56,11 @@ class Checked:
 def check_model(options: Options) -> Checked:
     """The Checked of ``options.source``; AotcError only where no model can be read from there, or
     options are wrong."""
+    with seldom_collected():
+        return _checked(options)
+
+
+def _checked(options: Options) -> Checked:
     model = load_model(options.source, mapped=True)
     source = options.source
     name = Path(source).name if isinstance(source, (str, Path)) else shorten(model.graph.name)

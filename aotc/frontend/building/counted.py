@@ -7,7 +7,6 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import loaded
@@ -31,6 +30,7 @@ def counted(node: Node, b: Builder) -> tuple[Val | None, ...] | None:
     operator and all its inputs are constants; else None."""
     if node.domain or node.op not in _COUNTED:
         return None
+    from onnx.reference import ReferenceEvaluator  # which takes a while to import
     vals = {k: b.known(b.tensor(i)) for k, i in enumerate(node.inputs) if i}
     arrays = {k: v.array for k, v in vals.items() if v.array is not None}
     if len(arrays) < len(vals):

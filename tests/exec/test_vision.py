@@ -1,0 +1,64 @@
+"""Networks that see, of any height and width, from both exporters of PyTorch: against ONNX
+Runtime."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from frontend_cases import program_of, run
+from vision_graphs import GRAPHS, graph, weightless
+
+import aotc
+
+F = np.float32
+QUICK = ("detr_dyn", "dinov2_dyn", "segformer_dyn")
+FEW = [(64, 96), (96, 64), (60, 92)]
+ANY = [(75, 101), (96, 65), (130, 160)]
+# by name or network: whole patches, and what an exporter wrote for such sizes only
+SIZES = {"dinov2": [(70, 84), (56, 98), (84, 70)], "yolos": [(64, 96), (96, 64), (128, 160)],
+         "swin": [(256, 384), (384, 256)],
+         "maskformer": [(256, 384), (384, 256)],
+         "mobilevit": [(64, 96), (96, 64), (128, 160)], "vit": [(64, 96), (96, 64), (128, 160)]}
+SIZES |= {"rtdetr": SIZES["vit"], "yolo": SIZES["vit"],
+          "deformable_dyn": FEW, "rtdetr_dyn": FEW}
+
+
+def sizes(name):
+    return SIZES.get(name) or SIZES.get(name.rpartition("_")[0], ANY)
+
+
+def close(got, wanted):
+    for g, w in zip(got, wanted, strict=True):
+        assert g.shape == w.shape
+        np.testing.assert_allclose(g, w, rtol=2e-3, atol=2e-3 * max(1e-3, np.abs(w).max()))
+
+
+def images(name):
+    """(session, name of the input, an image of each size)."""
+    session = onnxruntime.InferenceSession(graph(name).SerializeToString())
+    rng = np.random.default_rng(3)
+    return session, session.get_inputs()[0].name, [
+        rng.standard_normal((1, 3, *s)).astype(F) for s in sizes(name)]
+
+
+@pytest.mark.parametrize("name", [
+    n if n in QUICK else pytest.param(n, marks=pytest.mark.product) for n in GRAPHS])
+def test_sizes(name):
+    session, x, feeds = images(name)
+    program = program_of(graph(name))
+    for image in feeds:
+        close(run(program, {x: image}), session.run(None, {x: image}))
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("name", QUICK)
+def test_a_bundle_of_all_sizes(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLAGS", "-O1")
+    session, x, feeds = images(name)
+    model = aotc.compile(graph(name), tmp_path / "b", name="net").load(threads=1)
+    for image in feeds:
+        close(model.run({x: image}).values(), session.run(None, {x: image}))
+
+
+def test_stored_graphs_have_no_weights():
+    for name in GRAPHS[:2]:
+        assert len(weightless(graph(name))) < 20_000
