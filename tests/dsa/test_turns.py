@@ -24,6 +24,7 @@ from aotc.sched import check_schedule, decide, lower
 from aotc.sched.clusters.choose_order import choose_order
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.choose_weights import Taken, gap
+from aotc.sched.copy_faults import copy_faults
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.memory.allocate import allocate
 from aotc.target import get_target
@@ -297,3 +298,11 @@ def test_clusters_bring_what_they_have():
     assert brought == [1, MACHINE.clusters, 1]
     feeds = random_feeds(program, np.random.default_rng(), {})
     assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), 2e-5)
+
+
+def test_sums_in_slices_are_not_copied_ahead():
+    program = rows()
+    g = in_turns(program).groups[0]
+    sliced = replace(g, split={"p": {"k": 16}}, run={g.parallel[0]: 4}, pipeline=2)
+    assert any("come in slices, choose pipeline 0" in f
+               for f in copy_faults(program, MACHINE, sliced))
