@@ -80,7 +80,8 @@ def place_copies(at: Opened) -> Copies:
         raise ScheduleError([
             f"group {group.name}: copies {b} to {machine.scratch}; what a work item touches of it "
             f"is no box with a bound, leave it in {machine.memory.name}" for b in missing])
-    ahead = group.pipeline > 0 and at.tile.steps is not None
+    sliced = any(slice_of(ctx.target, group, s) is not None for s in stages)
+    ahead = group.pipeline > 0 and at.tile.steps is not None and not sliced
     loads: list[Copy] = []
     stores: list[Copy] = []
     names: dict[str, str] = {}
