@@ -59,6 +59,9 @@ def settled(program: Program, schedule: Schedule, target: Target) -> Schedule:
                 continue
             taken.append(Taken(*live[b], at, at + size))
             found[b] = replace(found[b], offset=at)
+    if len(found) < len(schedule.buffers) and any(s.slot == 0 for s in found.values()):
+        # temps that have lost their places are in the first slot from now on
+        found = {b: replace(s, slot=s.slot + 1) for b, s in found.items()}
     return replace(schedule, buffers=found)
 
 
