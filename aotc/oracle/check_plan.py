@@ -6,6 +6,7 @@ symbols decide, what is not proved is one if a point at which it fails is found 
 Vectors are as their ranges: a last one that is cut stores what there is.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -324,7 +325,11 @@ class _Kernel:
         nr = c.nv * c.lanes
         if c.slices:
             panels = (c.n.hi - c.n.lo + (nr - 1)) // nr
-            self.room(scope, c.slices, (c.row_count + (c.mr - 1)) // c.mr * panels * (c.mr * nr))
+            blocks = (c.row_count + (c.mr - 1)) // c.mr
+            size = self.size(c.slices)
+            if not (isinstance(size, Const) and _product_fits(
+                    int(size.value) // (c.mr * nr), blocks, panels, scope)):
+                self.room(scope, c.slices, blocks * panels * (c.mr * nr))
         if c.turned:
             self.room(scope, c.turned, Const(c.turned_rows * nr))
             if c.turned_rows % c.mr:
@@ -335,6 +340,15 @@ class _Kernel:
         size = self.size(buffer)
         if size is not None and in_doubt(size - elements, scope):
             self.fault(f"{buffer} of {size} elements holds {simplify(elements)}")
+
+
+def _product_fits(room: int, a: Expr, b: Expr, scope: Scope) -> bool:
+    """True if counts ``a * b`` are proved to be at most ``room``, together or one after the other:
+    together, two rounded counts of ragged tiles are not."""
+    if never_negative(room - a * b, scope):
+        return True
+    most = bisect_left(range(1, room + 1), True, key=lambda n: never_negative(n - b, scope)) + 1
+    return most <= room and never_negative(room // most - a, scope)
 
 
 _STAGES: dict[type, Callable[[_Kernel, Any], None]] = {

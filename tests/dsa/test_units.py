@@ -232,6 +232,26 @@ def test_slices_lack_no_statement(in_slices):
         assert not isinstance(x, Wait) or "before the wait for" in told
 
 
+def test_sums_of_ragged_tiles_are_proved_to_have_room():
+    """Rows and columns both end with a tile that is cut, so that counts of register tiles are two
+    rounded numbers."""
+    m = Maker("ragged")
+    m.input("x", 1, 24, 6, 14)
+    conv2d(m, "y", "x", weights(m, "w", 40, 24, 1, 1), 1, 0)
+    program = m.done("y")
+    s = decide(program, TARGET)
+    g, = s.groups
+    by = dict(zip(("n", "oc", "oh"), (1, 32, 4)))
+    s = replace(s, groups=(replace(
+        g, tile=by, parallel=tuple(by), split={"y": {g.loops["y"]["k"]: 8}}),))
+    plan = lower(program, s, TARGET)
+    assert not plan_faults(plan)
+    kernel, = plan.kernels
+    less = replace(kernel, scratch=tuple(
+        replace(x, elements=x.elements - 256) if "sums" in x.name else x for x in kernel.scratch))
+    assert any("sums" in f for f in plan_faults(replace(plan, kernels=(less,))))
+
+
 @pytest.mark.product
 def test_a_slice_before_its_wait_is_refused_by_the_simulator(in_slices, tmp_path):
     s, plan, feeds, _ = in_slices
