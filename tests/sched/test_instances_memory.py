@@ -123,6 +123,51 @@ def test_space_is_used_again_as_soon_as_an_output_is_dead():
     assert [p.offset for p in placed(chain, spilled(chain, (128, 1 << 20)))] == [0, 64, 0, 64]
 
 
+def random_lives(r):
+    """Outputs as a sweep of some steps makes and reads them."""
+    steps, out = r.randint(1, 14), []
+    for i in range(r.randint(1, 16)):
+        first = r.randrange(steps)
+        reads = tuple(sorted({r.randrange(first, steps) for _ in range(r.randint(0, 3))}))
+        out.append(Lifetime(f"t{i}", r.randint(1, 600), first, max((first, *reads)), reads))
+    return out, [r.randint(0, 800) for _ in range(steps)]
+
+
+def swept(lives, room, work):
+    """What is spilled from a memory, by looking at all that is live for each."""
+    gone = []
+    for step, extra in enumerate(work):
+        def here(step=step):
+            return [x for x in lives if x not in gone and x.first <= step <= x.last]
+        while here() and sum(x.size for x in here()) + extra > room:
+            gone.append(max(here(), key=lambda x: (
+                2 if not x.busy(step) else int(step != x.first), x.length, x.size, -x.first)))
+    return {x.name for x in gone}
+
+
+def in_gaps(lives):
+    """Offsets in the smallest gap between what is live, by looking at all of that."""
+    done = []
+    for x in sorted(lives, key=lambda y: (y.first, -y.size, y.name)):
+        size, at, best = -(-x.size // 64) * 64, 0, None
+        for _, a, n in sorted((p for p in done if p[0].last >= x.first), key=lambda p: p[1]):
+            if a - at >= size and (best is None or a - at < best[0]):
+                best = a - at, at
+            at = max(at, a + n)
+        done.append((x, at if best is None else best[1], size))
+    return {x.name: a for x, a, _ in done}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_spills_and_places_are_those_of_a_search_through_all(seed):
+    """The sweep keeps heaps and gaps, for there may be very many outputs."""
+    lives, work = random_lives(random.Random(seed))
+    found = spilled(lives, (1000, 1 << 40), work)
+    assert {x for x, k in found.level.items() if k} == swept(lives, 1000, work)
+    near = [x for x in lives if not found.level[x.name]]
+    assert {p.name: p.offset for p in placed(near, found)} == in_gaps(near)
+
+
 def test_prefetched_weights_hide_behind_computing():
     tasks = prefetched([((("dma0", 4.0), ("dma1", 2.0)), ("matrix", 5.0))] * 3, 2)
     found = scheduled(tasks)

@@ -100,10 +100,11 @@ class _Turns:
         """Group -> how many pieces its work items are cut into: as many as its sub-graph has
         instances, or fewer, for each has work for all cores of a cluster."""
         out = dict.fromkeys(self.groups, 1)
-        for names, _, count in self.instances:
+        # once for a sub-graph, which may have thousands of instances
+        for names, count in dict.fromkeys((names, count) for names, _, count in self.instances):
             for n in (n for n in names if n in self.groups):
                 most = max(1, self.own[n] // self.machine.cores)
-                out[n] = max(f for f in range(1, count + 1) if f <= most and count % f == 0
+                out[n] = max(f for f in range(1, min(count, most) + 1) if count % f == 0
                              and self.own[n] % f == 0)
         return out
 

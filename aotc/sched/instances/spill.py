@@ -4,8 +4,12 @@
     placed(lifetimes, level)         offsets in one memory, reused as soon as an output is dead
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heappop, heappush
+from itertools import accumulate
 
 LONGEST, LARGEST = "longest", "largest"
 
@@ -27,9 +31,18 @@ class Lifetime:
         """Steps that it is live for."""
         return self.last - self.first + 1
 
+    @cached_property
+    def steps(self) -> frozenset[int]:
+        """The steps that make or read it."""
+        return frozenset((self.first, *self.reads, self.last))
+
     def busy(self, step: int) -> bool:
         """True if the step makes or reads it."""
-        return step == self.first or step in self.reads or step == self.last
+        return step in self.steps
+
+
+# less (length, size) of what is live, its number, itself: what goes first is in front
+Heap = list[tuple[int, int, int, Lifetime]]
 
 
 @dataclass(frozen=True)
@@ -80,32 +93,61 @@ def _sweep(here: Sequence[Lifetime], room: int, work: Sequence[int], by: str,
         ends.setdefault(x.last, []).append(x)
     steps = sorted({*begins, *ends, *range(len(work))})
     live: dict[str, Lifetime] = {}
-    total = 0
-    profile: dict[int, int] = {}
+    heap: Heap = []
+    total = count = 0
+    change: dict[int, int] = {}  # of the profile from a step on, by what was spilled later
+    profile: list[int] = []
     for step in steps:
         for x in begins.get(step, ()):
             live[x.name] = x
-            total += x.size
+            first, second = _order(x, by)
+            heappush(heap, (-first, -second, count, x))
+            total, count = total + x.size, count + 1
         extra = work[step] if step < len(work) else 0
-        while total + extra > room and live and not last:
-            x = max(live.values(), key=lambda y: _rank(y, step, by))
+        for x in () if last else _going(heap, live, step, total + extra - room):
             del live[x.name]
             total -= x.size
             level[x.name] += 1
             why[x.name] = f"live for {x.length} steps, made room at step {step}"
-            for s in [s for s in profile if s >= x.first]:
-                profile[s] -= x.size
-        profile[step] = total + extra
+            change[x.first] = change.get(x.first, 0) - x.size
+            change[step] = change.get(step, 0) + x.size
+        profile.append(total + extra)
         for x in ends.get(step, ()):
-            if x.name in live:
-                del live[x.name]
+            if live.pop(x.name, None):
                 total -= x.size
-    return max(profile.values(), default=0)
+    less = accumulate(change.get(s, 0) for s in steps)
+    return max(map(sum, zip(profile, less)), default=0)
 
 
-def _rank(x: Lifetime, step: int, by: str) -> tuple[int, int, int]:
-    idle = 2 if not x.busy(step) else 1 if step != x.first else 0
-    return (idle, x.length, x.size) if by == LONGEST else (idle, x.size, x.length)
+def _order(x: Lifetime, by: str) -> tuple[int, int]:
+    """The greatest goes first."""
+    return (x.length, x.size) if by == LONGEST else (x.size, x.length)
+
+
+def _going(heap: Heap, live: Mapping[str, Lifetime], step: int, excess: int) -> list[Lifetime]:
+    """What goes at a step until no bytes are in excess, taken from a heap that may have more than
+    what is live: first what the step does not touch, then what it reads, then what it makes."""
+    going: list[Lifetime] = []
+    busy: Heap = []
+    while excess > 0 and heap:
+        found = heappop(heap)
+        x = found[-1]
+        if x.name not in live:
+            continue
+        if x.busy(step):
+            busy.append(found)
+        else:
+            going.append(x)
+            excess -= x.size
+    busy.sort(key=lambda b: (b[-1].first == step, *b[:-1]))
+    taken = 0
+    while excess > 0 and taken < len(busy):
+        going.append(busy[taken][-1])
+        excess -= busy[taken][-1].size
+        taken += 1
+    for b in busy[taken:]:
+        heappush(heap, b)
+    return going
 
 
 @dataclass(frozen=True)
@@ -124,20 +166,62 @@ def placed(lifetimes: Sequence[Lifetime], homes: Homes, align: int = 64) -> tupl
     """Offsets: each output in the smallest gap that it fits between those live with it, larger
     ones of the same step first (best fit).  Offsets and sizes are multiples of ``align``."""
     done: list[Place] = []
-    active: dict[int, list[Place]] = {}
+    room: dict[int, _Room] = {}
+    ends: list[tuple[int, int, int, int]] = []  # (last step, level, offset, size) of what is live
     for x in sorted(lifetimes, key=lambda y: (y.first, -y.size, y.name)):
         k = homes.level[x.name]
         size = -(-x.size // align) * align
-        active[k] = [p for p in active.get(k, ()) if p.last >= x.first]
-        at, best = 0, None
-        for p in sorted(active[k], key=lambda p: p.offset):
-            if p.offset - at >= size and (best is None or p.offset - at < best[0]):
-                best = (p.offset - at, at)
-            at = max(at, p.offset + p.size)
-        place = Place(x.name, k, at if best is None else best[1], size, x.first, x.last)
-        active[k].append(place)
-        done.append(place)
+        while ends and ends[0][0] < x.first:
+            _, level, *freed = heappop(ends)
+            room[level].free(*freed)
+        at = room.setdefault(k, _Room()).take(size)
+        heappush(ends, (x.last, k, at, size))
+        done.append(Place(x.name, k, at, size, x.first, x.last))
     return tuple(done)
+
+
+class _Room:
+    """The gaps below ``top``, the end of what is live in one memory."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self.gaps: list[tuple[int, int]] = []  # (size, offset), the smallest first
+        self.begin: dict[int, int] = {}  # offset of a gap -> its end
+        self.end: dict[int, int] = {}  # and back
+
+    def take(self, size: int) -> int:
+        """The offset of so many bytes in the smallest gap that has them, or at the top."""
+        i = bisect_left(self.gaps, (size, 0))
+        if i == len(self.gaps):
+            self.top += size
+            return self.top - size
+        _, at = self.gaps[i]
+        end = self._close(at)
+        self._open(at + size, end)
+        return at
+
+    def free(self, at: int, size: int) -> None:
+        """Bytes that are no longer live: one gap with those beside them."""
+        end = at + size
+        if at in self.end:
+            at = self.end[at]
+            self._close(at)
+        if end in self.begin:
+            end = self._close(end)
+        if end == self.top:
+            self.top = at
+        else:
+            self._open(at, end)
+
+    def _open(self, at: int, end: int) -> None:
+        if at < end:
+            insort(self.gaps, (end - at, at))
+            self.begin[at], self.end[end] = end, at
+
+    def _close(self, at: int) -> int:
+        end = self.begin.pop(at)
+        del self.end[end], self.gaps[bisect_left(self.gaps, (end - at, at))]
+        return end
 
 
 def pinned(x: Lifetime, level: int) -> Lifetime:
