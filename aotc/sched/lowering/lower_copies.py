@@ -1,6 +1,6 @@
 """Copies of a work item: what its group copies comes into scratch, and goes back from there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -171,9 +171,14 @@ def item_boxes(at: Opened) -> tuple[Copied, ...]:
     layouts = ctx.schedule.layouts
     slices = {s.name: found for s in at.stages
               if (found := slice_of(ctx.target, ctx.group, s)) is not None}
-    return tuple(c for c in copied_boxes(
-        ctx.program, ctx.group, at.stages, at.tile, at.boxes, ctx.local, slices) if dim_order(
-            layout_from_json(layouts.get(c.buffer)), len(c.dims)) is not None)
+    # deciders ask of one group again and again, with its tensors at other places
+    known: dict[Hashable, tuple[Copied, ...]] = ctx.program.known("copied boxes")
+    key = ctx.group, tuple(ctx.group.tile.items()), tuple(slices.items())
+    if key not in known:
+        known[key] = copied_boxes(ctx.program, ctx.group, at.stages, at.tile, at.boxes, ctx.local,
+                                  slices)
+    return tuple(c for c in known[key] if dim_order(
+        layout_from_json(layouts.get(c.buffer)), len(c.dims)) is not None)
 
 
 def _token(copy: Copy) -> int:
