@@ -224,6 +224,27 @@ def test_what_does_not_fit_is_stored_further_out():
                            evaluate(program, feeds, {}), 2e-5)
 
 
+def test_what_free_pieces_cannot_hold_is_stored_further_out():
+    """Bytes would do: two tensors of a line are free, beside each other they are not."""
+    m = Maker("pieces")
+    m.input("x", 15)
+    for n, name in enumerate("abc"):
+        m.pointwise(name, "x", lambda e, _, n=n: e * (n + 2.0))
+    m.pointwise("y", "a", lambda e, i: e + m.ref("c", *i))
+    m.step("d", (ax("j", 2), ax("i", 15)), m.ref("x", ax("i", 15)) - 1.0)
+    m.pointwise("z", "d", lambda e, i: e * m.ref("b", i[1]))
+    program = m.done("y", "z")
+    store, = TARGET.machine.stores
+    small = replace(TARGET, machine=replace(TARGET.machine, stores=(replace(
+        store, capacity=192),)))
+    s = decide(program, TARGET, how="none")
+    s = replace(s, groups=tuple(replace(g, clusters=0) for g in s.groups), buffers={})
+    s = choose_stores(program, s, small, always=True)
+    assert {b: x.parts for b, x in s.buffers.items()} == dict.fromkeys("abc", 1)
+    s = replace(s, buffers=allocate(program, s))
+    assert not check_schedule(program, s, small)
+
+
 @pytest.mark.parametrize("change, fault", [
     (lambda s: {"memory": "L9"}, "memory 'L9'; tensors can be stored in"),
     (lambda s: {"parts": 7}, "7 parts; choose from 1..4"),

@@ -112,14 +112,25 @@ def _stored(program: Program, schedule: Schedule, memory: Memory, homes: Sequenc
         assert isinstance(size, Const), size
         at = users[b]
         lives.append(Lifetime(b, size.value, at[0], at[-1], tuple(at[1:])))
-    levels = spilled(lives, (int(memory.capacity * memory.usable), 1 << 62))
-    offsets = {p.name: p.offset for p in placed(lives, levels) if p.level == 0}
+    offsets = _offsets(lives, int(memory.capacity * memory.usable))
     number = int(len(offsets) < len(liveness(program, schedule.groups)))
     slots = {b: replace(slots[b], slot=number, offset=offset) for b, offset in offsets.items()}
     alone = {i for b in offsets for i in users[b]} if parts == 1 else set()
     groups = tuple(replace(g, clusters=1) if i in alone else g
                    for i, g in enumerate(schedule.groups))
     return replace(schedule, groups=groups, buffers=slots)
+
+
+def _offsets(lives: Sequence[Lifetime], room: int) -> dict[str, int]:
+    """Places in a memory of those that lie there: what would end behind it, because what is free
+    lies in pieces, does not."""
+    levels = spilled(lives, (room, 1 << 62))
+    while True:
+        places = [p for p in placed(lives, levels) if p.level == 0]
+        over = next((p.name for p in places if p.offset + p.size > room), None)
+        if over is None:
+            return {p.name: p.offset for p in places}
+        levels = replace(levels, level={**levels.level, over: 1})
 
 
 __all__ = ["choose_stores"]
