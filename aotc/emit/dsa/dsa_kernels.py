@@ -7,6 +7,7 @@ from aotc.emit.c import kernels as c_kernels
 from aotc.emit.c.alike import Owned
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
 from aotc.emit.c.loop_text import indent
+from aotc.emit.c.named_extents import declared
 from aotc.emit.c.scalars import Scalars, element
 from aotc.emit.dsa.device_text import device_lines, kept_text
 from aotc.emit.text.cexpr import c_index
@@ -61,7 +62,8 @@ class CoreText(KernelText):
             "put", buffer, at, dtype) + f", {value});"
         named = {b: (f"{d.removesuffix(f't_{b}')}g_{b}" if b in shared else d, where)
                  for b, (d, where) in self.tensors.items()}
-        return _CoreWriter(env, self.safe, self.name, {**named, **self.scratch})
+        return _CoreWriter(env, self.safe, self.name, {**named, **self.scratch},
+                           [own for own, _ in self.extents])
 
     def _held(self, b: str) -> bool:
         """True for what stays in the cores' own memories from kernel to kernel."""
@@ -74,28 +76,28 @@ class CoreText(KernelText):
         frame = [] if named else [f"{self.name}_frame *const f = frame;"]
         title = f"{self.name}_{kernel.name}"
         scratch = []
-        for s, (declared, _) in zip(kernel.scratch, self.scratch.values()):
+        for s, (start, _) in zip(kernel.scratch, self.scratch.values()):
             t = DTYPES[s.dtype]
-            scratch.append(f'{declared} = aotc_dsa_local(core, "{s.name}", {s.offset}, '
+            scratch.append(f'{start} = aotc_dsa_local(core, "{s.name}", {s.offset}, '
                            f"{s.elements} * sizeof({t.c}));")
         places = [self.plan.place(b) for b in self.tensors]
         shared = [p for p in places if p.memory]
         for p in shared:
-            declared = self.tensors[p.name][0].removesuffix(f"t_{p.name}")
+            start = self.tensors[p.name][0].removesuffix(f"t_{p.name}")
             size = f"{c_index(p.part, 12)} * sizeof({DTYPES[p.dtype].c}));"
             if self._held(p.name):
-                scratch.append(f'{declared}g_{p.name} = aotc_dsa_held(core, "{p.name}", '
+                scratch.append(f'{start}g_{p.name} = aotc_dsa_held(core, "{p.name}", '
                                f"{p.offset}, {size}")
                 continue
             parts = -p.each if p.each else p.parts  # negative: each cluster has all of it
-            scratch.append(f'{declared}g_{p.name} = aotc_dsa_shared(core, "{p.name}", t_{p.name}, '
+            scratch.append(f'{start}g_{p.name} = aotc_dsa_shared(core, "{p.name}", t_{p.name}, '
                            f"{parts}, {size}")
         count = c_index(simplify(kernel.tiles))
         turn = ["const int64_t tile = aotc_dsa_item(at, f->turn_first, f->turn_items, "
                 f"{count}, {kernel.clusters});"] if self.plan.turns else []
         name = "at" if turn else "tile"
         return indent([
-            *frame, *pointers,
+            *frame, *pointers, *declared(self.extents),
             "aotc_dsa *const machine = aotc_dsa_open(f->slab + worker * f->slab_stride,",
             f"    {kept_text(self.plan)});",
             f"for (int64_t {name} = begin; {name} < end; ++{name}) {{",
