@@ -139,7 +139,8 @@ def test_quantisation_per_tensor_axis_and_block(stored, shape, scale, options):
 
 @pytest.mark.parametrize("stored", FEW)
 def test_constants_of_few_bits_stay_packed(stored, tmp_path):
-    """A product with dequantised weights: they take as many bytes as in the model's file."""
+    """A product with dequantised weights: they take as many bytes as in the model's file, but for
+    columns that fill the last panel."""
     rng = np.random.default_rng(2)
     k, n, block = 640, 512, 32
     low, high = (-(1 << int(stored[1]) - 1), 0)[stored[0] == "u"], 1 << int(stored[1]) - 1
@@ -153,8 +154,8 @@ def test_constants_of_few_bits_stay_packed(stored, tmp_path):
     x = rng.standard_normal((3, k)).astype("f4")
     want = x.astype("f8") @ (w * np.repeat(s, block, 0)).astype("f8")
     np.testing.assert_allclose(bundle.load().run({"x": x})["y"], want, rtol=1e-4, atol=1e-3)
-    assert (tmp_path / "b" / "net_weights.bin").stat().st_size < k * n * int(
-        stored[1]) // 8 + s.nbytes + 4096
+    file = k * n * int(stored[1]) // 8 + s.nbytes
+    assert (tmp_path / "b" / "net_weights.bin").stat().st_size < file + file // 16 + 4096
 
 
 def test_operators_on_bf16_round_once(tmp_path):

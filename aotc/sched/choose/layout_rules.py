@@ -32,9 +32,9 @@ from aotc.sched.model.size import estimate
 
 
 def settle_layouts(near: Neighbourhoods, free: Collection[str] = frozenset()) -> dict[str, Layout]:
-    """{buffer: Layout} of the temps that cost less so than in what is found without.  free: inputs
-    and outputs that may be stored in any order (an operator between others); those always get a
-    layout, of those with a use the cheapest."""
+    """{buffer: Layout} of the temps that cost no more so than in what is found without.  free:
+    inputs and outputs that may be stored in any order (an operator between others); those always
+    get a layout, that which suits the operator, whatever is around it."""
     program, target = near.program, near.target
     if target.lanes < 2 or target.machine.threads:
         return {b: Layout() for b in free}
@@ -48,10 +48,12 @@ def settle_layouts(near: Neighbourhoods, free: Collection[str] = frozenset()) ->
         must = any(m in free for m in members)
         layout: Layout | None = None
         if called.isdisjoint(members):  # those are row-major
-            layout = _cheapest(near, members, _candidates(program, target, members, must),
-                               must)
-        if layout is not None or must:
+            layout = _agreed(program, target, members, must)
+        if must:
             out.update(dict.fromkeys(members, layout or Layout()))
+        elif layout is not None and near.seconds_around(members, layout) <= near.seconds_around(
+                members, None):
+            out.update(dict.fromkeys(members, layout))
     return out
 
 
@@ -61,32 +63,21 @@ def split_settled(layouts: Mapping[str, Layout]) -> tuple[tuple[Rewrite, ...], d
     return tuple(layout_rewrite(b, x) for b, x in layouts.items() if b not in plain), plain
 
 
-def _candidates(program, target, members, must):
-    """The layouts that are asked for: that on which everything around a class of tensors agrees.
-    A product next to a window is no case of agreement: of blocks its sum would be cut into as many
-    taps.  must: there is one at least."""
+def _agreed(program, target, members, must):
+    """The layout on which everything around a class of tensors agrees; None if it does not.  A
+    product next to a window is no case of agreement: of blocks its sum would be cut into as many
+    taps.  must: what makes and reads them goes with the channels of a product."""
     shape = program.shape(members[0])
     uses = {u for b in members for u in _uses(program, target, b)}
     kinds, dims = {kind for kind, _ in uses}, {d for _, d in uses}
-    if must:
-        last = (channels_last(len(shape), min(dims)),) if kinds & {"last", "blocks"} else ()
-        blocks = (blocked(shape, min(dims), target.lanes),) if "blocks" in kinds else ()
-        return [Layout(), *last, *(x for x in blocks if x is not None)]
+    if "last" in kinds and must:
+        return channels_last(len(shape), min(d for kind, d in uses if kind == "last"))
     if kinds == {"rows"}:
-        return [Layout()]
-    found = blocked(shape, min(dims), target.lanes) if kinds == {"blocks"} and len(
-        dims) == 1 else None
-    return [] if found is None else [found]
-
-
-def _cheapest(near, members, candidates, must):
-    """The candidate that costs least; None if what is found without takes no longer, but for
-    tensors that ``must`` have one."""
-    if not candidates:
-        return None
-    cheapest = min(candidates, key=lambda x: near.seconds_around(members, x))
-    least = near.seconds_around(members, cheapest)
-    return cheapest if must or least <= near.seconds_around(members, None) else None
+        return Layout()
+    if kinds == {"blocks"} and (must or len(dims) == 1):
+        return blocked(shape, min(dims), target.lanes) or (
+            channels_last(len(shape), min(dims)) if must else None)
+    return None
 
 
 def _uses(program, target, buffer):

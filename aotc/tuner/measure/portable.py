@@ -10,11 +10,13 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from aotc.emit.c.kernels import render_kernels
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
 from aotc.ir.plan import Kernel, Place, Plan
+from aotc.ir.statements import Body, Section, bodies
 from aotc.target.base import Target
 
 _PIECE = "zzpiece"  # what a kernel's bundle is called until its text has been hashed
@@ -105,8 +107,8 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
                   target: Target) -> tuple[dict[str, str], str]:
     """({file: text}, prefix of the names in them) of one kernel."""
     places = tuple(replace(p, storage="arena", slot=i, offset=0) for i, p in enumerate(used))
-    alone = replace(plan, name=_PIECE, places=places, weights=(), slots=(),
-                    kernels=(replace(kernel, name="run", title="", origin=()),))
+    alone = replace(plan, name=_PIECE, places=places, weights=(), slots=(), kernels=(
+        replace(kernel, name="run", title="", origin=(), body=_without_names(kernel.body)),))
     numbers = {f"t_{p.name}": f"t_{i}" for i, p in enumerate(used)}
     numbers |= {f"s_{s.name}": f"s_{i}" for i, s in enumerate(kernel.scratch)}
     texts = {f: re.sub(r"\b[ts]_\w+\b", lambda m: numbers.get(m[0], m[0]), text)
@@ -114,6 +116,14 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
     texts = {f: re.sub(rf"\b{_PIECE}_(frame|checked|expected)\b", r"zz\1", text).replace(
         f"{_PIECE}_internal.h", _HEADER) for f, text in texts.items()}
     return _named(texts)
+
+
+def _without_names(body: Body) -> Body:
+    """The statements without the Program's lines, which name tensors of the model."""
+    def visit(s: Any) -> Any:
+        inside = {name: _without_names(b) for name, b in bodies(s)}
+        return replace(s, **inside, **({"says": ()} if isinstance(s, Section) else {}))
+    return tuple(map(visit, body))
 
 
 def _named(texts: dict[str, str]) -> tuple[dict[str, str], str]:
