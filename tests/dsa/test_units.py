@@ -22,6 +22,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.runtime.loading import load
 from aotc.sched import decide, lower
+from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.model.units import unit_pays
 from aotc.target import get_target
@@ -250,6 +251,36 @@ def test_sums_of_ragged_tiles_are_proved_to_have_room():
     less = replace(kernel, scratch=tuple(
         replace(x, elements=x.elements - 256) if "sums" in x.name else x for x in kernel.scratch))
     assert any("sums" in f for f in plan_faults(replace(plan, kernels=(less,))))
+
+
+def test_a_product_that_loses_its_operands_has_no_slices():
+    s = decide(small(), TARGET)
+    g, = (replace(g, split={"y": {"k": 8}}, copies={}) for g in s.groups)
+    near = replace(TARGET.machine.near, capacity=1 << 10)
+    tiny = replace(TARGET, machine=replace(TARGET.machine, memories=tuple(
+        near if x is TARGET.machine.near else x for x in TARGET.machine.memories)))
+    g, = choose_copies(small(), tiny, (g,), s.layouts)
+    assert g.ukernel == {"y": "loops"} and g.split == {}
+
+
+def test_boxes_of_digits_have_room_for_what_is_copied():
+    """Half a head's columns lie in one head, of which all are copied; rows that are counted
+    otherwise are as many as the tile has, where bounds of ends alone say one more."""
+    m = Maker("digits")
+    m.input("x", 5, 9, 64), m.input("z", 9, 12)
+    i, n = ax("i", 9), ax("n", 320)
+    m.step("y", (i, n), m.ref("x", n // 64, i, n % 64) + 1.0)
+    r, c = ax("r", 8), ax("c", 12)
+    m.step("t", (r, c), m.ref("z", (r * 8 + 4) // 9, c) * 2.0)
+    program = m.done("y", "t")
+    s = decide(program, TARGET)
+    by = {"y": {"n": 32}, "t": {"r": 3}}
+    s = replace(s, groups=tuple(replace(g, tile=by[g.anchor], parallel=tuple(by[g.anchor]))
+                                for g in s.groups))
+    plan = lower(program, s, TARGET)
+    assert not plan_faults(plan)
+    feeds = random_feeds(program, np.random.default_rng())
+    assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), NEAR)
 
 
 @pytest.mark.product

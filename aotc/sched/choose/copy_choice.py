@@ -61,7 +61,8 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
     far = {b for b, m in chosen.items() if m != machine.scratch and b not in given}
     lost = [s for s, (operands, _) in needs.items() if far & set(operands)]
     return replace(group, copies=chosen, ukernel=group.ukernel | dict.fromkeys(lost, "loops"),
-                   loops=group.loops | {s: {} for s in lost})
+                   loops=group.loops | {s: {} for s in lost},
+                   split={s: x for s, x in group.split.items() if s not in lost})
 
 
 __all__ = ["choose_copies"]

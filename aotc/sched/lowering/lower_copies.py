@@ -7,7 +7,17 @@ from typing import cast
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json, row_major
 from aotc.ir.contents import names_in, with_buffers
-from aotc.ir.expr import Axis, Binary, Const, Expr, maximum, substitute
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    as_expr,
+    maximum,
+    minimum,
+    substitute,
+    walk,
+)
 from aotc.ir.plan import Ahead, Contract
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.schedule import Schedule
@@ -204,7 +214,9 @@ def _copy(ctx: Context, c: Copied, name: str, engine: str, token: int) -> Copy:
         first = first + lo * step
     runs: list[tuple[Expr, Expr, Expr]] = []  # extent, step near, step far
     for d in order:
-        n = simplify(maximum(c.last[d] - c.dims[d][0] + 1, Const(0)))
+        size, n = c.dims[d][1], simplify(maximum(c.last[d] - c.dims[d][0] + 1, Const(0)))
+        if any(isinstance(x, Binary) and x.op == "floordiv" for x in walk(n)):
+            n = simplify(minimum(n, as_expr(size)))  # which knows where tiles begin
         if n == Const(1):
             continue
         if runs and all(same(runs[-1][k], s * n) for k, s in ((1, near[d]), (2, far[d]))):

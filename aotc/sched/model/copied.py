@@ -69,7 +69,8 @@ def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: 
                 break
             if len(axes_of(lo)) > 1:  # of tiles and places in them: nobody proves what is inside
                 lo, hi, known = Const(0), simplify(extent - 1), [upper(extent) or WHOLE]
-            dims.append((lo, max(min(known), 1)))
+            exact = simplify(hi - lo + 1)  # what is copied, whatever a tile would ask for
+            dims.append((lo, max(min(known), exact.value if isinstance(exact, Const) else 1, 1)))
             last.append(hi)
         else:
             out.append(Copied(b, tuple(dims), tuple(last), b in made))
