@@ -13,6 +13,7 @@ from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu
 import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
+from aotc.emit.c.alike import owned
 from aotc.errors import AotcError, ScheduleError
 from aotc.ir.schedule import Schedule, Slot
 from aotc.ir.statements import Copy, Wait
@@ -91,6 +92,15 @@ def test_what_stays_is_not_copied(planned):
     assert engines == {"load", "store", "bring", "fetch"}
 
 
+def test_kernels_whose_tensors_stay_elsewhere_share_no_function(planned):
+    plan = planned[1]
+    moved = replace(plan, places=tuple(
+        replace(p, offset=p.offset + 64) if p.name == "h" else p for p in plan.places))
+    keys = [{o.key for o in owned([p]) if "h" in o.kernel.reads + o.kernel.writes}
+            for p in (plan, moved)]
+    assert len(keys[0]) == len(keys[1]) == 2 and keys[0].isdisjoint(keys[1])
+
+
 def test_interpreters_run_them(planned):
     s, plan, feeds, want = planned
     assert not differences(run_plan(plan, feeds), want, 2e-5)
@@ -99,6 +109,7 @@ def test_interpreters_run_them(planned):
 
 def test_the_simulator_runs_them_and_traces_the_same_events(planned, tmp_path, monkeypatch):
     s, plan, feeds, want = planned
+    monkeypatch.setenv("CFLAGS", os.environ.get("CFLAGS", "") + " -Wall -Wextra -Werror")
     bundle = built(plan, s, tmp_path / "b")
     monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(tmp_path / "trace"))
     assert not differences(bundle.run(feeds), want, 2e-5)

@@ -82,10 +82,13 @@ class CoreText(KernelText):
                            f"{s.elements} * sizeof({t.c}));")
         places = [self.plan.place(b) for b in self.tensors]
         shared = [p for p in places if p.memory]
+        held = {p.name: f"{self.tensors[p.name][0]} = " for p in shared if self._held(p.name)}
+        pointers = [x for x in pointers if not x.startswith(tuple(held.values()))]
+        frame += [f"(void)t_{b};" for b in held] * named
         for p in shared:
             start = self.tensors[p.name][0].removesuffix(f"t_{p.name}")
             size = f"{c_index(p.part, 12)} * sizeof({DTYPES[p.dtype].c}));"
-            if self._held(p.name):
+            if p.name in held:
                 scratch.append(f'{start}g_{p.name} = aotc_dsa_held(core, "{p.name}", '
                                f"{p.offset}, {size}")
                 continue
