@@ -14,7 +14,7 @@ from group_cases import (
     with_loops,
 )
 from harness import DISTINCT, Case, at_length, build_cases, differences
-from te_programs import Maker, ax, random_feeds
+from te_programs import Maker, ax, random_feeds, relu
 
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Binary, Const
@@ -86,6 +86,26 @@ def test_halo_is_as_small_as_the_tile_needs():
     kernel, = lower(p, s, target).kernels
     r1, = (x for x in kernel.scratch if x.name == "r1")
     assert r1.elements == 5 * (4 + 2) * 9
+
+
+@pytest.mark.parametrize("tile, made", [(2, 4), (4, 4), (6, 8)])
+def test_a_tile_of_a_part_of_a_channel_group_has_room_for_all_of_it(tile, made, tmp_path):
+    """Of the group that a work item's channels are in, the stage before makes every one."""
+    m = Maker()
+    m.input("x", 6, 5, 7)
+    m.const("we", np.random.default_rng(0).standard_normal((3, 4, 2)).astype(np.float32))
+    m.const("wd", np.random.default_rng(1).standard_normal((12, 3)).astype(np.float32))
+    g, o, i, h, w, c, k = (ax(n, e) for n, e in zip("goihwck", (3, 4, 2, 5, 7, 12, 3)))
+    v = ax("v", 5)
+    m.step("e", (g, o, h, w), m.ref("x", g * 2 + i, h, w) * m.ref("we", g, o, i), (i,), "sum")
+    m.step("r", (c, h, w), relu(m.ref("e", c // 4, c % 4, h, w)))
+    m.step("y", (c, h, v), m.ref("r", c, h, v + k) * m.ref("wd", c, k), (k,), "sum")
+    p, target = m.done("y"), get_target("c")
+    s = complete(p, schedule(target, p, {"e": "register", "r": "L1"}, {"c": tile}, "y"), target)
+    assert len(s.groups) == 1 and not check_schedule(p, s, target)
+    room, = (x.elements for x in lower(p, s, target).kernels[0].scratch if x.name == "r")
+    assert room == 5 * 7 * made
+    build_cases([Case("part", p, s, tol=2e-5)], target, tmp_path / "part").check(1)
 
 
 @pytest.mark.parametrize("tile", [{"oh": 4}, {"ow": 5}, {"oc": 2}])

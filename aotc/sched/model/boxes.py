@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum, substitute
+from aotc.ir.expr import Axis, Binary, Const, Expr, axes_of, maximum, minimum, substitute, walk
 from aotc.ir.plan import Bindings, Size
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import extent_bound, interval
@@ -111,11 +111,29 @@ def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
     places = {}
     for b in sorted((scratch - set(group.outputs)) & set(wanted)):
         dims = []
-        for (lo, last), (real_lo, _), extent in zip(wanted[b], asked[b], program.shape(b)):
-            known = [n for n in (extent_bound(lo, last), upper(extent)) if n is not None]
-            dims.append((real_lo, min(known) if known else _open_size(lo, last, extent)))
+        for (lo, last), there, extent in zip(wanted[b], asked[b], program.shape(b)):
+            bound = extent_bound(lo, last)
+            if bound is not None:
+                bound = max(bound, _whole_parts(there, tile))
+            known = [n for n in (bound, upper(extent)) if n is not None]
+            dims.append((there[0], min(known) if known else _open_size(lo, last, extent)))
         places[b] = tuple(dims)
     return real, places
+
+
+def _whole_parts(there: Ends, tile: Tile) -> int:
+    """Values from the first to the last that are really there, where floor divisions are between
+    them; 0 where none are or nobody knows how many.  A tile that begins at a multiple of its size
+    may ask for a piece of a part (of ``i % n``) of which a box has all."""
+    if not any(isinstance(n, Binary) and n.op == "floordiv" for e in there for n in walk(e)):
+        return 0
+    starts: dict[Expr, Expr] = {}
+    for a, (lo, last) in tile.box.items():
+        size = tile.size[a]
+        if size is not None and isinstance(lo, Axis) and same(last, lo + (size - 1)):
+            starts[lo] = Axis(f"{lo.name}_tile", lo.extent) * size
+    first, last = (simplify(substitute(e, starts)) for e in there)
+    return extent_bound(first, last) or 0
 
 
 def _open_size(lo, last, extent):
