@@ -72,15 +72,22 @@ def _buffer_fields(value: object) -> tuple[str, ...]:
 
 def substituted(value: Any, new: Mapping[Expr, Expr]) -> Any:
     """Statements with expressions in place of axes."""
+    def instead(e: Expr) -> Expr:
+        out = substitute(e, new)
+        return e if out == e else simplify(out)
+    return with_expressions(value, instead)
+
+
+def with_expressions(value: Any, new: Callable[[Expr], Expr]) -> Any:
+    """A value made of dataclasses, tuples and expressions, with ``new`` of each expression."""
     if isinstance(value, Expr):
-        out = substitute(value, new)
-        return value if out == value else simplify(out)
+        return new(value)
     if isinstance(value, tuple):
-        return tuple(substituted(v, new) for v in value)
+        return tuple(with_expressions(v, new) for v in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    return replace(value, **{f.name: substituted(getattr(value, f.name), new)
-                             for f in fields(value)})
+    return replace(value, **{f.name: with_expressions(getattr(value, f.name), new)
+                             for f in fields(value) if f.init})
 
 
 def expressions(value: object) -> Iterator[Expr]:
@@ -121,4 +128,4 @@ def _names(value: Any) -> frozenset[str]:
 
 
 __all__ = ["buffers_in", "expressions", "guards", "names_in", "nodes", "substituted",
-           "with_buffers"]
+           "with_buffers", "with_expressions"]

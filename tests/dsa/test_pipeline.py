@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from core_traces import expected_trace, read_trace
+from core_traces import expected_trace, read_trace, told
 from group_cases import two_convolutions
 from harness import INFO, differences
 from te_programs import Maker, conv2d, matmul, random_feeds
@@ -14,7 +14,7 @@ from te_programs import Maker, conv2d, matmul, random_feeds
 import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import ScheduleError
 from aotc.ir.schedule import Group, Schedule
 from aotc.ir.statements import Copy, For, If, Scope, Wait, bodies, walk_body, with_bodies
 from aotc.oracle.check_plan import plan_faults
@@ -140,14 +140,6 @@ def mutants(plan):
         less = replace(s, elements=s.elements // 2)
         small = kernel.scratch[:n] + (less,) + kernel.scratch[n + 1:]
         yield f"small {s.name}", replace(plan, kernels=(replace(kernel, scratch=small),))
-
-
-def told(run, want):
-    try:
-        got = run()
-    except AotcError as err:
-        return str(err)
-    return "other numbers" if any(differences(got, want, 2e-5)) else ""
 
 
 def test_planted_faults_are_told_by_the_interpreter():

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from core_traces import expected_trace, read_trace
+from core_traces import expected_trace, read_trace, told
 from harness import INFO, differences
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu
 
 import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import ScheduleError
 from aotc.ir.schedule import Schedule
 from aotc.ir.statements import Copy, Wait
 from aotc.oracle.evaluate import evaluate
@@ -129,15 +129,6 @@ def mutants(plan):
             yield f"far {p.name}", replace(plan, places=(
                 *plan.places[:i], new, *plan.places[i + 1:]), slots=tuple(
                     n + (64 << 20) for n in plan.slots))
-
-
-def told(run, want):
-    """The text of a fault, "other numbers" for wrong ones, "" where a run passes for right."""
-    try:
-        got = run()
-    except AotcError as err:
-        return str(err)
-    return "other numbers" if any(differences(got, want, 2e-5)) else ""
 
 
 def test_planted_faults_are_told_by_the_interpreter(planned):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from core_traces import expected_trace, read_trace
+from core_traces import expected_trace, read_trace, told
 from harness import INFO, differences
 from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu
 
@@ -14,7 +14,7 @@ import aotc
 from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.emit.c.alike import owned
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import ScheduleError
 from aotc.ir.schedule import Schedule, Slot
 from aotc.ir.statements import Copy, Wait
 from aotc.oracle.check_plan import plan_faults
@@ -150,15 +150,6 @@ def mutants(plan):
     for what, new in (("place of h", replace(h, offset=0)), ("far h", replace(h, offset=65536))):
         yield what, replace(plan, places=tuple(new if p is h else p for p in plan.places),
                             slots=tuple(n + (4 << 20) for n in plan.slots))
-
-
-def told(run, want):
-    """The text of a fault, "other numbers" for wrong ones, "" where a run passes for right."""
-    try:
-        got = run()
-    except AotcError as err:
-        return str(err)
-    return "other numbers" if any(differences(got, want, 2e-5)) else ""
 
 
 def test_planted_faults_are_told_by_the_interpreter(planned):

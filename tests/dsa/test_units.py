@@ -24,7 +24,7 @@ from aotc.runtime.loading import load
 from aotc.sched import decide, lower
 from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.cost.cycles import timeline
-from aotc.sched.model.units import unit_pays
+from aotc.sched.cost.row_cost import unit_pays
 from aotc.target import get_target
 
 TARGET = get_target("dsa:stcp920")

@@ -1,5 +1,9 @@
-"""What the simulated accelerator traces of a Plan, as its statements say it."""
+"""What the simulated accelerator traces of a Plan, as its statements say it, and how a fault that
+was planted in one is told."""
 
+from harness import differences
+
+from aotc.errors import AotcError
 from aotc.sched.cost.item_events import COMPUTE, plan_events
 
 
@@ -14,3 +18,12 @@ def expected_trace(plan, target):
 def read_trace(path):
     """Lines of a trace as ``expected_trace`` has them."""
     return [tuple(x.split()[1:]) for x in path.read_text().splitlines()]
+
+
+def told(run, want):
+    """The text of a fault, "other numbers" for wrong ones, "" where a run passes for right."""
+    try:
+        got = run()
+    except AotcError as err:
+        return str(err)
+    return "other numbers" if any(differences(got, want, 2e-5)) else ""

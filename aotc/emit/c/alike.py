@@ -3,11 +3,11 @@ Plan or of several for one target."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aotc.emit.text.places import POINTERS, cast_from, pointer
-from aotc.ir.contents import buffers_in, expressions, guards, with_buffers
+from aotc.ir.contents import buffers_in, expressions, guards, with_buffers, with_expressions
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Expr, Sym, rewrite, walk
 from aotc.ir.plan import Kernel, Plan, rules_of
@@ -93,16 +93,7 @@ def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
             return replace(e, extent=rewrite(e.extent, node, found))
         return new(e) if isinstance(e, Sym) else None
 
-    def visit(v: Any) -> Any:
-        if isinstance(v, Expr):
-            return rewrite(v, node, found)
-        if isinstance(v, tuple):
-            return tuple(map(visit, v))
-        if not is_dataclass(v) or isinstance(v, type):
-            return v
-        return replace(v, **{f.name: visit(getattr(v, f.name)) for f in fields(v) if f.init})
-
-    return visit(value)
+    return with_expressions(value, lambda e: rewrite(e, node, found))
 
 
 def symbols(e: Expr) -> Iterator[Sym]:

@@ -2,13 +2,11 @@
 ``h`` stands once, in front of the work items, and is called ``h_part1`` from there on."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from aotc.emit.text.cexpr import Argument, c_index
-from aotc.ir.contents import expressions, names_in
-from aotc.ir.expr import Binary, Expr, Sym, children, leaves, walk, with_children
+from aotc.ir.contents import expressions, names_in, with_expressions
+from aotc.ir.expr import Binary, Expr, Sym, children, leaves, substitute, walk
 from aotc.ir.plan import Kernel
 from aotc.ir.simplify import lower, upper
 
@@ -16,14 +14,14 @@ ROUNDED = ("floordiv", "mod")
 Named = tuple[tuple[Argument, Expr], ...]
 
 
-def with_named_extents(kernel: Kernel, reserved: Collection[str] = ()) -> tuple[Kernel, Named]:
+def with_named_extents(kernel: Kernel) -> tuple[Kernel, Named]:
     """The Kernel with names instead of quotients of symbols that its statements have several times,
-    and what each name stands for, by the names before it.  reserved: names that are taken."""
+    and what each name stands for, by the names before it."""
     found: Counter[Expr] = Counter()
     for e in expressions(kernel.body):
         found.update(_quotients(e, {}))
     again = sorted((e for e, n in found.items() if n > 1), key=_size)
-    taken, named = {*reserved, *names_in(kernel.body)}, dict[Expr, Argument]()
+    taken, named = names_in(kernel.body), dict[Expr, Argument]()
     count: Counter[str] = Counter()
     for e in again:
         name = "_".join(sorted({s.name for s in leaves(e) if isinstance(s, Sym)})) + "_part"
@@ -35,8 +33,9 @@ def with_named_extents(kernel: Kernel, reserved: Collection[str] = ()) -> tuple[
     parts: list[tuple[Argument, Expr]] = []
     for e, own in named.items():
         known = {k: v for k, v in named.items() if k != e}
-        parts.append((own, _instead(e, known, {})))
-    return (replace(kernel, body=_visited(kernel.body, named)) if named else kernel), tuple(parts)
+        parts.append((own, substitute(e, known)))
+    body = with_expressions(kernel.body, lambda e: substitute(e, named)) if named else kernel.body
+    return replace(kernel, body=body), tuple(parts)
 
 
 def declared(named: Named) -> list[str]:
@@ -65,32 +64,6 @@ def _is_quotient(e: Expr) -> bool:
 
 def _size(e: Expr) -> tuple[int, str]:
     return sum(1 for _ in walk(e)), c_index(e, 0)
-
-
-def _instead(e: Expr, named: Mapping[Expr, Expr], memo: dict[Expr, Expr]) -> Expr:
-    """``e`` with names for the largest of its parts that have one."""
-    if e in named:
-        return named[e]
-    if e not in memo:
-        kids = children(e)
-        memo[e] = with_children(e, [_instead(k, named, memo) for k in kids]) if kids else e
-    return memo[e]
-
-
-def _visited(value: Any, named: Mapping[Expr, Expr]) -> Any:
-    """Statements with names instead of what they stand for."""
-    memo: dict[Expr, Expr] = {}
-
-    def visit(v: Any) -> Any:
-        if isinstance(v, Expr):
-            return _instead(v, named, memo)
-        if isinstance(v, tuple):
-            return tuple(map(visit, v))
-        if not is_dataclass(v) or isinstance(v, type):
-            return v
-        return replace(v, **{f.name: visit(getattr(v, f.name)) for f in fields(v) if f.init})
-
-    return visit(value)
 
 
 __all__ = ["declared", "with_named_extents"]

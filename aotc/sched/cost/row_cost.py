@@ -34,4 +34,11 @@ def saves_packing(rows: int, tuning: Tuning) -> bool:
     return 2 * rows * (1 - 1 / tuning.narrow_rate) > tuning.packed
 
 
-__all__ = ["row_rate", "row_waste", "saves_packing"]
+def unit_pays(row: Ukernel, m: int, n: int) -> bool:
+    """True if a unit takes less time for an M x N product than the vectors beside it: its tiles are
+    padded, its rate is higher."""
+    tiles = -(-m // row.tile["mr"]) * -(-n // row.tile["nr"])
+    return bool(tiles * row.tile["mr"] * row.tile["nr"] < m * n * row.tile["rate"])
+
+
+__all__ = ["row_rate", "row_waste", "saves_packing", "unit_pays"]

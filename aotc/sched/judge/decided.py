@@ -3,20 +3,24 @@
 from collections.abc import Mapping, Sequence
 
 from aotc.ir.access import dim_order
-from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, factor_pairs
+from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, dot_dtypes, factor_pairs
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.choose.loops import contraction_factors
 from aotc.sched.choose.runs import run_cost
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.model.product_rows import operand_dtypes, pick_row
+from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target, Ukernel
 
+_NARROW = (BF16_PRODUCT, GROUPED_BYTES)
 Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
 
 
@@ -44,8 +48,6 @@ class Decided:
         tiles = (*(self.model.extents,) * (self.machine.depth - 1), self.model.variables(tile))
         return group_cost(self.model, self.machine, tiles, aligned=self.aligned, free=self.free)
 
-
-_NARROW = (BF16_PRODUCT, GROUPED_BYTES)
 
 def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,
                  free: Free = (), tails: Tails | None = None,
@@ -81,6 +83,21 @@ def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, 
                    row.tile["nr"], rate_of(row, target), tails)
 
 
+def usual_product(program: Program, target: Target, number: int, s: Stage) -> Aligned | None:
+    """How a product that has no row yet would lie on the one that it usually gets, its longest axis
+    along the lanes; None for other stages."""
+    f = contraction_factors(program, s)
+    if f is None or not target.rows("contraction"):
+        return None
+    sizes = {a: estimate(a.extent) for a in f.n}
+    lane = max(f.n, key=sizes.__getitem__)
+    row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane],
+                   dot_dtypes(s.body) == BF16_PRODUCT, operands=operand_dtypes(program, f))
+    place = {a: i for i, a in enumerate(s.axes)}
+    return Aligned(number, tuple(place[a] for a in f.m), place[lane], row.tile["mr"],
+                   row.tile["nr"], rate_of(row, target))
+
+
 def rate_of(row: Ukernel, target: Target) -> float:
     """What a row of a target reaches, in flops of its products of f32."""
     if row.dtypes == BF16_PRODUCT:
@@ -88,4 +105,4 @@ def rate_of(row: Ukernel, target: Target) -> float:
     return row_rate(row, target.tuning)
 
 
-__all__ = ["Decided", "Tails", "aligned_products", "decided_cost"]
+__all__ = ["Decided", "Tails", "aligned_products", "decided_cost", "usual_product"]

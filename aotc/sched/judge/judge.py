@@ -11,7 +11,6 @@ from itertools import permutations
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order
-from aotc.ir.category import BF16_PRODUCT, dot_dtypes
 from aotc.ir.expr import Load, rewrite, show
 from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
@@ -26,14 +25,12 @@ from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
-from aotc.sched.cost.group_cost import Aligned, Cost, group_cost, pressure_seconds, resident
+from aotc.sched.cost.group_cost import Cost, group_cost, pressure_seconds, resident
 from aotc.sched.cost.in_place_cost import with_in_place
-from aotc.sched.cost.row_cost import row_rate
-from aotc.sched.judge.decided import decided_cost
+from aotc.sched.judge.decided import decided_cost, usual_product
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
-from aotc.sched.model.product_rows import operand_dtypes, pick_row
-from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import find_call, group_stages, merge_stages
 from aotc.sched.model.tilegraph import merged
 from aotc.sched.model.widths import group_model
@@ -335,21 +332,15 @@ class Judge:
             stream = max(f.k, key=sizes.get)
             steps = min(self.target.tuning.stream_steps, sizes[stream])
             fixed[f"{s.name}.{stream.name}"] = (steps,)
-            lane = max(f.n, key=sizes.get)
-            narrow = dot_dtypes(s.body) == BF16_PRODUCT
-            row = pick_row(self.target, estimate_volume(a.extent for a in f.m), sizes[lane],
-                           narrow, operands=operand_dtypes(self.program, f))
-            place = {a: i for i, a in enumerate(s.axes)}
-            aligned.append(Aligned(number, tuple(place[a] for a in f.m), place[lane],
-                                   row.tile["mr"], row.tile["nr"],
-                                   self.target.tuning.narrow_rate if narrow else
-                                   row_rate(row, self.target.tuning)))
+            found = usual_product(self.program, self.target, number, s)
+            aligned.append(found)
+            lane = s.axes[found.lane]
             if number == model.anchor:
-                units = {a.name: row.tile["mr"] for a in f.m[-1:]}
+                units = {a.name: found.mr for a in f.m[-1:]}
                 if len(stages) > 1:
                     fixed[lane.name] = (sizes[lane],)
                 else:
-                    units[lane.name] = row.tile["nr"]
+                    units[lane.name] = found.nr
         anchor = stages[model.anchor]
         if len(stages) > 1 and anchor.fold == "none" and len(anchor.axes) > 1:
             last = anchor.axes[-1]  # columns stay whole, for the lanes

@@ -34,7 +34,7 @@ def with_turns(program: Program, schedule: Schedule, target: Target, kernels: Se
     number = {g.name: i for i, g in enumerate(schedule.groups)}
     readers = {b: [k for k, g in enumerate(schedule.groups) if any(
         b in program.producer[c].inputs for c in g.computes)] for b in names}
-    begun: dict[str, str] = {}  # group -> the first of its turns has been
+    begun: set[str] = set()  # groups that have had a turn
     out: list[Kernel] = []
     turns: list[tuple[int, int, int]] = []
     place: dict[int, int] = {}
@@ -44,7 +44,7 @@ def with_turns(program: Program, schedule: Schedule, target: Target, kernels: Se
     for name, first, end in order:
         k = number[name]
         if name not in begun:
-            begun[name] = name
+            begun.add(name)
             late = [b for b in names if k in readers[b] and b not in waited]
             waited |= set(late)
             early = [b for b in names if number.get(

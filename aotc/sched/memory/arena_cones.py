@@ -12,18 +12,15 @@ from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import volume
-from aotc.ir.category import BF16_PRODUCT, dot_dtypes
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import upper
-from aotc.sched.choose.loops import contraction_factors
 from aotc.sched.cost.group_cost import Aligned, group_cost
+from aotc.sched.judge.decided import usual_product
 from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import rounded
-from aotc.sched.model.product_rows import pick_row
-from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, find_call, group_stages
 from aotc.sched.model.tile_model import GroupModel
 from aotc.sched.model.tilegraph import best_fit
@@ -190,7 +187,7 @@ class _Part:
 
 def _part(program, target, group):
     model, stages = group_model(program, group, tuning=target.tuning), group_stages(program, group)
-    rows = tuple(_aligned(program, target, n, s) for n, s in enumerate(stages))
+    rows = tuple(usual_product(program, target, n, s) for n, s in enumerate(stages))
     return _Part(model, rows, stages[model.anchor])
 
 
@@ -254,20 +251,6 @@ def _neighbours(n, extent):
     rungs = sorted({min(f << i, extent) for f in FINE for i in range(extent.bit_length())}
                    | {extent})
     return [r for r in rungs if r < n][-2:] + [r for r in rungs if r > n][:2]
-
-
-def _aligned(program, target, number, stage):
-    """How a contraction stage lies on its micro-kernel row; None for other stages."""
-    f = contraction_factors(program, stage)
-    if f is None or not target.rows("contraction"):
-        return None
-    sizes = {a: estimate(a.extent) for a in stage.axes}
-    lane = max(f.n, key=sizes.get)
-    narrow = dot_dtypes(stage.body) == BF16_PRODUCT
-    row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane], narrow)
-    place = {a: i for i, a in enumerate(stage.axes)}
-    return Aligned(number, tuple(place[a] for a in f.m), place[lane], row.tile["mr"],
-                   row.tile["nr"], target.tuning.narrow_rate if narrow else 1.0)
 
 
 __all__ = ["Cones", "Tiling", "Unit"]

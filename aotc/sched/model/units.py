@@ -13,6 +13,7 @@ from aotc.ir.layout import Layout, Reorder
 from aotc.ir.program import static_shape
 from aotc.ir.schedule import Group, Loops
 from aotc.ir.simplify import same, simplify, upper
+from aotc.sched.cost.row_cost import unit_pays
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Target, Ukernel
@@ -50,13 +51,6 @@ def tap_step(at: Expr, taps: Axes) -> Expr | None:
         step = step if step is not None else found
         count = simplify(count * t.extent)
     return step if step is not None else Const(0)
-
-
-def unit_pays(row: Ukernel, m: int, n: int) -> bool:
-    """True if a unit takes less time for an M x N product than the vectors beside it: its tiles are
-    padded, its rate is higher."""
-    tiles = -(-m // row.tile["mr"]) * -(-n // row.tile["nr"])
-    return bool(tiles * row.tile["mr"] * row.tile["nr"] < m * n * row.tile["rate"])
 
 
 def unit_choice(c: "Choices", s: Stage, f: Factors, lane: Axis | None,
@@ -202,5 +196,5 @@ def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
 
 
 __all__ = ["columns_in_place", "near_operands", "packed_bytes", "slice_of", "sum_elements",
-           "tap_step", "unit_choice", "unit_faults", "unit_needs", "unit_pays", "unit_rows",
+           "tap_step", "unit_choice", "unit_faults", "unit_needs", "unit_rows",
            "unit_slice_faults"]

@@ -92,8 +92,8 @@ class Narrowed:
 
 class Trials:
     """Errors of a Program with some of its products rounded, against itself with none and f32
-    weights.  rewrites: of
-    a Schedule with all of them rounded; feeds: sets of inputs, of which the worst counts."""
+    weights.  rewrites: of a Schedule with all of them rounded; feeds: sets of inputs, of which the
+    worst counts."""
 
     def __init__(self, program: Program, rewrites: Sequence[Rewrite],
                  feeds: Sequence[Feeds]) -> None:

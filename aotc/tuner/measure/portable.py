@@ -10,13 +10,12 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from aotc.emit.c.kernels import render_kernels
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
 from aotc.ir.plan import Kernel, Place, Plan
-from aotc.ir.statements import Body, Section, bodies
+from aotc.ir.statements import Body, Section, bodies, with_bodies
 from aotc.target.base import Target
 
 _PIECE = "zzpiece"  # what a kernel's bundle is called until its text has been hashed
@@ -120,10 +119,8 @@ def _kernel_files(plan: Plan, kernel: Kernel, used: Sequence[Place],
 
 def _without_names(body: Body) -> Body:
     """The statements without the Program's lines, which name tensors of the model."""
-    def visit(s: Any) -> Any:
-        inside = {name: _without_names(b) for name, b in bodies(s)}
-        return replace(s, **inside, **({"says": ()} if isinstance(s, Section) else {}))
-    return tuple(map(visit, body))
+    inside = (with_bodies(s, {f: _without_names(b) for f, b in bodies(s)}) for s in body)
+    return tuple(replace(s, says=()) if isinstance(s, Section) else s for s in inside)
 
 
 def _named(texts: dict[str, str]) -> tuple[dict[str, str], str]:
