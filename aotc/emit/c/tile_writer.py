@@ -13,6 +13,7 @@ from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr
+from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope
@@ -227,7 +228,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")
         tile = dot_tile(s.mr, s.nv, s.lanes, dots) if dots > 1 else register_tile(
             s.mr, s.nv, s.lanes)
-        return name, params | {"tile": tile, "grouping": g}
+        panel = PanelPlaces.of(g, s.nv * s.lanes)
+        return name, params | {"tile": tile, "grouping": g, "panel": panel}
     if dots > 1:
         if s.template == TILES:
             return name, params | tile_words(s.dtypes[0])

@@ -9,6 +9,8 @@ of a u8 and an s8.  Of each group a panel of NR columns has
                        side, and zeros behind the last step of the sum
 """
 
+from dataclasses import dataclass
+
 from aotc.ir.numbers.grouped import Grouping
 
 STEP = 4  # neighbours along the sum side by side
@@ -19,6 +21,22 @@ MIDDLE = 128  # by which rows are larger
 def group_room(g: Grouping) -> int:
     """Bytes of a group of one column."""
     return HEAD + g.size
+
+
+@dataclass(frozen=True)
+class PanelPlaces:
+    """Bytes of a group of a panel of ``nr`` columns: before its scales, before its numbers, of four
+    steps of those, and of all."""
+
+    scales: int
+    numbers: int
+    four: int
+    group: int
+
+    @classmethod
+    def of(cls, g: Grouping, nr: int) -> "PanelPlaces":
+        """The PanelPlaces of a grouping."""
+        return cls(STEP * nr, HEAD * nr, STEP * nr, group_room(g) * nr)
 
 
 def panel_room(g: Grouping, depth: int) -> int:
@@ -33,4 +51,4 @@ def panel_fault(g: Grouping) -> str | None:
     return None if g.size % STEP == 0 else f"groups of a multiple of {STEP}"
 
 
-__all__ = ["HEAD", "MIDDLE", "STEP", "group_room", "panel_fault", "panel_room"]
+__all__ = ["HEAD", "MIDDLE", "STEP", "PanelPlaces", "group_room", "panel_fault", "panel_room"]
