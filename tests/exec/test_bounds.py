@@ -195,6 +195,53 @@ def test_folds_see_what_there_is(tmp_path, target):
     assert not none["Sum"].any() and not none["gram"].any() and (none["Max"] == -np.inf).all()
 
 
+def images():
+    """What follows images and boxes that data chooses, one by one along the first axis."""
+    rng = np.random.default_rng(6)
+    shapes = {"k": (3, 2, 3, 3), "back": (3, 2, 2, 2), "s": (2,), "b": (2,), "m": (2,), "v": (2,),
+              "w": (48, 5), "c": (5,), "g": (5,), "whole": (1, 2, 8, 8)}
+    stored = {n: np.abs(rng.standard_normal(size)).astype(np.float32) for n, size in shapes.items()}
+    nodes = [
+        node("Greater", ["score", "zero"], ["flags"]),
+        node("NonZero", ["flags"], ["found"], "pick"),
+        *(node("Gather", ["found", n], [to], axis=0) for n, to in (
+            ("first", "numbers"), ("second", "at"))),  # of images, of their boxes
+        *(node("Gather", [of, "at"], [to]) for of, to in (("x", "few"), ("boxes", "frames"))),
+        node("RoiAlign", ["whole", "frames", "numbers"], ["cut"], output_height=3, output_width=2,
+             sampling_ratio=2),
+        node("Conv", ["few", "k"], ["conv"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("ConvTranspose", ["conv", "back"], ["wider"]),
+        node("BatchNormalization", ["few", "s", "b", "m", "v"], ["batch"]),
+        node("InstanceNormalization", ["few", "s", "b"], ["each"]),
+        node("MaxPool", ["few"], ["most"], kernel_shape=[3, 3]),
+        node("AveragePool", ["few"], ["mean"], kernel_shape=[2, 2]),
+        node("GlobalAveragePool", ["few"], ["all"]), node("Flatten", ["conv"], ["flat"]),
+        node("Gemm", ["flat", "w", "c"], ["gemm"]),
+        node("LayerNormalization", ["gemm", "g"], ["norm"])]
+    outputs = ["cut", "conv", "wider", "batch", "each", "most", "mean", "all", "gemm", "norm"]
+    inputs = {"x": (F, ["n", 2, 8, 8]), "score": (F, [1, "n"]), "boxes": (F, ["n", 4])}
+    return model_of(nodes, inputs, outputs, {"zero": np.float32(0), "first": np.array(0),
+                                             "second": np.array(1), **stored})
+
+
+@pytest.mark.parametrize("target", ["c", "x86-64-v3"])
+def test_layers_of_what_there_is(tmp_path, target):
+    model = images()
+    ours = aotc.compile(model, tmp_path / "b", name="m", target=target,
+                        bound={"pick": 9}).load(threads=1)
+    theirs, rng = onnxruntime.InferenceSession(model.SerializeToString()), np.random.default_rng()
+    for n, chosen in ((1, 1), (5, 2), (9, 9), (13, 7)):
+        score = np.zeros((1, n), np.float32)
+        score[0, rng.permutation(n)[:chosen]] = 1
+        corner = rng.random((n, 2)).astype(np.float32) * 3
+        feeds = {"x": rng.standard_normal((n, 2, 8, 8)).astype(np.float32), "score": score,
+                 "boxes": np.hstack([corner, corner + 3])}
+        got = ours.run(feeds)
+        for out, w in zip(theirs.get_outputs(), theirs.run(None, feeds)):
+            np.testing.assert_allclose(got[out.name], w, rtol=2e-4, atol=2e-4,
+                                       err_msg=f"{out.name} {n} {chosen}")
+
+
 def test_who_needs_the_number_is_told(tmp_path):
     """A bound does not help where an operator wants to know it."""
     model = model_of([node("NonZero", ["x"], ["places"], "keep"), node("Shape", ["places"], ["y"])],
