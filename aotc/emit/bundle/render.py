@@ -5,7 +5,7 @@ import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jinja2
@@ -97,7 +97,7 @@ def _rendered(name: str, m: Mapping[str, Any],
               weights_image: bytes | bytearray) -> dict[str, bytes]:
     """The files made from templates."""
     kit = KITS[m["emitter"]]
-    env, common = _environment(kit), {"name": name, "upper": name.upper(), "m": m}
+    env, common = _environment(m["emitter"]), {"name": name, "upper": name.upper(), "m": m}
     files = {}
     for template, file in kit.templates.items():
         text = env.get_template(template).render(**common)
@@ -197,7 +197,10 @@ def _weights_hash(parts: Sequence[Variant], info: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _environment(kit: Kit) -> jinja2.Environment:
+@cache
+def _environment(emitter: str) -> jinja2.Environment:
+    """The templates of an emitter's bundles: parsed once, they take longer than a small model."""
+    kit = KITS[emitter]
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATES / f for f in kit.folders]),
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,

@@ -6,6 +6,7 @@ reads what another wrote; scratch is shared memory, behind it the memory of the 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import jinja2
 
@@ -49,7 +50,7 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
     UnsupportedError if a kernel asks for more than its target can express.
     """
     name, plans = prefix(plan.name), (plan, *others)
-    env, rules = _environment(target), rules_of(plans)
+    env, rules = _environment(target.folder), rules_of(plans)
     named: dict[str, tuple[Plan, Kernel]] = {}
     for p in plans:
         for k in p.kernels:
@@ -68,7 +69,7 @@ def render_kernels(plan: Plan, target: Target, others: Sequence[Plan] = ()) -> d
 def one_name(plans: Sequence[Plan], target: Target) -> list[Plan]:
     """The plans of one target, the base last, with one name for kernels of one text: that of the
     base where it has one."""
-    env, rules, names = _environment(target), rules_of(plans), dict[str, str]()
+    env, rules, names = _environment(target.folder), rules_of(plans), dict[str, str]()
 
     def named(plan: Plan, kernel: Kernel) -> Kernel:
         text = _kernel(plan, target, replace(kernel, name="k", title=""), "k", env, rules)
@@ -79,9 +80,10 @@ def one_name(plans: Sequence[Plan], target: Target) -> list[Plan]:
     return [*others, base]
 
 
-def _environment(target: Target) -> jinja2.Environment:
+@cache
+def _environment(folder: str) -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES / target.folder), trim_blocks=True,
+        loader=jinja2.FileSystemLoader(TEMPLATES / folder), trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
 
 
