@@ -1,6 +1,6 @@
 """DietCode's three workloads: one bundle for all shapes beside one for each, and beside peers.
 
-    python -m benchmarks.dietcode [WORKLOAD ...] [--threads 1] [--variants auto] [--rounds 3]
+    python -m benchmarks.dietcode [WORKLOAD ...] [--threads 1 2] [--variants auto] [--rounds 3]
                                   [--folder FOLDER] [--prepare]
 
 ``sequence``: [16 T, 768] x [768, 2304], T of 1..128; ``hidden``: [1024, I] x [H, I]^T, I and H of
@@ -17,21 +17,15 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from statistics import geometric_mean
 
 import numpy as np
 import onnx
 
 import aotc
-from aotc.errors import AotcError
-from aotc.tools.peers import open_peer
+from benchmarks import turns
 from benchmarks.exported.build import Writer
 
-PEERS = ("onnxruntime", "openvino")
 HIDDEN = (768, 2304, 3072)
-# calls of a system at a time, the first of which do not count; seconds before them, for threads
-# of the system before to go to sleep
-CALLS, REST = 3, 0.02
 TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64, 80, 96, 112, 120, 128)
 
 
@@ -99,60 +93,34 @@ def prepare(name, args, folder):
     return free, model, static
 
 
-def in_turns(systems, rounds):
-    """The fewest seconds of every function, each called a few times in a row."""
-    times = [[] for _ in systems]
-    for _ in range(rounds):
-        for row, call in zip(times, systems):
-            time.sleep(REST)
-            for n in range(CALLS):
-                start = time.perf_counter()
-                call()
-                if n:
-                    row.append(time.perf_counter() - start)
-    return [min(row) for row in times]
-
-
-def opened(path, threads):
-    """{peer: run} of those that are installed."""
-    found = {}
-    for peer in PEERS:
-        try:
-            found[peer] = open_peer(peer, path, threads)
-        except AotcError as err:
-            print(f"  {err}")
-    return found
-
-
 def measure(name, args, folder):
-    """Print a line for every call of a workload, and means."""
+    """Print a line for every call of a workload, and means, for every number of threads."""
     free, model, static = prepare(name, args, folder)
     if args.prepare:
         return
-    ours, peers = aotc.load(free, threads=args.threads), opened(folder / name / "model.onnx",
-                                                                args.threads)
-    speeds: dict[str, list[float]] = {n: [] for n in ("static", *peers)}
-    for extents, path in static:
-        feeds = feeds_of(model, extents, np.random.default_rng(1))
-        fixed = aotc.load(path, threads=args.threads)
-        right = next(iter(fixed.run(feeds).values()))
-        systems = [ours.bind(feeds), fixed.bind(feeds)]
-        np.testing.assert_allclose(next(iter(systems[0]().values())), right, rtol=1e-3, atol=1e-3)
-        systems += [lambda run=run, x=feeds: run(x) for run in peers.values()]
-        first, *others = in_turns(systems, args.rounds)
-        for row, seconds in zip(speeds.values(), others):
-            row.append(seconds / first)
-        label = ", ".join(f"{n} {v}" for n, v in extents.items())
-        print(f"  {label:16}{first * 1e3:9.2f} ms  " + "  ".join(
-            f"{n} {row[-1]:5.2f}" for n, row in speeds.items()), flush=True)
-    for n, row in speeds.items():
-        print(f"  {n}: geometric mean {geometric_mean(row):.3f}, worst {min(row):.3f}")
+    for threads in args.threads:
+        print(f" {threads} thread{'s' if threads > 1 else ''}", flush=True)
+        ours = aotc.load(free, threads=threads)
+        peers = turns.opened(folder / name / "model.onnx", threads)
+        labels, times = [], {n: [] for n in ("aotc", "static", *peers)}
+        for extents, path in static:
+            feeds = feeds_of(model, extents, np.random.default_rng(1))
+            fixed = aotc.load(path, threads=threads)
+            right = next(iter(fixed.run(feeds).values()))
+            systems = {"aotc": [ours.bind(feeds)], "static": [fixed.bind(feeds)]}
+            np.testing.assert_allclose(next(iter(systems["aotc"][0]().values())), right,
+                                       rtol=1e-3, atol=1e-3)
+            systems |= {p: [lambda run=run, x=feeds: run(x)] for p, run in peers.items()}
+            for system, rows in turns.in_turns(systems, args.rounds).items():
+                times[system] += rows
+            labels.append(", ".join(f"{n} {v}" for n, v in extents.items()))
+        turns.report(labels, times, min)
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(WORKLOADS)}")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], metavar="N")
     parser.add_argument("--variants", choices=["auto", "none"], default="auto")
     parser.add_argument("--rounds", type=int, default=3, help="per system and shape")
     parser.add_argument("--folder", type=Path, help="keep models and bundles here, use those there")
