@@ -4,11 +4,11 @@
                                   [--past 512] [--runs 9]
 
 For every call: milliseconds (medians of runs in turns) and the time by that of ONNX Runtime, whose
-past and present are bound to arrays of its own that are there before the call, and of OpenVINO, as far
-as installed, whose caches are states of the model.  For single tokens also the time by that of
-reading as many bytes as the weights and the filled part of the caches have, once, with this machine's
-widest loads and as many threads, in the same turns.  Below 1: faster.  Nothing is asserted; pin it
-(taskset) to as many CPUs as it has threads.
+past and present are bound to arrays of its own that are there before the call, and of OpenVINO, as
+far as installed, whose caches are states of the model.  For single tokens also the time by that of
+reading as many bytes as the weights and the filled part of the caches have, once, with this
+machine's widest loads and as many threads, in the same turns.  Below 1: faster.  Nothing is
+asserted; pin it (taskset) to as many CPUs as it has threads.
 """
 
 import argparse

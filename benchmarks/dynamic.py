@@ -3,15 +3,15 @@
     python -m benchmarks.dynamic [MODEL ...] [--threads 1 2] [--variants auto] [--calls 1-3]
                                  [--models FOLDER] [--folder FOLDER] [--prepare] [--budget 200]
 
-Image models get free batch, height and width; bert_small_dyn its own batch and sequence, gpt2_dyn its
-sequence.  They are the zoo's where there is one, else written here with random weights.  Every system
-goes through all calls, as a server sees them, then it is the next one's turn.  For every call:
-milliseconds (medians) and speed by that of a bundle for these extents alone, of ONNX Runtime and of
-OpenVINO, as far as installed, on the same dynamic file (above 1: faster); then geometric means, worst
-calls, bytes of C and weights by the static bundles' medians, and seconds of compiling.  ``--calls``
-takes some of the calls, by place.  ``--prepare`` compiles and builds into ``--folder`` what a later run
-measures.  ``--budget``: seconds; no bundle for one call is begun after two thirds of them, no round
-after all.  Nothing is asserted; pin it (taskset) to as many CPUs as it has threads.
+Image models get free batch, height and width; bert_small_dyn its own batch and sequence, gpt2_dyn
+its sequence.  They are the zoo's where there is one, else written here with random weights.  Every
+system goes through all calls, as a server sees them, then it is the next one's turn.  For every
+call: milliseconds (medians) and speed by that of a bundle for these extents alone, of ONNX Runtime
+and of OpenVINO, as far as installed, on the same dynamic file (above 1: faster); then geometric
+means, worst calls, bytes of C and weights by the static bundles' medians, and seconds of compiling.
+``--calls`` takes some of the calls, by place.  ``--prepare`` compiles and builds into ``--folder``
+what a later run measures.  ``--budget``: seconds; no bundle for one call is begun after two thirds
+of them, no round after all.  Nothing is asserted; pin it (taskset) to as many CPUs as threads.
 """
 
 import argparse
@@ -35,7 +35,8 @@ IMAGES = {"b": (1, 8), "h": (96, 512), "w": (96, 512)}
 CALLS = ((1, 96, 96), (1, 101, 131), (1, 224, 224), (2, 320, 256), (1, 512, 512), (4, 128, 192))
 EVEN = ((1, 96, 96), (1, 112, 160), (1, 224, 224), (2, 320, 256), (1, 512, 512), (4, 128, 192))
 SIDES = ((128, 128), (131, 250), (224, 224), (256, 384), (400, 300), (512, 512))
-LENGTHS = ((1, 1), (1, 16), (1, 128), (4, 32), (8, 256), (1, 7), (2, 77), (1, 384), (8, 8), (1, 512))
+LENGTHS = ((1, 1), (1, 16), (1, 128), (4, 32), (8, 256), (1, 7), (2, 77), (1, 384), (8, 8),
+           (1, 512))
 SEQUENCES = ((1,), (16,), (128,), (512,), (7,), (77,), (384,))
 SHARE = 2 / 3  # of the budget, in which bundles are made
 
@@ -169,24 +170,33 @@ def measure(name, args, home, end):
     labels = [", ".join(f"{n} {v}" for n, v in call) for call in static]
     for n, threads in enumerate(args.threads):
         print(f" {threads} thread{'s' if threads > 1 else ''}", flush=True)
-        peers = turns.opened(home / "free.onnx", threads)
-        ours = aotc.load(free, threads=threads)
-        systems = {"aotc": [lambda x=x: ours.run(x) for x in feeds],
-                   "static": [static_call(f, threads, x) for f, x in zip(static.values(), feeds)]}
-        systems |= {p: [lambda run=run, x=x: run(x) for x in feeds] for p, run in peers.items()}
-        for label, x, *others in zip(labels, feeds, *list(systems.values())[1:]):
-            own = ours.run(x)
-            for system, call in zip(list(systems)[1:], others):
-                far = turns.apart(own, call()) if call else 0
-                if far > turns.CLOSE:
-                    print(f"  {label}: {system} is {far:.1e} of the largest element apart")
-        left = end - time.perf_counter()
-        until = time.perf_counter() + left / (len(args.threads) - n)
+        systems = systems_of(home / "free.onnx", free, static.values(), feeds, threads)
+        for i, label in enumerate(labels):
+            check(label, {s: calls[i]() for s, calls in systems.items() if calls[i]})
+        now = time.perf_counter()
+        until = now + (end - now) / (len(args.threads) - n)
         turns.report(labels, turns.in_turns(systems, args.rounds, until=until))
 
 
-def static_call(folder, threads, feeds):
-    """A function that calls the bundle for one call's extents, None without one."""
+def systems_of(path, free, static, feeds, threads):
+    """{system: [a function for each call]}, aotc's free bundle first."""
+    systems = {"aotc": [bundle_call(free, threads, x) for x in feeds],
+               "static": [bundle_call(f, threads, x) for f, x in zip(static, feeds)]}
+    for peer, run in turns.opened(path, threads).items():
+        systems[peer] = [lambda run=run, x=x: run(x) for x in feeds]
+    return systems
+
+
+def check(label, results):
+    """Print which results are not those of the free bundle."""
+    for system, other in results.items():
+        far = turns.apart(results["aotc"], other)
+        if far > turns.CLOSE:
+            print(f"  {label}: {system} is {far:.1e} of the largest element apart")
+
+
+def bundle_call(folder, threads, feeds):
+    """A function that calls a bundle on these inputs, None without one."""
     if folder is None:
         return None
     model = aotc.load(folder, threads=threads)
