@@ -56,12 +56,15 @@ def _exact_onnxruntime(path: str | Path, threads: int, literal: bool = False) ->
         return _onnxruntime(path, threads, None, literal, lean=True)
 
 
-def _openvino(path: str | Path, threads: int, feeds: Feeds | None) -> Run:
+def _openvino(path: str | Path, threads: int, feeds: Feeds | None,
+              precision: str | None = "f32") -> Run:
     import openvino
     core = openvino.Core()
-    # its default precision on some CPUs is bfloat16, which is no opponent for f32
-    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads,
-              "INFERENCE_PRECISION_HINT": "f32"}
+    # its threads stay on the CPUs that this process may use, where others run beside it
+    config: dict[str, object] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads,
+                                 "ENABLE_CPU_PINNING": False}
+    # its default on some CPUs is bfloat16, which is no opponent for f32
+    config |= {"INFERENCE_PRECISION_HINT": precision} if precision else {}
     compiled = core.compile_model(core.read_model(str(path)), "CPU", config)
     request, outputs = compiled.create_infer_request(), list(compiled.outputs)
 
@@ -107,7 +110,8 @@ def _ncnn(path: str | Path, threads: int, feeds: Feeds | None) -> Run:
                      [o.name for o in graph.output])
 
 
-PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino, "ncnn": _ncnn}
+PEERS: dict[str, Callable[..., Run]] = {
+    "onnxruntime": _onnxruntime, "openvino": _openvino, "ncnn": _ncnn}
 REFERENCES: dict[str, Callable[..., Run]] = {"onnxruntime": _exact_onnxruntime, "onnx": _reference}
 _KNOWN: dict[str, Callable[..., Run]] = {**REFERENCES, **PEERS}
 
@@ -118,18 +122,20 @@ def check_peer(name: str) -> None:
         raise AotcError(f"no peer {name!r}; known: {', '.join(_KNOWN)}")
 
 
-def open_peer(name: str, path: str | Path, threads: int = 1, feeds: Feeds | None = None) -> Run:
+def open_peer(name: str, path: str | Path, threads: int = 1, feeds: Feeds | None = None,
+              **how: Any) -> Run:
     """``run(feeds) -> {output: array}`` of a peer for inputs shaped like ``feeds`` (arrays by
-    name; None: any); AotcError if it is unknown, not installed or refuses the model."""
+    name; None: any); AotcError if it is unknown, not installed or refuses the model.  ``how``:
+    what only this peer knows (``precision`` of openvino, "f32"; None: its default)."""
     check_peer(name)
-    return _opened(name, _KNOWN[name], path, threads, feeds)
+    return _opened(name, _KNOWN[name], path, threads, feeds, **how)
 
 
-def _opened(name: str, system: Callable[..., Run], *args: Any) -> Run:
+def _opened(name: str, system: Callable[..., Run], *args: Any, **how: Any) -> Run:
     if importlib.util.find_spec(name) is None:
         raise AotcError(f"peer {name} is not installed in this Python")
     try:
-        return system(*args)
+        return system(*args, **how)
     except Exception as err:  # peers raise exceptions of their own making
         raise AotcError(f"{name} cannot run this model: {first_line(err)}") from err
 

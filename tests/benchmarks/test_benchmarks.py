@@ -17,7 +17,19 @@ from aotc.target import get_target
 from aotc.tools import bench, peer_ncnn
 from aotc.tools.bench import interleave
 from aotc.tools.peers import open_peer, open_reference
-from benchmarks import connect, decisions, kernels, memory, models, quantised, threads, zoo
+from benchmarks import (
+    connect,
+    decisions,
+    decoder_models,
+    kernels,
+    low_precision,
+    low_precision_cases,
+    memory,
+    models,
+    quantised,
+    threads,
+    zoo,
+)
 from benchmarks.exported import __main__ as exported
 from benchmarks.exported import images, sequences
 from benchmarks.exported.build import Writer
@@ -258,3 +270,26 @@ def test_exported_networks_are_measured_and_plain_loops_named(tmp_path, monkeypa
     assert data["failed"] == ["absent"] and row["ratio"] > 0 and row["plain"] > 0.05
     assert "plain loops take about" in capsys.readouterr().out
     assert len(images.MODELS | sequences.MODELS) >= 20
+
+
+def test_low_precisions_are_measured_and_say_where_time_goes(no_zoo, tmp_path, capfd):
+    pytest.importorskip("onnxruntime")
+    code = low_precision.main(["mlp", "absent", "--target", "x86-64-v1", "--base", "x86-64-v1",
+                               "--threads", "1", "--seconds", "0.01", "--top", "1"])
+    text = capfd.readouterr().out
+    assert code == 1 and "absent: failed: KeyError" in text
+    assert "mlp threads 1: aotc" in text and "best / aotc" in text and "GFLOP/s" in text
+    assert low_precision.ratio({"aotc": (2.0, 1.0), "aotc f32": (1.0, 1.0),
+                                "onnxruntime": (3.0, 1.0), "openvino": (4.0, 1.0)}) == 1.5
+
+
+def test_weights_in_groups_are_what_they_were(tmp_path):
+    pytest.importorskip("onnxruntime")
+    sizes = decoder_models.Sizes(vocabulary=64, width=64, heads=4, shared=2, inner=96)
+    model = decoder_models.llama(sizes)
+    onnx.save(model, tmp_path / "a.onnx")
+    onnx.save(low_precision_cases.in_groups(model), tmp_path / "b.onnx")
+    feeds = {"input_ids": np.arange(5)[None]} | {
+        i.name: np.zeros((1, 2, 0, 16), np.float32) for i in model.graph.input[1:]}
+    a, b = (open_peer("onnxruntime", tmp_path / n)(feeds)["logits"] for n in ("a.onnx", "b.onnx"))
+    assert 0 < np.max(np.abs(a - b)) < 0.3 * np.ptp(a)

@@ -1,5 +1,6 @@
-"""Rows on matrix tiles, through their twin in C: every case, sums in the order of the instruction
-bit by bit, whole models; that what needs the instructions says so; that the real code compiles."""
+"""Rows on matrix tiles, through their twin in C and, where there are any, through the instructions:
+every case, sums in the order of the instruction bit by bit, whole models; that what needs the
+instructions says so; that the real code compiles."""
 
 import json
 import subprocess
@@ -21,9 +22,18 @@ from aotc.target.base import TILES
 
 AMX = TARGETS["x86-64-v4-amx"]
 ROWS = [u for u in AMX.ukernels if u.template == TILES]
-TWIN = f"{STRICT} -DAOTC_TILES_IN_C"
+TWIN = "-DAOTC_TILES_IN_C"
 needs_lanes = pytest.mark.skipif(not runs_here(TARGETS["x86-64-v4-vnni"]),
                                  reason="needs a CPU with AVX-512 and VNNI for all but tiles")
+
+
+@pytest.fixture(params=[TWIN, ""], ids=["twin", "instructions"])
+def flags(request, monkeypatch):
+    """Flags of the C compiler, which ``aotc.compile`` takes too."""
+    if not request.param and not runs_here(AMX):
+        pytest.skip("needs a CPU with matrix tiles")
+    monkeypatch.setenv("CFLAGS", f"-Og {request.param}")
+    return request.param
 
 
 def product(rows=37, depth=70, columns=40, seed=0):
@@ -50,13 +60,13 @@ def in_the_order_of_tiles(x, w):
 @pytest.mark.parametrize("row", [
     pytest.param(u, id=u.name, marks=() if u.tile["mr"] == 32 and u.dtypes[0] == "bf16" else
                  pytest.mark.product) for u in ROWS])
-def test_rows_equal_the_evaluator(row, tmp_path):
+def test_rows_equal_the_evaluator(row, flags, tmp_path):
     cases = [p.fast for p in dot_cases(row, AMX)]
     if row.dtypes[0] == "bf16":  # whole groups of steps, and what is left behind them
         rng = np.random.default_rng(5)
         cases += [matmul_case(row, AMX, rng, mode, (row.tile["mr"] + 5, 35, depth)).fast
                   for mode in ("rows", "packed") for depth in (64, 90)]
-    built = build_cases(cases, AMX, tmp_path / "b", TWIN)
+    built = build_cases(cases, AMX, tmp_path / "b", f"{STRICT} {flags}")
     s = built.sample(1)
     wrong = [f"{c.name}: {text}" for c, g, w in zip(built.cases, s.got, s.want)
              for text in differences(g, w, c.tol, c.floor)]
@@ -65,8 +75,8 @@ def test_rows_equal_the_evaluator(row, tmp_path):
 
 @needs_lanes
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.product)])
-def test_sums_are_those_of_the_instruction(threads, tmp_path, monkeypatch):
-    monkeypatch.setenv("CFLAGS", "-Og -DAOTC_TILES_IN_C")
+@pytest.mark.usefixtures("flags")
+def test_sums_are_those_of_the_instruction(threads, tmp_path):
     model, w = product()
     made = aotc.compile(model, tmp_path / "b", target=AMX.name, precision="bf16")
     x = np.random.default_rng(2).standard_normal((37, 70)).astype(np.float32)
@@ -118,8 +128,8 @@ def _assembly(source, flags=()):
 
 
 @needs_lanes
-def test_a_bundle_for_several_cpus_has_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("CFLAGS", "-Og -DAOTC_TILES_IN_C")
+@pytest.mark.usefixtures("flags")
+def test_a_bundle_for_several_cpus_has_them(tmp_path):
     model, w = product()
     made = aotc.compile(model, tmp_path / "b", target="x86-64", precision="bf16")
     assert [v["target"] for v in made.manifest["variants"]][0] == AMX.name

@@ -1,0 +1,208 @@
+"""Low precision beside systems at their default: whole models, one and two threads, and where the
+time goes.
+
+    python -m benchmarks.low_precision [CASE ...] [--target x86-64-v4-amx] [--base x86-64-v4]
+                                       [--threads 1,2] [--jobs 4] [--seconds 1] [--top 8]
+
+Cases are those of ``benchmarks.low_precision_cases``; the zoo's without any.  All are compiled side
+by side, then measured in turns of their own, a process each, ``--jobs`` at a time on cores of their
+own.  Per case and number of threads: median milliseconds of every system (the shortest call in
+brackets), how far its outputs are from the judge's (as a share of their range), and by how much
+aotc is faster; then the kernels that take most of aotc's time.  Nothing is asserted.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+
+import numpy as np
+
+import aotc
+from aotc.errors import AotcError
+from aotc.oracle.shares import share_of_range
+from aotc.runtime.compile_bundle import build
+from aotc.tools.bench import interleave, pin
+from aotc.tools.peers import first_line, open_peer
+from benchmarks import models
+from benchmarks.low_precision_cases import case
+
+TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def cores():
+    """One CPU of every core that this process may use."""
+    found = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        place = TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        found.setdefault(place.read_text() if place.exists() else cpu, cpu)
+    return list(found.values())
+
+
+# ---------------------------------------------------------------- one case, in a process of its own
+
+def prepare(name, args, folder):
+    """The Case, its bundles compiled and built below ``folder``."""
+    found = case(name, folder, args.target, args.base)
+    for label, how in found.own.items():
+        aotc.compile(found.path, folder / label, name="case", profile=True, **how)
+        build(folder / label)
+    return found
+
+
+def measure(found, threads, args, folder):
+    """{"times": {system: [median ms, shortest ms]}, "errors": {system: share of the range},
+    "faults": {system: why}, "kernels": lines} with so many threads."""
+    before = pin(threads)
+    opened = {label: aotc.load(folder / label, threads=threads) for label in found.own}
+    calls = {label: m.bind(found.feeds, dict(found.dims)) for label, m in opened.items()}
+    faults = {}
+    for label, how in found.peers.items():
+        try:
+            run = open_peer(label, found.path, threads, **how)
+            run(found.theirs)
+            calls[label] = lambda run=run: run(found.theirs)
+        except Exception as err:  # peers raise exceptions of their own making
+            faults[label] = first_line(err)
+    outputs = {label: {n: np.array(a) for n, a in call().items()} for label, call in calls.items()}
+    want = outputs[found.judge if found.judge in outputs else "aotc"]
+    errors = {label: max((share_of_range(got[n], w) for n, w in want.items()
+                          if got[n].shape == w.shape), default=float("nan"))
+              for label, got in outputs.items()}
+    times = {t.name: (t.median_ms, t.min_ms)
+             for t in interleave(calls, args.seconds * len(calls))}
+    lines = kernel_lines(opened["aotc"], calls["aotc"], args)
+    os.sched_setaffinity(0, before)
+    return {"times": times, "errors": errors, "faults": faults, "kernels": lines}
+
+
+def kernel_lines(model, call, args):
+    """A line for each of the kernels that take longest."""
+    runs, end = [], time.perf_counter() + args.seconds
+    model.profile(reset=True)
+    while not runs or time.perf_counter() < end:
+        call()
+        runs.append(model.profile(reset=True))
+    each = [(statistics.median(c.seconds for c in cs), cs[0]) for cs in zip(*runs)]
+    whole = sum(s for s, _ in each) or 1e-9
+    rows = {}
+    for s, c in each:
+        key = "+".join(sorted(set(c.rows))) or "loops"
+        rows[key] = rows.get(key, 0.0) + s
+    lines = [f"  rows: {s * 1e3:8.3f} ms {s / whole:5.1%} {key}"
+             for key, s in sorted(rows.items(), key=lambda r: -r[1])[:args.top]]
+    for s, c in sorted(each, key=lambda e: -e[0])[:args.top]:
+        lines.append(f"  {s * 1e3:8.3f} ms {s / whole:5.1%} {c.flops / max(s, 1e-9) * 1e-9:7.0f} "
+                     f"GFLOP/s {c.bytes / max(s, 1e-9) * 1e-9:6.1f} GB/s  {c.kernel}: "
+                     f"{', '.join(c.rows)}: {', '.join(c.nodes[:3])}")
+    return lines
+
+
+def child(args):
+    """Compile one case, wait for CPUs on standard input, measure it; a line of JSON each."""
+    name = args.cases[0]
+    with tempfile.TemporaryDirectory(prefix="aotc-low-") as scratch:
+        folder = Path(scratch)
+        try:
+            found = prepare(name, args, folder)
+        except (AotcError, KeyError, ImportError) as err:
+            print(json.dumps({"failed": f"{type(err).__name__}: {first_line(err)}"}), flush=True)
+            return 1
+        print(json.dumps({"weights": found.weights}), flush=True)
+        os.sched_setaffinity(0, json.loads(sys.stdin.readline()))
+        for threads in args.threads:
+            print(json.dumps({"threads": threads} | measure(found, threads, args, folder)),
+                  flush=True)
+    return 0
+
+
+# ---------------------------------------------------------------- all of them
+
+def start(name, args):
+    """(process, its first line) of a case; waits until that is compiled."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.low_precision", name, "--child", "--target",
+         args.target, "--base", args.base, "--threads", ",".join(map(str, args.threads)),
+         "--seconds", str(args.seconds), "--top", str(args.top)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    line = process.stdout.readline()
+    return process, json.loads(line) if line else {"failed": "see above"}
+
+
+def finish(name, process, first, slots, told):
+    """Measure a compiled case on a free slot of CPUs; {threads: results}."""
+    if "failed" in first:
+        print(f"{name}: failed: {first['failed']}", flush=True)
+        return {}
+    cpus = slots.get()
+    try:
+        lines = process.communicate(json.dumps(cpus) + "\n")[0].splitlines()
+    finally:
+        slots.put(cpus)
+    found = {r["threads"]: r for r in map(json.loads, lines)}
+    print("\n".join(line for r in found.values() for line in text_of(name, r, first)), flush=True)
+    told.update({name: found})
+    return found
+
+
+def ratio(times):
+    """By how much the fastest peer takes longer than aotc; None without peers."""
+    others = [m for label, (m, _) in times.items() if not label.startswith("aotc")]
+    return min(others) / times["aotc"][0] if others else None
+
+
+def text_of(name, r, first):
+    """Lines of one case and number of threads."""
+    times, best = r["times"], ratio(r["times"])
+    cells = [f"{label} {m:.3f} ({low:.3f}) error {r['errors'][label]:.1e}"
+             for label, (m, low) in times.items()]
+    openvino = (f"  openvino / aotc {times['openvino'][0] / times['aotc'][0]:.2f}"
+                if "openvino" in times else "")
+    read = (f"  {first['weights'] / times['aotc'][0] * 1e-6:.1f} GB/s of weights"
+            if first["weights"] else "")
+    best = "" if best is None else f"  best / aotc {best:.2f}"
+    return [f"{name} threads {r['threads']}: {'; '.join(cells)}{openvino}{best}{read}",
+            *(f"  {label}: {why}" for label, why in r["faults"].items()), *r["kernels"]]
+
+
+def main(argv=None):
+    """Measure and print; the exit code is 1 if a case failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    parser.add_argument("--target", default="x86-64-v4-amx")
+    parser.add_argument("--base", default="x86-64-v4", help="target of the f32 form")
+    parser.add_argument("--threads", type=lambda s: [int(n) for n in s.split(",")], default=[1, 2])
+    parser.add_argument("--jobs", type=int, default=4, help="cases measured at a time")
+    parser.add_argument("--seconds", type=float, default=1.0, help="per system and case")
+    parser.add_argument("--top", type=int, default=8, help="kernels that are named")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.child:
+        return child(args)
+    names, usable, each = args.cases or models.names(), cores(), max(args.threads)
+    slots, told = Queue(), {}
+    for k in range(max(1, min(args.jobs, len(usable) // each))):
+        slots.put(usable[k * each:(k + 1) * each])
+    with ThreadPoolExecutor(len(names)) as pool:
+        started = dict(zip(names, pool.map(lambda n: start(n, args), names)))
+        print(f"compiled: {', '.join(n for n, (_, f) in started.items() if 'failed' not in f)}",
+              flush=True)
+        list(pool.map(lambda n: finish(n, *started[n], slots, told), names))
+    for threads in args.threads:
+        rows = [r[threads]["times"] for r in told.values() if threads in r]
+        by = [t["openvino"][0] / t["aotc"][0] for t in rows if "openvino" in t]
+        if by:
+            print(f"threads {threads}: openvino / aotc, geometric mean of {len(by)}: "
+                  f"{statistics.geometric_mean(by):.2f}, least {min(by):.2f}")
+    return 0 if len(told) == len(names) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
