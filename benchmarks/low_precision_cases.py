@@ -31,7 +31,7 @@ ONE_BILLION = decoder_models.Sizes(32000, 2048, LAYERS, 32, 8, 5632, ROOM)
 class Case:
     """``own``: {label: options of aotc.compile}; ``peers``: {label: name and options of open_peer};
     ``feeds`` of aotc with extents ``dims`` that no input tells, ``theirs`` of the peers.  ``judge``
-    is the system whose outputs the others are compared with; ``weights``: bytes that a call reads at
+    is the system whose outputs others are compared with; ``weights``: bytes that a call reads at
     least, 0 if nobody asks."""
 
     name: str
