@@ -292,11 +292,13 @@ def _stage_names(g, stages):
 
 def _stored(g, s, box, tile):
     """A stage before the anchor that stores: its boxes must part its points, each in one tile."""
-    left = {a.name: b for a, b in tile.box.items()
-            if g.tile.get(a.name, 1 << 62) < (upper(a.extent) or 1 << 62)}
+    left = {t: b for t, b in tile.box.items()
+            if g.tile.get(t.name, 1 << 62) < (upper(t.extent) or 1 << 62)}
     for a in s.axes:
         lo, last = box[a]
-        mine = next((t for t, (x, y) in left.items() if same(lo, x) and same(last, y)), None)
+        # an anchor of fewer points than the stage has, such as a piece of it, leaves some out
+        mine = next((t for t, (x, y) in left.items() if same(lo, x) and same(last, y)
+                     and same(t.extent, a.extent)), None)
         whole = same(lo, Const(0)) and same(last, simplify(a.extent - 1))
         if mine is None and not whole:
             break

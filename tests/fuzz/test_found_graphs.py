@@ -140,3 +140,17 @@ def test_tiles_of_a_tensor_without_elements(tmp_path):
             "starts": np.array([-1, 0]), "ends": np.array([-2, -3]), "axes": np.array([0, 1]),
             "steps": np.array([2, -2])}, shapes={"x": (1, "n", 4)}, optimize="size")
     assert got[0].shape == want[0].shape == (0, 0, 4)
+
+
+def test_a_piece_of_a_tensor_that_is_stored_whole(tmp_path):
+    """Loops over the piece, which has as many steps as the first tiles, would leave the rest."""
+    x = np.random.default_rng(3).normal(size=(4, 5)).astype("f4")
+    got, want = run("""
+        c d = Split(x; parts; axis=1)
+        e = Gather(d; i; axis=1)
+        a b = Split(e; pieces; axis=0)
+        y = Mish(a)
+        """, {"x": x, "i": np.array(1)}, tmp_path / "b", {
+            "parts": np.array([2, 3]), "pieces": np.array([3, 1])})
+    for y, z in zip(got, want):
+        np.testing.assert_allclose(y, z, atol=1e-6)
