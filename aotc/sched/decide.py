@@ -17,7 +17,7 @@ from aotc.sched.choose.connect_cost import (
     separate_groups,
 )
 from aotc.sched.choose.copy_choice import choose_copies
-from aotc.sched.choose.image_inputs import choose_unfolds, phased, sampled_inputs
+from aotc.sched.choose.image_inputs import choose_phases, choose_sampled, choose_unfolds
 from aotc.sched.choose.layout_rules import settle_layouts, split_settled
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.precision import choose_precision, precision_of
@@ -121,8 +121,8 @@ def _rewrites(program: Program, target: Target, winograd: str | int, unfold: boo
         rewrites += choose_split_k(program, target, {r[1] for r in rewrites})
     given = dict(layouts)
     if free:
-        rewrites += phased(program, target)
-        copied = sampled_inputs(program, target)
+        rewrites += choose_phases(near)
+        copied = choose_sampled(near)
         program = apply_rewrites(program, rewrites)
         found = settle_layouts(Neighbourhoods(program, target))
         more, settled = split_settled({b: x for b, x in found.items() if b not in given})

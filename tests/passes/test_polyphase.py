@@ -29,14 +29,14 @@ def resized(shape, scales, mode="linear", where="half_pixel", conv=False, **attr
 CASES = {
     "linear by 2": resized([1, 3, 5, 19], [1, 1, 2, 2]),
     "linear by 3/2": resized([2, 3, 4, 26], [1, 1, 1.5, 1.5]),
-    "linear by 8/5, columns": resized([1, 2, 3, 20], [1, 1, 1, 1.6]),
-    "linear by 3/4": resized([1, 3, 8, 40], [1, 1, 0.75, 0.75]),
+    "linear by 8/5, columns": resized([1, 2, 19, 20], [1, 1, 1, 1.6]),
+    "linear by 3/4": resized([1, 3, 24, 40], [1, 1, 0.75, 0.75]),
     "cubic by 2": resized([1, 3, 5, 18], [1, 1, 2, 2], "cubic", cubic_coeff_a=-0.75),
     "cubic by 3": resized([1, 1, 3, 11], [1, 1, 3, 3], "cubic"),
     "cubic by 2, without what lies outside": resized([1, 2, 4, 17], [1, 1, 2, 2], "cubic",
                                                      exclude_outside=1),
     "asymmetric by 4": resized([1, 3, 3, 9], [1, 1, 4, 4], where="asymmetric"),
-    "a line by 5/2": resized([2, 4, 14], [1, 1, 2.5]),
+    "a line by 5/2": resized([2, 45, 14], [1, 1, 2.5]),
 }
 
 
@@ -66,12 +66,17 @@ def test_bytes_stay_the_same(name):
         np.testing.assert_array_equal(a, b)
 
 
+# few elements are looked up, and eight lanes do that about as fast
+AS_FAST = ("linear by 8/5, columns", "linear by 3/4", "a line by 5/2")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_runs_like_onnx_runtime_and_leaves_little_to_plain_loops(name, tmp_path):
     model = CASES[name]
     work = run_pipeline(Options(model, target="x86-64-v3", stop_after="schedule"))
-    assert [rule for rule, _, _ in work.schedule.rewrites] == ["polyphase"]
-    if name not in ("cubic by 3", "asymmetric by 4", "a line by 5/2"):  # too few for vectors
+    taken = [rule for rule, _, _ in work.schedule.rewrites]
+    assert taken == ([] if name in AS_FAST else ["polyphase"])
+    if taken and name not in ("cubic by 3", "asymmetric by 4"):  # too few for vectors
         assert "loops" not in {u for g in work.schedule.groups for u in g.ukernel.values()}
     compile_model(model, tmp_path / "bundle", target="x86-64-v3")
     theirs = onnxruntime.InferenceSession(model.SerializeToString(),

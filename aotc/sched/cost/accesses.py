@@ -6,13 +6,25 @@ and a sum over lanes ends in a fold across the vector.  In units of an addition,
 measured is left to that.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.category import category, factor_pairs
-from aotc.ir.expr import Axis, Const, Shape, axes_of, loads
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Load,
+    Shape,
+    Unary,
+    axes_of,
+    depends_on_data,
+    loads,
+    walk,
+)
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Loops
@@ -131,10 +143,18 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
     if "exchange" not in row.tile:
         found = dict.fromkeys(n for o in s.outputs for n in loads(o.value))
         per_output = tuning.apart * (sum(apart(n.buffer, n.index) for n in found) + sum(
-            apart(o.buffer, o.index, (1,)) for o in s.outputs))
+            apart(o.buffer, o.index, (1,)) for o in s.outputs) + _placed(found, lane))
     per_output += tuning.across if lane in s.raxes else tuning.vector_store * len(s.outputs)
     return Extra(1, per_point, per_output, _packs(
         s, loops, tuning.moved, tuning.packed))
+
+
+def _placed(found: Iterable[Load], lane: Axis) -> int:
+    """Operations on floats that say where elements lie which lanes along an axis load: they are
+    done for one element at a time."""
+    places = [i for n in found for i in n.index if depends_on_data(i) and lane in axes_of(i)]
+    return sum(isinstance(n, (Unary, Binary)) and DTYPES[n.dtype].kind == "f"
+               for n in walk(*places))
 
 
 def _packs(s: Stage, loops: Loops, rows: int,

@@ -63,13 +63,23 @@ class Neighbourhoods:
         return Judge(self.program, self.target)
 
     def asked(self, compute: str, rewrites: Sequence[Rewrite] = ()) -> Asked:
-        """What the neighbourhood of ``compute`` costs with ``rewrites`` of it."""
+        """What the neighbourhood of ``compute`` costs with ``rewrites`` of it, or of what it reads
+        or makes."""
         group = self.groups[compute]
-        key = (self.judge.signature(group), group.computes.index(compute),
-               tuple((rule, tuple(sorted(how.items()))) for rule, _, how in rewrites))
+        steps = [self.program.producer[c] for c in group.computes]
+        named = list(dict.fromkeys(b for s in steps for b in (*s.inputs, *s.outs)))
+        key = self.judge.signature(group), tuple(
+            (rule, named.index(b), tuple(sorted(how.items()))) for rule, b, how in rewrites)
         if key not in self.known:
             self.known[key] = self._asked(compute, rewrites)
         return self.known[key]
+
+    def saved(self, computes: Sequence[str], rewrite: Rewrite) -> float:
+        """Seconds by which the neighbourhoods of ``computes`` take less with a rewrite, of one of
+        them or of what all of them read; what a rewrite adds counts in each."""
+        firsts = {id(g): c for c in computes for g in (self.groups[c],)}
+        return sum(self.asked(c).seconds - self.asked(c, (rewrite,)).seconds
+                   for c in firsts.values())
 
     def seconds_around(self, buffers: Sequence[str], layout: Layout | None) -> float:
         """Seconds of the kernels that make or read ``buffers``, tensors of one shape that
