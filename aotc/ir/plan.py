@@ -42,7 +42,8 @@ class Place:
     ``memory``, ``parts``, ``each``: as of a ``Slot``, with ``stride`` bytes from one cluster's or
     worker's part to the next one's.
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched;
-    ``stored``, ``counts``: as of a Buffer.
+    ``stored``, ``counts``: as of a Buffer.  ``ring``: a holder has room for so many elements at a
+    time, each at its number modulo ``ring`` (0: for all of its part).
     """
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("name",)
@@ -62,6 +63,12 @@ class Place:
     parts: int = 1
     stride: int = 0
     each: int = 0
+    ring: int = 0
+
+    @property
+    def room(self) -> Expr:
+        """Elements that a holder has room for."""
+        return Const(self.ring) if self.ring else self.part
 
     @property
     def part(self) -> Expr:
@@ -75,7 +82,8 @@ class Place:
 
     def __str__(self) -> str:
         where = {"arena": f"arena slot {self.slot} + {self.offset}" + (
-                     f" in {self.memory}, {self.parts} parts" if self.memory else ""),
+                     f" in {self.memory}, {self.parts} parts" if self.memory else "") + (
+                     f", {self.ring} elements at a time" if self.ring else ""),
                  "weights": f"weights + {self.offset}"}.get(self.storage,
                                                             f"{self.storage} {self.index}")
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}] at {where}"

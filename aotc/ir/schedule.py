@@ -154,7 +154,9 @@ class Slot:
     n-th is on cluster n, or with the worker that work item n of every group that touches it runs
     on, each at ``offset``.  ``each``: so many clusters or workers have room for a part (0: as many
     as there are parts); of a constant, so many clusters have all of it, whose copies begin when
-    the group ``since`` does ("": when the first one does that reads it)."""
+    the group ``since`` does ("": when the first one does that reads it).  ``ring``: of a temp in
+    clusters' memories, each has room for so many indices of the outermost dimension (of more than
+    one) at a time, index i at i modulo ``ring``; 0: for its whole part."""
 
     slot: int
     offset: int = 0
@@ -163,6 +165,7 @@ class Slot:
     parts: int = 1
     each: int = 0
     since: str = ""
+    ring: int = 0
 
     @property
     def holders(self) -> int:
@@ -314,8 +317,8 @@ _KEYS = {"target": str, "groups": list, "layouts": dict, "buffers": dict, "rewri
 _OF_ALL = ("target", "version", *_CHOICES)  # the same in all variants
 _VARIANT_KEYS = {"when": dict, "why": str, "schedule": dict}
 _SLOT_KEYS = {"slot": int, "offset": int, "span": int, "memory": str, "parts": int, "each": int,
-              "since": str}
-_USUAL = {"span": 1, "memory": "", "parts": 1, "each": 0, "since": ""}  # of a slot
+              "since": str, "ring": int}
+_USUAL = {"span": 1, "memory": "", "parts": 1, "each": 0, "since": "", "ring": 0}  # of a slot
 
 
 def _read(data: Any) -> Schedule:

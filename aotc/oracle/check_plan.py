@@ -51,7 +51,7 @@ def _place(plan: Plan, place: Place) -> list[str]:
     """Faults of where a buffer lies: in the arena, from its slot on."""
     size, room = place.elements * DTYPES[place.dtype].size, as_expr(0)
     if place.memory:  # of every holder the same part of its memory
-        size = place.part * DTYPES[place.dtype].size + (place.holders - 1) * place.stride
+        size = place.room * DTYPES[place.dtype].size + (place.holders - 1) * place.stride
     for slot in plan.slots[place.slot:] if place.storage == "arena" else ():
         room = room + slot
         if not in_doubt(room - place.offset - size, Scope()):

@@ -42,7 +42,9 @@ class Region:
     its own, which is all written.  ``part``: elements that each of several clusters or workers has
     of it, in its own memory, ``step`` elements further on than the one before (0: it lies
     together).  ``deal``: (work items of a cluster, workers of a cluster) of parts that lie with
-    workers, whose ``number`` counts on from part to part; ``every``: each cluster has all of it."""
+    workers, whose ``number`` counts on from part to part; ``every``: each cluster has all of it;
+    ``ring``: there is room for so many elements of a part at a time, whose ``number`` counts on,
+    too."""
 
     name: str
     values: Array
@@ -53,12 +55,14 @@ class Region:
     step: int = 0
     deal: tuple[int, int] = (0, 0)
     every: bool = False
+    ring: int = 0
 
     def place(self, index: Array, here: int = 0) -> Array:
         """Where in ``values`` elements are; here: the cluster that asks."""
         if not self.part:
             return index
-        return self.holder(index, here) * self.step + index % self.part
+        inside = index % self.ring if self.ring else index % self.part
+        return self.holder(index, here) * self.step + inside
 
     def holder(self, index: Array, here: int) -> Array:
         """Which cluster or worker has elements."""
@@ -69,7 +73,8 @@ class Region:
 
     def whose(self, index: Array) -> Array | int:
         """What ``owner`` says of elements that are this buffer's."""
-        return self.number + index // self.part if self.deal[0] else self.number
+        each = self.ring or (self.part if self.deal[0] else 0)
+        return self.number + index // each if each else self.number
 
 
 class PlanMemory:
@@ -133,24 +138,25 @@ class PlanMemory:
 
     def _in_slots(self, p: Place) -> Region:
         first, size = self.starts[p.slot] + p.offset, DTYPES[p.dtype].size
-        part = self.value(p.part) * size
-        end = first + (p.holders - 1) * p.stride + part
+        part, room = self.value(p.part) * size, self.value(p.room) * size
+        end = first + (p.holders - 1) * p.stride + room
         if not p.memory:
             end = first + self.value(p.elements) * size
         if end > self.arena.size:
             raise InterpreterError(f"{p}: ends at byte {end}, behind the arena")
         near = bool(p.memory) and p.memory == self.plan.memories[0][0]
         region = self._typed(p.name, p.dtype, self.arena[first:end], self.owners[first:end],
-                             p.parts if near else 1)
+                             p.parts if near else self.value(p.elements) // p.ring if p.ring
+                             else 1)
         if not p.memory:
             return region
-        room = dict(self.plan.memories)[p.memory]
-        if p.offset + part > room:
-            raise InterpreterError(f"{p}: ends at byte {p.offset + part} of {p.memory}, which has "
-                                   f"{room}")
+        most = dict(self.plan.memories)[p.memory]
+        if p.offset + room > most:
+            raise InterpreterError(f"{p}: ends at byte {p.offset + room} of {p.memory}, which has "
+                                   f"{most}")
         clusters = max(1, p.holders // self.plan.cores)
         return replace(region, count=self.value(p.elements), part=max(1, part // size),
-                       step=p.stride // size, every=p.each > 0 and not near,
+                       step=p.stride // size, every=p.each > 0 and not near, ring=p.ring,
                        deal=(p.parts // clusters, self.plan.cores) if near else (0, 0))
 
     def enter(self, kernel: Kernel) -> None:

@@ -8,6 +8,7 @@ from aotc.ir.access import layout_from_json
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program, Rewrite
 from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, WEIGHT_BITS, Group, Schedule
+from aotc.ir.simplify import upper
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_kernels, layout_faults
 from aotc.sched.choose.connect_cost import (
@@ -30,11 +31,11 @@ from aotc.sched.clusters.choose_order import choose_order
 from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_stores import choose_stores
 from aotc.sched.clusters.choose_weights import choose_weights
-from aotc.sched.clusters.instance_groups import instance_groups, tiled_for
+from aotc.sched.clusters.instance_groups import InstanceGroups, instance_groups, tiled_for
 from aotc.sched.dynamic.row_ends import choose_row_ends
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.lowering.lower import kernel_faults
-from aotc.sched.memory.allocate import allocate
+from aotc.sched.memory.allocate import allocate, buffer_bytes, liveness
 from aotc.sched.model.stages import group_stages, inherit
 from aotc.sched.shape_variants import boxes, parts, within_once
 from aotc.target.base import Target
@@ -93,10 +94,28 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
 
 
 def _placed(program: Program, schedule: Schedule, target: Target, how: str) -> Schedule:
-    """What lies in the memories of clusters and workers, what is copied ahead, and turns."""
-    alone = how == GRAPHTURBO
-    found = instance_groups(program, target) if alone else None
-    schedule = choose_stores(program, schedule, target, alone, found.outside if found else ())
+    """What lies in the memories of clusters and workers, what is copied ahead, and turns.  Where
+    turns leave room for more, that is stored with clusters which whole tensors do not fit into."""
+    found = instance_groups(program, target) if how == GRAPHTURBO else None
+    first = _placed_by(program, schedule, target, found, True)
+    if not first.order or not _outside(program, first):
+        return first
+    more = _placed_by(program, schedule, target, found, False)
+    return min((first, more), key=lambda s: _outside(program, s))
+
+
+def _outside(program: Program, schedule: Schedule) -> int:
+    """Bytes of the temps in the outermost memory."""
+    return sum(upper(buffer_bytes(program, schedule, b)) or 0
+               for b in liveness(program, schedule.groups)
+               if b not in schedule.buffers or not schedule.buffers[b].memory)
+
+
+def _placed_by(program: Program, schedule: Schedule, target: Target,
+               found: InstanceGroups | None, fits: bool) -> Schedule:
+    """``_placed``; fits: of the temps that fit into clusters' memories while they are whole."""
+    schedule = choose_stores(program, schedule, target, found is not None,
+                             found.outside if found else (), fits)
     schedule = choose_weights(program, schedule, target)
     schedule = choose_pipelines(program, schedule, target)
     instances = found.instances if found else ()

@@ -44,6 +44,7 @@ typedef struct aotc_dsa_transfer {
     int token;
     int store; /* from LB */
     int shared; /* which buffer in GB is at the other end; -1: DDR is */
+    uint8_t tag; /* of what is there */
     int rank;
     size_t size;
     uint8_t *local;
@@ -65,7 +66,9 @@ typedef struct aotc_dsa_shared_buffer {
     const char *name;
     uint8_t *at;
     size_t bytes;
-    uint8_t tag;
+    uint8_t tag; /* of a ring: of the place that was asked for last */
+    uint8_t first; /* of a ring: the tag of its first round */
+    uint8_t ring;
 } aotc_dsa_shared_buffer;
 
 /* A buffer that stays in LB from kernel to kernel: what is there lies at ``from`` while the core
@@ -163,6 +166,10 @@ void *aotc_dsa_local(aotc_dsa_core *core, const char *name, size_t at, size_t by
 void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, int parts,
     size_t bytes);
 
+/* Where byte ``at`` of a buffer in GB lies that has room for a part of it at a time, a ring which
+ * begins at ``first``: what starts there next is of that part. */
+void *aotc_dsa_ring(aotc_dsa_core *core, const void *first, size_t at);
+
 /* Buffer ``name`` that stays in LB from kernel to kernel, from byte ``at`` on, of as many equal
  * parts of ``bytes`` bytes as there are work items, which this one has its own of.  Returns where
  * its first element would lie if all parts did so one behind the other. */
@@ -186,6 +193,9 @@ void aotc_dsa_wait(aotc_dsa_core *core, int token);
 void aotc_dsa_bring(aotc_dsa_core *core, int token, void *shared, const void *far, size_t size,
     int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *far_step);
 void aotc_dsa_arrive(aotc_dsa_core *core, int token);
+
+/* A stage begins, on the core and its units. */
+void aotc_dsa_compute(aotc_dsa_core *core);
 
 /* A product of the matrix engine.  Its accumulators hold sums of f32, ``summed`` rows of
  * ``columns`` each, to which it adds, in the order of taps and then of k,

@@ -199,10 +199,26 @@ void *aotc_dsa_shared(aotc_dsa_core *core, const char *name, const void *first, 
     } else {
         /* a tag for each place, of 254 */
         core->shared_buffer[core->shared_buffers++] = (aotc_dsa_shared_buffer){name, own, bytes,
-            (uint8_t)(1 + (at / AOTC_DSA_ALIGNMENT * 31 + bytes) % 254)};
+            (uint8_t)(1 + (at / AOTC_DSA_ALIGNMENT * 31 + bytes) % 254), 0, 0};
     }
     const size_t before = parts > 0 ? (size_t)core->cluster : 0; /* parts in front of its own */
     return (void *)((uintptr_t)own - before * bytes);
+}
+
+void *aotc_dsa_ring(aotc_dsa_core *core, const void *first, size_t at)
+{
+    const int found = aotc_dsa_shared_at(core, first);
+    if (found < 0) {
+        aotc_dsa_refuse(core, "has no ring there in GB");
+        return (void *)(uintptr_t)first;
+    }
+    aotc_dsa_shared_buffer *const b = &core->shared_buffer[found];
+    if (!b->ring) {
+        b->ring = 1;
+        b->first = b->tag;
+    }
+    b->tag = (uint8_t)(1 + ((size_t)b->first - 1 + at / b->bytes) % 254);
+    return b->at + at % b->bytes;
 }
 
 void aotc_dsa_end(aotc_dsa_core *core)
@@ -247,10 +263,11 @@ static int reaches(aotc_dsa_core *core, const aotc_dsa_transfer *t, const uint8_
     }
     for (size_t i = 0; !t->store && i < bytes; i++) {
         const uint8_t tag = place[core->machine->kept.shared_bytes + i];
-        if (tag != b->tag) {
+        if (tag != t->tag) {
             aotc_dsa_refuse(core, "sends byte %zu of %s, %s", at + i, b->name,
                 tag == 0 ? "which was never written"
                     : tag == AOTC_DSA_COMING ? "before the wait for its DMA"
+                    : b->ring ? "where another part of it, or another buffer, is by now"
                     : "where another buffer is by now");
             return 0;
         }
@@ -290,8 +307,7 @@ static void each(aotc_dsa_core *core, const aotc_dsa_transfer *t, int made)
             memcpy(t->store ? far : local, t->store ? local : far, bytes);
             memset(core->state + (local - core->local), AOTC_DSA_THERE, bytes);
             if (t->shared >= 0 && t->store) {
-                const int tag = core->shared_buffer[t->shared].tag;
-                memset(far + core->machine->kept.shared_bytes, tag, bytes);
+                memset(far + core->machine->kept.shared_bytes, t->tag, bytes);
             }
         } else if (aotc_dsa_outside(core, local, size, t->store ? "sends" : "fills")
             || aotc_dsa_outside(core, local + bytes - size, size, t->store ? "sends" : "fills")
@@ -345,7 +361,8 @@ static void start(aotc_dsa_core *core, const char *engine, int token, int store,
         return;
     }
     aotc_dsa_transfer *const t = &core->transfer[core->transfers++];
-    *t = (aotc_dsa_transfer){token, store, shared, rank, size, local, far, {0}, {0}, {0}};
+    const uint8_t tag = shared < 0 ? 0 : core->shared_buffer[shared].tag;
+    *t = (aotc_dsa_transfer){token, store, shared, tag, rank, size, local, far, {0}, {0}, {0}};
     int64_t bytes = (int64_t)size;
     for (int d = 0; d < rank; d++) {
         bytes *= extent[d] > 0 ? extent[d] : 0;

@@ -128,6 +128,11 @@ static void multiplied(const aotc_dsa_product *p, const void *const *a, int64_t 
     }
 }
 
+void aotc_dsa_compute(aotc_dsa_core *core)
+{
+    aotc_dsa_trace(core, "compute", 0, 0);
+}
+
 void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *p, const void *const *a,
     const void *b, float *acc)
 {

@@ -275,7 +275,7 @@ def test_instances_run_in_their_order():
     s = aotc.sched.complete(program, replace(s, groups=groups, buffers={}), TARGET)
     names = tuple(g.name for g in s.groups)
     s = choose_stores(program, replace(s, buffers={}), TARGET, always=True)
-    s = choose_order(program, s, TARGET, [(names, k, 2) for k in (0, 1)])
+    s = choose_order(program, s, TARGET, [(names, 2)] * 2)
     s = replace(s, buffers=allocate(program, s))
     assert s.order == tuple((n, k * 9, k * 9 + 9) for k in (0, 1) for n in names)
     assert not check_schedule(program, s, TARGET)
@@ -284,7 +284,7 @@ def test_instances_run_in_their_order():
                            evaluate(program, feeds, {}), 2e-5)
     rows_of = tuple(replace(g, tile={"oh": 1}, parallel=("oh",)) for g in s.groups[:2])
     s = replace(s, groups=(*rows_of, s.groups[2]), order=())
-    pulled = choose_order(program, s, TARGET, [(names, k, 1) for k in (0,)])
+    pulled = choose_order(program, s, TARGET, [(names, 1)])
     assert pulled.order == ()  # one piece of each: every kernel with all of its work items
 
 

@@ -78,7 +78,7 @@ def _key(plan: Plan, kernel: Kernel) -> object:
     # the addresses of what clusters have of a tensor come from the work item's number, those of
     # what stays with workers from where it lies in their own memory
     dealt = (kernel.clusters, kernel.tiles, tuple(
-        (p.memory, p.parts, p.stride, p.slot, plan.slots[p.slot], p.elements,
+        (p.memory, p.parts, p.ring, p.stride, p.slot, plan.slots[p.slot], p.elements,
          p.offset if p.memory == plan.memories[0][0] else 0)
         for p in map(plan.place, tensors) if p.memory)) if kernel.clusters else ()
     return with_buffers(kernel.body, names), types, places, kernel.kept, dealt

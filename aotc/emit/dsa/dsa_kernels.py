@@ -17,7 +17,7 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Expr
 from aotc.ir.plan import Call, Plan, Rule
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import ACC_TILE, OWN, Copy, Fill, Section, Wait
+from aotc.ir.statements import ACC_TILE, OWN, Box, Copy, Fill, Section, Wait
 from aotc.ir.tile_statements import Pack, Tile, TileSums
 from aotc.target.base import Target
 
@@ -62,8 +62,10 @@ class CoreText(KernelText):
             "put", buffer, at, dtype) + f", {value});"
         named = {b: (f"{d.removesuffix(f't_{b}')}g_{b}" if b in shared else d, where)
                  for b, (d, where) in self.tensors.items()}
-        return _CoreWriter(env, self.safe, self.name, {**named, **self.scratch},
-                           [own for own, _ in self.extents])
+        writer = _CoreWriter(env, self.safe, self.name, {**named, **self.scratch},
+                             [own for own, _ in self.extents])
+        writer.rings = frozenset(b for b in shared if self.plan.place(b).ring)
+        return writer
 
     def _held(self, b: str) -> bool:
         """True for what stays in the cores' own memories from kernel to kernel."""
@@ -87,12 +89,13 @@ class CoreText(KernelText):
         frame += [f"(void)t_{b};" for b in held] * named
         for p in shared:
             start = self.tensors[p.name][0].removesuffix(f"t_{p.name}")
-            size = f"{c_index(p.part, 12)} * sizeof({DTYPES[p.dtype].c}));"
+            size = f"{c_index(p.room, 12)} * sizeof({DTYPES[p.dtype].c}));"
             if p.name in held:
                 scratch.append(f'{start}g_{p.name} = aotc_dsa_held(core, "{p.name}", '
                                f"{p.offset}, {size}")
                 continue
-            parts = -p.each if p.each else p.parts  # negative: each cluster has all of it
+            # negative: places count from what a cluster has
+            parts = -p.holders if p.each or p.ring else p.parts
             scratch.append(f'{start}g_{p.name} = aotc_dsa_shared(core, "{p.name}", t_{p.name}, '
                            f"{parts}, {size}")
         count = c_index(simplify(kernel.tiles))
@@ -114,9 +117,13 @@ class _CoreWriter(KernelWriter):
     """C text of one kernel's statements on a core."""
 
     zeros = "NULL"  # the matrix engine has such rows itself
+    rings: frozenset[str] = frozenset()  # buffers of which GB has room for a part at a time
 
     def row_type(self, dtype: str) -> str:
         return "void"
+
+    def section(self, s: Section) -> list[str]:
+        return ["aotc_dsa_compute(core);", *super().section(s)]
 
     def _passed(self, s: Section) -> tuple[list[str], list[str]]:
         parameters, arguments = super()._passed(s)
@@ -182,11 +189,16 @@ class _CoreWriter(KernelWriter):
         block = Scalars(self.env, self.names)
         if not s.engine:
             return self._by_itself(s, block)
-        to, source = (f"{self.env['buffer'](b.buffer)} + {block.text(b.offset, 13)}"
+        to, source = (self._address(b, block.text(b.offset, 13), DTYPES[s.dtype].c)
                       for b in (s.to, s.source))
         arrays = [self._numbers(x) for x in (s.extents, s.to.strides, s.source.strides)]
         return [*block.lines, f"aotc_dsa_{s.engine}(core, {s.token}, {to}, {source}, "
                 f"sizeof({DTYPES[s.dtype].c}), {len(s.extents)}, {', '.join(arrays)});"]
+
+    def _address(self, b: Box, at: str, kind: str) -> str:
+        start = self.env["buffer"](b.buffer)
+        return f"aotc_dsa_ring(core, {start}, ({at}) * sizeof({kind}))" if b.buffer in self.rings \
+            else f"{start} + {at}"
 
     def _by_itself(self, s: Copy, block: Scalars) -> list[str]:
         """A run that the core copies, element by element."""

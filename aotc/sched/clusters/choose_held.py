@@ -7,7 +7,6 @@ says that it gains more than their own cuts are worth.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import dim_order, layout_from_json
@@ -16,7 +15,7 @@ from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import same, upper
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.clusters.group_turns import has_own_item, opened_touch
-from aotc.sched.clusters.item_seconds import group_seconds
+from aotc.sched.clusters.item_seconds import known_seconds
 from aotc.sched.clusters.own_parts import dealt, has_own_part
 from aotc.sched.clusters.own_parts import item_count as count_of
 from aotc.sched.lowering.lower import lower_group
@@ -59,7 +58,7 @@ def _held(program: Program, schedule: Schedule, target: Target, b: str, users: S
     cut = _cut(program, schedule, b, workers)
     if cut is None:
         return None
-    least = sum(_seconds(program, schedule, target, g) for g in (first, last))
+    least = sum(known_seconds(program, schedule, target, g) for g in (first, last))
     best = None
     slot = Slot(number, 0, memory=machine.scratch, parts=workers, each=workers)
     tried = replace(schedule, buffers={**schedule.buffers, b: slot})
@@ -75,7 +74,7 @@ def _held(program: Program, schedule: Schedule, target: Target, b: str, users: S
             groups = list(tried.groups)
             groups[users[0]], groups[users[1]] = one, other
             now = replace(tried, groups=tuple(groups))
-            taking = sum(_seconds(program, now, target, g) for g in (one, other))
+            taking = sum(known_seconds(program, now, target, g) for g in (one, other))
             if taking < least and _legal(program, now, target, users, b):
                 best, least = now, taking
     return best
@@ -181,13 +180,6 @@ def _clear(program: Program, schedule: Schedule, target: Target, i: int) -> bool
     except ScheduleError:
         return False
     return isinstance(size, int) and size <= low
-
-
-def _seconds(program: Program, schedule: Schedule, target: Target, g: Group) -> float:
-    try:
-        return group_seconds(program, schedule, target, g)
-    except ScheduleError:
-        return inf
 
 
 __all__ = ["choose_held"]

@@ -5,6 +5,7 @@ cluster's own.  Pieces run in the order of the instances; one that reads what an
 pulls that in front of it, so that every order of instances is an order of turns.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,24 +24,26 @@ from aotc.sched.clusters.group_turns import (
     own_number,
 )
 from aotc.sched.clusters.own_parts import Touched, item_count
+from aotc.sched.clusters.rings import with_rings
 from aotc.sched.memory.allocate import lives, part_bytes
 from aotc.target.base import Machine, Target
 
-# (groups of a sub-graph in order, number of an instance, how many it has), as instances run
-Instances = Sequence[tuple[tuple[str, ...], int, int]]
+# (groups of a sub-graph in order, how many instances it has), once for each instance as they run
+Instances = Sequence[tuple[tuple[str, ...], int]]
 
 
 def choose_order(program: Program, schedule: Schedule, target: Target,
                  instances: Instances) -> Schedule:
     """The Schedule, whose groups and places are chosen, with turns in the order of ``instances``
-    and the places that follow; as it is where no group has more than one piece."""
+    and the rings and places that follow; as it is where no group has more than one piece."""
     if schedule.regions or not target.machine.stores:
         return schedule
     turns = _Turns(program, schedule, target, instances)
     order = _joined(turns.order())
     if len(order) <= len(schedule.groups):
         return schedule
-    return settled(program, replace(schedule, order=order), target)
+    turned = with_rings(program, replace(schedule, order=order), target)
+    return settled(program, turned, target)
 
 
 def settled(program: Program, schedule: Schedule, target: Target) -> Schedule:
@@ -101,7 +104,7 @@ class _Turns:
         instances, or fewer, for each has work for all cores of a cluster."""
         out = dict.fromkeys(self.groups, 1)
         # once for a sub-graph, which may have thousands of instances
-        for names, count in dict.fromkeys((names, count) for names, _, count in self.instances):
+        for names, count in dict.fromkeys(self.instances):
             for n in (n for n in names if n in self.groups):
                 most = max(1, self.own[n] // self.machine.cores)
                 out[n] = max(f for f in range(1, min(count, most) + 1) if count % f == 0
@@ -142,8 +145,13 @@ class _Turns:
     def order(self) -> list[Turn]:
         """Turns, each behind those that it reads of."""
         done: dict[tuple[str, int], None] = {}
-        wanted = [(n, number * self.pieces[n] // count)
-                  for names, number, count in self.instances for n in names if n in self.groups]
+        # pieces of a kernel run in the order of their work items: the first instance of a sub-graph
+        # to run has the first of them, whichever it is (depth first begins with the last one)
+        ran: Counter[tuple[str, ...]] = Counter()
+        wanted: list[tuple[str, int]] = []
+        for names, count in self.instances:
+            wanted += [(n, ran[names] * self.pieces[n] // count) for n in names if n in self.groups]
+            ran[names] += 1
         for piece in (*wanted, *self.before):
             stack = [piece]
             while stack:

@@ -24,16 +24,18 @@ from aotc.target.base import Memory, Target
 
 
 def choose_stores(program: Program, schedule: Schedule, target: Target, always: bool = False,
-                  barred: Collection[str] = ()) -> Schedule:
+                  barred: Collection[str] = (), fits: bool = True) -> Schedule:
     """The Schedule with places in a cluster's memory for temps, and ``clusters`` of the groups that
     touch them; as it is on machines without one, and where extents are not known.  always: also
-    where fewer workers lose more than it saves; barred: temps that stay in the outermost memory."""
+    where fewer workers lose more than it saves; barred: temps that stay in the outermost memory;
+    fits: leave out what does not fit while all of it is there (turns may leave less of it)."""
     machine = target.machine
     temps = liveness(program, schedule.groups)
     if not machine.stores or schedule.regions or any(
             static_shape(program.shape(b)) is None for b in temps):
         return schedule
     memory = machine.stores[0]
+    memory = memory if fits else replace(memory, capacity=1 << 62, usable=1.0)
     users = {b: [i for i, g in enumerate(schedule.groups) if b in _buffers(program, g)]
              for b in temps if b not in barred}
 

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Slot
 from aotc.ir.simplify import upper
-from aotc.sched.clusters.item_seconds import group_seconds
+from aotc.sched.clusters.item_seconds import known_seconds
 from aotc.sched.clusters.own_parts import dealt
 from aotc.sched.memory.allocate import lives, part_bytes
-from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 
 
@@ -56,7 +54,8 @@ def choose_weights(program: Program, schedule: Schedule, target: Target) -> Sche
             if brought is not None:
                 slot, free = brought
                 found = {**found, b: replace(slot, slot=number)}
-        taking = _seconds(program, replace(schedule, buffers=found), target, i)
+        taking = known_seconds(
+            program, replace(schedule, buffers=found), target, schedule.groups[i])
         starts.append(max(starts[-1], free if _waits(schedule, found, program, i) else 0.0)
                       + taking)
     return replace(schedule, buffers=found)
@@ -86,7 +85,7 @@ def _brought(program: Program, schedule: Schedule, target: Target, i: int, b: st
     memory = machine.stores[0]
     slot = Slot(0, memory=memory.name, each=dealt(machine, g))
     near = replace(schedule, buffers={**schedule.buffers, b: slot})
-    gain = _seconds(program, schedule, target, i) - _seconds(program, near, target, i)
+    gain = known_seconds(program, schedule, target, g) - known_seconds(program, near, target, g)
     if not 0 < gain < inf:
         return None
     size = _bytes(program, near, b)
@@ -125,17 +124,6 @@ def _bytes(program: Program, schedule: Schedule, b: str) -> int:
     size = upper(part_bytes(program, schedule, b))
     assert size is not None, b  # ``choose_stores`` asks for fixed extents, constants have them
     return size
-
-
-def _seconds(program: Program, schedule: Schedule, target: Target, i: int) -> float:
-    """Of a group as it is; 0 for library kernels, of which nothing is known."""
-    g = schedule.groups[i]
-    if not group_stages(program, g):
-        return 0.0
-    try:
-        return group_seconds(program, schedule, target, g)
-    except ScheduleError:
-        return inf
 
 
 __all__ = ["Taken", "choose_weights", "gap"]

@@ -47,14 +47,18 @@ def item_boxes_of(found: Touched, buffer: str) -> Ends | None:
     for v, e in (*tile.step_let, *found.at.step.lets, *found.at.lets):
         names[v.name] = scope.value(e)
 
-    if not set(names_in((box.dims, box.last))) <= set(names):
-        return None  # it comes slice by slice
+    shape = static_shape(found.at.ctx.program.shape(buffer))
+    if shape is None:
+        return None
 
     def numbers(e: Expr) -> Array:
         return np.broadcast_to(scope.value(e), items * steps).reshape(items, steps)
 
     low, last = np.zeros((2, items, len(box.dims)), np.int64)  # of a scalar: nothing
     for d, ((first, _), end) in enumerate(zip(box.dims, box.last)):
+        if not set(names_in((first, end))) <= set(names):  # it comes slice by slice
+            last[:, d] = shape[d] - 1
+            continue
         low[:, d], last[:, d] = numbers(first).min(axis=1), numbers(end).max(axis=1)
     return low, last
 

@@ -95,7 +95,7 @@ def _found(program: Program, target: Target) -> InstanceGroups:
     count = Counter(x.subgraph for x in plan.instances.instances)
     at = [plan.instances.instance[x] for x in plan.order]
     return InstanceGroups(found, _outside(plan), tuple(
-        (names[x.subgraph], x.number, count[x.subgraph]) for x in at))
+        (names[x.subgraph], count[x.subgraph]) for x in at))
 
 
 def _kernels(program: Program, judge: Judge, machine: Machine, parts: Sequence[Group],

@@ -2,6 +2,7 @@
 
 from math import inf
 
+from aotc.errors import ScheduleError
 from aotc.ir.contents import names_in
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
@@ -17,6 +18,7 @@ from aotc.sched.memory.allocate import part_bytes
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.copied import Copied
 from aotc.sched.model.size import estimate
+from aotc.sched.model.stages import group_stages
 from aotc.sched.model.units import slice_of
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Machine, Memory, Target
@@ -78,4 +80,15 @@ def group_seconds(program: Program, schedule: Schedule, target: Target, group: G
     return pipelined(machine, cost, model.tiles(tile) // there * items, -(-there // items), workers)
 
 
-__all__ = ["group_seconds", "step_cost"]
+def known_seconds(program: Program, schedule: Schedule, target: Target, group: Group) -> float:
+    """``group_seconds``; infinite for a group that cannot be opened, 0 for library kernels, of
+    which nothing is known."""
+    if not group_stages(program, group):
+        return 0.0
+    try:
+        return group_seconds(program, schedule, target, group)
+    except ScheduleError:
+        return inf
+
+
+__all__ = ["group_seconds", "known_seconds", "step_cost"]

@@ -6,6 +6,7 @@ from aotc.ir.schedule import Group, Schedule, Slot
 from aotc.ir.simplify import upper
 from aotc.sched.clusters.group_turns import has_own_item, order_faults
 from aotc.sched.clusters.own_parts import Touched, dealt, has_own_part, item_count, touched_by
+from aotc.sched.clusters.rings import ring_faults, ring_size_faults
 from aotc.sched.lowering.open_group import opened
 from aotc.sched.memory.allocate import part_bytes
 from aotc.sched.model.stages import group_stages
@@ -24,7 +25,7 @@ def store_faults(program: Program, schedule: Schedule, target: Target) -> list[s
     touch.  ``program`` has its rewrites applied; of a Schedule without other faults."""
     faults = []
     homes = {b: s for b, s in schedule.buffers.items()
-             if s.memory or s.parts != 1 or s.each or s.since or b in program.consts}
+             if s.memory or s.parts != 1 or s.each or s.since or s.ring or b in program.consts}
     if not homes:
         return order_faults(program, schedule, target)
     for b, s in homes.items():
@@ -40,7 +41,8 @@ def store_faults(program: Program, schedule: Schedule, target: Target) -> list[s
         near = {b for c in g.computes for b in program.producer[c].inputs if b in homes}
         near |= {b for b in g.outputs if b in homes}
         faults += _group(program, schedule, target, g, sorted(near)) if near else []
-    return faults or order_faults(program, schedule, target)
+    return faults or order_faults(program, schedule, target) or ring_faults(
+        program, schedule, target)
 
 
 def _place(program: Program, schedule: Schedule, machine: Machine, b: str, s: Slot) -> list[str]:
@@ -65,6 +67,9 @@ def _place(program: Program, schedule: Schedule, machine: Machine, b: str, s: Sl
     shape = static_shape(program.shape(b))
     if shape is None or s.span != 1:
         return [f"{where}: in {s.memory} it needs fixed extents and one slot"]
+    faults = ring_size_faults(program, schedule, machine, b)
+    if faults:
+        return faults
     size, room = upper(part_bytes(program, schedule, b)), stores[s.memory].capacity
     if size is None or s.offset + size > room:
         return [f"{where}: ends at byte {s.offset + (size or 0)} of {s.memory}, which has {room}"]

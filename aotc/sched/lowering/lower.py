@@ -24,7 +24,13 @@ from aotc.sched.lowering.lower_turns import kept_names, with_turns
 from aotc.sched.lowering.open_group import opened
 from aotc.sched.lowering.program_lines import program_lines
 from aotc.sched.lowering.threads import barriers, shared_by_threads
-from aotc.sched.memory.allocate import lives, physical_elements, slot_sizes, store_strides
+from aotc.sched.memory.allocate import (
+    lives,
+    physical_elements,
+    ring_elements,
+    slot_sizes,
+    store_strides,
+)
 from aotc.sched.model.slide import lower_kept
 from aotc.sched.model.sparse_tables import sparse_constants
 from aotc.sched.model.stages import find_call, group_stages
@@ -70,7 +76,8 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
         place = _place(program, schedule, name, "arena", slot.offset, slot.slot)
         places.append(replace(place, name=names.get(name, name), memory=slot.memory,
                               parts=slot.parts, each=slot.each,
-                              stride=strides.get(slot.slot, 0)))
+                              stride=strides.get(slot.slot, 0),
+                              ring=ring_elements(program, schedule, name)))
     places += bodies.placed(end)
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)

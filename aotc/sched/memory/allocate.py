@@ -6,10 +6,11 @@ Symbolic shapes: slots (``slots.py``).
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
+from math import prod
 
-from aotc.ir.access import layout_from_json, linearise, offset_of, volume
+from aotc.ir.access import dim_order, layout_from_json, linearise, offset_of, volume
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr, loads, maximum
+from aotc.ir.expr import Const, Expr, as_expr, loads, maximum
 from aotc.ir.program import Program, static_shape
 from aotc.ir.read_boxes import proves_le
 from aotc.ir.schedule import Group, Schedule, Slot
@@ -40,10 +41,26 @@ def buffer_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
 
 
 def part_bytes(program: Program, schedule: Schedule, name: str) -> Expr:
-    """Bytes that one cluster or worker has of a stored buffer, rounded up to 64."""
-    parts = schedule.buffers[name].parts if name in schedule.buffers else 1
-    size = physical_elements(program, schedule, name) // parts * DTYPES[program.dtype(name)].size
+    """Bytes that one cluster or worker has room for of a stored buffer, rounded up to 64."""
+    slot = schedule.buffers.get(name, Slot(0))
+    count = as_expr(ring_elements(program, schedule, name)) if slot.ring else (
+        physical_elements(program, schedule, name) // slot.parts)
+    size = count * DTYPES[program.dtype(name)].size
     return simplify((size + (ALIGN - 1)) // ALIGN * ALIGN)
+
+
+def ring_elements(program: Program, schedule: Schedule, name: str) -> int:
+    """Elements that a cluster has room for at a time of a buffer in a ring; 0 if it has none."""
+    shape, slot = static_shape(program.shape(name)), schedule.buffers.get(name, Slot(0))
+    d = outermost(schedule, name, shape) if shape is not None and slot.ring else None
+    return prod(shape) // shape[d] * slot.ring if shape is not None and d is not None else 0
+
+
+def outermost(schedule: Schedule, name: str, shape: Sequence[int]) -> int | None:
+    """The dimension of a stored buffer that is outermost in memory among those of more than one
+    index; None for layouts that are no order of dimensions."""
+    order = dim_order(layout_from_json(schedule.layouts.get(name)), len(shape))
+    return None if not order else next((d for d in order if shape[d] > 1), order[0])
 
 
 def store_strides(program: Program, schedule: Schedule) -> dict[int, int]:
