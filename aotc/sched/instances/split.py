@@ -198,7 +198,8 @@ def choose_split(infos: Sequence[SplitInfo]) -> SplitInfo | None:
 
 def best_split(graph: Graph, members: Members, budget: int) -> SplitInfo:
     """The best split of a sub-graph.  Where no single dimension fits, outer dimensions are cut
-    into single elements first, one after the other; where even that does not, the finest cut."""
+    into single elements first, one after the other; where even that does not, the cut
+    beyond which little is won."""
     outer: tuple[tuple[int, int], ...] = ()
     shape = graph.node[members[-1]].shape
     for d, extent in enumerate(shape, 1):
@@ -230,10 +231,11 @@ def outermost(shape: Sequence[int]) -> int:
 
 
 def _finest(graph: Graph, members: Members, outer: tuple[tuple[int, int], ...]) -> SplitInfo:
-    """The coarsest prefix of ``outer`` that no finer one improves on."""
+    """The coarsest prefix of ``outer`` that no finer one improves on by more than a tenth: pieces
+    that read a whole tensor, whatever they make of it, would only be many."""
     best = SplitInfo(1, 1, 1, (), piece_peak(graph, members, ()) or 0, False)
     for i, (d, f) in enumerate(outer):
         need = piece_peak(graph, members, outer[:i + 1])
-        if need is not None and need < best.bytes:
+        if need is not None and 10 * need < 9 * best.bytes:
             best = SplitInfo(1, f, d, outer[:i], need, False)
     return best
