@@ -43,8 +43,7 @@ class Place:
     worker's part to the next one's.
     ``sparse``: a run looks up a few of the weights here and leaves most of them untouched;
     ``stored``, ``counts``: as of a Buffer.  ``ring``: a holder has room for so many elements at a
-    time, each at its number modulo ``ring`` (0: for all of its part).
-    """
+    time, each at its number modulo ``ring`` (0: for all of its part)."""
 
     BUFFERS: ClassVar[tuple[str, ...]] = ("name",)
     name: str
