@@ -275,7 +275,9 @@ def test_a_kind_is_found_by_that_test(text):
 WEIGHTS = {"wave", "other_flops", "resident_copies", "kept_lines", "op_cost", "fold_load",
            "window_load", "vector_store", "across", "apart", "packed", "moved", "page_conflict",
            "pressure", "load_cost", "winograd_transform", "lane_base", "lane_long", "lane_strided",
-           "lane_gather", "lane_folded", "lane_stored", "lane_across"}
+           "lane_gather", "lane_folded", "lane_stored", "lane_across", "far_wait", "unhidden",
+           "barrier", "access_cost", "sector_cost", "by_register", "fold_step", "fold_part",
+           "spill", "step_control"}
 SPEEDS = {"bandwidth", "flops", "latency", "launch", "overlap"}  # of a Machine and its Memories
 
 
@@ -314,6 +316,8 @@ NUMBERS = {
     "sched/choose/winograd_choice.py": {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
         "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},
+    "sched/cost/block_cost.py": {"LINE": "of any machine with sectors"},
+    "sched/expand/block_choices.py": {"WIDE": "of the rows that fetch", "ENDLESS": BOUND},
     "sched/cost/accesses.py": {"COPY": "of any machine: a load and a store"},
     "sched/cost/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},

@@ -60,6 +60,11 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
 #     stages          steps of a product in the memory of a block of threads, the one that is
 #                     multiplied among them
+#     a_fetch         how A's elements come to that memory: "copy": as they are, while the threads
+#                     go on; "value": each is computed, or loaded, into a register first
+#     a_width         elements that are fetched at once
+#     a_along         whose neighbours neighbouring threads fetch: those of the "sum" or the "rows"
+#     b_fetch, b_width, b_along   the same of B's; along the "sum" or the "columns"
 #     team            warps that fold a row together, in a block of threads
 #
 # What a Schedule leaves out is chosen by rule when statements are written (``sched/expand``).
@@ -73,12 +78,15 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
     "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
     "fetch_rows": (0, 1024), "tails": (0, 1), "reread": (0, 8), "unroll": (1, 8),
     "columns": (1, 16), "ahead": (0, 1 << 20),
-    "stages": (2, 8), "team": (1, 32)}
+    "stages": (1, 8), "a_fetch": ("copy", "value"), "a_width": (1, 4), "a_along": ("sum", "rows"),
+    "b_fetch": ("copy", "value"), "b_width": (1, 4), "b_along": ("columns", "sum"),
+    "team": (1, 32)}
 PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
            "tails", "reread", "unroll")
 FOLD = ("columns", "ahead")
 # what may be said where threads share a work item
-SHARED_PRODUCT, SHARED_FOLD = ("order", "stages"), ("team",)
+FETCHES = ("a_fetch", "a_width", "a_along", "b_fetch", "b_width", "b_along")
+SHARED_PRODUCT, SHARED_FOLD = ("order", "stages", *FETCHES), ("team",)
 
 
 def writing_of(loops: Mapping[str, int | str]) -> Writing:

@@ -11,7 +11,7 @@ from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import REUSE, Group, Schedule, writing_faults
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choices import choices_of
+from aotc.sched.choices import choices_of, row_faults
 from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
@@ -328,7 +328,7 @@ def _stage(program, schedule, target, g, s, box):
     choices = choices_of(target, g, s.name)
     faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
               for x in loops if x not in choices]
-    faults += [f"{where}: {f}" for f in writing_faults(loops)]
+    faults += [f"{where}: {f}" for f in writing_faults(loops) + row_faults(row, loops)]
     if loops.get("sums") == "memory" and g.split.get(s.name):
         faults.append(f"{where}: sums in slices stand in registers; remove sums or split")
     if loops.get("sums") == "registers" and not target.vectors.tiles:

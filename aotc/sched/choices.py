@@ -1,7 +1,16 @@
 """What a Schedule may say of a stage's loops."""
 
-from aotc.ir.schedule import FOLD, PRODUCT, SHARED_FOLD, SHARED_PRODUCT, Group
-from aotc.target.base import Target
+from aotc.ir.schedule import (
+    CHOICES,
+    FETCHES,
+    FOLD,
+    PRODUCT,
+    SHARED_FOLD,
+    SHARED_PRODUCT,
+    Group,
+    Loops,
+)
+from aotc.target.base import Target, Ukernel
 
 # by the category of its row: on machines whose work items are one thread's, and where threads
 # share one
@@ -21,8 +30,21 @@ def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
     block = ("block",) if row.tile.get("block", 1) > 1 else ()
     vectors = target.vectors
     none = {x for x, there in (("stages", "stages" in row.tile), ("unroll", not vectors.fixed),
-                               ("reread", vectors.registers > 0)) if not there}
+                               ("reread", vectors.registers > 0),
+                               *((k, "fetch" in row.tile) for k in FETCHES)) if not there}
     return tuple(c for c in known if c not in none) + block
 
 
-__all__ = ["choices_of"]
+def row_faults(row: Ukernel, loops: Loops) -> list[str]:
+    """Values of choices that a row cannot have, though others can."""
+    faults, stages, ways = [], loops.get("stages"), row.tile.get("fetch", ())
+    if isinstance(stages, int) and "stages_range" in row.tile:
+        low, high = row.tile["stages_range"]
+        if not low <= stages <= high:
+            faults.append(f"stages {stages}; {row.name} takes {low} to {high}")
+    return faults + [f"{key} {loops[key]!r}; {row.name} takes {' or '.join(ways)}"
+                     for key in ("a_fetch", "b_fetch") if ways and loops.get(key, ways[0])
+                     not in ways and loops[key] in CHOICES[key]]
+
+
+__all__ = ["choices_of", "row_faults"]

@@ -30,14 +30,17 @@ def _tiled(mr: int, nr: int, tm: int, tn: int, bk: int, teams: int = 1,
     steps of the sum in shared memory at a time, and as many twice more on their way; ``teams``
     of threads share the BK steps out.  load_cost: of an operand from there, in
     multiply-adds.  stages: usual for a Schedule; stage_bytes: of each, in whose place the sums of
-    the teams lie in the end, ``shared`` bytes; tap_bytes: for where the rows start, of every
-    tap."""
+    the teams lie in the end, ``shared`` bytes; stages_range: how many there may be; fetch: how
+    operands may come there; places: words from one row of A's
+    step to the next, and from one of B's; tap_bytes: for where the rows start, of every tap."""
     twin = f"x{bk}" if load_cost != _LOAD else ""  # of a row for longer sums
     return Ukernel(f"contraction_f32_{mr}x{nr}{twin}__simt", "contraction", F32,
                    "contraction.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "tm": tm, "tn": tn, "bk": bk,
-                    "stages": _STAGES, "teams": teams,
+                    "stages": _STAGES, "stages_range": (2, 8), "fetch": ("copy", "value"),
+                    "teams": teams,
                     "threads": mr // tm * (nr // tn) * teams, "load_cost": load_cost,
+                    "places": (bk + 4, nr),
                     "stage_bytes": 4 * (mr * (bk + 4) + bk * nr),
                     "shared": 4 * (teams - 1) * mr * nr, "tap_bytes": 4 * mr})
 
@@ -55,7 +58,10 @@ def _tensor_core(mr: int, nr: int, bk: int) -> Ukernel:
     return Ukernel(f"contraction_f16_{mr}x{nr}__mma", "contraction", ("f16", "f16", "f32"),
                    "contraction_mma.cu.j2",
                    {"mr": mr, "nv": nr // 32, "nr": nr, "bk": bk, "threads": mr * nr // 32,
-                    "shared": 4 * (mr * (bk + 8) + bk * (nr + 8)), "tap_bytes": 4 * mr})
+                    "stages": 2, "stages_range": (1, 2), "fetch": ("value",),
+                    "places": ((bk + 8) // 2, (nr + 8) // 2),
+                    "stage_bytes": 2 * (mr * (bk + 8) + bk * (nr + 8)), "shared": 0,
+                    "tap_bytes": 4 * mr})
 
 
 # Small tiles are for products of few rows and columns: a multiprocessor has one or two blocks of

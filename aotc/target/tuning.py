@@ -192,8 +192,11 @@ class Tuning:
         256, "longest sum that is written where it is used; beside the multiply-adds of longer "
         "ones the way of their vectors through memory is less than one in a hundred instructions",
         "terms", "counted for a 6x64 tile")
-    unrolled: int = _of(4, "steps of a sum that micro-kernels on vectors of any length write out",
-                        "steps", UNRECORDED, 1)
+    step_control: float = _of(
+        0.1, "moving on to the next step of a sum, per row, where micro-kernels write out no more",
+        "multiply-adds", UNRECORDED)
+    spill: float = _of(4.0, "a sum that finds no register: each step stores and loads it",
+                       "multiply-adds", UNRECORDED)
     copied_run: int = _of(4, "bytes side by side that are worth a copy for 8-bit products", "bytes",
                           UNRECORDED, 1)
     narrow_columns: int = _of(16, "columns of a product whose operands are rounded where that is "
@@ -208,6 +211,28 @@ class Tuning:
                            "alone on its worker", "of its flops", "NVIDIA H100, 32x32 tiles: "
                            "0.37 to 0.44")
     narrow_depth: int = _of(8, "terms of the sums of such a product", "terms", UNRECORDED, 1)
+
+    # ------------------------------------------------------------ what threads of a block share
+    sector: int = _of(32, "what the memory outside a block's hands out at least", "bytes",
+                      "data sheets of GPUs", 4)
+    block_banks: int = _of(32, "words that a block's memory serves at once", "words",
+                           "data sheets of GPUs", 1)
+    access_cost: float = _of(4.0, "one access of a block's memory", "multiply-adds",
+                             "as ``load_cost`` of rows, which was measured on an H100")
+    sector_cost: float = _of(0.5, "a sector, which half a cycle brings", "accesses of a block's "
+                             "memory", "data sheets of GPUs: 64 bytes a cycle")
+    by_register: float = _of(2.0, "an element that comes by way of a register, is waited for and "
+                             "stored", "accesses of a block's memory", UNRECORDED)
+    far_wait: float = _of(1.4e-7, "until data from outside a block's memory are there", "seconds",
+                          "250 cycles of the cache behind it on GPUs of 2020 and 2022")
+    unhidden: float = _of(0.1, "what of waiting for data, or of the work meanwhile, shows where "
+                          "the other takes longer", "share",
+                          "NVIDIA H100, 32x32 tiles: 118 us with two steps in memory, 108 with "
+                          "three")
+    barrier: float = _of(2e-8, "until all threads of a block have come", "seconds", UNRECORDED)
+    fold_step: float = _of(3.5e-8, "a step of a fold: four loads of a thread are on their way",
+                           "seconds", "a quarter of ``far_wait``")
+    fold_part: float = _of(1.7e-8, "a part that joins the others of its row", "seconds", UNRECORDED)
 
     @property
     def line_floats(self) -> int:

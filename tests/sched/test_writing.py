@@ -1,5 +1,6 @@
 """How statements are written is a Schedule's to say: each choice changes the C, none the values."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,14 @@ from te_programs import Maker, ax, matmul, random_feeds
 
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.errors import ScheduleError, ToolchainError
-from aotc.ir.expr import Sym
+from aotc.ir.expr import Cast, Sym
 from aotc.ir.schedule import CHOICES, Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
+from aotc.passes.rewrites import apply_rewrites
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
+from aotc.sched.judge.judge import Judge
 from aotc.sched.writing import with_writing
 from aotc.target import get_target, runs_here
 
@@ -72,6 +75,27 @@ def rows():
     return m.done("y")
 
 
+def halves():
+    """x w of f16 numbers."""
+    m, i, j, k = Maker("halves"), ax("i", 333), ax("j", 640), ax("k", 40)
+    m.input("x", 333, 40, dtype="f16")
+    m.const("w", np.random.default_rng(2).standard_normal((40, 640)).astype(np.float16).astype(
+        np.float32))
+    m.step("wide", (i, k), Cast("f32", m.ref("x", i, k)))
+    m.step("y", (i, j), m.ref("wide", i, k) * m.ref("w", k, j), (k,), "sum")
+    return m.done("y")
+
+
+def folded():
+    """(sum of x) w: rows of 64 elements in the arena."""
+    m, i, j, k, r = Maker("folded"), ax("i", 40), ax("j", 48), ax("k", 64), ax("r", 3)
+    m.input("x", 3, 40, 64)
+    m.const("w", np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48))
+    m.step("h", (i, k), m.ref("x", r, i, k), (r,), "sum")
+    m.step("y", (i, j), m.ref("h", i, k) * m.ref("w", k, j), (k,), "sum")
+    return m.done("y")
+
+
 EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
          (product(40), {"fetch_tiles": 0}), (product(40), {"fetch_tiles": 1}),
          (product(300), {"order": "rows"}), (product(300), {"sums": "registers"}),
@@ -83,7 +107,12 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
 
 
 SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "rows"}),
-          (rows(), {"team": 1}), (rows(), {"team": 2})]
+          (rows(), {"team": 1}), (rows(), {"team": 2}),
+          (product(300), {"a_fetch": "value"}), (product(300), {"b_fetch": "value", "b_width": 1}),
+          (product(304), {"b_width": 1}), (folded(), {"a_width": 1}),
+          (product(300), {"a_along": "rows"}),
+          (product(300), {"b_along": "sum"}),
+          (halves(), {"stages": 1, "a_along": "rows", "b_width": 1})]
 # on vectors of other kinds
 OTHERS = [(product(300), {"reread": 3}, V4), (product(40), {"reread": 4}, V4),
           (product(300), {"unroll": 2}, RISCV), *((p, c, GPU) for p, c in SHARED)]
@@ -175,7 +204,7 @@ def test_completing_keeps_what_was_said():
 
 
 @pytest.mark.parametrize("program, choices, target", OTHERS,
-                         ids=[f"{k}-{v}" for _, c, _ in OTHERS for k, v in c.items()])
+                         ids=["-".join(f"{k}-{v}" for k, v in c.items()) for _, c, _ in OTHERS])
 def test_choices_of_other_vectors_and_of_shared_work_items(program, choices, target):
     before, after = edited(program, choices, target)
     assert text(program, after, target) != text(program, before, target)
@@ -183,7 +212,7 @@ def test_choices_of_other_vectors_and_of_shared_work_items(program, choices, tar
               for s in (before, after)]
     for schedule, full in zip((before, after), filled):
         assert text(program, full, target) == text(program, schedule, target)
-    (key, value), = choices.items()
+    key, value = next(iter(choices.items()))
     said = [{x[key] for g in s.groups for x in g.loops.values() if key in x} for s in filled]
     assert value in said[1] and said[0] - said[1], "what the rule chooses is written, too"
 
@@ -203,6 +232,27 @@ def test_edited_schedules_run_on_the_simulator(tmp_path):
     build_cases(cases, GPU, tmp_path).check(3)
 
 
+SLOWER = [({"stages": 2}, GPU), ({"a_fetch": "value"}, GPU), ({"b_width": 1}, GPU),
+          ({"a_along": "rows"}, GPU), ({"reread": 3}, V4), ({"unroll": 1}, RISCV)]
+
+
+@pytest.mark.parametrize("choices, target", SLOWER, ids=[next(iter(c)) for c, _ in SLOWER])
+def test_the_cost_sees_choices(choices, target):
+    """What deciders choose costs nothing more, other choices do."""
+    program = product(300, rows=300)
+    usual, other = edited(program, choices, target)
+    judge = Judge(apply_rewrites(program, usual.rewrites), target)
+    seconds = [sum(judge.priced(g).seconds for g in s.groups)
+               for s in (usual, other, with_writing(program, usual, target))]
+    assert seconds[0] == pytest.approx(seconds[2], rel=1e-9) and seconds[1] > seconds[0]
+
+
+def test_the_cost_sees_how_many_threads_fold_a_row():
+    usual, other = edited(rows(), {"team": 1}, GPU)
+    judge = Judge(rows(), GPU)
+    assert judge.priced(other.groups[0]).seconds > judge.priced(usual.groups[0]).seconds
+
+
 def with_choices(program, choices, target):
     """The decided Schedule of a Program of one stage, which says the choices."""
     schedule = decide(program, target)
@@ -217,6 +267,17 @@ def test_choices_of_other_machines_and_teams_that_do_not_fit_are_refused():
         program = product(40)
         faults = check_schedule(program, with_choices(program, choices, target), target)
         assert any(f"loops has {next(iter(choices))!r}" in f for f in faults)
+    for program, choices, fault in (
+            (product(40), {"stages": 1}, "stages 1; contraction_f32_.* takes 2 to 8"),
+            (halves(), {"a_fetch": "copy"}, "a_fetch 'copy'; contraction_f16_.* takes value")):
+        schedule = decide(program, GPU)
+        wide = replace(schedule, groups=tuple(replace(g, loops={s: c | choices for s, c in (
+            g.loops.items()) if c}) for g in schedule.groups))
+        assert any(re.search(fault, f) for f in check_schedule(program, wide, GPU))
+    for choices in ({"a_width": 4}, {"a_width": 2}, {"b_width": 4, "b_along": "sum"}):
+        with pytest.raises(ScheduleError, match="; choose ._fetch copy, ._width 1"
+                           if "a_width" in choices else "; choose b_fetch copy, b_width 4"):
+            lower(product(40), with_choices(product(40), choices, GPU), GPU)
     for team in (3, 16):
         with pytest.raises(ScheduleError, match=f"team {team}; choose a power of two, at most 8"):
             lower(rows(), with_choices(rows(), {"team": team}, GPU), GPU)

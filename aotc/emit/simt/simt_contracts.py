@@ -17,11 +17,10 @@ from aotc.emit.simt.simt_writer import flat_count, unflatten
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.env import BlockEnv
 from aotc.errors import UnsupportedError
-from aotc.ir.access import stride
-from aotc.ir.category import is_zero, zero_outside
+from aotc.ir.category import zero_filled, zero_outside
 from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Expr, Load, Where, as_expr, substitute, walk
+from aotc.ir.expr import Axis, Const, Expr, Load, as_expr, substitute
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range, Store
@@ -36,20 +35,21 @@ class Source:
     """How one element (or ``vector`` = 4 neighbours) of an operand's tile is made.
 
     rule: C condition for it to exist (else zero).  binds: lines before it is used.  guard: further
-    condition ("" = none) after them.  value: the element; copy: it is ``pointer`` + ``at`` in
-    global memory, so that cp.async can fetch it.  along_k: neighbouring threads take neighbouring
+    condition ("" = none) after them, lines: after that.  value: the element; copy: cp.async fetches
+    it, from ``pointer`` + ``at`` in global memory.  along_k: neighbouring threads take neighbouring
     steps of the sum (else neighbouring rows or columns).
     """
 
     rule: str
     binds: tuple[str, ...]
     guard: str
-    copy: bool
     pointer: str
     at: str
     value: str
+    copy: bool
     vector: int
     along_k: bool
+    lines: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -72,14 +72,16 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
     if (upper(kc) or 0) >= _INT32:
         raise UnsupportedError(f"{c.row}: a sum over {kc} terms; at most 2^31 fit")
     row_before, rows, _, row_extents = flat_count(c.m, names)
+    single = "a_fetch" not in dict(c.writing)  # a row whose threads read both operands in place
     text = template.render(
         **{**tile, **dict(c.writing), "threads": threads}, part=c.part // tile["bk"], base=base,
         rows=rows, row_before=row_before, again=c.again,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
         tap_rows=_times(str(upper(simplify(taps)))),
-        a=_row_source(c, env, names, row_extents, tile), b=_lane_source(c, env, names, tile, kc),
-        single=_single(c, env, names, row_extents) if tile["mr"] == 1 else None,
+        a=None if single else _row_source(c, env, names, row_extents),
+        b=None if single else _lane_source(c, env, names, kc),
+        single=_single(c, env, names, row_extents) if single else None,
         epilogue=lambda acc, row: _epilogue(c, env, names, row_extents, acc, row))
     return loops(c.outer, text.splitlines())
 
@@ -123,85 +125,70 @@ def _table(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str])
             "guard": guard, "lines": tuple(block.lines), "offset": offset}
 
 
-def _row_source(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str],
-                tile: Mapping[str, Any]) -> Source:
+def _row_source(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str]) -> Source:
     """A's element (row m0 + m, step k0 + k)."""
     if c.a.mode == "rows":
         pointer, step = env["buffer"](c.a.buffer), c_index(c.a.stride, 13)
-        copy = not env["shared"](c.a.buffer)
         unit = c.a.stride == Const(1)
-        aligned = copy and unit and env["aligned"](c.a.buffer) and _fours(c.a.offset) and _fours(
-            c.k.axis.extent)
         at = "start + k0 + k" if unit else f"start + (int64_t)(k0 + k) * {step}"
         start = "const int32_t start = a_at[tap * MR + m];"
-        return Source("k0 + k < kc", (start,), "start >= 0", copy, pointer, at, f"{pointer}[{at}]",
-                      4 if aligned else 1, True)
-    along = _along(c.a.packed, c.k.axis, c.m[-1].axis if c.m else None)
-    return _expression(c.a.packed, "m0 + m < rows && k0 + k < kc",
-                       (("m0 + m", c.m, row_extents), ("k0 + k", (*c.taps, c.k), None)), env, names,
-                       along)
+        return Source("k0 + k < kc", (start,), "start >= 0", pointer, at, f"{pointer}[{at}]",
+                      **_fetched(c, "a"))
+    return _expression(c, "a", c.a.packed, "m0 + m < rows && k0 + k < kc",
+                       (("m0 + m", c.m, row_extents), ("k0 + k", (*c.taps, c.k), None)), env, names)
 
 
-def _lane_source(c: Contract, env: BlockEnv, names: Names, tile: Mapping[str, Any],
-                 kc: Expr) -> Source:
+def _lane_source(c: Contract, env: BlockEnv, names: Names, kc: Expr) -> Source:
     """B's element (step k0 + k, column n0 + n)."""
     lane = c.n.axis
     if c.b.mode == "packed":
         steps = (("tap", c.taps, None), ("k0 + k", (c.k,), None)) if c.a.mode == "rows" else (
             ("k0 + k", (*c.taps, c.k), None),)
         column = Range(lane, Axis("n0", lane.extent), lane.extent)
-        return _expression(c.b.packed, f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}",
-                           (*steps, ("n", (column,), ("n_left",))), env, names,
-                           _along(c.b.packed, c.k.axis, lane))
-    pointer, copy = env["buffer"](c.b.buffer), not env["shared"](c.b.buffer)
+        return _expression(c, "b", c.b.packed, f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}",
+                           (*steps, ("n", (column,), ("n_left",))), env, names)
+    pointer = env["buffer"](c.b.buffer)
     first = substitute(c.b.offset, {lane: Axis("n0", lane.extent)})
     block = Scalars(env, names)
     start = block.text(simplify(first), 12)
     if c.b.mode == "panel":
         tap = "(int64_t)tap * kc + k0 + k" if c.a.mode == "rows" and c.taps else "k0 + k"
         at = f"{start} + (int64_t)({tap}) * NR + n"
-        return Source("k0 + k < kc", tuple(block.lines), "", copy, pointer, at, f"{pointer}[{at}]",
-                      4, False)
+        return Source("k0 + k < kc", tuple(block.lines), "", pointer, at, f"{pointer}[{at}]",
+                      **_fetched(c, "b"))
     at = f"{start} + (int64_t)(k0 + k) * {c_index(c.b.stride, 13)} + n0 + n"
-    aligned = env["aligned"](c.b.buffer) and all(map(_fours, (
-        c.b.offset, c.b.stride, c.n.hi, c.n.lo)))
-    return Source(f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}", tuple(block.lines), "", copy,
-                  pointer, at, f"{pointer}[{at}]", 4 if aligned else 1, False)
+    return Source(f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}", tuple(block.lines), "",
+                  pointer, at, f"{pointer}[{at}]", **_fetched(c, "b"))
 
 
-def _expression(value: Expr, rule: str, digits: Sequence[Digit], env: BlockEnv, names: Names,
-                along_k: bool) -> Source:
-    """A Source that evaluates an expression: a plain or zero-filled load is copied.  digits: (flat
+def _expression(c: Contract, which: str, value: Expr, rule: str, digits: Sequence[Digit],
+                env: BlockEnv, names: Names) -> Source:
+    """A Source that evaluates an expression, or copies the element that it loads.  digits: (flat
     position, ranges it counts through, C texts of their extents) of the axes it uses."""
-    guard, load = (value.cond, value.a) if isinstance(value, Where) and is_zero(value.b) else (
-        None, value)
-    copy = isinstance(load, Load) and load.dtype == "f32" and not env["shared"](load.buffer)
-    block = Scalars(env, names, (value,))
-    at = test = pointer = ""
-    if copy and isinstance(load, Load):
-        block = Scalars(env, names, (load.index[0],))
-        pointer, at = env["buffer"](load.buffer), block.text(load.index[0])
-        test = "" if guard is None else Scalars(env, names).text(guard, 4)
-        if block.lines and test:  # what the offset shares may be evaluated under the guard only
-            block, copy = Scalars(env, names, (value,)), False
-    text = f"{pointer}[{at}]" if copy else block.text(value)
-    test = test if copy else ""
-    binds = []
+    binds: list[str] = []
     for name, ranges, extents in digits:
         binds += _bind(ranges, name, names, names_in(value), extents)
-    return Source(rule, (*binds, *block.lines), test, copy, pointer, at, text, 1, along_k)
+    fetched = _fetched(c, which)
+    if not fetched["copy"]:
+        block = Scalars(env, names, (value,))
+        text = block.text(value)
+        return Source(rule, (*binds, *block.lines), "", "", "", text, **fetched)
+    load, guard = zero_filled(value)
+    assert load is not None, value  # the Plan copies nothing else
+    block = Scalars(env, names, (load.index[0],))
+    pointer, at = env["buffer"](load.buffer), block.text(load.index[0])
+    test = "" if guard is None else Scalars(env, names).text(guard, 4)
+    # what the offset shares may be evaluated under the guard only
+    before, inside = (binds, block.lines) if test else ([*binds, *block.lines], [])
+    return Source(rule, tuple(before), test, pointer, at, f"{pointer}[{at}]",
+                  lines=tuple(inside), **fetched)
 
 
-def _along(value: Expr, k: Axis, other: Axis | None) -> bool:
-    """True where neighbours along ``k`` lie side by side in memory, or ``other`` do not either."""
-    steps = [(stride(n.index[0], k), None if other is None else stride(n.index[0], other))
-             for n in walk(value) if isinstance(n, Load)]
-    return not any(o == Const(1) and s != Const(1) for s, o in steps)
-
-
-def _fours(e: Expr) -> bool:
-    """True if an index expression is provably a multiple of four."""
-    return simplify(e % 4) == Const(0)
+def _fetched(c: Contract, which: str) -> dict[str, Any]:
+    """How operand ``which``, "a" or "b", is fetched, as the Plan says."""
+    said = dict(c.writing)
+    return {"copy": said[f"{which}_fetch"] == "copy", "vector": said[f"{which}_width"],
+            "along_k": said[f"{which}_along"] == "sum"}
 
 
 def _single(c: Contract, env: BlockEnv, names: Names,

@@ -95,11 +95,9 @@ def _kernel(plan: Plan, target: Target, kernel: Kernel, name: str, env: jinja2.E
     assert isinstance(base, int), base  # lowering makes no other scratch for blocks of threads
     values: BlockEnv = {
         "buffer": lambda b: f"s_{b}" if b in scratch else f"t_{b}", "vars": {},
-              "rule": rule_call(rules, kernel, "aotc", "fault"), "shared": lambda b: b in scratch,
-              "aligned": lambda b: b not in scratch and plan.place(b).storage in (
-                  "arena", "weights"),
-              "elements": lambda b: upper(
-                  as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}
+        "rule": rule_call(rules, kernel, "aotc", "fault"),
+        "elements": lambda b: upper(
+            as_expr(scratch[b].elements) if b in scratch else plan.place(b).elements)}
     names = names_in(kernel.body)
     writer = _Writer(values, kernel, base, target, env)
     body = writer.body(with_symbols(kernel.body, Argument.of))

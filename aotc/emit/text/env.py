@@ -32,12 +32,9 @@ class KernelEnv(Env):
 
 
 class BlockEnv(Env):
-    """Of a kernel for blocks of threads, functions of a buffer's name.  shared: it lies in the
-    block's memory.  aligned: it begins at a multiple of 16 bytes.  elements: how many it has at
-    most, None without a bound."""
+    """Of a kernel for blocks of threads.  elements: how many a buffer of that name has at most, None
+    without a bound."""
 
-    shared: Callable[[str], bool]
-    aligned: Callable[[str], bool]
     elements: Callable[[str], int | None]
 
 

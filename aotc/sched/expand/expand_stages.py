@@ -29,7 +29,6 @@ from aotc.sched.expand.in_place import written_out
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import expand_nest, loops
 from aotc.sched.expand.prune import pruned
-from aotc.sched.lowering.threads import stages_of
 from aotc.target.base import Target
 
 
@@ -93,12 +92,7 @@ def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Se
         body = shared_nest(stage, making, target.lanes)
         return Section(_title(stage, "columns"), body, written=making.written())
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
-    making.how(stage, "order", "columns")
-    stages = stages_of(stage, target.row(stage.row).tile)
-    if stages:
-        making.how(stage, "stages", stages)
-    written = making.written()
-    return Section(_title(stage, "columns"), (replace(stage, writing=written),), written=written)
+    return Section(_title(stage, "columns"), (stage,), written=stage.writing)
 
 
 def _unrolled(stage: Unrolled, making: Making) -> Body:

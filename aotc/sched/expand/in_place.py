@@ -8,9 +8,13 @@ from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.plan import Contract
+from aotc.ir.schedule import CHOICES
 from aotc.ir.simplify import same, upper
 from aotc.ir.tile_statements import is_narrow
+from aotc.sched.cost.block_cost import cheapest
+from aotc.sched.cost.step_cost import reread_cost, unroll_cost
 from aotc.sched.expand.making import Making
+from aotc.target.tuning import Tuning
 
 ENDLESS = 1 << 62
 _LIGHT = ("add", "sub", "mul", "min", "max")
@@ -34,27 +38,42 @@ def in_registers(c: Contract, making: Making) -> bool:
 
 
 def usual_reread(c: Contract, making: Making, rows: int) -> int:
-    """Vectors of columns that a tile of so many rows reads again for every multiply-add: one where
-    no register is left for it beside the sums, the other columns and an element of A."""
+    """Vectors of columns that a tile of so many rows reads again for every multiply-add, because no
+    register is left for them beside the sums, the other columns and an element of A."""
     registers = making.vectors.registers
-    plain = c.dtypes == ("f32", "f32", "f32") and not c.unit
-    return int(plain and 0 < registers < rows * c.nv + c.nv + 1)
+    if c.dtypes != ("f32", "f32", "f32") or c.unit or not registers:
+        return 0
+    ways = range(c.nv + 1)
+    return cheapest(ways, [reread_cost(rows, c.nv, registers, n, making.tuning) for n in ways], 0)
 
 
-def steps_written(c: Contract, making: Making) -> dict[str, Any]:
-    """How the steps of a tile's sums are written: ``reread``, ``unroll`` and, where that is not by
-    rule, the ``suffix`` of ``Tile``.  Rows whose elements lie side by side are read several steps
-    at a time on vectors of any length."""
-    vectors, found = making.vectors, dict[str, Any]()
+def usual_steps(c: Contract, making: Making) -> dict[str, int]:
+    """How the steps of a tile's sums are written by rule, where that may be chosen.  Rows whose
+    elements lie side by side are read several steps at a time on vectors of any length."""
+    vectors, found = making.vectors, dict[str, int]()
     if vectors.registers and c.dtypes == ("f32", "f32", "f32") and not c.unit:
         found["reread"] = usual_reread(c, making, c.mr)
     if not vectors.fixed and not is_narrow(c.dtypes):
         unit = c.a.mode == "packed" or c.a.stride == Const(1)
-        found["unroll"] = making.tuning.unrolled if unit else 1
+        found["unroll"] = _usual_unroll(making.tuning) if unit else 1
+    return found
+
+
+def steps_written(c: Contract, making: Making) -> dict[str, Any]:
+    """How the steps of a tile's sums are written: ``reread``, ``unroll`` and, where that is not by
+    rule, the ``suffix`` of ``Tile``."""
+    found = usual_steps(c, making)
     said = {k: making.how(c, k, v) for k, v in found.items()}
     if "reread" in said:
         said["reread"] = min(said["reread"], c.nv)
     return said | {"suffix": "".join(f"_{k}{v}" for k, v in said.items() if v != found[k])}
+
+
+def _usual_unroll(tuning: Tuning) -> int:
+    """Steps that micro-kernels write out: the fewest of those that take as long."""
+    low, high = CHOICES["unroll"]
+    ways = range(int(low), int(high) + 1)
+    return cheapest(ways, [unroll_cost(n, tuning) for n in ways], tuning.slack)
 
 
 def terms(c: Contract) -> int:
@@ -89,4 +108,4 @@ def one_tap(c: Contract) -> bool:
 
 
 __all__ = ["in_registers", "one_tap", "plain_rows", "steps_written", "terms", "usual_reread",
-           "written_out"]
+           "usual_steps", "written_out"]

@@ -28,6 +28,7 @@ from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Cost, group_cost, pressure_seconds, resident
 from aotc.sched.cost.in_place_cost import with_in_place
 from aotc.sched.judge.decided import decided_cost, usual_product
+from aotc.sched.judge.written import saying, written_seconds
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.size import estimate
@@ -121,6 +122,7 @@ class Judge:
 
     def priced(self, group: Group) -> Cost:
         """Cost of a finished group, at the work items it has."""
+        given = group
         group, layouts = self._with_rows(group)
         model = group_model(self.program, group, self.orders, access_costs(
             self.program, self.target, group, layouts), self.target.tuning)
@@ -132,7 +134,10 @@ class Judge:
         outer = [grown(space, i, item, model.extents) for i in range(space.depth - 1)]
         cost = decided_cost(model, stages, group, self.target, self.free, outer=outer)
         outside = [b for b, m in group.copies.items() if m == machine.memory.name]
-        return with_in_place(cost, model, machine, item, outside)
+        cost = with_in_place(cost, model, machine, item, outside)
+        return replace(cost, seconds=cost.seconds + written_seconds(
+            self.program, self.target, saying(group, given),
+            {b: x.to_json() for b, x in layouts.items()}))
 
     def _between(self, a, b):
         """How ``b`` reads ``a``: positions of the buffers among what ``a`` makes."""

@@ -161,7 +161,8 @@ def lower_group(program: Program, schedule: Schedule, target: Target, group: Gro
         step.carried, tile.start if step.carried and target.machine.in_order else None,
         plain=plain_part(stages, group.ukernel, target), around=copies.around(
             stages, (*starts, len(lowered))), clusters=dealt_to(target.machine, group),
-        ahead=copies.ahead, says=tuple(says)), target)
+        ahead=copies.ahead, says=tuple(says)), target,
+        [b for b in reads if program.buffers[b].role in ("temp", "const")])
     _check_scratch(target, group, kernel, end)
     return kernel
 

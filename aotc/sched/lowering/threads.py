@@ -6,16 +6,16 @@ last barrier, if one of the two writes them: bytes, not names, because scratch b
 do not meet lie in the same place.  ``barriers`` decides, ``barrier_faults`` proves it of a Plan.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
-from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Stage, points
+from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Stage
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
+from aotc.sched.expand.block_choices import block_writing, fetch_faults, fold_team
 from aotc.target.base import Target
 
 _ANYWHERE = 1 << 62
@@ -38,22 +38,25 @@ class Access:
     ranges: tuple[Range, ...]
 
 
-def shared_by_threads(kernel: Kernel, target: Target) -> Kernel:
+def shared_by_threads(kernel: Kernel, target: Target, lined: Collection[str] = ()) -> Kernel:
     """The Kernel of a group whose work items threads share, with what they share written out:
-    ranges up to the ends of tiles, ``Nest.team``, ``Contract.again`` and ``staged``.  The same
-    Kernel where a work item is one thread's."""
+    ranges up to the ends of tiles, every choice of how stages are written, ``Nest.team``,
+    ``Contract.again`` and ``staged``.  The same Kernel where a work item is one thread's.  lined:
+    buffers that begin at a multiple of 16 bytes outside the work item's memory."""
     if not kernel.threads:
         return kernel
     kernel = _with_ends(kernel)
 
     def shared(s: Stage) -> Stage:
         if isinstance(s, Nest):
-            return replace(s, team=_team(s, kernel.threads, target.lanes))
-        return replace(s, again=_used_again(kernel, s)) if isinstance(s, Contract) else s
+            return replace(s, team=fold_team(s, kernel.threads, target),
+                           writing=block_writing(s, kernel, target, lined))
+        return replace(s, again=_used_again(kernel, s), writing=block_writing(
+            s, kernel, target, lined)) if isinstance(s, Contract) else s
 
     stages = tuple(map(shared, kernel.stages))
     return replace(kernel, stages=stages, staged=max(
-        staged_bytes(s, target, kernel.threads) for s in stages))
+        _staged_bytes(s, target, kernel.threads) for s in stages))
 
 
 def _used_again(kernel: Kernel, c: Contract) -> bool:
@@ -96,30 +99,7 @@ def _with_ends(kernel):
         replace(s, m=closed(s.m)) if isinstance(s, Contract) else s for s in kernel.stages))
 
 
-def _team(nest, threads, lanes):
-    """How many times ``lanes`` threads fold a row together, as the Schedule says; else all of the
-    work item's where it has few rows, and long ones."""
-    asked = dict(nest.writing).get("team")
-    if not nest.folds_lanes:
-        if asked not in (None, 1):
-            raise ScheduleError([f"{nest.row}: team {asked}; a fold without lanes along it has a "
-                                 "thread for each row, remove team"])
-        return 1
-    rows, length = points(nest.ranges), points(nest.reduce)
-    if asked is not None:
-        most = max(1, threads // (lanes * rows)) if rows else 1
-        if asked & asked - 1 or asked > most:
-            raise ScheduleError([f"{nest.row}: team {asked}; choose a power of two, at most {most}"
-                                 f" ({rows or 'any number of'} rows, {threads} threads)"])
-        return int(asked)
-    team = 1
-    while (rows is not None and (length is None or length >= 4 * lanes * team)
-           and 2 * team * rows * lanes <= threads):
-        team *= 2
-    return team
-
-
-def staged_bytes(stage: Stage, target: Target, threads: int) -> int:
+def _staged_bytes(stage: Stage, target: Target, threads: int) -> int:
     """Bytes behind its scratch in which the threads of a work item keep parts of one stage: the
     partial sums of a team, a product's next steps and where its rows start, for every tap."""
     if isinstance(stage, Nest):
@@ -127,7 +107,7 @@ def staged_bytes(stage: Stage, target: Target, threads: int) -> int:
     tile = target.row(stage.row).tile
     if not isinstance(stage, Contract) or "tap_bytes" not in tile:
         return tile["shared"]
-    steps = tile.get("stage_bytes", 0) * stages_of(stage, tile)
+    steps = tile.get("stage_bytes", 0) * int(dict(stage.writing)["stages"])
     shared = max(tile["shared"], steps)
     taps = 1
     for t in stage.taps:
@@ -137,13 +117,6 @@ def staged_bytes(stage: Stage, target: Target, threads: int) -> int:
                                  "the dimension a range (--dim NAME=LO..HI)"])
         taps *= most
     return shared + (tile["tap_bytes"] * taps if stage.a.mode == "rows" else 0)
-
-
-def stages_of(stage: Contract, tile: Mapping[str, Any]) -> int:
-    """Steps of a product's sum that lie in memory at once, as the Schedule says, else as usual for
-    its row; 0 where the row has a number of its own.  tile: of the row."""
-    usual = tile.get("stages", 0)
-    return int(dict(stage.writing).get("stages", usual)) if usual else 0
 
 
 def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:
@@ -163,8 +136,10 @@ def barriers(kernel: Kernel, places: Mapping[str, Place]) -> tuple[int, ...]:
 def barrier_faults(plan: Plan) -> list[str]:
     """Faults of a Plan: bytes that one thread of a work item writes and another touches with no
     barrier between, each with the kernel, both stages and both buffers; products that do not wait
-    behind their tiles, although the memory of their steps is used again."""
+    behind their tiles, although the memory of their steps is used again, and whose operands cannot
+    be fetched as it says."""
     faults, places = [], {p.name: p for p in plan.places}
+    lined = {p.name for p in plan.places if p.storage in ("arena", "weights")}
     for kernel in (k for k in plan.kernels if k.threads):
         since: list[Access] = []
         for n, stage in enumerate(kernel.stages):
@@ -181,6 +156,9 @@ def barrier_faults(plan: Plan) -> list[str]:
             if isinstance(stage, Contract) and not stage.again and _used_again(kernel, stage):
                 faults.append(f"kernel {kernel.name}, stage {n} ({stage.row}): the memory of its "
                               "steps is used again, without a barrier behind a tile")
+            if isinstance(stage, Contract):
+                faults += [f"kernel {kernel.name}, stage {n}: {f}" for f in fetch_faults(
+                    stage, {s.name for s in kernel.scratch}, lined)]
     return faults
 
 
@@ -260,4 +238,4 @@ def _before(a, b):
     return left is not None and left <= 0
 
 
-__all__ = ["barrier_faults", "barriers", "shared_by_threads", "staged_bytes"]
+__all__ = ["barrier_faults", "barriers", "shared_by_threads"]

@@ -7,7 +7,7 @@ records, or without scikit-learn, it is 1.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, prod
 from typing import Any
 
@@ -21,6 +21,7 @@ from aotc.ir.expr import Const, axes_of
 from aotc.ir.schedule import Group
 from aotc.sched.choose.loops import stage_category
 from aotc.sched.judge.decided import decided_cost
+from aotc.sched.judge.written import written_seconds
 from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
@@ -68,6 +69,8 @@ class Estimator:
         _, stages, model = self.known[key]
         item = model.variables(g.tile)
         cost = decided_cost(model, stages, g, self.target, self.free)
+        cost = replace(cost, seconds=cost.seconds + written_seconds(
+            candidate.program, self.target, g, candidate.layouts))
         heavy = max(stages, key=lambda s: estimate_volume(a.extent for a in s.axes + s.raxes))
         return Estimate(cost.seconds, (
             *_terms(cost), log(model.tiles(item)), float(len(stages)),

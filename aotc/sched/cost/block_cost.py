@@ -1,0 +1,96 @@
+"""Time of stages that the threads of a block share: how operands are fetched, how many steps of a
+sum are on their way, how many threads fold a row.  Terms that ways are compared by; all numbers
+come from the machine and its ``Tuning``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import TypeVar
+
+from aotc.target.base import Machine, Ukernel
+from aotc.target.tuning import Tuning
+
+Way = TypeVar("Way")
+LINE = 4  # sectors of a line
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """How ``lanes`` neighbouring threads bring ``elements`` of f32 of an operand to the memory of
+    steps.  width: elements at once; run: threads whose elements are neighbours along one axis;
+    steps: elements between those of two neighbouring threads, of every load (None: anywhere); near:
+    the same between their places; copied: no register lies between."""
+
+    elements: int
+    width: int
+    run: int
+    steps: tuple[int | None, ...]
+    near: int
+    copied: bool
+
+
+def fetch_cost(fetch: Fetch, lanes: int, tuning: Tuning) -> float:
+    """Accesses of the memory of steps that a fetch takes as long as: the lines that are looked up,
+    the sectors that come, places in one bank, and the instructions."""
+    run = max(1, min(lanes, fetch.run))
+    asked, size = 0.0, 4 * fetch.width
+    for step in fetch.steps:
+        sectors, lines = run * -(-size // tuning.sector), run  # each thread asks for its own
+        if step is not None:
+            reach = max(size, run * abs(step) * 4)
+            sectors = min(sectors, -(-reach // tuning.sector))
+            lines = min(lines, -(-reach // (LINE * tuning.sector)))
+        asked += (lines + sectors * tuning.sector_cost) * lanes / run
+    banks = tuning.block_banks
+    reached = min(banks, banks // gcd(banks, max(1, fetch.near)) * fetch.width)
+    passes = max(lanes * fetch.width / banks, run * fetch.width / min(reached, run * fetch.width))
+    moved = 1.0 + asked + passes + (0.0 if fetch.copied else tuning.by_register)
+    return fetch.elements / (fetch.width * lanes) * moved
+
+
+def product_step(machine: Machine, row: Ukernel, lanes: int, stages: int, accesses: float) -> float:
+    """Seconds of a step of a product's sum in one block, ``stages`` steps of which are in memory,
+    the one that is multiplied among them; ``accesses``: as ``fetch_cost`` says, of both operands.
+    Data that are on their way for longer than steps before them take are waited for."""
+    tile, tuning = row.tile, machine.tuning
+    work = 2.0 * tile["mr"] * tile["nr"] * tile["bk"]
+    if "tm" in tile:
+        work *= 1.0 + tile["load_cost"] * (tile["tm"] + tile["tn"]) / (tile["tm"] * tile["tn"])
+    busy = (work + 2.0 * lanes * accesses * tuning.access_cost) / machine.flops
+    if stages == 1:  # what is put there waits for what is multiplied, and that for it
+        return busy + tuning.far_wait + 2 * tuning.barrier
+    wait = tuning.far_wait / (stages - 1)
+    return max(busy, wait) + tuning.unhidden * min(busy, wait) + tuning.barrier
+
+
+def order_cost(machine: Machine, sizes: tuple[int, int, int], mr: int, nr: int,
+               order: str) -> float:
+    """Seconds of what a work item fetches from beyond the cache behind its own memory: all rows and
+    columns once where those of all workers fit there, else what the outermost loop runs over once
+    and the others with each of its tiles.  sizes: rows, columns, terms."""
+    rows, columns, terms = sizes
+    fetched = rows + columns
+    if 4 * fetched * terms * machine.workers > machine.outside(machine.near).capacity:
+        fetched = columns + rows * -(-columns // nr) if order == "columns" else (
+            rows + columns * -(-rows // mr))
+    return 4.0 * fetched * terms * machine.workers / machine.memory.bandwidth
+
+
+def fold_cost(rows: int, length: int, threads: int, lanes: int, team: int, tuning: Tuning) -> float:
+    """Seconds of folding ``rows`` rows of ``length`` elements by ``team`` times ``lanes`` threads
+    each, of ``threads``."""
+    at_once = max(1, threads // (lanes * team))
+    steps = -(-length // (lanes * team))
+    joined = 2 * tuning.barrier + (team - 1) * tuning.fold_part if team > 1 else 0.0
+    return -(-rows // at_once) * (steps * tuning.fold_step + joined)
+
+
+def cheapest(ways: Sequence[Way], costs: Sequence[float], slack: float) -> Way:
+    """The first of ways, the usual one in front, that takes as long as the fastest, but for a
+    share."""
+    least = min(costs)
+    return next(w for w, c in zip(ways, costs) if c <= least * (1 + slack))
+
+
+__all__ = ["Fetch", "cheapest", "fetch_cost", "fold_cost", "order_cost", "product_step"]
