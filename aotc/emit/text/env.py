@@ -32,7 +32,7 @@ class KernelEnv(Env):
 
 
 class BlockEnv(Env):
-    """Of a kernel for blocks of threads.  elements: how many a buffer of that name has at most, None
+    """Of a kernel for blocks of threads.  elements: how many a buffer of a name has at most, None
     without a bound."""
 
     elements: Callable[[str], int | None]
