@@ -30,6 +30,7 @@ from aotc.frontend.ops.tensors import (
                     ops_control,
                     ops_gather,
                     ops_loop,
+                    ops_range,
                     ops_scan,
                     ops_scatter,
                     ops_select,
@@ -45,7 +46,7 @@ OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv,
                     ops_experts, ops_features, ops_fused, ops_gather, ops_grid, ops_group_query,
                     ops_linear, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm, ops_pool,
                     ops_qlinear, ops_quant, ops_quant_extra, ops_random, ops_recurrent, ops_reduce,
-                    ops_resize,
+                    ops_resize, ops_range,
                     ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,
                     ops_signal, ops_slice, ops_strings, ops_train, ops_trees, ops_twins)
 

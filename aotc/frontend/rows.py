@@ -1,15 +1,15 @@
-"""Tensors of which data says how many elements there are, followed to the model's outputs: all that
-is made of them is computed for the most elements there may be, and the caller told how many there
-are.  Operators that make each element of one axis from one element of another leave behind the
-last what nobody looks at; those that fold such an axis must not see it."""
+"""Tensors of which data says how many elements there are, followed from node to node: all that is
+made of them is computed for the most elements there may be, and the caller told how many there are.
+Operators that make each element of one axis from one element of another leave behind the last what
+nobody looks at; those that fold such an axis must not see it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
+from itertools import pairwise
 
 from aotc.frontend.graph import Graph, Node
-from aotc.ir.expr import Const
-from aotc.ir.program import neutral, static_shape
+from aotc.ir.expr import Const, Shape
+from aotc.ir.program import neutral
 
 # operators of one tensor that keep its shape
 _SAME = frozenset("""
@@ -31,212 +31,277 @@ _ITEMS = frozenset("""
 _FOLDS = {"ReduceSum": "sum", "ReduceL1": "sum", "ReduceL2": "sum", "ReduceSumSquare": "sum",
           "ReduceLogSum": "sum", "ReduceMean": "sum", "ReduceProd": "prod", "ReduceMax": "max",
           "ReduceMin": "min", "ReduceLogSumExp": "max", "ArgMax": "max", "ArgMin": "min",
-          "Softmax": "max", "LogSoftmax": "max", "MatMul": "sum", "Gemm": "sum"}
-Rank = Callable[[str], int | None]  # of a tensor, None if unknown
+          "Softmax": "max", "LogSoftmax": "max", "MatMul": "sum", "Gemm": "sum", "TopK": "max",
+          "NonZero": "sum", "Compress": "sum"}
+Shapes = Callable[[str], Shape | None]  # of a tensor with room for all, None if it is no tensor
 
 
 @dataclass(frozen=True)
 class Row:
-    """Axis ``axis`` of ``tensor`` has as many elements as data says; ``rank``: None if unknown;
-    ``places``: what lies behind them is zeros, which may be looked up."""
+    """Axis ``axis`` of ``tensor`` has as many elements as data says, in the number ``start`` of
+    those that it says; ``places``: what lies behind them is zeros, which may be looked up."""
 
     tensor: str
     axis: int
-    rank: int | None
+    start: int
     places: bool = True
 
 
 @dataclass(frozen=True)
-class Fold:
-    """The node that makes ``output`` folds axis ``axis`` of ``tensor``, of which data says how many
-    elements there are."""
-
-    output: str
-    tensor: str
-    axis: int
-
-
-@dataclass(frozen=True)
-class Followed:
-    """``outputs``: (output, axis) of the Graph that have as many elements as a row; ``folds`` of
-    such rows; ``stop``: the first node that needs their number otherwise, None if there is none."""
-
-    outputs: tuple[tuple[str, int], ...] = ()
-    folds: tuple[Fold, ...] = ()
-    stop: Node | None = None
-
-
-@dataclass(frozen=True)
 class Found:
-    """``rows`` that a node makes; (tensor, axis) of those that it ``folds``; ``rank`` of what it
-    makes of them."""
+    """``rows`` that a node makes; ``folds``: those that it folds; ``equal``: pairs of numbers that
+    must be the same; ``inside``: the row in which it looks elements up; ``moved``: rows whose
+    elements come to other places along the same axis, or whose number it tells."""
 
     rows: tuple[Row, ...] = ()
-    folds: tuple[tuple[str, int], ...] = ()
-    rank: int | None = None
+    folds: tuple[Row, ...] = ()
+    equal: tuple[tuple[int, int], ...] = ()
+    inside: tuple[Row, ...] = ()
+    moved: tuple[Row, ...] = ()
 
 
-def none_of(op: str, dtype: str) -> Const:
-    """What an element that is none must be for the fold of an operator."""
-    return neutral(_FOLDS[op], dtype)
+Rows = Mapping[str, Sequence[Row]]
 
 
-def followed(graph: Graph, starts: Iterable[Row], rank: Rank) -> Followed:
-    """What depends on how many elements the rows have, which are as many in each."""
-    rows = {r.tensor: r for r in starts}
-    folds: list[Fold] = []
-    ranks: dict[str, int | None] = {}
-
-    def known(tensor: str) -> int | None:
-        return ranks[tensor] if tensor in ranks else rank(tensor)
-
-    for n in graph.nodes:
-        mine = [i for i in n.inputs if i in rows]
-        if not rows.keys().isdisjoint(n.captures):
-            return Followed(stop=n)
-        if not mine or any(o in rows for o in n.outputs):
-            continue
-        found = None if n.domain else _after(graph, n, rows, mine, known)
-        if found is None or any(r.tensor in graph.declared for r in found.rows):
-            return Followed(stop=n)
-        rows |= {r.tensor: r if r.rank is not None else replace(r, rank=rank(r.tensor))
-                 for r in found.rows}
-        folds += [Fold(n.outputs[0], t, axis) for t, axis in found.folds]
-        ranks[n.outputs[0]] = found.rank
-    return Followed(tuple((o, rows[o].axis) for o in graph.outputs if o in rows), tuple(folds))
+def none_of(node: Node, dtype: str) -> Const:
+    """What an element that is none must be for the fold of a node's operator."""
+    if dtype == "bool":
+        return Const(False, dtype)
+    fold = _FOLDS[node.op]
+    if node.op == "TopK" and not node.attr("largest", 1):
+        fold = "min"
+    return neutral(fold, dtype)
 
 
-def _after(graph: Graph, n: Node, rows: Mapping[str, Row], mine: Sequence[str],
-           rank: Rank) -> Found | None:
-    """What a node makes of rows, the inputs ``mine``; None if that cannot be said."""
-    row, out = rows[mine[0]], n.outputs[0]
-    alone = n.inputs[0] == row.tensor and len(set(mine)) == 1
+def after(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """What a node makes of ``rows``, by tensor, some of which are its inputs; None if that cannot
+    be said."""
+    if n.domain:
+        return None
+    rank = {i: len(s) for i in n.inputs if i and (s := shape(i)) is not None}
+    if any(i and i not in rank for i in n.inputs):
+        return None
     if n.op in _TOGETHER:
-        return _made(_together(graph, n, rows, rank))
-    if n.op == "MatMul":
-        return _product(n, rows, mine, rank)
-    if n.op == "Gemm":
-        return _gemm(n, rows, mine, rank)
-    if n.op == "Concat":
-        return _made(_joined(n, rows))
-    if n.op == "Gather" and len(set(n.inputs)) == 2:
-        return _made(_gathered(graph, n, row, rank))
-    if n.op == "RoiAlign" and n.inputs[0] not in rows and set(mine) == set(n.inputs[1:]):
-        numbers = rows[n.inputs[2]]  # of images: of those that are none, the first
-        return _made(Row(out, 0, 4, False)) if numbers.places and row.axis == 0 else None
-    if n.op == "GatherND" and n.inputs[0] not in rows and not n.attr("batch_dims", 0):
-        return _made(_gathered_points(n, row, rank))
-    if not alone:
+        return _lined(n, n.inputs, rows, shape, max(rank.values()))
+    several = _SEVERAL.get(n.op)
+    if several is not None:
+        return several(graph, n, rows, shape)
+    if any(i in rows for i in n.inputs[1:]):
         return None
+    found = [_alone(graph, n, row, rank[row.tensor]) for row in rows[n.inputs[0]]]
+    return _merged(found)
+
+
+def _merged(found: Iterable[Found | None]) -> Found | None:
+    out = Found()
+    for f in found:
+        if f is None:
+            return None
+        out = Found(out.rows + f.rows, out.folds + f.folds, out.equal + f.equal,
+                    out.inside + f.inside, out.moved + f.moved)
+    return out
+
+
+def _made(n: Node, axis: int, row: Row, places: bool = False) -> Found:
+    return Found(tuple(Row(o, axis, row.start, places and row.places) for o in n.outputs if o))
+
+
+def _alone(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
+    """What a node makes of a row of its first input, the others being none."""
     if n.op in _SAME:
-        return _made(Row(out, row.axis, row.rank, row.places and n.op in ("Cast", "Identity")))
+        return _made(n, row.axis, row, n.op in ("Cast", "Identity"))
+    if n.op in ("Shape", "Size", "Reshape"):
+        return Found(moved=(row,))
     if n.op in _ITEMS and row.axis == 0:
-        single = len([o for o in n.outputs if o]) == 1
-        return _made(Row(out, 0, row.rank, False)) if single else None
-    if row.rank is None:
-        return None
+        return _made(n, 0, row) if len([o for o in n.outputs if o]) == 1 else None
     if n.op == "Transpose":
-        perm = list(n.attr("perm", range(row.rank)[::-1]))
-        return _made(Row(out, perm.index(row.axis), row.rank, row.places))
+        return _made(n, list(n.attr("perm", range(rank)[::-1])).index(row.axis), row, True)
     if n.op in ("Squeeze", "Unsqueeze"):
-        return _made(_reshaped(graph, n, row))
-    if n.op in ("Flatten", "Reshape", "Slice"):
-        return _made(_cut(graph, n, row))
+        return _reshaped(graph, n, row, rank)
+    if n.op == "Flatten":
+        return _made(n, 0, row, True) if (row.axis, n.attr("axis", 1)) == (0, 1) else None
+    if n.op == "NonZero":
+        return Found(folds=(row,))
+    if n.op in ("Slice", "Split", "Tile", "CumSum", "TopK"):
+        return _along(graph, n, row, rank)
     if n.op in _FOLDS:
-        return _folded(graph, n, row)
-    if n.op == "LayerNormalization" and n.attr("axis", -1) % row.rank > row.axis:
-        return _made(Row(out, row.axis, row.rank, False)) if len(n.outputs) == 1 else None
+        return _folded(graph, n, row, rank)
+    if n.op == "LayerNormalization" and n.attr("axis", -1) % rank > row.axis:
+        return _made(n, row.axis, row) if len(n.outputs) == 1 else None
     return None
 
 
-def _made(row: Row | None) -> Found | None:
-    return None if row is None else Found((row,), (), row.rank)
+def _along(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
+    """Operators that do something along a few axes."""
+    if n.op == "Tile":
+        times = graph.initializers.get(n.inputs[1])
+        once = times is not None and times.reshape(-1)[row.axis] == 1
+        return _made(n, row.axis, row, True) if once else None
+    if n.op == "Slice":
+        axes = _axes(graph, n, 3) if "starts" in n.attrs or len(n.inputs) > 3 else (
+            list(range(rank)))
+    elif n.op == "CumSum":
+        axes = _axes(graph, n)
+    else:
+        axes = [n.attr("axis", 0 if n.op == "Split" else -1)]
+    if axes is None:
+        return None
+    if row.axis not in {a % rank for a in axes}:
+        return _made(n, row.axis, row, n.op != "TopK")
+    if n.op == "CumSum":
+        return None if n.attr("reverse", 0) else _made(n, row.axis, row)
+    if n.op == "TopK":
+        return Found(folds=(row,))
+    return Found(moved=(row,)) if n.op == "Slice" and len(axes) == 1 else None
 
 
-def _together(graph: Graph, n: Node, rows: Mapping[str, Row], rank: Rank) -> Row | None:
-    """Elements made of those at the same places; what is no row is the same for all of them."""
-    mine = [rows[i] for i in n.inputs if i in rows]
-    others = [i for i in n.inputs if i and i not in rows]
-    ranks = {r.rank for r in mine}
-    if len({r.axis for r in mine}) == len(ranks) == 1 and all(
-            i in graph.initializers and graph.initializers[i].ndim == 0 for i in others):
-        return Row(n.outputs[0], mine[0].axis, mine[0].rank, False)
-    known = [rank(i) for i in others]
-    if None in ranks or None in known:
-        return None
-    ends = {r.rank - r.axis for r in mine if r.rank is not None}  # counted from the last axis
-    if len(ends) > 1:
-        return None
-    (end,) = ends
-    for name, k in zip(others, known):
-        array = graph.initializers.get(name)
-        if k is not None and k >= end and (array is None or array.shape[k - end] != 1):
+def _lined(n: Node, inputs: Iterable[str], rows: Rows, shape: Shapes, whole: int,
+           last: int = 0) -> Found | None:
+    """Elements made of those at the same places, axes counted from the last one, beyond ``last``;
+    what is no row must be the same for all of them."""
+    mine = {i: list(shape(i) or ()) for i in inputs if i}
+    ends: dict[int, list[Row]] = {}
+    for i, dims in mine.items():
+        for row in rows.get(i, ()):
+            ends.setdefault(len(dims) - row.axis, []).append(row)
+    made: list[Row] = []
+    equal: list[tuple[int, int]] = []
+    for end, found in ends.items():
+        if end <= last:
+            continue
+        there = {r.tensor for r in found}
+        if any(len(dims) >= end and dims[-end] != Const(1)
+               for i, dims in mine.items() if i not in there):
             return None
-    whole = max(k for k in (*known, *ranks) if k is not None)
-    return Row(n.outputs[0], whole - end, whole, False)
+        starts = list(dict.fromkeys(r.start for r in found))
+        equal += pairwise(starts)
+        made.append(Row(n.outputs[0], whole - end, starts[0], False))
+    return Found(tuple(made), (), tuple(equal))
 
 
-def _product(n: Node, rows: Mapping[str, Row], mine: Sequence[str], rank: Rank) -> Found | None:
+def _product(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     """Rows or columns of a product, or its sums."""
     a, b = n.inputs
-    first, second = (rows[i].rank if i in rows else rank(i) for i in (a, b))
-    if first is None or second is None or min(first, second) < 2:
+    first, second = len(shape(a) or ()), len(shape(b) or ())
+    if min(first, second) < 2:
         return None
-    ends = {i: k - rows[i].axis for k, i in ((first, a), (second, b)) if i in rows}
-    whole, out = max(first, second), n.outputs[0]
-    if ends == {a: 1, b: 2} and a != b:  # the sums
-        return Found((), ((a, rows[a].axis), (b, rows[b].axis)), whole)
-    if set(ends) == {a} and ends[a] >= 2 and (ends[a] == 2 or second < ends[a]):
-        return _made(Row(out, whole - ends[a], whole, False))
-    if set(ends) == {b} and (ends[b] == 1 or ends[b] > 2 and first < ends[b]):
-        return _made(Row(out, whole - ends[b], whole, False))
-    return None
+    whole = max(first, second)
+    out = _lined(n, n.inputs, rows, shape, whole, last=2)
+    sums = [[r for r in rows.get(i, ()) if k - r.axis == end]
+            for i, k, end in ((a, first, 1), (b, second, 2))]
+    if out is None or any(sums) and (not all(sums) or a == b):
+        return None
+    sides = [Row(n.outputs[0], whole - end, r.start, False)
+             for i, k, end in ((a, first, 2), (b, second, 1))
+             for r in rows.get(i, ()) if k - r.axis == end]
+    equal = tuple((x.start, y.start) for x, y in zip(*sums) if x.start != y.start)
+    return _merged([out, Found(tuple(sides), (*sums[0], *sums[1]), equal)])
 
 
-def _gemm(n: Node, rows: Mapping[str, Row], mine: Sequence[str], rank: Rank) -> Found | None:
+def _gemm(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     """The same of a Gemm: only rows that are its first operand's."""
     added = n.inputs[2] if len(n.inputs) > 2 else ""
-    row = rows.get(n.inputs[0])
-    if row is None or len(set(mine)) > 1 or row.axis != (1 if n.attr("transA", 0) else 0):
+    mine = rows.get(n.inputs[0], ())
+    side = 1 if n.attr("transA", 0) else 0
+    if any(i in rows for i in n.inputs[1:]) or any(r.axis != side for r in mine) or (
+            added and len(shape(added) or ()) > 1):
         return None
-    if added and (rank(added) is None or (rank(added) or 0) > 1):
+    return _merged(_made(n, 0, r) for r in mine)
+
+
+def _joined(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Side by side along another axis than the rows', or behind each other."""
+    axis = n.attr("axis", 0) % len(shape(n.inputs[0]) or (1,))
+    made: list[Row] = []
+    equal: list[tuple[int, int]] = []
+    mine = [r for i in dict.fromkeys(n.inputs) for r in rows.get(i, ())]
+    for place in sorted({r.axis for r in mine} - {axis}):
+        found = [r for r in mine if r.axis == place]
+        if {r.tensor for r in found} != set(n.inputs):
+            return None
+        starts = list(dict.fromkeys(r.start for r in found))
+        equal += pairwise(starts)
+        made.append(Row(n.outputs[0], place, starts[0], all(r.places for r in found)))
+    return Found(tuple(made), (), tuple(equal), (), tuple(r for r in mine if r.axis == axis))
+
+
+def _gathered(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Elements taken at the places in a tensor, of each of its rows or among them."""
+    of, at = n.inputs
+    ranks = len(shape(of) or ()), len(shape(at) or ())
+    axis = n.attr("axis", 0) % max(ranks[0], 1)
+    places = rows.get(at, ())
+    if of == at or not all(r.places for r in places):
         return None
-    return _made(Row(n.outputs[0], 0, 2, False))
+    made = [Row(n.outputs[0], axis + r.axis, r.start, False) for r in places]
+    made += [Row(n.outputs[0], r.axis + (ranks[1] - 1 if axis < r.axis else 0), r.start, r.places)
+             for r in rows.get(of, ()) if r.axis != axis]
+    return Found(tuple(made), inside=tuple(r for r in rows.get(of, ()) if r.axis == axis))
 
 
-def _joined(n: Node, rows: Mapping[str, Row]) -> Row | None:
-    """Rows side by side, along another axis."""
-    mine = [rows[i] for i in n.inputs if i in rows]
-    row = mine[0]
-    if len(mine) < len(n.inputs) or len({(r.axis, r.rank) for r in mine}) > 1 or (
-            row.rank is None or n.attr("axis", 0) % row.rank == row.axis):
+def _gathered_points(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Elements of a tensor taken at points, whose coordinates are the last axis."""
+    of, at = n.inputs
+    last = len(shape(at) or ()) - 1
+    if of in rows or n.attr("batch_dims", 0) or any(
+            r.axis == last or not r.places for r in rows[at]):
         return None
-    return Row(n.outputs[0], row.axis, row.rank, all(r.places for r in mine))
+    return _merged(_made(n, r.axis, r) for r in rows[at])
 
 
-def _folded(graph: Graph, n: Node, row: Row) -> Found | None:
+def _cut_out(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Regions of images: of those that are none, of the first image."""
+    regions, numbers = (rows.get(i, ()) for i in n.inputs[1:])
+    if n.inputs[0] in rows or len(regions) != 1 or len(numbers) != 1 or regions[0].axis or (
+            not numbers[0].places):
+        return None
+    equal = ((regions[0].start, numbers[0].start),) if regions[0].start != numbers[0].start else ()
+    return Found(_made(n, 0, regions[0]).rows, (), equal)
+
+
+def _kept(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Rows of which a condition, as long, keeps some."""
+    of, keep = n.inputs
+    axis = n.attr("axis")
+    if axis is None and len(shape(of) or ()) > 1:
+        return None
+    axis = (axis or 0) % max(len(shape(of) or ()), 1)
+    mine, there = [r for r in rows.get(of, ()) if r.axis == axis], rows.get(keep, ())
+    if bool(mine) != bool(there):
+        return None
+    others = tuple(Row(n.outputs[0], r.axis, r.start, r.places)
+                   for r in rows.get(of, ()) if r.axis != axis)
+    equal = tuple((x.start, y.start) for x, y in zip(mine, there) if x.start != y.start)
+    return Found(others, tuple(there), equal)
+
+
+# operators of several inputs that may be rows
+_SEVERAL: dict[str, Callable[[Graph, Node, Rows, Shapes], Found | None]] = {
+    "MatMul": _product, "Gemm": _gemm, "Concat": _joined, "Gather": _gathered,
+    "GatherND": _gathered_points, "RoiAlign": _cut_out, "Compress": _kept}
+
+
+def _folded(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     """A fold along the rows' axis, or along others."""
-    assert row.rank is not None, row
     if n.op in ("Softmax", "LogSoftmax"):
-        axis = n.attr("axis", -1 if n.opset >= 13 else 1) % row.rank
-        over = {axis} if n.opset >= 13 else set(range(axis, row.rank))
-        folds = ((row.tensor, row.axis),) if row.axis in over else ()
-        return Found((Row(n.outputs[0], row.axis, row.rank, False),), folds, row.rank)
+        axis = n.attr("axis", -1 if n.opset >= 13 else 1) % rank
+        over = {axis} if n.opset >= 13 else set(range(axis, rank))
+        folds = (row,) if row.axis in over else ()
+        return Found((Row(n.outputs[0], row.axis, row.start, False),), folds)
     if n.op in ("ArgMax", "ArgMin"):
         found: list[int] | None = [n.attr("axis", 0)]
     elif "axes" in n.attrs or len(n.inputs) > 1:
         found = _axes(graph, n)
     else:
-        found = [] if n.attr("noop_with_empty_axes", 0) else list(range(row.rank))
+        found = [] if n.attr("noop_with_empty_axes", 0) else list(range(rank))
     if found is None:
         return None
-    axes = {a % row.rank for a in found}
-    rank = row.rank if n.attr("keepdims", 1) else row.rank - len(axes)
+    axes = {a % rank for a in found}
     if row.axis in axes:
         last = n.op in ("ArgMax", "ArgMin") and n.attr("select_last_index", 0)
-        return None if last else Found((), ((row.tensor, row.axis),), rank)
+        return None if last else Found(folds=(row,))
     before = 0 if n.attr("keepdims", 1) else sum(a < row.axis for a in axes)
-    return _made(Row(n.outputs[0], row.axis - before, rank, False))
+    return _made(n, row.axis - before, row)
 
 
 def _axes(graph: Graph, n: Node, given: int = 1) -> list[int] | None:
@@ -247,67 +312,16 @@ def _axes(graph: Graph, n: Node, given: int = 1) -> list[int] | None:
     return None if axes is None else list(axes)
 
 
-def _reshaped(graph: Graph, n: Node, row: Row) -> Row | None:
+def _reshaped(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     axes = _axes(graph, n)
-    if axes is None or row.rank is None:
+    if axes is None:
         return None
-    rank = row.rank + (len(axes) if n.op == "Unsqueeze" else 0)
+    rank += len(axes) if n.op == "Unsqueeze" else 0
     places = {a % rank for a in axes}
     rest = [k for k in range(rank) if k not in places]
     if n.op == "Unsqueeze":
-        return Row(n.outputs[0], rest[row.axis], rank, row.places)
-    return None if row.axis in places else Row(n.outputs[0], rest.index(row.axis), len(rest),
-                                               row.places)
+        return _made(n, rest[row.axis], row, True)
+    return None if row.axis in places else _made(n, rest.index(row.axis), row, True)
 
 
-def _cut(graph: Graph, n: Node, row: Row) -> Row | None:
-    """Rows in another shape, or a part of each of them."""
-    if n.op == "Flatten":
-        return Row(n.outputs[0], 0, 2, row.places) if (row.axis, n.attr("axis", 1)) == (
-            0, 1) else None
-    if n.op == "Reshape":  # 0: the extent that there is
-        to = graph.initializers.get(n.inputs[1])
-        kept = to is not None and row.axis == 0 and not n.attr("allowzero", 0) and _keeps_first(
-            graph, row, [int(k) for k in to.reshape(-1)])
-        return Row(n.outputs[0], 0, to.size, row.places) if to is not None and kept else None
-    axes = _axes(graph, n, 3)
-    if axes is None or row.rank is None or row.axis in {a % row.rank for a in axes}:
-        return None
-    return Row(n.outputs[0], row.axis, row.rank, row.places)
-
-
-def _keeps_first(graph: Graph, row: Row, to: list[int]) -> bool:
-    """True if a shape has the rows' first extent: as it is, or as what the others leave over."""
-    if to[:1] == [0]:
-        return True
-    if to[:1] != [-1]:
-        return False
-    known = graph.types.get(row.tensor)
-    others = static_shape(known[1][1:]) if known is not None and known[1] else None
-    return others is not None and min(to[1:], default=1) > 0 and prod(others) == prod(to[1:])
-
-
-def _gathered(graph: Graph, n: Node, row: Row, rank: Rank) -> Row | None:
-    """Elements taken at the places in the tensor, or a few taken of each of its rows."""
-    axis = n.attr("axis", 0)
-    if n.inputs[1] == row.tensor:
-        of = rank(n.inputs[0])
-        whole = None if of is None or row.rank is None else of + row.rank - 1
-        axis += of if axis < 0 and of is not None else 0
-        return Row(n.outputs[0], axis + row.axis, whole, False) if axis >= 0 and (
-            row.places) else None
-    few = graph.initializers.get(n.inputs[1])
-    if few is None or row.rank is None or axis % row.rank == row.axis:
-        return None
-    axis %= row.rank
-    return Row(n.outputs[0], row.axis + (few.ndim - 1 if axis < row.axis else 0),
-               row.rank + few.ndim - 1, row.places)
-
-
-def _gathered_points(n: Node, row: Row, rank: Rank) -> Row | None:
-    """Rows of a tensor taken at points, whose coordinates are the last axis."""
-    inner = row.places and row.rank is not None and row.axis < row.rank - 1
-    return Row(n.outputs[0], row.axis, None, False) if inner else None
-
-
-__all__ = ["Fold", "Followed", "Row", "followed", "none_of"]
+__all__ = ["Found", "Row", "after", "none_of"]

@@ -10,7 +10,7 @@ from aotc.cli import main
 from aotc.errors import ModelError, UnsupportedError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.runtime.status import ShapeError
+from aotc.runtime.status import IndexFault, ShapeError
 
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
@@ -242,11 +242,89 @@ def test_layers_of_what_there_is(tmp_path, target):
                                        err_msg=f"{out.name} {n} {chosen}")
 
 
+def arithmetic():
+    """What is done along axes that data counts, and with their numbers."""
+    stored = {"half": np.float32(0.5), "i0": np.array(0), "i1": np.array(1),
+              "last": np.array(-1), "a0": np.array([0]), "a1": np.array([1]), "far": np.array(
+                  [np.iinfo(np.int64).max]), "three": np.array([3]), "few": np.array([-3]),
+              "flat": np.array([-1]), "pair": np.array([-1, 2]), "more": np.array([[7, 8]]),
+              "twice": np.array([2, 1]), "sizes": np.array([2, 3]), "four": np.array([4])}
+    nodes = [
+        node("NonZero", ["x"], ["p"], "keep"), node("NonZero", ["z"], ["q"], "other"),
+        node("Shape", ["p"], ["shape"]), node("Size", ["p"], ["size"]),
+        node("Gather", ["shape", "i1"], ["number"]), node("Cast", ["number"], ["real"], to=F),
+        node("Mul", ["real", "half"], ["halved"]),
+        node("Transpose", ["p"], ["turned"]), node("Reshape", ["turned", "flat"], ["line"]),
+        node("Gather", ["w", "line"], ["rows"]), node("Shape", ["rows"], ["dims"]),
+        node("Slice", ["dims", "a0", "a1"], ["lead"]),
+        node("Concat", ["lead", "sizes"], ["to"], axis=0),
+        node("Reshape", ["rows", "to"], ["blocks"]), node("Reshape", ["rows", "pair"], ["pairs"]),
+        node("Concat", ["p", "q"], ["both"], axis=1), node("Cast", ["both"], ["many"], to=F),
+        node("ReduceMean", ["many", "a1"], ["mean"]), node("Softmax", ["many"], ["soft"], axis=1),
+        node("Concat", ["more", "p", "more"], ["framed"], axis=1),
+        *(node("Slice", ["p", *ends, "a1"], [out]) for out, *ends in (
+            ("head", "a0", "three"), ("tail", "few", "far"), ("rest", "a1", "far"))),
+        node("Gather", ["p", "last"], ["end"], axis=1), node("Tile", ["p", "twice"], ["tiled"]),
+        node("CumSum", ["p", "i1"], ["sums"]), node("Expand", ["half", "shape"], ["halves"]),
+        node("Range", ["i0", "number", "i1"], ["steps"]), node("Add", ["p", "steps"], ["stepped"]),
+        node("Gather", ["x", "line"], ["chosen"]), node("Less", ["chosen", "half"], ["low"]),
+        node("Compress", ["chosen", "low"], ["lower"], "second", axis=0),
+        node("NonZero", ["low"], ["where"], "third"), node("Gather", ["rows", "where"], ["again"]),
+        node("Min", ["dims", "four"], ["least"]), node("Slice", ["least", "a0", "a1"], ["k"]),
+        node("TopK", ["chosen", "k"], ["best", "at"], "best"),
+        node("Transpose", ["rows"], ["columns"]), node("MatMul", ["rows", "columns"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "rows"], ["mix"]),
+        node("Cast", ["p"], ["pf"], to=F), node("Cast", ["q"], ["qf"], to=F),
+        node("Transpose", ["pf"], ["pt"]), node("MatMul", ["pt", "qf"], ["outer"])]
+    outputs = ["shape", "size", "halved", "line", "blocks", "pairs", "both", "mean", "soft",
+               "framed", "head", "tail", "rest", "end", "tiled", "sums", "halves", "stepped",
+               "lower", "again", "best", "scores", "mix", "outer"]
+    return model_of(nodes, {"x": (F, ["n"]), "z": (F, ["m"]), "w": (F, ["n", 6])}, outputs, stored)
+
+
+@pytest.mark.parametrize("target", [
+    "c", pytest.param("x86-64-v3", marks=pytest.mark.product)])
+def test_arithmetic_along_counted_axes(tmp_path, target):
+    model = arithmetic()
+    ours = aotc.compile(model, tmp_path / "b", name="m", target=target).load(threads=1)
+    theirs, rng = onnxruntime.InferenceSession(model.SerializeToString()), np.random.default_rng()
+    for n, m, share in ((1, 1, 1), (5, 3, 0.6), (17, 40, 0.5), (12, 1, 0.9), (9, 9, 1)):
+        feeds = {"x": rng.standard_normal(n), "z": rng.standard_normal(m) * (rng.random(m) < share),
+                 "w": rng.standard_normal((n, 6))}
+        feeds["x"][1:] *= rng.random(n - 1) < share  # one at least
+        feeds = {k: a.astype(np.float32) for k, a in feeds.items()}
+        got = ours.run(feeds)
+        for out, w in zip(theirs.get_outputs(), theirs.run(None, feeds)):
+            np.testing.assert_allclose(got[out.name], w, rtol=2e-4, atol=1e-4,
+                                       err_msg=f"{out.name} {n} {m}")
+    with pytest.raises(IndexFault, match="end"):  # the last of none
+        ours.run({k: np.zeros_like(a) for k, a in feeds.items()})
+
+
+def test_numbers_that_must_agree(tmp_path):
+    """Two masks whose elements meet: their numbers are compared at run time."""
+    nodes = [node("NonZero", ["x"], ["p"], "one"), node("NonZero", ["z"], ["q"], "two"),
+             node("Add", ["p", "q"], ["y"]), node("Squeeze", ["p", "first"], ["line"]),
+             node("Gather", ["x", "line"], ["there"]), node("TopK", ["there", "k"], ["best", "at"])]
+    model = model_of(nodes, {"x": (F, ["n"]), "z": (F, ["n"])}, ["y", "best"],
+                     {"first": np.array([0]), "k": np.array([2])})
+    ours = aotc.compile(model, tmp_path / "b", name="m", target="c").load(threads=1)
+    x = np.array([0, 3, 0, 1, 2], np.float32)
+    got = ours.run({"x": x, "z": x[::-1].copy()})
+    assert got["y"].tolist() == [[1, 4, 7]] and got["best"].tolist() == [3, 2]
+    with pytest.raises(ShapeError, match="one and two must give equally many"):
+        ours.run({"x": x, "z": np.ones(5, np.float32)})
+    with pytest.raises(ShapeError, match="TopK takes no more elements than there are"):
+        ours.run({"x": x // 3, "z": x // 3})
+
+
 def test_who_needs_the_number_is_told(tmp_path):
     """A bound does not help where an operator wants to know it."""
-    model = model_of([node("NonZero", ["x"], ["places"], "keep"), node("Shape", ["places"], ["y"])],
-                     {"x": (F, ["n"])}, ["y"])
+    model = model_of([node("NonZero", ["x"], ["places"], "keep"),
+                      node("CumSum", ["places", "axis"], ["y"], reverse=1)],
+                     {"x": (F, ["n"])}, ["y"], {"axis": np.array(1)})
     for bound in ({}, {"keep": 6}):
-        with pytest.raises(UnsupportedError, match=r"'keep'.*'Shape_y' .Shape. needs to know"):
+        with pytest.raises(UnsupportedError, match=r"'CumSum_y' .CumSum.*know how many .*'keep'"):
             aotc.compile(model, tmp_path / "b", target="c", bound=bound)
     assert not (tmp_path / "b").exists()

@@ -79,8 +79,6 @@ class Builder(Rules):
         self._inlined = 0  # nodes of sub-graphs built so far
         self.known = Known(proxy(self))  # what can be had of a Val while building; no circle
         self.inner: tuple[Node, ...] = ()  # nodes of the sub-graphs that are being built
-        # totals of what data chooses, and the (tensor, axis) that have room for it
-        self.counts: list[tuple[Val, tuple[tuple[str, int], ...]]] = []
         # outputs that are lists -> their tensors, None of an optional that is not there
         self.made: dict[str, tuple[str, ...] | None] = {}
         self.may_be_empty: set[str] = set()  # extents of inputs that something is appended to

@@ -7,13 +7,14 @@ from functools import reduce
 from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building import stored
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.counted import counted, fold_counted
+from aotc.frontend.building.counted import counted
 from aotc.frontend.building.data_axes import choose_axes
 from aotc.frontend.building.extents import check_extents
 from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
 from aotc.frontend.building.values import Absent, Result, Sequence, Val
+from aotc.frontend.counted_rows import along_rows, meet
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
 from aotc.frontend.masked import choices_by_mask
@@ -108,6 +109,7 @@ def _run_nodes(graph: Graph, b: Builder) -> None:
 def _run_node(node: Node, b: Builder) -> None:
     """Build one node and enter the Vals of its outputs."""
     b.node = node
+    b.met = meet(node, b)
     out = _call(node, b)
     vals = out if isinstance(out, tuple) else (out,)
     made = {name: v for name, v in zip(node.outputs, vals) if name and v is not None}
@@ -115,6 +117,8 @@ def _run_node(node: Node, b: Builder) -> None:
         raise b.unsupported(f"{len(node.outputs)} outputs, of which {len(vals)} can be made",
                             "remove the use of the others")
     b.env.update(made)
+    for row in b.met.rows:
+        b.rows[row.tensor] = (*b.rows.get(row.tensor, ()), row)
 
 
 def _call(node: Node, b: Builder) -> Result:
@@ -144,7 +148,7 @@ def _made(node: Node, b: Builder, build: Build) -> Result:
     picked = choose_axes(node, b, lambda n, _: call(n, b, build))
     if picked is not None:
         return picked
-    return fold_counted(node, b, lambda n, _: call(n, b, build))
+    return along_rows(node, b, lambda n, _: call(n, b, build))
 
 
 def _bind_outputs(graph: Graph, b: Builder) -> tuple[str, ...]:
@@ -202,10 +206,16 @@ def _parts(graph: Graph, b: Builder) -> tuple[Part, ...]:
 def _bind_counts(graph: Graph, b: Builder) -> tuple[str, ...]:
     """Output buffers that say how many elements there are of outputs with room for more."""
     names: list[str] = []
-    for total, outputs in ((t, o) for t, o in b.counts if o):
+    taken: set[str] = set()
+    for start, (total, *_) in enumerate(b.counts):
+        outputs = tuple((o, r.axis) for o in graph.outputs for r in b.rows.get(o, ())
+                        if r.start == start)
+        if not outputs:
+            continue
         tensor = f"{outputs[0][0]}_count"
-        while tensor in b.env:
+        while tensor in b.env or tensor in taken:
             tensor += "_"
+        taken.add(tensor)
         b.node = _output_node(tensor)
         v = b.compute((), b.load(total, ()))
         b.node = OUTSIDE

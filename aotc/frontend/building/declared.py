@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.frontend.building.values import Val
-from aotc.frontend.graph import Node, shorten
-from aotc.frontend.rows import Fold, Row, followed
+from aotc.frontend.graph import Node
+from aotc.frontend.rows import Row
 from aotc.ir.expr import (
     Axis,
     Const,
@@ -22,6 +22,7 @@ from aotc.ir.expr import (
     loads,
     maximum,
     minimum,
+    substitute,
 )
 from aotc.ir.simplify import simplify
 
@@ -102,36 +103,28 @@ def expect(b: "Builder", pairs: Iterable[tuple[ExprLike, ExprLike]], what: str,
 @dataclass(frozen=True)
 class Count:
     """The number of elements that data chooses: ``extent`` as declared; or, with ``room`` for any
-    number up to it, the most there can be.  ``outputs``: of the model, and their axes, that have as
-    many; ``folds``: who must not see more; ``limited``: data may give more, which is a fault."""
+    number up to it, the most there can be.  ``rows``: outputs of the node, and their axes, that
+    have as many; ``limited``: data may give more, which is a fault."""
 
     extent: Expr
     room: bool = False
-    outputs: tuple[tuple[str, int], ...] = ()
-    folds: tuple[Fold, ...] = ()
+    rows: tuple[tuple[str, int], ...] = ()
     limited: bool = False
 
 
-def room(b: "Builder", rows: Iterable[tuple[int, int, int | None]],
-         most: Expr | None) -> Count | None:
-    """Room for up to ``most`` elements in the node's outputs ``rows`` (number, axis, rank), no more
-    than the node's bound, if it has one; None where a shape is declared, a node needs to know how
-    many there are, or nothing says how many there can be."""
+def room(b: "Builder", rows: Iterable[tuple[int, int]], most: Expr | None) -> Count | None:
+    """Room for up to ``most`` elements in the node's outputs ``rows`` (number, axis), no more than
+    the node's bound, if it has one; None where a shape is declared, or nothing says how many there
+    can be."""
     if b.outside or b.inner:
         return None
-    named = [(b.node.outputs[k], axis, rank) for k, axis, rank in rows
-             if k < len(b.node.outputs) and b.node.outputs[k]]
-    if any(expected_shape(b, t) is not None for t, _, _ in named):
+    named = tuple((b.node.outputs[k], axis) for k, axis in rows
+                  if k < len(b.node.outputs) and b.node.outputs[k])
+    if any(expected_shape(b, t) is not None for t, _ in named):
         return None
-    found = followed(b.graph, [Row(*n) for n in named], lambda t: _rank(b, t))
     name = b.node.label
     bounds = [n for n in (name, *b.node.outputs) if n in b.graph.bounds]
     b.bounded.update(bounds)
-    if found.stop is not None:
-        b.asked[name] = f"; {shorten(found.stop.label)!r} ({found.stop.op}) needs to know how " \
-                        "many elements there are: compute what follows it from input shapes, or " \
-                        "cut the model in front of it"
-        return None
     ends: list[Expr] = [Const(b.graph.bounds[n]) for n in bounds]
     ends += [] if most is None else [most]
     if not ends:
@@ -141,28 +134,27 @@ def room(b: "Builder", rows: Iterable[tuple[int, int, int | None]],
     extent = ends[0]
     for other in ends[1:]:
         extent = minimum(extent, other)
-    return Count(simplify(extent), True, found.outputs, found.folds, bool(bounds))
-
-
-def _rank(b: "Builder", tensor: str) -> int | None:
-    """The number of dimensions of a tensor; None if it is not known yet."""
-    v, known = b.env.get(tensor), b.graph.types.get(tensor)
-    if tensor in b.graph.initializers:
-        return b.graph.initializers[tensor].ndim
-    if isinstance(v, Val):
-        return v.rank
-    return len(known[1]) if known is not None else None
+    return Count(simplify(extent), True, named, bool(bounds))
 
 
 def told(b: "Builder", total: Val, count: Count) -> None:
     """The caller is told ``total`` [], the number of elements that there are in what has room for
     them; a fault where it is more than there is room for, or none."""
-    b.counts.append((total, count.outputs))
-    b.folds |= {(f.output, f.tensor): (f.axis, total) for f in count.folds}
+    b.counts.append((total, count.extent, b.node))
+    for tensor, axis in count.rows:
+        b.rows[tensor] = (*b.rows.get(tensor, ()), Row(tensor, axis, len(b.counts) - 1))
     if count.limited:
         n = b.load(total, ())
         expect(b, [(n, maximum(minimum(n, count.extent), Const(0)))], "the data must give at most "
                f"the {count.extent} elements that there is room for, their number is")
+
+
+def roomed(b: "Builder", e: Expr) -> Expr | None:
+    """An expression of numbers that data says with the most there may be in their place; None if
+    other data is in it.  It need not be the most itself."""
+    most = {b.load(total, ()): extent for total, extent, _ in b.counts}
+    out = simplify(substitute(e, most))
+    return None if loaded(out) else out
 
 
 def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:

@@ -17,6 +17,7 @@ from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
 from aotc.frontend.graph import Graph, Node, shorten
 from aotc.frontend.refusals import Refusal
+from aotc.frontend.rows import Found, Row
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import (
     Binary,
@@ -53,8 +54,10 @@ class Rules:
         self.equal: dict[tuple[Expr, Expr], str] = {}  # extents that must be equal -> the node
         self.bounded: set[str] = set()  # names of bounds that say something
         self.asked: dict[str, str] = {}  # nodes that a bound would do for -> how to give it
-        # (output, input) of nodes that fold what data counts -> the axis, the number there are
-        self.folds: dict[tuple[str, str], tuple[int, Val]] = {}
+        # what data counts: (their number [], room for so many, the node that they come from)
+        self.counts: list[tuple[Val, Expr, Node]] = []
+        self.rows: dict[str, tuple[Row, ...]] = {}  # tensor -> its axes that data counts
+        self.met = Found()  # what the node being built makes of them
         # without a circle: the constants of a build are let go with its last reference
         self.joins = Joins(proxy(self), graph.learnt)
 

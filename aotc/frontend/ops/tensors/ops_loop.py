@@ -96,7 +96,7 @@ def _in_rounds(b: Builder, body: Body, count: Val | None, alive: Val,
 
 def _room(b: Builder, states: int, most: Expr | None) -> Count | None:
     """Room for what rounds make, ``most`` rounds if that is known."""
-    return room(b, [(k, 0, None) for k, o in enumerate(b.node.outputs) if k >= states and o], most)
+    return room(b, [(k, 0) for k, o in enumerate(b.node.outputs) if k >= states and o], most)
 
 
 def _gathered(b: Builder, states: int) -> int:

@@ -71,7 +71,7 @@ def top_k(node: Node, b: Builder) -> Result:
     if not b.from_data(k):
         return _top_k(b, given)
     axis = b.axis(node.attr("axis", -1), x.rank)
-    found = room(b, [(0, axis, x.rank), (1, axis, x.rank)], x.shape[axis])
+    found = room(b, [(0, axis), (1, axis)], x.shape[axis])
     if found is None:
         count = b.declared(rank=x.rank)[axis]
         expect(b, [(given, count)], f"the data must give the declared k of {count}, it is")
@@ -182,7 +182,7 @@ def kept_places(b: Builder, flags: Val, count: Count, tag: str) -> At:
 def _kept_counted(b: Builder, flags: Val, axis: int, rank: int) -> tuple[Count, At]:
     """(count, place) of elements that data chooses: as many as the model declares along the axis of
     the result, or any number where the caller alone takes it."""
-    count = room(b, [(0, axis, rank)], flags.shape[0]) or Count(b.declared(rank=rank)[axis])
+    count = room(b, [(0, axis)], flags.shape[0]) or Count(b.declared(rank=rank)[axis])
     return count, kept_places(b, flags, count, "kept")
 
 
@@ -239,7 +239,7 @@ def unique(node: Node, b: Builder) -> Result:
     n, m = rows.shape
     few = static_shape((n,))
     count = Count(n) if few is not None and few[0] <= 1 else room(
-        b, [(0, axis or 0, 1 if axis is None else x.rank), (1, 0, 1), (3, 0, 1)], n) or Count(
+        b, [(0, axis or 0), (1, 0), (3, 0)], n) or Count(
             _unique_count(b, axis))
     if calls.calls(b, n):
         place, rank, counts, total = calls.unique(b, rows, count, node.attr("sorted", 1))

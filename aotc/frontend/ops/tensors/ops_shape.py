@@ -5,17 +5,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from aotc.frontend.building.builder import Builder
-from aotc.frontend.building.declared import bounded, expect, expect_shape, filled, room, told
+from aotc.frontend.building.declared import (
+    bounded,
+    expect,
+    expect_shape,
+)
 from aotc.frontend.building.known import chosen
-from aotc.frontend.building.rational import to_int
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.ops.numeric.ops_math import quotient
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.read.read_types import dtype_name
-from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import (
     Binary,
     Const,
@@ -23,11 +24,9 @@ from aotc.ir.expr import (
     Load,
     Shape,
     Sym,
-    Unary,
     Where,
     as_expr,
     compare,
-    maximum,
 )
 from aotc.ir.program import Compute
 from aotc.ir.simplify import same, simplify
@@ -374,77 +373,6 @@ def constant_of_shape(node: Node, b: Builder) -> Result:
         shape = b.declared()
         expect_shape(b, given, shape)
     return b.map(shape, lambda index: b.at(fill, ()), [fill])
-
-
-@op("Range", since=11)
-def range_op(node: Node, b: Builder) -> Result:
-    start, limit, step = vals = [b.known(v) for v in b.inputs()]
-    b.same_dtype(*vals)
-    if not is_float(start.dtype) and not any(b.from_data(v) for v in vals):
-        return _whole_range(b, *vals)
-    found = None
-    if is_float(start.dtype):
-        found = _float_range(b, *vals) or _range_of_extents(b, *vals)
-    return _range_from_data(b, *vals) if found is None else found
-
-
-def _whole_range(b: Builder, *vals: Val) -> Val:
-    first, last, by = (b.ints(v)[0] for v in vals)
-    if isinstance(by, Const) and by.value == 0:
-        raise b.bad("Range with step 0")
-    count = (quotient(last - first + by - 1, by) if not isinstance(by, Const) or by.value > 0
-             else quotient(first - last - by - 1, simplify(0 - by)))
-    count = simplify(maximum(count, Const(0)))
-    return b.map((count,), lambda index: cast(vals[0].dtype, first + index[0] * by), vals)
-
-
-def _range_of_extents(b: Builder, *vals: Val) -> Val | None:
-    """A Range whose float bounds are extents; None if its length is no index expression."""
-    if any(v.buffer for v in vals):
-        return None
-    first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
-    count = to_int(Unary("ceil", (last - first) / by))
-    if count is None:
-        return None
-    return b.map((simplify(maximum(count, Const(0))),),
-                 lambda index: first + cast(first.dtype, index[0]) * by, vals)
-
-
-def _range_from_data(b: Builder, *vals: Val) -> Val:
-    """A Range whose bounds are data: as long as declared, any other length is a fault; or with
-    room for as many as its bound says, where the caller alone takes it."""
-    dtype = vals[0].dtype
-    found = room(b, [(0, 0, 1)], None)
-    n = found.extent if found else b.declared(rank=1)[0]
-    first, last, by = (b.at(v, (Const(0),) * v.rank) for v in vals)
-    if is_float(dtype):
-        length, step = cast("f64", last) - cast("f64", first), cast("f64", by)
-        steps, none = Unary("ceil", length / step), const(0, "f64")
-        # what is no number fits no extent
-        count: Expr = Where(compare("le", steps, none), Const(0), cast(INDEX, steps))
-    else:
-        low, high, step = (bounded(cast(INDEX, e)) for e in (first, last, by))
-        none, count = Const(0), maximum(Const(0) - (low - high) // step, Const(0))
-    count = Where(compare("eq", step, none), Const(-1), count)
-    if found is None:
-        expect(b, [(count, n)], f"the data must give the declared {n} elements, their number is")
-        return b.map((n,), lambda index: first + cast(dtype, index[0]) * by, vals)
-    told(b, b.compute((), count, tag="count"), found)
-    return b.map((n,), lambda index: filled(b, found, index[0], first + cast(
-        dtype, index[0]) * by), vals)
-
-
-def _float_range(b: Builder, *vals: Val) -> Val | None:
-    """A Range whose float bounds are constants; None if they are not."""
-    first, last, by = (b.scalar(v) for v in vals)
-    dtype = vals[0].dtype
-    if first is None or last is None or by is None:
-        return None
-    if not by or not np.isfinite([first, last, by]).all():
-        raise b.bad(f"Range from {first} to {last} by {by}: give finite numbers and a step")
-    count = max(int(np.ceil((last - first) / by)), 0)
-    return b.map((Const(count),), lambda index: const(first, dtype)
-                 + cast(dtype, index[0]) * const(by, dtype), [vals[0]])
 
 
 @op("EyeLike", since=9)

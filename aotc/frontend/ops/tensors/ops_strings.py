@@ -102,7 +102,7 @@ def string_normalizer(node: Node, b: Builder) -> Result:
     rows = b.move(x, x.shape[-2:], lambda i: (Const(0),) * (rank - 1) + i, "texts")
     flags = _kept(b, rows, words, bool(node.attr("is_case_sensitive", 0)))
     axis = rank - 1
-    count = room(b, [(0, axis, rank)], n + 1) or Count(b.declared(rank=rank)[axis])
+    count = room(b, [(0, axis)], n + 1) or Count(b.declared(rank=rank)[axis])
     place = kept_places(b, flags, count, "kept")
 
     def body(i: Index) -> Expr:
@@ -173,7 +173,7 @@ def string_split(node: Node, b: Builder) -> Result:
     lead, width = x.shape[:-1], x.shape[-1]
     most = node.attr("maxsplit")
     most = None if most is None or most < 0 else most
-    count = room(b, [(0, len(lead), len(lead) + 1)], width + 1) or Count(
+    count = room(b, [(0, len(lead))], width + 1) or Count(
         b.declared(rank=len(lead) + 1)[-1])
     pieces = (_by_delimiter(b, x, delimiter, most, count.extent) if delimiter
               else _by_spaces(b, x, most, count.extent))

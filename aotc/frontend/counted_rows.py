@@ -1,0 +1,326 @@
+"""Nodes along axes of which data says how many elements there are (``frontend/rows.py``).  Folds
+see what there is: what lies behind becomes what changes nothing, and a mean is of as many as there
+are.  What moves elements along such an axis makes another one, with a number of its own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.calls import expect_count
+from aotc.frontend.building.declared import (
+    Count,
+    cleared,
+    expect,
+    expected_shape,
+    filled,
+    loaded,
+    room,
+    roomed,
+    told,
+)
+from aotc.frontend.building.known import chosen
+from aotc.frontend.building.registry import Build, lookup
+from aotc.frontend.building.symbolic import cast
+from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.graph import Node, shorten
+from aotc.frontend.ops.tensors.reshape import source_index
+from aotc.frontend.rows import Found, Row, after, none_of
+from aotc.ir.expr import Const, Expr, Shape, Where, all_of, any_of, compare, maximum, minimum
+from aotc.ir.simplify import same, simplify
+
+MEAN = "ReduceMean"
+ZERO, ONE = Const(0), Const(1)
+FAR = (1 << 31) - 1  # ends of this size and beyond mean "to the end" (exporters write both)
+_SIZED = {"ConstantOfShape": 0, "Expand": 1}  # operators -> their input that is a shape
+
+
+def meet(node: Node, b: Builder) -> Found:
+    """What a node makes of the rows among its inputs, whose rules are entered.  UnsupportedError
+    that names it and the node that the rows come from where that cannot be said."""
+    mine = [i for i in (*node.inputs, *node.captures) if i in b.rows]
+    if not mine:
+        return Found()
+
+    def shape(tensor: str) -> Shape | None:
+        v = b.env.get(tensor)
+        return v.shape if isinstance(v, Val) else None
+    whole = node.proto is None and not any(i in b.rows for i in node.captures)
+    found = after(b.graph, node, b.rows, shape) if whole else None
+    if found is None or any(r.tensor in b.graph.declared for r in found.rows):
+        raise _needs(b, b.rows[mine[0]][0])
+    for one, other in found.equal:
+        expect(b, [(_number(b, one) - _number(b, other), ZERO)],
+               f"{shorten(b.counts[one][2].label)} and {shorten(b.counts[other][2].label)} must "
+               "give equally many elements, they differ by")
+    return found
+
+
+def _needs(b: Builder, row: Row) -> Exception:
+    start = b.counts[row.start][2]
+    return b.unsupported(
+        f"it needs to know how many elements {shorten(start.label)!r} ({start.op}) gives, which "
+        "data says", "compute what follows that from input shapes, or cut the model in front of it")
+
+
+def _number(b: Builder, start: int) -> Expr:
+    """How many elements there are."""
+    return b.load(b.counts[start][0], ())
+
+
+def along_rows(node: Node, b: Builder, build: Build) -> Result:
+    """The node's Vals by ``build``, its operator's function, or by what it does along rows."""
+    if node.op in _SIZED and b.counts and not node.domain:
+        made = _sized(node, b, build)
+        if made is not None:
+            return made
+    met = b.met
+    if met.moved:
+        return _MOVES[node.op](node, b, met.moved)
+    if met.inside:
+        return _looked_up(node, b, build, met.inside[0])
+    return _folded(node, b, build, met.folds) if met.folds else build(node, b)
+
+
+# ---------------------------------------------------------------- folds and look-ups
+
+def _folded(node: Node, b: Builder, build: Build, folds: Sequence[Row]) -> Result:
+    """A fold that sees what there is."""
+    names = {r.tensor: f"{r.tensor}_of_{node.outputs[0]}" for r in folds}
+    for tensor, name in names.items():
+        b.env[name] = _there(b, node, b.tensor(tensor), [r for r in folds if r.tensor == tensor])
+    if node.op == "TopK":
+        k = Const(node.attr("k")) if "k" in node.attrs else b.elements(b.input(1))[0]
+        expect(b, [(k - minimum(k, _number(b, folds[0].start)), ZERO)],
+               "TopK takes no more elements than there are, too many by")
+    inside = replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
+    b.node = inside
+    if node.op != MEAN:
+        return build(inside, b)
+    return _mean(b, inside, b.tensor(folds[0].tensor), folds)
+
+
+def _there(b: Builder, node: Node, v: Val, rows: Sequence[Row]) -> Val:
+    """``v`` with what changes no fold of the operator behind the elements that there are."""
+    none = none_of(node, v.dtype)
+
+    def body(i: Index) -> Expr:
+        held = all_of(compare("lt", i[r.axis], _number(b, r.start)) for r in rows)
+        assert held is not None, rows
+        return Where(held, b.at(v, i), none)
+    return b.map(v.shape, body, [v, *(b.counts[r.start][0] for r in rows)], "there")
+
+
+def _mean(b: Builder, node: Node, x: Val, rows: Sequence[Row]) -> Val:
+    """A sum, divided by as many elements as there are."""
+    entry = lookup("", "ReduceSum", node.opset)
+    assert entry is not None, node.opset
+    b.node = replace(node, op="ReduceSum", outputs=(f"{node.outputs[0]}_sum",))
+    added = entry.build(b.node, b)
+    assert isinstance(added, Val), added
+    b.node = node
+    axes = b.param("axes", 1)
+    counted = {r.axis: _number(b, r.start) for r in rows}
+    others = [d for k, d in enumerate(x.shape) if k not in counted
+              and (axes is None or k in {b.axis(a, x.rank) for a in axes})]
+
+    def body(i: Index) -> Expr:
+        count = prod(others, start=prod(counted.values(), start=ONE))
+        none = compare("eq", count, ZERO)
+        return Where(none, cast(added.dtype, ZERO), b.at(added, i)) / cast(added.dtype, count)
+    return b.map(added.shape, body, [added, *(b.counts[r.start][0] for r in rows)])
+
+
+def _looked_up(node: Node, b: Builder, build: Build, row: Row) -> Result:
+    """Elements taken among those that there are; places that are none are where there is none."""
+    places, extent = b.tensor(node.inputs[1]), b.tensor(node.inputs[0]).shape[row.axis]
+    n, counted = _number(b, row.start), node.inputs[1] in b.rows
+
+    def body(i: Index) -> Expr:
+        given = b.index_at(places, i)
+        at = Where(compare("lt", given, ZERO), given + n, given)
+        beyond = compare("ge", at, maximum(n, ONE) if counted else n)
+        outside = any_of([compare("lt", at, ZERO), beyond])
+        assert outside is not None, node
+        return Where(outside, extent, at)
+    name = f"{node.inputs[1]}_of_{node.outputs[0]}"
+    b.env[name] = b.map(places.shape, body, [places, b.counts[row.start][0]], "places")
+    b.node = replace(node, inputs=(node.inputs[0], name))
+    return build(b.node, b)
+
+
+# ---------------------------------------------------------------- numbers and shapes
+
+def _dims(b: Builder, x: Val, rows: Sequence[Row]) -> list[Expr]:
+    """The extents that a tensor has."""
+    counted = {r.axis: _number(b, r.start) for r in rows}
+    return [counted.get(k, d) for k, d in enumerate(x.shape)]
+
+
+def _shape(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
+    dims = _dims(b, b.input(0), rows)
+    dims = dims[slice(node.attr("start", 0), node.attr("end", len(dims)))]
+    return b.value((len(dims),), lambda i: chosen(tuple(dims) or (ZERO,), i[0]))
+
+
+def _size(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
+    total = prod(_dims(b, b.input(0), rows), start=ONE)
+    return b.value((), lambda i: total)
+
+
+def _sized(node: Node, b: Builder, build: Build) -> Val | None:
+    """A tensor of a shape that numbers of elements say; None if there is none in it."""
+    k = _SIZED[node.op]
+    given = b.elements(b.input(k))
+    most = [roomed(b, d) if loaded(d) else d for d in given]
+    if not any(map(loaded, given)) or expected_shape(b, node.outputs[0]) is not None:
+        return None
+    known = [d for d in most if d is not None]
+    if len(known) < len(most):
+        return None
+    name = f"{node.inputs[k]}_of_{node.outputs[0]}"
+    b.env[name] = b.value((len(known),), lambda i: chosen(tuple(known), i[0]))
+    b.node = replace(node, inputs=(*node.inputs[:k], name, *node.inputs[k + 1:]))
+    v = build(b.node, b)
+    b.node = node
+    assert isinstance(v, Val), node
+    for axis, (d, room_for) in enumerate(zip(given, known), v.rank - len(given)):
+        if loaded(d):
+            count = Count(room_for, True, ((node.outputs[0], axis),), True)
+            told(b, b.compute((), maximum(d, ZERO), tag="count"), count)
+            v = cleared(b, count, v, axis, tag=f"there_{axis}")
+    return v
+
+
+# ---------------------------------------------------------------- elements that move
+
+def _count(b: Builder, axis: int, rank: int, number: Expr, most: Expr) -> tuple[Count, Val]:
+    """(room, number []) of elements along an axis of the node's result."""
+    total = b.compute((), number, tag="count")
+    count = room(b, [(0, axis)], simplify(most)) or Count(b.declared(rank=rank)[axis])
+    expect_count(b, total, count)
+    return count, total
+
+
+def _inside(place: Expr, extent: Expr) -> Expr:
+    """A place that is one of the extent where it is used."""
+    return maximum(minimum(place, extent - 1), ZERO)
+
+
+def _joined(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
+    """One behind the other, each as long as it is."""
+    vals = b.inputs()
+    axis = b.axis(node.attr("axis", 0), vals[0].rank)
+    ends: list[Expr] = [ZERO]
+    most: Expr = ZERO
+    for name, v in zip(node.inputs, vals):
+        number = next((_number(b, r.start) for r in rows if r.tensor == name), v.shape[axis])
+        ends.append(simplify(ends[-1] + number))
+        most = simplify(most + v.shape[axis])
+    for v in vals[1:]:
+        for k, (d, e) in enumerate(zip(vals[0].shape, v.shape, strict=True)):
+            if k != axis:
+                b.require("eq", d, e, "Concat: other dimensions must be equal")
+    count, total = _count(b, axis, vals[0].rank, ends[-1], most)
+
+    def body(i: Index) -> Expr:
+        def part(k: int) -> Expr:
+            place = _inside(i[axis] - ends[k], vals[k].shape[axis])
+            return b.at(vals[k], i[:axis] + (place,) + i[axis + 1:])
+        out = part(len(vals) - 1)
+        for k in reversed(range(len(vals) - 1)):
+            out = Where(compare("lt", i[axis], ends[k + 1]), part(k), out)
+        return filled(b, count, i[axis], out)
+    shape = (*vals[0].shape[:axis], count.extent, *vals[0].shape[axis + 1:])
+    return b.map(shape, body, [*vals, total])
+
+
+def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
+    """A run of the elements that there are; ends count from the last one that there is."""
+    x, (row,) = b.input(0), rows
+    n, extent, axis = _number(b, row.start), x.shape[row.axis], row.axis
+    steps = b.arg(4)
+    if steps is not None and b.elements(steps) != [ONE]:
+        raise _needs(b, row)
+    first, last = ([Const(node.attr(name)[0])] if name in node.attrs else b.elements(b.input(k))
+                   for k, name in ((1, "starts"), (2, "ends")))
+
+    def place(e: Expr) -> Expr:
+        if isinstance(e, Const) and abs(e.value) >= FAR:
+            return n if e.value > 0 else ZERO
+        return minimum(maximum(Where(compare("lt", e, ZERO), e + n, e), ZERO), n)
+    begin, end = simplify(place(first[0])), simplify(place(last[0]))
+    most = extent
+    if isinstance(first[0], Const) and isinstance(last[0], Const):
+        a, z = first[0].value, last[0].value
+        span = z - a if (a < 0) == (z < 0) else -a if a < 0 else None
+        most = extent if span is None or span >= FAR else minimum(extent, Const(max(span, 0)))
+    count, total = _count(b, axis, x.rank, simplify(maximum(end - begin, ZERO)), most)
+
+    def body(i: Index) -> Expr:
+        at = _inside(i[axis] + begin, extent)
+        return filled(b, count, i[axis], b.at(x, i[:axis] + (at,) + i[axis + 1:]))
+    return b.map((*x.shape[:axis], count.extent, *x.shape[axis + 1:]), body, [x, total])
+
+
+def _reshaped(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
+    """Elements in another shape: the axis as it is, or all behind it and it in one line."""
+    x, row = b.input(0), rows[0]
+    n, axis = _number(b, row.start), row.axis
+    to = _asked(node, b, x, row)
+    counted = [k for k, d in enumerate(to) if loaded(d)]
+    if len(rows) > 1 or len(counted) != 1:
+        raise _needs(b, row)
+    (k,) = counted
+    here = [simplify(prod(s, start=ONE)) for s in (
+        x.shape[:axis], to[:k], x.shape[axis + 1:], to[k + 1:])]
+    if same(*here[:2]) and same(*here[2:]):
+        shape = (*to[:k], x.shape[axis], *to[k + 1:])
+        if not same(to[k], n):
+            expect(b, [(to[k] - n, ZERO)], "the shape must have the elements that there are, it "
+                   "has more by")
+        b.met = Found((Row(node.outputs[0], k, row.start, row.places),))
+        return b.move(x, shape, source_index(x.shape, shape))
+    if not (same(here[0], ONE) and same(here[1], ONE)):
+        raise _needs(b, row)
+    return _lined_up(b, x, axis, to, k, n)
+
+
+def _asked(node: Node, b: Builder, x: Val, row: Row) -> list[Expr]:
+    """The extents that a Reshape asks for, what is left over told by the others."""
+    given = b.elements(b.input(1)) if len(node.inputs) > 1 else list(map(Const, node.attr("shape")))
+    dims = _dims(b, x, [row])
+    to = [dims[k] if d == ZERO and not node.attr("allowzero", 0) and k < len(dims) else d
+          for k, d in enumerate(given)]
+    rest = [k for k, d in enumerate(to) if d == Const(-1)]
+    for k in rest:
+        others = to[:k] + to[k + 1:]
+        own = [d for d in others if loaded(d)]
+        if own and all(same(d, _number(b, row.start)) for d in own):
+            dims = [d for j, d in enumerate(dims) if j != row.axis]
+            others = [d for d in others if not loaded(d)]
+        to[k] = simplify(prod(dims, start=ONE) // prod(others, start=ONE))
+    return to
+
+
+def _lined_up(b: Builder, x: Val, axis: int, to: Sequence[Expr], k: int, n: Expr) -> Val:
+    """Reshape of what begins with the counted axis, to what begins with one."""
+    inner, made = (simplify(prod(s, start=ONE)) for s in (x.shape[axis + 1:], to[k + 1:]))
+    most = (x.shape[axis] * inner + made - 1) // made
+    count, total = _count(b, k, len(to), to[k], most)
+    expect(b, [(to[k] * made - n * inner, ZERO)], "the shape must have as many elements as there "
+           "are, it has more by")
+
+    def body(i: Index) -> Expr:
+        line = i[k] * made
+        for j in range(k + 1, len(to)):
+            line = line + i[j] * prod(to[j + 1:], start=ONE)
+        place: list[Expr] = [*i[:0], *([ZERO] * axis), _inside(line // inner, x.shape[axis])]
+        for j in range(axis + 1, x.rank):
+            place.append(line // prod(x.shape[j + 1:], start=ONE) % x.shape[j])
+        return filled(b, count, i[k], b.at(x, place))
+    return b.map((*to[:k], count.extent, *to[k + 1:]), body, [x, total])
+
+
+_MOVES: dict[str, Callable[[Node, Builder, Sequence[Row]], Val]] = {
+    "Shape": _shape, "Size": _size, "Concat": _joined, "Slice": _sliced, "Reshape": _reshaped}
