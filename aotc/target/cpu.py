@@ -169,7 +169,7 @@ X86_V4_BF16 = replace(X86_V4_BF16, makers=("AuthenticAMD",))
 # 1100 to 1300; two products a lane (vdpbf16ps) are half as fast as f32 there, so
 # that M = 1 has its rows in f32 lanes.
 _ON_TILES = tuple(dot_tiles("amx", m, d) for d in (("bf16", "bf16", "f32"), ("u8", "i8", "i32"))
-                  for m in (32, 16))
+                  for m in (64, 32, 16))
 X86_V4_AMX = _with_dots(
     replace(X86_V4, machine=replace(_machine(210e9, l2=2 * _MIB, l3=64 * _MIB),
                                     tuning=Tuning(narrow_rate=5.0))),

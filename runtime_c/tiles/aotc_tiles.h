@@ -114,6 +114,26 @@ AOTC_INLINE int64_t aotc_rows_step(const void *const *rows, int n)
     return step;
 }
 
+/* True if in every tap a tile of rows, from row r of mr on, is the row before it again and again. */
+AOTC_INLINE int aotc_rows_repeat(const void *const *rows, int64_t taps, int mr, int r)
+{
+    for (int64_t tap = 0; tap < taps; tap++, rows += mr) {
+        for (int i = r; i < r + AOTC_TILE_ROWS; i++) {
+            if (rows[i] != rows[r - 1]) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The line at p, which may lie behind what there is, comes into the second cache. */
+#if defined(__GNUC__) || defined(__clang__)
+#define AOTC_TILE_FETCH(p, i) __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(i)), 0, 2)
+#else
+#define AOTC_TILE_FETCH(p, i) ((void)(p), (void)(i))
+#endif
+
 /* Of n rows so many groups from byte k on, as rows of whole tiles with zeros behind. */
 AOTC_INLINE void aotc_rows_gather(char *to, const void *const *rows, int n, int64_t k,
     int64_t groups)

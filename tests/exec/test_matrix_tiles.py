@@ -65,7 +65,7 @@ def test_rows_equal_the_evaluator(row, flags, tmp_path):
     if row.dtypes[0] == "bf16":  # whole groups of steps, and what is left behind them
         rng = np.random.default_rng(5)
         cases += [matmul_case(row, AMX, rng, mode, (row.tile["mr"] + 5, 35, depth)).fast
-                  for mode in ("rows", "packed") for depth in (64, 90)]
+                  for mode in ("rows", "packed") for depth in (64, 90, 330)]
     built = build_cases(cases, AMX, tmp_path / "b", f"{STRICT} {flags}")
     s = built.sample(1)
     wrong = [f"{c.name}: {text}" for c, g, w in zip(built.cases, s.got, s.want)
@@ -74,12 +74,15 @@ def test_rows_equal_the_evaluator(row, flags, tmp_path):
 
 
 @needs_lanes
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.product)])
+@pytest.mark.parametrize("size, threads", [
+    ((37, 70), 1), pytest.param((37, 70), 2, marks=pytest.mark.product),
+    ((133, 600), 1),  # several slices of the sum, a tile of 16 rows behind others
+    pytest.param((96, 256), 1, marks=pytest.mark.product)])
 @pytest.mark.usefixtures("flags")
-def test_sums_are_those_of_the_instruction(threads, tmp_path):
-    model, w = product()
+def test_sums_are_those_of_the_instruction(size, threads, tmp_path):
+    model, w = product(*size)
     made = aotc.compile(model, tmp_path / "b", target=AMX.name, precision="bf16")
-    x = np.random.default_rng(2).standard_normal((37, 70)).astype(np.float32)
+    x = np.random.default_rng(2).standard_normal(size).astype(np.float32)
     got = made.load(threads=threads).run({"x": x})["y"]
     assert np.array_equal(got, in_the_order_of_tiles(x, w))
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())

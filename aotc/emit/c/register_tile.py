@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from aotc.target.base import TILE_STEPS
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,11 @@ def dot_tile(mr: int, nv: int, lanes: int, step: int) -> tuple[Row, ...]:
         for i in range(mr))
 
 
-def tile_words(rows: str) -> dict[str, str]:
+def tile_words(rows: str) -> dict[str, Any]:
     """What the template of matrix tiles says of products with rows of a dtype: C types, the macro
-    that multiplies, and what groups of 4 bytes are called."""
+    that multiplies, what groups of 4 bytes are called, steps of a slice of the sum."""
     if rows == "u8":
         return {"rows": "uint8_t", "columns": "int8_t", "sums": "int32_t",
-                "multiply": "AOTC_TILE_U8S8", "counted": "fours"}
-    return {"rows": "uint16_t", "columns": "uint16_t", "sums": "float",
+                "multiply": "AOTC_TILE_U8S8", "counted": "fours", "slice": TILE_STEPS}
+    return {"slice": TILE_STEPS, "rows": "uint16_t", "columns": "uint16_t", "sums": "float",
             "multiply": "AOTC_TILE_BF16", "counted": "pairs"}
