@@ -196,6 +196,22 @@ def test_rows_become_bytes_within_a_budget(name, bits, tmp_path):
     assert tight.manifest["precision"] == precision
 
 
+def test_rows_of_brought_weights_become_bytes_within_a_budget(tmp_path):
+    """A precision of weights with a budget, or auto: models that bring theirs in groups gain, too."""
+    model = bits_model(20, 128, 64)
+    x = np.random.default_rng(1).standard_normal((20, 128)).astype(np.float32)
+    exact = aotc.compile(model, tmp_path / "e", target=CPUS[-1]).load().run({"x": x})["y"]
+    for precision, error, rows in (("int4w", 0.1, True), ("int4w", 1e-6, False)):
+        made = aotc.compile(model, tmp_path / f"{error}", target=CPUS[-1], precision=precision,
+                            error=error)
+        assert any(r.startswith("dot_bytes_") for r in _rows(made)) == rows
+        got = made.load().run({"x": x})["y"]
+        assert np.abs(got - exact).max() <= error * np.ptp(exact)
+    work = run_pipeline(Options(model, target=CPUS[-1], precision="auto", error=0.1,
+                                stop_after="schedule"))
+    assert [rule for rule, *_ in work.schedule.rewrites] == ["byte_rows"]
+
+
 def test_a_row_that_is_no_number_has_no_results():
     model, _ = layers(6)
     work = run_pipeline(Options(model, target=CPUS[-1], precision="int8w", error=0.5,
@@ -320,7 +336,9 @@ def _as_onnxruntime(model, tmp_path, name, grouped=True):
     dict(rows=1, k=96, n=70), dict(rows=1, k=100, n=33, zeros=True),
     dict(rows=5, k=70, n=33, zeros=True, bias=True), dict(rows=3, k=256, n=40, block=128),
     dict(rows=3, k=100, n=33, bits=8, zeros=True), dict(rows=1, k=100, n=33, bits=8),
-    dict(rows=9, k=48, n=40, block=16), dict(rows=2, k=64, n=20, order=np.arange(64) // 32)],
+    dict(rows=9, k=48, n=40, block=16),
+    dict(rows=3, k=96, n=40, order=np.random.default_rng(0).permutation(96) // 32),
+    dict(rows=2, k=64, n=20, order=np.arange(64) // 32)],
     ids=lambda c: ",".join(f"{k}={v if np.ndim(v) == 0 else 1}" for k, v in c.items()))
 def test_products_of_bits_stay_bits(case, tmp_path):
     made = _as_onnxruntime(bits_model(**case), tmp_path, CPUS[-1])
@@ -329,8 +347,8 @@ def test_products_of_bits_stay_bits(case, tmp_path):
     assert made.manifest["weights_bytes"] < padded * (k + 160) * bits / 8 * 1.6 + 1024
 
 
-def test_groups_out_of_order_are_evaluated(tmp_path):
-    order = np.random.default_rng(0).permutation(np.arange(64) // 32)
+def test_groups_of_other_lengths_are_evaluated(tmp_path):
+    order = np.random.default_rng(0).integers(0, 2, 64)
     _as_onnxruntime(bits_model(3, 64, 20, order=order), tmp_path, CPUS[0], grouped=False)
 
 

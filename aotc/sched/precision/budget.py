@@ -169,7 +169,7 @@ def best_within(program: Program, target: Target, feeds: Sequence[Feeds], budget
     syms = infer_syms(program, input_arrays(program, feeds[0]), None)
     for name, decided in levels[1:]:
         low = decided(None)
-        rounds = any(rule in WEIGHTS for rule, *_ in low.rewrites)
+        rounds = any(rule in (*WEIGHTS, byte_rows.RULE) for rule, *_ in low.rewrites)
         if not rounds or sum(group_seconds(program, low, target, syms).values()) >= (
                 best[1].seconds):
             continue

@@ -3,9 +3,13 @@
 from collections.abc import Collection
 
 from aotc.ir.category import GROUPED_BYTES
+from aotc.ir.expr import Binary
+from aotc.ir.numbers.byte_panels import panel_fault
+from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
+from aotc.passes.precision.byte_rows import match_rows
 from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
 from aotc.sched.choose.serving import reads_groups
 from aotc.sched.model.size import estimate, estimate_volume
@@ -17,20 +21,32 @@ def choose_groups(program: Program, target: Target, precision: str,
     """The rewrites of a Schedule for a ``precision`` of ``WEIGHT_BITS``: (("group", compute,
     {"bits": .., "size": .., "stored": ..}), ..), in program order: every product of a constant
     matrix.  A target without rows for them stores the rounded numbers as f32.  bytes_of:
-    products whose rows become bytes, too, where the target has rows for those."""
+    products whose rows become bytes, too, where the target has rows for those; the model may have
+    brought their weights in groups."""
     stored = "bytes" if reads_groups(target) else "f32"
     found = {"bits": WEIGHT_BITS[precision], "size": SIZES[0], "stored": stored}
-    out, several = [], set[str]()
+    out, several = [], [s.out for s in program.steps if isinstance(s, Compute)
+                        and _brought(program, s)]
     for s in program.steps:
         m = match_weights(program, s) if isinstance(s, Compute) else None
         if m is not None and estimate(m[0].n[0].extent) >= target.tuning.narrow_columns:
             out.append((RULE, s.outs[0], found))
             if estimate_volume(a.extent for a in m[0].m) > 1:  # one waits for memory anyway
-                several.add(s.outs[0])
+                several.append(s.outs[0])
     if "bytes" not in stored or not any(u.dtypes == GROUPED_BYTES for u in target.rows("dot")):
         return tuple(out)
-    return (*out, *((BYTE_ROWS, name, {}) for _, name, _ in out
-                    if name in bytes_of and name in several))
+    return (*out, *((BYTE_ROWS, name, {}) for name in several if name in bytes_of))
+
+
+def _brought(program: Program, c: Compute) -> bool:
+    """True for a product of several rows by weights that came in groups, which rows for bytes may
+    read."""
+    if match_rows(program, c) is None:
+        return False
+    assert isinstance(c.body, Binary), c  # of rows and weights
+    found = grouped_weights(c.body.a) or grouped_weights(c.body.b)
+    rows = estimate_volume(a.extent for a in c.axes if found is None or a != found.n)
+    return found is not None and panel_fault(found.grouping) is None and rows > 1
 
 
 def grouping_faults(schedule: Schedule) -> list[str]:

@@ -73,12 +73,18 @@ def matmul_bits(s: Spelling) -> Result:
     if order is not None and order.array is not None and np.array_equal(
             order.array, np.arange(k) // block):
         order = None
+    x, w = s.val("A"), _turned(s, w, k)
+    if order is not None and order.array is not None and not s.b.trial:
+        by_group = np.argsort(order.array, kind="stable")
+        if w.array is not None and np.array_equal(order.array[by_group], np.arange(k) // block):
+            places = s.b.const(by_group.astype(np.int64), "by_group")
+            x, w, order = s("Gather", x, places, axis=-1), s.b.const(w.array[by_group], w.name), None
     if order is not None:  # columns say of which group they are
         scale = s("Gather", scale, order, axis=0)
         zero = None if zero is None else s("Gather", zero, order, axis=0)
         block = 1
-    w = dequantised(s, _turned(s, w, k), scale, zero, block, bits, 0)
-    y = s("MatMul", s.val("A"), w, out=0 if bias is None else None)
+    w = dequantised(s, w, scale, zero, block, bits, 0)
+    y = s("MatMul", x, w, out=0 if bias is None else None)
     return y if bias is None else s("Add", y, bias, out=0)
 
 
