@@ -14,6 +14,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 enum { AOTC_TILE_ROWS = 16, AOTC_TILE_BYTES = 64, AOTC_GROUP_BYTES = 4 };
 
@@ -138,11 +141,18 @@ AOTC_INLINE int aotc_rows_repeat(const void *const *rows, int64_t taps, int mr, 
 AOTC_INLINE void aotc_rows_gather(char *to, const void *const *rows, int n, int64_t k,
     int64_t groups)
 {
+#if defined(__AVX512F__)
+    const __mmask16 live = (__mmask16)(0xffffu >> (AOTC_TILE_ROWS - groups));
+    for (int i = 0; i < n; i++, to += AOTC_TILE_BYTES) {
+        _mm512_storeu_si512(to, _mm512_maskz_loadu_epi32(live, (const char *)rows[i] + k));
+    }
+#else
     const size_t bytes = (size_t)(groups * AOTC_GROUP_BYTES);
     for (int i = 0; i < n; i++, to += AOTC_TILE_BYTES) {
         memcpy(to, (const char *)rows[i] + k, bytes);
         memset(to + bytes, 0, AOTC_TILE_BYTES - bytes);
     }
+#endif
 }
 
 #endif

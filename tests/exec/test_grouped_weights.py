@@ -197,7 +197,7 @@ def test_rows_become_bytes_within_a_budget(name, bits, tmp_path):
 
 
 def test_rows_of_brought_weights_become_bytes_within_a_budget(tmp_path):
-    """A precision of weights with a budget, or auto: models that bring theirs in groups gain, too."""
+    """A precision of weights with a budget, or auto: models that bring theirs in groups gain."""
     model = bits_model(20, 128, 64)
     x = np.random.default_rng(1).standard_normal((20, 128)).astype(np.float32)
     exact = aotc.compile(model, tmp_path / "e", target=CPUS[-1]).load().run({"x": x})["y"]
