@@ -14,6 +14,7 @@ aotc is faster; then the kernels that take most of aotc's time.  Nothing is asse
 import argparse
 import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
@@ -50,6 +51,7 @@ def cores():
 
 def prepare(name, args, folder):
     """The Case, its bundles compiled and built below ``folder``."""
+    folder.mkdir(exist_ok=True)
     found = case(name, folder, args.target, args.base)
     for label, how in found.own.items():
         aotc.compile(found.path, folder / label, name="case", profile=True, **how)
@@ -106,50 +108,51 @@ def kernel_lines(model, call, args):
 
 
 def child(args):
-    """Compile one case, wait for CPUs on standard input, measure it; a line of JSON each."""
-    name = args.cases[0]
-    with tempfile.TemporaryDirectory(prefix="aotc-low-") as scratch:
-        folder = Path(scratch)
-        try:
-            found = prepare(name, args, folder)
-        except (AotcError, KeyError, ImportError) as err:
-            print(json.dumps({"failed": f"{type(err).__name__}: {first_line(err)}"}), flush=True)
-            return 1
-        print(json.dumps({"weights": found.weights}), flush=True)
-        os.sched_setaffinity(0, json.loads(sys.stdin.readline()))
-        for threads in args.threads:
-            print(json.dumps({"threads": threads} | measure(found, threads, args, folder)),
-                  flush=True)
+    """Compile one case below ``--folder``, or measure it there: a line of JSON."""
+    folder = Path(args.folder)
+    if args.child == "measure":
+        found = pickle.loads((folder / "case").read_bytes())
+        print(json.dumps(measure(found, args.threads[0], args, folder)), flush=True)
+        return 0
+    try:
+        found = prepare(args.cases[0], args, folder)
+    except (AotcError, KeyError, ImportError) as err:
+        print(json.dumps({"failed": f"{type(err).__name__}: {first_line(err)}"}), flush=True)
+        return 1
+    (folder / "case").write_bytes(pickle.dumps(found))
+    print(json.dumps({"weights": found.weights}), flush=True)
     return 0
 
 
 # ---------------------------------------------------------------- all of them
 
-def start(name, args):
-    """(process, its first line) of a case; waits until that is compiled."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.low_precision", name, "--child", "--target",
-         args.target, "--base", args.base, "--threads", ",".join(map(str, args.threads)),
-         "--seconds", str(args.seconds), "--top", str(args.top)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    return process, json.loads(line) if line else {"failed": "see above"}
+def run(what, name, args, folder, threads=1, cpus=None):
+    """What a process that does this says in its last line; it may use these CPUs alone, from its
+    start, by which systems count what there is."""
+    command = [sys.executable, "-m", "benchmarks.low_precision", name, "--child", what,
+               "--folder", str(folder), "--target", args.target, "--base", args.base,
+               "--threads", str(threads), "--seconds", str(args.seconds), "--top", str(args.top)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=False,
+        preexec_fn=(lambda: os.sched_setaffinity(0, cpus)) if cpus else None)
+    lines = done.stdout.splitlines()
+    return json.loads(lines[-1]) if lines else {"failed": f"exit code {done.returncode}"}
 
 
-def finish(name, process, first, slots, told):
-    """Measure a compiled case on a free slot of CPUs; {threads: results}."""
-    if "failed" in first:
-        print(f"{name}: failed: {first['failed']}", flush=True)
-        return {}
+def finish(name, first, args, folder, slots, told):
+    """Measure a compiled case on a free slot of CPUs, with every number of threads."""
     cpus = slots.get()
     try:
-        lines = process.communicate(json.dumps(cpus) + "\n")[0].splitlines()
+        for threads in args.threads:
+            r = first if "failed" in first else run("measure", name, args, folder, threads,
+                                                    cpus[:threads])
+            if "failed" in r:
+                print(f"{name}: failed: {r['failed']}", flush=True)
+                return
+            told.setdefault(name, {})[threads] = r
+            print("\n".join(text_of(name, threads, r, first["weights"])), flush=True)
     finally:
         slots.put(cpus)
-    found = {r["threads"]: r for r in map(json.loads, lines)}
-    print("\n".join(line for r in found.values() for line in text_of(name, r, first)), flush=True)
-    told.update({name: found})
-    return found
 
 
 def ratio(times):
@@ -158,17 +161,16 @@ def ratio(times):
     return min(others) / times["aotc"][0] if others else None
 
 
-def text_of(name, r, first):
-    """Lines of one case and number of threads."""
+def text_of(name, threads, r, weights):
+    """Lines of one case and number of threads; ``weights``: bytes that a call reads."""
     times, best = r["times"], ratio(r["times"])
     cells = [f"{label} {m:.3f} ({low:.3f}) error {r['errors'][label]:.1e}"
              for label, (m, low) in times.items()]
     openvino = (f"  openvino / aotc {times['openvino'][0] / times['aotc'][0]:.2f}"
                 if "openvino" in times else "")
-    read = (f"  {first['weights'] / times['aotc'][0] * 1e-6:.1f} GB/s of weights"
-            if first["weights"] else "")
+    read = f"  {weights / times['aotc'][0] * 1e-6:.1f} GB/s of weights" if weights else ""
     best = "" if best is None else f"  best / aotc {best:.2f}"
-    return [f"{name} threads {r['threads']}: {'; '.join(cells)}{openvino}{best}{read}",
+    return [f"{name} threads {threads}: {'; '.join(cells)}{openvino}{best}{read}",
             *(f"  {label}: {why}" for label, why in r["faults"].items()), *r["kernels"]]
 
 
@@ -182,7 +184,8 @@ def main(argv=None):
     parser.add_argument("--jobs", type=int, default=4, help="cases measured at a time")
     parser.add_argument("--seconds", type=float, default=1.0, help="per system and case")
     parser.add_argument("--top", type=int, default=8, help="kernels that are named")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=("compile", "measure"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
         return child(args)
@@ -190,11 +193,14 @@ def main(argv=None):
     slots, told = Queue(), {}
     for k in range(max(1, min(args.jobs, len(usable) // each))):
         slots.put(usable[k * each:(k + 1) * each])
-    with ThreadPoolExecutor(len(names)) as pool:
-        started = dict(zip(names, pool.map(lambda n: start(n, args), names)))
-        print(f"compiled: {', '.join(n for n, (_, f) in started.items() if 'failed' not in f)}",
+    with (tempfile.TemporaryDirectory(prefix="aotc-low-") as scratch,
+          ThreadPoolExecutor(len(names)) as pool):
+        folders = [Path(scratch) / str(k) for k in range(len(names))]
+        firsts = list(pool.map(lambda n, f: run("compile", n, args, f), names, folders))
+        print("compiled: " + ", ".join(n for n, f in zip(names, firsts) if "failed" not in f),
               flush=True)
-        list(pool.map(lambda n: finish(n, *started[n], slots, told), names))
+        list(pool.map(lambda n, first, f: finish(n, first, args, f, slots, told), names, firsts,
+                      folders))
     for threads in args.threads:
         rows = [r[threads]["times"] for r in told.values() if threads in r]
         by = [t["openvino"][0] / t["aotc"][0] for t in rows if "openvino" in t]
