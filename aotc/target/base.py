@@ -338,11 +338,12 @@ TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
 
 
 def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str]) -> Ukernel:
-    """Row of products on matrix tiles: MR (one tile, two, or four in slices of the sum) by two tiles
-    of sums over full K."""
+    """Row of products on matrix tiles: MR (one tile, two, or four in slices of the sum) by two
+    tiles of sums over full K.  even: rows that lie evenly apart need no copy."""
     nr, kind = 2 * TILE, "u8s8" if dtypes[0] == "u8" else dtypes[0]
     return Ukernel(f"dot_{kind}_{mr}x{nr}__{suffix}", "dot", dtypes, TILES,
-                   {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr})
+                   {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr,
+                    "even": True})
 
 
 def dot_grouped(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:

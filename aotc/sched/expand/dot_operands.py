@@ -1,6 +1,7 @@
 """Operands of narrow products: rows that are packed run by run, panels of whole steps."""
 
 from collections.abc import Collection
+from math import prod
 
 from aotc.ir.access import stride
 from aotc.ir.category import row_source
@@ -117,16 +118,30 @@ def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
     ends: list[dict[Expr, Expr]] = [
         {r.axis: Const(e) for r, e in zip(inner[at:], end)}
         for end in ([0] * len(inner[at:]), [_count(r) - 1 for r in inner[at:]])]
-    to = simplify(row + substitute(flat_index(inner), ends[0]))
-    source = simplify(substitute(load.index[0], ends[0]))
-    copy: Stmt = Copy(Box(c.a.buffer, to, (Const(1),)), Box(load.buffer, source, (Const(1),)),
-                      (Const(size),), c.dtypes[0])
+    copy, _ = _run(c, row, load, inner, at)
     if guard is None:
         return loops(inner[:at], (copy,))
     inside = all_of(dict.fromkeys(x for e in ends for x in conjuncts(
         simplify(substitute(guard, e)))))
     assert inside is not None  # a guard has a condition at least
+    cut = max((d + 1 for d, r in enumerate(inner) if r.axis in axes_of(guard)), default=0)
+    if cut < len(inner):  # of a run that the padding cuts, parts that it does not
+        part, fill = _run(c, row, load, inner, max(at, cut))
+        one = loops(inner[at:cut], (If(guard, (part,), (fill,)),)) if cut > at else (fill,)
     return loops(inner[:at], (If(inside, (copy,), one),))
+
+
+def _run(c: Contract, row: Expr, load: Load, inner: tuple[Range, ...],
+         at: int) -> tuple[Stmt, Stmt]:
+    """The copy of all that lies side by side along the axes of a sum from the given one on, and
+    what fills as much with the value outside the padding."""
+    first: dict[Expr, Expr] = {r.axis: Const(0) for r in inner[at:]}
+    to = simplify(row + substitute(flat_index(inner), first))
+    source, size = simplify(substitute(load.index[0], first)), Const(prod(map(_count, inner[at:])))
+    _, _, outside = row_source(c.a.packed)
+    return (Copy(Box(c.a.buffer, to, (Const(1),)), Box(load.buffer, source, (Const(1),)), (size,),
+                 c.dtypes[0]),
+            Fill(c.a.buffer, to, size, Const(outside, c.dtypes[0])))
 
 
 def _count(r: Range) -> int:

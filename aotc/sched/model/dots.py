@@ -98,9 +98,10 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
             and u.dtypes == dot_dtypes(s.body) and grouping_fault(s, u) is None]
     if not rows or weights is not None and not _is_whole(s, f, b, weights.shape):
         return plain
-    k, mode = _row_mode(c, f)
+    k, where = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: row_waste(
             u, m, estimate(f.n[0].extent), c.target.tuning)):
+        mode = "packed" if _pays_even(f, row) else where
         if weights is None:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "packed"}
         layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
@@ -147,6 +148,13 @@ def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
             return r, "rows"
     unit = [r for r in f.k if is_unit(c.offset(load), r) and r.extent != Const(1)]
     return unit[0] if unit else best, "packed"  # copied in runs
+
+
+def _pays_even(f: Factors, row: Ukernel) -> bool:
+    """True if rows are packed once for all panels of columns, because the row reads those in place
+    that lie evenly apart and the neighbours of a window's taps often do not."""
+    taps = prod(static_extent(r) for r in f.k) // max(map(static_extent, f.k))
+    return "even" in row.tile and taps > 1 and estimate(f.n[0].extent) > row.tile["nr"]
 
 
 def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | None:

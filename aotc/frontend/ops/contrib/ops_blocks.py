@@ -77,8 +77,8 @@ def matmul_bits(s: Spelling) -> Result:
     if order is not None and order.array is not None and not s.b.trial:
         by_group = np.argsort(order.array, kind="stable")
         if w.array is not None and np.array_equal(order.array[by_group], np.arange(k) // block):
-            places = s.b.const(by_group.astype(np.int64), "by_group")
-            x, w, order = s("Gather", x, places, axis=-1), s.b.const(w.array[by_group], w.name), None
+            x = s("Gather", x, s.b.const(by_group.astype(np.int64), "by_group"), axis=-1)
+            w, order = s.b.const(w.array[by_group], w.name), None
     if order is not None:  # columns say of which group they are
         scale = s("Gather", scale, order, axis=0)
         zero = None if zero is None else s("Gather", zero, order, axis=0)
