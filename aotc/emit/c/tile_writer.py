@@ -113,6 +113,11 @@ class Writer(LaneWriter):
         slot = "i" if not s.taps else f"{c_index(index, 12)} + i"
         fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"])
         fill += [f"if (m0 + i + 1 < {count}) {{", *indent(_next_row(s.rows)), "}"]
+        if s.body:  # rows that are packed are packed once, the last one serves those behind it
+            return [*lines, f"const int64_t packed = aotc_min({s.mr}, {count} - m0);",
+                    "for (int64_t i = 0; i < packed; ++i) {", *indent(fill), "}",
+                    f"for (int64_t i = packed; i < {s.mr}; ++i) {{", "    a_row[i] = a_row[i - 1];",
+                    "}"]
         return [*lines, f"for (int i = 0; i < {s.mr}; ++i) {{", *indent(fill), "}"]
 
     def row_type(self, dtype: str) -> str:
