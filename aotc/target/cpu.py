@@ -176,8 +176,8 @@ X86_V4_AMX = _with_dots(
     "x86-64-v4-amx", "and matrix tiles of bf16 and bytes",
     (*_ON_TILES, *_pairs("amx", 16, (1, 4)), *_dots("amx", 16, (1, 4)),
      *_BYTES_VNNI),
-    (*X86_V4_VNNI.cflags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
-    "__AVX512VNNI__", ("avx512vnni", "amx_tile", "amx_bf16", "amx_int8"))
+    (*X86_V4_BF16.cflags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
+    "__AVX512BF16__", ("avx512vnni", "avx512bf16", "amx_tile", "amx_bf16", "amx_int8"))
 X86_V4_AMX = replace(X86_V4_AMX, ukernels=(*X86_V4_AMX.ukernels, dot_digits("vnni", 8)),
                      requires=f"{X86_V4_AMX.requires} && (defined(__AMX_TILE__) || "
                      "defined(AOTC_TILES_IN_C))")

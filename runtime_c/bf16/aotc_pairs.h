@@ -15,7 +15,8 @@ AOTC_INLINE uint32_t aotc_two(const uint16_t *p)
     return two;
 }
 
-#if defined(__AVX512BF16__) && AOTC_LANES == 16
+/* not on CPUs with matrix tiles, where it takes twice as long as two multiply-adds */
+#if defined(__AVX512BF16__) && AOTC_LANES == 16 && !defined(__AMX_BF16__)
 typedef __m512bh aotc_pair_rows;
 typedef __m512bh aotc_pair_columns;
 AOTC_INLINE aotc_pair_rows aotc_pair_a(const uint16_t *p)

@@ -23,8 +23,8 @@ from aotc.target.base import TILES
 AMX = TARGETS["x86-64-v4-amx"]
 ROWS = [u for u in AMX.ukernels if u.template == TILES]
 TWIN = "-DAOTC_TILES_IN_C"
-needs_lanes = pytest.mark.skipif(not runs_here(TARGETS["x86-64-v4-vnni"]),
-                                 reason="needs a CPU with AVX-512 and VNNI for all but tiles")
+needs_lanes = pytest.mark.skipif(not runs_here(TARGETS["x86-64-v4-bf16"]),
+                                 reason="needs a CPU with AVX-512 and bf16 for all but tiles")
 
 
 @pytest.fixture(params=[TWIN, ""], ids=["twin", "instructions"])
