@@ -117,7 +117,7 @@ AOTC_INLINE int64_t aotc_rows_step(const void *const *rows, int n)
     return step;
 }
 
-/* True if in every tap a tile of rows, from row r of mr on, is the row before it again and again. */
+/* True if in every tap a tile of rows, from row r of mr on, is the row before it and no other. */
 AOTC_INLINE int aotc_rows_repeat(const void *const *rows, int64_t taps, int mr, int r)
 {
     for (int64_t tap = 0; tap < taps; tap++, rows += mr) {
@@ -132,7 +132,8 @@ AOTC_INLINE int aotc_rows_repeat(const void *const *rows, int64_t taps, int mr, 
 
 /* The line at p, which may lie behind what there is, comes into the second cache. */
 #if defined(__GNUC__) || defined(__clang__)
-#define AOTC_TILE_FETCH(p, i) __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(i)), 0, 2)
+#define AOTC_TILE_FETCH(p, i) \
+    __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(i)), 0, 2)
 #else
 #define AOTC_TILE_FETCH(p, i) ((void)(p), (void)(i))
 #endif
