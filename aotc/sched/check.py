@@ -32,7 +32,9 @@ from aotc.sched.precision.weight_bits import grouping_faults
 from aotc.sched.shape_variants import parts
 from aotc.target.base import Target
 
-MAX_GROWTH = 64  # physical elements of a layout per logical one: more is a mistake
+# physical elements of a layout per logical one: more is a mistake; one column in a panel for
+# bytes of 4-bit weights has 128
+MAX_GROWTH = 256
 MAX_ARENA = 1 << 40  # bytes
 
 

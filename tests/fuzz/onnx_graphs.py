@@ -8,11 +8,13 @@ import random
 import warnings
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-ML = "ai.onnx.ml"
+ML, MS = "ai.onnx.ml", "com.microsoft"
+NEWEST = 21  # opset of single nodes for ONNX Runtime, which is behind the standard
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 19, *(20,) * 6, 21, 22, 23, 24, 25, 26, 27, 28)
 # over all dimensions from axis on before opset 13; the reference evaluator takes one at any opset
 OF_ONE_AXIS = ("Softmax", "LogSoftmax", "Hardmax")
@@ -29,11 +31,16 @@ FLOATS = (np.float32, np.float64)
 ROUNDING = {np.dtype(np.float16): 4e-3, np.dtype(np.float32): 2e-4, np.dtype(np.float64): 1e-8}
 INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 DTYPES = FLOATS + INTEGERS + (np.bool_, np.float16)
+# types that are stored only, and how far executors may differ after a rounding to one
+STORED = {np.dtype(getattr(ml_dtypes, n)): rounding for n, rounding in (
+    ("bfloat16", 2e-2), ("float8_e4m3fn", 0.15), ("float8_e4m3fnuz", 0.15), ("float8_e5m2", 0.3),
+    ("float8_e5m2fnuz", 0.3), ("float4_e2m1fn", 0.6), ("int4", 0), ("uint4", 0), ("int2", 0),
+    ("uint2", 0))}
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph.  ``rounding``: the largest of ``ROUNDING`` among the dtypes it was
+    """A tensor of the graph, or a sequence of tensors (a list).  ``rounding``: the largest of ``ROUNDING`` among the dtypes it was
     computed in; 0: no rounding stands between it and the inputs, so that executors may not differ
     in it, and steps (floor, compare, argmax) may follow."""
 
@@ -68,6 +75,9 @@ class Grower:
         self.empty = 0.15 if self.rng.random() < 0.15 else 0.02
         self.opset = self.rng.choice(OPSETS)
         self.values, self.nodes, self.feeds, self.consts = [], [], {}, []
+        # tensors of strings and of stored types, sequences, and what a rounding may have shifted by
+        # a step: for rows that ask for them
+        self.others = []
         self.parameters = set()  # inputs that are such a thing
         self.declared = set()  # tensors whose shape comes from data: the model says it
         self.count = 0
@@ -107,6 +117,13 @@ class Grower:
                 flat[self.rng.randrange(flat.size)] = bad
         return array
 
+    def given(self, array):
+        """An input of strings or of a stored type."""
+        value = Value(self.name("x"), array)
+        self.feeds[value.name] = array
+        self.others.append(value)
+        return value
+
     def input(self, shape=None, dtype=None, special=True):
         dtype = dtype or self.rng.choice((np.float32,) * 6 + DTYPES)
         # not in constants: whether a zero of the padding meets an infinite weight is nobody's rule
@@ -137,7 +154,14 @@ class Grower:
 
     def pick(self, test=lambda v: True):
         """A value that passes the test, recent ones first; None if there is none."""
-        found = [v for v in self.values if test(v)]
+        return self._one(self.values, test)
+
+    def other(self, test):
+        """Like ``pick``, of ``others``."""
+        return self._one(self.others, test)
+
+    def _one(self, values, test):
+        found = [v for v in values if test(v)]
         if not found:
             return None
         return self.rng.choice(found[-3:] if self.rng.random() < 0.6 else found)
@@ -146,9 +170,10 @@ class Grower:
         return self.pick(lambda v: v.array.dtype in FLOATS and (not exact or v.exact) and (
             rank is None or v.array.ndim == rank))
 
-    def add(self, op, inputs, outputs=1, exact=False, outer=(), **attributes):
-        """Append a node if the reference evaluator runs it; its Values, or ().  ``outer``: Values
-        that its sub-graphs read."""
+    def add(self, op, inputs, outputs=1, exact=False, outer=(), last=False, **attributes):
+        """Append a node if the reference evaluator runs it (ONNX Runtime, of com.microsoft); its
+        Values, or ().  ``outer``: Values that its sub-graphs read; ``last``: no row that does not
+        ask for such things reads the results."""
         if op in OF_ONE_AXIS and self.opset < 13:
             attributes["axis"] = inputs[0].array.ndim - 1
         nodes, consts = len(self.nodes), len(self.consts)
@@ -156,19 +181,21 @@ class Grower:
         inputs, attributes = self._older(op, inputs, attributes)
         node = helper.make_node(op, [v.name if v else "" for v in inputs], names, **attributes)
         arrays = run_node(node, [v for v in (*inputs, *outer) if v], self.opset)
-        if arrays is None or any(a.size > ELEMENTS or a.ndim > 6 for a in arrays):
+        if arrays is None or any(a.size > ELEMENTS or a.ndim > 6 for a in flat(arrays)):
             del self.nodes[nodes:], self.consts[consts:]
             return ()
         read = [v for v in (*inputs, *outer) if v]
         rounding = max((v.rounding for v in read), default=0.0)
         if rounding or not exact:
-            rounding = max(rounding, *(ROUNDING.get(a.dtype, 0.0)
-                                       for a in arrays + [v.array for v in read]))
+            rounding = max(rounding, *((ROUNDING | STORED).get(a.dtype, 0.0)
+                                       for a in flat(arrays + [v.array for v in read])))
         if any(v.name in self.parameters for v in read):
             self.declared.update(names)
         made = [Value(n, a, rounding) for n, a in zip(names, arrays)]
         self.nodes.append(node)
-        self.values += made
+        for v in made:
+            known = not last and not isinstance(v.array, list) and v.array.dtype in DTYPES
+            (self.values if known else self.others).append(v)
         return made
 
     def _older(self, op, inputs, attributes):
@@ -186,7 +213,8 @@ class Grower:
         read |= {n for node in self.nodes for a in node.attribute if a.HasField("g")
                  for inner in a.g.node for n in inner.input}
         self.feeds = {n: a for n, a in self.feeds.items() if n in read or n not in self.parameters}
-        made = [v for v in self.values if v.name not in self.feeds]
+        made = [v for v in self.values + self.others if v.name not in self.feeds]
+        made.sort(key=lambda v: int(v.name[1:]))
         outputs = [v for v in made if v.name not in read or self.rng.random() < 0.1]
         outputs = outputs[-wish - 4:] or self.values[:1]
         graph = helper.make_graph(
@@ -197,25 +225,38 @@ class Grower:
                      {v.name: v.rounding for v in outputs})
 
 
+def flat(arrays):
+    """Tensors, and those of sequences."""
+    return [a for array in arrays for a in (array if isinstance(array, list) else [array])]
+
+
 def info(name, array):
+    if isinstance(array, list):
+        kind = helper.np_dtype_to_tensor_dtype(array[0].dtype)
+        shapes = {a.shape for a in array}
+        shape = shapes.pop() if len(shapes) == 1 else [None] * array[0].ndim
+        return helper.make_tensor_sequence_value_info(name, kind, shape)
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, kind, array.shape)
 
 
 def model_of(graph, opset):
-    more = [helper.make_opsetid(ML, 3)] if any(n.domain == ML for n in graph.node) else []
+    domains = {n.domain for n in graph.node}
+    more = [helper.make_opsetid(d, v) for d, v in ((ML, 3), (MS, 1)) if d in domains]
     opsets = [helper.make_opsetid("", opset), *more]
     return helper.make_model(graph, opset_imports=opsets,
-                             ir_version=max(4, helper.find_min_ir_version_for(opsets)))
+                             ir_version=max(4, helper.find_min_ir_version_for(opsets, True)))
 
 
 def run_node(node, inputs, opset=20):
     """Arrays a node gives, or None where it breaks the rules of its opset or the reference
-    evaluator does not run it."""
+    evaluator (of com.microsoft: ONNX Runtime) does not run it."""
     feeds = {v.name: v.array for v in inputs}
     graph = helper.make_graph([node], "one", [info(n, a) for n, a in feeds.items()],
                               [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None)
                                for n in node.output])
+    if node.domain == MS:
+        return run_contrib(node, graph, feeds, min(opset, NEWEST))
     model = model_of(graph, opset)
     rules = checker.C.CheckerContext()
     rules.ir_version, rules.opset_imports = model.ir_version, {"": opset, ML: 3}
@@ -227,17 +268,44 @@ def run_node(node, inputs, opset=20):
             arrays = ReferenceEvaluator(model).run(None, feeds)
         except Exception:  # whatever it is, the node is not taken
             return None
-    arrays = [np.asarray(a) for a in arrays]
-    return arrays if all(a.dtype in DTYPES for a in arrays) else None
+    arrays = [[np.asarray(x) for x in a] if isinstance(a, list) else np.asarray(a) for a in arrays]
+    if any(a == [] for a in arrays if isinstance(a, list)):
+        return None
+    arrays = [a.astype(object) if not isinstance(a, list) and a.dtype.kind in "UT" else a
+              for a in arrays]
+    return arrays if all(a.dtype in (*DTYPES, *STORED, object) for a in flat(arrays)) else None
 
 
-def random_graph(seed, nodes=None):
-    """The graph of a seed; ``nodes``: how many node proposals (default 2 to 14)."""
-    import onnx_ml  # noqa: F401  more rows
+def run_contrib(node, graph, feeds, opset):
+    """Arrays of a node of com.microsoft, or None where ONNX Runtime refuses it or is not there."""
+    try:
+        import onnxruntime as ort
+        options = ort.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        for out in graph.output:
+            out.ClearField("type")
+        session = ort.InferenceSession(model_of(graph, opset).SerializeToString(), options,
+                                       providers=["CPUExecutionProvider"])
+        arrays = session.run([n for n in node.output if n], feeds)
+    except Exception:  # whatever it is, the node is not taken
+        return None
+    return arrays if all(a.dtype in DTYPES and (
+        a.dtype.kind != "f" or np.isfinite(a).all()) for a in arrays) else None
+
+
+def random_graph(seed, nodes=None, of=None):
+    """The graph of a seed; ``nodes``: how many node proposals (default 2 to 14); ``of``: a module
+    whose rows propose most of them."""
+    import onnx_contrib  # noqa: F401  more rows
+    import onnx_ml  # noqa: F401
     import onnx_more  # noqa: F401
     import onnx_rows  # noqa: F401
+    import onnx_stored  # noqa: F401
+    import onnx_texts  # noqa: F401
     from onnx_nodes import ROWS
     grower = Grower(seed)
+    special = [r for r in ROWS if r.__module__ == f"onnx_{of}"]
     for _ in range(grower.rng.randint(2, 14) if nodes is None else nodes):
-        grower.rng.choice(ROWS)(grower)
+        rows = special if special and grower.rng.random() < 0.7 else ROWS
+        grower.rng.choice(rows)(grower)
     return grower.done()

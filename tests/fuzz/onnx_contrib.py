@@ -1,0 +1,245 @@
+"""Rows of the random graph generator for com.microsoft, as ONNX Runtime's optimiser and quantisers
+write it; ONNX Runtime says what is right."""
+
+import numpy as np
+from onnx_graphs import MS
+from onnx_nodes import row
+
+F32 = np.float32
+ACTIVATIONS = (("Relu", {}), ("Tanh", {}), ("Sigmoid", {}), ("LeakyRelu", {"alpha": 0.2}),
+               ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}))
+
+
+def _rows(g, rank=None, last=None):
+    """A finite tensor of the graph, or a new input."""
+    x = g.pick(lambda v: v.array.dtype == F32 and v.array.ndim >= 2 and v.array.size
+               and np.isfinite(v.array).all() and np.abs(v.array).max() < 50
+               and rank in (None, v.array.ndim) and last in (None, v.array.shape[-1]))
+    if x is None or g.rng.random() < 0.3:
+        shape = g.shape(rank or g.rng.choice((2, 3, 3)))
+        shape = tuple(max(1, n) for n in shape)
+        x = g.input((*shape[:-1], last or shape[-1]), F32, special=False)
+    return x
+
+
+def _floats(g, *shape, scale=1.0):
+    return g.const((g.data(shape, F32) * scale).astype(F32))
+
+
+def _bytes(g, shape, dtype=None):
+    """Bytes as an input or a constant, with their scale and zero point."""
+    dtype = dtype or g.rng.choice((np.uint8, np.int8))
+    info = np.iinfo(dtype)
+    array = g.np.integers(info.min, info.max + 1, shape).astype(dtype)
+    x = g.input(shape, dtype, special=False)
+    x.array[...] = array
+    return [x, *_scale(g, dtype)]
+
+
+def _scale(g, dtype):
+    """Scale and zero point."""
+    zero = g.rng.randint(100, 140) if dtype == np.uint8 else g.rng.randint(-9, 9)
+    return [g.const(F32(g.rng.choice((0.01, 0.02, 0.05)))), g.const(np.array(zero, dtype))]
+
+
+def _add(g, op, inputs, outputs=1, **more):
+    return g.add(op, inputs, outputs, domain=MS, **more)
+
+
+@row(2)
+def activation(g):
+    x = _rows(g)
+    op = g.rng.choice(("Gelu", "FastGelu", "QuickGelu", "BiasGelu"))
+    bias = [_floats(g, x.array.shape[-1])] if op == "BiasGelu" or (
+        op == "FastGelu" and g.rng.random() < 0.5) else []
+    more = {"alpha": g.rng.choice((1.0, 1.7))} if op == "QuickGelu" else {}
+    _add(g, op, [x, *bias], **more)
+
+
+@row(2)
+def skip_normal(g):
+    x = _rows(g, rank=3)
+    n = x.array.shape[-1]
+    if n < 2:  # of one element nothing but rounding is left
+        return
+    skip = g.input(x.array.shape, F32, special=False)
+    bias = [_floats(g, n)] if g.rng.random() < 0.5 else []
+    if g.rng.random() < 0.5:
+        _add(g, "SkipLayerNormalization", [x, skip, _floats(g, n), _floats(g, n), *bias],
+             epsilon=1e-3)
+    else:
+        _add(g, "SkipSimplifiedLayerNormalization", [x, skip, _floats(g, n), *bias], epsilon=1e-3)
+
+
+@row(2)
+def product(g):
+    x = _rows(g, rank=2)
+    m, k = x.array.shape
+    n = g.rng.choice((1, 5, 16))
+    if g.rng.random() < 0.5:
+        a, b = g.rng.randint(0, 1), g.rng.randint(0, 1)
+        k = m if a else k
+        _add(g, "FusedMatMul", [x, _floats(g, *((n, k) if b else (k, n)))], transA=a, transB=b,
+             alpha=g.rng.choice((1.0, 0.3)))
+    else:
+        op, given = g.rng.choice(ACTIVATIONS)
+        given = {f"activation_{key}": value for key, value in given.items()}
+        _add(g, "FusedGemm", [x, _floats(g, k, n), _floats(g, n)], activation=op, **given)
+
+
+@row()
+def convolution(g):
+    c, out = g.rng.choice((1, 3, 4)), g.rng.choice((1, 4, 16))
+    x = g.input((1, c, g.rng.randint(3, 7), g.rng.randint(3, 7)), F32, special=False)
+    op, given = g.rng.choice(ACTIVATIONS)
+    more = {"activation_params": list(given.values())} if given else {}
+    _add(g, "FusedConv", [x, _floats(g, out, c, 3, 3), _floats(g, out)], activation=op,
+         pads=[g.rng.randint(0, 1)] * 4, strides=[g.rng.randint(1, 2)] * 2, **more)
+
+
+@row(2)
+def attention(g):
+    heads, size, batch, rows = g.rng.choice((1, 2, 3)), g.rng.choice((4, 8)), 2, g.rng.randint(1, 5)
+    n = heads * size
+    bent = {"unidirectional": g.rng.randint(0, 1)}
+    mask = np.ones((batch, rows), np.int32)
+    mask[:, g.rng.randint(1, rows):] = 0
+    mask = g.const(mask) if g.rng.random() < 0.5 else None
+    if g.rng.random() < 0.5:
+        x = g.input((batch, rows, n), F32, special=False)
+        _add(g, "Attention", [x, _floats(g, n, 3 * n, scale=0.3), _floats(g, 3 * n), mask],
+             num_heads=heads, **bent)
+    else:
+        q, k, v = (g.input((batch, rows, n), F32, special=False) for _ in "qkv")
+        bias = _floats(g, 3 * n) if g.rng.random() < 0.5 else None
+        _add(g, "MultiHeadAttention", [q, k, v, bias, mask], num_heads=heads, **bent)
+
+
+@row()
+def grouped_heads(g):
+    shared, each, size, rows = g.rng.choice((1, 2)), g.rng.choice((1, 2, 3)), 16, g.rng.randint(1, 4)
+    q = g.input((1, rows, shared * each * size), F32, special=False)
+    k, v = (g.input((1, rows, shared * size), F32, special=False) for _ in "kv")
+    ends = [g.const(np.array([rows - 1], np.int32)), g.const(np.array(rows, np.int32))]
+    _add(g, "GroupQueryAttention", [q, k, v, None, None, *ends], 3, num_heads=shared * each,
+         kv_num_heads=shared)
+
+
+@row()
+def rotated(g):
+    rows, heads = g.rng.randint(1, 4), g.rng.randint(1, 3)
+    x = g.input((1, rows, heads * 16), F32, special=False)
+    angles = np.outer(np.arange(8), 1 / 10 ** np.linspace(0, 1, 8))
+    tables = [g.const(f(angles).astype(F32)) for f in (np.cos, np.sin)]
+    _add(g, "RotaryEmbedding", [x, g.const(np.arange(rows)[None]), *tables],
+         interleaved=g.rng.randint(0, 1))
+
+
+@row(2)
+def bits(g):
+    count, block = g.rng.choice((2, 4, 4, 8)), g.rng.choice((16, 32))
+    k, n = block * g.rng.randint(1, 2), g.rng.choice((1, 5, 16))
+    x = _rows(g, last=k)
+    w = g.const(g.np.integers(0, 256, (n, k // block, block * count // 8)).astype(np.uint8))
+    scales = _floats(g, n, k // block, scale=0.1)
+    packed = -(-(k // block) * count // 8)
+    zeros = g.const(g.np.integers(0, 256, (n, packed)).astype(np.uint8))
+    _add(g, "MatMulNBits", [x, w, scales] + [zeros] * g.rng.randint(0, 1), K=k, N=n, bits=count,
+         block_size=block, accuracy_level=1)
+
+
+@row()
+def rows_of_bits(g):
+    n, blocks = g.rng.randint(1, 7), g.rng.randint(1, 2)
+    table = g.const(g.np.integers(0, 256, (n, 8 * blocks)).astype(np.uint8))
+    at = g.const(g.np.integers(0, n, g.rng.choice(((3,), (2, 2)))))
+    _add(g, "GatherBlockQuantized", [table, at, _floats(g, n, blocks)], bits=4, block_size=16)
+
+
+@row(3)
+def bytes_by_element(g):
+    shape = g.rng.choice(((3, 5), (1, 3, 4, 4), (2, 17)))
+    a = _bytes(g, shape)
+    dtype = a[0].array.dtype
+    op = g.rng.choice(("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu",
+                       "QLinearConcat", "QLinearSoftmax"))
+    if op in ("QLinearAdd", "QLinearMul"):
+        _add(g, op, [*a, *_bytes(g, shape, dtype), *_scale(g, dtype)], last=True)
+    elif op == "QLinearConcat":
+        _add(g, op, [*_scale(g, dtype), *a, *_bytes(g, shape, dtype)], last=True, axis=1)
+    elif op == "QLinearSoftmax":
+        zero = 0 if dtype == np.uint8 else -128
+        _add(g, op, [*a, g.const(F32(1 / 256)), g.const(np.array(zero, dtype))], last=True,
+             axis=-1, opset=13)
+    else:
+        more = {"alpha": 0.2} if op == "QLinearLeakyRelu" else {}
+        _add(g, op, [*a, *_scale(g, dtype)], last=True, **more)
+
+
+@row(2)
+def bytes_of_windows(g):
+    shape = (1, g.rng.randint(1, 4), g.rng.randint(3, 6), g.rng.randint(3, 6))
+    a = _bytes(g, shape, np.uint8)
+    if g.rng.random() < 0.5:
+        _add(g, "QLinearGlobalAveragePool", [*a, *_scale(g, np.uint8)], last=True)
+    else:
+        _add(g, "QLinearAveragePool", [*a, *_scale(g, np.uint8)], last=True,
+             kernel_shape=[2, 3], pads=[g.rng.randint(0, 1)] * 4)
+
+
+@row(2)
+def bytes_of_products(g):
+    m, k, n = (g.rng.choice((1, 4, 16, 33)) for _ in range(3))
+    w = g.const(g.data((k, n), np.int8))
+    scales = g.const(np.abs(g.data((n,), F32)) / 50 + F32(0.01))
+    match g.rng.randrange(3):
+        case 0:
+            a = _bytes(g, (m, k), np.uint8)
+            _add(g, "MatMulIntegerToFloat", [a[0], w, a[1], scales, a[2]])
+        case 1:
+            a = _bytes(g, (m, k), np.uint8)
+            _add(g, "QGemm", [*a, w, g.const(F32(0.01)), g.const(np.int8(0)), None,
+                              *_scale(g, np.uint8)], last=True)
+        case 2:
+            x = g.input((m, k), F32, special=False)
+            made = _add(g, "DynamicQuantizeMatMul", [x, w, scales], last=True)
+            if made:  # a tie of the data's rounding shifts a step of it
+                g.add("Mul", [made[0], g.const(F32(1))], last=True)
+
+
+@row()
+def experts(g):
+    rows, n, inner, count = g.rng.randint(1, 5), 8, 6, 4
+    x, routes = (g.input((rows, k), F32, special=False) for k in (n, count))
+    _add(g, "MoE", [x, routes, _floats(g, count, inner, n, scale=0.3), _floats(g, count, inner),
+                    _floats(g, count, n, inner, scale=0.3), _floats(g, count, n)],
+         k=g.rng.randint(1, 2), activation_type=g.rng.choice(("relu", "gelu", "silu")))
+
+
+@row()
+def embedded(g):
+    n, rows = g.rng.choice((4, 10)), g.rng.randint(1, 5)
+    ids = [g.const(g.np.integers(0, k, (2, rows)).astype(np.int32)) for k in (13, 2)]
+    tables = [_floats(g, k, n) for k in (13, 7, 2)]
+    _add(g, "EmbedLayerNormalization", [*ids, *tables, _floats(g, n), _floats(g, n)], 2,
+         epsilon=1e-3)
+
+
+@row()
+def twins(g):
+    """What com.microsoft has beside ONNX."""
+    x = _rows(g, rank=2)
+    m, n = x.array.shape
+    match g.rng.randrange(4):
+        case 0:
+            pads = g.const(np.array([g.rng.randint(0, 2) for _ in range(4)]))
+            _add(g, "Pad", [x, pads], exact=True)
+        case 1:
+            _add(g, "Trilu", [x, g.const(np.array(g.rng.randint(-2, 2)))], exact=True,
+                 upper=g.rng.randint(0, 1))
+        case 2:
+            at = g.np.integers(0, (m, n), (3, 2))
+            _add(g, "GatherND", [x, g.const(at)], exact=True)
+        case 3:
+            _add(g, "CDist", [x, _floats(g, 3, n)], metric=g.rng.choice(("euclidean",
+                                                                         "sqeuclidean")))
