@@ -117,7 +117,8 @@ def attention(g):
 
 @row()
 def grouped_heads(g):
-    shared, each, size, rows = g.rng.choice((1, 2)), g.rng.choice((1, 2, 3)), 16, g.rng.randint(1, 4)
+    shared, each, rows = g.rng.choice((1, 2)), g.rng.choice((1, 2, 3)), g.rng.randint(1, 4)
+    size = 16
     q = g.input((1, rows, shared * each * size), F32, special=False)
     k, v = (g.input((1, rows, shared * size), F32, special=False) for _ in "kv")
     ends = [g.const(np.array([rows - 1], np.int32)), g.const(np.array(rows, np.int32))]
