@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from contrib_models import MODELS, Writer, optimised
+from contrib_tables import contrib_cases
 from frontend_cases import EXECUTORS, program_of, run, same
 from harness import RUNNABLE
 
@@ -161,3 +162,10 @@ def test_a_language_model_with_a_cache(tmp_path):
         wanted = EXECUTORS["onnxruntime"](model, feeds)
         same(got, wanted, atol=2e-5, rtol=1e-4)
         cache = got[1:]
+
+
+def test_one_column_of_few_bits():
+    """Its panel has 128 columns, which the limit on what layouts add once refused."""
+    case = next(c for c in contrib_cases() if c.name == "ms_bits_column")
+    assert run_pipeline(Options(case.model()[0], target="x86-64-v4-vnni",
+                                stop_after="schedule")).schedule.groups

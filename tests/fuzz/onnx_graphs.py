@@ -41,8 +41,9 @@ STORED = {np.dtype(getattr(ml_dtypes, n)): rounding for n, rounding in (
 @dataclass(frozen=True)
 class Value:
     """A tensor of the graph, or a sequence of tensors (a list).  ``rounding``: the largest of
-    ``ROUNDING`` and ``STORED`` among the dtypes it was computed in; 0: no rounding stands between it and the inputs, so that executors may not differ
-    in it, and steps (floor, compare, argmax) may follow."""
+    ``ROUNDING`` and ``STORED`` among the dtypes it was computed in; 0: no rounding stands between
+    it and the inputs, so that executors may not differ in it, and steps (floor, compare, argmax)
+    may follow."""
 
     name: str
     array: np.ndarray

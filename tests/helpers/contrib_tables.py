@@ -196,6 +196,7 @@ BLOCKS = {
     "ms_bits_8": bits(8, 48, 7, 32, u8(7, 2, seed=3), None, rand(7, seed=4), consts=(1, 2, 3, 5)),
     "ms_bits_groups": bits(4, 32, 5, 16, None, ids(32, below=2), consts=(1, 2, 4)),
     "ms_bits_2": bits(2, 32, 5, 16, rows=1),
+    "ms_bits_column": bits(2, 64, 1, 32),
     "ms_bits_data": bits(4, 32, 5, 16, consts=()),
     "ms_rows_4": row("GatherBlockQuantized", u8(7, 16), np.array([[1, 6, 0], [3, 3, 2]]),
                      rand(7, 2, seed=1), consts=(0, 2), bits=4, block_size=16),

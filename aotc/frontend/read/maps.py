@@ -48,7 +48,8 @@ def maps_of(infos: Sequence[onnx.ValueInfoProto], nodes: Sequence[Node],
         value = kind.value_type.tensor_type.elem_type
         dtype = dtype_name(value)
         if not dtype or not (is_float(dtype) or dtype == "i64"):
-            faults.append(f"{what} of {elem_name(value)}: only numbers are compiled")
+            faults.append(f"{what} of {elem_name(value)}: only numbers are compiled; give their "
+                          "categories as numbers, or the columns as a tensor of strings")
         inputs[name] = name, dtype or "f32", (_rows(name, infos), len(own))
         keys[name] = tuple(own)
     return Maps(inputs, keys, tuple(_read(n, keys, known) for n in nodes))
