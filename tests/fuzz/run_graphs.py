@@ -28,6 +28,10 @@ from onnx_graphs import DTYPES, STORED, random_graph
 
 import aotc
 from aotc.errors import ModelError, ScheduleError, UnsupportedError
+from aotc.options import Options
+from aotc.oracle.evaluate import evaluate
+from aotc.pipeline import run_pipeline
+from aotc.runtime.feeds import stored_dtype
 from aotc.target import TARGETS, runs_here
 
 FLAGS = "-Og -Wall -Wextra -Werror"
@@ -162,12 +166,27 @@ def ranges(graph, seed):
     return found or None
 
 
+def evaluated(graph, target):
+    """{output: array} of the Program in numpy, as the scheduler gets it; not of strings and
+    sequences, which the caller of a bundle sees in another form."""
+    program = run_pipeline(Options(graph.model, target=target, name="random",
+                                   stop_after="inline")).program
+    feeds = {n: a.view(f"u{a.itemsize}") if a.dtype in STORED else a
+             for n, a in graph.feeds.items()}
+    buffers = [(program.buffers[n], a) for n, a in evaluate(program, feeds).items()]
+    return {b.onnx: a.view(stored_dtype(b.stored)) if b.stored else a for b, a in buffers
+            if b.onnx in graph.wanted}
+
+
 def faults(graph, folder, target="c", sanitize=False, options=None):
     """Lines that say what is wrong with the compiled graph; [] if it is right, None if it is
-    refused with good reason.  ``options``: of ``aotc.compile``, and ``threads``."""
+    refused with good reason.  ``options``: of ``aotc.compile``, ``threads``, and ``evaluate`` for
+    the Program instead."""
     options = {"target": target} | (options or {})
-    threads = options.pop("threads", 1)
+    threads, in_numpy = options.pop("threads", 1), options.pop("evaluate", False)
     try:
+        if in_numpy:
+            return differences(graph, evaluated(graph, target))
         bundle = aotc.compile(graph.model, folder, name="random", **options)
         if sanitize:  # runs are recorded as the bundle has them: plain numbers
             plain = all(getattr(a, "dtype", None) in DTYPES
@@ -184,8 +203,13 @@ def faults(graph, folder, target="c", sanitize=False, options=None):
         return [f"ModelError: {err}"] if second_opinion(graph) else None
     except Exception as err:  # whatever else comes out is a finding
         return [f"{type(err).__name__}: {err}"]
+    return differences(graph, got)
+
+
+def differences(graph, got):
+    """Lines that say which outputs are wrong."""
     wrong = [n for n, want in graph.wanted.items()
-             if not close(got[n], want, graph.rounding[n])]
+             if n in got and not close(got[n], want, graph.rounding[n])]
     other = opinions(graph, wrong) if wrong else {}
     return [f"{n}: got {head(got[n])}, reference {head(graph.wanted[n])}"
             for n in wrong if n not in other or not close(got[n], other[n], graph.rounding[n])]
@@ -204,6 +228,8 @@ def main(arguments=None):
     parser.add_argument("--target", default="native")
     parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--evaluate", action="store_true",
+                        help="the Program in numpy, up to what is scheduled; ten times as many")
     parser.add_argument("--of", choices=("contrib", "ml", "more", "nodes", "rows", "stored",
                                          "texts"), help="most nodes from this module's rows")
     args = parser.parse_args(arguments)
@@ -212,6 +238,8 @@ def main(arguments=None):
     end, seed, found, refused = time.monotonic() + args.seconds, args.seed, 0, 0
     while time.monotonic() < end and (args.graphs is None or seed < args.seed + args.graphs):
         graph, options = random_graph(seed, of=args.of), {}
+        if args.evaluate:
+            options = {"evaluate": not any(a.dtype == object for a in graph.feeds.values())}
         if args.draw:
             options = drawn(seed, args.target)
             if seed % 3 == 0:
