@@ -377,7 +377,7 @@ NUMBERS = {
     "emit/dsa/device_text.py": {"_CONTROL": "of the simulator", "_CLUSTERS": "of the simulator"},
     "emit/c/integers.py": {"CAST": FORMAT, "_RING": FORMAT},
     "emit/c/kernels.py": {"FILE_BYTES": FORMAT},
-    "emit/c/scalars.py": {"_LEVEL": FORMAT},
+    "emit/c/scalars.py": {"LEVEL": FORMAT, "_SIGN": FORMAT},
     "emit/simt/simt_contracts.py": {"_INT32": BOUND},
     "emit/simt/simt_kernels.py": {"FILE_BYTES": FORMAT,
                                   "_SHARED_DEFAULT": "of the language that is written"},

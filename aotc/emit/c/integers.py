@@ -137,7 +137,7 @@ def cast(e: Cast, x: str) -> str:
     if to.name == "f16":
         return f"aotc_{'f32' if source.name == 'f32' else 'f64'}_to_f16({x})"
     if to.kind == "b":
-        return f"({x} != 0)"
+        return f"{x} != 0"
     if source.kind != "f" or to.kind == "f":
         return f"(({to.c}){x})"
     if to.name == "u64":

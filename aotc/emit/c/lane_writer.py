@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
 from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
-from aotc.emit.c.scalars import Names, Scalars
+from aotc.emit.c.scalars import LEVEL, Names, Scalars
 from aotc.emit.c.stores import store_lines
 from aotc.emit.c.vectors import Vectors
 from aotc.emit.text.cexpr import c_index
@@ -155,7 +155,7 @@ class LaneWriter(ScalarWriter):
                 across and block.count):
             a, b = block.operand(value.a), block.operand(value.b)
             return say.fma_across(a, b, name) if across else say.fma(a, b, name)
-        text = block.text(value)
+        text = block.text(value, LEVEL["mul"] if fold == "sum" else 0)
         return say.step_across(fold, name, text, block.count, neutral_text(fold, "f32")) if across \
             else say.step(fold, name, text)
 

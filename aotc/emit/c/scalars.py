@@ -39,8 +39,9 @@ from aotc.ir.plan import Kernel, Rule
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
-_LEVEL = {"or": 6, "xor": 7, "and": 8, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
+LEVEL = {"or": 6, "xor": 7, "and": 8, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
           "add": 12, "sub": 12, "mul": 13, "div": 13}
+_SIGN = 11  # a sign stands alone, or behind a comparison: in sums it has brackets
 _LIBM = {"sqrt", "exp", "log", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
          "cosh", "asinh", "acosh", "atanh", "floor", "ceil"}
 _LIBM_NAME = {"round": "nearbyint", "abs": "fabs"}
@@ -48,7 +49,19 @@ _FLOAT_CALLS = {"mod": "fmod", "pow": "pow"}
 
 
 def literal(value: Any, dtype: str) -> str:
-    """C literal of a constant; hexadecimal floats are exact."""
+    """C literal of a constant, in brackets if it has a sign; hexadecimal floats are exact."""
+    text, level = signed_literal(value, dtype)
+    return bracket(text, level, ATOM)
+
+
+def signed_literal(value: Any, dtype: str) -> tuple[str, int]:
+    """(C literal of a constant, its precedence)."""
+    if dtype not in ("f32", "f64") or not value < 0 or value == float("-inf"):
+        return _unsigned(value, dtype), ATOM
+    return _decimal(value, dtype) + ("f" if dtype == "f32" else ""), _SIGN
+
+
+def _unsigned(value: Any, dtype: str) -> str:
     if dtype == "bool":
         return "1" if value else "0"
     if dtype in ("f32", "f64"):
@@ -57,8 +70,7 @@ def literal(value: Any, dtype: str) -> str:
             return "NAN" if dtype == "f32" else "(double)NAN"
         if value in (float("inf"), float("-inf")):
             return ("-" if value < 0 else "") + ("INFINITY" if dtype == "f32" else "HUGE_VAL")
-        text = _decimal(value, dtype)
-        return f"({text}{suffix})" if value < 0 else text + suffix
+        return _decimal(value, dtype) + suffix
     if dtype == BF16:
         return f"(uint16_t)0x{int(to_bf16(np.asarray(value))):04x}"
     if dtype == "f16":  # the bits
@@ -148,17 +160,19 @@ class Scalars:
     def _node(self, e: Expr) -> tuple[str, int]:
         """(text, precedence)."""
         if isinstance(e, Const):
-            return literal(e.value, e.dtype), ATOM
+            return signed_literal(e.value, e.dtype)
         if isinstance(e, Var):
             return self.env["vars"].get(e, e.name), ATOM
         if isinstance(e, Load):
             return element(self.env, e.buffer, self.text(e.index[0]), e.dtype), ATOM
         if isinstance(e, Cast):
+            if e.dtype == "bool":
+                return cast(e, self.text(e.x, ATOM)), LEVEL["ne"]
             return cast(e, self.text(e.x, ATOM)), ATOM
         if e.dtype == INDEX and is_index(e, self.env["vars"]):
             return c_index(e, 0), _index(e)[1]
         if isinstance(e, Where):
-            return (f"{self.text(e.cond, 11)} ? {self._branch(e.a, e.cond)} : "
+            return (f"{self.text(e.cond, 4)} ? {self._branch(e.a, e.cond)} : "
                     f"{self._branch(e.b)}", 3)
         if isinstance(e, Unary):
             return self._unary(e), ATOM
@@ -181,7 +195,7 @@ class Scalars:
         return (text, ATOM) if e.dtype == "bool" else (f"({t.c}){text}", CAST)
 
     def _infix(self, e: Binary) -> tuple[str, int]:
-        level = _LEVEL[e.op]
+        level = LEVEL[e.op]
         # compilers ask for brackets around what is no plain operand of & | ^, and around shifts
         # and comparisons in comparisons
         left, right = (level, level + 1) if level >= 12 else (14, 14) if level <= 8 else (11, 11)

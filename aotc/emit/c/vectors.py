@@ -11,12 +11,13 @@ from typing import TypeGuard
 from aotc.emit.c.half_lanes import HALVES, bits, widened
 from aotc.emit.c.lane_bounds import lanes_between
 from aotc.emit.c.narrow_lanes import as_float
-from aotc.emit.c.scalars import Names, Scalars, literal, shared
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.c.scalars import LEVEL, Names, Scalars, literal, shared, signed_literal
+from aotc.emit.text.cexpr import ATOM, bracket, c_index
 from aotc.emit.text.dialect import Dialect, Operand
 from aotc.emit.text.env import KernelEnv
 from aotc.emit.text.math_forms import scaled_argument, sigmoid_argument
 from aotc.ir.access import stride
+from aotc.ir.contents import names_in
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -63,10 +64,10 @@ class Vectors:
         self.stretches: dict[Expr, Stretch | None] = {}
         self.stretch: Stretch | None = None
 
-    def text(self, e: Expr) -> str:
-        """C expression of a vector for an f32 expression, or of lanes of bits for one of 16
-        bits."""
-        return self._vector(self.operand(e))
+    def text(self, e: Expr, least: int = 0) -> str:
+        """C expression of a vector for an f32 expression, or of lanes of bits for one of 16 bits;
+        in brackets unless it binds at least as tight as ``least``."""
+        return self._vector(self.operand(e), least)
 
     def operand(self, e: Expr) -> Operand:
         """Operand of an f32 expression: a scalar where every lane is the same and the dialect
@@ -82,8 +83,13 @@ class Vectors:
             self.known[e] = out = Operand(name, out.fixed)
         return out
 
-    def _vector(self, x: Operand) -> str:
-        return self.say.splat(x) if x.fixed else x.text
+    def _vector(self, x: Operand, least: int = 0) -> str:
+        return self.say.splat(x) if x.fixed else bracket(x.text, x.level, least)
+
+    def _atom(self, e: Expr) -> Operand:
+        """The Operand of an expression, in brackets if it is an operator's."""
+        x = self.operand(e)
+        return Operand(bracket(x.text, x.level, ATOM), x.fixed)
 
     def fixed(self, e: Expr) -> bool:
         """The value is the same in every lane."""
@@ -113,7 +119,7 @@ class Vectors:
             if text is not None:
                 return text
         if isinstance(e, Unary) and e.op == "neg":
-            return say.negative(self.operand(e.x))
+            return say.negative(self._atom(e.x))
         if say.forms and self.env["math"] == "fast":
             text = self._form(e)
             if text is not None:
@@ -123,7 +129,7 @@ class Vectors:
         if say.quotients and self._has_one_divisor(e):
             return say.over(self.text(e.a), self._scalar(e.b))
         if isinstance(e, Binary) and e.op in _INFIX:
-            return say.arithmetic(e.op, self.operand(e.a), self.operand(e.b))
+            return self._arithmetic(e)
         if isinstance(e, Binary) and e.op in ("min", "max"):
             for c, x in ((e.a, e.b), (e.b, e.a)):
                 if isinstance(c, Const) and c.value == c.value:  # NaN is no bound
@@ -133,6 +139,15 @@ class Vectors:
         if isinstance(e, Binary) and e.op in _BINARY:
             return say.call2(e.op, self.text(e.a), self.text(e.b))
         return self._gather(e)
+
+    def _arithmetic(self, e: Binary) -> str | Operand:
+        say = self.say
+        if not say.infix:
+            text: str = say.arithmetic(e.op, self.operand(e.a), self.operand(e.b))
+            return text
+        level = LEVEL[e.op]
+        a, b = self.text(e.a, level), self.text(e.b, level + 1)
+        return Operand(f"{a} {say.infix[e.op]} {b}", level=level)
 
     def _form(self, e: Expr) -> str | None:
         """C text of an expression that the vector math computes as a whole; None for others."""
@@ -146,7 +161,8 @@ class Vectors:
         return self.say.scaled(function, self.text(argument), repr(scale))
 
     def _broadcast(self, e: Expr) -> Operand:
-        return self._same(literal(e.value, "f32") if isinstance(e, Const) else self._scalar(e))
+        return self._same(signed_literal(e.value, "f32")[0] if isinstance(e, Const)
+                          else self._scalar(e))
 
     def _scalar(self, e: Expr) -> str:
         """C text of a value that is the same in every lane."""
@@ -222,11 +238,13 @@ class Vectors:
         """The expression for lane ``l``: the lane axis becomes its own variable."""
         return simplify(substitute(e, {self.lane: Axis(f"{self.lane.name}_l", self.lane.extent)}))
 
-    def _lane_loop(self, ctype: str, array: str, value: str, extra: Iterable[str] = ()) -> None:
+    def _lane_loop(self, ctype: str, array: str, e: Expr, inner: Scalars, value: str) -> None:
+        """Fill an array lane by lane with ``value``, C text made of ``e`` by ``inner``."""
         name = self.lane.name
-        self.lines += [self.say.array(ctype, array), self.say.each(""),
-                       f"    const int64_t {name}_l = {name} + l;", f"    (void){name}_l;"]
-        self.lines += [f"    {x}" for x in extra]
+        self.lines += [self.say.array(ctype, array), self.say.each("")]
+        if f"{name}_l" in names_in(e):
+            self.lines.append(f"    const int64_t {name}_l = {name} + l;")
+        self.lines += [f"    {x}" for x in inner.lines]
         self.lines += [f"    {array}[l] = {self.say.live(value, self.count)};", "}"]
 
     def _gather(self, e: Expr) -> str:
@@ -247,8 +265,8 @@ class Vectors:
         whole = e if self.guard is None else Where(self.guard, e, Const(0, e.dtype))
         env: KernelEnv = {**self.env, "vars": {**self.env["vars"], **acc}}
         inner = Scalars(env, self.names)
-        value = inner.text(self._per_lane(whole), 4)
-        self._lane_loop(ctype, array, value, inner.lines)
+        one = self._per_lane(whole)
+        self._lane_loop(ctype, array, one, inner, inner.text(one, 4))
         return array
 
     def _where(self, e: Where) -> str | Operand:
@@ -325,7 +343,7 @@ class Vectors:
     def _mask(self, cond: Expr) -> str:
         """C text of a mask for a condition that differs between lanes."""
         if isinstance(cond, Binary) and cond.op in _COMPARE and cond.a.dtype == "f32":
-            return self.say.compare(cond.op, self.operand(cond.a), self.operand(cond.b))
+            return self.say.compare(cond.op, self._compared(cond.a), self._compared(cond.b))
         if isinstance(cond, Unary) and cond.op == "not":
             return self.say.invert(self._mask(cond.x))
         if self.say.masks and self._as_mask(cond):
@@ -340,10 +358,15 @@ class Vectors:
             return self.say.compare("ne", spilled, self._same("0.0f"))
         whole = cond if self.guard is None else Binary("and", self.guard, cond)
         inner = Scalars(self.env, self.names)
-        value = inner.text(self._per_lane(whole), 4)
-        self._lane_loop("int32_t", array, f"({value} ? -1 : 0)", inner.lines)
+        one = self._per_lane(whole)
+        value = f"{inner.text(one, 4)} ? -1 : 0"
+        self._lane_loop("int32_t", array, one, inner, f"({value})" if self.count else value)
         return self.say.load_mask(array)
 
+
+    def _compared(self, e: Expr) -> Operand:
+        x = self.operand(e)
+        return Operand(bracket(x.text, x.level, LEVEL["lt"] + 1), x.fixed)
 
     def _as_mask(self, cond: Expr) -> bool:
         """True for a byte per lane side by side, and for tests of values joined by and, or."""

@@ -9,6 +9,7 @@ target (``VectorFacts``); what matters to their spelling alone, the file sets be
     masks         masks can be combined, and loaded from bytes
     parts         there are loads of any run of lanes, and of every second element
     quotients     there is a division of all lanes by one scalar
+    infix         arithmetic and comparisons are C operators: {operation: operator} (else calls)
     forms         there are functions for 1 / (1 + exp(-x)) and for erf and tanh of s * x
     argument      what a micro-kernel takes before its last argument: what is fetched meanwhile, or
                   what its sums start from
@@ -22,7 +23,7 @@ from typing import Any
 
 import jinja2
 
-from aotc.emit.text.cexpr import plus
+from aotc.emit.text.cexpr import ATOM, plus
 from aotc.installed import TEMPLATES
 from aotc.target.base import VectorFacts
 
@@ -39,10 +40,12 @@ def environment(folder: str) -> jinja2.Environment:
 
 @dataclass(frozen=True)
 class Operand:
-    """C text of an f32 value.  ``fixed``: a scalar that is the same in every lane."""
+    """C text of an f32 value.  ``fixed``: a scalar that is the same in every lane; ``level``: C
+    precedence of the text."""
 
     text: str
     fixed: bool = False
+    level: int = ATOM
 
     def __str__(self) -> str:
         return self.text
