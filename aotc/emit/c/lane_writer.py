@@ -11,6 +11,7 @@ from aotc.emit.c.vectors import Vectors
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
+from aotc.ir.contents import names_in
 from aotc.ir.dtypes import DTYPES, INDEX
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Var, Where
 from aotc.ir.statements import (
@@ -72,7 +73,7 @@ class LaneWriter(ScalarWriter):
         if s.narrow:
             return fitted_loop(r, say, body, s.group)
         if s.step == 1:
-            return lane_loop(r, say, body)
+            return lane_loop(r, say, body, names_in(s.body))
         name, hi = s.axis.name, c_index(s.hi, 11)  # whole vectors, several at a time
         return [f"for (int64_t {name} = {c_index(s.lo, 0)}; {name} < {hi}; {name} += {s.step}) {{",
                 *indent(body("", say)), "}"]

@@ -1,6 +1,6 @@
 """C text of loops: serial ones, and loops over vector lanes with their remainder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect
@@ -17,12 +17,15 @@ def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
     return [INDENT * depth + x if x else x for x in lines]
 
 
-def loop(r: Range, body: Sequence[str], note: str = "") -> list[str]:
+def loop(r: Range, body: Sequence[str], note: str = "",
+         uses: Collection[str] | None = None) -> list[str]:
     """``for`` over a Range around ``body`` lines; no loop where it runs exactly once.  note: C text
-    behind the loop's head."""
+    behind the loop's head; uses: names that the body uses (None: perhaps all)."""
     if simplify(r.hi - r.lo) == Const(1):
-        return [f"{{ /* {r.axis.name} */", f"{INDENT}const int64_t {r.axis.name} = "
-                f"{c_index(r.lo, 0)};", f"{INDENT}(void){r.axis.name};"] + indent(body) + ["}"]
+        bound = [f"const int64_t {r.axis.name} = {c_index(r.lo, 0)};"]
+        if uses is None:
+            bound.append(f"(void){r.axis.name};")
+        return ["{", *indent([*(bound if uses is None or r.axis.name in uses else ()), *body]), "}"]
     name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 11)
     head = f"for (int64_t {name} = {lo}; {name} < {hi}; ++{name}) {{{note}"
     return [head] + indent(body) + ["}"]
@@ -61,14 +64,14 @@ def fitted_loop(r: Range, say: Dialect, body: Lines, most: int) -> list[str]:
     return [head] + indent(lines + ["}"]) + ["}"]
 
 
-def lane_loop(r: Range, say: Dialect, body: Lines) -> list[str]:
-    """Full vectors, then the remainder with a lane count."""
+def lane_loop(r: Range, say: Dialect, body: Lines, uses: Collection[str]) -> list[str]:
+    """Full vectors, then the remainder with a lane count.  uses: names that the body uses."""
     if not say.vectors.fixed:
         return _strip_loop(r, say, body)
     name, lo, hi, lanes = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 12), say.lanes
     extent = simplify(r.hi - r.lo)
     if lanes == 1:
-        return loop(r, body("", say))
+        return loop(r, body("", say), uses=uses)
     whole = simplify(extent % lanes) == Const(0)
     top = upper(extent)
     if top is not None and top < lanes:

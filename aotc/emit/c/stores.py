@@ -6,7 +6,7 @@ from aotc.emit.c import half_lanes as halves
 from aotc.emit.c.loop_text import INDENT
 from aotc.emit.c.narrow_lanes import store, stored
 from aotc.emit.c.scalars import Names
-from aotc.emit.c.vectors import Vectors
+from aotc.emit.c.vectors import Vectors, alone
 from aotc.emit.text.cexpr import c_index
 from aotc.emit.text.dialect import Dialect, Operand
 from aotc.emit.text.env import KernelEnv
@@ -40,6 +40,8 @@ def store_lines(puts: Sequence[Put], lane: Axis, say: Dialect, count: str, env: 
             lines.append(store(p, v, count, at))
         elif step == Const(1):
             lines.append(say.store_n(at, v, count) if count else say.store(at, v))
+        elif alone(say) and p.value.dtype == "f32" and not env.get("put"):
+            lines.append(say.store(at, v))
         elif step is not None and say.strided:
             lines.append(say.store_strided(at, c_index(step, 13), v))
         else:

@@ -249,6 +249,9 @@ class Vectors:
 
     def _gather(self, e: Expr) -> str:
         """Evaluate lane by lane into an array; dead lanes and guarded-off lanes are zero."""
+        if alone(self.say) and not self.env.get("get"):
+            return self._one_lane(e if self.guard is None else Where(
+                self.guard, e, Const(0, e.dtype)))
         return self.say.load(self.gathered(e, "float"))
 
     def gathered(self, e: Expr, ctype: str) -> str:
@@ -268,6 +271,16 @@ class Vectors:
         one = self._per_lane(whole)
         self._lane_loop(ctype, array, one, inner, inner.text(one, 4))
         return array
+
+    def _one_lane(self, e: Expr) -> str:
+        """C text, an atom, of what is evaluated lane by lane where there is one lane."""
+        known: dict[Expr, str] = {**self.env["vars"]}
+        known.update(self.acc.items())
+        env: KernelEnv = {**self.env, "vars": known}
+        inner = Scalars(env, self.names)
+        text = inner.text(e, ATOM)
+        self.lines += inner.lines
+        return text
 
     def _where(self, e: Where) -> str | Operand:
         if self.fixed(e.cond):
@@ -357,6 +370,8 @@ class Vectors:
             spilled = Operand(self._gather(Cast("f32", cond)))
             return self.say.compare("ne", spilled, self._same("0.0f"))
         whole = cond if self.guard is None else Binary("and", self.guard, cond)
+        if alone(self.say) and not self.env.get("get"):
+            return self._one_lane(whole)
         inner = Scalars(self.env, self.names)
         one = self._per_lane(whole)
         value = f"{inner.text(one, 4)} ? -1 : 0"
@@ -376,6 +391,11 @@ class Vectors:
         if isinstance(cond, Binary) and cond.op in ("and", "or"):
             return self._as_mask(cond.a) and self._as_mask(cond.b)
         return _is_value_test(cond)
+
+
+def alone(say: Dialect) -> bool:
+    """True where a vector is one scalar."""
+    return bool(say.vectors.fixed and say.lanes == 1)
 
 
 def _is_value_test(cond: Expr) -> bool:
