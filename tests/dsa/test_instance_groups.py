@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import differences
+from harness import INFO, differences
 from small_models import u_net
-from te_programs import Maker, conv2d, random_feeds, relu
+from te_programs import Maker, conv2d, matmul, random_feeds, relu
 from te_random import random_program
 
+import aotc
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
 from aotc.errors import UnsupportedError
+from aotc.ir.statements import Copy
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -88,6 +92,41 @@ def test_random_programs_with_library_calls(seed):
     feeds = random_feeds(program, np.random.default_rng(seed), syms)
     assert not any(differences(run_plan(plan, feeds, syms), evaluate(program, feeds, syms),
                                2e-5, 0.1))
+
+
+def two_layers(m, several):
+    """y = relu(x w) w, and where there are several outputs h = relu(x w) and z = relu(2 h), too."""
+    rng = np.random.default_rng(5)
+    m.input("x", 512, 64)
+    m.const("w", rng.standard_normal((64, 64)).astype(np.float32) / 8)
+    matmul(m, "p", "x", "w")
+    m.pointwise("h", "p", lambda e, _: relu(e))
+    matmul(m, "y", "h", "w")
+    if several:
+        m.pointwise("z", "h", lambda e, _: relu(e * 2.0))
+    return m.done("y", "z", "h") if several else m.done("y")
+
+
+def test_weights_of_several_kernels_come_into_the_clusters_memory_once():
+    program = two_layers(Maker("shared"), False)
+    groups = decide(program, TARGET, how="register")
+    assert len(groups.groups) == 2 and groups.buffers["w"].memory == "GB"
+    plan = lower(program, groups, TARGET)
+    assert sum(s.engine == "bring" for k in plan.kernels for s in k.body
+               if isinstance(s, Copy)) == 1
+    feeds = random_feeds(program, np.random.default_rng(), {})
+    assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), 2e-5)
+
+
+def test_kernels_of_several_outputs_run_on_the_simulator(tmp_path):
+    program = two_layers(Maker("several"), True)
+    for how in ("all", "graphturbo"):
+        s = decide(program, TARGET, how=how)
+        assert any(len(g.outputs) > 1 for g in s.groups)
+        write_bundle(render_bundle(lower(program, s, TARGET), s, INFO), tmp_path / how)
+        feeds = random_feeds(program, np.random.default_rng(), {})
+        got = aotc.load(tmp_path / how).run(feeds)
+        assert not differences(got, evaluate(program, feeds, {}), 2e-5)
 
 
 def test_machines_without_clusters_are_told():

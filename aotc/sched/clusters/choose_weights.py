@@ -66,33 +66,41 @@ def _waits(schedule: Schedule, found: Mapping[str, Slot], program: Program, i: i
     return any(b in found for b in _readable(program, schedule, i))
 
 
+def _readers(program: Program, schedule: Schedule, b: str) -> list[int]:
+    """The groups that read a constant."""
+    return [i for i, g in enumerate(schedule.groups)
+            if any(b in program.producer[c].inputs for c in g.computes)]
+
+
 def _readable(program: Program, schedule: Schedule, i: int) -> list[str]:
-    """Constants that group ``i`` is the only one to read, by copies."""
-    g = schedule.groups[i]
-    mine = dict.fromkeys(b for c in g.computes for b in program.producer[c].inputs
-                         if b in program.consts and b in g.copies)
-    others = {b for o in schedule.groups if o is not g
-              for c in o.computes for b in program.producer[c].inputs}
-    return [b for b in mine if b not in others]
+    """Constants that group ``i`` is the first one to read, and that all do by copies."""
+    mine = dict.fromkeys(b for c in schedule.groups[i].computes
+                         for b in program.producer[c].inputs if b in program.consts)
+    readers = {b: _readers(program, schedule, b) for b in mine}
+    return [b for b, found in readers.items() if found[0] == i and all(
+        b in schedule.groups[n].copies for n in found)]
 
 
 def _brought(program: Program, schedule: Schedule, target: Target, i: int, b: str,
              starts: Sequence[float], free: float, taken: list[Taken]
              ) -> tuple[Slot, float] | None:
-    """(where a constant of group ``i`` lies, and since which group, when the engines are free
-    again), whose bytes are added to ``taken``; None if that gains nothing, or there is no room."""
-    machine, g = target.machine, schedule.groups[i]
-    memory = machine.stores[0]
-    slot = Slot(0, memory=memory.name, each=dealt(machine, g))
+    """(where a constant lies that group ``i`` reads first, and since which group, when the engines
+    are free again), whose bytes are added to ``taken``; None if that gains nothing, or there is no
+    room."""
+    machine, memory = target.machine, target.machine.stores[0]
+    readers = [schedule.groups[n] for n in _readers(program, schedule, b)]
+    last = schedule.groups.index(readers[-1])
+    slot = Slot(0, memory=memory.name, each=max(dealt(machine, g) for g in readers))
     near = replace(schedule, buffers={**schedule.buffers, b: slot})
-    gain = known_seconds(program, schedule, target, g) - known_seconds(program, near, target, g)
+    gain = sum(known_seconds(program, schedule, target, g) - known_seconds(
+        program, near, target, g) for g in readers)
     if not 0 < gain < inf:
         return None
     size = _bytes(program, near, b)
     busy = size * slot.each / machine.memory.bandwidth + machine.memory.latency
     best = None
     for since in range(i, -1, -1):
-        at = gap(taken, since, i, size, int(memory.capacity * memory.usable))
+        at = gap(taken, since, last, size, int(memory.capacity * memory.usable))
         if at is None:
             break
         best = since, at
@@ -104,7 +112,7 @@ def _brought(program: Program, schedule: Schedule, target: Target, i: int, b: st
     end = max(starts[since], free) + busy
     if gain <= end - max(starts[i], free):
         return None
-    taken.append(Taken(since, i, at, at + size))
+    taken.append(Taken(since, last, at, at + size))
     return replace(slot, offset=at, since=schedule.groups[since].name if since < i else ""), end
 
 
