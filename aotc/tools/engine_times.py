@@ -1,6 +1,6 @@
 """``aotc show MODEL timeline``: when engines and workers are busy, as text and as a picture."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from aotc.runtime.compile_bundle import Progress
 from aotc.sched.cost.cycles import Span, Timeline, timeline
 from aotc.sched.cost.item_events import COMPUTE
 from aotc.sched.model.size import typical
-from aotc.target.base import Machine
+from aotc.target.base import Machine, Memory
 
 WIDTH, LEFT, ROW, TOP, FULL = 1000, 90, 9, 40, 60
 COLOURS = {"load": "#1764ab", "store": "#b3261e", "fetch": "#6baed6", "keep": "#fc8d72",
-           COMPUTE: "#3a8a4d"}
+           "bring": "#00a0a0",           COMPUTE: "#3a8a4d"}
 UNIT = "#7b4fa3"  # the colour of units
-LANES = {"load": 0, "fetch": 0, "store": 1, "keep": 1}  # of a worker's row; others: 2
+LANES = {"load": 0, "fetch": 0, "store": 1, "keep": 1, "bring": 1}  # of a worker's row; others: 2
 SMALLEST = 0.5  # of a picture's units: shorter spans join their neighbours
 
 
@@ -58,32 +58,43 @@ def lines(found: Timeline, machine: Machine) -> Iterator[str]:
 
 def picture(found: Timeline, machine: Machine, title: str) -> str:
     """SVG text: a row for each worker with what its engines and itself do, and below them the
-    share of scratch that each kernel has."""
+    share of each memory near the workers that is taken while each kernel runs."""
     scale = (WIDTH - LEFT - 20) / (found.seconds or 1.0)
     below = TOP + ROW * found.workers + 20
     parts = [_text(LEFT, 20, f"{title}: {found.seconds * 1e3:.3f} ms", "start")]
     colours = COLOURS | dict.fromkeys((u.name for u in machine.units), UNIT)
     for i, (what, colour) in enumerate(colours.items()):
-        parts.append(_rect(WIDTH - 430 + 70 * i, 12, 10, 10, colour))
-        parts.append(_text(WIDTH - 415 + 70 * i, 21, what, "start"))
+        parts.append(_rect(WIDTH - 500 + 70 * i, 12, 10, 10, colour))
+        parts.append(_text(WIDTH - 485 + 70 * i, 21, what, "start"))
     for worker in range(found.workers):
         parts.append(_text(LEFT - 6, TOP + ROW * worker + ROW - 2, f"worker {worker}", "end"))
     for s in _joined(found.spans, SMALLEST / scale):
         lane = LANES.get(s.what, 2)
         parts.append(_rect(LEFT + s.start * scale, TOP + ROW * s.worker + 2.5 * lane,
                            max((s.end - s.start) * scale, 0.1), 2.3, colours.get(s.what, "#888")))
-    parts.append(_text(LEFT - 6, below + FULL / 2, machine.near.name, "end"))
-    for start, end, size in zip((0.0, *found.ends), found.ends, found.scratch):
-        high = FULL * size / machine.near.capacity
-        parts.append(_rect(LEFT + start * scale, below + FULL - high, (end - start) * scale, high,
-                           "#c8a951"))
-    parts.append(f'<path d="M{LEFT},{below} H{WIDTH - 20} M{LEFT},{below + FULL} H{WIDTH - 20}" '
-                 'stroke="#888" fill="none"/>')
+    none = (0,) * len(found.ends)
+    stays = found.kept.get(machine.near.name, none)
+    parts += _taken(found, machine.near, tuple(map(sum, zip(found.scratch, stays))), below)
+    for store in machine.stores:
+        below += FULL + 20
+        parts += _taken(found, store, found.kept.get(store.name, none), below)
     high = below + FULL + 20
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {high}" '
         'font-family="sans-serif" font-size="8">',
         f'<rect width="{WIDTH}" height="{high}" fill="white"/>', *parts, "</svg>", ""])
+
+
+def _taken(found: Timeline, memory: Memory, sizes: Sequence[int], below: int) -> list[str]:
+    """How much of a memory is taken in each turn, under ``below``."""
+    scale = (WIDTH - LEFT - 20) / (found.seconds or 1.0)
+    parts = [_text(LEFT - 6, below + FULL / 2, memory.name, "end")]
+    for start, end, size in zip((0.0, *found.ends), found.ends, sizes):
+        high = FULL * size / memory.capacity
+        parts.append(_rect(LEFT + start * scale, below + FULL - high, (end - start) * scale, high,
+                           "#c8a951"))
+    return [*parts, f'<path d="M{LEFT},{below} H{WIDTH - 20} M{LEFT},{below + FULL} '
+            f'H{WIDTH - 20}" stroke="#888" fill="none"/>']
 
 
 def _joined(spans: tuple[Span, ...], gap: float) -> Iterator[Span]:

@@ -29,6 +29,7 @@ from aotc.sched.copy_faults import copy_faults
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.memory.allocate import allocate
 from aotc.target import get_target
+from aotc.tools.engine_times import picture
 
 TARGET = get_target("dsa:stcp920")
 MACHINE = TARGET.machine
@@ -120,6 +121,10 @@ def test_the_simulator_runs_them_and_traces_the_same_events(planned, tmp_path, m
     assert len(times.ends) == len(plan.turns or plan.kernels)
     assert times.moved("bring") == MACHINE.clusters * (32 * 48 + 48 * 20) * 4
     assert times.moved("load") == 64 * 32 * 4
+    # what stays while kernels run: h on the cores, v in GB from the start, w until h is there
+    assert set(times.kept["LB"]) <= {0, 48 * 4 * (64 // MACHINE.workers if not s.order else 1)}
+    assert max(times.kept["GB"]) == (32 * 48 + 48 * 20) * 4
+    assert picture(times, MACHINE, "rows").count(">GB<") == 1
 
 
 def mutants(plan):

@@ -8,8 +8,9 @@ kernel, beside workers that reach the outermost memory.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.plan import Kernel, Plan
 from aotc.oracle.eval_expr import index_value
 from aotc.sched.cost.item_events import ARRIVE, COMPUTE, WAIT, Event, Item, plan_events
@@ -32,13 +33,15 @@ class Span:
 @dataclass(frozen=True)
 class Timeline:
     """Of one call: its ``spans``; ``ends``: when each turn of a kernel ends; ``scratch``: bytes
-    that each of those has of a worker's; ``names`` of their kernels."""
+    that each of those has of a worker's; ``names`` of their kernels; ``kept``: {memory: bytes that
+    a cluster, or a worker, has there of tensors that stay while each turn runs}."""
 
     spans: tuple[Span, ...]
     ends: tuple[float, ...]
     scratch: tuple[int, ...]
     names: tuple[str, ...]
     workers: int
+    kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -79,7 +82,19 @@ def timeline(plan: Plan, machine: Machine, syms: Mapping[str, int]) -> Timeline:
             now = last
         ends.append(now)
     return Timeline((*spans, *far.spans), tuple(ends), tuple(map(_scratch, turns)),
-                    tuple(k.name for k in turns), machine.workers)
+                    tuple(k.name for k in turns), machine.workers, _kept(plan, turns, syms))
+
+
+def _kept(plan: Plan, turns: Sequence[Kernel], syms: Mapping[str, int]
+          ) -> dict[str, tuple[int, ...]]:
+    """{memory: bytes of what lies there in each turn, from the first that touches it on}."""
+    out: dict[str, list[int]] = {}
+    for p in plan.places:
+        at = [n for n, k in enumerate(turns) if p.name in k.reads + k.writes] if p.memory else []
+        found = out.setdefault(p.memory, [0] * len(turns)) if at else []
+        for n in range(at[0], at[-1] + 1) if at else ():
+            found[n] += index_value(p.room, syms) * DTYPES[p.dtype].size
+    return {memory: tuple(found) for memory, found in out.items()}
 
 
 def _kernel(items: Sequence[Item], number: int, now: float, machine: Machine, work: float,

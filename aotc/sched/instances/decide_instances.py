@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from aotc.sched.instances.binding import Bound, bind_instances, carried
 from aotc.sched.instances.cluster import Cluster
@@ -118,9 +117,7 @@ def _in_segments(of: CutGraph) -> tuple[Ordered, ...]:
     names = [[x.name for x in of.split.instances if x.subgraph == s.name] for s in of.subgraphs]
     sizes = [sum(graph.node[m].weights for m in s.members) for s in of.subgraphs]
     piece = [_piece_weights(graph, s) for s in of.subgraphs]
-    # cuts of other dimensions than weights have: each piece of one reads all of them again
-    turns = [prod(f for d, f in s.split.cuts if d - 1 not in graph.node[s.out].shared)
-             for s in of.subgraphs]
+    turns = [dict(s.split.cuts).get(1, 1) for s in of.subgraphs]
     found = stages(tasks, names, sizes, piece, turns)
     cuts = dict.fromkeys(segments(found, cluster, share) for share in SHARES)
     made = (segmented(tasks, found, c) for c in cuts)
