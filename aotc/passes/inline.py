@@ -2,13 +2,15 @@
 
 A reshape, transpose, slice or broadcast disappears into the index expressions of its consumers,
 unless a sliding window would pay for it at every tap (``apart.py``).  So do integer and boolean
-expressions of axes and symbols only (position ids, causal masks).
+expressions of axes and symbols only (position ids, causal masks), but for those that compute in
+floats on the way (places of a resized image): a division for every reader costs more than a load.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from aotc.ir.category import category
+from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Cast, Expr, Load, rewrite, substitute, walk
 from aotc.ir.program import Compute, Program, Step, update
 from aotc.ir.simplify import simplify
@@ -25,8 +27,9 @@ def is_move(compute: Compute) -> bool:
 
 def is_free(compute: Compute) -> bool:
     """No fold and no Load: an expression of axes and symbols; floats only if constant."""
-    return compute.fold == "none" and not compute.loads and len(compute.outs) == 1 and (
-        compute.body.dtype[0] != "f" or not any(isinstance(n, Cast) for n in walk(compute.body)))
+    return compute.fold == "none" and not compute.loads and len(compute.outs) == 1 and not any(
+        isinstance(n, Cast) and (is_float(n.dtype) or is_float(n.x.dtype))
+        for n in walk(compute.body))
 
 
 def is_widening(compute: Compute) -> bool:

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from aotc.ir.expr import Axis, Binary, Const, Load, children, substitute
+from aotc.ir.expr import Axis, Binary, Cast, Const, Load, children, maximum, minimum, substitute
 from aotc.ir.program import Buffer, Compute, Program
 from aotc.oracle.evaluate import evaluate
 from aotc.passes.inline import inline_moves
@@ -36,6 +36,24 @@ def test_a_move_read_with_exchanged_axes_of_the_same_names():
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     np.testing.assert_array_equal(evaluate(inlined, {"x": x})["y"], x[:4].T)
     np.testing.assert_array_equal(evaluate(program, {"x": x})["y"], x[:4].T)
+
+
+@pytest.mark.parametrize("place, steps", [(I // Const(2), 1),
+                                          (Cast("i64", Cast("f32", I) / 2.0), 2)])
+def test_places_that_take_floats_to_find_are_found_once(place, steps):
+    """y[i, j] = x[p[i], j]: p is no tensor of its own where integers are all it takes."""
+    def buffer(name, shape, role, dtype="f32"):
+        return Buffer(name, tuple(map(Const, shape)), dtype, role, name)
+    buffers = {b.name: b for b in (buffer("x", (4, 4), "input"), buffer("p", (4,), "temp", "i64"),
+                                   buffer("y", (4, 4), "output"))}
+    found = Compute(("p",), (I,), (), "none", place)
+    inside = minimum(maximum(Load("p", (I,), "i64"), Const(0)), Const(3))
+    read = Compute(("y",), (I, J), (), "none", Load("x", (inside, J), "f32"))
+    program = Program("p", ("x",), ("y",), buffers, {}, (found, read))
+    inlined = inline_moves(program)
+    assert len(inlined.steps) == steps
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    np.testing.assert_array_equal(evaluate(inlined, {"x": x})["y"], x[[0, 0, 1, 1]])
 
 
 def _written_out(e):
