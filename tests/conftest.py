@@ -69,6 +69,15 @@ def _keep_share(config, items):
         config.hook.pytest_deselected(items=[*left])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _settled():
+    """What a module leaves behind stays until the end, mostly in caches: the collector is not to
+    look through it again at every test that asks for it."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def update_golden(request):
     """True where golden files are to be rewritten."""

@@ -134,6 +134,7 @@ def test_show_text_and_json(model, stage, capsys):
     assert json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.product
 def test_show_in_a_process_of_its_own(model):
     assert json.loads(ok("show", model, "plan", "--target", "c", "--json", run=aotc))
 
@@ -161,6 +162,7 @@ def test_ranges_not_given_are_printed_and_pipes_see_no_progress(model, tmp_path)
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.product
 def test_a_terminal_sees_progress(model, tmp_path):
     command = [sys.executable, "-m", "aotc", "verify", str(model), "--target", "c", "--dim", "n=4"]
     leader, follower = pty.openpty()

@@ -163,6 +163,7 @@ def test_a_tool_that_crashes_fails_or_hangs_is_an_error(tmp_path, code, seconds,
         peer_ncnn._tool([sys.executable, "-c", code], tmp_path, seconds, "it")
 
 
+@pytest.mark.product
 def test_memory_of_running_models_is_measured_in_fresh_processes(no_zoo, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     code = memory.main(["mlp", "absent_model", "--target", "c", "--compare", "onnxruntime,absent",

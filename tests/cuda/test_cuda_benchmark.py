@@ -29,6 +29,7 @@ def test_dry_run_checks_and_writes_what_it_can(no_zoo, digits_model, tmp_path, c
     assert "squeezenet1_1   skipped: neither" in text and "digits          ok" in text
 
 
+@pytest.mark.product
 def test_checks_and_timings(no_zoo, tmp_path, monkeypatch):
     """The rest of a run on a GPU, with the simulator in its place."""
     feeds = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}

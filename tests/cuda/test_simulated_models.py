@@ -269,6 +269,7 @@ def test_no_nvcc_and_no_compiler_are_named(tmp_path, monkeypatch):
         bundle.load(simulate=True)
 
 
+@pytest.mark.product
 @needs_nvcc
 def test_a_library_made_by_nvcc_opens_anywhere_and_counts_gpus(tmp_path):
     path = aotc.compile(dense(), tmp_path / "b", target="cuda", name="d").path
@@ -278,6 +279,7 @@ def test_a_library_made_by_nvcc_opens_anywhere_and_counts_gpus(tmp_path):
     assert count[0] == len(cuda.devices()) and bool(status) == (count[0] == 0)
 
 
+@pytest.mark.product
 def test_a_cache_grows_in_place(tmp_path):
     """Entries behind the end are left alone, whatever the order of threads."""
     model = gpt2(Sizes(shared=2, layers=1))

@@ -123,6 +123,7 @@ def built(plan, s, folder):
     return load(folder)
 
 
+@pytest.mark.product
 def test_faults_in_a_plan_are_refused_by_the_simulator(convolutions, tmp_path):
     s, plan, feeds, want = convolutions
     chosen = [m for m in mutants(plan) if m[0].startswith(("without wait", "small c1", "small x"))

@@ -51,7 +51,9 @@ def by_images(program, parts):
     return replace(s, buffers=allocate(program, s))
 
 
-@pytest.fixture(scope="module", params=[1, 4], ids=["one cluster", "images on clusters"])
+@pytest.fixture(scope="module", params=[
+    pytest.param(1, id="one cluster"),
+    pytest.param(4, id="images on clusters", marks=pytest.mark.product)])
 def planned(request):
     """(parts, Schedule, Plan, feeds, expected outputs)."""
     program = images(request.param, 5)
@@ -144,6 +146,7 @@ def test_planted_faults_are_told_by_the_interpreter(planned):
     assert any("ends at byte" in t and "of GB, which has 8388608" in t for t in found.values())
 
 
+@pytest.mark.product
 def test_planted_faults_are_refused_by_the_simulator(planned, tmp_path):
     parts, s, plan, feeds, want = planned
     last = plan.kernels[-1].name

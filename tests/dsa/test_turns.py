@@ -67,7 +67,8 @@ def in_turns(program, tile=1):
         "v": Slot(0, 8 << 10, memory="GB", each=MACHINE.clusters, since=first)})
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["two turns", "one turn"])
+@pytest.fixture(scope="module", params=[
+    pytest.param(1, id="two turns"), pytest.param(2, id="one turn", marks=pytest.mark.product)])
 def planned(request):
     """(Schedule, Plan, feeds, expected outputs)."""
     program = rows()

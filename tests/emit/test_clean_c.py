@@ -46,7 +46,8 @@ def named(a, b, c, d):
     return m.done("q", "pool", "top", "where", "taken", "c")
 
 
-@pytest.mark.parametrize("target", RUNNABLE[:1] + RUNNABLE[-1:], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [pytest.param(RUNNABLE[0], marks=pytest.mark.product),
+                                    RUNNABLE[-1]], ids=lambda t: t.name)
 def test_names_that_clash(target, tmp_path):
     quads = [NAMES[i:i + 4] for i in range(0, len(NAMES) - 3, 4)] + [NAMES[-4:]]
     if target is RUNNABLE[-1]:  # which reads the same templates
@@ -55,7 +56,8 @@ def test_names_that_clash(target, tmp_path):
     build_cases(cases, target, tmp_path / "names").check(6)
 
 
-@pytest.mark.parametrize("name", ["f", "tile", "begin", "worker", "rows", "int", "q0"])
+@pytest.mark.parametrize("name", ["tile", "int", *(
+    pytest.param(n, marks=pytest.mark.product) for n in ("f", "begin", "worker", "rows", "q0"))])
 def test_tensors_and_model_of_one_clashing_name(name, tmp_path):
     """Not through the harness, which prefixes tensors."""
     m = Maker(name)

@@ -25,7 +25,7 @@ def two_folds(first, second):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-@pytest.mark.parametrize("target", ["c", "native"])
+@pytest.mark.parametrize("target", [pytest.param("c", marks=pytest.mark.product), "native"])
 @pytest.mark.parametrize("folds", [("sum", "max"), ("min", "max"), ("prod", "sum")])
 def test_tensors_called_like_folds(folds, target, tmp_path):
     compile_model(two_folds(*folds), tmp_path / "b", target=target)

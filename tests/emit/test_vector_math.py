@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from harness import DISTINCT
+from harness import DISTINCT, at_length
 from math_values import BOUNDS, INF, LENGTH, NAN, UNARY, every_kind, exact
 
 from aotc.installed import runtime_c
@@ -60,13 +60,16 @@ void woven(const float *x, int64_t x_step, float *y, int rows, int64_t columns)
 SCALES = (1 / 16, 0.70710678, 1.0, 1.4142135, 16.0)  # of erf and tanh
 
 
-@pytest.fixture(scope="module", params=DISTINCT, ids=lambda t: t.name)
+WIDTHS = [pytest.param(t, id=t.name, marks=at_length(t)) for t in DISTINCT]
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
 def library(request, tmp_path_factory):
     """(the functions compiled for a target, its lanes)."""
     return built(request.param, tmp_path_factory.mktemp("math")), request.param.lanes
 
 
-@pytest.fixture(scope="module", params=DISTINCT, ids=lambda t: t.name)
+@pytest.fixture(scope="module", params=WIDTHS)
 def exact_library(request, tmp_path_factory):
     """The functions compiled with AOTC_EXACT_MATH."""
     return built(request.param, tmp_path_factory.mktemp("exact"), "#define AOTC_EXACT_MATH\n")

@@ -73,6 +73,7 @@ def kernels(model):
     return sorted(tuple(sorted(dict(g.ukernel).values())) for g in schedule.groups)
 
 
+@pytest.mark.product
 def test_kernels_are_those_of_the_model_written_out(fused):
     """What the optimiser has fused ends in as many kernels, of the same micro-kernels."""
     for name in ("bert", "gpt", "resnet"):

@@ -48,7 +48,8 @@ class Decoder:
             assert np.isnan(cache[:, :, ids.shape[1]:]).all(), name
 
 
-@pytest.fixture(scope="module", params=["llama", "gpt2"])
+@pytest.fixture(scope="module", params=[
+    "llama", pytest.param("gpt2", marks=pytest.mark.product)])
 def decoder(request, tmp_path_factory):
     """A Decoder, one of the two with kernels of their own for single tokens."""
     folder = tmp_path_factory.mktemp("decoders")

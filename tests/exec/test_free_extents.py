@@ -84,6 +84,7 @@ def rows(model, **dims):
     return {(rule, tuple(sorted(p.items()))) for rule, _, p in schedule.rewrites if p}, used
 
 
+@pytest.mark.product
 def test_free_images_get_the_forms_of_fixed_ones():
     """Winograd forms, the copies of first layers, windows that compute neighbours together."""
     for make in (residual, separable):

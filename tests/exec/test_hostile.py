@@ -181,7 +181,7 @@ def _batches(parts):
 
 
 @pytest.mark.parametrize("step, seeds, target", [
-    (24, 6, TARGET), pytest.param(1, 120, TARGET, marks=pytest.mark.product),
+    (48, 4, TARGET), pytest.param(1, 120, TARGET, marks=pytest.mark.product),
     pytest.param(1, 60, "native", marks=pytest.mark.product)])
 def test_hostile_values_and_extents(step, seeds, target, tmp_path, monkeypatch):
     """A few operators and random graphs, or all and many."""

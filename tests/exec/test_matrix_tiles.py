@@ -130,6 +130,7 @@ def _assembly(source, flags=()):
     return out.read_text().replace("\t", " ")
 
 
+@pytest.mark.product
 @needs_lanes
 @pytest.mark.usefixtures("flags")
 def test_a_bundle_for_several_cpus_has_them(tmp_path):

@@ -140,8 +140,8 @@ def test_operands_are_rounded_and_sums_are_not(targets, tmp_path):
 
 
 @pytest.mark.parametrize("make, shape, name", [
-    (u_net, (1, 3, 16, 16), PAIRED[-1].name),
-    pytest.param(conv_stack, (1, 3, 24, 24), PAIRED[-1].name, marks=pytest.mark.product),
+    (conv_stack, (1, 3, 24, 24), PAIRED[-1].name),
+    pytest.param(u_net, (1, 3, 16, 16), PAIRED[-1].name, marks=pytest.mark.product),
     pytest.param(conv_stack, (1, 3, 24, 24), PAIRED[0].name, marks=pytest.mark.product),
     pytest.param(u_net, (1, 3, 16, 16), PAIRED[0].name, marks=pytest.mark.product)])
 def test_convolutions_stay_close_to_f32(make, shape, name, tmp_path):

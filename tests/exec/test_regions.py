@@ -163,7 +163,7 @@ def test_a_recurrent_layer(tmp_path, target, backward, steps):
 @pytest.mark.parametrize("first, most, on, want", [
     (6, 100, True, (1, 8)), (6, 3, True, (5, 3)), (6, 0, True, (6, 0)), (6, -5, True, (6, 0)),
     (6, 9, False, (6, 0)), (27, 1 << 40, True, (None, 65))])
-@pytest.mark.parametrize("target", ("c", "cuda"))
+@pytest.mark.parametrize("target", ("c", pytest.param("cuda", marks=pytest.mark.product)))
 def test_a_loop_until_data_end_it(tmp_path, target, first, most, on, want):
     feeds = {"first": np.array(first), "most": np.array(most), "on": np.array(on)}
     got = _run(_collatz(), target, tmp_path / "b", feeds)

@@ -89,7 +89,8 @@ def _work(name, target, stop="plan", plain=False):
 
 
 @pytest.fixture(scope="module", params=[
-    pytest.param(n, marks=pytest.mark.product) if n == "rounds" else n for n in MODELS])
+    pytest.param(n, marks=pytest.mark.product) if n in ("rounds", "images") else n
+    for n in MODELS])
 def built(request, tmp_path_factory):
     """(name, model that counts its kernels, reference: feeds -> outputs)."""
     folder, name = tmp_path_factory.mktemp("shapes"), request.param
@@ -141,9 +142,10 @@ def test_arena_is_that_of_the_variant(built):
 
 
 @pytest.mark.parametrize("name, target", [
-    ("attention", native().name), ("attention", "riscv64"), ("lookup", "c"),
+    ("attention", native().name), ("lookup", "c"),
     *(pytest.param(*case, marks=pytest.mark.product) for case in (
-        ("attention", "cuda"), ("lookup", native().name), ("images", native().name)))])
+        ("attention", "riscv64"), ("attention", "cuda"), ("lookup", native().name),
+        ("images", native().name)))])
 def test_the_interpreter_agrees_at_the_ends_of_every_range(name, target):
     work = _work(name, target)
     program, served = work.program, boxes(work.program, work.schedule)
@@ -285,6 +287,7 @@ def test_commands(tmp_path, capsys):
             main(["show", str(path), "schedule", "--variants", wrong])
 
 
+@pytest.mark.product
 def test_sets_of_kernels_for_cpus_have_their_own_variants(tmp_path):
     """The cross product: every instruction set chooses by extents."""
     model, dims, ranges = MODELS["attention"]
@@ -352,6 +355,7 @@ int main(int, char **arguments)
 """
 
 
+@pytest.mark.product
 def test_calls_from_cpp(tmp_path):
     model, dims, ranges = MODELS["attention"]
     made = aotc.compile(model, tmp_path / "b", target=native().name, name="attention", dims=dims,
@@ -373,7 +377,7 @@ def test_calls_from_cpp(tmp_path):
     assert at == got.size
 
 
-@pytest.mark.parametrize("target", ["riscv64", "cuda"])
+@pytest.mark.parametrize("target", ["riscv64", pytest.param("cuda", marks=pytest.mark.product)])
 def test_other_machines(target, tmp_path):
     """Under the emulator and in the simulator."""
     model, dims, ranges = MODELS["attention"]

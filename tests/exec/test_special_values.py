@@ -118,7 +118,8 @@ def judge(got, right):
         np.testing.assert_allclose(got[name], wanted, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("target", [RUNNABLE[0], RUNNABLE[-1]], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [pytest.param(RUNNABLE[0], marks=pytest.mark.product),
+                                    RUNNABLE[-1]], ids=lambda t: t.name)
 def test_compiled(target, tmp_path):
     model, feeds, right = special_model()
     judge(aotc.compile(model, out=tmp_path / "b", target=target.name).load().run(feeds), right)

@@ -15,11 +15,12 @@ ROWS = [(t, u) for i, t in enumerate(RUNNABLE) for u in t.ukernels
 
 
 def _share(target, row):
-    """1: every case of the row runs always; 3: a third of them, and all in the longer suite; 0: all
-    in the longer suite alone.  The rows of a category differ in their numbers only, so that of
-    those that a target runs the last stands for all."""
+    """2: half the cases of the row run always, 6: a sixth of them, and all in the longer suite; 0:
+    all in the longer suite alone.  The rows of a category differ in their numbers only, so that of
+    those that a target runs the last stands for all; a case that one target leaves out is run by
+    the next."""
     alike = [u for t, u in ROWS if t is target and _kind(u) == _kind(row)]
-    return 1 if row is alike[-1] else 3 if row is alike[0] else 0
+    return 2 if row is alike[-1] else 6 if row is alike[0] else 0
 
 
 def _kind(row):
@@ -30,7 +31,7 @@ def _kind(row):
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """``ran(target, row, share) -> [(case, fast, twin or None, expected)]`` of every case or a
-    share of them; one bundle per target for what always runs, one for all else."""
+    share of them; one bundle per target for what always runs, one for the longer suite."""
     known = {}
 
     def get(target, row, share):
@@ -39,7 +40,7 @@ def ran(tmp_path_factory):
             folder = tmp_path_factory.mktemp("rows") / target.name
             shares = {u: _share(t, u) for t, u in ROWS if t is target}
             known[target.name, always] = _run(target, folder, {
-                u: s or 1 for u, s in shares.items() if (s > 0 if always else s != 1)})
+                u: s if always else 1 for u, s in shares.items() if s or not always})
         return known[target.name, always][row.name]
     return get
 
@@ -48,9 +49,10 @@ def _run(target, folder, rows):
     """rows: {row: every how many of its cases run}.  The twins are plain nests that differ from row
     to row in extents only: those of the last row of a category stand for all of it.  A Case may
     stand on both sides."""
-    last = {_kind(u): u.name for u in rows}.values()
+    last, place = {_kind(u): u.name for u in rows}.values(), RUNNABLE.index(target)
     pairs = sorted(((u.name, p) for u, share in rows.items()
-                    for p in list(CASES[u.category](u, target))[::share]),
+                    for own in [list(CASES[u.category](u, target))]
+                    for p in own[place % min(share, 2, len(own))::share]),
                    key=lambda pair: pair[0] not in last)
     fast = build_cases([p.fast for _, p in pairs], target, folder / "fast")
     slow = build_cases([p.slow for name, p in pairs if name in last], target, folder / "slow",
@@ -77,9 +79,8 @@ def _tests():
         if share:
             yield pytest.param(target, row, share, id=f"{target.name}-{row.name}",
                                marks=at_length(target))
-        if share != 1:
-            yield pytest.param(target, row, 0, id=f"{target.name}-{row.name}-all",
-                               marks=pytest.mark.product)
+        yield pytest.param(target, row, 0, id=f"{target.name}-{row.name}-all",
+                           marks=pytest.mark.product)
 
 
 @pytest.mark.parametrize("target, row, share", [*_tests()])

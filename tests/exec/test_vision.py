@@ -10,7 +10,7 @@ from vision_graphs import GRAPHS, graph, weightless
 import aotc
 
 F = np.float32
-QUICK = ("detr_dyn", "dinov2_dyn", "segformer_dyn")
+QUICK = ("detr_dyn", "dinov2_dyn")
 FEW = [(64, 96), (96, 64), (60, 92)]
 ANY = [(75, 101), (96, 65), (130, 160)]
 # by name or network: whole patches, and what an exporter wrote for such sizes only

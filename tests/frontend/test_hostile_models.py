@@ -44,7 +44,8 @@ def _compiled(model, target="c"):
     return run_pipeline(Options(model, target=target, name="m", stop_after="bundle"))
 
 
-@pytest.mark.parametrize("connect", ["all", "register"])
+@pytest.mark.parametrize("connect", [
+    "all", pytest.param("register", marks=pytest.mark.product)])
 @pytest.mark.parametrize("model, least", [
     (_chain("Add", 40, twice=True), 4), (_chain("Relu", 300), 5),
     (_model([helper.make_node("Sum", ["x"] * 500, ["y"])]), 1),

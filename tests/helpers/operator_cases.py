@@ -88,14 +88,17 @@ def standard_cases(wanted, portable=0):
 
 # ---------------------------------------------------------------- tables, also in another dtype
 
-def table_cases(dtypes=("float64", "int32", "uint8", "int64", "uint16", "bool", "int8", "uint64")):
-    """Every node of the tables as it is, those of com.microsoft on the targets by turns, and in
-    one other dtype that the standard allows there: the next of ``dtypes`` for the next row, on
-    the targets by turns."""
+def table_cases(further=1, dtypes=("float64", "int32", "uint8", "int64", "uint16", "bool", "int8",
+                                   "uint64")):
+    """Every node of the tables as it is, those of com.microsoft on the targets by turns, and every
+    ``further``-th in one other dtype that the standard allows there: the next of ``dtypes`` for
+    the next row, on the targets by turns."""
     turn = itertools.cycle(range(len(dtypes)))
     for number, row in enumerate(node_cases()):
         own = bool(row.attrs.get("domain"))
         yield from _row(row, row.executors, (PORTABLE, WIDEST)[number % 2] if own else BOTH)
+        if number % further:
+            continue
         rest = [dtypes[(k + s) % len(dtypes)] for k in (next(turn),) for s in range(len(dtypes))]
         for dtype in rest:
             other = _retyped(row, dtype)
@@ -158,13 +161,15 @@ def _strewn(x, values, rng, special):
     return x
 
 
-def elementwise_cases(shapes=2):
-    """``shapes`` of the shapes (in turn) for every operator and dtype.  The first are for the
+def elementwise_cases(shapes=2, further=1):
+    """``shapes`` of the shapes (in turn) for every operator and dtype, those after the first for
+    every ``further``-th only.  The first are for the
     widest target (test_operators.py has the portable one's under the sanitizers), the others for
     the portable one, those of floats for both: they are vectors on the widest."""
     rng, turn = np.random.default_rng(7), itertools.count()
-    for op, dtype in [(name, d) for name in UNARY + BINARY for d in allowed(name)]:
-        for k in range(shapes):
+    pairs = [(name, d) for name in UNARY + BINARY for d in allowed(name)]
+    for number, (op, dtype) in enumerate(pairs):
+        for k in range(1 if number % further else shapes):
             table = PAIRS if op in BINARY else SHAPES
             shape = table[(next(turn) if k else 0) % len(table)]
             arrays = [numbers(dtype, s, rng) for s in (shape if op in BINARY else (shape,))]
@@ -308,7 +313,8 @@ def mixed_cases():
                             on=BOTH if k % 2 else WIDEST)
 
 
-def own_cases():
-    """Every case but the standard's, with names that differ."""
-    return [*table_cases(), *elementwise_cases(), *cast_cases(), *mixed_cases(),
+def own_cases(further=1):
+    """Every case but the standard's, with names that differ; what repeats an operator in another
+    shape or dtype for every ``further``-th."""
+    return [*table_cases(further), *elementwise_cases(2, further), *cast_cases(), *mixed_cases(),
             *sequence_cases(), *map_cases()]

@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # In every default run: a transformer, a mobile CNN, a recommender, and dynamic rows.
 SMALL = ("bert_tiny", "squeezenet1_1", "dlrm", "dense_dynamic")
+SMALLEST = ("squeezenet1_1", "dense_dynamic")  # compiled as a whole in the default suite too
 OTHERS = ("bert_base", "bert_small", "bert_small_dyn", "bsrn", "conformer", "densenet121",
           "gpt2", "gpt2_dyn", "mobilenet_v2", "mobilevit_s", "nafnet", "nerf_mlp", "resnet18",
           "resnet3d18", "resnet50", "restormer", "swin_tiny", "unet", "vgg16", "vit_base_16")

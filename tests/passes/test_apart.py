@@ -72,7 +72,7 @@ def test_no_window_runs_in_plain_loops(name):
     assert all(is_move(work.rewritten.producer[s]) for s in plain)
 
 
-@pytest.mark.parametrize("name", every(APART | TAKEN, 4))
+@pytest.mark.parametrize("name", every(APART | TAKEN, 7))
 def test_runs_like_onnx_runtime(name, tmp_path):
     model = (APART | TAKEN)[name]
     compile_model(model, tmp_path / "bundle")

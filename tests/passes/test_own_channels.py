@@ -141,7 +141,7 @@ def test_what_is_no_permutation_stays():
     assert len(s.loads) == 2  # the tensor and the table
 
 
-@pytest.mark.parametrize("name", every(TAKEN | LEFT, 4))
+@pytest.mark.parametrize("name", every(TAKEN | LEFT, 7))
 def test_runs_like_onnx_runtime(name, tmp_path):
     model = (TAKEN | LEFT)[name]
     compile_model(model, tmp_path / "bundle")

@@ -4,6 +4,7 @@ caller's columns."""
 import numpy as np
 import onnxruntime
 import pytest
+from harness import every
 
 from aotc import compile as compile_model
 from aotc import load
@@ -70,7 +71,7 @@ def test_bytes_stay_the_same(name):
 AS_FAST = ("linear by 8/5, columns", "linear by 3/4", "a line by 5/2")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(CASES, 3))
 def test_runs_like_onnx_runtime_and_leaves_little_to_plain_loops(name, tmp_path):
     model = CASES[name]
     work = run_pipeline(Options(model, target="x86-64-v3", stop_after="schedule"))

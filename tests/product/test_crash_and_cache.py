@@ -83,7 +83,7 @@ def _write_and_die(bundle, out, steps):
         os._exit(1)
 
 
-@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("earlier", [pytest.param(False, marks=pytest.mark.product), True])
 def test_killed_at_every_step_of_writing(two_models, tmp_path, earlier):
     """SIGKILL before each file operation in turn, until a run survives."""
     out = tmp_path / "out" / "bundle"
@@ -156,6 +156,7 @@ def test_killed_at_random_moments(two_models, tmp_path):
     assert [p.name for p in out.parent.iterdir()] == ["bundle"]
 
 
+@pytest.mark.product
 def test_compilers_side_by_side(two_models, tmp_path):
     """Into folders of their own and, all together, into one."""
     folders = [tmp_path / "a", tmp_path / "same", tmp_path / "same"]
@@ -194,7 +195,7 @@ print(aotc.load(sys.argv[1])(x)["y"].tobytes().hex())
 """
 
 
-@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("read_only", [pytest.param(False, marks=pytest.mark.product), True])
 def test_concurrent_loads_of_one_bundle(two_models, tmp_path, read_only):
     """Also of one in a read-only folder: the objects go to the cache (a file in the way of the
     bundle's own build folder stands for a folder that cannot be written, also for root)."""

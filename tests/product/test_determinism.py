@@ -26,8 +26,8 @@ def _compile(model, folder, env, options):
     return {p.name: p.read_bytes() for p in (folder / "b").iterdir()}
 
 
-@pytest.mark.parametrize("name", ["attention", pytest.param("convnet", marks=pytest.mark.product),
-                                  pytest.param("embedding", marks=pytest.mark.product)])
+@pytest.mark.parametrize("name", ["embedding", *(pytest.param(n, marks=pytest.mark.product)
+                                                for n in ("attention", "convnet"))])
 def test_same_bytes_everywhere(name, tmp_path):
     model, dims = MODELS[name]
     options = [f"--dim={n}={lo}..{hi}" for n, (lo, hi) in dims.items()]

@@ -82,7 +82,8 @@ def _needs(*tools):
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
-@pytest.mark.parametrize("weights", ["file", "embed"])
+@pytest.mark.parametrize("weights", [
+    "file", pytest.param("embed", marks=pytest.mark.product)])
 def test_add_subdirectory(bundle, user, weights, tmp_path):
     _needs("cmake")
     folder, want = user
@@ -97,7 +98,8 @@ def test_add_subdirectory(bundle, user, weights, tmp_path):
 
 
 @pytest.mark.parametrize("shared, target", [
-    ("ON", "x86-64"), pytest.param("OFF", "native", marks=pytest.mark.product)])
+    ("ON", "native"), *(pytest.param(*p, marks=pytest.mark.product)
+                        for p in (("ON", "x86-64"), ("OFF", "native")))])
 def test_installed_moved_and_found(bundle, user, shared, target, tmp_path):
     """find_package works where the installation was moved to, without the bundle."""
     _needs("cmake")
@@ -138,7 +140,8 @@ def test_make_install_and_pkg_config(bundle, user, tmp_path):
                      "dense_weights.bin", "manifest.json", "LICENSE-NOTE"}
 
 
-@pytest.mark.parametrize("name, written_out", [("dense", True), ("wide", False)])
+@pytest.mark.parametrize("name, written_out", [
+    ("dense", True), pytest.param("wide", False, marks=pytest.mark.product)])
 def test_linked_in_weights(bundle_copy, name, written_out, tmp_path):
     """Small images are C text, larger ones a file that the assembler includes; both are checked
     like a file, and the library needs no file."""

@@ -65,7 +65,9 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [
+    n if n in ("attention", "ranges") else pytest.param(n, marks=pytest.mark.product)
+    for n in MODELS])
 def test_running_allocates_nothing(bundle, name, tmp_path):
     folder = bundle(name)
     subprocess.run(["make", "-s", "static"], cwd=folder, check=True)
@@ -89,8 +91,9 @@ def _inputs(model, dims):
     return out
 
 
-@pytest.mark.parametrize("target", ["c", "native"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name, target", [
+    pytest.param(n, t, marks=pytest.mark.product if t == "c" and n != "attention" else ())
+    for n in MODELS for t in ("c", "native")])
 def test_the_same_bits_for_any_number_of_threads(bundle, name, target):
     folder, bits = bundle(name, target), []
     for threads in (1, 2, 5):
@@ -189,7 +192,8 @@ def _serve(folder, name, tmp_path, runs, flags=()):
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("name", ["dense", "attention", "convnet"])
+@pytest.mark.parametrize("name", ["attention", *(pytest.param(n, marks=pytest.mark.product)
+                                                for n in ("dense", "convnet"))])
 def test_eight_threads_a_thousand_runs_each(bundle, name, tmp_path):
     """Contexts of one's own over the same weights, half of them sharing a pool."""
     _serve(bundle(name), name, tmp_path, RUNS)

@@ -137,7 +137,8 @@ def test_the_stack_is_bounded_and_small(bundle_copy, name):
     assert 100 < most < 16384
 
 
-@pytest.mark.parametrize("name", ["attention", "wide"])
+@pytest.mark.parametrize("name", [
+    pytest.param("attention", marks=pytest.mark.product), "wide"])
 def test_nothing_calls_itself_and_nothing_is_mutable(bundle, name, tmp_path):
     """The call graph, as the compiler saw it, has no cycle; objects have no writable data."""
     folder, edges = bundle(name, "native", "embed"), {}

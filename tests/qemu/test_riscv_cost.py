@@ -82,6 +82,7 @@ def test_super_resolution(zoo_model, plugin, tmp_path):
     _within_bounds(tmp_path / "bsrn.onnx", plugin, tmp_path)
 
 
+@pytest.mark.product
 def test_the_report_prints_every_function_and_writes_the_counts(tmp_path, digits_model, capsys):
     out = tmp_path / "counts.json"
     code = riscv.main([str(digits_model[0]), "absent", "--vlen", "256", "--dlen", "256",

@@ -130,6 +130,7 @@ def test_a_limit_that_is_kept_anyway_changes_nothing(programs):
     assert decide_within(program, target, limit, winograd="auto", unfold=True) == free
 
 
+@pytest.mark.product
 def test_lone_convolutions_keep_their_winograd_forms():
     model, target = conv_stack(48, (32, 32)), get_target("x86-64-v3")
     program = run_pipeline(Options(model, target="x86-64-v3", stop_after="inline")).program
@@ -232,6 +233,7 @@ def test_a_copy_is_made_of_what_its_readers_read():
     assert _source(program, versions, ["b", "c"]) == (None, ())  # no copy serves both
 
 
+@pytest.mark.product
 def test_a_recurrence_under_its_smallest_limit(tmp_path):
     rng = np.random.default_rng(0)
     w, r = (rng.standard_normal((1, 3 * 6, n)).astype(np.float32) for n in (1, 6))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from harness import every
 
 from aotc import compile as compile_model
 from aotc import load
@@ -82,7 +83,7 @@ def test_digits_are_run_over_where_it_pays(name):
     assert not digits_of(run_pipeline(Options(model, target="c", stop_after="schedule")))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(CASES, 2))
 @pytest.mark.parametrize("target", [
     pytest.param("x86-64-v3", marks=pytest.mark.product), "native"])
 def test_every_element_comes_to_its_place(name, target, tmp_path):
@@ -131,7 +132,8 @@ def test_few_rows_are_woven_in_registers(groups):
     assert any(b"aotc_woven(" in text for name, text in bundle.files.items() if "_kernels" in name)
 
 
-@pytest.mark.parametrize("target", ["x86-64-v3", "native"])
+@pytest.mark.parametrize("target", [
+    pytest.param("x86-64-v3", marks=pytest.mark.product), "native"])
 def test_stages_inside_a_kernel_run_over_digits(target, tmp_path):
     model = images.shufflenet_v1(8, 192)
     work = run_pipeline(Options(model, target="x86-64-v3", stop_after="schedule"))

@@ -134,7 +134,7 @@ def test_published_shapes(name):
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(n, marks=pytest.mark.product) if n in ("C1", "C3", "P2", "P3") else n
+    pytest.param(n, marks=pytest.mark.product) if n in ("C1", "C2", "C3", "P2", "P3") else n
     for n in OPERATORS])
 def test_within_five_percent_of_brute_force(name):
     model = one_group(OPERATORS[name])

@@ -55,7 +55,7 @@ MACHINES = {
 MODELS = {"dense": dense, "embedding": embedding, "u_net": u_net, "conv_stack": conv_stack,
           "two_convolutions": two_convolutions, "convnet": convnet, "attention": attention,
           "wide": wide}
-QUICK = ("dense", "embedding", "convnet")
+QUICK = ("embedding", "convnet")
 V3 = get_target("x86-64-v3")
 
 

@@ -109,6 +109,7 @@ def test_one_group_without_rows_keeps_the_others():
     assert named(done, "pool").ukernel == named(GOOD, "pool").ukernel
 
 
+@pytest.mark.product
 def test_the_same_schedule_for_every_hash_seed():
     """Decisions and C text do not depend on the order of sets."""
     root = Path(__file__).resolve().parents[2]

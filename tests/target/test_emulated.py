@@ -66,7 +66,7 @@ def _emulators(target):
 
 
 @pytest.mark.parametrize("flags, share", [
-    ("-Og", 8), pytest.param("-O2", 1, marks=pytest.mark.product)])
+    ("-Og", 16), pytest.param("-O2", 1, marks=pytest.mark.product)])
 def test_every_row_equals_the_evaluator(target, flags, share, tmp_path, monkeypatch):
     """One bundle that holds every case of every row, or a share of each row's cases."""
     monkeypatch.setenv("CFLAGS", f"{flags} {STRICT}")
@@ -77,7 +77,7 @@ def test_every_row_equals_the_evaluator(target, flags, share, tmp_path, monkeypa
     _equal_the_evaluator(cases, target, tmp_path)
 
 
-@pytest.mark.parametrize("target", DERIVED, ids=lambda t: t.name)  # a third of each row's cases
+@pytest.mark.parametrize("target", DERIVED, ids=lambda t: t.name)  # a sixth of each row's cases
 def test_rows_of_its_own_equal_the_evaluator(target, tmp_path, monkeypatch):
     monkeypatch.setenv("CFLAGS", f"-Og {STRICT}")
     others = {u for t in FOREIGN if t.arch == target.arch and set(t.cpu_flags) < set(
@@ -85,11 +85,11 @@ def test_rows_of_its_own_equal_the_evaluator(target, tmp_path, monkeypatch):
     rows = [u for u in target.ukernels if u not in others]
     assert rows
     _equal_the_evaluator([pair.fast for i, u in enumerate(rows)
-                          for pair in list(CASES[u.category](u, target))[i % 3::3]],
+                          for pair in list(CASES[u.category](u, target))[i % 6::6]],
                          _with_tools(target), tmp_path)
 
 
-@pytest.mark.parametrize("share", [2, pytest.param(1, marks=pytest.mark.product)])
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.product)])
 def test_groups_equal_the_evaluator(target, share, tmp_path, monkeypatch):
     """Groups of several stages, among them those whose work items make steps: all of them, or a
     share that differs from one target to the next."""

@@ -84,6 +84,7 @@ def _integers():
     return make_model(nodes, {"x": (u8, [5, 24])}, {"y": (u8, [5, 70])}, stored)
 
 
+@pytest.mark.product
 def test_integer_products_get_their_own_variant(tmp_path):
     """One more set of kernels, and the sums that round to 8 bits are the same in all."""
     made = aotc.compile(_integers(), tmp_path / "b", target="x86-64", name="integers")
@@ -132,6 +133,7 @@ def test_a_forced_choice_computes_the_model_to_the_same_bits(bundle, variant, tm
         assert len(bits) == 1
 
 
+@pytest.mark.product
 def test_verify_compares_every_choice(bundle, tmp_path):
     path, lines = tmp_path / "model.onnx", []
     path.write_bytes(bundle[0].SerializeToString())
@@ -157,6 +159,7 @@ def test_no_such_variant(bundle):
         bundle[1].load(variant="x86-64-v9")
 
 
+@pytest.mark.product
 def test_equal_constants_lie_in_the_image_once(bundle, tmp_path):
     """Never larger than images for each variant apart, and smaller where layouts agree."""
     model, made = bundle

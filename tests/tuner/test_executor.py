@@ -62,6 +62,7 @@ def test_one_crash_spoils_no_other_candidate(stand_in):
     assert [r.seconds is not None for r in found] == [True, False, True, True]
 
 
+@pytest.mark.product
 def test_a_hang_ends(stand_in):
     stand_in.timeout, start = 4.0, time.monotonic()
     found = stand_in.build_and_measure([Point("a"), Point("hang")])

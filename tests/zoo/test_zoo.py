@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from zoo_files import OTHERS, SMALL, zoo_folder
+from zoo_files import OTHERS, SMALL, SMALLEST, zoo_folder
 
 from aotc.tools.verify import verify
 
@@ -16,7 +16,8 @@ def _matches(path):
     return results
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [
+    n if n in SMALLEST else pytest.param(n, marks=pytest.mark.zoo) for n in SMALL])
 def test_small_model_matches_the_reference(zoo_model, name):
     _matches(zoo_model(name))
 
