@@ -30,7 +30,9 @@ def is_narrow(dtypes: tuple[str, str, str]) -> bool:
 @dataclass(frozen=True)
 class Pack(Stmt):
     """``columns`` columns of ``depth`` elements, ``step`` apart in memory, to ``width`` columns
-    side by side, zeros in those that do not exist."""
+    side by side, zeros in those that do not exist.  group: neighbours of the sum that stay side by
+    side (2: bf16 pairs, else f32), zeros behind an odd last one; across: columns are side by side,
+    and elements of one ``step`` apart."""
 
     BUFFERS = ("to", "source")
     to: str
@@ -40,10 +42,13 @@ class Pack(Stmt):
     columns: Expr
     depth: Expr
     width: int
+    group: int = 1
+    across: bool = False
 
     def lines(self) -> list[str]:
+        how = "" if self.group == 1 else f" in groups of {self.group}" + " across" * self.across
         return [f"pack {show(self.columns)} columns of {show(self.depth)}: {self.to} by "
-                f"{self.width} = {self.source}[{show(self.offset)}] by {show(self.step)}"]
+                f"{self.width} = {self.source}[{show(self.offset)}] by {show(self.step)}{how}"]
 
 
 @dataclass(frozen=True)

@@ -312,14 +312,16 @@ class _Run(TileRuns):
         self.memory.write(s.buffer, self.now(s.offset) + i, self.now(s.value), live)
 
     def pack(self, s: Pack) -> None:
-        width = np.asarray(s.width)
-        (k, j), live = self._grid((self.now(s.depth), width))
+        width, depth, g = np.asarray(s.width), self.now(s.depth), s.group
+        (k, j), live = self._grid((-(-depth // g) * g, width))
         live = live if self.mask is None else live & self.mask
-        there = j < self.now(s.columns)
+        there = (j < self.now(s.columns)) & (k < depth)
         there = there if live is None else there & live
-        at = self.now(s.offset) + j * self.now(s.step) + k
+        fast, slow = (j, k) if s.across else (k, j)
+        at = self.now(s.offset) + slow * self.now(s.step) + fast
         x = np.where(there, self.memory.read(s.source, at, there), 0)
-        self.memory.write(s.to, k * s.width + j, x.astype(np.float32), live)
+        x = x.astype(np.float32) if g == 1 else x
+        self.memory.write(s.to, k // g * g * s.width + j * g + k % g, x, live)
 
     def expand(self, s: Expand) -> None:
         if s.dtype == "u8":

@@ -9,7 +9,7 @@ from aotc.ir.numbers.narrow import NARROW
 from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, walk_body
-from aotc.ir.tile_statements import Expand, RowTable, Tile, Vector
+from aotc.ir.tile_statements import Expand, Pack, RowTable, Tile, Vector
 from aotc.target.base import TILES
 
 
@@ -34,7 +34,7 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
     bodies = tuple(k.body for k in kernels)
     inner = [s for body in bodies for s in walk_body(body)]
     lanes = [s for s in inner if isinstance(s, For) and s.kind == "lanes" or isinstance(s, Vector)]
-    dtypes = _dtypes(*bodies)
+    dtypes = _dtypes(*bodies) | {BF16 for s in inner if isinstance(s, Pack) and s.group > 1}
     return Needs(
         bool(dtypes & set(HALVES)) or any(
             isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in dtypes,

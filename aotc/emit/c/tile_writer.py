@@ -54,9 +54,12 @@ class Writer(LaneWriter):
     def pack(self, s: Pack) -> list[str]:
         block = Scalars(self.env, self.names)
         at = block.text(s.offset, 13)
-        return block.lines + [self.env["dialect"].pack_columns(
-            f"{self.env['buffer'](s.source)} + {at}", c_index(s.step, 0), c_index(s.columns, 0),
-            c_index(s.depth, 0), self.env["buffer"](s.to), s.width)]
+        args = (f"{self.env['buffer'](s.source)} + {at}", c_index(s.step, 0), c_index(s.columns, 0),
+                c_index(s.depth, 0), self.env["buffer"](s.to), s.width)
+        if s.group == 1:
+            return block.lines + [self.env["dialect"].pack_columns(*args)]
+        how = "aotc_bf16_pack_across" if s.across else "aotc_bf16_pack"
+        return block.lines + [f"{how}({', '.join(map(str, args))});"]
 
     def expand(self, s: Expand) -> list[str]:
         block, g = Scalars(self.env, self.names), s.grouping

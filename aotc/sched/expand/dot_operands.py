@@ -21,9 +21,9 @@ from aotc.ir.expr import (
     walk,
 )
 from aotc.ir.plan import Contract
-from aotc.ir.simplify import simplify
+from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
-from aotc.ir.tile_statements import Expand, Point, dot_step
+from aotc.ir.tile_statements import Expand, Pack, Point, dot_step
 from aotc.sched.expand.nests import loops
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 
@@ -62,6 +62,9 @@ def expanded(c: Contract, at: TileLoops, here: Expr, depth: Expr) -> Body:
 def _packed_columns(c: Contract, at: TileLoops) -> Body:
     """The columns of one panel, a step of the sum after the other; zeros behind the last term."""
     live, _ = _depth(c)
+    found = _pack(c, at, live)
+    if found is not None:
+        return (found,)
     step, width = dot_step(c.dtypes[0]), dot_step(c.dtypes[0]) * at.nr
     whole = Axis(at.k_lo.name, Const(live // step))
     column = simplify((c.n.axis - at.n0) * step)
@@ -79,6 +82,23 @@ def _packed_columns(c: Contract, at: TileLoops) -> Body:
     body = loops(order, (Store(puts(whole, step)),)) if live >= step else ()
     rest = (Store(puts(Const(live // step), live % step)),)
     return (*body, *(loops((lanes,), rest) if live % step else ()))
+
+
+def _pack(c: Contract, at: TileLoops, depth: int) -> Pack | None:
+    """The same as one statement, of columns that lie along the sum, or side by side, in memory;
+    None for others."""
+    value, lane, k = c.b.packed, c.n.axis, c.k.axis
+    if c.taps or not isinstance(value, Load):
+        return None
+    place = value.index[0]
+    first = simplify(substitute(place, {lane: at.n0, k: Const(0)}))
+    count = simplify(minimum(at.columns_left, Const(at.nr)))
+    for fast, slow in ((k, lane), (lane, k)):
+        parts = linear_in(place, slow)
+        if parts is not None and stride(place, fast) == Const(1):
+            return Pack(c.b.buffer, value.buffer, first, parts[0], count, Const(depth), at.nr,
+                        dot_step(c.dtypes[0]), fast == lane)
+    return None
 
 
 def dot_rows(c: Contract, at: TileLoops, shortest: int) -> tuple[Expr, Body]:
