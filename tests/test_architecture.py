@@ -307,19 +307,19 @@ FORMAT, BOUND, NUMERICS, POLICY = (
 NUMBERS = {
     "sched/check.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
     "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
-    "sched/choose/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
+    "sched/asking/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "COOLING": BOUND},
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), "what a search tries"),
     "sched/choose/runs.py": {"PARTS": "what a search tries"},
     "sched/choose/tile.py": {"TRIED": "what a search tries"},
     "sched/lowering/program_lines.py": dict.fromkeys(("LINES", "NODES"), BOUND),
-    "sched/choose/winograd_choice.py": {
+    "sched/asking/winograd_choice.py": {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
         "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},
     "sched/cost/block_cost.py": {"LINE": "of any machine with sectors"},
     "sched/expand/block_choices.py": {"WIDE": "of the rows that fetch", "ENDLESS": BOUND},
     "sched/cost/accesses.py": {"COPY": "of any machine: a load and a store"},
-    "sched/cost/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
+    "sched/asking/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
     "sched/expand/in_place.py": {"ENDLESS": BOUND},
     "sched/judge/judge.py": {"MAX_STAGES": BOUND},

@@ -2,7 +2,8 @@
 
 from aotc.ir.schedule import CONNECT, WINOGRAD
 from aotc.sched.check import check_schedule
-from aotc.sched.decide import complete, decide
+from aotc.sched.complete import complete
+from aotc.sched.decide import decide
 from aotc.sched.lowering.lower import lower
 from aotc.sched.memory.arena import check_arena, large_arena, parse_limit
 from aotc.sched.memory.arena_limit import decide_within

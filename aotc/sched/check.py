@@ -12,19 +12,25 @@ from aotc.ir.schedule import REUSE, Group, Schedule, writing_faults
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.choices import choices_of, row_faults
-from aotc.sched.choose.loops import called_buffers, lane_nest, stage_category
+from aotc.sched.choose.loops import called_buffers, lane_nest
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
 from aotc.sched.clusters.store_faults import cluster_faults, store_faults
 from aotc.sched.copy_faults import copy_faults
-from aotc.sched.lowering.lower_contract import factors_for, panel_base
+from aotc.sched.lowering.lower_contract import panel_base
 from aotc.sched.memory.allocate import in_place, lives, part_bytes, physical_elements
 from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
 from aotc.sched.model.digit_stage import digit_axes, loop_box, loop_stage
 from aotc.sched.model.dots import dot_faults
 from aotc.sched.model.size import reach
 from aotc.sched.model.slide import step_boxes
-from aotc.sched.model.stages import find_call, group_stages, target_memo
+from aotc.sched.model.stages import (
+    factors_for,
+    find_call,
+    group_stages,
+    stage_category,
+    target_memo,
+)
 from aotc.sched.model.tilegraph import connect_levels
 from aotc.sched.model.units import unit_faults
 from aotc.sched.model.unroll import find_transform

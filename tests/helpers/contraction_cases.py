@@ -9,8 +9,7 @@ from te_programs import Maker, ax, conv2d, relu
 
 from aotc.ir.expr import Const, Sym, Unary, Where, all_of, compare, maximum
 from aotc.sched.choose.loops import panel_layout
-from aotc.sched.lowering.lower_contract import factors_for
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import factors_for, group_stages
 
 MODES = tuple((a, b) for a in ("rows", "packed") for b in ("panel", "direct", "packed"))
 

@@ -26,7 +26,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
 from aotc.runtime.status import ShapeError
 from aotc.sched import check_schedule, decide, decide_within, parse_limit
-from aotc.sched.choose.connect_cost import register_groups
+from aotc.sched.asking.connect_cost import register_groups
 from aotc.sched.lowering.lower import lower_group
 from aotc.sched.memory.arena import ArenaLimit, arena_need
 from aotc.sched.memory.arena_cones import Cones

@@ -10,7 +10,7 @@ from te_programs import Maker, ax, softmax
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Sym
 from aotc.sched import check_schedule, complete, decide, lower
-from aotc.sched.choose.connect_cost import register_groups
+from aotc.sched.asking.connect_cost import register_groups
 from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import bounded_tile, scratch_bytes
 from aotc.sched.model.stages import group_stages

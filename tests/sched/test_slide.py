@@ -21,8 +21,9 @@ from aotc.emit.text.c_names import prefix
 from aotc.ir.expr import Const
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched import check_schedule, complete, lower
-from aotc.sched.choose.runs import best_run, fresh_boxes, run_cost
+from aotc.sched.choose.runs import best_run
 from aotc.sched.cost.group_cost import group_cost
+from aotc.sched.cost.run_cost import fresh_boxes, run_cost
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import merged, set_connect
 from aotc.sched.model.widths import group_model

@@ -5,7 +5,8 @@ only.
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from aotc.ir.category import factor_pairs
 from aotc.ir.expr import loads
@@ -16,6 +17,7 @@ from aotc.ir.remap import invert_map
 from aotc.ir.schedule import REGISTER, Group
 from aotc.ir.simplify import simplify
 from aotc.sched.model.stages import expand, group_stages, tree_size
+from aotc.sched.model.tilegraph import ordered
 
 # nodes and depth of one element's expression with all maps of a kernel inlined: many times what
 # layers of networks need (185 and 28), little enough to compile in a moment
@@ -252,4 +254,15 @@ def _group(program, cluster, number):
     level = {b: REGISTER for m in cluster.members for b in m.inputs if b in inside}
     return Group(f"g{number:03d}", tuple(m.out for m in cluster.members), outputs,
                  cluster.head.out, level)
+
+
+def part_groups(program: Program, groups: Sequence[Group],
+                names: Collection[str]) -> tuple[Group, ...]:
+    """Groups with those named replaced by their parts at register level."""
+    apart = {c for g in groups if g.name in names for c in g.computes}
+    parts = [replace(g, name=f"{g.name}_part") for g in connect(program)
+             if g.computes[0] in apart]
+    groups = ordered(program, [g for g in groups if g.name not in names] + parts)
+    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
+
 

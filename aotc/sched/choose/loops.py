@@ -9,11 +9,8 @@ from typing import TypeVar
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import (
     Axes,
-    Factors,
-    category,
     dot_dtypes,
     endless,
-    factor_pairs,
     zero_filled,
 )
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, axes_of, loads
@@ -31,7 +28,13 @@ from aotc.sched.model.dots import dot_choice
 from aotc.sched.model.exchange import exchange_choice
 from aotc.sched.model.product_rows import operand_dtypes, pick_row
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
-from aotc.sched.model.stages import Stage, group_stages, target_memo
+from aotc.sched.model.stages import (
+    Stage,
+    contraction_factors,
+    group_stages,
+    stage_category,
+    target_memo,
+)
 from aotc.sched.model.units import unit_choice
 from aotc.target.base import Target, Ukernel
 
@@ -117,23 +120,6 @@ def _stored(c: Choices, s: Stage) -> None:
         if c.program.buffers[o.buffer].role == "temp" and not (
                 o.buffer in c.plain or o.buffer in c.given):
             c.layouts[o.buffer] = _layout(c, o, lane, c.wanted.get(o.buffer))
-
-
-def stage_category(stage: Stage) -> str:
-    return category(stage.axes, stage.raxes, stage.fold, stage.body,
-                    tuple(o.value for o in stage.outputs))
-
-
-def contraction_factors(program: Program, stage: Stage | Compute) -> Factors | None:
-    """The preferred orientation of a contraction (a Stage or a Compute): constant lane operand
-    first, then the one whose lane axis is last in the output; None if it is no contraction."""
-    pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
-
-    def rank(f):
-        const = all(n.buffer in program.consts for n in loads(f.b))
-        return (const, stage.axes.index(f.n[-1]))
-
-    return max(pairs, key=rank) if pairs else None
 
 
 def _contraction_inputs(c):

@@ -16,17 +16,17 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Loops
 from aotc.sched.choose.fitted import fitted_tile
-from aotc.sched.choose.loops import PRODUCTS, contraction_factors
+from aotc.sched.choose.loops import PRODUCTS
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, choose_slices
 from aotc.sched.choose.winograd_kernels import has_transform
 from aotc.sched.choose.winograd_tile import slab_tile
+from aotc.sched.cost.decided import Decided, aligned_products
 from aotc.sched.cost.group_cost import fork_join_seconds, group_cost, resident
 from aotc.sched.cost.item_cost import waiting
-from aotc.sched.judge.decided import Decided, aligned_products
 from aotc.sched.memory.allocate import ALIGN
 from aotc.sched.model.size import estimate, estimate_volume, reach
-from aotc.sched.model.stages import Stage, group_stages
+from aotc.sched.model.stages import Stage, contraction_factors, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.units import sum_elements, unit_needs
 from aotc.sched.model.widths import group_model

@@ -9,8 +9,8 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.choose.winograd_kernels import transform_lanes
+from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import resident
-from aotc.sched.judge.decided import Decided
 from aotc.sched.model.size import estimate, reach
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.unroll import find_transform

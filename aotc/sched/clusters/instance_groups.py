@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from aotc.errors import UnsupportedError
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group
-from aotc.sched.choose.connect_cost import Judge, register_groups
+from aotc.sched.asking.connect_cost import Judge, register_groups
 from aotc.sched.clusters.choose_order import Instances
 from aotc.sched.instances.cluster import Cluster, ComputeUnit
 from aotc.sched.instances.decide_instances import decide_instances

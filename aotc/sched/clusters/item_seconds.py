@@ -9,9 +9,9 @@ from aotc.ir.schedule import Group, Schedule
 from aotc.ir.simplify import upper
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.clusters.own_parts import dealt
+from aotc.sched.cost.decided import aligned_products
 from aotc.sched.cost.group_cost import compute_seconds
 from aotc.sched.cost.item_cost import StepCost, item_by_item, pipelined
-from aotc.sched.judge.decided import aligned_products
 from aotc.sched.lowering.lower_copies import held, item_boxes, moves
 from aotc.sched.lowering.open_group import Opened, opened
 from aotc.sched.memory.allocate import part_bytes

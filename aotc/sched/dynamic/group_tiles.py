@@ -18,11 +18,11 @@ from dataclasses import replace
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
+from aotc.sched.cost.decided import aligned_products
 from aotc.sched.dynamic.predict import Prices
 from aotc.sched.dynamic.typical_calls import Call
 from aotc.sched.dynamic.vote import select_by_gain
 from aotc.sched.dynamic.waves import mutations
-from aotc.sched.judge.decided import aligned_products
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target

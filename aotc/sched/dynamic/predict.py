@@ -11,11 +11,10 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
+from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Free, resident
-from aotc.sched.judge.decided import decided_cost
-from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.size import row_tails
-from aotc.sched.model.stages import Stage, group_stages
+from aotc.sched.model.stages import Stage, factors_for, group_stages
 from aotc.sched.model.widths import group_model
 from aotc.sched.within import within
 from aotc.target.base import Target

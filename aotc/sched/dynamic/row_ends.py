@@ -14,10 +14,10 @@ from math import prod
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.cost.decided import aligned_products
 from aotc.sched.dynamic.predict import ends_unknown, in_registers
 from aotc.sched.dynamic.typical_calls import spread_calls
 from aotc.sched.dynamic.vote import ALPHA
-from aotc.sched.judge.decided import aligned_products
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.widths import group_model

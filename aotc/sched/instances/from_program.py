@@ -13,7 +13,7 @@ from aotc.ir.program import Program
 from aotc.ir.read_boxes import interval
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import simplify, to_poly
-from aotc.sched.choose.connect_cost import register_groups
+from aotc.sched.asking.connect_cost import register_groups
 from aotc.sched.instances.cost import LOOKUP
 from aotc.sched.instances.tensor_graph import INPUT, Graph, Node, Read, Window, whole
 from aotc.sched.model.size import estimate, estimate_volume

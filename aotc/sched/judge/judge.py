@@ -19,20 +19,20 @@ from aotc.passes.winograd import stages_of
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.gensor import Policy, Space, construct, grown
-from aotc.sched.choose.loops import choose_loops, contraction_factors
+from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.runs import NamedRun, best_run, with_run
 from aotc.sched.choose.slices import streamed_fold
 from aotc.sched.choose.tile import choose_threads
 from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.cost.accesses import access_costs
+from aotc.sched.cost.decided import decided_cost, usual_product
 from aotc.sched.cost.group_cost import Cost, group_cost, pressure_seconds, resident
 from aotc.sched.cost.in_place_cost import with_in_place
-from aotc.sched.judge.decided import decided_cost, usual_product
 from aotc.sched.judge.written import saying, written_seconds
 from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.size import estimate
-from aotc.sched.model.stages import find_call, group_stages, merge_stages
+from aotc.sched.model.stages import contraction_factors, find_call, group_stages, merge_stages
 from aotc.sched.model.tilegraph import merged
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target

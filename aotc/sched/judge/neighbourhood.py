@@ -26,8 +26,8 @@ from aotc.sched.choose.connect import connect
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_tiles
 from aotc.sched.choose.winograd_kernels import join_transforms
+from aotc.sched.cost.decided import Decided
 from aotc.sched.cost.group_cost import resident
-from aotc.sched.judge.decided import Decided
 from aotc.sched.judge.judge import Judge
 from aotc.target.base import Target
 

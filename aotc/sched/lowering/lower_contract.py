@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aotc.ir.access import is_multiple, linearise, stride
-from aotc.ir.category import Axes, Factors, factor_pairs, zero_filled
+from aotc.ir.category import Axes, Factors, zero_filled
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Shape, Where, substitute
 from aotc.ir.plan import Contract, Operand, most
 from aotc.ir.schedule import writing_of
@@ -14,18 +14,10 @@ from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_nest import collapse, one_value
 from aotc.sched.lowering.parts import part_of
 from aotc.sched.model.boxes import Box
-from aotc.sched.model.stages import Stage
+from aotc.sched.model.stages import Stage, factors_for
 from aotc.sched.model.turned import turned
 from aotc.sched.model.units import sum_elements, tap_step, unit_rows
 from aotc.target.base import Ukernel
-
-
-def factors_for(stage: Stage, lanes: str | None) -> Factors | None:
-    """The orientation in which the axis ``lanes`` belongs to the lane operand; None if neither."""
-    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body):
-        if any(a.name == lanes for a in f.n):
-            return f
-    return None
 
 
 def lower_contract(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:

@@ -17,8 +17,8 @@ from aotc.ir.expr import Const
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group
 from aotc.ir.simplify import upper
+from aotc.sched.cost.decided import usual_product
 from aotc.sched.cost.group_cost import Aligned, group_cost
-from aotc.sched.judge.decided import usual_product
 from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import rounded
 from aotc.sched.model.stages import Stage, find_call, group_stages

@@ -21,9 +21,10 @@ from aotc.ir.schedule import PRECISION, Group, Schedule
 from aotc.passes.recompute import faults_of, rewrite_readers, twin_names
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.winograd import stages_of
-from aotc.sched.choose.connect_cost import part_groups
-from aotc.sched.choose.winograd_choice import Winograd, form_shares
-from aotc.sched.decide import connected, decide
+from aotc.sched.asking.choose_groups import choose_groups
+from aotc.sched.asking.winograd_choice import Winograd, form_shares
+from aotc.sched.choose.connect import part_groups
+from aotc.sched.decide import decide
 from aotc.sched.memory.arena import ArenaLimit, arena_need
 from aotc.sched.memory.arena_cones import Cone, Cones
 from aotc.sched.memory.scratch import scratch_bytes
@@ -206,7 +207,7 @@ class Planner:
         self.rewrites = tuple(r for r in rewrites if r[0] != "winograd")
         rewritten = apply_rewrites(program, self.rewrites)
         shares = form_shares(program, target, self.forms)
-        groups = connected(rewritten, target, how)
+        groups = choose_groups(rewritten, target, how)
         several = {g.name for g in groups if not shares.keys().isdisjoint(g.computes)
                    and any(level != "register" for level in g.connect.values())}
         groups = part_groups(rewritten, groups, several)

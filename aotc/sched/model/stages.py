@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.category import Axes
+from aotc.ir.category import Axes, Factors, category, factor_pairs
 from aotc.ir.expr import (
     Cast,
     Const,
@@ -436,3 +436,29 @@ def _ordered(stages, group):
         out.append(s)
         done |= {o.buffer for o in s.outputs}
     return tuple(out)
+
+
+def stage_category(stage: Stage) -> str:
+    """The category of a Stage, as of ``aotc.ir.category``."""
+    return category(stage.axes, stage.raxes, stage.fold, stage.body,
+                    tuple(o.value for o in stage.outputs))
+
+
+def contraction_factors(program: Program, stage: Stage | Compute) -> Factors | None:
+    """The preferred orientation of a contraction (a Stage or a Compute): constant lane operand
+    first, then the one whose lane axis is last in the output; None if it is no contraction."""
+    pairs = factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body)
+
+    def rank(f):
+        const = all(n.buffer in program.consts for n in loads(f.b))
+        return (const, stage.axes.index(f.n[-1]))
+
+    return max(pairs, key=rank) if pairs else None
+
+
+def factors_for(stage: Stage, lanes: str | None) -> Factors | None:
+    """The orientation in which the axis ``lanes`` belongs to the lane operand; None if neither."""
+    for f in factor_pairs(stage.axes, stage.raxes, stage.fold, stage.body):
+        if any(a.name == lanes for a in f.n):
+            return f
+    return None

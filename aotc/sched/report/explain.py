@@ -11,12 +11,10 @@ from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import simplify
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choose.loops import stage_category
-from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.product_rows import F32_OPERANDS, waste_of
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import factors_for, group_stages, stage_category
 from aotc.sched.model.work import group_flops
 from aotc.target.base import Target
 

@@ -20,11 +20,10 @@ from aotc.ir.simplify import simplify
 from aotc.passes.layout_rule import RULE
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.judge.judge import Judge
-from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.memory.allocate import physical_elements
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import factors_for, group_stages
 from aotc.target.base import Target
 
 

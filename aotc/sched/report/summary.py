@@ -7,11 +7,10 @@ from aotc.ir.dtypes import DTYPES
 from aotc.ir.program import LibCall, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choose.loops import stage_category
 from aotc.sched.judge.judge import Judge
 from aotc.sched.lowering.lower import lower
 from aotc.sched.model.size import estimate
-from aotc.sched.model.stages import find_call, group_stages
+from aotc.sched.model.stages import find_call, group_stages, stage_category
 from aotc.target.base import Target
 
 

@@ -19,13 +19,11 @@ from aotc.ir.category import zero_filled
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Const, axes_of
 from aotc.ir.schedule import Group
-from aotc.sched.choose.loops import stage_category
-from aotc.sched.judge.decided import decided_cost
+from aotc.sched.cost.decided import decided_cost
 from aotc.sched.judge.written import written_seconds
-from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import factors_for, group_stages, stage_category
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 from aotc.tuner.measure.records import Record

@@ -26,9 +26,8 @@ from aotc.sched.choices import choices_of
 from aotc.sched.choose.gensor import ladder
 from aotc.sched.choose.loops import panel_layout, window_block
 from aotc.sched.cost.row_cost import row_waste
-from aotc.sched.lowering.lower_contract import factors_for
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import group_stages
+from aotc.sched.model.stages import factors_for, group_stages
 from aotc.sched.model.unroll import find_transform
 from aotc.target.base import Target
 from aotc.tuner.space.sites import Site

@@ -11,7 +11,7 @@ from aotc.ir.program import Compute, Rewrite
 from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.unfold import unfold_candidates
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
-from aotc.sched.choose.winograd_choice import SLIDING, exact_enough
+from aotc.sched.asking.winograd_choice import SLIDING, exact_enough
 from aotc.sched.decide import decide
 from aotc.target.base import Target
 from aotc.tuner.space.knobs import Form, settled

@@ -7,15 +7,13 @@ from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, dot_dtypes, factor_pai
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
-from aotc.sched.choose.loops import contraction_factors
-from aotc.sched.choose.runs import run_cost
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost
 from aotc.sched.cost.row_cost import row_rate
-from aotc.sched.lowering.lower_contract import factors_for
+from aotc.sched.cost.run_cost import run_cost
 from aotc.sched.model.product_rows import operand_dtypes, pick_row
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import Stage, group_stages
+from aotc.sched.model.stages import Stage, contraction_factors, factors_for, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target, Ukernel

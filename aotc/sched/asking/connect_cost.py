@@ -10,13 +10,12 @@ network of equal layers is decided once per distinct layer.  Nothing is looked u
 be merged is what ``group_stages``, analysis of reads and ``check_schedule`` accept.
 """
 
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
+from aotc.sched.asking.partition import Partition
 from aotc.sched.choose.connect import connect
-from aotc.sched.cost.partition import Partition
 from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import ordered
 from aotc.target.base import Target
@@ -34,16 +33,6 @@ def separate_groups(program: Program) -> tuple[Group, ...]:
     """Every compute a kernel of its own: what connecting is measured against."""
     return ordered(program, [Group(f"g{i:03d}", (s.outs[0],), s.outs, s.outs[0])
                              for i, s in enumerate(program.steps)])
-
-
-def part_groups(program: Program, groups: Sequence[Group],
-                names: Collection[str]) -> tuple[Group, ...]:
-    """Groups with those named replaced by their parts at register level."""
-    apart = {c for g in groups if g.name in names for c in g.computes}
-    parts = [replace(g, name=f"{g.name}_part") for g in register_groups(program)
-             if g.computes[0] in apart]
-    groups = ordered(program, [g for g in groups if g.name not in names] + parts)
-    return tuple(replace(g, name=f"g{i:03d}") for i, g in enumerate(groups))
 
 
 def connect_by_cost(program: Program, target: Target, beam: int = BEAM) -> tuple[Group, ...]:
@@ -75,4 +64,4 @@ def _edges(program, start):
     return tuple(seen)
 
 
-__all__ = ["connect_by_cost", "part_groups", "register_groups", "separate_groups"]
+__all__ = ["connect_by_cost", "register_groups", "separate_groups"]

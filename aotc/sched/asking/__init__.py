@@ -1,0 +1,1 @@
+"""Deciders that make candidates and ask a Judge for them: rewrites, settled layouts, groups."""

@@ -1,0 +1,23 @@
+"""Second step of ``decide``: which computes are one kernel, by a way of ``CONNECT``, or as the
+sub-graphs of GraphTurbo are."""
+
+from aotc.ir.program import Program
+from aotc.ir.schedule import CONNECT, GRAPHTURBO, Group
+from aotc.sched.asking.connect_cost import connect_by_cost, register_groups, separate_groups
+from aotc.sched.clusters.instance_groups import instance_groups
+from aotc.target.base import Target
+
+# which edges stay inside a kernel: none, those at register level, all that pay
+_CONNECTED = dict(zip(CONNECT, (lambda program, target: separate_groups(program),
+                               lambda program, target: register_groups(program),
+                               connect_by_cost)))
+
+
+def choose_groups(program: Program, target: Target, how: str) -> tuple[Group, ...]:
+    """The groups of a rewritten Program by a way of ``CONNECT``, or ``GRAPHTURBO``."""
+    if how == GRAPHTURBO:
+        return instance_groups(program, target).groups
+    return _CONNECTED[how](program, target)
+
+
+__all__ = ["choose_groups"]

@@ -1,0 +1,46 @@
+"""First step of ``decide``: which rewrites a Program gets, and layouts that are settled with them.
+
+Each kind makes candidates and asks what they cost; the first that takes a compute keeps it."""
+
+from collections.abc import Collection, Mapping
+
+from aotc.ir.layout import Layout
+from aotc.ir.program import Program, Rewrite
+from aotc.ir.schedule import PRECISION
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.asking.image_inputs import choose_phases, choose_sampled, choose_unfolds
+from aotc.sched.asking.layout_rules import settle_layouts, split_settled
+from aotc.sched.asking.winograd_choice import choose_winograd
+from aotc.sched.choose.precision import choose_precision
+from aotc.sched.choose.slices import choose_split_k
+from aotc.sched.judge.neighbourhood import Neighbourhoods
+from aotc.target.base import Target
+
+
+def choose_rewrites(program: Program, target: Target, winograd: str | int, unfold: bool,
+                    layouts: Mapping[str, Layout], free: bool, precision: str,
+                    only: Collection[str] | None) -> tuple[
+                        tuple[Rewrite, ...], dict[str, Layout]]:
+    """(rewrites, layouts) of a Program, the latter with those given.  free: what is stored may be
+    chosen, as groups are; the others as of ``decide``."""
+    near = Neighbourhoods(program, target)
+    rewrites = choose_winograd(near, winograd, precision, only)
+    if unfold:
+        rewrites += choose_unfolds(near, {r[1] for r in rewrites})
+    if precision == PRECISION[0]:
+        rewrites += choose_split_k(program, target, {r[1] for r in rewrites})
+    given = dict(layouts)
+    if free:
+        rewrites += choose_phases(near)
+        copied = choose_sampled(near)
+        program = apply_rewrites(program, rewrites)
+        found = settle_layouts(Neighbourhoods(program, target))
+        more, settled = split_settled({b: x for b, x in found.items() if b not in given})
+        copies = tuple(r for r in copied if r[1] not in given)
+        rewrites, given = rewrites + more + copies, settled | given
+    program = apply_rewrites(program, rewrites)
+    rewrites += choose_precision(program, target, precision, only)
+    return rewrites, given
+
+
+__all__ = ["choose_rewrites"]
