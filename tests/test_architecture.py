@@ -117,6 +117,17 @@ def test_imports_follow_the_layers():
     assert not wrong, "\n".join(wrong)
 
 
+def test_deciders_lie_in_one_order():
+    """Of the folders of ``sched`` that decide, none imports a later one."""
+    order, wrong = ("cost", "choose", "judge", "asking"), []
+    for number, folder in enumerate(order):
+        for path in (ROOT / "aotc/sched" / folder).glob("*.py"):
+            text = re.sub(r"if TYPE_CHECKING:.*\n(    .*\n)+", "", path.read_text())
+            wrong += [f"{path.relative_to(ROOT)} imports {x}" for x in order[number + 1:]
+                      if f"from aotc.sched.{x}." in text]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_two_test_modules_have_one_name():
     """pytest imports them by it."""
     names = Counter(p.name for p in (ROOT / "tests").rglob("test_*.py"))
@@ -292,7 +303,7 @@ def test_deciders_ask_the_cost_and_estimate_nothing():
     """Whoever reads a speed or a weight has a formula of its own beside the one cost."""
     wrong = [f"{p.relative_to(ROOT)}:{line}: {name}" for p in _package_files()
              if _owner(p) == "passes" or any(p.is_relative_to(ROOT / "aotc/sched" / folder)
-                                             for folder in ("choose", "judge", "model"))
+                                             for folder in ("asking", "choose", "judge", "model"))
              for line, name in _weighed(p.read_text())]
     assert not wrong, "\n".join(wrong)
     assert _weighed("t = size / machine.outside(near).bandwidth") == [(1, "bandwidth")]
