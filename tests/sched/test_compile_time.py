@@ -11,7 +11,7 @@ from aotc.ir import polynomial
 from aotc.ir.expr import Axis, Const
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.cost import partition
+from aotc.sched.asking import partition
 from aotc.sched.judge.judge import Judge
 from benchmarks.repeated import FAMILIES
 
