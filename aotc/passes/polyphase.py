@@ -29,6 +29,7 @@ from aotc.ir.expr import Axis, Const, Expr, Load, Where, axes_of, compare, loads
 from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
 from aotc.ir.simplify import simplify
 from aotc.oracle.evaluate import eval_compute
+from aotc.passes.compute_rule import ComputeRule
 
 LARGEST = 16  # number of phases that is looked for
 FURTHEST = 2  # times as large as the result: what the copy with its ends may be
@@ -126,23 +127,15 @@ def _shift(places: Array, up: int, down: int, extent: int) -> int | None:
     return shift if np.array_equal(places, want) else None
 
 
-def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
-    """What speaks against the rule for the compute that writes ``name``."""
-    s = program.producer.get(name)
-    if not isinstance(s, Compute) or find_resampling(program, s) is None:
-        return [f"rewrites: polyphase {name}: no map that scales its last dimension by a table; "
-                f"choose from {', '.join(n for n, _ in resamplings(program)) or 'none'}"]
-    if parameters:
-        return [f"rewrites: polyphase {name}: it takes no parameters"]
-    return []
+FITS = ComputeRule("polyphase", find_resampling,
+                   "map that scales its last dimension by a table", {})
+faults_of = FITS.faults_of
 
 
-def rewrite_resampling(program: Program, name: str, _: Mapping[str, Any]) -> Program:
+def rewrite_resampling(program: Program, name: str,
+                       parameters: Mapping[str, Any]) -> Program:
     """The Program in which ``name`` reads a source with its ends repeated, by phase."""
-    s = program.producer[name]
-    assert isinstance(s, Compute)
-    r = find_resampling(program, s)
-    assert r is not None
+    s, r = FITS.matched(program, name, parameters)
     buffers, consts = dict(program.buffers), dict(program.consts)
 
     def free(stem: str) -> str:

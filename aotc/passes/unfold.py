@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 
-from aotc.errors import ScheduleError
 from aotc.ir.category import factor_pairs, zero_filled
 from aotc.ir.conditions import conjuncts, same_condition
 from aotc.ir.dtypes import Array
@@ -38,6 +37,7 @@ from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Where, axes_of, compar
 from aotc.ir.program import Buffer, Compute, Program, make_const, update
 from aotc.ir.read_boxes import interval
 from aotc.ir.simplify import linear_in, simplify
+from aotc.passes.compute_rule import ComputeRule
 
 Channel = tuple[int, Axis, Axis | None]  # (dimension, reduction axis, axis of the groups)
 CHANNELS = 8  # from so many on, rows are read along the channels themselves
@@ -69,12 +69,6 @@ class Match:
     group: Axis | None
     tap: Axis | None
     windows: tuple[Window, ...]
-
-
-def unfold_candidates(program: Program) -> tuple[str, ...]:
-    """Names of the computes that the rule pays for, in program order."""
-    return tuple(c.out for c in program.steps if isinstance(c, Compute)
-                 and match_unfold(program, c) is not None)
 
 
 def match_unfold(program: Program, c: Compute) -> Match | None:
@@ -166,25 +160,14 @@ def _bounds(program: Program, data: Load, index: Mapping[int, Expr]) -> Iterator
         yield compare("lt", i, program.shape(data.buffer)[d])
 
 
-def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
-    """What speaks against the rule for the compute that writes ``name``."""
-    c = program.producer.get(name)
-    if parameters:
-        return [f"rewrites: unfold {name}: it takes no parameters"]
-    if not isinstance(c, Compute) or match_unfold(program, c) is None:
-        legal = ", ".join(unfold_candidates(program)) or "no compute of this program"
-        return [f"rewrites: unfold {name}: no convolution over few channels or an input; choose "
-                f"from {legal}"]
-    return []
+FITS = ComputeRule("unfold", match_unfold, "convolution over few channels or an input", {})
+unfold_candidates, faults_of = FITS.candidates, FITS.faults_of
 
 
 def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
-    c = program.producer[name]
-    m = match_unfold(program, c) if isinstance(c, Compute) else None
-    if not isinstance(c, Compute) or m is None:
-        raise ScheduleError(faults_of(program, name, parameters))
+    c, m = FITS.matched(program, name, parameters)
     copy, where_is = _padded_copy(program, c, m)
     digits: dict[Axis, Expr] = {}
     arrays: dict[str, Array] = {}

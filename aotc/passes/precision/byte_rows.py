@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from aotc.errors import ScheduleError
 from aotc.ir.category import GROUPED_PRODUCT, dot_dtypes, factor_pairs
 from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, axes_of, binary
 from aotc.ir.numbers.grouped import byte_value, grouped_weights
 from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.passes.compute_rule import ComputeRule
 
 RULE = "byte_rows"
 _TOP, _MIDDLE = 127, 128  # the largest code, and what is added to all
@@ -42,32 +42,14 @@ def match_rows(program: Program, c: Compute) -> tuple[Load, int] | None:
     return None
 
 
-def candidates(program: Program) -> tuple[str, ...]:
-    """Names of the computes that the rule fits, in program order."""
-    return tuple(c.out for c in program.steps if isinstance(c, Compute)
-                 and match_rows(program, c) is not None)
-
-
-def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
-    """What speaks against the rule for the compute that writes ``name``."""
-    where = f"rewrites: {RULE} {name}"
-    if parameters:
-        return [f"{where}: it has no parameters"]
-    if name not in candidates(program):
-        legal = ", ".join(candidates(program)) or "no compute of this program"
-        return [f"{where}: no product of one tensor's rows and grouped weights; choose from "
-                f"{legal}"]
-    return []
+FITS = ComputeRule(RULE, match_rows, "product of one tensor's rows and grouped weights", {})
+candidates, faults_of = FITS.candidates, FITS.faults_of
 
 
 def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
-    c = program.producer[name]
-    found = match_rows(program, c) if isinstance(c, Compute) else None
-    if not isinstance(c, Compute) or found is None:
-        raise ScheduleError(faults_of(program, name, parameters))
-    load, along = found
+    c, (load, along) = FITS.matched(program, name, parameters)
     assert isinstance(c.body, Binary), c
     weights = c.body.b if grouped_weights(c.body.b) else c.body.a
     program, codes, scale = _coded(program, load.buffer, along)

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from aotc.errors import ScheduleError
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs
 from aotc.ir.dtypes import Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, loads
 from aotc.ir.numbers.group_bytes import group_bytes, weights_of
 from aotc.ir.numbers.grouped import BITS, LEAST, Grouping, grouped_value
 from aotc.ir.program import Compute, Program, make_const, update
+from aotc.passes.compute_rule import ComputeRule
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import is_whole
 
@@ -58,35 +58,16 @@ def match_weights(program: Program, c: Compute) -> tuple[Factors, Load, Axis] | 
     return None
 
 
-def candidates(program: Program) -> tuple[str, ...]:
-    """Names of the computes that the rule fits, in program order."""
-    return tuple(c.out for c in program.steps if isinstance(c, Compute)
-                 and match_weights(program, c) is not None)
-
-
-def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
-    """What speaks against the rule for the compute that writes ``name``."""
-    where = f"rewrites: {RULE} {name}"
-    if set(parameters) != {"bits", "size", "stored"} or parameters["bits"] not in BITS or (
-            parameters["size"] not in SIZES or parameters["stored"] not in STORED):
-        bits, sizes = (", ".join(map(str, x)) for x in (BITS, SIZES))
-        return [f"{where}: parameters are {{\"bits\": one of {bits}, \"size\": one of {sizes}, "
-                f"\"stored\": one of {', '.join(STORED)}}}"]
-    if name not in candidates(program):
-        legal = ", ".join(candidates(program)) or "no compute of this program"
-        return [f"{where}: no product of f32 with a constant matrix of finite weights; choose from "
-                f"{legal}"]
-    return []
+FITS = ComputeRule(RULE, match_weights,
+                   "product of f32 with a constant matrix of finite weights",
+                   {"bits": BITS, "size": SIZES, "stored": STORED})
+candidates, faults_of = FITS.candidates, FITS.faults_of
 
 
 def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
-    c = program.producer[name]
-    found = match_weights(program, c) if isinstance(c, Compute) else None
-    if not isinstance(c, Compute) or found is None:
-        raise ScheduleError(faults_of(program, name, parameters))
-    f, load, k = found
+    c, (f, load, k) = FITS.matched(program, name, parameters)
     array = program.consts[load.buffer]
     across = [i for i in load.index if isinstance(i, Axis) and i in (k, f.n[0])][0] != k
     matrix = array.reshape([d for d in array.shape if d != 1] if array.ndim > 2 else array.shape)

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from aotc.errors import ScheduleError
 from aotc.ir.category import dot_dtypes, factor_pairs
 from aotc.ir.dtypes import HALF
 from aotc.ir.expr import Axis, Cast, Const, Load, loads, substitute
 from aotc.ir.program import Buffer, Compute, Program, update
+from aotc.passes.compute_rule import ComputeRule
 
 RULE = "halve"
 STORED = (HALF, "f32")
@@ -47,30 +47,16 @@ def match_columns(program: Program, c: Compute) -> Load | None:
     return None
 
 
-def candidates(program: Program) -> tuple[str, ...]:
-    """Names of the computes that the rule fits, in program order."""
-    return tuple(c.out for c in program.steps if isinstance(c, Compute) and len(c.outs) == 1
-                 and match_columns(program, c) is not None)
-
-
-def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
-    """What speaks against the rule for the compute that writes ``name``."""
-    where = f"rewrites: {RULE} {name}"
-    if set(parameters) != {"stored"} or parameters["stored"] not in STORED:
-        return [f"{where}: parameters are {{\"stored\": one of {', '.join(STORED)}}}"]
-    if name not in candidates(program):
-        legal = ", ".join(candidates(program)) or "no compute of this program"
-        return [f"{where}: no product with constant columns that f16 can hold; choose from {legal}"]
-    return []
+FITS = ComputeRule(RULE, match_columns,
+                   "product with constant columns that f16 can hold",
+                   {"stored": STORED})
+candidates, faults_of = FITS.candidates, FITS.faults_of
 
 
 def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
-    c = program.producer[name]
-    load = match_columns(program, c) if isinstance(c, Compute) else None
-    if not isinstance(c, Compute) or load is None:
-        raise ScheduleError(faults_of(program, name, parameters))
+    c, load = FITS.matched(program, name, parameters)
     stored, new = parameters["stored"], f"{load.buffer}_{HALF}"
     with np.errstate(all="ignore"):
         array = program.consts[load.buffer].astype(np.float16)

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from aotc.errors import ScheduleError
 from aotc.ir.access import stride
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
 from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of
 from aotc.ir.program import Buffer, Compute, Program, Step, static_shape, update
+from aotc.passes.compute_rule import ComputeRule
 from aotc.passes.digits import static_extent
 
 RULE = "narrow"
@@ -100,33 +100,17 @@ def is_whole(f: Factors, weights: Load, shape: tuple[int, ...]) -> bool:
             for i, d in zip(weights.index, shape)))
 
 
-def candidates(program: Program) -> tuple[str, ...]:
-    """Names of the computes that the rule fits, in program order."""
-    return tuple(c.out for c in program.steps if isinstance(c, Compute) and len(c.outs) == 1
-                 and match_product(program, c) is not None)
-
-
-def faults_of(program: Program, name: str, parameters: Mapping[str, Any]) -> list[str]:
-    """What speaks against the rule for the compute that writes ``name``."""
-    where = f"rewrites: {RULE} {name}"
-    if set(parameters) != {"dtype", "stored"} or parameters["dtype"] != BF16 or (
-            parameters["stored"] not in STORED):
-        return [f"{where}: parameters are {{\"dtype\": \"{BF16}\", \"stored\": one of "
-                f"{', '.join(STORED)}}}"]
-    if name not in candidates(program):
-        legal = ", ".join(candidates(program)) or "no compute of this program"
-        return [f"{where}: no product of f32 rows along memory with constant weights, or with "
-                f"columns along one axis; choose from {legal}"]
-    return []
+FITS = ComputeRule(RULE, match_product,
+                   "product of f32 rows along memory with constant weights, or with columns along "
+                   "one axis",
+                   {"dtype": (BF16,), "stored": STORED})
+candidates, faults_of = FITS.candidates, FITS.faults_of
 
 
 def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Program:
     """The Program with the rule applied to the compute that writes ``name``.  ScheduleError if it
     does not match."""
-    c = program.producer[name]
-    m = match_product(program, c) if isinstance(c, Compute) else None
-    if not isinstance(c, Compute) or m is None:
-        raise ScheduleError(faults_of(program, name, parameters))
+    c, m = FITS.matched(program, name, parameters)
     stored = parameters["stored"]
     program, rows = _rounded_copy(program, m.rows, stored)
     if m.computed:
