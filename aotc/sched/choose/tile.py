@@ -144,8 +144,9 @@ def _cheapest(program, target, g, layouts, tiles):
 
 
 def _product_tiles(program, target, g, s):
-    """(tiles that a product's work items may have, {stage: how its sum is sliced}); one tile alone
-    where the sum is, where an extent is a symbol's, and where a work item is one register tile."""
+    """(candidates: tiles that a product's work items may have, {stage: how its sum is sliced});
+    one tile alone where the sum is, where an extent is a symbol's, and where a work item is one
+    register tile."""
     f = contraction_factors(program, s)
     loops, row = g.loops[s.name], target.row(g.ukernel[s.name])
     mr, grow = row.tile["mr"], target.tuning.symbols_grow
@@ -181,7 +182,9 @@ def _worth(target, f, lane, items):
 
 
 def _first_blocks(target, f, loops, row, lane, items):
-    """(rows of a work item, how many parts the columns are cut into) of so many products."""
+    """(rows of a work item, how many parts the columns are cut into) of so many products: where
+    the search for a tile begins.  What is fitted here bounds that search and decides nothing but
+    among tiles that cost alike."""
     nr, mr = row.tile["nr"], row.tile["mr"]
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
