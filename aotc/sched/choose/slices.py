@@ -44,8 +44,7 @@ def choose_slices(target: Target, row: Ukernel, loops: Loops, f: Factors,
     whole: it is short, the rows fit into the cache at once, the weights do, or a window's panel
     does or serves too few rows to be read from there.  These are conditions of what fits, as those
     of a level of memory are: slices move together what the whole sum does, and what falls out of a
-    cache between two panels is no term of the cost, which could not tell them apart.  The tuner
-    tries other sizes."""
+    cache between two panels is no term of the cost, which could not tell them apart."""
     level, tuning = target.machine.near, target.tuning
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
