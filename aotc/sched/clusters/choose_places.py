@@ -35,7 +35,7 @@ def _outside(program: Program, schedule: Schedule) -> int:
 
 def _placed_by(program: Program, schedule: Schedule, target: Target,
                found: InstanceGroups | None, fits: bool) -> Schedule:
-    """``choose_places``; fits: of the temps that fit into clusters' memories while they are whole."""
+    """The same; fits: of the temps that fit into the memories of clusters while they are whole."""
     schedule = choose_stores(program, schedule, target, found is not None,
                              found.outside if found else (), fits)
     schedule = choose_weights(program, schedule, target)
