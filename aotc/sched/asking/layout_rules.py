@@ -34,8 +34,8 @@ from aotc.sched.model.stages import contraction_factors
 
 def settle_layouts(near: Neighbourhoods, free: Collection[str] = frozenset()) -> dict[str, Layout]:
     """{buffer: Layout} of the temps that cost no more so than in what is found without.  free:
-    inputs and outputs that may be stored in any order (an operator between others); those always
-    get a layout, that which suits the operator, whatever is around it."""
+    inputs and outputs that may be stored in any order, as those of an operator that is measured by
+    itself; nothing is around them to be asked, and they get what suits the operator."""
     program, target = near.program, near.target
     if target.lanes < 2 or target.machine.threads:
         return {b: Layout() for b in free}
