@@ -33,9 +33,9 @@ from aotc.ir.expr import Load, rewrite
 from aotc.ir.layout import Layout, Pad, Reorder, Split, unfold_for_tile
 from aotc.ir.program import Buffer, Compute, Program, static_shape
 from aotc.options import Options
+from aotc.passes.images.unfold import CHANNELS, match_unfold
 from aotc.passes.relayout import relayout
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.unfold import CHANNELS, match_unfold
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
 from aotc.runtime.loading import load

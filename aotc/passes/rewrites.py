@@ -14,7 +14,8 @@ from typing import Any
 from aotc.errors import ScheduleError
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Schedule
-from aotc.passes import layout_rule, polyphase, recompute, unfold, winograd
+from aotc.passes import layout_rule, recompute, winograd
+from aotc.passes.images import polyphase, unfold
 from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
 from aotc.passes.regions import with_bodies
 from aotc.passes.sums import split_k

@@ -11,7 +11,7 @@ from aotc import load
 from aotc.errors import ScheduleError
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
-from aotc.passes.polyphase import find_resampling, resamplings
+from aotc.passes.images.polyphase import find_resampling, resamplings
 from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import run_pipeline
 from benchmarks.exported.build import Writer

@@ -12,8 +12,8 @@ from aotc.ir.expr import loads
 from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
+from aotc.passes.images.unfold import rewrite, unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.unfold import rewrite, unfold_candidates
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
 from aotc.target import TARGETS

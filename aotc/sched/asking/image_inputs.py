@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterator
 
 from aotc.ir.expr import Axis, loads
 from aotc.ir.program import Compute, Program, Rewrite
+from aotc.passes.images.polyphase import resamplings
+from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.layout_rule import layout_rewrite
-from aotc.passes.polyphase import resamplings
-from aotc.passes.unfold import unfold_candidates
 from aotc.sched.choose.layout_choices import channels_last
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 

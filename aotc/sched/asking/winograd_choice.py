@@ -13,9 +13,9 @@ from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.ir.schedule import PRECISION
 from aotc.ir.simplify import upper
 from aotc.passes.digits import static_extent
+from aotc.passes.images.unfold import CHANNELS
 from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.unfold import CHANNELS
 from aotc.passes.winograd import TILES, Convolution, Window, find_convolution, legal_tiles
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.cost.winograd_errors import ERRORS

@@ -8,8 +8,8 @@ from dataclasses import replace
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Compute, Rewrite
+from aotc.passes.images.unfold import unfold_candidates
 from aotc.passes.rewrites import apply_rewrites
-from aotc.passes.unfold import unfold_candidates
 from aotc.passes.winograd import TILES, find_convolution, legal_tiles
 from aotc.sched.asking.winograd_choice import SLIDING, exact_enough
 from aotc.sched.decide import decide

@@ -1,0 +1,1 @@
+"""Rewrites of images and of what slides or scales over them."""
