@@ -38,8 +38,7 @@ from aotc.sched.precision.weight_bits import grouping_faults
 from aotc.sched.shape_variants import parts
 from aotc.target.base import Target
 
-# physical elements of a layout per logical one: more is a mistake; one column in a panel for
-# bytes of 4-bit weights has 128
+# physical elements of a layout per logical one; a column alone in a panel of 4-bit weights has 128
 MAX_GROWTH = 256
 MAX_ARENA = 1 << 40  # bytes
 
