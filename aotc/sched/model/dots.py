@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.category import GROUPED_BYTES, Factors, dot_dtypes, factor_pairs, row_source
-from aotc.ir.dtypes import BF16
+from aotc.ir.dtypes import BF16, Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
@@ -106,7 +106,8 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "packed"}
         layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
-            return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel"}
+            first = {"order": "rows"} if mode == "rows" and _rows_first(c, row, weights) else {}
+            return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel", **first}
     return plain  # another stage packs it differently
 
 
@@ -148,6 +149,15 @@ def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
             return r, "rows"
     unit = [r for r in f.k if is_unit(c.offset(load), r) and r.extent != Const(1)]
     return unit[0] if unit else best, "packed"  # copied in runs
+
+
+def _rows_first(c: "Choices", row: Ukernel, weights: Array) -> bool:
+    """True if a tile of rows meets all panels before the next one, so that where its rows lie is
+    found once: the row takes many of them, and the panels stay in the memory nearest to the
+    vectors."""
+    near = c.target.machine.near
+    return "even" in row.tile and row.tile["mr"] > row.tile["nr"] and (
+        weights.nbytes <= near.capacity * near.usable)
 
 
 def _pays_even(f: Factors, row: Ukernel) -> bool:
