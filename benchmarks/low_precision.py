@@ -28,10 +28,15 @@ import numpy as np
 
 import aotc
 from aotc.errors import AotcError
+from aotc.options import Options
 from aotc.oracle.shares import share_of_range
+from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
+from aotc.samples import extents
+from aotc.sched.dynamic.predict import group_seconds
 from aotc.tools.bench import interleave, pin
 from aotc.tools.peers import first_line, open_peer
+from aotc.tuner.search.learned_cost import rank_correlation
 from benchmarks import models
 from benchmarks.low_precision_cases import case
 
@@ -54,8 +59,12 @@ def prepare(name, args, folder):
     folder.mkdir(exist_ok=True)
     found = case(name, folder, args.target, args.base)
     for label, how in found.own.items():
-        aotc.compile(found.path, folder / label, name="case", profile=True, **how)
+        work = run_pipeline(Options(found.path, folder / label, name="case", profile=True, **how))
         build(folder / label)
+        if label == "aotc":
+            syms = extents(work.program)[0] | found.dims
+            seconds = group_seconds(work.program, work.schedule, work.target, syms)
+            (folder / "predicted").write_text(json.dumps(list(seconds.values())))
     return found
 
 
@@ -80,13 +89,15 @@ def measure(found, threads, args, folder):
               for label, got in outputs.items()}
     times = {t.name: (t.median_ms, t.min_ms)
              for t in interleave(calls, args.seconds * len(calls))}
-    lines = kernel_lines(opened["aotc"], calls["aotc"], args)
+    lines = kernel_lines(opened["aotc"], calls["aotc"], args,
+                         json.loads((folder / "predicted").read_text()))
     os.sched_setaffinity(0, before)
     return {"times": times, "errors": errors, "faults": faults, "kernels": lines}
 
 
-def kernel_lines(model, call, args):
-    """A line for each of the kernels that take longest."""
+def kernel_lines(model, call, args, predicted):
+    """Lines: how kernels' times rank by what was predicted, the rows and the kernels that take
+    longest."""
     runs, end = [], time.perf_counter() + args.seconds
     model.profile(reset=True)
     while not runs or time.perf_counter() < end:
@@ -98,8 +109,13 @@ def kernel_lines(model, call, args):
     for s, c in each:
         key = "+".join(sorted(set(c.rows))) or "loops"
         rows[key] = rows.get(key, 0.0) + s
-    lines = [f"  rows: {s * 1e3:8.3f} ms {s / whole:5.1%} {key}"
-             for key, s in sorted(rows.items(), key=lambda r: -r[1])[:args.top]]
+    lines = []
+    if len(predicted) == len(each):
+        ranks = rank_correlation(predicted, [s for s, _ in each])
+        lines = [f"  predicted: rank correlation of {len(each)} kernels {ranks:.2f}, "
+                 f"{sum(predicted) * 1e3:.3f} ms for {whole * 1e3:.3f}"]
+    lines += [f"  rows: {s * 1e3:8.3f} ms {s / whole:5.1%} {key}"
+              for key, s in sorted(rows.items(), key=lambda r: -r[1])[:args.top]]
     for s, c in sorted(each, key=lambda e: -e[0])[:args.top]:
         lines.append(f"  {s * 1e3:8.3f} ms {s / whole:5.1%} {c.flops / max(s, 1e-9) * 1e-9:7.0f} "
                      f"GFLOP/s {c.bytes / max(s, 1e-9) * 1e-9:6.1f} GB/s  {c.kernel}: "
