@@ -142,3 +142,30 @@ def test_a_bundle_for_several_cpus_has_them(tmp_path):
     assert np.array_equal(got, in_the_order_of_tiles(x, w))
     other = made.load(variant="x86-64-v1").run({"x": x})["y"]
     assert np.max(np.abs(got - other)) <= 1e-5 * np.ptp(other)
+
+
+@needs_lanes
+def test_dynamic_chains_stay_integers_between_few_kernels(tmp_path, monkeypatch):
+    """DynamicQuantizeLinear, MatMulInteger, Cast and Mul, twice: both products on matrix tiles, one
+    kernel for the largest element and one for all else at most, each; results are onnxruntime's."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("CFLAGS", f"-Og {TWIN}")
+    rng, nodes, tensors = np.random.default_rng(0), [], {}
+    for n, (x, y) in enumerate((("x", "h"), ("h", "y"))):
+        tensors |= {f"w{n}": rng.integers(-127, 128, (64, 64)).astype(np.int8),
+                    f"s{n}": np.float32(0.01), f"z{n}": np.int8(0)}
+        node = helper.make_node
+        nodes += [node("DynamicQuantizeLinear", [x], [f"q{n}", f"qs{n}", f"qz{n}"]),
+                  node("MatMulInteger", [f"q{n}", f"w{n}", f"qz{n}", f"z{n}"], [f"i{n}"]),
+                  node("Cast", [f"i{n}"], [f"f{n}"], to=TensorProto.FLOAT),
+                  node("Mul", [f"qs{n}", f"s{n}"], [f"m{n}"]),
+                  node("Mul", [f"f{n}", f"m{n}"], [y])]
+    model = make_model(nodes, {"x": (TensorProto.FLOAT, [40, 64])},
+                       {"y": (TensorProto.FLOAT, [40, 64])}, tensors)
+    made = aotc.compile(model, tmp_path / "b", target=AMX.name)
+    kernels = [k["rows"] for k in made.manifest["kernels"]]
+    assert sum(any(r.startswith("dot_u8s8_") for r in rows) for rows in kernels) == 2
+    assert len(kernels) <= 5, kernels
+    x = rng.standard_normal((40, 64)).astype(np.float32)
+    want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    assert np.abs(made.load().run({"x": x})["y"] - want).max() <= 2e-2 * np.ptp(want)
