@@ -1,16 +1,16 @@
 """Categories, recognised from the structure of index expressions (never from an operator).
 
 map: no fold.  move: a map that only loads.  contraction: sum of a product of two f32 factors with
-an axis that only one of them has.  dot: the same of u8 and i8, converted to i32, of two bf16,
-converted to f32, or of an f32 and grouped weights.  window: a fold whose loads mix output and
-reduction axes in one index.  reduction: every other fold.  ``loops`` is not a category of programs
-but the row that runs anything.
+an axis that only one of them has.  dot: the same of integers of 8 or of 16 bits, converted to i32,
+of two bf16, converted to f32, or of an f32 and grouped weights.  window: a fold whose loads mix
+output and reduction axes in one index.  reduction: every other fold.  ``loops`` is not a category
+of programs but the row that runs anything.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aotc.ir.dtypes import BF16
+from aotc.ir.dtypes import BF16, DTYPES, is_int
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
 from aotc.ir.numbers.grouped import byte_row, grouped_weights
 from aotc.ir.program import Fold
@@ -44,17 +44,23 @@ GROUPED_BYTES: Dtypes = ("u8", "u8", "f32")  # the same of rows of bytes
 
 
 def dot_dtypes(body: Expr) -> Dtypes | None:
-    """``BYTES`` for a product of a u8 and an i8, both converted to i32, ``BF16_PRODUCT`` for one of
-    two bf16, both converted to f32, ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``,
-    ``GROUPED_BYTES`` if that f32 is a ``byte_value``; None for others."""
+    """Dtypes of a product of two integers of 8 or of 16 bits, both converted to i32 (the signed one
+    is B, as in ``BYTES``), ``BF16_PRODUCT`` for one of two bf16, both converted to f32,
+    ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``, ``GROUPED_BYTES`` if that f32 is
+    a ``byte_value``; None for others."""
     if not isinstance(body, Binary) or body.op != "mul":
         return None
     for a, b in ((body.a, body.b), (body.b, body.a)):
         if body.dtype == "f32" and grouped_weights(b):
             return GROUPED_PRODUCT if byte_row(a) is None else GROUPED_BYTES
-    kinds = sorted(x.x.dtype if isinstance(x, Cast) else "" for x in (body.a, body.b))
-    known = (BYTES, BF16_PRODUCT)
-    return next((d for d in known if body.dtype == d[2] and kinds == sorted(d[:2])), None)
+    if not isinstance(body.a, Cast) or not isinstance(body.b, Cast):
+        return None
+    signed, other = sorted((body.a.x.dtype, body.b.x.dtype))  # "i8" before "u8"
+    if body.dtype == "f32":
+        return BF16_PRODUCT if signed == other == BF16 else None
+    narrow = body.dtype == "i32" and is_int(signed) and is_int(other) and (
+        DTYPES[signed].size == DTYPES[other].size <= 2)
+    return (other, signed, body.dtype) if narrow else None
 
 
 def is_dot(body: Binary) -> bool:

@@ -3,12 +3,12 @@ follows them vector by vector."""
 
 from dataclasses import dataclass
 
+from aotc.ir.dtypes import DTYPES, HALF
 from aotc.ir.expr import Axis, Expr, Var, show
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import OWN, Body, Box, Range, Stmt, text_of
 
-# neighbours along the sum that one lane of a product takes at a time, by the dtype of its rows
-DOT_STEPS = {"u8": 4, "bf16": 2}
+LANE = 4  # bytes of a lane of sums, which takes as many neighbours along the sum as fit into it
 
 
 def slice_start(k: Axis) -> Axis:
@@ -17,8 +17,9 @@ def slice_start(k: Axis) -> Axis:
 
 
 def dot_step(dtype: str) -> int:
-    """Neighbours along the sum that a product with rows of ``dtype`` takes at a time."""
-    return DOT_STEPS.get(dtype, 1)
+    """Neighbours along the sum that a product with rows of ``dtype`` takes at a time; f16 is
+    converted element by element, or multiplied by a unit of its own."""
+    return 1 if dtype == HALF else max(1, LANE // DTYPES[dtype].size)
 
 
 def is_narrow(dtypes: tuple[str, str, str]) -> bool:

@@ -2,14 +2,20 @@
 
 from dataclasses import replace
 
+import jinja2
 import numpy as np
 import pytest
-from te_programs import Maker, ax
+from harness import Case, build_cases
+from te_programs import Maker, ax, random_feeds
 
+from aotc.emit.text.dialect import environment
 from aotc.ir.expr import Cast, Const, Where, compare
 from aotc.ir.schedule import Schedule
-from aotc.sched import check_schedule, decide
+from aotc.oracle.evaluate import evaluate
+from aotc.oracle.run_plan import run_plan
+from aotc.sched import check_schedule, decide, lower
 from aotc.target import TARGETS
+from aotc.target.base import Ukernel
 
 TARGET = TARGETS["x86-64-v4-vnni"]
 
@@ -126,3 +132,44 @@ def test_a_tile_that_cuts_a_panel_is_named():
 def test_a_schedule_survives_json():
     schedule = decide(product(18), TARGET)
     assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+WORDS = Ukernel("dot_i16_2x4__test", "dot", ("i16", "i16", "i32"), "words.c.j2",
+                {"mr": 2, "nv": 4, "nr": 4})
+WORDS_TEMPLATE = """\
+void {{ name }}(int64_t taps, int64_t pairs, const int16_t *const *a, const int16_t *b,
+    int32_t *acc)
+{
+    memset(acc, 0, sizeof(int32_t) * {{ mr * nr }});
+    for (int64_t tap = 0; tap < taps; ++tap, a += {{ mr }}) {
+        for (int64_t k = 0; k < 2 * pairs; k += 2, b += {{ step }}) {
+            for (int i = 0; i < {{ mr * nr }}; ++i) {
+                const int16_t *const x = a[i / {{ nr }}] + k, *const w = b + i % {{ nr }} * 2;
+                acc[i] += x[0] * w[0] + x[1] * w[1];
+            }
+        }
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("depth, mode", [(16, "rows"), (5, "packed")])
+def test_a_row_of_other_types_is_a_row_and_a_template(depth, mode, tmp_path, monkeypatch):
+    """Pairs of 16-bit integers, which no target has a row for: chosen, stored in panels, run as
+    statements and as C."""
+    templates = environment("c")
+    monkeypatch.setattr(templates, "loader", jinja2.ChoiceLoader([
+        jinja2.DictLoader({WORDS.template: WORDS_TEMPLATE}), templates.loader]))
+    target = replace(TARGETS["c"], ukernels=(*TARGETS["c"].ukernels, WORDS))
+    m, rng = Maker(), np.random.default_rng(depth)
+    m.input("x", 5, depth, dtype="i16")
+    m.const("w", rng.integers(-3000, 3000, (depth, 7)).astype(np.int16))
+    i, j, k = ax("i", 5), ax("j", 7), ax("k", depth)
+    m.step("y", (i, j), Cast("i32", m.ref("x", i, k)) * Cast("i32", m.ref("w", k, j)), (k,), "sum")
+    program = m.done("y")
+    assert chosen(program, target) == (
+        WORDS.name, {"lanes": "j", "k": "k", "a": mode, "b": "panel"})
+    feeds = random_feeds(program, rng)
+    got = run_plan(lower(program, decide(program, target), target), feeds)["y"]
+    np.testing.assert_array_equal(got, evaluate(program, feeds)["y"])
+    build_cases([Case("words", program)], target, tmp_path).check(1)

@@ -8,19 +8,21 @@ from aotc.emit.c.alike import one_name
 from aotc.emit.c.kernel_text import Function, KernelText, kernel_functions
 from aotc.emit.c.narrow_lanes import HEADER
 from aotc.emit.c.needs import Needs, needs
+from aotc.emit.c.register_tile import COUNTED
 from aotc.emit.c.tile_writer import ukernel_name
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.dialect import Dialect, environment
 from aotc.emit.text.wrapped import wrapped
-from aotc.ir.dtypes import BF16
+from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.plan import Plan
 from aotc.ir.statements import (
     walk_body,
 )
-from aotc.ir.tile_statements import Tile
+from aotc.ir.tile_statements import Tile, dot_step, is_narrow
 from aotc.target.base import DIGITS, TILES, Target
 
-Instance = tuple[str, dict[str, Any], str]  # (template, parameters, dtype of rows)
+Dtypes = tuple[str, str, str]  # of rows, columns and sums
+Instance = tuple[str, dict[str, Any], Dtypes]  # (template, parameters, dtypes)
 PAIRS, ON_TILES = "aotc_pairs.h", "aotc_tiles.h"  # of products of bf16, and on matrix tiles
 GROUPS, DIGIT_SUMS = "aotc_groups.h", "aotc_digits.h"  # of grouped weights
 FILE_BYTES = 120_000  # kernels share a file up to about this much text: files compile in parallel
@@ -104,17 +106,10 @@ def _ukernels(plans: Iterable[Plan], dialect: Dialect) -> dict[str, Instance]:
         for s in walk_body(k.body):
             if isinstance(s, Tile) and not s.in_place and s.template:
                 name, params = ukernel_name(s, dialect)
-                found[name] = (s.template, params, s.dtypes[0])
+                found[name] = (s.template, params, s.dtypes)
     return dict(sorted(found.items()))
 
 
-SIGNATURE = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const int8_t *b,\n"
-             "    int32_t *acc);\n")
-_OF_PAIRS = ("(int64_t taps, int64_t pairs, const uint16_t *const *a, const uint16_t *b,\n"
-             "    float *acc);\n")
-_OF_GROUPS = ("(int64_t taps, int64_t kc, const float *const *a, const uint8_t *b, float *acc);\n")
-_OF_BYTES = ("(int64_t taps, int64_t fours, const uint8_t *const *a, const uint8_t *b,\n"
-             "    float *acc);\n")
 _SIGNATURE = ("(int64_t taps, int64_t kc, const float *const *a, int64_t ak, const float *b,\n"
               "    int64_t ldb, int64_t tap_b, int64_t n, ARGUMENT,\n    float *acc);\n")
 
@@ -124,12 +119,17 @@ def _ukernel_header(name: str, dialect: Dialect, ukernels: Mapping[str, Instance
     lines = [_banner(name, "micro-kernels."), f"#ifndef {guard}\n#define {guard}\n\n"
              "#include <stdint.h>\n\n"]
     signature = _SIGNATURE.replace("ARGUMENT", dialect.argument)
-    dots = {"u8": SIGNATURE, BF16: _OF_PAIRS}
-    grouped = {"u8": _OF_BYTES}
-    lines += [f"void {name}_{u}{dots.get(rows) or _of_columns(signature, params)}"
-              if "grouping" not in params else f"void {name}_{u}{grouped.get(rows, _OF_GROUPS)}"
-              for u, (_, params, rows) in ukernels.items()]
+    lines += [f"void {name}_{u}" + (
+        _of_narrow(dtypes) if is_narrow(dtypes) else _of_columns(signature, params))
+        for u, (_, params, dtypes) in ukernels.items()]
     return "".join(lines) + "\n#endif\n"
+
+
+def _of_narrow(dtypes: Dtypes) -> str:
+    """The signature for narrow products: the types of rows, columns and sums."""
+    rows, columns, sums = (DTYPES[d].c for d in dtypes)
+    return (f"(int64_t taps, int64_t {COUNTED[dot_step(dtypes[0])]}, const {rows} *const *a, "
+            f"const {columns} *b,\n    {sums} *acc);\n")
 
 
 def _of_columns(signature: str, params: Mapping[str, Any]) -> str:
@@ -144,7 +144,7 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     env = environment(target.folder)
     bodies = [env.get_template(template).render(name=f"{name}_{u}", **params)
               for u, (template, params, _) in ukernels.items()]
-    rows = {r for template, _, r in ukernels.values() if template != TILES}
+    rows = {d[0] for template, _, d in ukernels.values() if template != TILES}
     tiles = any(template == TILES for template, _, _ in ukernels.values())
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.defines}#include \"{dialect.header}\"\n"
@@ -162,4 +162,4 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     return head + "\n".join(bodies)
 
 
-__all__ = ["SIGNATURE", "one_name", "render_kernels"]
+__all__ = ["one_name", "render_kernels"]

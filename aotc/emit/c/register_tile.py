@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aotc.ir.dtypes import DTYPES
+from aotc.ir.tile_statements import dot_step
 from aotc.target.base import TILE_STEPS
+
+# what micro-kernels call the steps of a sum, by the neighbours that one takes
+COUNTED = {1: "kc", 2: "pairs", 4: "fours"}
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,10 @@ def dot_tile(mr: int, nv: int, lanes: int, step: int) -> tuple[Row, ...]:
         for i in range(mr))
 
 
-def tile_words(rows: str) -> dict[str, Any]:
-    """What the template of matrix tiles says of products with rows of a dtype: C types, the macro
+def tile_words(dtypes: tuple[str, str, str]) -> dict[str, Any]:
+    """What the template of matrix tiles says of products of ``dtypes``: C types, the macro
     that multiplies, what groups of 4 bytes are called, steps of a slice of the sum."""
-    if rows == "u8":
-        return {"rows": "uint8_t", "columns": "int8_t", "sums": "int32_t",
-                "multiply": "AOTC_TILE_U8S8", "counted": "fours", "slice": TILE_STEPS}
-    return {"slice": TILE_STEPS, "rows": "uint16_t", "columns": "uint16_t", "sums": "float",
-            "multiply": "AOTC_TILE_BF16", "counted": "pairs"}
+    rows, columns, sums = (DTYPES[d].c for d in dtypes)
+    kind = "".join(dict.fromkeys(dtypes[:2])).upper().replace("I", "S")
+    return {"slice": TILE_STEPS, "rows": rows, "columns": columns, "sums": sums,
+            "multiply": f"AOTC_TILE_{kind}", "counted": COUNTED[dot_step(dtypes[0])]}

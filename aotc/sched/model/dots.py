@@ -55,11 +55,11 @@ def stage_weights(stage: Stage) -> Grouped | None:
 
 
 def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
-               shape: Sequence[int]) -> Layout | None:
-    """Layout of the weights: N/NR, (taps K)/step, NR, step; of grouped ones N/NR, groups, rows,
+               shape: Sequence[int], grouped: bool = False) -> Layout | None:
+    """Layout of the weights: N/NR, (taps K)/step, NR, step; of ``grouped`` ones N/NR, groups, rows,
     NR."""
     step = dot_step(f.a.dtype)
-    if weights.dtype == "u8":
+    if grouped:
         n = shape[2]
         padded: list[Movement] = [Pad(2, 0, -n % nr)] if n % nr else []
         return Layout((*padded, Split(2, (-(-n // nr), nr)), Reorder((2, 0, 1, 3))))
@@ -104,7 +104,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         mode = "packed" if _pays_even(f, row) else where
         if weights is None:
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "packed"}
-        layout = dot_layout(f, b, k, row.tile["nr"], weights.shape)
+        layout = dot_layout(f, b, k, row.tile["nr"], weights.shape, stage_weights(s) is not None)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             first = {"order": "rows"} if mode == "rows" and _rows_first(c, row, weights) else {}
             return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel", **first}
@@ -205,7 +205,8 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
         return [f"{where}: k {loops.get('k')!r}; choose from {', '.join(r.name for r in f.k)}"]
     faults = [f"{where}: {row.name} cannot store {o.buffer} : {o.value.dtype}; end the group before"
               for o in s.outputs if not is_lane_value(o.value)]
-    layout = None if weights is None else dot_layout(f, b, k, row.tile["nr"], weights.shape)
+    layout = None if weights is None else dot_layout(
+        f, b, k, row.tile["nr"], weights.shape, stage_weights(s) is not None)
     if weights is None:
         faults += [f"{where}: b {loops.get('b')!r}; {b.buffer} is computed, use packed"] * (
             loops.get("b") != "packed")
