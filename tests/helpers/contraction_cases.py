@@ -83,6 +83,19 @@ def _in_slices(p, split=(("k", 8),)):
     return replace(p, fast=replace(p.fast, name=f"{p.fast.name} sliced", schedule=schedule))
 
 
+def written_out_cases(row, target):
+    """Several steps of the sum written out, of rows of neighbours and of others that lie across
+    it, the steps left over one by one."""
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    rng = np.random.default_rng(mr)
+    for a, steps, depth in (("strided", 2, 7), ("strided", 8, 19), ("rows", 3, 8)):
+        p = _matmul(row, target, rng, a, "direct", (mr + 1, nr + 3, depth))
+        g = p.fast.schedule.groups[0]
+        group = replace(g, loops={"y": g.loops["y"] | {"unroll": steps}})
+        yield replace(p.fast, name=f"{p.fast.name} by {steps}",
+                      schedule=replace(p.fast.schedule, groups=(group,)))
+
+
 def _columns_first(row, target, rng, size, tile):
     """Results that lie across the lanes: y[b, j, h, i] of rows (h, i) that lie side by side."""
     *many, rows, columns, depth = size

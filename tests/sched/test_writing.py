@@ -4,10 +4,13 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from harness import Case, build_cases
+from onnx import TensorProto, helper, numpy_helper
 from te_programs import Maker, ax, matmul, random_feeds
 
+import aotc
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.errors import ScheduleError, ToolchainError
 from aotc.ir.expr import Cast, Sym
@@ -20,6 +23,7 @@ from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.judge.judge import Judge
 from aotc.sched.writing import with_writing
 from aotc.target import get_target, runs_here
+from aotc.tools.verify import verify
 
 V3, V4, GPU, RISCV = map(get_target, ("x86-64-v3", "x86-64-v4", "cuda:sm_80", "riscv64"))
 
@@ -223,13 +227,37 @@ def test_vectors_of_columns_that_are_read_again(tmp_path):
     build_cases(cases, V4, tmp_path).check(5)
 
 
-def test_edited_schedules_run_on_the_simulator(tmp_path):
+@pytest.fixture
+def simulator():
     try:
         find_cxx()
     except ToolchainError as err:
         pytest.skip(str(err))
+
+
+@pytest.mark.product
+def test_edited_schedules_run_on_the_simulator(tmp_path, simulator):
     cases = [Case(f"{p.name} {c}", p, edited(p, c, GPU)[1]) for p, c in SHARED]
     build_cases(cases, GPU, tmp_path).check(3)
+
+
+def test_an_edited_schedule_is_verified_on_the_simulator(tmp_path, simulator):
+    """From a file, as a user edits it: two copies of a small product in flight."""
+    w = numpy_helper.from_array(np.linspace(-1, 1, 96, dtype=np.float32).reshape(24, 4), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 24))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (5, 4))], [w])
+    model, file = tmp_path / "small.onnx", tmp_path / "small.json"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), model)
+    bundle = aotc.compile(model, tmp_path / "b", target=GPU.name).path
+    schedule = Schedule.from_json((bundle / "schedule.json").read_text())
+    group, = schedule.groups
+    (stage, loops), = group.loops.items()
+    edit = replace(group, loops={stage: loops | {"stages": 2}})
+    file.write_text(replace(schedule, groups=(edit,)).to_json())
+    results = verify(model, target=GPU.name, simulate=True, schedule=file, report=str)
+    assert len(results) == 2 and all(match.ok for _, match in results)
 
 
 SLOWER = [({"stages": 2}, GPU), ({"a_fetch": "value"}, GPU), ({"b_width": 1}, GPU),

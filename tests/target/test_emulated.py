@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from contraction_cases import written_out_cases
 from group_cases import GROUPS, schedule
 from harness import INFO, Built, Case, merged
 from math_values import BOUNDS, UNARY, every_kind, exact
@@ -87,6 +88,17 @@ def test_rows_of_its_own_equal_the_evaluator(target, tmp_path, monkeypatch):
     _equal_the_evaluator([pair.fast for i, u in enumerate(rows)
                           for pair in list(CASES[u.category](u, target))[i % 6::6]],
                          _with_tools(target), tmp_path)
+
+
+@pytest.mark.parametrize("target", [t for t in FOREIGN if not t.vectors.fixed],
+                         ids=lambda t: t.name)
+def test_steps_of_a_sum_that_are_written_out_equal_the_evaluator(target, tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLAGS", f"-Og {STRICT}")
+    first, *_, last = target.rows("contraction")
+    cases = [case for row in (first, last) for case in written_out_cases(row, target)]
+    _equal_the_evaluator(cases, _with_tools(target), tmp_path)
+    text = "".join(p.read_text() for p in (tmp_path / "rows").glob("*_kernels_0.c"))
+    assert re.search(r"k \+ 8 <= kc.*?\[7 \* ak\]", text, re.DOTALL)
 
 
 @pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.product)])
