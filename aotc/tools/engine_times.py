@@ -46,7 +46,8 @@ def lines(found: Timeline, machine: Machine) -> Iterator[str]:
     for e in machine.engines:
         yield (f"  {e.name} {e.source} -> {e.target}: {found.moved(e.name)} bytes, busy "
                f"{found.busy(e.name):.1%}")
-    yield f"  {COMPUTE}: busy {found.busy(COMPUTE):.1%}"
+    yield (f"  {COMPUTE}: {found.moved(COMPUTE)} bytes stored by stages, busy "
+           f"{found.busy(COMPUTE):.1%}")
     for u in machine.units:
         yield (f"  {u.name}: {found.moved(u.name)} bytes of operands, busy "
                f"{found.busy(u.name):.1%}")

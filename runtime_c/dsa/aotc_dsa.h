@@ -121,6 +121,7 @@ typedef struct aotc_dsa_core {
     int shared_buffers;
     int held_buffers;
     int transfers;
+    int64_t stored; /* bytes that the core's stage has stored in LB so far */
     aotc_dsa_buffer buffer[AOTC_DSA_BUFFERS];
     aotc_dsa_shared_buffer shared_buffer[AOTC_DSA_SHARED];
     aotc_dsa_held_buffer held_buffer[AOTC_DSA_HELD];
@@ -194,8 +195,8 @@ void aotc_dsa_bring(aotc_dsa_core *core, int token, void *shared, const void *fa
     int rank, const int64_t *extent, const int64_t *shared_step, const int64_t *far_step);
 void aotc_dsa_arrive(aotc_dsa_core *core, int token);
 
-/* A stage begins, on the core and its units. */
-void aotc_dsa_compute(aotc_dsa_core *core);
+/* A stage ends, for the trace: what it stored in LB is counted. */
+void aotc_dsa_computed(aotc_dsa_core *core);
 
 /* A product of the matrix engine.  Its accumulators hold sums of f32, ``summed`` rows of
  * ``columns`` each, to which it adds, in the order of taps and then of k,
@@ -272,6 +273,7 @@ static inline int aotc_dsa_is(const aotc_dsa_core *core, size_t at, size_t size,
         if (at <= AOTC_DSA_LB_BYTES - sizeof *p && at % sizeof *p == 0 \
             && aotc_dsa_is(core, at, sizeof *p, AOTC_DSA_MOVING | AOTC_DSA_FREE, 0)) { \
             memset(core->state + at, AOTC_DSA_THERE, sizeof *p); \
+            core->stored += (int64_t)sizeof *p; \
             *p = value; \
             return; \
         } \

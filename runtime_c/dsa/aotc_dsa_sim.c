@@ -35,6 +35,7 @@ aotc_dsa_core *aotc_dsa_begin(aotc_dsa *machine, const char *kernel, int64_t ite
     core->shared_buffers = 0;
     core->held_buffers = 0;
     core->transfers = 0;
+    core->stored = 0;
     memset(core->state, AOTC_DSA_FREE, AOTC_DSA_LB_BYTES);
     return core;
 }

@@ -54,6 +54,7 @@ void *aotc_dsa_stores(aotc_dsa_core *core, void *place, int64_t count, size_t si
     }
     memset(core->state + ((uintptr_t)place - (uintptr_t)core->local), AOTC_DSA_THERE,
         (size_t)count * size);
+    core->stored += count * (int64_t)size;
     return place;
 }
 
@@ -128,9 +129,10 @@ static void multiplied(const aotc_dsa_product *p, const void *const *a, int64_t 
     }
 }
 
-void aotc_dsa_compute(aotc_dsa_core *core)
+void aotc_dsa_computed(aotc_dsa_core *core)
 {
-    aotc_dsa_trace(core, "compute", 0, 0);
+    aotc_dsa_trace(core, "compute", 0, core->stored);
+    core->stored = 0;
 }
 
 void aotc_dsa_multiply(aotc_dsa_core *core, const aotc_dsa_product *p, const void *const *a,

@@ -14,6 +14,7 @@ from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.samples import random_inputs
 from aotc.sched.cost.cycles import timeline
+from aotc.sched.cost.item_events import COMPUTE
 from aotc.target import get_target
 from aotc.tools.engine_times import lines as lines_of
 from aotc.tools.engine_times import picture
@@ -40,6 +41,9 @@ def run(tmp_path_factory):
 def test_events_are_those_of_the_simulator(run):
     plan, lines = run
     assert len(lines) > 20 and lines == expected_trace(plan, TARGET)
+    stored = [int(x[5]) for x in lines if x[3] == COMPUTE]
+    assert stored and min(stored) > 0
+    assert timeline(plan, TARGET.machine, {}).moved(COMPUTE) == sum(stored)
 
 
 def test_bytes_and_order_make_the_time(run):

@@ -123,7 +123,7 @@ class _CoreWriter(KernelWriter):
         return "void"
 
     def section(self, s: Section) -> list[str]:
-        return ["aotc_dsa_compute(core);", *super().section(s)]
+        return [*super().section(s), "aotc_dsa_computed(core);"]
 
     def _passed(self, s: Section) -> tuple[list[str], list[str]]:
         parameters, arguments = super()._passed(s)

@@ -60,7 +60,18 @@ def _chosen(program: Program, target: Target, group: Group, schedule: Schedule) 
     chosen = {b: machine.scratch if b in boxes else machine.memory.name for b in outside} | given
     far = {b for b, m in chosen.items() if m != machine.scratch and b not in given}
     lost = [s for s, (operands, _) in needs.items() if far & set(operands)]
-    return replace(group, copies=chosen, ukernel=group.ukernel | dict.fromkeys(lost, "loops"),
+    if not lost:
+        return replace(group, copies=chosen)
+    return _chosen(program, target, _without(group, lost), schedule)
+
+
+def _without(group: Group, lost: Sequence[str]) -> Group:
+    """The group with shorter slices of the sums of ``lost``, whose operands do not all fit; where
+    one has none, without units for those, whose boxes are then as long as the sums."""
+    steps = {s: {k: n // 2 for k, n in group.split.get(s, {}).items()} for s in lost}
+    if all(x and min(x.values()) for x in steps.values()):
+        return replace(group, split=group.split | steps)
+    return replace(group, ukernel=group.ukernel | dict.fromkeys(lost, "loops"),
                    loops=group.loops | {s: {} for s in lost},
                    split={s: x for s, x in group.split.items() if s not in lost})
 

@@ -20,7 +20,7 @@ from aotc.target.base import Machine
 @dataclass(frozen=True)
 class Span:
     """From ``start`` to ``end``, in seconds, ``what`` of worker ``worker`` is busy with ``bytes``
-    (of an engine) of the kernel with number ``kernel``."""
+    (see ``Event``) of the kernel with number ``kernel``."""
 
     what: str
     worker: int
@@ -53,9 +53,9 @@ class Timeline:
         total = sum(s.end - s.start for s in self.spans if s.what == what)
         return total / (self.seconds * self.workers) if self.seconds else 0.0
 
-    def moved(self, engine: str) -> int:
-        """Bytes that the engines of that name copy."""
-        return sum(s.bytes for s in self.spans if s.what == engine)
+    def moved(self, what: str) -> int:
+        """Bytes that the engines of that name copy, or stages store in workers' memory."""
+        return sum(s.bytes for s in self.spans if s.what == what)
 
 
 def timeline(plan: Plan, machine: Machine, syms: Mapping[str, int]) -> Timeline:
@@ -206,7 +206,7 @@ class _Worker:
             if e.what == WAIT:
                 self.now = max(self.now, self.arrives.pop(e.token, self.now))
             elif e.what == COMPUTE:
-                self.now = self._busy(COMPUTE, self.now, work / stages, 0)
+                self.now = self._busy(COMPUTE, self.now, work / stages, e.bytes)
             elif e.what in self.step:
                 self.now = self._busy(e.what, self.now, e.steps * self.step[e.what], e.bytes)
             else:

@@ -2,7 +2,7 @@
 copy, wait and product of every work item, in order.  A machine that runs the Plan does the same, to
 the byte."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ from aotc.ir.statements import (
 from aotc.ir.tile_statements import RowTable, Tile
 from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.eval_expr import Scope as Values
+from aotc.sched.cost.item_stores import StoredBytes
 from aotc.target.base import Machine
 
 COMPUTE, WAIT = "compute", "wait"  # what an item does beside starting engines
@@ -40,8 +41,9 @@ ARRIVE = "arrive"  # the wait for what engines of a cluster bring into its memor
 @dataclass(frozen=True)
 class Event:
     """``what``: an engine that begins to copy ``bytes`` under ``token``, the wait for a token (of a
-    worker's copies, or of its cluster's), the work of a stage, or a unit, which reads ``bytes`` of
-    operands for ``steps`` of a sum and computes ``flops`` of those that the stages are made of."""
+    worker's copies, or of its cluster's), a unit, which reads ``bytes`` of operands for ``steps`` of
+    a sum and computes ``flops`` of those that the stages are made of, or the end of a stage, which
+    has stored ``bytes`` in the worker's memory."""
 
     what: str
     token: int = 0
@@ -79,17 +81,20 @@ class Named(Values):
 
 class _Items:
     """The work items of one kernel side by side; ``found``: their events; ``rows``: how many a
-    register tile has that is next."""
+    register tile has that is next; ``near``: buffers in workers' own memory."""
 
-    def __init__(self, kernel: Kernel, syms: Mapping[str, int]) -> None:
-        self.syms, self.count = syms, index_value(kernel.tiles, syms)
+    def __init__(self, kernel: Kernel, syms: Mapping[str, int], near: Set[str]) -> None:
+        self.syms, self.count, self.near = syms, index_value(kernel.tiles, syms), near
         self.names: dict[str, Array] = {TILE.name: np.arange(self.count)}
         self.found: list[_Found] = []
         self.none = self.rows = np.zeros(self.count, np.int64)
         self.run(kernel.body, np.ones(self.count, bool))
 
     def now(self, e: Expr) -> Array:
-        return np.broadcast_to(Named(self.syms, self.names).value(e), self.count)
+        return self.by(self.names, e)
+
+    def by(self, names: dict[str, Array], e: Expr) -> Array:
+        return np.broadcast_to(Named(self.syms, names).value(e), self.count)
 
     def run(self, body: Body, live: Array) -> None:
         for s in body:
@@ -113,8 +118,9 @@ class _Items:
             elif isinstance(s, (Copy, Wait)):
                 self.moved(s, live)
             elif isinstance(s, Section):
-                self.add(Event(COMPUTE), live)
+                stored = StoredBytes(self.near, dict(self.names), self.by).of(s.body, live)
                 self.products(s.body, live)
+                self.add(Event(COMPUTE), live, stored)
 
     def add(self, event: Event, live: Array, *numbers: Array) -> None:
         """One more event of live items."""
@@ -174,9 +180,11 @@ class Item:
     events: tuple[Event, ...]
 
 
-def kernel_events(kernel: Kernel, syms: Mapping[str, int]) -> Iterator[tuple[Event, ...]]:
-    """The events of every work item of a kernel, in order."""
-    items = _Items(kernel, syms)
+def kernel_events(kernel: Kernel, syms: Mapping[str, int], held: Set[str] = frozenset()
+                  ) -> Iterator[tuple[Event, ...]]:
+    """The events of every work item of a kernel, in order; ``held``: tensors that stay in workers'
+    own memory."""
+    items = _Items(kernel, syms, held | {s.name for s in kernel.scratch})
     for i in range(items.count):
         yield tuple(found.of(i) for found in items.found if found.live[i])
 
@@ -201,11 +209,12 @@ def plan_events(plan: Plan, syms: Mapping[str, int], machine: Machine
     Plan with regions, whose rounds data may decide."""
     if plan.regions:
         raise UnsupportedError(f"plan {plan.name}: has regions; how often they run is not known")
+    held = {p.name for p in plan.places if p.memory == machine.near.name}
     known: dict[int, tuple[Item, ...]] = {}
     for k, first, end in plan.turns or tuple((k, 0, 0) for k in range(len(plan.kernels))):
         kernel = plan.kernels[k]
         if k not in known:
-            found = tuple(kernel_events(kernel, syms))
+            found = tuple(kernel_events(kernel, syms, held))
             where = workers_of(kernel, len(found), machine)
             known[k] = tuple(map(Item, range(len(found)), where, found))
         items = known[k] if plan.turns else known.pop(k)
