@@ -14,7 +14,7 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError, ScheduleError
 from aotc.ir.contents import with_buffers
-from aotc.ir.expr import Cast
+from aotc.ir.expr import Axis, Cast, Const, Sym
 from aotc.ir.statements import Copy, For, Section, Wait, bodies, walk_body, with_bodies
 from aotc.ir.tile_statements import RowTable, Tile, TileSums
 from aotc.oracle.check_plan import plan_faults
@@ -112,6 +112,21 @@ def test_products_run_on_the_matrix_engine(make, tmp_path, monkeypatch):
     want = evaluate(make(), odd, {})
     assert not differences(bundle.run(odd), want, 1e-2)
     assert not differences(run_plan(plan, odd), want, 1e-2)
+
+
+def test_slices_of_sums_fit_for_every_number_of_rows():
+    """Chosen for typical rows, cut further where more would not lie in scratch."""
+    m, batch, rows = Maker("free"), Sym("batch", 1, 2), Sym("rows", 4, 8)
+    m.input("x", batch, rows, 2048)
+    weights(m, "w", 2048, 40)
+    b, i, j, k = Axis("b", batch), Axis("i", rows), Axis("j", Const(40)), Axis("k", Const(2048))
+    m.step("y", (b, i, j), m.ref("x", b, i, k) * m.ref("w", k, j), (k,), "sum")
+    program, syms = m.done("y"), {"batch": 2, "rows": 7}
+    s = decide(program, TARGET)
+    plan = lower(program, s, TARGET)
+    assert any(g.split for g in s.groups) and {t.unit for t in tiles(plan)} == {"matrix"}
+    feeds = random_feeds(program, np.random.default_rng(), syms)
+    assert not differences(run_plan(plan, feeds, syms), evaluate(program, feeds, syms), NEAR)
 
 
 def test_softmax_norms_and_maps_run_on_vectors():

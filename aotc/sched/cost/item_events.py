@@ -41,9 +41,9 @@ ARRIVE = "arrive"  # the wait for what engines of a cluster bring into its memor
 @dataclass(frozen=True)
 class Event:
     """``what``: an engine that begins to copy ``bytes`` under ``token``, the wait for a token (of a
-    worker's copies, or of its cluster's), a unit, which reads ``bytes`` of operands for ``steps`` of
-    a sum and computes ``flops`` of those that the stages are made of, or the end of a stage, which
-    has stored ``bytes`` in the worker's memory."""
+    worker's copies, or of its cluster's), a unit, which reads ``bytes`` of operands for ``steps``
+    of a sum and computes ``flops`` of those that the stages are made of, or the end of a stage,
+    which has stored ``bytes`` in the worker's memory."""
 
     what: str
     token: int = 0
