@@ -32,8 +32,7 @@ from aotc.options import Options
 from aotc.oracle.shares import share_of_range
 from aotc.pipeline import run_pipeline
 from aotc.runtime.compile_bundle import build
-from aotc.samples import extents
-from aotc.sched.dynamic.predict import group_seconds
+from aotc.sched.judge.judge import Judge
 from aotc.tools.bench import interleave, pin
 from aotc.tools.peers import first_line, open_peer
 from aotc.tuner.search.learned_cost import rank_correlation
@@ -59,13 +58,19 @@ def prepare(name, args, folder):
     folder.mkdir(exist_ok=True)
     found = case(name, folder, args.target, args.base)
     for label, how in found.own.items():
-        work = run_pipeline(Options(found.path, folder / label, name="case", profile=True, **how))
+        run_pipeline(Options(found.path, folder / label, name="case", profile=True, **how))
         build(folder / label)
         if label == "aotc":
-            syms = extents(work.program)[0] | found.dims
-            seconds = group_seconds(work.program, work.schedule, work.target, syms)
-            (folder / "predicted").write_text(json.dumps(list(seconds.values())))
+            seconds = _predicted(found, how)
+            (folder / "predicted").write_text(json.dumps(seconds))
     return found
+
+
+def _predicted(found, how):
+    """Seconds of every kernel by the cost model."""
+    work = run_pipeline(Options(found.path, stop_after="schedule", **how))
+    judge = Judge(work.rewritten, work.target)
+    return [judge.priced(g).seconds for g in work.schedule.groups]
 
 
 def measure(found, threads, args, folder):
