@@ -3,16 +3,23 @@
 import os
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from core_traces import expected_trace
+from core_traces import expected_trace, read_trace
+from harness import INFO
 from small_models import conv_stack, dense, running_sum
+from te_programs import random_feeds
+from te_random import random_program
 
 import aotc
 from aotc.cli import main
+from aotc.emit.bundle.render import render_bundle
+from aotc.emit.bundle.write import write_bundle
 from aotc.errors import UnsupportedError
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.samples import random_inputs
+from aotc.sched import decide, lower
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.cost.item_events import COMPUTE
 from aotc.target import get_target
@@ -44,6 +51,20 @@ def test_events_are_those_of_the_simulator(run):
     stored = [int(x[5]) for x in lines if x[3] == COMPUTE]
     assert stored and min(stored) > 0
     assert timeline(plan, TARGET.machine, {}).moved(COMPUTE) == sum(stored)
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("seed", [205, 212])
+def test_events_of_random_programs_are_those_of_the_simulator(seed, tmp_path, monkeypatch):
+    """212 has library calls, which no core runs."""
+    program = random_program(seed)
+    assert not program.syms
+    s = decide(program, TARGET)
+    plan = lower(program, s, TARGET)
+    write_bundle(render_bundle(plan, s, INFO), tmp_path / "b")
+    monkeypatch.setenv("AOTC_DSA_TRACE", os.fspath(tmp_path / "trace"))
+    aotc.load(tmp_path / "b").run(random_feeds(program, np.random.default_rng(), {}))
+    assert read_trace(tmp_path / "trace") == expected_trace(plan, TARGET)
 
 
 def test_bytes_and_order_make_the_time(run):

@@ -114,6 +114,27 @@ def test_products_run_on_the_matrix_engine(make, tmp_path, monkeypatch):
     assert not differences(run_plan(plan, odd), want, 1e-2)
 
 
+@pytest.mark.parametrize("width", [64, 20])
+def test_columns_of_a_head_are_copied_without_those_of_others(width):
+    """Boxes that begin at several axes' tiles: proved to be inside, or else all columns are."""
+    m, heads, rows = Maker("heads"), 3, 37
+    m.input("p", heads, rows, rows), m.input("v", rows, heads * width)
+    h, i, j, k = (Axis(a, Const(n)) for a, n in zip("hijk", (heads, rows, width, rows)))
+    m.step("y", (h, i, j), m.ref("p", h, i, k) * m.ref("v", k, h * width + j), (k,), "sum")
+    program = m.done("y")
+    s = decide(program, TARGET)
+    for tile in ({}, {"j": 16}):  # of 20 columns, the last ones are fewer
+        g, = s.groups
+        cut = choose_copies(program, TARGET, (replace(g, tile=g.tile | tile, copies={}),), {})
+        plan = lower(program, replace(s, groups=cut), TARGET)
+        assert not plan_faults(plan) and {t.unit for t in tiles(plan)} == {"matrix"}
+        sizes = {x.name: x.elements for x in plan.kernels[0].scratch}
+        narrow = width == 64 or not tile and "j" not in g.tile
+        assert (sizes["v_near"] < rows * heads * width) == narrow
+        feeds = random_feeds(program, np.random.default_rng(), {})
+        assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), NEAR)
+
+
 def test_slices_of_sums_fit_for_every_number_of_rows():
     """Chosen for typical rows, cut further where more would not lie in scratch."""
     m, batch, rows = Maker("free"), Sym("batch", 1, 2), Sym("rows", 4, 8)

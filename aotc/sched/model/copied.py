@@ -9,7 +9,7 @@ from aotc.ir.expr import Axis, Const, Expr, axes_of, maximum, minimum
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import Bound, Ranges, boxes_read, interval
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, simplify, upper
+from aotc.ir.simplify import lower, same, simplify, upper
 from aotc.ir.tile_statements import slice_start
 from aotc.sched.model.boxes import Box, Dims, Tile, whole_tiles
 from aotc.sched.model.stages import Stage
@@ -67,7 +67,8 @@ def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: 
             known = [n for n in (upper(simplify(width + 1)), upper(extent)) if n is not None]
             if not known:
                 break
-            if len(axes_of(lo)) > 1:  # of tiles and places in them: nobody proves what is inside
+            if len(axes_of(lo)) > 1 and not _inside(lo, min(known), extent):
+                # of tiles and places in them: nobody proves what is inside
                 lo, hi, known = Const(0), simplify(extent - 1), [upper(extent) or WHOLE]
             exact = simplify(hi - lo + 1)  # what is copied, whatever a tile would ask for
             dims.append((lo, max(min(known), exact.value if isinstance(exact, Const) else 1, 1)))
@@ -75,6 +76,12 @@ def copied_boxes(program: Program, group: Group, stages: Sequence[Stage], tile: 
         else:
             out.append(Copied(b, tuple(dims), tuple(last), b in made))
     return tuple(out)
+
+
+def _inside(lo: Expr, size: int, extent: Expr) -> bool:
+    """True if all of a box's indices are proved to be some of its dimension."""
+    first, left = lower(lo), lower(simplify(extent - lo - size))
+    return first is not None and first >= 0 and left is not None and left >= 0
 
 
 def _touched(program: Program, stages: Sequence[Stage],
