@@ -66,6 +66,7 @@ from aotc.target import Target, get_target
 from aotc.target.machine_file import with_machine
 
 HEAVY = 16 << 20  # bytes of weights from which making sure that dropped ones are gone is worth it
+_MMAP_THRESHOLD, _ALONE = -3, 1 << 20  # mallopt's number of what has pages of its own, and bytes
 _LATER: Any = None  # no stage has made it yet, or none needs it any more
 
 
@@ -379,11 +380,22 @@ def _run_stages(work: Work) -> Work:
             work = _bounded(work, stage.name, stage.first)
             let_go(work.weight_bytes)
         work = _run_stage(work, stage, number)
+        if stage.name == "program":
+            keep_apart(work.weight_bytes)
         if stage.name == "inline":  # the last of the passes, each of which made a Program
             let_go(work.weight_bytes)
         if stage.name == options.stop_after:
             break
     return work
+
+
+def keep_apart(weights: int) -> None:
+    """Have the C library give large arrays of a model with so many bytes of weights, if they are
+    many, pages of their own, which are free as soon as they are dropped: it would otherwise put
+    them among others after the first ones were, where they leave holes."""
+    allocation = getattr(ctypes.CDLL(None), "mallopt", None)
+    if weights >= HEAVY and allocation is not None:
+        allocation(_MMAP_THRESHOLD, _ALONE)
 
 
 def let_go(weights: int) -> None:

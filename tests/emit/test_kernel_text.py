@@ -9,6 +9,7 @@ import pytest
 from kernel_programs import dense, pool, rows
 from te_programs import Maker, ax, matmul, relu
 
+from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.ir.expr import Const, Var, Where, compare, minimum
 from aotc.ir.statements import Range
@@ -34,6 +35,11 @@ def two_layers():
     m.pointwise("h", "h0", lambda e, _: relu(e))
     matmul(m, "y", "h", "w1")
     return m.done("y")
+
+
+def planned(program, target):
+    schedule = decide(program, get_target(target))
+    return lower(program, schedule, get_target(target)), schedule
 
 
 def text_of(program, target):
@@ -204,9 +210,13 @@ def test_a_sum_needs_no_register_of_its_columns(rows, row, at):
 
 
 # what says nothing: an offset of 0, a block around one store, an empty comment, empty lines, a name
-# that is only cast to void (parameters may be), brackets around all of what is stored
-IDLE = re.compile(r"[\w\])] \+ 0(?![\w.])|\n( *)\{\n\1    \w*store\w*\([^\n]*\n\1\}"
-                  r"|/\* *\*/|\n\n\n|[ \t]\n|\(void\)(?!(?:f|worker|ak|n|taps|next|ahead);)\w+;"
+# that is only cast to void (parameters may be), brackets around all of what is stored or asked, a
+# status that is stored to be returned
+IDLE = re.compile(r"[\w\])] \+ 0(?![\w.])|\(0 \+ |\bif \(\(\((?:[^()]|\([^()]*\))*\) & "
+                  r"|status = [^;]*;\s*return status;|return status;\s*\}\s*return status;"
+                  r"|\n( *)\{\n\1    \w*store\w*\([^\n]*\n\1\}"
+                  r"|/\* *\*/|\n\n\n|[ \t]\n"
+                  r"|\(void\)(?!(?:f|worker|ak|n|taps|next|ahead|syms|detail|ctx);)\w+;"
                   r"|store\w*\([^;]*, \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\);")
 
 
@@ -218,3 +228,13 @@ def test_generated_text_is_pleasant(target):
         assert not (found := IDLE.search(text)), text[found.start() - 200:found.end() + 200]
         for made in program.steps:  # the Program's line above what computes it
             assert f"{made.out}[" in text, made
+
+
+@pytest.mark.parametrize("target", ["x86-64", "riscv64", "cuda:sm_90"])
+def test_a_bundle_is_pleasant(target):
+    plan, schedule = planned(dense(), target)
+    bundle = render_bundle(plan, schedule, {"model_hash": "00" * 32, "graph": "dense"})
+    for name, data in bundle.files.items():
+        if name in ("dense.c", "dense.cu", "dense.h", "dense_internal.h"):
+            text = bytes(data).decode()
+            assert not (found := IDLE.search(text)), text[found.start() - 200:found.end() + 200]

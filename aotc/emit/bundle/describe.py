@@ -109,8 +109,8 @@ class Tensor:
     @property
     def bytes_c(self) -> str:
         """C expression of its size, over the frame."""
-        factors = [f"(size_t)({d.c})" for d in self.dims] + [f"sizeof({DTYPES[self.dtype].c})"]
-        return " * ".join(factors)
+        factors = [f"(size_t){d.c if d.size >= 0 else f'({d.c})'}" for d in self.dims]
+        return " * ".join([*factors, f"sizeof({DTYPES[self.dtype].c})"])
 
     @property
     def c_dtype(self) -> str:

@@ -94,7 +94,7 @@ class KernelText:
             used = [] if any(k.scratch) or places else ["(void)f;"]
             lines += [*self._head(k), f"    {self.name}_frame *const f = frame;",
                       *indent(used), *indent(signature(
-                          function, ["f", "begin", "end", "worker", *places], ";")), "}", ""]
+                          function, ["f", "begin", "end", "worker", *places], ";", 4)), "}", ""]
         return "\n".join(lines[:-1]) + "\n"
 
     def _head(self, kernel: Kernel) -> list[str]:
@@ -165,12 +165,12 @@ def needs_frame(value: object) -> bool:
     return any(isinstance(n, (Sym, Guarded)) and not isinstance(n, Argument) for n in nodes(value))
 
 
-def signature(head: str, items: Sequence[str], end: str = "") -> list[str]:
-    """C lines of ``head(items)``."""
+def signature(head: str, items: Sequence[str], end: str = "", depth: int = 0) -> list[str]:
+    """C lines of ``head(items)``, to be set in by ``depth`` columns."""
     lines, line = [], f"{head}("
     for i, item in enumerate(items):
         item += ")" + end if i + 1 == len(items) else ","
-        if len(line) + len(item) > 98:
+        if depth + len(line) + len(item) > 98:
             lines.append(line)
             line = "   "
         line += item if line.endswith("(") else f" {item}"

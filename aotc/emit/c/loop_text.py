@@ -31,9 +31,14 @@ def loop(r: Range, body: Sequence[str], note: str = "",
     return [head] + indent(body) + ["}"]
 
 
-def loops(ranges: Sequence[Range], body: list[str]) -> list[str]:
+def loops(ranges: Sequence[Range], body: list[str], uses: Collection[str]) -> list[str]:
+    """Loops around ``body`` lines inside a block, where an axis of one value is a name for it, if
+    it is among the names ``uses``."""
     for r in reversed(ranges):
-        body = loop(r, body)
+        if simplify(r.hi - r.lo) != Const(1):
+            body = loop(r, body)
+        elif r.axis.name in uses:
+            body = [f"const int64_t {r.axis.name} = {c_index(r.lo, 0)};", *body]
     return body
 
 

@@ -99,9 +99,9 @@ class ScalarWriter:
     def loop(self, s: For) -> list[str]:
         note = f" /* {s.note} */" if s.note else ""
         if s.step == 1:
-            return loop(Range(s.axis, s.lo, s.hi), self.body(s.body), note)
+            return loop(Range(s.axis, s.lo, s.hi), self.inside(s.body), note)
         name, lo, hi = s.axis.name, c_index(s.lo, 0), c_index(s.hi, 11)
-        body = indent(self.body(s.body))
+        body = indent(self.inside(s.body))
         if not s.rest:
             return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {s.step}) {{{note}",
                     *body, "}"]
@@ -110,8 +110,12 @@ class ScalarWriter:
             f"for (; {name} < {hi}; ++{name}) {{", *indent(self.body(s.rest)), "}"]), "}"]
 
     def condition(self, s: If) -> list[str]:
-        other = ["} else {", *indent(self.body(s.other))] if s.other else []
-        return [f"if ({c_index(s.cond, 0)}) {{", *indent(self.body(s.body)), *other, "}"]
+        other = ["} else {", *indent(self.inside(s.other))] if s.other else []
+        return [f"if ({c_index(s.cond, 0)}) {{", *indent(self.inside(s.body)), *other, "}"]
+
+    def inside(self, body: Sequence[Stmt]) -> list[str]:
+        """C lines of all that is in one block."""
+        return self.body(body)
 
     def section(self, s: Section) -> list[str]:
         return [*heading(s), *self.body(s.body)]

@@ -1,5 +1,6 @@
 """Statements -> C text of a CPU's kernels: register tiles, their operands and their sums."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from aotc.ir.expr import Const, Expr
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope
+from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope, Stmt
 from aotc.ir.tile_statements import (
     Expand,
     Pack,
@@ -114,7 +115,8 @@ class Writer(LaneWriter):
             at = f"{block.text(s.guard, 4)} ? {at} : {outside}"
         index = simplify(_flat(s.taps) * s.mr)
         slot = "i" if not s.taps else f"{c_index(index, 12)} + i"
-        fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"])
+        fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"],
+                                     names_in((s.offset, s.guard, index)))
         fill += [f"if (m0 + i + 1 < {count}) {{", *indent(_next_row(s.rows)), "}"]
         if s.body:  # rows that are packed are packed once, the last one serves those behind it
             return [*lines, f"const int64_t packed = aotc_min({s.mr}, {count} - m0);",
@@ -188,6 +190,14 @@ class Writer(LaneWriter):
         return [f"aotc_store({plus(at, x.at)}, {x.name});" for row in tile for x in row.sums]
 
     def vector(self, s: Vector) -> list[str]:
+        return ["{", *indent(self._lanes(s)), "}"]
+
+    def inside(self, body: Sequence[Stmt]) -> list[str]:
+        lone = body[0] if len(body) == 1 else None
+        return self._lanes(lone) if isinstance(lone, Vector) else super().inside(body)
+
+    def _lanes(self, s: Vector) -> list[str]:
+        """C lines of what is done with one vector of columns."""
         name, say = s.axis.name, self.env["dialect"]
         lanes = Lanes(s.axis, say, str(s.live) if s.live else "",
                       {v: v.name for v in s.sums}, sums=True)
@@ -196,7 +206,7 @@ class Writer(LaneWriter):
         self.lanes = lanes
         lines += self.body(s.body)
         self.lanes = None
-        return ["{", *indent(lines), "}"]
+        return lines
 
     def call(self, s: Call) -> list[str]:
         return call_lines(s, self.env, self.names)

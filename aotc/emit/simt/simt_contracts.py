@@ -5,7 +5,7 @@ registers, the epilogue from there.  Here is said where each operand's elements 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import Template
@@ -75,7 +75,8 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
     single = "a_fetch" not in dict(c.writing)  # a row whose threads read both operands in place
     text = template.render(
         **{**tile, **dict(c.writing), "threads": threads}, part=c.part // tile["bk"], base=base,
-        rows=rows, row_before=row_before, again=c.again,
+        rows=rows if rows.isdigit() else f"(int32_t){rows if rows.isidentifier() else f'({rows})'}",
+        row_before=row_before, again=c.again,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
         tap_rows=_times(str(upper(simplify(taps)))),
@@ -83,7 +84,7 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
         b=None if single else _lane_source(c, env, names, kc),
         single=_single(c, env, names, row_extents) if single else None,
         epilogue=lambda acc, row: _epilogue(c, env, names, row_extents, acc, row))
-    return loops(c.outer, text.splitlines())
+    return loops(c.outer, text.splitlines(), names_in(replace(c, outer=())))
 
 
 def _int(e: Expr) -> str:
@@ -94,6 +95,11 @@ def _int(e: Expr) -> str:
 def _times(taps: str) -> str:
     """C text of the row starts of so many taps."""
     return "MR" if taps == "1" else f"{taps} * MR"
+
+
+def _several_taps(c: Contract) -> bool:
+    """True if rows start elsewhere for every tap."""
+    return any(t.axis.extent != Const(1) for t in c.taps)
 
 
 def _bind(ranges: Sequence[Range], at: str, names: Names, uses: Collection[str],
@@ -114,7 +120,7 @@ def _table(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[str])
     if (env["elements"](c.a.buffer) or 0) >= _INT32:  # without a bound each call is checked
         raise UnsupportedError(f"{c.row}: {c.a.buffer} may have 2^31 elements or more; use a "
                                "packed")
-    guard = "" if c.a.guard is None else Scalars(env, names).text(c.a.guard, 4)
+    guard = "" if c.a.guard is None else Scalars(env, names).text(c.a.guard, 0)
     uses = names_in((c.a.offset, c.a.guard))
     binds = _bind(c.m, "row", names, uses, row_extents) + _bind(c.taps, "tap", names, uses)
     count = as_expr(1)
@@ -131,7 +137,7 @@ def _row_source(c: Contract, env: BlockEnv, names: Names, row_extents: Sequence[
         pointer, step = env["buffer"](c.a.buffer), c_index(c.a.stride, 13)
         unit = c.a.stride == Const(1)
         at = "start + k0 + k" if unit else f"start + (int64_t)(k0 + k) * {step}"
-        start = "const int32_t start = a_at[tap * MR + m];"
+        start = f"const int32_t start = a_at[{'tap * MR + ' * _several_taps(c)}m];"
         return Source("k0 + k < kc", (start,), "start >= 0", pointer, at, f"{pointer}[{at}]",
                       **_fetched(c, "a"))
     return _expression(c, "a", c.a.packed, "m0 + m < rows && k0 + k < kc",
@@ -148,15 +154,15 @@ def _lane_source(c: Contract, env: BlockEnv, names: Names, kc: Expr) -> Source:
         return _expression(c, "b", c.b.packed, f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}",
                            (*steps, ("n", (column,), ("n_left",))), env, names)
     pointer = env["buffer"](c.b.buffer)
-    first = substitute(c.b.offset, {lane: Axis("n0", lane.extent)})
+    first = simplify(substitute(c.b.offset, {lane: Axis("n0", lane.extent)}))
     block = Scalars(env, names)
-    start = block.text(simplify(first), 12)
+    start = "" if first == Const(0) else f"{block.text(first, 12)} + "
     if c.b.mode == "panel":
-        tap = "(int64_t)tap * kc + k0 + k" if c.a.mode == "rows" and c.taps else "k0 + k"
-        at = f"{start} + (int64_t)({tap}) * NR + n"
+        tap = "(int64_t)tap * kc + " if c.a.mode == "rows" and _several_taps(c) else ""
+        at = f"{start}(int64_t)({tap}k0 + k) * NR + n"
         return Source("k0 + k < kc", tuple(block.lines), "", pointer, at, f"{pointer}[{at}]",
                       **_fetched(c, "b"))
-    at = f"{start} + (int64_t)(k0 + k) * {c_index(c.b.stride, 13)} + n0 + n"
+    at = f"{start}(int64_t)(k0 + k) * {c_index(c.b.stride, 13)} + n0 + n"
     return Source(f"k0 + k < kc && n0 + n < {c_index(c.n.hi, 11)}", tuple(block.lines), "",
                   pointer, at, f"{pointer}[{at}]", **_fetched(c, "b"))
 
@@ -177,7 +183,7 @@ def _expression(c: Contract, which: str, value: Expr, rule: str, digits: Sequenc
     assert load is not None, value  # the Plan copies nothing else
     block = Scalars(env, names, (load.index[0],))
     pointer, at = env["buffer"](load.buffer), block.text(load.index[0])
-    test = "" if guard is None else Scalars(env, names).text(guard, 4)
+    test = "" if guard is None else Scalars(env, names).text(guard, 0)
     # what the offset shares may be evaluated under the guard only
     before, inside = (binds, block.lines) if test else ([*binds, *block.lines], [])
     return Source(rule, tuple(before), test, pointer, at, f"{pointer}[{at}]",
@@ -207,7 +213,7 @@ def _single(c: Contract, env: BlockEnv, names: Names,
     k = c.k.axis.name
     inner = [f"for (int64_t {k} = slice; {k} < {c_index(c.k.axis.extent, 11)}; {k} += SLICES) {{"]
     inner += indent(lines + [f"sum += {values[0]} * {values[1]};"]) + ["}"]
-    total = loops(c.taps, inner)
+    total = loops(c.taps, inner, names_in(tuple(used)))
     store = _epilogue(c, env, names, row_extents, "total", "row")["lines"]
     uses = names_in((*used, c.puts))
     return {"row": _bind(c.m, "row", names, uses, row_extents), "sum": total,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import Names, Scalars
-from aotc.emit.text.cexpr import c_index, c_int
+from aotc.emit.text.cexpr import ATOM, c_index, c_int
 from aotc.emit.text.env import BlockEnv
 from aotc.ir.contents import names_in
 from aotc.ir.expr import Binary, Const, Var, maximum
@@ -39,9 +39,9 @@ class BlockWriter(ScalarWriter):
         before, total, kind, extents = flat_count(s.ranges, self.names)
         at = self.names.fresh("at")
         binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body))
-        return ["{"] + indent(before + [
-            f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{"]
-            + indent(binds + self.body(s.body)) + ["}"]) + ["}"]
+        lines = [f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{",
+                 *indent(binds + self.body(s.body)), "}"]
+        return ["{", *indent(before + lines), "}"] if before else lines
 
     def first(self, s: First) -> list[str]:
         return [f"if (threadIdx.x % {s.size} == 0) {{", *indent(self.body(s.body)), "}"]
@@ -95,8 +95,8 @@ def flat_count(ranges: Sequence[Range], names: Names) -> tuple[list[str], str, s
             texts.append(f"{max(e.value, 0)}{suffix}" if small else c_int(max(e.value, 0)))
             continue
         name = names.fresh("n")
-        value = c_index(simplify(maximum(e, Const(0))), 0)
-        before.append(f"const {kind} {name} = {f'({kind})({value})' if small else value};")
+        value = c_index(simplify(maximum(e, Const(0))), ATOM if small else 0)
+        before.append(f"const {kind} {name} = {f'({kind}){value}' if small else value};")
         texts.append(name)
     live = [t for t in texts if t not in ("1u", "1")]
     return before, " * ".join(live) or f"1{suffix}", kind, texts
