@@ -64,9 +64,7 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
         places.append(_place(program, schedule, name, "input", index=i))
     for i, name in enumerate(program.outputs):
         places.append(_place(program, schedule, name, "output", index=i))
-    consts, program = dict(program.consts), replace(program, consts={})
-    for name in [*consts]:  # each form that rewrites made is dropped where it has been laid out
-        array = consts.pop(name)
+    for name, array in program.consts.items():
         if name in used:
             stored = layout_from_json(schedule.layouts.get(name)).apply(array)
             place = _place(program, schedule, name, "weights", offset=end)
