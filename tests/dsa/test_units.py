@@ -328,6 +328,27 @@ def test_a_slice_before_its_wait_is_refused_by_the_simulator(in_slices, tmp_path
         wrong.run(feeds)
 
 
+def test_sums_over_joined_heads_have_no_slices():
+    """Slices of k are no boxes where heads are k // 64: a Schedule that has them is told so, and
+    the deciders, who would cut such long sums, do not (Conformer crashed)."""
+    m, heads, rows, width = Maker("joined"), 48, 40, 64
+    m.input("x", heads, rows, width)
+    weights(m, "w", heads * width, 48)
+    i, j, k = ax("i", rows), ax("j", 48), ax("k", heads * width)
+    m.step("y", (i, j), m.ref("x", k // width, i, k % width) * m.ref("w", k, j), (k,), "sum")
+    program = m.done("y")
+    s = decide(program, TARGET)
+    assert not any(g.split for g in s.groups)
+    plan = lower(program, s, TARGET)
+    feeds = random_feeds(program, np.random.default_rng(), {})
+    assert not differences(run_plan(plan, feeds), evaluate(program, feeds, {}), NEAR)
+    loops = {"y": {"lanes": "j", "k": "k", "a": "rows", "b": "direct"}}
+    cut = tuple(replace(g, ukernel={"y": UNIT}, loops=loops, split={"y": {"k": 64}}, copies={},
+                        tile={"j": 16}, parallel=("j",), run={}, pipeline=0) for g in s.groups)
+    with pytest.raises(ScheduleError, match="of which an operand's indices take quotients"):
+        lower(program, replace(s, groups=cut), TARGET)
+
+
 @pytest.mark.parametrize("split, text", [
     ({"k": 0}, "choose k and a positive number of steps"),
     ({"i": 4}, "choose k and a positive number of steps")])

@@ -106,7 +106,7 @@ def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None, row: Uke
         return []
     where = f"group {g.name}: split of {s.name}"
     if "unit" in row.tile:
-        return [f"{where}: {x}" for x in unit_slice_faults(g, s, loops)]
+        return [f"{where}: {x}" for x in unit_slice_faults(g, s, loops, f)]
     if f is None or not sliceable(target, row, loops, f):
         return [f"{where}: sums run in slices where a contraction reads rows, and panels or "
                 "columns, with static reduction axes, on vectors of a fixed length; remove it"]

@@ -28,7 +28,7 @@ from aotc.sched.memory.allocate import ALIGN
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import Stage, contraction_factors, group_stages
 from aotc.sched.model.tile_model import GroupModel, Widths
-from aotc.sched.model.units import sum_elements, unit_needs
+from aotc.sched.model.units import cuts_evenly, sum_elements, unit_needs
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target
 
@@ -253,7 +253,7 @@ def unit_tile(program: Program, target: Target, g: Group, s: Stage, model: Group
             item = model.variables(tile)
             sums = sum_elements(replace(g, tile=tile), f.m, lane, row)
             steps = _steps(model, s, k, loops, tile, sums,
-                           machine.room(machine.near) - packed)
+                           machine.room(machine.near) - packed, cuts_evenly(f, k))
             if steps is not None:
                 slices = -(-estimate(k.extent) // steps)
                 cost = group_cost(model, machine, (item,), aligned=aligned).seconds
@@ -277,13 +277,14 @@ def _doubled(first: int, last: int) -> list[int]:
 
 
 def _steps(model: GroupModel, s: Stage, k: Axis, loops: Loops, tile: Mapping[str, int],
-           sums: int, room: float) -> int | None:
-    """The most steps of the sum, all or a power of two, whose operands fit into ``room`` with
-    ``sums`` and what else a work item touches; None if none do."""
+           sums: int, room: float, evenly: bool) -> int | None:
+    """The most steps of the sum, all or a power of two (if its slices are boxes: ``evenly``), whose
+    operands fit into ``room`` with ``sums`` and what else a work item touches; None if none do."""
     whole = estimate(k.extent)
     if _copied_bytes(model, model.variables(tile)) <= room:
         return whole
-    if f"{s.name}.{k.name}" not in model.axes or loops["a"] != "rows" or loops["b"] != "direct":
+    if not evenly or f"{s.name}.{k.name}" not in model.axes or (
+            loops["a"] != "rows" or loops["b"] != "direct"):
         return None
     room -= sums * DTYPES["f32"].size
     for steps in reversed(_doubled(1, whole)):

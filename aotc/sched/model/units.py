@@ -145,8 +145,15 @@ def slice_of(target: Target, group: Group, s: Stage) -> tuple[Axis, int] | None:
     return (k, split[k.name]) if split[k.name] < estimate(k.extent) else None
 
 
-def unit_slice_faults(group: Group, s: Stage, loops: Loops) -> list[str]:
-    """What is wrong with a group's ``split`` of a stage on a unit."""
+def cuts_evenly(f: Factors, k: Axis) -> bool:
+    """True if a slice of the sum along ``k`` is one box of both operands: no index takes quotients
+    or remainders of ``k``, whose box would lie otherwise than the tensor does."""
+    return all(stride(i, k) is not None for x in (unit_rows(f)[0], f.b) if isinstance(x, Load)
+               for i in x.index)
+
+
+def unit_slice_faults(group: Group, s: Stage, loops: Loops, f: Factors | None) -> list[str]:
+    """What is wrong with a group's ``split`` of a stage on a unit, with these Factors."""
     split = group.split[s.name]
     if len(group.computes) > 1 and any(b in group.connect for b in s.reads) or (
             loops.get("a") != "rows" or loops.get("b") != "direct"):
@@ -154,6 +161,9 @@ def unit_slice_faults(group: Group, s: Stage, loops: Loops) -> list[str]:
     if set(split) != {loops.get("k")} or any(
             not isinstance(n, int) or n < 1 for n in split.values()):
         return [f"choose {loops.get('k')} and a positive number of steps"]
+    if f is None or not all(cuts_evenly(f, r) for r in f.k if r.name == loops["k"]):
+        return [f"slices of {loops['k']}, of which an operand's indices take quotients, are no "
+                "boxes; remove it"]
     return []
 
 
@@ -195,6 +205,6 @@ def packed_bytes(f: Factors, loops: Loops, row: Ukernel) -> int:
     return int(DTYPES["f32"].size * terms * width)
 
 
-__all__ = ["columns_in_place", "near_operands", "packed_bytes", "slice_of", "sum_elements",
-           "tap_step", "unit_choice", "unit_faults", "unit_needs", "unit_rows",
+__all__ = ["columns_in_place", "cuts_evenly", "near_operands", "packed_bytes", "slice_of",
+           "sum_elements", "tap_step", "unit_choice", "unit_faults", "unit_needs", "unit_rows",
            "unit_slice_faults"]
