@@ -104,7 +104,8 @@ class _Pass:
     def _spread(self, s: Compute) -> list[Compute]:
         """[computes]: ``s`` with what it looks up at c // K, beside loads at c, in tensors of
         their own over c."""
-        found = [n for n in s.loads if _is_per_group(n, s)]
+        found = [n for n in s.loads
+                 if _is_per_group(n, s) and _is_inside(n, self.buffers[n.buffer].shape)]
         if not found or factor_pairs(s.axes, s.raxes, s.fold, s.body):
             return [s]  # products pack what they look up
         out: list[Compute] = []
@@ -119,6 +120,21 @@ class _Pass:
                 out.append(Compute((name,), axes, (), "none", one, origin=s.origin))
             to[n] = Load(self.spread[key], axes, n.dtype)
         return out + [replace(s, body=substitute(s.body, to))]
+
+
+def _is_inside(load: Load, shape: Shape) -> bool:
+    """True if a load at axes and c // K is one of its tensor wherever its axes are, whatever
+    conditions stand around it: what is spread is read without them."""
+    def room(i: Expr, n: Expr) -> Expr:
+        if isinstance(i, Binary):
+            return simplify(n * i.b - _extent(i.a))
+        return simplify(n - _extent(i))
+    left = [lower(room(i, n)) for i, n in zip(load.index, shape)]
+    return all(x is not None and x >= 0 for x in left)
+
+
+def _extent(i: Expr) -> Expr:
+    return i.extent if isinstance(i, Axis) else i + 1
 
 
 def _is_plain(load: Load) -> bool:

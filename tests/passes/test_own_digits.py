@@ -4,10 +4,11 @@ maps over their points, per-group values looked up once per channel."""
 import numpy as np
 import onnxruntime
 import pytest
+from te_programs import Maker, ax
 
 from aotc import compile as compile_model
 from aotc import load
-from aotc.ir.expr import Const
+from aotc.ir.expr import Const, Where, compare
 from aotc.options import Options
 from aotc.oracle.check_program import check_program
 from aotc.oracle.evaluate import evaluate
@@ -139,3 +140,20 @@ def test_the_place_of_the_largest_among_shuffled_channels(op, tmp_path):
     x = np.random.default_rng().standard_normal((12, 5), np.float32)
     (mine,), (right,) = ours.run({"x": x}).values(), theirs.run(None, {"x": x})
     np.testing.assert_array_equal(mine, right)
+
+
+@pytest.mark.parametrize("columns, spread", [(17, False), (8, True)])
+def test_what_lies_inside_only_under_a_condition_is_not_spread(columns, spread):
+    """y[i, j] = x[i, j] + c[j // 2] for j < 8, else 0: c has no element for the columns behind."""
+    m = Maker("guarded")
+    m.input("x", 3, 8), m.const("c", np.arange(4, dtype=np.float32))
+    i, j = ax("i", 3), ax("j", columns)
+    m.step("y", (i, j), Where(compare("lt", j, Const(8)), m.ref("x", i, j) + m.ref(
+        "c", j // 2), Const(0.0, "f32")))
+    program = m.done("y")
+    done = on_own_digits(program)
+    assert ([s.out for s in done.steps] == ["c_each", "y"]) == spread
+    x = np.random.default_rng().standard_normal((3, 8)).astype(np.float32)
+    want = np.zeros((3, columns), np.float32)
+    want[:, :8] = x + np.repeat(np.arange(4, dtype=np.float32), 2)
+    np.testing.assert_array_equal(evaluate(done, {"x": x})["y"], want)
