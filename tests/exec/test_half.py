@@ -225,8 +225,9 @@ def twin():
     return {work.program.buffers[n].onnx: a for n, a in found.items()}
 
 
-@pytest.mark.parametrize("target", [*(
-    pytest.param(t, marks=pytest.mark.product) for t in ALL[:-1]), ALL[-1]])
+@pytest.mark.parametrize("target", [
+    pytest.param(t, id=t.name, marks=() if t is DISTINCT[-1] else pytest.mark.product)
+    for t in DISTINCT])
 def test_models_are_their_twins_rounded(target, twin, tmp_path, monkeypatch):
     monkeypatch.setenv("CFLAGS", STRICT)
     bundle = aotc.compile(_model(), tmp_path / "b", target=target.name, name="net")
