@@ -392,7 +392,8 @@ def _run_stages(work: Work) -> Work:
 def keep_apart(weights: int) -> None:
     """Have the C library give large arrays of a model with so many bytes of weights, if they are
     many, pages of their own, which are free as soon as they are dropped: it would otherwise put
-    them among others after the first ones were, where they leave holes."""
+    them among others after the first ones were, where they leave holes.  It does so from then on,
+    whatever else the process allocates."""
     allocation = getattr(ctypes.CDLL(None), "mallopt", None)
     if weights >= HEAVY and allocation is not None:
         allocation(_MMAP_THRESHOLD, _ALONE)

@@ -388,7 +388,7 @@ NUMBERS = {
     "emit/dsa/device_text.py": {"_CONTROL": "of the simulator", "_CLUSTERS": "of the simulator"},
     "emit/c/integers.py": {"CAST": FORMAT, "_RING": FORMAT},
     "emit/c/kernels.py": {"FILE_BYTES": FORMAT},
-    "emit/c/register_tile.py": {"COUNTED": FORMAT},
+    "emit/c/register_tile.py": dict.fromkeys(("COUNTED", "SIDE", "STEP_BYTES", "LINE"), FORMAT),
     "emit/c/scalars.py": {"LEVEL": FORMAT, "_SIGN": FORMAT},
     "emit/simt/simt_contracts.py": {"_INT32": BOUND},
     "emit/simt/simt_kernels.py": {"FILE_BYTES": FORMAT,

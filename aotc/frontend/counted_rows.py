@@ -24,6 +24,7 @@ from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.symbolic import cast
 from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node, shorten
+from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.rows import Found, Row, after, none_of
 from aotc.ir.expr import Const, Expr, Shape, Where, all_of, any_of, compare, maximum, minimum
@@ -31,7 +32,6 @@ from aotc.ir.simplify import same, simplify
 
 MEAN = "ReduceMean"
 ZERO, ONE = Const(0), Const(1)
-FAR = (1 << 31) - 1  # ends of this size and beyond mean "to the end" (exporters write both)
 _SIZED = {"ConstantOfShape": 0, "Expand": 1}  # operators -> their input that is a shape
 
 
@@ -246,7 +246,7 @@ def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
                    for k, name in ((1, "starts"), (2, "ends")))
 
     def place(e: Expr) -> Expr:
-        if isinstance(e, Const) and abs(e.value) >= FAR:
+        if isinstance(e, Const) and abs(e.value) >= INT_MAX:
             return n if e.value > 0 else ZERO
         return minimum(maximum(Where(compare("lt", e, ZERO), e + n, e), ZERO), n)
     begin, end = simplify(place(first[0])), simplify(place(last[0]))
@@ -254,7 +254,7 @@ def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     if isinstance(first[0], Const) and isinstance(last[0], Const):
         a, z = first[0].value, last[0].value
         span = z - a if (a < 0) == (z < 0) else -a if a < 0 else None
-        most = extent if span is None or span >= FAR else minimum(extent, Const(max(span, 0)))
+        most = extent if span is None or span >= INT_MAX else minimum(extent, Const(max(span, 0)))
     count, total = _count(b, axis, x.rank, simplify(maximum(end - begin, ZERO)), most)
 
     def body(i: Index) -> Expr:

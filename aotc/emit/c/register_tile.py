@@ -10,6 +10,8 @@ from aotc.target.base import TILE_STEPS
 
 # what micro-kernels call the steps of a sum, by the neighbours that one takes
 COUNTED = {1: "kc", 2: "pairs", 4: "fours"}
+# of a matrix tile: rows, and columns; bytes of a column in a step of the sum; of a cache line
+SIDE, STEP_BYTES, LINE = 16, 64, 64
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,34 @@ def dot_tile(mr: int, nv: int, lanes: int, step: int) -> tuple[Row, ...]:
         for i in range(mr))
 
 
-def tile_words(dtypes: tuple[str, str, str]) -> dict[str, Any]:
-    """What the template of matrix tiles says of products of ``dtypes``: C types, the macro
-    that multiplies, what groups of 4 bytes are called, steps of a slice of the sum."""
+@dataclass(frozen=True)
+class MatrixTiles:
+    """A register tile on matrix tiles of 16 x 16: ``blocks`` of 16 rows; ``both``: two of them are
+    multiplied at a time; ``sliced``: in slices of the sum of ``slice`` steps; elements of ``acc``
+    where the ``sums`` of each matrix tile begin; bytes of a panel that are fetched ahead for every
+    row (``ahead``), whose ``lines`` begin so many bytes apart."""
+
+    blocks: int
+    both: bool
+    sliced: bool
+    slice: int
+    sums: tuple[int, ...]
+    ahead: int
+    lines: tuple[int, ...]
+
+    @classmethod
+    def of(cls, mr: int, nr: int) -> "MatrixTiles":
+        """The MatrixTiles of ``mr`` rows by ``nr`` columns, two matrix tiles."""
+        both, fetched = mr >= 2 * SIDE, nr * STEP_BYTES
+        return cls(mr // SIDE, both, mr > 2 * SIDE, TILE_STEPS, tuple(
+            i * SIDE * nr + j * SIDE for i in range(1 + both) for j in range(2)),
+            fetched // mr, tuple(range(0, 2 * SIDE * fetched // mr, LINE)))
+
+
+def tile_words(mr: int, nr: int, dtypes: tuple[str, str, str]) -> dict[str, Any]:
+    """What the template of matrix tiles says of products of ``dtypes``: where its tiles lie, C
+    types, the macro that multiplies, what groups of 4 bytes are called."""
     rows, columns, sums = (DTYPES[d].c for d in dtypes)
     kind = "".join(dict.fromkeys(dtypes[:2])).upper().replace("I", "S")
-    return {"slice": TILE_STEPS, "rows": rows, "columns": columns, "sums": sums,
+    return {"tiles": MatrixTiles.of(mr, nr), "rows": rows, "columns": columns, "sums": sums,
             "multiply": f"AOTC_TILE_{kind}", "counted": COUNTED[dot_step(dtypes[0])]}

@@ -250,7 +250,7 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         return name, params | {"tile": tile, "grouping": g, "panel": panel}
     if dots > 1:
         if s.template == TILES:
-            return name, params | tile_words(s.dtypes)
+            return name, params | tile_words(s.mr, s.nv * s.lanes, s.dtypes)
         tile, step = dot_tile(s.mr, s.nv, s.lanes, dots), dots * s.nv * s.lanes
         return name, params | {"tile": tile, "step": step}
     name += "_alone" if say.vectors.prefetches and not fetches else ""

@@ -23,7 +23,8 @@ def choose_places(program: Program, schedule: Schedule, target: Target, how: str
     if not first.order or not _outside(program, first):
         return first
     more = _placed_by(program, schedule, target, found, False)
-    return min((first, more), key=lambda s: _outside(program, s))
+    # only turns say that what does not fit as a whole does
+    return min((first, more) if more.order else (first,), key=lambda s: _outside(program, s))
 
 
 def _outside(program: Program, schedule: Schedule) -> int:

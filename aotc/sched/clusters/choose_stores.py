@@ -7,6 +7,7 @@ outermost memory is more than what fewer workers lose.  What does not fit goes b
 ``instances/spill.py``: what is live longest is stored further out.
 """
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ def choose_stores(program: Program, schedule: Schedule, target: Target, always: 
             static_shape(program.shape(b)) is None for b in temps):
         return schedule
     memory = machine.stores[0]
-    memory = memory if fits else replace(memory, capacity=1 << 62, usable=1.0)
+    memory = memory if fits else replace(memory, capacity=sys.maxsize, usable=1.0)
     users = {b: [i for i, g in enumerate(schedule.groups) if b in _buffers(program, g)]
              for b in temps if b not in barred}
 
