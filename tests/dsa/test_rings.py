@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace
 from harness import INFO, differences
-from te_programs import Maker, conv2d, matmul, random_feeds, relu
+from te_programs import Maker, conv2d, random_feeds, relu, two_products
 
 import aotc
 from aotc.emit.bundle.render import render_bundle
@@ -29,16 +29,8 @@ STORE, = MACHINE.stores
 
 
 def rows():
-    """Two products of 64 rows, h = relu(x w), y = h v."""
-    rng = np.random.default_rng(5)
-    m = Maker("rows")
-    m.input("x", 64, 8)
-    m.const("w", rng.standard_normal((8, 16)).astype(np.float32) / 3)
-    m.const("v", rng.standard_normal((16, 5)).astype(np.float32) / 4)
-    matmul(m, "p", "x", "w")
-    m.pointwise("h", "p", lambda e, _: relu(e))
-    matmul(m, "y", "h", "v")
-    return m.done("y")
+    """Two products of 64 rows, the tensor between them is h."""
+    return two_products(64, 8, 16, 5)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from core_traces import expected_trace, read_trace, told
 from harness import INFO, differences
-from te_programs import Maker, ax, conv2d, matmul, random_feeds, relu
+from te_programs import Maker, ax, conv2d, matmul, random_feeds, two_products
 
 import aotc
 from aotc.emit.bundle.render import render_bundle
@@ -36,16 +36,8 @@ MACHINE = TARGET.machine
 
 
 def rows(count=64):
-    """Two products of rows, h = relu(x w), y = h v."""
-    rng = np.random.default_rng(5)
-    m = Maker("rows")
-    m.input("x", count, 32)
-    m.const("w", rng.standard_normal((32, 48)).astype(np.float32) / 6)
-    m.const("v", rng.standard_normal((48, 20)).astype(np.float32) / 6)
-    matmul(m, "p", "x", "w")
-    m.pointwise("h", "p", lambda e, _: relu(e))
-    matmul(m, "y", "h", "v")
-    return m.done("y")
+    """Two products of rows, the tensor between them is h."""
+    return two_products(count, 32, 48, 20)
 
 
 def in_turns(program, tile=1):

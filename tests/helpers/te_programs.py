@@ -101,6 +101,19 @@ def conv2d(m, out, source, weight, stride=1, pad=0, dilation=1, groups=1):
     return m.step(out, (b, o, oh, ow), value * m.ref(weight, o, i, j, k), (i, j, k), "sum")
 
 
+def two_products(rows, terms, between, columns):
+    """Two products of rows, h = relu(x w), y = h v, with random constants w and v."""
+    rng = np.random.default_rng(5)
+    m = Maker("rows")
+    m.input("x", rows, terms)
+    for name, shape in (("w", (terms, between)), ("v", (between, columns))):
+        m.const(name, rng.standard_normal(shape).astype(np.float32) / shape[0] ** 0.5)
+    matmul(m, "p", "x", "w")
+    m.pointwise("h", "p", lambda e, _: relu(e))
+    matmul(m, "y", "h", "v")
+    return m.done("y")
+
+
 def matmul(m, out, a, b, n_axis="j"):
     """``out[i, j] = sum(k) a[i, k] * b[k, j]``."""
     i = Axis("i", m.buffers[a].shape[0])

@@ -76,7 +76,7 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
     text = template.render(
         **{**tile, **dict(c.writing), "threads": threads}, part=c.part // tile["bk"], base=base,
         rows=rows if rows.isdigit() else f"(int32_t){rows if rows.isidentifier() else f'({rows})'}",
-        row_before=row_before, again=c.again,
+        row_before=row_before, again=c.again, last_stage=int(dict(c.writing).get("stages", 1)) - 1,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
         tap_rows=_times(str(upper(simplify(taps)))),
