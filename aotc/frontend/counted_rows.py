@@ -15,6 +15,8 @@ from aotc.frontend.building.declared import (
     expected_shape,
     filled,
     loaded,
+    number_along,
+    place_among,
     room,
     roomed,
     told,
@@ -26,13 +28,23 @@ from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
-from aotc.frontend.rows import Found, Row, after, none_of
-from aotc.ir.expr import Const, Expr, Shape, Where, all_of, any_of, compare, maximum, minimum
+from aotc.frontend.rows import Alike, Found, Row, after, none_of
+from aotc.ir.expr import (
+    Const,
+    Expr,
+    Shape,
+    Where,
+    all_of,
+    compare,
+    maximum,
+    minimum,
+)
 from aotc.ir.simplify import same, simplify
 
 MEAN = "ReduceMean"
 ZERO, ONE = Const(0), Const(1)
 _SIZED = {"ConstantOfShape": 0, "Expand": 1}  # operators -> their input that is a shape
+_PUT = ("Scatter", "ScatterElements", "ScatterND")
 
 
 def meet(node: Node, b: Builder) -> Found:
@@ -49,11 +61,24 @@ def meet(node: Node, b: Builder) -> Found:
     found = after(b.graph, node, b.rows, shape) if whole else None
     if found is None or any(r.tensor in b.graph.declared for r in found.rows):
         raise _needs(b, b.rows[mine[0]][0])
-    for one, other in found.equal:
-        expect(b, [(_number(b, one) - _number(b, other), ZERO)],
-               f"{shorten(b.counts[one][2].label)} and {shorten(b.counts[other][2].label)} must "
-               "give equally many elements, they differ by")
+    for one in found.alike:
+        _expect_alike(b, one)
     return found
+
+
+def _expect_alike(b: Builder, one: Alike) -> None:
+    """The rule that an axis has as many elements as a number says."""
+    number, name = _number(b, one.start), shorten(b.counts[one.start][2].label)
+    for row in b.rows.get(one.tensor, ()):
+        if row.axis == one.axis:
+            expect(b, [(number - _number(b, row.start), ZERO)],
+                   f"{name} and {shorten(b.counts[row.start][2].label)} must give equally many "
+                   "elements, they differ by")
+            return
+    extent = b.tensor(one.tensor).shape[one.axis]
+    number = Where(compare("eq", extent, ONE), ONE, number) if one.spread else number
+    expect(b, [(number, extent)], f"{name} must give as many elements as {one.tensor!r} has along "
+           f"axis {one.axis}, their number is")
 
 
 def _needs(b: Builder, row: Row) -> Exception:
@@ -70,16 +95,58 @@ def _number(b: Builder, start: int) -> Expr:
 
 def along_rows(node: Node, b: Builder, build: Build) -> Result:
     """The node's Vals by ``build``, its operator's function, or by what it does along rows."""
-    if node.op in _SIZED and b.counts and not node.domain:
-        made = _sized(node, b, build)
-        if made is not None:
-            return made
+    made = _by_numbers(node, b, build) if b.counts and not node.domain else None
+    if made is not None:
+        return made
+    node = _with_room(node, b)
     met = b.met
     if met.moved:
         return _MOVES[node.op](node, b, met.moved)
+    if node.op in _PUT:
+        return build(node, b)  # which asks where there are elements
     if met.inside:
         return _looked_up(node, b, build, met.inside[0])
     return _folded(node, b, build, met.folds) if met.folds else build(node, b)
+
+
+def _by_numbers(node: Node, b: Builder, build: Build) -> Val | None:
+    """A tensor whose extents numbers of elements say; None if they do not."""
+    if node.op in _SIZED:
+        return _sized(node, b, build)
+    return _cut(node, b) if node.op == "Slice" and len(node.inputs) > 2 else None
+
+
+def _with_room(node: Node, b: Builder) -> Node:
+    """The node, its inputs with room for as many elements as those they meet (``Found.alike``)."""
+    wide: dict[str, Val] = {}
+    for one in b.met.alike:
+        v, room_for = wide.get(one.tensor, b.tensor(one.tensor)), b.counts[one.start][1]
+        if not same(v.shape[one.axis], room_for):
+            wide[one.tensor] = _spread(b, v, one.axis, room_for, one.spread)
+    if not wide:
+        return node
+    names = {tensor: f"{tensor}_of_{node.outputs[0]}" for tensor in wide}
+    b.env.update((names[tensor], v) for tensor, v in wide.items())
+
+    def renamed(rows: Sequence[Row]) -> tuple[Row, ...]:
+        return tuple(replace(r, tensor=names.get(r.tensor, r.tensor)) for r in rows)
+    b.met = replace(b.met, folds=renamed(b.met.folds), inside=renamed(b.met.inside),
+                    moved=renamed(b.met.moved))
+    b.node = replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
+    return b.node
+
+
+def _spread(b: Builder, v: Val, axis: int, extent: Expr, single: bool = False) -> Val:
+    """``v`` with another extent along an axis, zero behind its own; ``single``: a single element
+    is everywhere."""
+    own, zero = v.shape[axis], Const(False if v.dtype == "bool" else 0, v.dtype)
+
+    def body(i: Index) -> Expr:
+        def at(place: Expr) -> Expr:
+            return b.at(v, (*i[:axis], place, *i[axis + 1:]))
+        none = simplify(Where(compare("eq", own, ONE), at(ZERO), zero)) if single else zero
+        return Where(compare("lt", i[axis], own), at(i[axis]), none)
+    return b.map((*v.shape[:axis], extent, *v.shape[axis + 1:]), body, [v], "room")
 
 
 # ---------------------------------------------------------------- folds and look-ups
@@ -134,15 +201,10 @@ def _mean(b: Builder, node: Node, x: Val, rows: Sequence[Row]) -> Val:
 def _looked_up(node: Node, b: Builder, build: Build, row: Row) -> Result:
     """Elements taken among those that there are; places that are none are where there is none."""
     places, extent = b.tensor(node.inputs[1]), b.tensor(node.inputs[0]).shape[row.axis]
-    n, counted = _number(b, row.start), node.inputs[1] in b.rows
+    n, least = _number(b, row.start), int(node.inputs[1] in b.rows)
 
     def body(i: Index) -> Expr:
-        given = b.index_at(places, i)
-        at = Where(compare("lt", given, ZERO), given + n, given)
-        beyond = compare("ge", at, maximum(n, ONE) if counted else n)
-        outside = any_of([compare("lt", at, ZERO), beyond])
-        assert outside is not None, node
-        return Where(outside, extent, at)
+        return place_among(b.index_at(places, i), n, extent, least)
     name = f"{node.inputs[1]}_of_{node.outputs[0]}"
     b.env[name] = b.map(places.shape, body, [places, b.counts[row.start][0]], "places")
     b.node = replace(node, inputs=(node.inputs[0], name))
@@ -180,7 +242,10 @@ def _sized(node: Node, b: Builder, build: Build) -> Val | None:
         return None
     name = f"{node.inputs[k]}_of_{node.outputs[0]}"
     b.env[name] = b.value((len(known),), lambda i: chosen(tuple(known), i[0]))
-    b.node = replace(node, inputs=(*node.inputs[:k], name, *node.inputs[k + 1:]))
+    inputs = [*node.inputs[:k], name, *node.inputs[k + 1:]]
+    if node.op == "Expand":
+        inputs[0] = _expanded(b, node, given, known)
+    b.node = replace(node, inputs=tuple(inputs))
     v = build(b.node, b)
     b.node = node
     assert isinstance(v, Val), node
@@ -190,6 +255,23 @@ def _sized(node: Node, b: Builder, build: Build) -> Val | None:
             told(b, b.compute((), maximum(d, ZERO), tag="count"), count)
             v = cleared(b, count, v, axis, tag=f"there_{axis}")
     return v
+
+
+def _expanded(b: Builder, node: Node, given: Sequence[Expr], known: Sequence[Expr]) -> str:
+    """The tensor to expand to the extents ``given``, with the room ``known`` along those of its
+    axes that must have as many elements."""
+    tensor, out = node.inputs[0], b.input(0)
+    for axis, (d, room_for) in enumerate(zip(given, known), out.rank - len(given)):
+        if axis < 0 or not loaded(d) or out.shape[axis] == ONE or number_along(
+                b, b.rows.get(tensor, ()), tensor, axis) is not None:
+            continue
+        extent = out.shape[axis]
+        expect(b, [(Where(compare("eq", extent, ONE), ONE, d), extent)],
+               f"the shape must have the extent of {tensor!r} along axis {axis}, it has")
+        out = _spread(b, out, axis, room_for, single=True)
+    name = f"{tensor}_of_{node.outputs[0]}"
+    b.env[name] = out
+    return name
 
 
 # ---------------------------------------------------------------- elements that move
@@ -237,22 +319,46 @@ def _joined(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
 
 def _sliced(node: Node, b: Builder, rows: Sequence[Row]) -> Val:
     """A run of the elements that there are; ends count from the last one that there is."""
-    x, (row,) = b.input(0), rows
-    n, extent, axis = _number(b, row.start), x.shape[row.axis], row.axis
+    (row,) = rows
     steps = b.arg(4)
     if steps is not None and b.elements(steps) != [ONE]:
         raise _needs(b, row)
     first, last = ([Const(node.attr(name)[0])] if name in node.attrs else b.elements(b.input(k))
                    for k, name in ((1, "starts"), (2, "ends")))
+    return _run_of(b, row.axis, _number(b, row.start), first[0], last[0])
+
+
+def _cut(node: Node, b: Builder) -> Val | None:
+    """A run along one axis, of which numbers of elements say where it begins or ends; None if they
+    do not, or the axis is a row."""
+    x, first, last = b.input(0), b.elements(b.input(1)), b.elements(b.input(2))
+    given, steps = b.arg(3), b.arg(4)
+    ends = [e for e in (*first, *last) if loaded(e)]
+    axes = [ZERO] if given is None else b.elements(given)
+    if len(axes) != 1 or len(first) != 1 or not isinstance(axes[0], Const) or not ends or any(
+            roomed(b, e) is None for e in ends) or (
+            steps is not None and b.elements(steps) != [ONE]):
+        return None
+    axis = b.axis(int(axes[0].value), x.rank)
+    if number_along(b, b.rows.get(node.inputs[0], ()), node.inputs[0], axis) is not None or (
+            expected_shape(b, node.outputs[0]) is not None):
+        return None
+    return _run_of(b, axis, x.shape[axis], first[0], last[0])
+
+
+def _run_of(b: Builder, axis: int, n: Expr, first: Expr, last: Expr) -> Val:
+    """From the element ``first`` to the one before ``last`` of the ``n`` that there are."""
+    x = b.input(0)
+    extent = x.shape[axis]
 
     def place(e: Expr) -> Expr:
         if isinstance(e, Const) and abs(e.value) >= INT_MAX:
             return n if e.value > 0 else ZERO
         return minimum(maximum(Where(compare("lt", e, ZERO), e + n, e), ZERO), n)
-    begin, end = simplify(place(first[0])), simplify(place(last[0]))
+    begin, end = simplify(place(first)), simplify(place(last))
     most = extent
-    if isinstance(first[0], Const) and isinstance(last[0], Const):
-        a, z = first[0].value, last[0].value
+    if isinstance(first, Const) and isinstance(last, Const):
+        a, z = first.value, last.value
         span = z - a if (a < 0) == (z < 0) else -a if a < 0 else None
         most = extent if span is None or span >= INT_MAX else minimum(extent, Const(max(span, 0)))
     count, total = _count(b, axis, x.rank, simplify(maximum(end - begin, ZERO)), most)

@@ -5,9 +5,10 @@ nobody looks at; those that fold such an axis must not see it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
+from aotc.frontend.einsum import parse
 from aotc.frontend.graph import Graph, Node
+from aotc.frontend.masked import MASK, OfMask
 from aotc.ir.expr import Const, Shape
 from aotc.ir.program import neutral
 
@@ -31,8 +32,8 @@ _ITEMS = frozenset("""
 _FOLDS = {"ReduceSum": "sum", "ReduceL1": "sum", "ReduceL2": "sum", "ReduceSumSquare": "sum",
           "ReduceLogSum": "sum", "ReduceMean": "sum", "ReduceProd": "prod", "ReduceMax": "max",
           "ReduceMin": "min", "ReduceLogSumExp": "max", "ArgMax": "max", "ArgMin": "min",
-          "Softmax": "max", "LogSoftmax": "max", "MatMul": "sum", "Gemm": "sum", "TopK": "max",
-          "NonZero": "sum", "Compress": "sum"}
+          "Softmax": "max", "LogSoftmax": "max", "MatMul": "sum", "Gemm": "sum", "Einsum": "sum",
+          "TopK": "max", "NonZero": "sum", "Compress": "sum", "CumSum": "sum", "CumProd": "prod"}
 Shapes = Callable[[str], Shape | None]  # of a tensor with room for all, None if it is no tensor
 
 
@@ -48,14 +49,26 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Alike:
+    """Axis ``axis`` of ``tensor`` must have as many elements as the number ``start`` says, whatever
+    there is room for; ``spread``: or one, which stands for all."""
+
+    tensor: str
+    axis: int
+    start: int
+    spread: bool = False
+
+
+@dataclass(frozen=True)
 class Found:
-    """``rows`` that a node makes; ``folds``: those that it folds; ``equal``: pairs of numbers that
-    must be the same; ``inside``: the row in which it looks elements up; ``moved``: rows whose
-    elements come to other places along the same axis, or whose number it tells."""
+    """``rows`` that a node makes; ``folds``: those that it folds; ``alike``: what must have as many
+    elements as others, and gets their room; ``inside``: the row in which it looks elements up;
+    ``moved``: rows whose elements come to other places along the same axis, or whose number it
+    tells."""
 
     rows: tuple[Row, ...] = ()
     folds: tuple[Row, ...] = ()
-    equal: tuple[tuple[int, int], ...] = ()
+    alike: tuple[Alike, ...] = ()
     inside: tuple[Row, ...] = ()
     moved: tuple[Row, ...] = ()
 
@@ -97,7 +110,7 @@ def _merged(found: Iterable[Found | None]) -> Found | None:
     for f in found:
         if f is None:
             return None
-        out = Found(out.rows + f.rows, out.folds + f.folds, out.equal + f.equal,
+        out = Found(out.rows + f.rows, out.folds + f.folds, out.alike + f.alike,
                     out.inside + f.inside, out.moved + f.moved)
     return out
 
@@ -122,7 +135,7 @@ def _alone(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
         return _made(n, 0, row, True) if (row.axis, n.attr("axis", 1)) == (0, 1) else None
     if n.op == "NonZero":
         return Found(folds=(row,))
-    if n.op in ("Slice", "Split", "Tile", "CumSum", "TopK"):
+    if n.op in ("Slice", "Split", "Tile", "CumSum", "CumProd", "TopK"):
         return _along(graph, n, row, rank)
     if n.op in _FOLDS:
         return _folded(graph, n, row, rank)
@@ -140,7 +153,7 @@ def _along(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     if n.op == "Slice":
         axes = _axes(graph, n, 3) if "starts" in n.attrs or len(n.inputs) > 3 else (
             list(range(rank)))
-    elif n.op == "CumSum":
+    elif n.op in ("CumSum", "CumProd"):
         axes = _axes(graph, n)
     else:
         axes = [n.attr("axis", 0 if n.op == "Split" else -1)]
@@ -148,35 +161,39 @@ def _along(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
         return None
     if row.axis not in {a % rank for a in axes}:
         return _made(n, row.axis, row, n.op != "TopK")
-    if n.op == "CumSum":
-        return None if n.attr("reverse", 0) else _made(n, row.axis, row)
+    if n.op in ("CumSum", "CumProd"):
+        return Found(_made(n, row.axis, row).rows, (row,) if n.attr("reverse", 0) else ())
     if n.op == "TopK":
         return Found(folds=(row,))
     return Found(moved=(row,)) if n.op == "Slice" and len(axes) == 1 else None
 
 
+def _meeting(axes: Sequence[tuple[str, int]], rows: Rows, spread: bool = False
+             ) -> tuple[int, tuple[Alike, ...]] | None:
+    """(number of elements, what must have as many) of axes of tensors, (tensor, axis), whose
+    elements meet; None if none of them is a row."""
+    starts = [next((r.start for r in rows.get(t, ()) if r.axis == axis), None) for t, axis in axes]
+    start = next((s for s in starts if s is not None), None)
+    if start is None:
+        return None
+    return start, tuple(Alike(t, axis, start, spread and s is None)
+                        for (t, axis), s in zip(axes, starts) if s != start)
+
+
 def _lined(n: Node, inputs: Iterable[str], rows: Rows, shape: Shapes, whole: int,
            last: int = 0) -> Found | None:
-    """Elements made of those at the same places, axes counted from the last one, beyond ``last``;
-    what is no row must be the same for all of them."""
+    """Elements made of those at the same places, axes counted from the last one, beyond
+    ``last``."""
     mine = {i: list(shape(i) or ()) for i in inputs if i}
-    ends: dict[int, list[Row]] = {}
-    for i, dims in mine.items():
-        for row in rows.get(i, ()):
-            ends.setdefault(len(dims) - row.axis, []).append(row)
     made: list[Row] = []
-    equal: list[tuple[int, int]] = []
-    for end, found in ends.items():
-        if end <= last:
-            continue
-        there = {r.tensor for r in found}
-        if any(len(dims) >= end and dims[-end] != Const(1)
-               for i, dims in mine.items() if i not in there):
-            return None
-        starts = list(dict.fromkeys(r.start for r in found))
-        equal += pairwise(starts)
-        made.append(Row(n.outputs[0], whole - end, starts[0], False))
-    return Found(tuple(made), (), tuple(equal))
+    alike: tuple[Alike, ...] = ()
+    for end in range(last + 1, whole + 1):
+        met = _meeting([(i, len(dims) - end) for i, dims in mine.items()
+                        if len(dims) >= end and dims[-end] != Const(1)], rows, spread=True)
+        if met is not None:
+            made.append(Row(n.outputs[0], whole - end, met[0], False))
+            alike += met[1]
+    return Found(tuple(made), (), alike)
 
 
 def _product(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -186,16 +203,40 @@ def _product(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     if min(first, second) < 2:
         return None
     whole = max(first, second)
-    out = _lined(n, n.inputs, rows, shape, whole, last=2)
-    sums = [[r for r in rows.get(i, ()) if k - r.axis == end]
-            for i, k, end in ((a, first, 1), (b, second, 2))]
-    if out is None or any(sums) and (not all(sums) or a == b):
-        return None
+    lined = _lined(n, n.inputs, rows, shape, whole, last=2)
     sides = [Row(n.outputs[0], whole - end, r.start, False)
              for i, k, end in ((a, first, 2), (b, second, 1))
              for r in rows.get(i, ()) if k - r.axis == end]
-    equal = tuple((x.start, y.start) for x, y in zip(*sums) if x.start != y.start)
-    return _merged([out, Found(tuple(sides), (*sums[0], *sums[1]), equal)])
+    return _merged([lined, Found(tuple(sides)), _summed([(a, first - 1), (b, second - 2)], rows)])
+
+
+def _summed(axes: Sequence[tuple[str, int]], rows: Rows) -> Found:
+    """Axes that a product is summed over: what lies behind the elements is in none of them."""
+    met = _meeting(axes, rows)
+    if met is None:
+        return Found()
+    start, alike = met
+    return Found((), tuple(Row(t, axis, start) for t, axis in dict.fromkeys(axes)), alike)
+
+
+def _labelled(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Axes of an Einsum by their labels, in its result or summed over."""
+    shapes = [shape(i) or () for i in n.inputs]
+    try:
+        terms, result = parse(n.attr("equation", ""), [len(s) for s in shapes])
+    except ValueError:
+        return None
+    axes: dict[str, list[tuple[str, int]]] = {}
+    for tensor, dims, labels in zip(n.inputs, shapes, terms):
+        for k, label in enumerate(labels):
+            if dims[k] != Const(1):
+                axes.setdefault(label, []).append((tensor, k))
+    found = [_summed(places, rows) for label, places in axes.items() if label not in result]
+    for k, label in enumerate(result):
+        met = _meeting(axes.get(label, []), rows, spread=True)
+        if met is not None:
+            found.append(Found((Row(n.outputs[0], k, met[0], False),), (), met[1]))
+    return _merged(found)
 
 
 def _gemm(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -212,17 +253,16 @@ def _gemm(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
 def _joined(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     """Side by side along another axis than the rows', or behind each other."""
     axis = n.attr("axis", 0) % len(shape(n.inputs[0]) or (1,))
-    made: list[Row] = []
-    equal: list[tuple[int, int]] = []
     mine = [r for i in dict.fromkeys(n.inputs) for r in rows.get(i, ())]
+    made: list[Row] = []
+    alike: tuple[Alike, ...] = ()
     for place in sorted({r.axis for r in mine} - {axis}):
-        found = [r for r in mine if r.axis == place]
-        if {r.tensor for r in found} != set(n.inputs):
-            return None
-        starts = list(dict.fromkeys(r.start for r in found))
-        equal += pairwise(starts)
-        made.append(Row(n.outputs[0], place, starts[0], all(r.places for r in found)))
-    return Found(tuple(made), (), tuple(equal), (), tuple(r for r in mine if r.axis == axis))
+        met = _meeting([(i, place) for i in dict.fromkeys(n.inputs)], rows)
+        assert met is not None, n
+        zeros = not met[1] and all(r.places for r in mine if r.axis == place)
+        made.append(Row(n.outputs[0], place, met[0], zeros))
+        alike += met[1]
+    return Found(tuple(made), (), alike, (), tuple(r for r in mine if r.axis == axis))
 
 
 def _gathered(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -255,8 +295,9 @@ def _cut_out(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     if n.inputs[0] in rows or len(regions) != 1 or len(numbers) != 1 or regions[0].axis or (
             not numbers[0].places):
         return None
-    equal = ((regions[0].start, numbers[0].start),) if regions[0].start != numbers[0].start else ()
-    return Found(_made(n, 0, regions[0]).rows, (), equal)
+    met = _meeting([(n.inputs[1], 0), (n.inputs[2], 0)], rows)
+    assert met is not None, n
+    return Found(_made(n, 0, regions[0]).rows, (), met[1])
 
 
 def _kept(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
@@ -271,14 +312,64 @@ def _kept(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
         return None
     others = tuple(Row(n.outputs[0], r.axis, r.start, r.places)
                    for r in rows.get(of, ()) if r.axis != axis)
-    equal = tuple((x.start, y.start) for x, y in zip(mine, there) if x.start != y.start)
-    return Found(others, tuple(there), equal)
+    met = _meeting([(keep, 0), (of, axis)], rows) if there else None
+    return Found(others, tuple(there), met[1] if met else ())
+
+
+def _put_in(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
+    """Updates at as many places, and what they are put into."""
+    of_mask = n.attr(MASK)
+    if isinstance(of_mask, OfMask):
+        return _by_mask(n, of_mask, rows, shape)
+    into, at, new = n.inputs
+    if len(set(n.inputs)) < 3:
+        return None
+    rank, places = len(shape(into) or ()), shape(at) or ()
+    if n.op == "ScatterND":
+        lead, width = len(places) - 1, places[-1]
+        if not isinstance(width, Const) or any(r.axis == lead for r in rows.get(at, ())):
+            return None
+        named = set(range(width.value))
+        updates = [_summed([(at, k), (new, k)], rows) for k in range(lead)]
+        rest = {k: [(into, k), (new, k - width.value + lead)] for k in range(width.value, rank)}
+    else:
+        named = {n.attr("axis", 0) % max(rank, 1)}
+        updates = [_summed([(at, k), (new, k)], rows) for k in named]
+        rest = {k: [(t, k) for t in n.inputs] for k in set(range(rank)) - named}
+    made = [Row(n.outputs[0], r.axis, r.start, False) for r in rows.get(into, ())]
+    beside: tuple[Alike, ...] = ()
+    for k, axes in rest.items():
+        met = _meeting(axes, rows)
+        if met is not None and k not in {r.axis for r in made}:
+            return None
+        beside += met[1] if met else ()
+    inside = tuple(r for r in rows.get(into, ()) if r.axis in named)
+    return _merged([*updates, Found(tuple(made), (), beside, inside)])
+
+
+def _by_mask(n: Node, how: OfMask, rows: Rows, shape: Shapes) -> Found | None:
+    """A choice between old and new elements, a mask along the first axes."""
+    into, mask, value = n.inputs
+    rank, lead, ahead = (len(shape(i) or ()) for i in n.inputs)
+    if how.rows == "one" and value in rows:
+        return None
+    found: list[Found] = []
+    for k in range(rank):
+        axes = [(into, k)] + [(mask, k)] * (k < lead)
+        at = k if how.rows == "all" else k - rank + ahead  # of the value, -1 and below: none
+        if how.rows == "all" or how.rows == "alike" and k >= lead and at >= 0:
+            axes += [(value, at)] * ((shape(value) or ())[at] != Const(1))
+        met = _meeting(axes, rows)
+        if met is not None:
+            found.append(Found((Row(n.outputs[0], k, met[0], False),), (), met[1]))
+    return _merged(found)
 
 
 # operators of several inputs that may be rows
 _SEVERAL: dict[str, Callable[[Graph, Node, Rows, Shapes], Found | None]] = {
     "MatMul": _product, "Gemm": _gemm, "Concat": _joined, "Gather": _gathered,
-    "GatherND": _gathered_points, "RoiAlign": _cut_out, "Compress": _kept}
+    "GatherND": _gathered_points, "RoiAlign": _cut_out, "Compress": _kept, "Einsum": _labelled,
+    "ScatterND": _put_in, "ScatterElements": _put_in, "Scatter": _put_in}
 
 
 def _folded(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
@@ -324,4 +415,4 @@ def _reshaped(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     return None if row.axis in places else _made(n, rest.index(row.axis), row, True)
 
 
-__all__ = ["Found", "Row", "after", "none_of"]
+__all__ = ["Alike", "Found", "Row", "after", "none_of"]

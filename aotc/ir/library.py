@@ -170,15 +170,17 @@ _JOIN = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum
 
 def _scatter(attrs: Attrs, inputs: Sequence[Array], shapes: Sequence[Extents]) -> tuple[Array, ...]:
     """(y,): x with rows of updates put into it in order, one per place: the place of a row's first
-    element, counted in elements; ``join`` says what becomes of an element that is there."""
+    element, counted in elements, a row that would not lie inside x left out; ``join`` says what
+    becomes of an element that is there."""
     x, places, updates = inputs
     y = x.reshape(-1).copy()
     width = updates.size // places.size if places.size else 0
     join = _JOIN.get(JOINS[attrs["join"]])
     with np.errstate(all="ignore"):
         for at, row in zip(places.reshape(-1), updates.reshape(places.size, width)):
-            here = slice(at, at + width)
-            y[here] = row if join is None else join(y[here], row)
+            if 0 <= at <= y.size - width:
+                here = slice(at, at + width)
+                y[here] = row if join is None else join(y[here], row)
     return (y.reshape(x.shape),)
 
 

@@ -72,7 +72,7 @@ def test_a_bound_call_has_the_room_and_the_count(compiled):
 
 
 @pytest.mark.parametrize("after", (
-    ("Einsum", ["places"], ["y"], {"equation": "ij->i"}),
+    ("ReverseSequence", ["places", "first"], ["y"], {"time_axis": 1, "batch_axis": 0}),
     ("MatMul", ["places", "first"], ["y"], {})))
 def test_what_depends_on_how_many_there_are_is_refused(tmp_path, after):
     nodes = [NODES[0], after]

@@ -17,6 +17,7 @@ from aotc.ir.expr import (
     Guarded,
     Shape,
     Where,
+    any_of,
     as_expr,
     compare,
     loads,
@@ -168,6 +169,22 @@ def filled(b: "Builder", count: Count, place: Expr, e: Expr) -> Expr:
 def cleared(b: "Builder", count: Count, v: Val, axis: int, tag: str = "", out: int = 0) -> Val:
     """``v``, zero along an axis behind the elements that there are."""
     return b.map(v.shape, lambda i: filled(b, count, i[axis], b.at(v, i)), [v], tag, out)
+
+
+def number_along(b: "Builder", rows: Iterable[Row], tensor: str, axis: int) -> Expr | None:
+    """How many elements there are along an axis of a tensor, if it is one of ``rows``; else None:
+    as many as its extent says."""
+    return next((b.load(b.counts[r.start][0], ()) for r in rows
+                 if (r.tensor, r.axis) == (tensor, axis)), None)
+
+
+def place_among(given: Expr, n: Expr, extent: Expr, least: int = 0) -> Expr:
+    """A place that data gives among ``n`` elements (at least ``least``), maybe counted from the
+    last one; ``extent``, which is none, where it is none of them."""
+    at = Where(compare("lt", given, Const(0)), given + n, given)
+    outside = any_of([compare("lt", at, Const(0)), compare("ge", at, maximum(n, Const(least)))])
+    assert outside is not None, given
+    return Where(outside, extent, at)
 
 
 def expect_shape(b: "Builder", values: Sequence[ExprLike], declared: Shape, out: int = 0) -> None:

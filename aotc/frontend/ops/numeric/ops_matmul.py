@@ -7,9 +7,9 @@ from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import Index, Result, Val
+from aotc.frontend.einsum import parse
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_conv import add_bias
-from aotc.frontend.ops.numeric.einsum import parse
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import Axis, Const, Expr, Shape
 from aotc.ir.simplify import same
@@ -83,7 +83,10 @@ def einsum(node: Node, b: Builder) -> Result:
     """Product of all operands, summed over the labels that the result lacks."""
     vals = b.inputs()
     b.same_dtype(*vals)
-    terms, result = parse(b, node.attr("equation", ""), [v.rank for v in vals])
+    try:
+        terms, result = parse(node.attr("equation", ""), [v.rank for v in vals])
+    except ValueError as err:
+        raise b.bad(str(err)) from err
     found: dict[str, list[Expr]] = {}
     for v, labels in zip(vals, terms):
         for label, d in zip(labels, v.shape):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from aotc.frontend.building import calls
 from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.declared import number_along, place_among
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, conjunction
 from aotc.frontend.building.values import Element, Index, Result, Val, is_one
@@ -42,17 +43,35 @@ def _reduction(b: Builder) -> str:
     return how
 
 
+def _there(b: Builder, index: Index) -> Expr | None:
+    """The condition that there is an update at ``index`` where data says how many there are."""
+    indices = b.node.inputs[1]
+    return all_of(compare("lt", index[r.axis], number) for r in b.met.folds
+                  if (number := number_along(b, [r], indices, r.axis)) is not None)
+
+
+def _place(b: Builder, x: Val, axis: int, given: Expr, there: Expr | None) -> Expr:
+    """The index along an axis of ``x`` that data gives for an update, 0 for one that is none."""
+    given = given if there is None else Where(there, given, Const(0))
+    n = number_along(b, b.met.inside, b.node.inputs[0], axis)
+    if n is None:
+        return b.from_end(given, x.shape[axis])
+    return b.checked(place_among(given, n, x.shape[axis], int(there is not None)), x.shape[axis])
+
+
 def _put_in(b: Builder, x: Val, shape: Shape, place: Callable[[Index], Sequence[Expr]],
             updates: Val) -> Val:
     """The library kernel: ``place(index)`` is where in ``x`` the row of updates at ``index`` of
     ``shape`` begins, one index expression per dimension that the row does not fill."""
     at = b.axes(shape)
-    parts = place(at)
+    parts, there = place(at), _there(b, at)
     offset: Expr = Const(0)
     for k, extent in enumerate(x.shape):
         offset = offset * extent + (parts[k] if k < len(parts) else Const(0))
         if k < len(parts):
             b.nonempty(extent, shape, "elements to put updates in")
+    if there is not None:
+        offset = Where(there, offset, Const(-1))
     return calls.scattered(b, x, b.compute(at, offset, tag="places"), updates, _reduction(b))
 
 
@@ -94,8 +113,8 @@ def scatter_elements(node: Node, b: Builder) -> Result:
         if k != axis:
             b.require("le", one, x.shape[k], "updates must fit beside the axis")
     if b.library:
-        return _put_in(b, x, indices.shape, lambda at: at[:axis] + (b.from_end(
-            b.index_at(indices, at), x.shape[axis]),) + at[axis + 1:], updates)
+        return _put_in(b, x, indices.shape, lambda at: at[:axis] + (_place(
+            b, x, axis, b.index_at(indices, at), _there(b, at)),) + at[axis + 1:], updates)
     # the other axes of an update are those of the element it hits
     r = (Axis("r0", indices.shape[axis]),)
 
@@ -105,8 +124,9 @@ def scatter_elements(node: Node, b: Builder) -> Result:
 
     def hit(index: Index) -> Expr:
         place = index[:axis] + r + index[axis + 1:]
-        same = Binary("eq", index[axis], b.from_end(b.index_at(indices, place), x.shape[axis]))
-        bound = inside(index)
+        there = _there(b, place)
+        same = Binary("eq", index[axis], _place(b, x, axis, b.index_at(indices, place), there))
+        bound = all_of(c for c in (inside(index), there) if c is not None)
         return same if bound is None else Where(bound, same, Const(False, "bool"))
     return _search(b, x, r, hit, lambda index, line: b.at(
         updates, index[:axis] + tuple(line) + index[axis + 1:]))
@@ -177,7 +197,7 @@ def scatter_nd(node: Node, b: Builder) -> Result:
         b.require("eq", one, two, "updates must be a row for every index")
 
     def place(at: Index, k: int) -> Expr:
-        return b.from_end(b.index_at(indices, at[:lead] + (Const(k),)), x.shape[k])
+        return _place(b, x, k, b.index_at(indices, at[:lead] + (Const(k),)), _there(b, at[:lead]))
 
     if b.library:
         return _put_in(b, x, indices.shape[:-1],
@@ -185,6 +205,8 @@ def scatter_nd(node: Node, b: Builder) -> Result:
     raxes = b.axes(indices.shape[:-1], prefix="r") or (Axis("r0", Const(1)),)
 
     def hit(index: Index) -> Expr:
-        return conjunction(Binary("eq", index[k], place(raxes, k)) for k in range(width))
+        found = [Binary("eq", index[k], place(raxes, k)) for k in range(width)]
+        there = _there(b, raxes[:lead])
+        return conjunction(found if there is None else [there, *found])
     return _search(b, x, raxes, hit, lambda index, line: b.at(
         updates, tuple(line[:lead]) + index[width:]))

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from aotc.frontend.building.builder import Builder
 
-
-def parse(b: Builder, equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+def parse(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
     """(labels per operand, labels of the result).  An ellipsis becomes labels ``.0``, ``.1``, ...,
-    counted from the right so that operands of different rank broadcast."""
+    counted from the right so that operands of different rank broadcast.  ValueError that says what
+    is wrong with the equation."""
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise b.bad(f"Einsum equation {equation!r} has {len(terms)} terms for {len(ranks)} inputs")
-    labels = [_labels(b, t, r) for t, r in zip(terms, ranks)]
+        raise ValueError(f"Einsum equation {equation!r} has {len(terms)} terms for {len(ranks)} "
+                         "inputs")
+    labels = [_labels(t, r) for t, r in zip(terms, ranks)]
     dots = max((sum(c[0] == "." for c in term) for term in labels), default=0)
     hidden = [f".{k}" for k in range(dots - 1, -1, -1)]
     if arrow:
@@ -22,7 +22,8 @@ def parse(b: Builder, equation: str, ranks: Sequence[int]) -> tuple[list[list[st
         flat = [c for term in labels for c in term if c[0] != "."]
         result = hidden + sorted(c for c in set(flat) if flat.count(c) == 1)
     if len(set(result)) != len(result) or not set(result) <= {c for t in labels for c in t}:
-        raise b.bad(f"Einsum equation {equation!r}: the result has labels no input has, or twice")
+        raise ValueError(f"Einsum equation {equation!r}: the result has labels no input has, or "
+                         "twice")
     return labels, result
 
 
@@ -31,12 +32,12 @@ def _parts(term: str) -> list[str]:
     return list(head) + (["..."] if dots else []) + list(tail)
 
 
-def _labels(b: Builder, term: str, rank: int) -> list[str]:
+def _labels(term: str, rank: int) -> list[str]:
     parts = _parts(term)
     if not all(p == "..." or p.isalpha() for p in parts):
-        raise b.bad(f"Einsum term {term!r} is not made of letters")
+        raise ValueError(f"Einsum term {term!r} is not made of letters")
     free = rank - sum(p != "..." for p in parts)
     if free < 0 or free and "..." not in parts:
-        raise b.bad(f"Einsum term {term!r} does not fit rank {rank}")
+        raise ValueError(f"Einsum term {term!r} does not fit rank {rank}")
     return [c for p in parts for c in
             ([f".{k}" for k in range(free - 1, -1, -1)] if p == "..." else [p])]
