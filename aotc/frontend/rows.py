@@ -168,11 +168,17 @@ def _along(graph: Graph, n: Node, row: Row, rank: int) -> Found | None:
     return Found(moved=(row,)) if n.op == "Slice" and len(axes) == 1 else None
 
 
-def _meeting(axes: Sequence[tuple[str, int]], rows: Rows, spread: bool = False
+def _meeting(axes: Sequence[tuple[str, int]], rows: Rows, shape: Shapes | None = None
              ) -> tuple[int, tuple[Alike, ...]] | None:
     """(number of elements, what must have as many) of axes of tensors, (tensor, axis), whose
-    elements meet; None if none of them is a row."""
+    elements meet; None if none of them is a row.  ``shape``: of the tensors, where one element
+    stands for all."""
     starts = [next((r.start for r in rows.get(t, ()) if r.axis == axis), None) for t, axis in axes]
+    spread = shape is not None
+    if shape is not None:
+        kept = [k for k, (t, axis) in enumerate(axes)
+                if starts[k] is not None or (shape(t) or ())[axis] != Const(1)]
+        axes, starts = [axes[k] for k in kept], [starts[k] for k in kept]
     start = next((s for s in starts if s is not None), None)
     if start is None:
         return None
@@ -184,12 +190,11 @@ def _lined(n: Node, inputs: Iterable[str], rows: Rows, shape: Shapes, whole: int
            last: int = 0) -> Found | None:
     """Elements made of those at the same places, axes counted from the last one, beyond
     ``last``."""
-    mine = {i: list(shape(i) or ()) for i in inputs if i}
+    ranks = {i: len(shape(i) or ()) for i in inputs if i}
     made: list[Row] = []
     alike: tuple[Alike, ...] = ()
     for end in range(last + 1, whole + 1):
-        met = _meeting([(i, len(dims) - end) for i, dims in mine.items()
-                        if len(dims) >= end and dims[-end] != Const(1)], rows, spread=True)
+        met = _meeting([(i, rank - end) for i, rank in ranks.items() if rank >= end], rows, shape)
         if met is not None:
             made.append(Row(n.outputs[0], whole - end, met[0], False))
             alike += met[1]
@@ -210,9 +215,9 @@ def _product(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     return _merged([lined, Found(tuple(sides)), _summed([(a, first - 1), (b, second - 2)], rows)])
 
 
-def _summed(axes: Sequence[tuple[str, int]], rows: Rows) -> Found:
+def _summed(axes: Sequence[tuple[str, int]], rows: Rows, shape: Shapes | None = None) -> Found:
     """Axes that a product is summed over: what lies behind the elements is in none of them."""
-    met = _meeting(axes, rows)
+    met = _meeting(axes, rows, shape)
     if met is None:
         return Found()
     start, alike = met
@@ -221,19 +226,17 @@ def _summed(axes: Sequence[tuple[str, int]], rows: Rows) -> Found:
 
 def _labelled(graph: Graph, n: Node, rows: Rows, shape: Shapes) -> Found | None:
     """Axes of an Einsum by their labels, in its result or summed over."""
-    shapes = [shape(i) or () for i in n.inputs]
     try:
-        terms, result = parse(n.attr("equation", ""), [len(s) for s in shapes])
+        terms, result = parse(n.attr("equation", ""), [len(shape(i) or ()) for i in n.inputs])
     except ValueError:
         return None
     axes: dict[str, list[tuple[str, int]]] = {}
-    for tensor, dims, labels in zip(n.inputs, shapes, terms):
+    for tensor, labels in zip(n.inputs, terms):
         for k, label in enumerate(labels):
-            if dims[k] != Const(1):
-                axes.setdefault(label, []).append((tensor, k))
-    found = [_summed(places, rows) for label, places in axes.items() if label not in result]
+            axes.setdefault(label, []).append((tensor, k))
+    found = [_summed(places, rows, shape) for label, places in axes.items() if label not in result]
     for k, label in enumerate(result):
-        met = _meeting(axes.get(label, []), rows, spread=True)
+        met = _meeting(axes[label], rows, shape)
         if met is not None:
             found.append(Found((Row(n.outputs[0], k, met[0], False),), (), met[1]))
     return _merged(found)
@@ -358,8 +361,8 @@ def _by_mask(n: Node, how: OfMask, rows: Rows, shape: Shapes) -> Found | None:
         axes = [(into, k)] + [(mask, k)] * (k < lead)
         at = k if how.rows == "all" else k - rank + ahead  # of the value, -1 and below: none
         if how.rows == "all" or how.rows == "alike" and k >= lead and at >= 0:
-            axes += [(value, at)] * ((shape(value) or ())[at] != Const(1))
-        met = _meeting(axes, rows)
+            axes.append((value, at))
+        met = _meeting(axes, rows, shape)
         if met is not None:
             found.append(Found((Row(n.outputs[0], k, met[0], False),), (), met[1]))
     return _merged(found)

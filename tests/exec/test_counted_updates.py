@@ -141,6 +141,18 @@ def test_what_meets_counted_rows_has_as_many(tmp_path):
     assert got["scaled"].shape == (0,) and got["both"].shape == (2, 0)
 
 
+def test_room_for_one_element(tmp_path):
+    """A row of which there is one at most is a row, not an element that stands for all."""
+    model = model_of([node("Gather", ["rows", "down"], ["firsts"], axis=1),
+                      node("Mul", ["firsts", "given"], ["out"])], {"given": (F, ["k"])}, ["out"])
+    ours = aotc.compile(model, tmp_path / "b", name="m", target="c",
+                        bound={"pick": 1}).load(threads=1)
+    feeds = {"x": np.ones((3, 4), np.float32), "mask": np.arange(3) == 1}
+    assert ours.run({**feeds, "given": np.full(1, 2, np.float32)})["out"].tolist() == [2]
+    with pytest.raises(ShapeError, match="pick must give as many"):
+        ours.run({**feeds, "given": np.ones(2, np.float32)})
+
+
 def fed_updates():
     """x[mask] = y, of which the caller feeds y."""
     return model_of([node("ScatterND", ["x", "places", "y"], ["out"])], {"y": (F, ["k", 4])},
