@@ -40,7 +40,7 @@ from aotc.frontend.ops.tensors import (
                     ops_strings,
 )
 from aotc.frontend.read.load import load_model, model_digest
-from aotc.frontend.read.reader import read_graph
+from aotc.frontend.read.reader import read_built, read_graph
 
 OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv, ops_encode,
                     ops_experts, ops_features, ops_fused, ops_gather, ops_grid, ops_group_query,
@@ -50,4 +50,5 @@ OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv,
                     ops_sample, ops_scan, ops_scatter, ops_select, ops_sequence, ops_shape,
                     ops_signal, ops_slice, ops_strings, ops_train, ops_trees, ops_twins)
 
-__all__ = ["load_model", "model_digest", "read_graph", "to_program", "Graph", "Node", "DimRange"]
+__all__ = ["load_model", "model_digest", "read_built", "read_graph", "to_program", "Graph", "Node",
+           "DimRange"]

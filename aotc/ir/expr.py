@@ -235,6 +235,7 @@ class Binary(Expr):
     b: Expr
 
     @property
+    @kept
     def dtype(self) -> str:
         return "bool" if self.op in COMPARE else self.a.dtype
 
@@ -475,6 +476,13 @@ def show(e: Expr, prec: int = 0) -> str:
     assert isinstance(e, Binary)
     if e.op not in _INFIX:
         return f"{e.op}({show(e.a)}, {show(e.b)})"
+    text = _index_text(e) if e.dtype == INDEX else _infix(e)
+    return f"({text})" if _PREC[e.op] < prec else text
+
+
+def _infix(e: Binary) -> str:
     p = _PREC[e.op]
-    text = f"{show(e.a, p)} {_INFIX[e.op]} {show(e.b, p + 1)}"
-    return f"({text})" if p < prec else text
+    return f"{show(e.a, p)} {_INFIX[e.op]} {show(e.b, p + 1)}"
+
+
+_index_text = kept(_infix)  # of arithmetic on indices, whose parts are shown again and again

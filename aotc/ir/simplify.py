@@ -23,6 +23,7 @@ from aotc.ir.expr import (
     binary,
     children,
     contains,
+    kept,
     with_children,
 )
 from aotc.ir.polynomial import (
@@ -288,14 +289,20 @@ def _recombine(p: Poly) -> Poly:
         for i, atom in enumerate(m):
             if not (isinstance(atom, Binary) and atom.op == "mod"):
                 continue
-            x, d = to_poly(atom.a), to_poly(atom.b)
             outer = {m[:i] + m[i + 1:]: c}
-            partner = p_mul(outer, p_mul(d, _div(x, d)))
+            partner = p_mul(outer, dict(_cut_off(atom)))
             if partner and all(p.get(n, 0) * k > 0 and abs(p.get(n, 0)) >= abs(k)
                                for n, k in partner.items()):
                 rest = p_add(p_add(p, partner, -1), {m: c}, -1)
-                return _recombine(p_add(rest, p_mul(outer, x)))
+                return _recombine(p_add(rest, p_mul(outer, to_poly(atom.a))))
     return p
+
+
+@lru_cache(maxsize=1 << 16)
+def _cut_off(e: Binary) -> tuple[tuple[Monomial, int], ...]:
+    """d * (x // d) of x % d."""
+    d = to_poly(e.b)
+    return tuple(p_mul(d, _div(to_poly(e.a), d)).items())
 
 
 # ---------------------------------------------------------------- bounds
@@ -317,6 +324,12 @@ def p_lower(p: Poly) -> int | None:
 
 def p_upper(p: Poly) -> int | None:
     """Largest value of p: axes go to an end of their range, then symbols are shifted to >= 0."""
+    return _upper_of(tuple(p.items()))
+
+
+@lru_cache(maxsize=1 << 16)
+def _upper_of(terms: tuple[tuple[Monomial, int], ...]) -> int | None:
+    p = dict(terms)
     top = _interval_upper(p)
     return top if top is not None else relaxed_upper(_eliminate_axes(p), _interval_upper, to_poly)
 
@@ -376,15 +389,17 @@ def _shift_syms(p: Poly) -> Poly:
     """Substitute s = s.lo + s' so that every symbol's smallest value is 0."""
     out: Poly = {}
     for m, c in p.items():
-        term: Poly = {ONE: c}
+        term: Poly = {tuple(a for a in m if not isinstance(a, Sym) or not a.lo): c}
         for a in m:
             if isinstance(a, Sym) and a.lo:
-                shifted = Sym(a.name, 0, None if a.hi is None else a.hi - a.lo)
-                term = p_mul(term, {(shifted,): 1, ONE: a.lo})
-            else:
-                term = p_mul(term, {(a,): 1})
+                term = p_mul(term, {(_from_zero(a),): 1, ONE: a.lo})
         out = p_add(out, term)
     return out
+
+
+@kept
+def _from_zero(a: Sym) -> Sym:
+    return Sym(a.name, 0, None if a.hi is None else a.hi - a.lo)
 
 
 def _mono_range(m: Monomial) -> Ends:

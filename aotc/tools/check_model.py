@@ -10,7 +10,7 @@ import onnx
 
 from aotc.collector import seldom_collected
 from aotc.errors import ModelError, UnsupportedError
-from aotc.frontend import load_model, read_graph, to_program
+from aotc.frontend import load_model, read_built, to_program
 from aotc.frontend.aliases import ROOM
 from aotc.frontend.graph import DimRange, shorten
 from aotc.frontend.read.load import all_tensors
@@ -70,9 +70,9 @@ def _checked(options: Options) -> Checked:
     try:
         o = options
         dims = {k: v for k, v in (o.dims or {}).items() if not o.alias or k != ROOM}
-        graph = read_graph(model, dims, o.name or name, o.fix, o.input_default, o.lists,
-                           o.bound)
-        program = to_program(graph, get_target(options.target).library)
+        graph, built = read_built(model, dims, o.name or name, o.fix, o.input_default, o.lists,
+                                  o.bound)
+        program = to_program(graph, get_target(options.target).library, built)
     except UnsupportedError as err:
         return Checked(name, opsets, count, weights, str(err))
     except ModelError as err:

@@ -1,6 +1,7 @@
 """Graph -> Program: every node's function is called with a Builder, then outputs are bound."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
@@ -30,16 +31,21 @@ from aotc.ir.program import Buffer, Check, Program, update
 from aotc.ir.simplify import lower, proves, simplify, upper
 from aotc.passes.regions import all_steps
 
+EARLY = 8  # a trial build may end in this part of the nodes
 
-def to_program(graph: Graph, library: bool = True) -> Program:
+
+def to_program(graph: Graph, library: bool = True, built: Builder | None = None) -> Program:
     """The Program of a Graph.  ``library``: the target has library kernels (``ir/library.py``);
-    without, all is tensor expressions.
+    without, all is tensor expressions.  ``built``: a trial build of the same Graph, which is used
+    up where it is what another build would be.
 
     Every Program output is written by a step of its own.  Raises UnsupportedError, listing every
     node that is refused, ModelError for the first that contradicts the model.
     """
-    graph = fold_batch_norm(graph)
-    b = build(graph, library=library)
+    folded = fold_batch_norm(graph)
+    b = built if built and folded is graph and library and not built.partial else build(
+        folded, library=library)
+    graph = folded
     outputs = _bind_outputs(graph, b) + _bind_counts(graph, b)
     _check_sizes(b)
     check_extents(all_steps(b.steps), b.buffers, b.checks)
@@ -68,8 +74,10 @@ def _texts(b: Builder) -> tuple[str, ...]:
     return tuple(b.texts) if any(v.stored == TEXT for v in b.buffers.values()) else ()
 
 
-def build(graph: Graph, trial: bool = False, library: bool = True) -> Builder:
-    """A Builder that has run over every node; ``env`` holds the Val of every tensor."""
+def build(graph: Graph, trial: bool = False, library: bool = True,
+          enough: Callable[[Builder], bool] | None = None) -> Builder:
+    """A Builder that has run over every node; ``env`` holds the Val of every tensor.  ``enough``:
+    asked in the first nodes of a trial build where there is a new limit; it ends there if so."""
     graph = choices_by_mask(graph)
     b = Builder(graph, trial, library)
     b.run_node = _run_node
@@ -80,17 +88,22 @@ def build(graph: Graph, trial: bool = False, library: bool = True) -> Builder:
     for name, array in graph.initializers.items():
         b.env[name] = b.constant(array, name, graph.stored.get(name, ""))
     enter_settled(b)
-    _run_nodes(graph, b)
+    _run_nodes(graph, b, enough)
     b.node = OUTSIDE
     return b
 
 
-def _run_nodes(graph: Graph, b: Builder) -> None:
-    """Build all nodes; UnsupportedError for those that are refused, all of them but what only
-    depends on them."""
+def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | None) -> None:
+    """Build all nodes, or the first of them if they are ``enough``; UnsupportedError for those that
+    are refused, all of them but what only depends on them."""
     refusals = unknown(graph, graph.nodes)
     lost: set[str] = set()  # tensors that refused nodes would make
-    for node in graph.nodes:
+    limits = 0
+    for k, node in enumerate(graph.nodes):
+        if enough and len(b.limits) > limits and k * EARLY < len(graph.nodes):
+            limits = len(b.limits)
+            if enough(b):
+                return
         outer = b.env, b.inner
         if is_unknown(node) or lost.intersection((*node.inputs, *node.captures)):
             lost.update(o for o in node.outputs if o)

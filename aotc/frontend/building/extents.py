@@ -26,6 +26,7 @@ from aotc.ir.expr import (
     show,
     walk,
 )
+from aotc.ir.polynomial import p_const
 from aotc.ir.program import Buffer, Compute, Step
 from aotc.ir.simplify import simplify, to_poly, upper
 
@@ -111,9 +112,9 @@ def _implied(cond: Expr, checks: Iterable[Expr]) -> bool:
         return True
     for known in checks:
         if isinstance(known, Binary) and known.op == "eq":
-            same = known.a - known.b
-            for rest in (simplify(over - same), simplify(over + same)):
-                if isinstance(rest, Const) and rest.value <= 0:
+            for a, b in ((known.a, known.b), (known.b, known.a)):
+                rest = p_const(to_poly(over - (a - b)))
+                if rest is not None and rest <= 0:
                     return True
     return False
 

@@ -40,10 +40,19 @@ class Joins:
         self.members: dict[Expr, tuple[Expr, ...]] = {}  # of a joint extent
         self.equal: set[frozenset[str]] = set()
         self.settled: dict[frozenset[str], str] = {}
+        self.unequal: set[frozenset[str]] = set()  # pairs asked for and not known to be equal
+        self.unsettled: set[frozenset[str]] = set()  # members asked for
 
     def learnt(self) -> Learnt:
         """The Learnt after a build."""
         return Learnt(self.known.equal | self.equal, {**self.known.settled, **self.settled})
+
+    def would_tell(self, new: Learnt) -> bool:
+        """True if a build with what ``new`` knows more could differ from this one: a question was
+        asked that it answers in another way."""
+        old, now = self.known.settled, new.settled
+        return not self.unequal.isdisjoint(new.equal) or any(
+            old.get(k) != now.get(k) for k in self.unsettled)
 
     def note_equal(self, a: Expr, b: Expr) -> None:
         """Some operator demands that two extents are equal."""
@@ -92,10 +101,17 @@ class Joins:
         return i * Cast(INDEX, compare("ne", d, Const(1)))
 
     def _equal(self, a: Expr, b: Expr) -> bool:
-        return same(a, b) or frozenset((show(a), show(b))) in self.known.equal
+        if same(a, b):
+            return True
+        pair = frozenset((show(a), show(b)))
+        if pair not in self.known.equal:
+            self.unequal.add(pair)
+        return pair in self.known.equal
 
     def _settled(self, members: Sequence[Expr], dims: Sequence[Expr]) -> Expr | None:
-        text = self.known.settled.get(_names(members))
+        names = _names(members)
+        self.unsettled.add(names)
+        text = self.known.settled.get(names)
         return next((d for d in (*members, *dims) if show(d) == text), None)
 
 

@@ -52,6 +52,7 @@ class Rules:
         self.checks: dict[Expr, str] = {}  # condition at entry -> why
         self.limits: list[Limit] = []  # of symbols, in a trial build
         self.equal: dict[tuple[Expr, Expr], str] = {}  # extents that must be equal -> the node
+        self.partial = False  # what is built is shapes alone
         self.bounded: set[str] = set()  # names of bounds that say something
         self.asked: dict[str, str] = {}  # nodes that a bound would do for -> how to give it
         # what data counts: (their number [], room for so many, the node that they come from)
@@ -182,6 +183,12 @@ class Rules:
     def rule(self, why: str) -> str:
         """What a fault says that breaks a rule of the current node."""
         return f"{shorten(self.node.label)} ({self.node.op}): {why}"
+
+    @property
+    def only_shapes(self) -> bool:
+        """In the trial build: True, and nothing else may come of it."""
+        self.partial = self.trial
+        return self.trial
 
     def note(self, cond: Expr, why: str) -> None:
         """In the trial build: a condition that a default range of a symbol should satisfy."""

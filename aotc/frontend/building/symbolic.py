@@ -9,11 +9,12 @@ condition for the one symbol in it.
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 from aotc.frontend.building.rational import condition, ratio, to_int
 from aotc.ir.dtypes import DTYPES, INDEX, is_float
 from aotc.ir.expr import (
+    COMPARE,
     Axis,
     Binary,
     Cast,
@@ -42,13 +43,19 @@ MAX_PIECES = 12  # Wheres in one expression beyond which pulling them outward do
 
 def tidy(e: Expr) -> Expr:
     """simplify, then pull Wheres outward and merge equal branches where that is cheap."""
-    if any(n.dtype == "bool" for n in walk(e)):
+    if any(map(_tests_float, walk(e))):
         e = rewrite(e, _float_condition)
     e = simplify(_narrow(e) if e.dtype == "i32" else e)
     pieces = sum(1 for n in walk(e) if isinstance(n, Where))
     if not pieces or pieces > MAX_PIECES or loads(e):
         return e
     return simplify(rewrite(e, _pull))
+
+
+def _tests_float(n: Expr) -> bool:
+    if isinstance(n, Unary):
+        return n.op in ("isnan", "isinf")
+    return isinstance(n, Binary) and n.op in COMPARE and is_float(n.a.dtype)
 
 
 def _float_condition(n: Expr) -> Expr | None:
@@ -233,6 +240,7 @@ def _grows_atom(a: Expr) -> bool:
         not axes_of(a.b)) and (lower(a.b) or 0) >= 1
 
 
+@lru_cache(maxsize=1 << 12)  # the same few conditions hold of many nodes
 def over_axes(cond: Expr) -> Expr | None:
     """A condition ``a < b`` (or le, gt, ge) that holds for every value of the axes in it, as a
     condition on symbols; None if it cannot be stated."""

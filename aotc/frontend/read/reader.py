@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.convert import build
 from aotc.frontend.building.joins import Learnt
 from aotc.frontend.building.placing import MAKES_TEXTS
@@ -26,6 +27,7 @@ from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
 
 _ROUNDS = 6  # trial builds until the ranges of symbols stand still
+_SHORT = 2  # of those before them, which may end as soon as a range is narrower
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,15 @@ def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | No
                fix: Mapping[str, Any] | None = None, input_default: Collection[str] | None = None,
                lists: Mapping[str, Held] | None = None,
                bounds: Mapping[str, int] | None = None) -> Graph:
-    """The Graph of an ``onnx.ModelProto``.
+    """The Graph of ``read_built`` alone."""
+    return read_built(model, dims, name, fix, input_default, lists, bounds)[0]
+
+
+def read_built(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
+               fix: Mapping[str, Any] | None = None, input_default: Collection[str] | None = None,
+               lists: Mapping[str, Held] | None = None,
+               bounds: Mapping[str, int] | None = None) -> tuple[Graph, Builder]:
+    """(The Graph, the last trial build of it) of an ``onnx.ModelProto``.
 
     dims: {dimension name, or "input:axis": extent | (lo, hi)}; an extent makes the dimension
     static.  Ranges that are not given start at 1 (what is concatenated: at 0) and have no end,
@@ -67,17 +77,20 @@ def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | No
     raise fault
 
 
-def _bounded(raw: _Raw, given: Given) -> Graph:
-    """The Graph with every symbol's range, found by trial builds."""
+def _bounded(raw: _Raw, given: Given) -> tuple[Graph, Builder]:
+    """The Graph with every symbol's range, found by trial builds, and the last of these."""
     inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
     table, known = Dims(inputs, given), Learnt()
     decided: dict[str, tuple[Expr | None, ...]] = {}
-    for _ in range(_ROUNDS):
+    for k in range(_SHORT + _ROUNDS):
         graph = replace(_typed_inputs(raw.graph, inputs, table), learnt=known,
                         declared=_extents(raw.declared, inputs, table))
         graph = replace(graph, settled=decided)
+
+        def narrower(b: Builder, table: Dims = table) -> bool:
+            return table.narrow(b.limits, {}) != table
         try:
-            trial = build(graph, trial=True)
+            trial = build(graph, trial=True, enough=narrower if k < _SHORT else None)
         except UnsupportedError:
             decided = settled(graph, lambda g: build(g, trial=True)).settled
             if decided == graph.settled:
@@ -85,12 +98,12 @@ def _bounded(raw: _Raw, given: Given) -> Graph:
             graph = replace(graph, settled=decided)
             trial = build(graph, trial=True)
         narrowed = table.narrow(trial.limits, trial.equal, trial.may_be_empty)
-        if narrowed == table and known == trial.joins.learnt():
+        if narrowed == table and not trial.joins.would_tell(trial.joins.learnt()):
             break
         table, known = narrowed, trial.joins.learnt()
     idle_bounds(graph, trial.bounded)
     types = {k: (v.dtype, v.shape) for k, v in trial.env.items()}
-    return replace(graph, types=types)
+    return replace(graph, types=types), trial
 
 
 def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:

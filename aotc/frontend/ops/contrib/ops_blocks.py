@@ -24,7 +24,7 @@ def unpacked(s: Spelling, v: Val, bits: int, columns: int) -> Val:
         raise s.b.bad(f"{v} does not hold rows of {columns} numbers of {bits} bits")
     if bits == 8:
         return v
-    if v.array is not None and not s.b.trial:
+    if v.array is not None and not s.b.only_shapes:
         shifts = np.arange(per, dtype=np.uint8) * np.uint8(bits)
         each = (v.array[..., None] >> shifts) & np.uint8(mask)
         return s.b.const(each.reshape(*v.array.shape[:-1], -1)[..., :columns], v.name)
@@ -74,7 +74,7 @@ def matmul_bits(s: Spelling) -> Result:
             order.array, np.arange(k) // block):
         order = None
     x, w = s.val("A"), _turned(s, w, k)
-    if order is not None and order.array is not None and not s.b.trial:
+    if order is not None and order.array is not None and not s.b.only_shapes:
         by_group = np.argsort(order.array, kind="stable")
         if w.array is not None and np.array_equal(order.array[by_group], np.arange(k) // block):
             x = s("Gather", x, s.b.const(by_group.astype(np.int64), "by_group"), axis=-1)
@@ -91,7 +91,7 @@ def matmul_bits(s: Spelling) -> Result:
 def _turned(s: Spelling, v: Val, rows: int | None = None) -> Val:
     """The transpose of a matrix, the first ``rows`` of it: a constant is turned here and now, so
     that products read what is made of it as it lies."""
-    if v.array is not None and not s.b.trial:
+    if v.array is not None and not s.b.only_shapes:
         return s.b.const(np.ascontiguousarray(v.array.T[:rows]), v.name)
     turned = s.transpose(v, 1, 0)
     return turned if rows is None else s.cut(turned, 0, 0, rows)

@@ -319,12 +319,14 @@ def concat(b: Builder, vals: Sequence[Val], axis: int, tag: str = "", out: int =
 def _note_appended(b: Builder, v: Val, axis: int) -> None:
     """In the trial build: something is put behind or before ``v``, which may be an empty cache if
     it is an input as it came or moved."""
-    moved = {o: s.body.buffer for s in b.steps if isinstance(s, Compute)
-             and isinstance(s.body, Load) for o in s.outs} if b.trial else {}
     d, name = v.shape[axis], v.buffer
+    if not b.trial or not isinstance(d, Sym):
+        return
+    moved = {o: s.body.buffer for s in b.steps if isinstance(s, Compute)
+             and isinstance(s.body, Load) for o in s.outs}
     while name in moved:
         name = moved[name]
-    if b.trial and isinstance(d, Sym) and name in b.buffers and b.buffers[name].role == "input":
+    if name in b.buffers and b.buffers[name].role == "input":
         b.may_be_empty.add(d.name)
 
 
