@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from frontend_cases import by_reference, model_of, one_node, program_of, run
+from ml_nodes import MODES, lists
 from onnx import helper, numpy_helper
 
 import aotc
@@ -71,6 +72,36 @@ def test_trees_as_the_reference_walks_them(aggregate, modes, dtype):
     want, = by_reference(model, {"x": x})
     got, = run(program_of(model), {"x": x})
     np.testing.assert_allclose(got, want.astype(dtype), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", range(7))
+def test_each_mode_by_itself(mode):
+    """Features are as often a threshold, or a member, as not."""
+    rng = np.random.default_rng(mode)
+    attributes = forest(rng, 4, 3, 3, 2, [mode], "f4")
+    splits = rng.integers(1, 6, len(attributes["nodes_featureids"])).astype("f4")
+    attributes["nodes_splits"] = numpy_helper.from_array(splits)
+    x = rng.integers(1, 6, (40, 3)).astype("f4")
+    x[rng.random(x.shape) < 0.1] = np.nan
+    model = ensemble(attributes, x)
+    want, = by_reference(model, {"x": x})
+    assert len(np.unique(want[:, 0])) > 2
+    np.testing.assert_allclose(run(program_of(model), {"x": x})[0], want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op, kind", [("TreeEnsembleRegressor", "target"),
+                                      ("TreeEnsembleClassifier", "class")])
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_of_trees_in_lists(mode, op, kind):
+    rng = np.random.default_rng(len(mode))
+    x = rng.integers(0, 3, (40, 3)).astype("f4")
+    attributes = lists(rng, kind, modes=[mode], votes=3)
+    attributes |= {"n_targets": 3} if kind == "target" else {"classlabels_int64s": [7, 3, 11]}
+    model, feeds = one_node(op, [x], {**attributes, "domain": ML}, outputs=1 + (kind == "class"))
+    wanted = by_reference(model, feeds)
+    assert len(np.unique(wanted[-1][:, 0])) > 2
+    for got, want in zip(run(program_of(model), feeds), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("target", ("c", "native"))
