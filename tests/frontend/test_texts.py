@@ -5,7 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from frontend_cases import by_onnxruntime, helper, numpy_helper, onnx, program_of
+from frontend_cases import by_onnxruntime, helper, numpy_helper, onnx, program_of, run
 from ml_nodes import ML, floats
 
 import aotc
@@ -106,6 +106,23 @@ def test_encoders_of_old_opsets():
         program = program_of(model)
         assert [program.buffers[n].stored for n in (*program.inputs, *program.outputs)] == (
             ["string", ""] if text else ["", "string"])
+
+
+@pytest.mark.parametrize("rows", (3, "rows"))
+def test_labels_of_what_is_known_stay_strings(rows):
+    """Of an extent: a number, or a choice made at run time."""
+    node = helper.make_node
+    model = model_of([
+        node("Shape", ["x"], ["extents"]),
+        node("LabelEncoder", ["extents"], ["label"], domain=ML, keys_int64s=[3, 5],
+             values_strings=NAMES[:2], default_string=NAMES[2]),
+        node("LabelEncoder", ["label"], ["y"], domain=ML, keys_strings=NAMES,
+             values_floats=[1.0, 2.0, 4.0]),
+        node("OneHotEncoder", ["label"], ["z"], domain=ML, cats_strings=NAMES)],
+        {"x": (F32, [rows, 5])}, {"y": (F32, [2]), "z": (F32, [2, 3])})
+    feeds = {"x": np.zeros((3, 5), "f4")}
+    for got, want in zip(run(program_of(model), feeds), by_onnxruntime(model, feeds), strict=True):
+        assert np.array_equal(got, want)
 
 
 @pytest.mark.parametrize("node, words", [

@@ -5,6 +5,7 @@ Constants alone are evaluated in numpy.  With symbols in it, an element becomes 
 them: computes are put into one another and their folds are unrolled."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
@@ -91,7 +92,8 @@ class Known:
             return v
         if v.buffer not in self._vals:
             self._vals[v.buffer] = evaluated(self.b, v) or expressed(self.b, v)
-        return self._vals[v.buffer] or v
+        found = self._vals[v.buffer] or v
+        return found if found.stored == v.stored else replace(found, stored=v.stored)
 
 
 def evaluated(b: "Builder", v: Val) -> Val | None:
