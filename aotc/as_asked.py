@@ -1,25 +1,22 @@
 """From what a user decides to a Schedule: limits, ranges of extents, and a budget of error."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 from aotc.errors import AotcError, ScheduleError
 from aotc.frontend.graph import DimRange
-from aotc.ir.dtypes import HALF, Array
+from aotc.ir.dtypes import Array
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule, When
-from aotc.options import AUTO, ERROR, LOWEST, Options, asked_precision, measures
+from aotc.ir.schedule import MIXED, PRECISION, Schedule, When
+from aotc.options import AUTO, ERROR, Options, measures
 from aotc.samples import measuring_feeds, read_feeds
 from aotc.sched import decide, decide_within, parse_limit
 from aotc.sched.dynamic.choose import Ranges, decide_ranges
 from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
-from aotc.sched.precision.budget import Narrowed, best_within
+from aotc.sched.precision.budget import Narrowed, choose_within
+from aotc.sched.precision.levels import LEVELS, Levels
 from aotc.sched.shape_variants import combined, with_variants
 from aotc.target.base import Target
-
-LEVELS = (LOWEST, HALF, *WEIGHT_BITS)  # what "auto" compares
 
 
 def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequence[DimRange],
@@ -30,47 +27,40 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
     dimension; fixed: inputs held as constants, which a file of inputs may hold."""
     if not measures(o.precision, o.error):
         return *decided(program, target, o, ranges), None
-    if o.variants is not None or o.dim_samples is not None:
-        raise ScheduleError(f"precision {o.precision}: errors are measured for one Schedule; leave "
-                            f"variants out, or give precision {LOWEST}, or no error")
-
-    def rounded(level: str, only: Collection[str] | None) -> Schedule:
-        if only is None and level in WEIGHT_BITS:  # the rows of all products
-            only = frozenset(out for s in program.steps for out in s.outs)
-        return decided(program, target, replace(o, precision=level), ranges, (), only)[0]
-
     given = None if o.inputs is None else read_feeds(o.inputs, fixed)
-    levels = LEVELS if o.precision == AUTO else (asked_precision(o),)
+    levels = tuple(x for x in LEVELS if o.precision in (AUTO, x.precision) and (
+        o.precision == AUTO or x.rows))
     try:
         feeds, work = measuring_feeds(program, given)
-        schedule, narrowed = best_within(
-            program, target, feeds, o.error or ERROR, work,
-            [(level, partial(rounded, level)) for level in levels])
+        schedule, narrowed = choose_within(
+            program, target, feeds, o.error or ERROR, work, levels,
+            lambda own: decided(program, target, o, ranges, (), own)[0])
     except ValueError as err:  # of inputs that are not the model's
         raise AotcError(f"precision {o.precision}: {err}") from None
-    return schedule, None, narrowed
+    if o.variants is None and o.dim_samples is None:
+        return schedule, None, narrowed
+    return *decided(program, target, o, ranges, None, narrowed.levels), narrowed
 
 
 def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
             given: Sequence[When] | None = None,
-            only: Collection[str] | None = None) -> tuple[Schedule, Ranges | None]:
+            levels: Levels | None = None) -> tuple[Schedule, Ranges | None]:
     """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
-    boxes of extents (None: as the Options say), and why, if cost chose those; only: products that
-    may be rounded (None: all that gain).  Neither exact nor small code has use for forms that trade
-    roundings and memory for multiplications, unless they are asked for."""
+    boxes of extents (None: as the Options say), and why, if cost chose those; levels: of products
+    that have one of their own, the same in all variants, which share weights.  Neither exact nor
+    small code has use for forms that trade roundings and memory for multiplications, unless they
+    are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
-    limit, precision = parse_limit(o.arena), asked_precision(o)
-    if only is not None and not only:
-        of_weights = precision in (HALF, *WEIGHT_BITS)
-        precision, only = precision if of_weights else PRECISION[0], None
+    limit = parse_limit(o.arena)
+    precision = PRECISION[0] if o.precision in (AUTO, MIXED, None) else o.precision
 
     def one(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
         if limit is not None:
             return decide_within(program, target, limit, o.connect, winograd, unfold, layouts,
-                                 precision, only)
+                                 precision, levels)
         return decide(program, target, o.connect, winograd, unfold, layouts, precision=precision,
-                      only=only)
+                      levels=levels)
 
     names = {r.onnx or r.sym.name: r.sym.name for r in dims}
     if given is None and (o.variants == AUTO or o.dim_samples is not None):

@@ -7,14 +7,22 @@ from typing import Any
 
 from aotc.errors import AotcError
 from aotc.ir.bundle import WEIGHTS
-from aotc.ir.schedule import CONNECT, GRAPHTURBO, MATH, OPTIMIZE, PRECISION, WEIGHT_BITS, WINOGRAD
+from aotc.ir.schedule import (
+    CONNECT,
+    GRAPHTURBO,
+    MATH,
+    MIXED,
+    OPTIMIZE,
+    PRECISION,
+    WEIGHT_BITS,
+    WINOGRAD,
+)
 
 # {dimension: its value, (lowest, highest), or the set of its values}
 Dims = Mapping[str, int | tuple[int, int] | Set[int]] | None
 
 AUTO = "auto"
 ERROR = 1e-2  # of an output's range: the budget of ``precision="auto"`` where none is given
-LOWEST = "bf16"  # what ``precision="auto"`` rounds to
 # {dimension: ranges of its extents, (lowest, highest); None: no end}; AUTO: found by cost
 Variants = Mapping[str, Sequence[tuple[int, int | None]]] | str | None
 
@@ -160,8 +168,8 @@ def decisions() -> tuple[str, ...]:
 
 
 def asked_precision(options: Options) -> str:
-    """The lowest precision that products may have."""
-    return LOWEST if options.precision == AUTO else options.precision or PRECISION[0]
+    """The precision that products may have; ``MIXED``: any."""
+    return MIXED if options.precision == AUTO else options.precision or PRECISION[0]
 
 
 def measures(precision: str | None, error: float | None) -> bool:

@@ -60,6 +60,7 @@ from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
 from aotc.sched.precision.budget import Narrowed
+from aotc.sched.precision.levels import levels_of
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
@@ -256,10 +257,10 @@ def _plan(work: Work) -> Work:
     for target in work.variants[1:]:
         math, optimize = work.schedule.math, work.schedule.optimize
         wanted = replace(work.options, math=math, optimize=optimize,
-                         precision=work.schedule.precision)
+                         precision=work.options.precision or work.schedule.precision)
         schedule, _ = decided(work.program, target, wanted, work.ranges,
                               [v.when for v in work.schedule.variants],
-                              None if work.narrowed is None else work.narrowed.taken)
+                              levels_of(work.schedule.rewrites))
         schedule = replace(schedule, math=math, optimize=optimize)
         own = parts(work.program, schedule)
         _refuse(f"the schedule for {target.name} is malformed", _faults_of(own, target))

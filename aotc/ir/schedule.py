@@ -31,6 +31,7 @@ REUSE = ("recompute", "slide")
 MATH = ("fast", "exact")
 OPTIMIZE = ("speed", "size")
 PRECISION = ("f32", "bf16", "f16", "int8w", "int4w")  # of the operands of products; sums are f32
+MIXED = "mixed"  # of a Schedule whose products have several: its rewrites say which
 WEIGHT_BITS = {"int8w": 8, "int4w": 4}  # of constant weights alone, in groups
 CONNECT = ("none", REGISTER, "all")  # which edges stay inside a kernel
 GRAPHTURBO = "graphturbo"  # or the sub-graphs of that system's rules do, on machines with clusters
@@ -310,7 +311,7 @@ def _drop_empty(group: dict[str, object]) -> dict[str, object]:
     return {k: v for k, v in group.items() if v not in ((), [], {}, "", 0)}
 
 
-_CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": PRECISION}
+_CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": (*PRECISION, MIXED)}
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
                "run": dict, "reuse": dict, "copies": dict, "why": str, "threads": int,

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import GRAPHTURBO, PRECISION, WEIGHT_BITS, Group, Schedule
+from aotc.ir.schedule import GRAPHTURBO, PRECISION, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.asking.choose_groups import choose_groups
 from aotc.sched.asking.choose_rewrites import choose_rewrites
@@ -28,25 +28,25 @@ from aotc.sched.clusters.instance_groups import tiled_for
 from aotc.sched.dynamic.row_ends import choose_row_ends
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import inherit
+from aotc.sched.precision.levels import Levels
 from aotc.target.base import Target
 
 
 def decide(program: Program, target: Target, how: str = "all", winograd: Winograd = "off",
            unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
            groups: Sequence[Group] | None = None, precision: str = PRECISION[0],
-           only: Collection[str] | None = None, stores: bool = True) -> Schedule:
+           levels: Levels | None = None, stores: bool = True) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``, or ``GRAPHTURBO``.  winograd: one of ``WINOGRAD``, which forms convolutions may
     get, or the rewrites themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored
     buffer: Layout} that are settled (an empty Layout: row-major), where the rewritten program has
     them.  groups: those of the rewritten program, if they are settled.  precision: one of
-    ``PRECISION``, of the operands of products that are left to choose rewrites for; only: of these
-    computes (None: of all that gain, in regions too).  stores: temps may lie in the memories of
+    ``PRECISION``, of the operands of products that are left to choose rewrites for, in regions too;
+    levels: of computes that have one of their own.  stores: temps may lie in the memories of
     clusters; not those of a body, which runs in rounds."""
     rewrites, given = (winograd, dict(layouts or {})) if isinstance(winograd, tuple) else (
         choose_rewrites(program, target, winograd, unfold, layouts or {}, groups is None,
-                        precision, only))
-    usual = precision if only is None or precision in WEIGHT_BITS else PRECISION[0]
+                        precision, levels))
     program, before = apply_rewrites(program, rewrites), program
     inherit(program, before, target)
 
@@ -57,11 +57,11 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         program, target, groups, {b: x for b, x in given.items() if b in program.buffers},
         tiled_for(program, target) if how == GRAPHTURBO else None)
     schedule = replace(schedule, groups=choose_row_ends(program, target, schedule.groups),
-                       rewrites=rewrites, precision=precision_of(rewrites, usual))
+                       rewrites=rewrites, precision=precision_of(rewrites, precision))
 
     schedule = replace(schedule, regions=decide_regions(
         program, target, how, winograd if isinstance(winograd, (str, int)) else "off", unfold,
-        precision=usual))
+        precision=precision))
     schedule = choose_places(program, schedule, target, how) if stores else choose_pipelines(
         program, schedule, target)
     return replace(schedule, buffers=allocate(program, schedule))

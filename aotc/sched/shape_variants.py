@@ -12,6 +12,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule, Variant, When, show_when
 from aotc.passes.rewrites import apply_rewrites, forget_rewritten
+from aotc.sched.choose.precision import precision_of
 from aotc.sched.within import within
 from aotc.target.base import Target
 
@@ -127,7 +128,9 @@ def with_variants(program: Program, target: Target, boxes: Sequence[Mapping[str,
     base = decide(last, target, {})
     weights = weight_layouts(last, base) if others else {}
     made = [decide(p, target, weights) for p in others]
-    return replace(base, variants=tuple(map(Variant, whens, made)))
+    rewrites = [r for s in (base, *made) for r in s.rewrites]
+    return replace(base, variants=tuple(map(Variant, whens, made)),
+                   precision=precision_of(rewrites, base.precision))
 
 
 def weight_layouts(program: Program, schedule: Schedule) -> dict[str, Layout]:

@@ -78,7 +78,8 @@ def pays_here(target: Target) -> bool:
 def native(precision: str = "f32") -> Target:
     """The widest target that this machine can run; ``c`` if its machine is unknown.  precision: of
     products; rows of lower ones are nothing to look for where none are asked for."""
-    own = filter(pays_here, (X86_V4_AMX, X86_V4_BF16, AARCH64_BF16)) if precision == "bf16" else ()
+    own = filter(pays_here, (X86_V4_AMX, X86_V4_BF16, AARCH64_BF16)) if precision in (
+        "bf16", "mixed") else ()
     return next(filter(runs_here, (
         *own, X86_V4_VNNI, X86_V4, X86_V3, X86_V1, AARCH64_I8MM, AARCH64_DOT, AARCH64, RISCV64)), C)
 

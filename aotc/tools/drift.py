@@ -10,10 +10,9 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.shares import share_of_range
-from aotc.passes.precision.half_columns import RULE as HALVE
-from aotc.passes.precision.narrow_operands import RULE
 from aotc.passes.promote import promoted
 from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.precision.levels import ROUNDING
 
 
 def drift_lines(program: Program, schedule: Schedule, feeds: Mapping[str, Array],
@@ -21,7 +20,7 @@ def drift_lines(program: Program, schedule: Schedule, feeds: Mapping[str, Array]
     """A line per stored tensor that the Program without roundings of operands has as well: how far
     what was ``seen`` is from double precision, of its range, and how far f32 is.  program: without
     rewrites."""
-    others = [r for r in schedule.rewrites if r[0] not in (RULE, HALVE)]
+    others = [r for r in schedule.rewrites if r[0] not in ROUNDING]
     base = apply_rewrites(program, others)
     try:
         exact, plain = _run(promoted(base), feeds), _run(base, feeds)

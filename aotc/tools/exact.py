@@ -36,13 +36,14 @@ def exact_program(options: Options) -> Program | None:
         return None
 
 
-def exact_outputs(program: Program, feeds: Feeds) -> Feeds | None:
-    """{output: f64 array} of a Program of ``exact_program``; None where one run would take too long
-    on the evaluator, or a step has no form in f64."""
+def exact_outputs(program: Program, feeds: Feeds,
+                  most: float = SAMPLE_FLOPS) -> Feeds | None:
+    """{output: f64 array} of a Program of ``exact_program``; None where one run would take more
+    than ``most`` operations of the evaluator, or a step has no form in f64."""
     wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
     try:
         syms = infer_syms(program, input_arrays(program, wide), None)
-        if run_work(program, syms) > SAMPLE_FLOPS:
+        if run_work(program, syms) > most:
             return None
         found = evaluate(program, wide)
     except (AotcError, ValueError):

@@ -14,9 +14,9 @@ from aotc.ir.expr import Expr, show
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
 from aotc.options import Dims, Options
-from aotc.passes.precision.narrow_operands import RULE
 from aotc.pipeline import STAGES, Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress
+from aotc.sched.precision.levels import levels_of
 from aotc.sched.report.explain import explain
 from aotc.sched.report.instance_report import instance_report
 from aotc.sched.report.layout_report import layout_report, report_lines
@@ -114,15 +114,14 @@ def _variants(work: Work, as_json: bool) -> str:
 
 def _precision(work: Work, as_json: bool) -> str:
     """Which products are rounded, and why."""
-    rows = [{"product": c, **parameters} for rule, c, parameters in work.schedule.rewrites
-            if rule == RULE]
+    rows = [{"product": c, "level": str(x)} for c, x in levels_of(work.schedule.rewrites).items()]
     if as_json:
         return json.dumps({"precision": work.schedule.precision, "products": rows,
                            "chosen": plain(work.narrowed)}, indent=1)
     if work.narrowed is not None:
         return str(work.narrowed)
     return "\n".join([f"precision {work.schedule.precision}", *(
-        f"  {r['product']}: {r['dtype']}, stored as {r['stored']}" for r in rows)])
+        f"  {r['product']}: {r['level']}" for r in rows)])
 
 
 def variant_rows(plans: Plans) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from aotc.errors import AotcError
 from aotc.ir.dtypes import CHARS, TEXT, Array, dtype_of
 from aotc.ir.program import Program
-from aotc.ir.schedule import PRECISION
+from aotc.ir.schedule import MIXED, PRECISION
 from aotc.options import AUTO, ERROR, Dims, Options, measures
 from aotc.oracle.quanta import Quanta, quanta
 from aotc.oracle.shares import FLAT
@@ -58,7 +58,7 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2}
 # Weights of f16 are rounded to 5e-4 of their magnitude; measured: below 7e-4.
 # Weights in groups are rounded to 1/254 and 1/15 of their group's range.
 # A budget that is declared (``error``) takes this one's place.
-ROUNDED_OPERANDS = {"bf16": 5e-2, "f16": 1e-2, "int8w": 5e-2, "int4w": 0.3}
+ROUNDED_OPERANDS = {"bf16": 5e-2, "f16": 1e-2, "int8w": 5e-2, "int4w": 0.3, MIXED: 0.3}
 # Types that are stored only, by their names in numpy: bf16 has 8 bits; where two systems round to
 # fewer differently, they are a step apart.
 STORED_TOLERANCE, STEP = {"bfloat16": 5e-2}, 0.13

@@ -15,6 +15,7 @@ from quick_builds import LEVEL
 from small_models import make_model
 
 import aotc
+from aotc.as_asked import decided
 from aotc.ir.numbers.group_bytes import group_bytes, weights_of
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.schedule import WEIGHT_BITS, Schedule
@@ -22,11 +23,13 @@ from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
 from aotc.oracle.run_plan import run_plan
+from aotc.oracle.shares import share_of_range
 from aotc.passes.precision.group_weights import rounded
 from aotc.passes.rewrites import rewritten
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.sched import check_schedule
+from aotc.sched.precision.levels import Level, everywhere
 from aotc.target import TARGETS
 from aotc.tools.verify import verify
 
@@ -178,21 +181,53 @@ def _by_bytes(tensors, x, bits):
     return q @ _near(tensors["v"].T, bits) * s
 
 
+def scheduled(model, target, precision, rows):
+    """The Work of a model whose Schedule has every product at one level."""
+    work = run_pipeline(Options(model, target=target, stop_after="inline"))
+    level = everywhere(work.program, Level(precision, rows))
+    schedule, _ = decided(work.program, work.target, work.options, work.ranges, (), level)
+    return replace(work, schedule=schedule)
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("name", [CPUS[-1], *(pytest.param(n, marks=pytest.mark.product)
                                               for n in CPUS[:-1])])
-def test_rows_become_bytes_within_a_budget(name, bits, tmp_path):
-    """With room in the budget products run in integers, of rows rounded as the page says; without
-    they stay f32; what is asked of verify is kept."""
-    precision = f"int{bits}w"
+def test_rows_become_bytes(name, bits, tmp_path):
+    """Products run in integers, of rows rounded as the page says."""
     model, tensors = layers(13)
     x = np.random.default_rng(1).standard_normal((13, 70)).astype(np.float32)
-    made = aotc.compile(model, tmp_path / "b", target=name, precision=precision, error=0.5)
+    made = aotc.compile(model, tmp_path / "b", target=name,
+                        schedule=scheduled(model, name, f"int{bits}w", "s8").schedule)
     assert any(r.startswith("dot_bytes_") for r in _rows(made))
     _close(aotc.load(tmp_path / "b").run({"x": x})["y"], _by_bytes(tensors, x, bits), 1e-5)
-    tight = aotc.compile(model, tmp_path / "t", target=name, precision=precision, error=1e-6)
-    assert not any(r.startswith("dot_bytes_") for r in _rows(tight))
-    assert tight.manifest["precision"] == precision
+
+
+def test_rows_of_convolutions_become_bytes(tmp_path):
+    """The sum over the one point of a window is none that scales know."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((24, 32, 1, 1)).astype(np.float32)
+    model = make_model([helper.make_node("Conv", ["x", "w"], ["y"])],
+                       {"x": (F32, [1, 32, 5, 7])}, {"y": (F32, [1, 24, 5, 7])}, {"w": w})
+    made = aotc.compile(model, tmp_path / "b", target=CPUS[-1],
+                        schedule=scheduled(model, CPUS[-1], "int8w", "s8").schedule)
+    assert any(r.startswith("dot_bytes_") for r in _rows(made))
+    x = rng.standard_normal((1, 32, 5, 7)).astype(np.float32)
+    want = np.einsum("oi,bihw->bohw", w[:, :, 0, 0], x)
+    assert share_of_range(made.load().run({"x": x})["y"], want) < 2e-2
+
+
+def test_rows_become_bytes_within_a_budget():
+    """With room in the budget they do where that is predicted to be faster; without they stay
+    f32."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((256, 256)).astype(np.float32)
+    model = make_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (F32, [64, 256])},
+                       {"y": (F32, [64, 256])}, {"w": w})
+    for error, rules in ((0.5, ["group", "byte_rows"]), (1e-6, ["group"])):
+        work = run_pipeline(Options(model, target="x86-64-v4-vnni", precision="int4w", error=error,
+                                    stop_after="schedule"))
+        assert [rule for rule, *_ in work.schedule.rewrites] == rules
+        assert work.schedule.precision == "int4w"
 
 
 def test_rows_of_brought_weights_become_bytes_within_a_budget(tmp_path):
@@ -213,8 +248,8 @@ def test_rows_of_brought_weights_become_bytes_within_a_budget(tmp_path):
 
 def test_a_row_that_is_no_number_has_no_results():
     model, _ = layers(6)
-    work = run_pipeline(Options(model, target=CPUS[-1], precision="int8w", error=0.5,
-                                stop_after="plan"))
+    work = run_pipeline(Options(model, target=CPUS[-1], stop_after="plan", schedule=scheduled(
+        model, CPUS[-1], "int8w", "s8").schedule))
     program = rewritten(work.program, work.schedule)
     feeds = {"x": np.random.default_rng(1).standard_normal((6, 70)).astype(np.float32)}
     feeds["x"][2, 5], feeds["x"][3], feeds["x"][4, 0] = np.nan, 0, np.inf
@@ -229,8 +264,7 @@ def test_products_of_one_tensor_share_its_codes():
     tensors = {n: rng.standard_normal((64, 32)).astype(np.float32) for n in "vw"}
     model = make_model([helper.make_node("MatMul", ["x", n], [f"y{n}"]) for n in "vw"],
                        {"x": (F32, [20, 64])}, {f"y{n}": (F32, [20, 32]) for n in "vw"}, tensors)
-    work = run_pipeline(Options(model, target="c", precision="int8w", error=0.5,
-                                stop_after="schedule"))
+    work = scheduled(model, "c", "int8w", "s8")
     program = rewritten(work.program, work.schedule)
     assert sum(program.dtype(b) == "u8" and b not in program.consts for b in program.buffers) == 1
     rewrites = work.schedule.rewrites

@@ -14,11 +14,17 @@ from small_models import make_model
 import aotc
 import aotc.as_asked
 from aotc.cli import main
-from aotc.errors import AotcError, ScheduleError
+from aotc.errors import AotcError
+from aotc.ir.schedule import Schedule
 from aotc.options import Options
 from aotc.oracle.shares import share_of_range
 from aotc.pipeline import run_pipeline
-from aotc.sched.precision.budget import MARGIN, Trials
+from aotc.sched.choose.precision import choose_precision
+from aotc.sched.precision.budget import MARGIN
+from aotc.sched.precision.levels import Level
+from aotc.sched.precision.offers import Offer, joined, units_of
+from aotc.sched.precision.trials import Trials
+from aotc.target import TARGETS
 from aotc.tools.verify import verify
 
 F32 = TensorProto.FLOAT
@@ -52,7 +58,7 @@ def _decided(model, **more):
 
 def test_a_budget_takes_as_many_products_as_it_allows(monkeypatch):
     """More of them for a larger one, all and none at the ends; what is measured keeps it."""
-    monkeypatch.setattr(aotc.as_asked, "LEVELS", ("bf16",))  # f16 is fast and near here
+    monkeypatch.setattr(aotc.as_asked, "LEVELS", (Level("bf16"),))  # f16 is fast and near here
     model, counts = chain(), []
     whole = 0.0
     for budget in (0.9, 1e-7, 1e-2):
@@ -60,7 +66,7 @@ def test_a_budget_takes_as_many_products_as_it_allows(monkeypatch):
         work = _decided(model, error=budget)
         found = work.narrowed
         rewrites = {c for rule, c, _ in work.schedule.rewrites if rule == "narrow"}
-        assert rewrites == found.taken and found.error <= MARGIN * budget
+        assert rewrites == set(found.levels) and found.error <= MARGIN * budget
         assert work.schedule.precision == ("bf16" if rewrites else "f32")
         whole = whole or found.whole
         assert found.whole == pytest.approx(whole)
@@ -68,25 +74,61 @@ def test_a_budget_takes_as_many_products_as_it_allows(monkeypatch):
         assert (found.summary.startswith(f"{len(rewrites)} of 4 products rounded")
                 and str(found).count("\n") == len(found.units))
     assert counts[1] == 0 < counts[2] < counts[0] == 4
-    assert found.seconds < found.exact_seconds and all(u.gain > 0 for u in found.units)
+    assert found.seconds < found.exact_seconds and all(u.offers[0].gain > 0 for u in found.units)
 
 
-@pytest.mark.product
-def test_errors_of_trials_are_those_of_bundles(tmp_path):
-    """What the evaluator says of some products is what the compiled ones do."""
-    model = chain()
-    feeds = {"x": np.random.default_rng(3).standard_normal((13, 48)).astype(np.float32)}
+def one_and_many(rows=48, seed=0):
+    """Two products: y of one row, which waits for its weights, z of ``rows``, which do not."""
+    rng = np.random.default_rng(seed)
+    w = {n: (rng.standard_normal((size, size)) / 16).astype(np.float32)
+         for n, size in (("v", 512), ("w", 128))}
+    return make_model([helper.make_node("MatMul", ["x", "v"], ["y"]),
+                       helper.make_node("MatMul", ["t", "w"], ["z"])],
+                      {"x": (F32, [1, 512]), "t": (F32, [rows, 128])},
+                      {"y": (F32, [1, 512]), "z": (F32, [rows, 128])}, w)
+
+
+def test_products_have_levels_of_their_own_in_one_model(tmp_path):
+    """What the evaluator says of them is what the bundle does; its Schedule says it, too."""
+    rng = np.random.default_rng(3)
+    feeds = {"x": rng.standard_normal((1, 512)), "t": rng.standard_normal((48, 128))}
+    feeds = {n: a.astype(np.float32) for n, a in feeds.items()}
     np.savez(tmp_path / "x.npz", **feeds)
-    work = _decided(model, error=4e-3, inputs=tmp_path / "x.npz")
-    outs = []
-    for precision, more in (("f32", {}), ("auto", {"error": 4e-3, "inputs": tmp_path / "x.npz"})):
-        made = aotc.compile(model, tmp_path / precision, target=NAME, precision=precision, **more)
-        outs.append(made.load().run(feeds)["y"])
-    measured = share_of_range(outs[1], outs[0])
-    assert 0 < work.narrowed.error <= 4e-3
-    assert measured == pytest.approx(work.narrowed.error, rel=0.02)
-    manifest = json.loads((tmp_path / "auto" / "manifest.json").read_text())
-    assert manifest["precision"] == "bf16"
+    how = {"error": 0.2, "inputs": tmp_path / "x.npz"}
+    work = _decided(one_and_many(), **how)
+    assert {c: str(x) for c, x in work.narrowed.levels.items()} == {"y": "int4w", "z": "bf16"}
+    assert "(1 int4w, 1 bf16)" in work.narrowed.summary and work.schedule.precision == "mixed"
+    consts = work.program.consts
+    work = run_pipeline(Options(one_and_many(), tmp_path / "b", NAME, precision="auto",
+                                schedule_out=tmp_path / "s.json", **how))
+    got = aotc.load(tmp_path / "b").run(feeds)
+    f32 = feeds["x"] @ consts["v"], feeds["t"] @ consts["w"]
+    errors = [share_of_range(got[n], want) for n, want in zip("yz", f32)]
+    assert max(errors) == pytest.approx(work.narrowed.error, rel=0.02) and min(errors) > 0
+    assert json.loads((tmp_path / "b" / "manifest.json").read_text())["precision"] == (
+        work.schedule.precision)
+    again = aotc.compile(one_and_many(), tmp_path / "again", target=NAME,
+                         schedule=tmp_path / "s.json").load().run(feeds)
+    assert all(np.array_equal(again[n], got[n]) for n in "yz")
+
+
+def test_variants_of_a_model_round_alike(tmp_path):
+    """Calls of few and of many rows read the same weights; both keep the budget."""
+    rng = np.random.default_rng(1)
+    w = (rng.standard_normal((96, 64)) / 10).astype(np.float32)
+    model = make_model([helper.make_node("MatMul", ["x", "w"], ["h"]),
+                        helper.make_node("Tanh", ["h"], ["y"])],
+                       {"x": (F32, ["n", 96])}, {"y": (F32, ["n", 64])}, {"w": w})
+    made = aotc.compile(model, tmp_path / "b", target=NAME, precision="auto", error=2e-2,
+                        dims={"n": (1, 60)}, variants={"n": [(1, 1), (2, 60)]},
+                        schedule_out=tmp_path / "s.json")
+    schedule = Schedule.from_json((tmp_path / "s.json").read_text())
+    assert schedule.variants and schedule.precision != "f32"
+    assert {str(s.rewrites) for s in (schedule, *(v.schedule for v in schedule.variants))} == {
+        str(schedule.rewrites)}
+    for rows in (1, 37):
+        x = rng.standard_normal((rows, 96)).astype(np.float32)
+        assert 0 < share_of_range(made.load().run({"x": x})["y"], np.tanh(x @ w)) < 2e-2
 
 
 def test_weights_of_few_bits_are_taken_where_they_are_fastest(tmp_path):
@@ -102,22 +144,39 @@ def test_weights_of_few_bits_are_taken_where_they_are_fastest(tmp_path):
     found = {e: _decided(two(1), error=e) for e in (1e-7, 3e-2, 0.5)}
     assert [x.schedule.precision for x in found.values()] == ["f32", "int8w", "int4w"]
     assert all(x.narrowed.error <= MARGIN * e for e, x in found.items())
-    assert found[0.5].narrowed.summary.startswith("weights in int4w, ")
+    assert found[0.5].narrowed.summary.startswith("2 of 2 products rounded (2 int4w): ")
     assert found[0.5].narrowed.seconds < found[3e-2].narrowed.seconds
     assert _decided(two(64), error=0.5).schedule.precision == "bf16"
 
 
 def test_trials_run_what_differs_only():
     """The same errors, whether tensors of the exact run are kept or not; no product: no error."""
-    model = chain(3)
-    work = run_pipeline(Options(model, target="c", precision="bf16", stop_after="schedule"))
+    program = run_pipeline(Options(chain(3), target="c", stop_after="inline")).program
     feeds = [{"x": np.random.default_rng(s).standard_normal((13, 48)).astype(np.float32)}
              for s in range(2)]
-    one, two = (Trials(work.program, work.schedule.rewrites, feeds) for _ in range(2))
+    one, two = (Trials(program, program, feeds) for _ in range(2))
     two.runs = [{"y": run["y"]} for run in two.runs]
-    last = list(one.wanted)[-1]
-    assert one.error(()) == 0 < one.error([last]) == two.error([last])
-    assert one.error(one.wanted) == two.error(two.wanted) > one.error([last])
+    every = choose_precision(program, TARGETS["c"], "bf16")
+    assert len(every) == 3
+    assert one.error(()) == 0 < one.error(every[-1:]) == two.error(every[-1:])
+    assert one.error(every) == two.error(every) > one.error(every[-1:])
+
+
+def test_offers_are_those_that_gain_more_for_more_error():
+    """A level that gains no more than one that rounds less is none; two units' are one unit's."""
+    near, far, rows = (Level(p, r) for p, r in (("f16", ""), ("int8w", ""), ("int8w", "s8")))
+    offers = [{n: Offer(level, (("rule", n, {}),), gain) for n, gain in gains.items()}
+              for level, gains in ((near, {"a": 2.0, "b": 1.0}), (far, {"a": 2.0, "c": 3.0}),
+                                   (rows, {"a": 1.0, "b": 4.0}))]
+    units = units_of({"a": "x", "b": "y", "c": "x"}, dict.fromkeys("abc", 9.0), offers)
+    assert [(u.computes, u.seconds) for u in units] == [(("a", "c"), 18.0), (("b",), 9.0)]
+    assert [[(o.level, o.gain) for o in u.offers] for u in units] == [
+        [(near, 2.0), (far, 5.0)], [(near, 1.0), (rows, 4.0)]]
+    one, = joined(units, 1, 1)
+    assert one.computes == ("a", "c", "b") and one.seconds == 27.0
+    assert [(o.level, o.gain, o.computes) for o in one.offers] == [
+        (near, 3.0, {"a", "b"}), (far, 5.0, {"a", "c"})]
+    assert joined(units, 2, 1) == units
 
 
 @pytest.mark.product
@@ -138,8 +197,7 @@ def test_verify_judges_by_the_budget(tmp_path, capsys):
 @pytest.mark.parametrize("options, error, why", [
     ({"error": 0.0}, AotcError, "between 0 and 1"),
     ({"precision": "bf16", "inputs": "x.npz"}, AotcError, "for precision 'auto' only"),
-    ({"inputs": "nothing.npz"}, AotcError, "not an .npz"),
-    ({"variants": "auto"}, ScheduleError, "leave variants out")])
+    ({"inputs": "nothing.npz"}, AotcError, "not an .npz")])
 def test_what_cannot_be_measured_is_refused(options, error, why, tmp_path):
     with pytest.raises(error, match=why):
         aotc.compile(chain(1), tmp_path / "b", target="c", **{"precision": "auto", **options})

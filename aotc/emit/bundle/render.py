@@ -37,7 +37,7 @@ from aotc.ir.dtypes import BF16, DTYPES, Array, dtype_of
 from aotc.ir.expr import Expr, as_expr
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
-from aotc.ir.schedule import PRECISION, Schedule
+from aotc.ir.schedule import MIXED, PRECISION, Schedule
 from aotc.ir.simplify import simplify
 
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
@@ -155,7 +155,8 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "checks": [{"cond": c_index(simplify(c.cond)), "why": c.why} for c in seen.checks],
             "hash_rows": [", ".join(hexes[i:i + 8]) for i in range(0, 32, 8)],
             "kernel_files": [f for row in rows for f in row["kernel_files"]],
-            "folders": sorted({*(p.target.folder for p in parts), *["bf16"] * (precision == BF16),
+            "folders": sorted({*(p.target.folder for p in parts),
+                               *["bf16"] * (precision in (BF16, MIXED)),
                                *["grouped"] * any(map(has_groups, plans)),
                                *["tiles"] * any(r["tiles"] for r in rows)}),
             "emitter": emitter, "precision": precision,

@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from aotc.ir.category import GROUPED_PRODUCT, dot_dtypes, factor_pairs
-from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, axes_of, binary
+from aotc.ir.category import GROUPED_PRODUCT, Factors, dot_dtypes, factor_pairs
+from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, axes_of, binary, substitute
 from aotc.ir.numbers.grouped import byte_value, grouped_weights
 from aotc.ir.program import Buffer, Compute, Program, Step, update
+from aotc.ir.simplify import simplify
 from aotc.passes.compute_rule import ComputeRule
 
 RULE = "byte_rows"
@@ -31,15 +32,20 @@ def match_rows(program: Program, c: Compute) -> tuple[Load, int] | None:
     whose rows lie in one tensor; None for others."""
     if len(c.outs) != 1 or c.fold != "sum" or dot_dtypes(c.body) != GROUPED_PRODUCT:
         return None
-    for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
-        long = [r for r in f.k if r.extent != Const(1)]
-        if not isinstance(f.a, Load) or f.a.buffer in program.consts or len(long) != 1:
-            continue
-        along = [d for d, i in enumerate(f.a.index) if long[0] in axes_of(i)]
-        if len(along) == 1 and f.a.index[along[0]] == long[0] and (
-                program.shape(f.a.buffer)[along[0]] == long[0].extent):
-            return f.a, along[0]
-    return None
+    found = (whole_rows(program, f) for f in factor_pairs(c.axes, c.raxes, c.fold, c.body))
+    return next((m for m in found if m is not None), None)
+
+
+def whole_rows(program: Program, f: Factors) -> tuple[Load, int] | None:
+    """(the Load of a product's rows, its dimension along the sum) if a row of results takes a whole
+    row of one computed tensor; None if not."""
+    long = [r for r in f.k if r.extent != Const(1)]
+    if not isinstance(f.a, Load) or f.a.buffer in program.consts or len(long) != 1:
+        return None
+    along = [d for d, i in enumerate(f.a.index) if long[0] in axes_of(i)]
+    whole = len(along) == 1 and f.a.index[along[0]] == long[0] and (
+        program.shape(f.a.buffer)[along[0]] == long[0].extent)
+    return (f.a, along[0]) if whole else None
 
 
 FITS = ComputeRule(RULE, match_rows, "product of one tensor's rows and grouped weights", {})
@@ -53,7 +59,9 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     assert isinstance(c.body, Binary), c
     weights = c.body.b if grouped_weights(c.body.b) else c.body.a
     program, codes, scale = _coded(program, load.buffer, along)
-    outer = load.index[:along] + load.index[along + 1:]
+    one = dict.fromkeys(c.raxes, Const(0))  # those beside the sum have one step
+    outer = tuple(simplify(substitute(i, one))
+                  for i in load.index[:along] + load.index[along + 1:])
     total = _free(program, f"{name}_bytes")
     product = replace(c, outs=(total,), body=Binary(
         "mul", byte_value(Load(codes, load.index, "u8")), weights))
@@ -108,4 +116,4 @@ def _free(program: Program, name: str) -> str:
     return name
 
 
-__all__ = ["RULE", "candidates", "faults_of", "match_rows", "rewrite"]
+__all__ = ["RULE", "candidates", "faults_of", "match_rows", "rewrite", "whole_rows"]

@@ -2,7 +2,7 @@
 
 Each kind makes candidates and asks what they cost; the first that takes a compute keeps it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, Rewrite
@@ -14,20 +14,21 @@ from aotc.sched.asking.winograd_choice import choose_winograd
 from aotc.sched.choose.precision import choose_precision
 from aotc.sched.choose.slices import choose_split_k
 from aotc.sched.judge.neighbourhood import Neighbourhoods
+from aotc.sched.precision.levels import Levels
 from aotc.target.base import Target
 
 
 def choose_rewrites(program: Program, target: Target, winograd: str | int, unfold: bool,
                     layouts: Mapping[str, Layout], free: bool, precision: str,
-                    only: Collection[str] | None) -> tuple[
+                    levels: Levels | None) -> tuple[
                         tuple[Rewrite, ...], dict[str, Layout]]:
     """(rewrites, layouts) of a Program, the latter with those given.  free: what is stored may be
     chosen, as groups are; the others as of ``decide``."""
     near = Neighbourhoods(program, target)
-    rewrites = choose_winograd(near, winograd, precision, only)
+    rewrites = choose_winograd(near, winograd, precision, levels)
     if unfold:
         rewrites += choose_unfolds(near, {r[1] for r in rewrites})
-    if precision == PRECISION[0]:
+    if precision == PRECISION[0] and not levels:
         rewrites += choose_split_k(program, target, {r[1] for r in rewrites})
     given = dict(layouts)
     if free:
@@ -39,7 +40,7 @@ def choose_rewrites(program: Program, target: Target, winograd: str | int, unfol
         copies = tuple(r for r in copied if r[1] not in given)
         rewrites, given = rewrites + more + copies, settled | given
     program = apply_rewrites(program, rewrites)
-    rewrites += choose_precision(program, target, precision, only)
+    rewrites += choose_precision(program, target, precision, levels)
     return rewrites, given
 
 

@@ -2,7 +2,7 @@
 asked of the one cost, over the kernels that it and the convolution as it is make; nothing is
 measured, so the choice is the same on every machine."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -22,6 +22,7 @@ from aotc.sched.cost.winograd_errors import ERRORS
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.model.product_rows import pick_row
 from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.precision.levels import Levels
 from aotc.target.base import Target
 
 Winograd = str | int | tuple[Rewrite, ...]  # one of ``WINOGRAD``, or rewrites as they are
@@ -64,13 +65,13 @@ class _Gain:
 
 def choose_winograd(near: Neighbourhoods, winograd: str | int = "auto",
                     precision: str = PRECISION[0],
-                    only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
+                    levels: Levels | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule: ``(("winograd", compute, {axis: outputs per tile}), ...)``, and
     before them ``("layout", input, primitives)`` for each of the model's inputs that a form reads
     through a copy with the channels side by side.
 
-    winograd: one of ``WINOGRAD``.  precision: of the operands of direct products, those of ``only``
-    (None: of all); those of the forms are f32.
+    winograd: one of ``WINOGRAD``.  precision: of the operands of direct products, ``levels`` of
+    those that have one of their own; those of the forms are f32.
     """
     program = near.program
     if winograd == "off" or not near.target.rows("transform"):
@@ -78,7 +79,7 @@ def choose_winograd(near: Neighbourhoods, winograd: str | int = "auto",
     copies = _copies(program)
     if copies:
         near = Neighbourhoods(apply_rewrites(program, tuple(copies.values())), near.target)
-    forms = _forms(near, winograd, choose_precision(near.program, near.target, precision, only))
+    forms = _forms(near, winograd, choose_precision(near.program, near.target, precision, levels))
     served = {compute for _, compute, _ in forms}
     return tuple(c for b, c in copies.items() if any(
         conv.compute.out in served for conv in _convolutions(program)

@@ -6,42 +6,58 @@ from math import prod
 from aotc.ir.category import BF16_PRODUCT
 from aotc.ir.dtypes import HALF
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
+from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.digits import static_extent
+from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
+from aotc.passes.precision.group_weights import RULE as GROUP
 from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.half_columns import match_columns
 from aotc.passes.precision.narrow_operands import RULE, match_product
 from aotc.passes.winograd import stages_of
 from aotc.sched.cost.row_cost import saves_packing
 from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.precision.levels import Level, Levels, at_level
 from aotc.sched.precision.weight_bits import choose_groups
 from aotc.target.base import Target
 
 
 def choose_precision(program: Program, target: Target, precision: str,
-                     only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
+                     levels: Levels | None = None) -> tuple[Rewrite, ...]:
     """The rewrites of a Schedule for ``precision``, one of ``PRECISION``: (("narrow", compute,
     {"dtype": .., "stored": ..}), ..), in program order.  Which products they are follows from the
-    Program alone, of computes in ``only`` if that is given; a target without rows for bf16 or f16,
-    or with slow ones, stores the rounded numbers as f32."""
-    if precision == PRECISION[0]:
+    Program alone.  levels: of computes that have one of their own.  A target without rows for bf16
+    or f16, or with slow ones, stores the rounded numbers as f32."""
+    own = levels or {}
+    others = {o: Level(precision) for s in program.steps for o in s.outs if o not in own}
+    return tuple(r for level, only in at_level({**others, **own})
+                 for r in _at(program, target, level, only))
+
+
+def _at(program: Program, target: Target, level: Level,
+        only: Collection[str]) -> tuple[Rewrite, ...]:
+    """The rewrites that give computes a Level."""
+    if level.precision == PRECISION[0]:
         return ()
-    if precision in WEIGHT_BITS:
-        return choose_groups(program, target, precision, only or ())
-    if precision == HALF:
-        return _halved(program, target)
+    if level.precision in WEIGHT_BITS:
+        return choose_groups(program, target, level, only)
+    if level.precision == HALF:
+        return _halved(program, target, only)
     rows = any(u.dtypes == BF16_PRODUCT for u in target.rows("dot"))
-    stored = precision if rows and target.tuning.narrow_rate >= 1 else "f32"
-    return tuple((RULE, s.out, {"dtype": precision, "stored": stored}) for s in program.steps
-                 if isinstance(s, Compute) and len(s.outs) == 1 and _gains(program, target, s)
-                 and (only is None or s.out in only))
+    stored = level.precision if rows and target.tuning.narrow_rate >= 1 else "f32"
+    return tuple((RULE, s.out, {"dtype": level.precision, "stored": stored}) for s in program.steps
+                 if isinstance(s, Compute) and len(s.outs) == 1 and s.out in only
+                 and _gains(program, target, s))
 
 
 def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
-    """The precision of a Schedule by the rewrites that round operands; ``usual`` if none does."""
-    found = (p["dtype"] if rule == RULE else HALF for rule, _, p in rewrites
-             if rule in (RULE, HALVE))
-    return next(found, usual)
+    """The precision of a Schedule by the rewrites that round operands; ``usual`` if none does,
+    ``MIXED`` if they round to several, or only rows of weights that the model brought."""
+    names = {bits: name for name, bits in WEIGHT_BITS.items()}
+    found = {p["dtype"] if rule == RULE else HALF if rule == HALVE else names[p["bits"]]
+             for rule, _, p in rewrites if rule in (RULE, HALVE, GROUP)}
+    if not found and usual == PRECISION[0] and any(rule == BYTE_ROWS for rule, *_ in rewrites):
+        return MIXED
+    return MIXED if len(found) > 1 else next(iter(found), usual)
 
 
 def precision_faults(schedule: Schedule) -> list[str]:
@@ -50,17 +66,17 @@ def precision_faults(schedule: Schedule) -> list[str]:
                                                  for rule, *_ in schedule.rewrites):
         return []
     return [f"precision {schedule.precision}: rewrites that narrow operands need another; choose "
-            f"from {', '.join(PRECISION[1:])}"]
+            f"from {', '.join((*PRECISION[1:], MIXED))}"]
 
 
-def _halved(program: Program, target: Target) -> tuple[Rewrite, ...]:
-    """The products whose constant columns become f16: those with a vector of them at least, but not
-    those of Winograd forms, whose last transform would magnify the roundings."""
+def _halved(program: Program, target: Target, only: Collection[str]) -> tuple[Rewrite, ...]:
+    """The products of ``only`` whose constant columns become f16: those with a vector of them at
+    least, but not those of Winograd forms, whose last transform would magnify the roundings."""
     forms = {s.out for rule, c, _ in program.rewrites if rule == "winograd"
              for s in stages_of(program, c)}
     stored = {"stored": HALF if target.halves else "f32"}
     return tuple((HALVE, s.out, stored) for s in program.steps if isinstance(s, Compute)
-                 and s.outs[0] not in forms and len(s.outs) == 1
+                 and s.outs[0] in only and s.outs[0] not in forms and len(s.outs) == 1
                  and (load := match_columns(program, s)) is not None
                  and program.consts[load.buffer].size >= target.tuning.narrow_columns
                  * target.tuning.narrow_depth)

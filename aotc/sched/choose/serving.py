@@ -3,7 +3,7 @@
 from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, GROUPED_PRODUCT, category, dot_dtypes
 from aotc.ir.dtypes import BF16
 from aotc.ir.program import Compute, Program
-from aotc.ir.schedule import WEIGHT_BITS
+from aotc.ir.schedule import MIXED, WEIGHT_BITS
 from aotc.passes.regions import all_steps
 from aotc.target.base import Target
 
@@ -13,8 +13,8 @@ def serving(variants: tuple[Target, ...], program: Program,
     """Of targets, the widest first, those that serve a Program at a ``precision``: one whose rows
     differ from the next one's only in what the Program has none of is left out."""
     found: set[tuple[str, tuple[str, ...] | None]]
-    found = {("dot", BF16_PRODUCT)} if precision == BF16 else set()
-    if precision in WEIGHT_BITS:
+    found = {("dot", BF16_PRODUCT)} if precision in (BF16, MIXED) else set()
+    if precision in (*WEIGHT_BITS, MIXED):
         found |= {("dot", GROUPED_PRODUCT), ("dot", GROUPED_BYTES)}
     for s in all_steps(program.steps):
         if isinstance(s, Compute):

@@ -10,7 +10,7 @@ everything stored, and from nothing stored that need not be, units are dropped o
 until the arena fits, then as long as that takes predicted time off.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -29,6 +29,7 @@ from aotc.sched.memory.arena import ArenaLimit, arena_need
 from aotc.sched.memory.arena_cones import Cone, Cones
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.tilegraph import merged, ordered
+from aotc.sched.precision.levels import Levels
 from aotc.target.base import Target
 
 Rewrites = tuple[Rewrite, ...]
@@ -153,13 +154,13 @@ def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str 
                   winograd: Winograd = "off", unfold: bool = False,
                   layouts: Mapping[str, Layout] | None = None,
                   precision: str = PRECISION[0],
-                  only: Collection[str] | None = None) -> Schedule:
+                  levels: Levels | None = None) -> Schedule:
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself, or if the
     Program has regions: whether that one keeps it, only its Plan tells (``check_arena``).
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
     free = decide(program, target, how, winograd, unfold, layouts, precision=precision,
-                  only=only)
+                  levels=levels)
     if free.regions:
         return free
     workers = _workers(target, limit)

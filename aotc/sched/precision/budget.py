@@ -1,67 +1,48 @@
-"""``precision="auto"``: the products whose operands may be rounded within a budget of error.
+"""``precision="auto"``: how far the operands of products may be rounded within a budget of error.
 
     units      products that read one tensor are rounded together; neighbours are joined until as
                few are left as can be tried one by one
-    trials     the evaluator runs the Program with some of them rounded, from the first one on
-    choice     all of them if that keeps the budget; else those of most gain for their error, as
-               many as keep it together: found by halving, each time measured
+    offers     of a unit, by level: the predicted gain; what gains no more than a level that rounds
+               less is none
+    trials     the evaluator runs the Program with some of them, from the first rounded product on
+    choice     what gains most if that keeps the budget; else a price of errors: every unit takes
+               what gains most beyond the price of its error, at the least price at which all
+               together keep the budget, found by halving, each time measured
 
 Errors are measured, gains are the cost model's.  Deterministic for given inputs.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
-import numpy as np
-
-from aotc.errors import AotcError
-from aotc.ir.dtypes import Array, is_float
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import Schedule
-from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
-from aotc.oracle.shares import share_of_range
-from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
+from aotc.oracle.evaluate import infer_syms, input_arrays
+from aotc.passes.precision import byte_rows, narrow_operands
 from aotc.passes.rewrites import RULES, apply_rewrites
-from aotc.passes.winograd import stages_of
 from aotc.sched.dynamic.predict import group_seconds
+from aotc.sched.precision.levels import ROUNDING, Level, Levels, everywhere
+from aotc.sched.precision.offers import Offer, Unit, joined, seconds_of, units_of
+from aotc.sched.precision.trials import Feeds, Trials
 from aotc.target.base import Target
 
 # of the budget: what is measured on some inputs is more on others
 MARGIN = 0.8
-# units that are tried one by one, so many operations of the evaluator together: about a minute
-LEAST_UNITS, MOST_UNITS, TRIED_FLOPS = 4, 32, 2.4e11
-KEPT_BYTES = 1 << 30  # of a run's tensors, so that trials begin at the first rounded product
+# units that are left at least, and trials of single offers, so many operations of the evaluator
+# together at most: about a minute
+LEAST_UNITS, MOST_TRIALS, TRIED_FLOPS = 4, 32, 2.4e11
 
-WEIGHTS = (group_weights.RULE, half_columns.RULE)  # rewrites that round weights alone
-ROUNDING = (narrow_operands.RULE, byte_rows.RULE)  # rewrites that round what products read
-
-Feeds = Mapping[str, Array]  # by ONNX name
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Products that are rounded together, by the computes they are.  gain: predicted seconds that
-    it takes off a call; error: with no other one rounded, of the worst output's range (None: not
-    measured, all of them kept the budget together); taken: rounded in the end."""
-
-    computes: tuple[str, ...]
-    gain: float
-    error: float | None = None
-    taken: bool = True
-
-    def __str__(self) -> str:
-        alone = "" if self.error is None else f", error {self.error:.2g} alone"
-        names = self.computes[0] + (f" and {len(self.computes) - 1} more"
-                                    if len(self.computes) > 1 else "")
-        return (f"{'rounded' if self.taken else 'f32':8}{names}: saves {self.gain * 1e6:.1f} us"
-                f"{alone}")
+Decided = Callable[[Levels], Schedule]  # with these products rounded
+Offers = Mapping[str, Offer]  # of single products
 
 
 @dataclass(frozen=True)
 class Narrowed:
     """What was found out: the units in program order, the budget, the error of the worst output
-    with all of them rounded and with those that are taken, predicted seconds of a call in f32 and
-    with those; level: of weights, if they have one of their own."""
+    with all that gains most and with what is taken, predicted seconds of a call in f32 (of weights
+    of few bits: with all rows in f32) and with that."""
 
     units: tuple[Unit, ...]
     budget: float
@@ -69,154 +50,96 @@ class Narrowed:
     error: float
     exact_seconds: float
     seconds: float
-    level: str = ""
 
     @property
-    def taken(self) -> frozenset[str]:
-        """The products that are rounded."""
-        return frozenset(c for u in self.units if u.taken for c in u.computes)
+    def levels(self) -> Levels:
+        """Of the products that are rounded."""
+        return {c: level for u in self.units for c, level in u.levels.items()}
 
     @property
     def summary(self) -> str:
         """One line."""
-        taken = sum(len(u.computes) for u in self.units if u.taken)
-        head = f"weights in {self.level}, " if self.level else ""
+        found = Counter(map(str, self.levels.values()))
+        each = ", ".join(f"{n} {level}" for level, n in found.items())
         count = sum(len(u.computes) for u in self.units)
-        return (f"{head}{taken} of {count} products rounded: error {self.error:.2g} of the range "
-                f"(budget {self.budget:.2g}, all of them {self.whole:.2g}), predicted "
-                f"{self.seconds * 1e6:.1f} us a call, f32 {self.exact_seconds * 1e6:.1f}")
+        return (f"{found.total()} of {count} products rounded" + (f" ({each})" if each else "")
+                + f": error {self.error:.2g} of the range (budget {self.budget:.2g}, all that "
+                f"gains {self.whole:.2g}), predicted {self.seconds * 1e6:.1f} us a call, f32 "
+                f"{self.exact_seconds * 1e6:.1f}")
 
     def __str__(self) -> str:
         return "\n".join([self.summary, *(f"  {u}" for u in self.units)])
 
 
-class Trials:
-    """Errors of a Program with some of its products rounded, against itself with none and f32
-    weights.  rewrites: of a Schedule with all of them rounded; feeds: sets of inputs, of which the
-    worst counts."""
-
-    def __init__(self, program: Program, rewrites: Sequence[Rewrite],
-                 feeds: Sequence[Feeds]) -> None:
-        self.wanted = {c: (rule, p) for rule, c, p in rewrites if rule in ROUNDING}
-        self.base = replace(apply_rewrites(program, [r for r in rewrites if r[0] not in ROUNDING]),
-                            rewrites=())
-        self.runs = [self._run(self.base, f, {}) for f in feeds]
-        self.feeds = feeds
-        exact = [r for r in rewrites if r[0] not in (*ROUNDING, *WEIGHTS)]
-        self.exact = self.runs if len(exact) + len(self.wanted) == len(rewrites) else [
-            self._run(apply_rewrites(program, exact), f, {}) for f in feeds]
-        size = sum(a.nbytes for run in self.runs for a in run.values())
-        if size > KEPT_BYTES:
-            wanted, whole = self.base.outputs, self.exact is self.runs
-            self.runs = [{n: run[n] for n in wanted} for run in self.runs]
-            self.exact = self.runs if whole else self.exact
-
-    def error(self, computes: Collection[str]) -> float:
-        """Of the worst output's range, with these products rounded."""
-        program = self.base
-        for c, (rule, parameters) in self.wanted.items():
-            if c in computes:
-                program = RULES[rule][1](program, c, parameters)
-        return max((self._share(self._run(program, f, run), exact)
-                    for f, run, exact in zip(self.feeds, self.runs, self.exact)), default=0.0)
-
-    @property
-    def least(self) -> float:
-        """With none of them: of weights in few bits alone."""
-        return 0.0 if self.exact is self.runs else self.error(())
-
-    def _share(self, got: Mapping[str, Array], run: Mapping[str, Array]) -> float:
-        worst = 0.0
-        for n in self.base.outputs:
-            a, b = got[n], run[n]
-            if is_float(self.base.dtype(n)):
-                worst = max(worst, share_of_range(a, b))
-            elif not np.array_equal(a, b):  # a number that is another one
-                return float("inf")
-        return worst
-
-    def _run(self, program: Program, feeds: Feeds, known: Mapping[str, Array]) -> dict[str, Array]:
-        """Every tensor of a run, or the outputs only where some are ``known``: of steps that
-        neither are others than the base's nor read what one of those makes."""
-        arrays = dict(input_arrays(program, feeds))
-        syms = infer_syms(program, arrays, None)
-        arrays |= program.consts
-        same = set(map(id, self.base.steps)) if known else set()
-        last = {b: s for s in program.steps for b in s.inputs}
-        other: set[str] = set()
-        for step in program.steps:
-            if id(step) in same and not other.intersection(step.inputs) and all(
-                    o in known for o in step.outs):
-                arrays |= {o: known[o] for o in step.outs}
-                continue
-            other.update(step.outs)
-            arrays |= zip(step.outs, run_step(program, step, arrays, syms, {}))
-            for b in set(step.inputs) if known else ():
-                if last[b] is step and b not in program.outputs:
-                    del arrays[b]
-        return arrays
-
-
-Level = tuple[str, Callable[[Collection[str] | None], Schedule]]  # its name, as ``choose_within``
-
-
-def best_within(program: Program, target: Target, feeds: Sequence[Feeds], budget: float,
-                work: float, levels: Sequence[Level]) -> tuple[Schedule, Narrowed]:
-    """``choose_within`` of the level that is predicted to take least time among those that keep
-    the budget, the first one in any case.  Errors are measured of a level only if all of it would
-    be faster than the best so far."""
-    best = choose_within(program, target, feeds, budget, work, levels[0][1])
-    syms = infer_syms(program, input_arrays(program, feeds[0]), None)
-    for name, decided in levels[1:]:
-        low = decided(None)
-        rounds = any(rule in (*WEIGHTS, byte_rows.RULE) for rule, *_ in low.rewrites)
-        if not rounds or sum(group_seconds(program, low, target, syms).values()) >= (
-                best[1].seconds):
-            continue
-        found = choose_within(program, target, feeds, budget, work, decided)
-        if found[1].error <= MARGIN * budget and found[1].seconds < best[1].seconds:
-            best = found[0], replace(found[1], level=name, exact_seconds=best[1].exact_seconds)
-    return best
-
-
 def choose_within(program: Program, target: Target, feeds: Sequence[Feeds], budget: float,
-                  work: float, decided: Callable[[Collection[str] | None], Schedule]
+                  work: float, levels: Sequence[Level], decided: Decided
                   ) -> tuple[Schedule, Narrowed]:
     """The Schedule whose products are rounded as far as every output stays within ``budget`` of its
     range, and why.  feeds: sets of inputs to measure on; work: operations of the evaluator for one;
-    decided(products): the Schedule with only these rounded, None: all that gain."""
-    low, exact = decided(None), decided(())
-    names = [c for rule, c, _ in low.rewrites if rule in ROUNDING]
-    trials = Trials(program, low.rewrites, feeds)
+    levels: what is offered, the least rounded first; decided({}): the Schedule with nothing taken
+    of that, whose own roundings count as errors."""
+    plain = decided({})
+    lows = {level: decided(everywhere(program, level)) for level in levels}
+    trials = _trials(program, plain, list(lows.values()), feeds)
     syms = infer_syms(program, input_arrays(program, feeds[0]), None)
-    before = group_seconds(program, exact, target, syms)
-    after = group_seconds(program, low, target, syms)
-    units = _gains(program, _units(trials.base, names), exact, low, before, after)
-    whole = error = trials.error(names)
-    if whole > MARGIN * budget:
-        most = int(min(MOST_UNITS, max(LEAST_UNITS, TRIED_FLOPS / max(1.0, work))))
-        units = tuple(replace(u, error=trials.error(u.computes)) for u in _joined(units, most))
-        units, error = _taken(units, trials, MARGIN * budget)
-    kept = frozenset(c for u in units if u.taken for c in u.computes)
-    schedule = low if len(kept) == len(names) else decided(kept)
-    seconds = sum(group_seconds(program, schedule, target, syms).values())
-    return schedule, Narrowed(units, budget, whole, error, sum(before.values()), seconds)
+    more = {level: _more(low, plain) for level, low in lows.items()}
+    names = {name for rewrites in more.values() for name in rewrites}
+
+    def seconds(schedule: Schedule) -> tuple[dict[str, float], float]:
+        """(predicted seconds of every product, of a call)."""
+        by_group = group_seconds(program, schedule, target, syms)
+        made = apply_rewrites(program, schedule.rewrites)
+        return seconds_of(names, schedule, made, by_group), sum(by_group.values())
+
+    before, exact_seconds = seconds(plain)
+    offers = [_offers(trials.base, level, more[level], before, seconds(low)[0])
+              for level, low in lows.items()]
+    units = units_of(_rows(trials.base, offers), before, offers)
+    units, whole, error = _taken(units, trials, MARGIN * budget, TRIED_FLOPS / max(1.0, work))
+    found = Narrowed(units, budget, whole, error, exact_seconds, 0.0)
+    schedule = decided(found.levels)
+    return schedule, replace(found, seconds=seconds(schedule)[1])
 
 
-def _units(program: Program, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Products by the tensor they read, in program order."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name in names:
-        c = program.producer[name]
-        buffer = _rows_of(program, c) if isinstance(c, Compute) else None
-        if buffer is None:
-            raise AotcError(f"precision auto: {name} is no product of the rewritten program")
-        found[buffer] = (*found.get(buffer, ()), name)
-    return tuple(found.values())
+def _trials(program: Program, plain: Schedule, lows: Sequence[Schedule],
+            feeds: Sequence[Feeds]) -> Trials:
+    """Trials on the form of the Program that most products may be rounded in."""
+    widest = max(lows, key=lambda low: sum(rule in ROUNDING for rule, *_ in low.rewrites))
+    form = [r for r in widest.rewrites if r[0] not in ROUNDING]
+    own = [r for r in plain.rewrites if r[0] in ROUNDING]
+    exact = replace(apply_rewrites(program, form), rewrites=())
+    base = replace(apply_rewrites(program, [*form, *own]), rewrites=()) if own else exact
+    return Trials(base, exact, feeds)
+
+
+def _more(low: Schedule, plain: Schedule) -> dict[str, tuple[Rewrite, ...]]:
+    """{product: the rewrites that round it in one Schedule and are not in the other}."""
+    found: dict[str, tuple[Rewrite, ...]] = {}
+    for r in low.rewrites:
+        if r[0] in ROUNDING and r not in plain.rewrites:
+            found[r[1]] = (*found.get(r[1], ()), r)
+    return found
+
+
+def _offers(base: Program, level: Level, rewrites: Mapping[str, tuple[Rewrite, ...]],
+            before: Mapping[str, float], after: Mapping[str, float]) -> Offers:
+    """Of the products that the Program of the trials has in a form to be rounded."""
+    def fits(name: str, first: Rewrite) -> bool:
+        return name in base.producer and not RULES[first[0]][0](base, name, first[2])
+
+    return {name: Offer(level, found, before[name] - after[name])
+            for name, found in rewrites.items() if fits(name, found[0])}
+
+
+def _rows(base: Program, offers: Iterable[Offers]) -> dict[str, str]:
+    """{product that may be rounded: the tensor that it reads as rows}, in program order; itself, if
+    its rows are no tensor."""
+    names = frozenset(name for level in offers for name in level)
+    return {s.outs[0]: _rows_of(base, s) or s.outs[0] for s in base.steps
+            if isinstance(s, Compute) and s.outs[0] in names}
 
 
 def _rows_of(program: Program, c: Compute) -> str | None:
-    """The tensor that a product reads as rows; None if it is none that may be rounded."""
     grouped = byte_rows.match_rows(program, c)
     if grouped is not None:
         return grouped[0].buffer
@@ -224,49 +147,56 @@ def _rows_of(program: Program, c: Compute) -> str | None:
     return None if m is None else m.rows.buffer
 
 
-def _gains(program: Program, units: Sequence[tuple[str, ...]], exact: Schedule, low: Schedule,
-           before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Unit, ...]:
-    """Units with the seconds by which the groups that hold their products differ; a group that
-    holds several counts for each in equal parts.  program: without rewrites."""
-    wanted = [c for u in units for c in u]
-
-    def seconds(schedule: Schedule, by_group: Mapping[str, float]) -> dict[str, float]:
-        made = apply_rewrites(program, schedule.rewrites)
-        forms = {c: {s.out for s in stages_of(made, c)} for rule, c, _ in schedule.rewrites
-                 if rule == "winograd"}
-        found = dict.fromkeys(wanted, 0.0)
-        for g in schedule.groups:
-            here = [c for c in wanted if forms.get(c, {c}).intersection(g.computes)]
-            for c in here:
-                found[c] += by_group[g.name] / len(here)
-        return found
-
-    slow, fast = seconds(exact, before), seconds(low, after)
-    return tuple(Unit(u, sum(slow[c] - fast[c] for c in u)) for u in units)
-
-
-def _joined(units: Sequence[Unit], most: int) -> tuple[Unit, ...]:
-    """At most so many units: the two neighbours that gain least are joined first."""
-    out = list(units)
-    while len(out) > most:
-        i = min(range(len(out) - 1), key=lambda i: out[i].gain + out[i + 1].gain)
-        a, b = out[i:i + 2]
-        out[i:i + 2] = [Unit(a.computes + b.computes, a.gain + b.gain)]
-    return tuple(out)
-
-
-def _taken(units: Sequence[Unit], trials: Trials, budget: float) -> tuple[tuple[Unit, ...], float]:
-    """(units with those taken that gain most for their error and keep the budget together, the
-    error of those)."""
-    order = sorted((i for i, u in enumerate(units) if u.gain > 0 and (u.error or 0.0) <= budget),
-                   key=lambda i: (units[i].error or 0.0) / units[i].gain)
-    low, high, error = 0, len(order) + 1, trials.least  # so many keep it; so many are too many
+def _taken(units: tuple[Unit, ...], trials: Trials, budget: float,
+           most: float) -> tuple[tuple[Unit, ...], float, float]:
+    """(units with what is taken, the error of all that gains most, that of what is taken).
+    most: trials of single offers."""
+    best = tuple(replace(u, taken=u.offers[-1]) if u.offers else u for u in units)
+    whole = trials.error(_rewrites(best))
+    if whole <= budget:
+        return best, whole, whole
+    units = tuple(replace(u, offers=tuple(
+        replace(o, error=trials.error(o.rewrites)) for o in u.offers))
+        for u in joined(units, LEAST_UNITS, int(min(MOST_TRIALS, most))))
+    choices = list(dict.fromkeys(
+        tuple(_at_price(u, price, budget) for u in units) for price in _prices(units)))
+    low, high, error = -1, len(choices), trials.error(())  # this one keeps it; that is too much
     while high - low > 1:
         middle = (low + high) // 2
-        found = trials.error([c for i in order[:middle] for c in units[i].computes])
+        found = trials.error(_rewrites(_with(units, choices[middle])))
         low, high, error = (middle, high, found) if found <= budget else (low, middle, error)
-    kept = set(order[:low])
-    return tuple(replace(u, taken=i in kept) for i, u in enumerate(units)), error
+    return _with(units, choices[low]) if low >= 0 else units, whole, error
 
 
-__all__ = ["MARGIN", "Narrowed", "Trials", "Unit", "best_within", "choose_within"]
+def _prices(units: Sequence[Unit]) -> list[float]:
+    """Prices of errors, in seconds, at which some unit takes another offer, the highest first: just
+    below those at which two of its choices are worth the same."""
+    found = set()
+    for u in units:
+        points = [(0.0, 0.0), *((o.gain, o.error or 0.0) for o in u.offers)]
+        found |= {(a[0] - b[0]) / (a[1] - b[1]) for a, b in combinations(points, 2)
+                  if a[1] != b[1]}
+    top = max(found, default=0.0)
+    return [2 * top + 1.0, *(p * (1 - 1e-9) for p in sorted(found, reverse=True) if p > 0)]
+
+
+def _at_price(u: Unit, price: float, budget: float) -> Level | None:
+    """The level that a unit takes at a price: what gains most beyond it, if anything does."""
+    def worth(o: Offer) -> float:
+        return o.gain - price * (o.error or 0.0)
+
+    best = max((o for o in u.offers if (o.error or 0.0) <= budget), key=worth, default=None)
+    return best.level if best is not None and worth(best) > 0 else None
+
+
+def _with(units: Sequence[Unit], levels: Sequence[Level | None]) -> tuple[Unit, ...]:
+    """Units that take these levels."""
+    return tuple(replace(u, taken=next((o for o in u.offers if o.level == level), None))
+                 for u, level in zip(units, levels, strict=True))
+
+
+def _rewrites(units: Sequence[Unit]) -> list[Rewrite]:
+    return [r for u in units if u.taken is not None for r in u.taken.rewrites]
+
+
+__all__ = ["MARGIN", "Narrowed", "choose_within"]

@@ -7,35 +7,39 @@ from aotc.ir.expr import Binary
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.program import Compute, Program, Rewrite
-from aotc.ir.schedule import PRECISION, WEIGHT_BITS, Schedule
+from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
-from aotc.passes.precision.byte_rows import match_rows
+from aotc.passes.precision.byte_rows import match_rows, whole_rows
 from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
 from aotc.sched.choose.serving import reads_groups
 from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.precision.levels import Level
 from aotc.target.base import Target
 
 
-def choose_groups(program: Program, target: Target, precision: str,
-                  bytes_of: Collection[str] = ()) -> tuple[Rewrite, ...]:
-    """The rewrites of a Schedule for a ``precision`` of ``WEIGHT_BITS``: (("group", compute,
-    {"bits": .., "size": .., "stored": ..}), ..), in program order: every product of a constant
-    matrix.  A target without rows for them stores the rounded numbers as f32.  bytes_of:
-    products whose rows become bytes, too, where the target has rows for those; the model may have
-    brought their weights in groups."""
+def choose_groups(program: Program, target: Target, level: Level,
+                  only: Collection[str] | None = None) -> tuple[Rewrite, ...]:
+    """The rewrites of a Schedule for a Level of ``WEIGHT_BITS``: (("group", compute, {"bits": ..,
+    "size": .., "stored": ..}), ..), in program order: every product of a constant matrix, or those
+    of the computes ``only``.  A target without rows for them stores the rounded numbers as f32.
+    Where the level's rows become bytes and the target has rows for those, (("byte_rows", compute,
+    {}), ..) behind them: the model may have brought such weights in groups."""
     stored = "bytes" if reads_groups(target) else "f32"
-    found = {"bits": WEIGHT_BITS[precision], "size": SIZES[0], "stored": stored}
-    out, several = [], [s.out for s in program.steps if isinstance(s, Compute)
-                        and _brought(program, s)]
-    for s in program.steps:
-        m = match_weights(program, s) if isinstance(s, Compute) else None
+    found = {"bits": WEIGHT_BITS[level.precision], "size": SIZES[0], "stored": stored}
+    steps = [s for s in program.steps if isinstance(s, Compute) and (
+        only is None or s.outs[0] in only)]
+    out, several = [], [s.out for s in steps if _brought(program, s)]
+    for s in steps:
+        m = match_weights(program, s)
         if m is not None and estimate(m[0].n[0].extent) >= target.tuning.narrow_columns:
             out.append((RULE, s.outs[0], found))
-            if estimate_volume(a.extent for a in m[0].m) > 1:  # one waits for memory anyway
+            if estimate_volume(a.extent for a in m[0].m) > 1 and (  # one waits for memory anyway
+                    whole_rows(program, m[0])):
                 several.append(s.outs[0])
-    if "bytes" not in stored or not any(u.dtypes == GROUPED_BYTES for u in target.rows("dot")):
+    if not level.rows or "bytes" not in stored or not any(
+            u.dtypes == GROUPED_BYTES for u in target.rows("dot")):
         return tuple(out)
-    return (*out, *((BYTE_ROWS, name, {}) for name in several if name in bytes_of))
+    return (*out, *((BYTE_ROWS, name, {}) for name in several))
 
 
 def _brought(program: Program, c: Compute) -> bool:
@@ -51,10 +55,12 @@ def _brought(program: Program, c: Compute) -> bool:
 
 def grouping_faults(schedule: Schedule) -> list[str]:
     """What speaks against a Schedule's ``precision``: rewrites that group weights say another."""
+    if schedule.precision == MIXED:
+        return []
     bits = {p["bits"] for rule, _, p in schedule.rewrites if rule == RULE and "bits" in p}
     if bits <= {WEIGHT_BITS.get(schedule.precision)}:
         return []
-    legal = ", ".join(p for p in PRECISION if p in WEIGHT_BITS)
+    legal = ", ".join((*(p for p in PRECISION if p in WEIGHT_BITS), MIXED))
     return [f"precision {schedule.precision}: rewrites that group weights need another; choose "
             f"from {legal}"]
 

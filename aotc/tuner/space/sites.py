@@ -19,14 +19,12 @@ from aotc.ir.expr import Expr, Load, Sym, rewrite, show, walk
 from aotc.ir.layout import LayoutJson
 from aotc.ir.program import Compute, Program, Rewrite, Step
 from aotc.ir.schedule import Group, Schedule
-from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.components import LOCAL, owners
+from aotc.sched.precision.levels import ROUNDING
 from aotc.target.base import Target
 
 T = TypeVar("T")
-# rules that round operands of products: of what the rules before them have made
-ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, byte_rows.RULE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,60 @@
+"""Levels of precision that products may have, each one of its own."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from aotc.ir.dtypes import BF16, HALF
+from aotc.ir.program import Program, Rewrite
+from aotc.ir.schedule import WEIGHT_BITS
+from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
+
+
+@dataclass(frozen=True)
+class Level:
+    """precision: one of ``PRECISION``; rows: what those become that weights of few bits are
+    multiplied by, "s8", or "" where they stay f32."""
+
+    precision: str
+    rows: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.precision}, rows {self.rows}" if self.rows else self.precision
+
+
+Levels = Mapping[str, Level]  # of computes
+# rules that round operands of products, of what the rules before them have made
+ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, byte_rows.RULE)
+ROWS = ("s8",)  # of grouped weights, the most exact first
+# what a budget of error chooses from, the least rounded first
+LEVELS = (Level(HALF), Level(BF16), *(
+    Level(p, rows) for p in WEIGHT_BITS for rows in ("", *ROWS)))
+
+
+def everywhere(program: Program, level: Level) -> Levels:
+    """The same Level for every compute."""
+    return {out: level for s in program.steps for out in s.outs}
+
+
+def at_level(levels: Levels) -> Iterable[tuple[Level, frozenset[str]]]:
+    """(Level, computes that have it), in the order of ``levels``."""
+    for level in dict.fromkeys(levels.values()):
+        yield level, frozenset(c for c, own in levels.items() if own == level)
+
+
+def levels_of(rewrites: Iterable[Rewrite]) -> Levels:
+    """Of the products whose operands rewrites round."""
+    found: dict[str, Level] = {}
+    names = {bits: name for name, bits in WEIGHT_BITS.items()}
+    for rule, compute, p in rewrites:
+        if rule == narrow_operands.RULE:
+            found[compute] = Level(p["dtype"])
+        elif rule == half_columns.RULE:
+            found[compute] = Level(HALF)
+        elif rule == group_weights.RULE:
+            found[compute] = Level(names[p["bits"]])
+        elif rule == byte_rows.RULE:  # of weights that the model brought, whatever their bits
+            found[compute] = replace(found.get(compute, Level(names[8])), rows=ROWS[-1])
+    return found
+
+
+__all__ = ["LEVELS", "ROUNDING", "ROWS", "Level", "Levels", "at_level", "everywhere", "levels_of"]
