@@ -12,6 +12,7 @@ from aotc.ir.expr import (
     Const,
     Expr,
     Load,
+    Unary,
     Where,
     axes_of,
     children,
@@ -381,12 +382,12 @@ def _top_conditions(value):
     found, seen, todo = [], set(), [value]
     while todo:
         e = todo.pop()
-        if e in seen or not isinstance(e, (Where, Binary)):
+        if e in seen or not isinstance(e, (Where, Binary, Unary, Cast)):
             continue
         seen.add(e)
         if isinstance(e, Where):
             found.append(e.cond)
-        todo += (e.b, e.a)
+        todo += (e.x,) if isinstance(e, (Unary, Cast)) else (e.b, e.a)
     return found
 
 
