@@ -18,8 +18,9 @@ from te_programs import Maker, ax
 import aotc
 from aotc.errors import ScheduleError, UnsupportedError
 from aotc.ir.dtypes import from_bf16, to_bf16
-from aotc.ir.expr import Cast, Const
+from aotc.ir.expr import Cast, Const, Where, walk
 from aotc.ir.schedule import Schedule
+from aotc.ir.statements import Store, walk_body
 from aotc.options import Options
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
@@ -199,6 +200,21 @@ def test_interpreter_and_evaluator_follow_the_rewrite():
     want = _expected(model, feeds)
     _close(evaluate(program, feeds)["y"], want, 1e-6)
     _close(interpret(program, work.schedule, feeds)["y"], want, 1e-6)
+
+
+def test_what_is_joined_is_rounded_piece_by_piece():
+    """A conversion behind a Concat does not make every element ask which piece it is of."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((38, 32)).astype(np.float32)
+    model = make_model([helper.make_node("Sin", ["x"], ["s"]),
+                        helper.make_node("Concat", ["x", "s"], ["c"], axis=1),
+                        helper.make_node("MatMul", ["c", "w"], ["y"])],
+                       {"x": (F32, [40, 19])}, {"y": (F32, [40, 32])}, {"w": w})
+    plan = run_pipeline(Options(model, target="x86-64-v4-bf16", precision="bf16",
+                                stop_after="plan")).plan
+    stored = [p.value for k in plan.kernels for s in walk_body(k.body) if isinstance(s, Store)
+              for p in s.puts if p.value.dtype == "bf16"]
+    assert len(stored) > 1 and not any(isinstance(e, Where) for v in stored for e in walk(v))
 
 
 def test_interpreter_packs_computed_columns():
