@@ -24,7 +24,7 @@ import numpy as np
 from aotc.ir.access import stride
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
 from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
-from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of
+from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of, substitute
 from aotc.ir.program import Buffer, Compute, Program, Step, static_shape, update
 from aotc.passes.compute_rule import ComputeRule
 from aotc.passes.digits import static_extent
@@ -79,7 +79,7 @@ def _runs(f: Factors, rows: Load) -> bool:
     long = [r for r in f.k if r.extent != Const(1)]
     if len(long) == 1 and _is_run(rows, long[0]):
         return True
-    return any(static_extent(r) % 2 == 0 for r in long if r in rows.index)
+    return any(static_extent(r) % 2 == 0 and r in rows.index or _is_unfolded(rows, r) for r in long)
 
 
 def _is_run(rows: Load, k: Axis) -> bool:
@@ -90,6 +90,16 @@ def _is_run(rows: Load, k: Axis) -> bool:
     return len(held) == 2 and all(isinstance(i, Binary) and i.a == k for i in held) and (
         {i.op for i in held if isinstance(i, Binary)} == {"floordiv", "mod"}) and (
         len({i.b for i in held if isinstance(i, Binary)}) == 1)
+
+
+def _is_unfolded(rows: Load, k: Axis) -> bool:
+    """True if the last two indices count the digits of an axis, the upper ones from where a window
+    begins: the rows of an unfolded copy."""
+    upper, lower = rows.index[-2:] if len(rows.index) > 1 else (Const(0), Const(0))
+    if not isinstance(lower, Binary) or lower.op != "mod" or lower.a != k:
+        return False
+    first = substitute(upper, {Binary("floordiv", k, lower.b): Const(0)})
+    return first != upper and all(k not in axes_of(i) for i in (first, *rows.index[:-2]))
 
 
 def is_whole(f: Factors, weights: Load, shape: tuple[int, ...]) -> bool:
