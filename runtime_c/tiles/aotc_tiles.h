@@ -105,26 +105,43 @@ AOTC_INLINE void aotc_tile_u8s8(aotc_tile *c, const aotc_tile *a, const aotc_til
 #define AOTC_TILE_U8S8(t, c, a, b) aotc_tile_u8s8(&(t).at[c], &(t).at[a], &(t).at[b])
 #endif
 
-/* Bytes from each of n rows to the next, if they are the same for all; 0 if not. */
-AOTC_INLINE int64_t aotc_rows_step(const void *const *rows, int n)
+/* True if each of eight rows lies step bytes behind the one before it.  It is asked for every panel
+ * of columns, beside as few as sixteen products of tiles. */
+#if defined(__AVX512F__)
+AOTC_INLINE __m512i aotc_rows_at(const void *const *rows)
 {
-    const int64_t step = (int64_t)((intptr_t)rows[1] - (intptr_t)rows[0]);
-    for (int i = 2; i < n; i++) {
+    return _mm512_loadu_si512((const void *)rows);
+}
+AOTC_INLINE int aotc_eight_apart(const void *const *rows, int64_t step)
+{
+    const __m512i apart = _mm512_sub_epi64(aotc_rows_at(rows), aotc_rows_at(rows - 1));
+    return _mm512_cmpeq_epi64_mask(apart, _mm512_set1_epi64(step)) == 0xff;
+}
+#else
+AOTC_INLINE int aotc_eight_apart(const void *const *rows, int64_t step)
+{
+    for (int i = 0; i < 8; i++) {
         if ((int64_t)((intptr_t)rows[i] - (intptr_t)rows[i - 1]) != step) {
             return 0;
         }
     }
-    return step;
+    return 1;
+}
+#endif
+
+/* Bytes from each row of a tile to the next, if they are the same for all; 0 if not. */
+AOTC_INLINE int64_t aotc_rows_step(const void *const *rows)
+{
+    const int64_t step = (int64_t)((intptr_t)rows[1] - (intptr_t)rows[0]);
+    return aotc_eight_apart(rows + 1, step) && aotc_eight_apart(rows + 8, step) ? step : 0;
 }
 
 /* True if in every tap a tile of rows, from row r of mr on, is the row before it and no other. */
 AOTC_INLINE int aotc_rows_repeat(const void *const *rows, int64_t taps, int mr, int r)
 {
     for (int64_t tap = 0; tap < taps; tap++, rows += mr) {
-        for (int i = r; i < r + AOTC_TILE_ROWS; i++) {
-            if (rows[i] != rows[r - 1]) {
-                return 0;
-            }
+        if (!aotc_eight_apart(rows + r, 0) || !aotc_eight_apart(rows + r + 8, 0)) {
+            return 0;
         }
     }
     return 1;
@@ -138,22 +155,32 @@ AOTC_INLINE int aotc_rows_repeat(const void *const *rows, int64_t taps, int mr, 
 #define AOTC_TILE_FETCH(p, i) ((void)(p), (void)(i))
 #endif
 
-/* Of n rows so many groups from byte k on, as rows of whole tiles with zeros behind. */
-AOTC_INLINE void aotc_rows_gather(char *to, const void *const *rows, int n, int64_t k,
-    int64_t groups)
+/* So many groups from p on, as a row of a whole tile with zeros behind. */
+AOTC_INLINE void aotc_part_row(char *to, const char *p, int64_t groups)
 {
 #if defined(__AVX512F__)
-    const __mmask16 live = (__mmask16)(0xffffu >> (AOTC_TILE_ROWS - groups));
-    for (int i = 0; i < n; i++, to += AOTC_TILE_BYTES) {
-        _mm512_storeu_si512(to, _mm512_maskz_loadu_epi32(live, (const char *)rows[i] + k));
-    }
+    const __mmask16 live = (__mmask16)((1u << groups) - 1);
+    _mm512_storeu_si512(to, _mm512_maskz_loadu_epi32(live, p));
 #else
     const size_t bytes = (size_t)(groups * AOTC_GROUP_BYTES);
-    for (int i = 0; i < n; i++, to += AOTC_TILE_BYTES) {
-        memcpy(to, (const char *)rows[i] + k, bytes);
-        memset(to + bytes, 0, AOTC_TILE_BYTES - bytes);
-    }
+    memcpy(to, p, bytes);
+    memset(to + bytes, 0, AOTC_TILE_BYTES - bytes);
 #endif
+}
+/* The same of each row of a tile, from byte k on. */
+AOTC_INLINE void aotc_rows_gather(char *to, const void *const *rows, int64_t k, int64_t groups)
+{
+    for (int i = 0; i < AOTC_TILE_ROWS; i++, to += AOTC_TILE_BYTES) {
+        aotc_part_row(to, (const char *)rows[i] + k, groups);
+    }
+}
+/* So many rows of two right tiles side by side, as whole ones with zeros below. */
+AOTC_INLINE void aotc_columns_gather(char *to, const char *panel, int64_t rows)
+{
+    for (int i = 0; i < 2 * AOTC_TILE_ROWS; i++, to += AOTC_TILE_BYTES) {
+        const int live = i < 2 * rows;
+        aotc_part_row(to, live ? panel + i * AOTC_TILE_BYTES : panel, live ? AOTC_TILE_ROWS : 0);
+    }
 }
 
 #endif
