@@ -69,8 +69,8 @@ Limits that the table does not show:
   most elements that there may be, and [its count](bundle.md#counted-outputs) is an output too.
 - Assignment under a mask (`x[mask] = value`: NonZero, Transpose, ScatterND) is a choice between old
   and new elements where the value is one element, one row, or made of the rows at the same places
-  (GatherND and element-wise operators): how many there are need not be declared. Any other value has
-  as many rows as there are places, which is [compared at run time](dimensions.md).
+  (GatherND and element-wise operators): how many there are need not be declared. Any other value
+  has as many rows as there are places, which is [compared at run time](dimensions.md).
 - Resize takes any extents, free ones too: to the extents of another tensor, by factors, or to what
   data says, if that is declared. Places in free extents are computed at run time in f32, with the
   roundings of ONNX Runtime; in extents that are numbers, while compiling, in f64, as places of
@@ -100,9 +100,9 @@ Limits that the table does not show:
   target, classes that no leaf votes for) is as ONNX Runtime has it. ZipMap gives the matrix of
   scores, a column for each label in their order. An input that
   is a map (DictVectorizer, CastMap with max_map) is a matrix with a column for each key that the
-  model knows ([bundle](bundle.md#maps)); a dense CastMap, whose number of keys data says, is refused,
-  as are maps to strings. Of the pipelines that skl2onnx writes, KNNImputer is refused: it branches on
-  whether there are missing values, with tensors as long as there are.
+  model knows ([bundle](bundle.md#maps)); a dense CastMap, whose number of keys data says, is
+  refused, as are maps to strings. Of the pipelines that skl2onnx writes, KNNImputer is refused: it
+  branches on whether there are missing values, with tensors as long as there are.
 
 Operators of com.microsoft are tested against ONNX Runtime, or against the same in ONNX operators
 where it has none for CPUs (`tests/helpers/contrib_tables.py`). They end in the kernels of the model

@@ -4,7 +4,7 @@ and run."""
 import numpy as np
 import onnx
 import pytest
-from contrib_models import MODELS, Writer, optimised
+from contrib_models import KINDS, MODELS, Writer, optimised, stored
 from contrib_tables import contrib_cases
 from frontend_cases import EXECUTORS, program_of, run, same
 from harness import RUNNABLE
@@ -65,6 +65,17 @@ def test_the_lowest_level(fused, name):
     model, feeds, levels = fused[name]
     same(run(program_of(levels[LEVELS[0]]), feeds), EXECUTORS["onnxruntime"](model, feeds),
          atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_the_optimiser_for_transformers_writes(name):
+    model, feeds = MODELS[name]()
+    fused = {n.op_type for n in stored(name).graph.node if n.domain}
+    assert fused >= {"bert": {"EmbedLayerNormalization", "Attention", "BiasGelu"},
+                     "gpt": {"SkipLayerNormalization", "FastGelu"},
+                     "vit": {"SkipLayerNormalization", "BiasGelu"}}[name]
+    same(run(program_of(stored(name)), feeds), EXECUTORS["onnxruntime"](model, feeds), atol=1e-5,
+         rtol=1e-4)
 
 
 def kernels(model):

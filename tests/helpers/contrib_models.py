@@ -1,4 +1,9 @@
-"""Small models in ONNX operators, as exporters write them, for ONNX Runtime's optimiser to fuse."""
+"""Small models in ONNX operators, as exporters write them, for ONNX Runtime's optimiser to fuse.
+``python tests/helpers/contrib_models.py`` stores what ``onnxruntime.transformers.optimizer`` makes
+of three of them, for tests that lack what it needs (sympy)."""
+
+import gzip
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -193,6 +198,8 @@ def resnet():
 
 
 MODELS = {"bert": bert, "gpt": gpt, "llama": llama, "vit": vit, "resnet": resnet}
+STORED = Path(__file__).parents[1] / "exec" / "transformers"
+KINDS = {"bert": "bert", "gpt": "gpt2", "vit": "vit"}  # as the optimiser calls them
 
 
 def optimised(model, level, folder):
@@ -207,3 +214,21 @@ def optimised(model, level, folder):
     onnxruntime.InferenceSession(model.SerializeToString(), options,
                                  providers=["CPUExecutionProvider"])
     return onnx.load(path)
+
+
+def stored(name):
+    """The model of a name in ``KINDS`` as the optimiser for transformers has written it."""
+    return onnx.load_from_string(gzip.decompress((STORED / f"{name}.onnx.gz").read_bytes()))
+
+
+def store():
+    """The files of ``stored``."""
+    from onnxruntime.transformers.optimizer import optimize_model
+    for name, kind in KINDS.items():
+        made = optimize_model(MODELS[name]()[0], kind, 2, 16, opt_level=0).model  # heads, columns
+        del made.graph.value_info[:]
+        (STORED / f"{name}.onnx.gz").write_bytes(gzip.compress(made.SerializeToString(), mtime=0))
+
+
+if __name__ == "__main__":
+    store()
