@@ -13,10 +13,11 @@ F = np.float32
 QUICK = ("detr_dyn", "dinov2_dyn")
 FEW = [(64, 96), (96, 64), (60, 92)]
 ANY = [(75, 101), (96, 65), (130, 160)]
-# by name or network: whole patches, and what an exporter wrote for such sizes only
+# by name or network: whole patches, and what an exporter wrote for such sizes only (the newer one
+# writes MobileViT for the size of its example alone: it is not here)
 SIZES = {"dinov2": [(70, 84), (56, 98), (84, 70)], "yolos": [(64, 96), (96, 64), (128, 160)],
-         "swin": [(256, 384), (384, 256)],
-         "maskformer": [(256, 384), (384, 256)],
+         "swin": [(256, 384), (384, 256), (128, 128)],
+         "maskformer": [(256, 384), (384, 256), (128, 128)],
          "mobilevit": [(64, 96), (96, 64), (128, 160)], "vit": [(64, 96), (96, 64), (128, 160)]}
 SIZES |= {"rtdetr": SIZES["vit"], "yolo": SIZES["vit"],
           "deformable_dyn": FEW, "rtdetr_dyn": FEW, "dpt": SIZES["dinov2"],
