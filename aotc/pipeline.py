@@ -55,7 +55,7 @@ from aotc.sched import (
     lower,
     parse_limit,
 )
-from aotc.sched.choose.serving import reads_groups, serving
+from aotc.sched.choose.serving import multiplies_bytes, reads_groups, serving
 from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
@@ -175,7 +175,8 @@ def _aliased(program: Program, work: Work) -> Program:
 
 
 def _integers(work: Work) -> Work:
-    return replace(work, program=everywhere(integer_products, work.program))
+    rows = multiplies_bytes(work.target)
+    return replace(work, program=everywhere(lambda p: integer_products(p, rows), work.program))
 
 
 def _fold(work: Work) -> Work:

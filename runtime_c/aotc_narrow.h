@@ -1,5 +1,5 @@
 /* aotc_narrow.h: lanes of 8-bit and 32-bit integers beside the floats of aotc_vec.h, and sums of
- * u8 * s8 products.  Included after aotc_vec.h and aotc_num.h.
+ * products of bytes.  Included after aotc_vec.h and aotc_num.h.
  * Integer lanes wrap; nothing saturates on the way to a sum. */
 #ifndef AOTC_NARROW_H
 #define AOTC_NARROW_H
@@ -152,19 +152,119 @@ AOTC_INLINE void aotc_store_i32_n(int32_t *p, aotc_vm v, int64_t n)
         p[l] = t[l];
 }
 
-/* ------------------------------------------------------------------ products of u8 and s8
- *
- * aotc_dot_a: four bytes of a row, in every lane.  aotc_dot_b: four bytes of each lane's column.
- * aotc_dot(c, a, b): c[l] + sum of the four products of lane l, exact.  Where there is no
- * instruction for it, bytes become 16-bit halves (even and odd ones): u8 * s8 twice fits an i32,
- * while the instruction for pairs of bytes would saturate at 16 bits. */
+/* ------------------------------------------------------------------ panels of computed columns */
 
-AOTC_INLINE aotc_vm aotc_four(const uint8_t *p)
+/* A panel of `width` columns for products of four: to[k / 4][j][k % 4] = from[j*step + k] for
+ * j < columns and k < depth, else zero. */
+static inline void aotc_bytes_pack(const int8_t *from, int64_t step, int64_t columns,
+    int64_t depth, int8_t *to, int64_t width)
+{
+    int64_t k = 0;
+#if AOTC_LANES > 1
+    if (((uintptr_t)from & 3) == 0 && step % 4 == 0 && width % AOTC_LANES == 0) {
+        k = depth / 4 * 4; /* four move as a float would */
+        aotc_pack_columns((const float *)(const void *)from, step / 4, columns, k / 4,
+            (float *)(void *)to, width);
+    }
+#endif
+    for (; k < depth; k += 4)
+        for (int64_t j = 0; j < width; ++j)
+            for (int64_t u = 0; u < 4; ++u)
+                to[k * width + 4 * j + u] =
+                    j < columns && k + u < depth ? from[j * step + k + u] : 0;
+}
+
+/* The same from columns side by side: from[k*step + j]. */
+static inline void aotc_bytes_pack_across(const int8_t *from, int64_t step, int64_t columns,
+    int64_t depth, int8_t *to, int64_t width)
+{
+    for (int64_t k = 0; k < depth; k += 4, from += 4 * step, to += 4 * width) {
+        int64_t j = 0;
+#if AOTC_LANES > 1
+        for (; j + AOTC_LANES <= columns && k + 4 <= depth; j += AOTC_LANES) {
+            const uint8_t *const row = (const uint8_t *)from + j;
+            const aotc_vm low = aotc_load_u8(row) | aotc_load_u8(row + step) << 8;
+            const aotc_vm high = aotc_load_u8(row + 2 * step) | aotc_load_u8(row + 3 * step) << 8;
+            const aotc_vm four = low | high << 16;
+            memcpy(to + 4 * j, &four, sizeof four);
+        }
+#endif
+        for (; j < width; ++j)
+            for (int64_t u = 0; u < 4; ++u)
+                to[4 * j + u] = j < columns && k + u < depth ? from[u * step + j] : 0;
+    }
+}
+
+/* ------------------------------------------------------------------ products of u8 or s8 by s8
+ *
+ * aotc_dot_a: four bytes of a row, u8, in every lane.  aotc_dot_b: four bytes of each lane's
+ * column.  aotc_dot(c, a, b): c[l] + sum of the four products of lane l, exact.  aotc_sdot is the
+ * same of rows of s8.  Where there is no instruction for it, bytes become 16-bit halves (even and
+ * odd ones): two products of bytes fit an i32, while the instruction for pairs of bytes would
+ * saturate at 16 bits.
+ *
+ * aotc_dot_moved_a, aotc_sdot_moved_a: rows of the other type, for an instruction that takes this
+ * one only, 128 larger or smaller.  Of every column the sum of its bytes is kept (.._sums), 128
+ * times which .._end makes up for.  Wraps like all sums. */
+
+AOTC_INLINE aotc_vm aotc_four(const void *p)
 {
     int32_t four;
     memcpy(&four, p, 4);
     return aotc_isplat(four);
 }
+#define AOTC_HIGH_BITS aotc_isplat((int32_t)0x80808080u) /* of the bytes: 128, or its sign */
+
+#if defined(__SSE2__) && (AOTC_LANES == 4 || defined(__AVX2__) && AOTC_LANES == 8 \
+                          || defined(__AVX512BW__) && AOTC_LANES == 16)
+#define AOTC_BYTE_HALVES
+typedef int16_t aotc_vs __attribute__((vector_size(AOTC_VEC_BYTES)));
+typedef struct { aotc_vs even, odd; } aotc_byte_halves;
+AOTC_INLINE aotc_byte_halves aotc_signed_halves(aotc_vs v)
+{
+    return (aotc_byte_halves){(aotc_vs)(v << 8) >> 8, v >> 8};
+}
+AOTC_INLINE aotc_byte_halves aotc_columns_halves(const int8_t *p)
+{
+    aotc_vs v;
+    memcpy(&v, p, sizeof v);
+    return aotc_signed_halves(v);
+}
+AOTC_INLINE aotc_vm aotc_pairs(aotc_vs a, aotc_vs b)
+{
+#if AOTC_LANES == 16
+    return (aotc_vm)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif AOTC_LANES == 8
+    return (aotc_vm)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+    return (aotc_vm)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#endif
+}
+AOTC_INLINE aotc_vm aotc_dot_halves(aotc_vm c, aotc_byte_halves a, aotc_byte_halves b)
+{
+    return aotc_iadd(c, aotc_iadd(aotc_pairs(a.even, b.even), aotc_pairs(a.odd, b.odd)));
+}
+#else
+typedef struct { aotc_vm v[4]; } aotc_byte_columns;
+typedef struct { int32_t v[4]; } aotc_byte_rows;
+AOTC_INLINE aotc_byte_columns aotc_four_columns(const int8_t *p)
+{
+#if AOTC_LANES > 1
+    aotc_vu all;
+    memcpy(&all, p, sizeof all);
+    return (aotc_byte_columns){{(aotc_vm)(all << 24) >> 24, (aotc_vm)(all << 16) >> 24,
+                                (aotc_vm)(all << 8) >> 24, (aotc_vm)all >> 24}};
+#else
+    return (aotc_byte_columns){{p[0], p[1], p[2], p[3]}};
+#endif
+}
+AOTC_INLINE aotc_vm aotc_dot_four(aotc_vm c, aotc_byte_rows a, aotc_byte_columns b)
+{
+    for (int i = 0; i < 4; ++i)
+        c = aotc_iadd(c, aotc_imul(aotc_isplat(a.v[i]), b.v[i]));
+    return c;
+}
+#endif
 
 #if defined(__AVX512VNNI__) && AOTC_LANES == 16
 typedef aotc_vm aotc_dot_rows;
@@ -180,6 +280,18 @@ AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
 {
     return (aotc_vm)_mm512_dpbusd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
 }
+AOTC_INLINE aotc_dot_rows aotc_dot_moved_a(const int8_t *p)
+{
+    return aotc_four(p) ^ AOTC_HIGH_BITS;
+}
+AOTC_INLINE aotc_vm aotc_dot_sums(aotc_vm sums, aotc_dot_columns b)
+{
+    return aotc_dot(sums, aotc_isplat(0x01010101), b);
+}
+AOTC_INLINE aotc_vm aotc_dot_end(aotc_vm c, aotc_vm sums)
+{
+    return aotc_isub(c, aotc_imul(sums, aotc_isplat(128)));
+}
 
 #elif defined(__ARM_FEATURE_MATMUL_INT8) && AOTC_LANES == 4
 typedef uint8x16_t aotc_dot_rows;
@@ -194,10 +306,8 @@ AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
     return (aotc_vm)vusdotq_s32((int32x4_t)c, a, b);
 }
 
-#elif defined(__SSE2__) && (AOTC_LANES == 4 || defined(__AVX2__) && AOTC_LANES == 8 \
-                            || defined(__AVX512BW__) && AOTC_LANES == 16)
-typedef int16_t aotc_vs __attribute__((vector_size(AOTC_VEC_BYTES)));
-typedef struct { aotc_vs even, odd; } aotc_dot_rows, aotc_dot_columns;
+#elif defined(AOTC_BYTE_HALVES)
+typedef aotc_byte_halves aotc_dot_rows, aotc_dot_columns;
 AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p)
 {
     uint32_t all;
@@ -205,69 +315,41 @@ AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p)
     return (aotc_dot_rows){(aotc_vs)aotc_isplat((int32_t)(all & 0x00ff00ffu)),
                            (aotc_vs)aotc_isplat((int32_t)(all >> 8 & 0x00ff00ffu))};
 }
-AOTC_INLINE aotc_dot_columns aotc_dot_b(const int8_t *p)
-{
-    aotc_vs v;
-    memcpy(&v, p, sizeof v);
-    return (aotc_dot_columns){(aotc_vs)(v << 8) >> 8, v >> 8};
-}
-AOTC_INLINE aotc_vm aotc_pairs(aotc_vs a, aotc_vs b)
-{
-#if AOTC_LANES == 16
-    return (aotc_vm)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-#elif AOTC_LANES == 8
-    return (aotc_vm)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-#else
-    return (aotc_vm)_mm_madd_epi16((__m128i)a, (__m128i)b);
-#endif
-}
+AOTC_INLINE aotc_dot_columns aotc_dot_b(const int8_t *p) { return aotc_columns_halves(p); }
 AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
 {
-    return aotc_iadd(c, aotc_iadd(aotc_pairs(a.even, b.even), aotc_pairs(a.odd, b.odd)));
+    return aotc_dot_halves(c, a, b);
 }
 
 #else
-typedef struct { aotc_vm v[4]; } aotc_dot_columns;
-typedef struct { int32_t v[4]; } aotc_dot_rows;
+typedef aotc_byte_rows aotc_dot_rows;
+typedef aotc_byte_columns aotc_dot_columns;
 AOTC_INLINE aotc_dot_rows aotc_dot_a(const uint8_t *p)
 {
     return (aotc_dot_rows){{p[0], p[1], p[2], p[3]}};
 }
-AOTC_INLINE aotc_dot_columns aotc_dot_b(const int8_t *p)
-{
-#if AOTC_LANES > 1
-    aotc_vu all;
-    memcpy(&all, p, sizeof all);
-    return (aotc_dot_columns){{(aotc_vm)(all << 24) >> 24, (aotc_vm)(all << 16) >> 24,
-                               (aotc_vm)(all << 8) >> 24, (aotc_vm)all >> 24}};
-#else
-    return (aotc_dot_columns){{p[0], p[1], p[2], p[3]}};
-#endif
-}
+AOTC_INLINE aotc_dot_columns aotc_dot_b(const int8_t *p) { return aotc_four_columns(p); }
 AOTC_INLINE aotc_vm aotc_dot(aotc_vm c, aotc_dot_rows a, aotc_dot_columns b)
 {
-    for (int i = 0; i < 4; ++i)
-        c = aotc_iadd(c, aotc_imul(aotc_isplat(a.v[i]), b.v[i]));
-    return c;
+    return aotc_dot_four(c, a, b);
 }
 #endif
-
-/* ------------------------------------------------------------------ the same from s8 * s8
- *
- * For an instruction that takes signed bytes on both sides: rows are taken minus 128, and of every
- * column the sum of its bytes is kept, 128 times which aotc_sdot_end adds.  Wraps like all sums. */
 
 #if defined(__ARM_FEATURE_DOTPROD) && AOTC_LANES == 4
 typedef int8x16_t aotc_sdot_rows;
 typedef int8x16_t aotc_sdot_columns;
-AOTC_INLINE aotc_sdot_rows aotc_sdot_a(const uint8_t *p)
+AOTC_INLINE aotc_sdot_rows aotc_sdot_a(const int8_t *p)
 {
-    return veorq_s8(vreinterpretq_s8_s32((int32x4_t)aotc_four(p)), vdupq_n_s8(-128));
+    return vreinterpretq_s8_s32((int32x4_t)aotc_four(p));
 }
 AOTC_INLINE aotc_sdot_columns aotc_sdot_b(const int8_t *p) { return vld1q_s8(p); }
 AOTC_INLINE aotc_vm aotc_sdot(aotc_vm c, aotc_sdot_rows a, aotc_sdot_columns b)
 {
     return (aotc_vm)vdotq_s32((int32x4_t)c, a, b);
+}
+AOTC_INLINE aotc_sdot_rows aotc_sdot_moved_a(const uint8_t *p)
+{
+    return vreinterpretq_s8_s32((int32x4_t)(aotc_four(p) ^ AOTC_HIGH_BITS));
 }
 AOTC_INLINE aotc_vm aotc_sdot_sums(aotc_vm sums, aotc_sdot_columns b)
 {
@@ -276,6 +358,31 @@ AOTC_INLINE aotc_vm aotc_sdot_sums(aotc_vm sums, aotc_sdot_columns b)
 AOTC_INLINE aotc_vm aotc_sdot_end(aotc_vm c, aotc_vm sums)
 {
     return aotc_iadd(c, aotc_imul(sums, aotc_isplat(128)));
+}
+
+#elif defined(AOTC_BYTE_HALVES)
+typedef aotc_byte_halves aotc_sdot_rows, aotc_sdot_columns;
+AOTC_INLINE aotc_sdot_rows aotc_sdot_a(const int8_t *p)
+{
+    return aotc_signed_halves((aotc_vs)aotc_four(p));
+}
+AOTC_INLINE aotc_sdot_columns aotc_sdot_b(const int8_t *p) { return aotc_columns_halves(p); }
+AOTC_INLINE aotc_vm aotc_sdot(aotc_vm c, aotc_sdot_rows a, aotc_sdot_columns b)
+{
+    return aotc_dot_halves(c, a, b);
+}
+
+#else
+typedef aotc_byte_rows aotc_sdot_rows;
+typedef aotc_byte_columns aotc_sdot_columns;
+AOTC_INLINE aotc_sdot_rows aotc_sdot_a(const int8_t *p)
+{
+    return (aotc_sdot_rows){{p[0], p[1], p[2], p[3]}};
+}
+AOTC_INLINE aotc_sdot_columns aotc_sdot_b(const int8_t *p) { return aotc_four_columns(p); }
+AOTC_INLINE aotc_vm aotc_sdot(aotc_vm c, aotc_sdot_rows a, aotc_sdot_columns b)
+{
+    return aotc_dot_four(c, a, b);
 }
 #endif
 

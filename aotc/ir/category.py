@@ -38,6 +38,7 @@ class Factors:
 Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
 # operands and sum of a contraction on narrower numbers, several of which one lane multiplies
 BYTES: Dtypes = ("u8", "i8", "i32")
+SIGNED_BYTES: Dtypes = ("i8", "i8", "i32")
 BF16_PRODUCT: Dtypes = (BF16, BF16, "f32")
 GROUPED_PRODUCT: Dtypes = ("f32", "u8", "f32")  # of weights in bytes, ``numbers/grouped.py``
 GROUPED_BYTES: Dtypes = ("u8", "u8", "f32")  # the same of rows of bytes
@@ -64,8 +65,8 @@ def dot_dtypes(body: Expr) -> Dtypes | None:
 
 
 def is_dot(body: Binary) -> bool:
-    """True for a product of 8-bit integers."""
-    return dot_dtypes(body) == BYTES
+    """True for a product of 8-bit integers that rows take."""
+    return dot_dtypes(body) in (BYTES, SIGNED_BYTES)
 
 
 @lru_cache(maxsize=1 << 14)

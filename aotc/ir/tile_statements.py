@@ -32,8 +32,8 @@ def is_narrow(dtypes: tuple[str, str, str]) -> bool:
 class Pack(Stmt):
     """``columns`` columns of ``depth`` elements, ``step`` apart in memory, to ``width`` columns
     side by side, zeros in those that do not exist.  group: neighbours of the sum that stay side by
-    side (2: bf16 pairs, else f32), zeros behind an odd last one; across: columns are side by side,
-    and elements of one ``step`` apart."""
+    side (2 of bf16, 4 of i8, else 1 of f32), zeros behind the last one; across: columns are side by
+    side, and elements of one ``step`` apart."""
 
     BUFFERS = ("to", "source")
     to: str

@@ -309,10 +309,21 @@ def unit_product(suffix: str, lanes: int, rows: int, columns: int, rate: float,
                     "near": near, "unit": suffix})
 
 
-def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2") -> Ukernel:
-    """Row of 8-bit products: an MR x (NV*lanes) tile of i32 sums over full K."""
-    nr = nv * lanes
-    return Ukernel(f"dot_u8s8_{mr}x{nr}__{suffix}", "dot", ("u8", "i8", "i32"), template,
+MOVED = "dot_moved.c.j2"  # the template of 8-bit rows whose instruction takes the other rows
+
+
+def operands(dtypes: tuple[str, str, str]) -> str:
+    """What names say of the operands of narrow products: ``u8s8``, ``s8s8``, ``bf16``."""
+    a, b = (d if d == "bf16" else d.replace("i", "s") for d in dtypes[:2])
+    return a if a == b == "bf16" else a + b
+
+
+def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2",
+        rows: str = "u8") -> Ukernel:
+    """Row of 8-bit products, of ``rows`` u8 or i8: an MR x (NV*lanes) tile of i32 sums over full
+    K."""
+    nr, dtypes = nv * lanes, (rows, "i8", "i32")
+    return Ukernel(f"dot_{operands(dtypes)}_{mr}x{nr}__{suffix}", "dot", dtypes, template,
                    {"mr": mr, "nv": nv, "nr": nr})
 
 
@@ -340,8 +351,8 @@ TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
 def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str]) -> Ukernel:
     """Row of products on matrix tiles: MR (one tile, two, or four in slices of the sum) by two
     tiles of sums over full K.  even: rows that lie evenly apart need no copy."""
-    nr, kind = 2 * TILE, "u8s8" if dtypes[0] == "u8" else dtypes[0]
-    return Ukernel(f"dot_{kind}_{mr}x{nr}__{suffix}", "dot", dtypes, TILES,
+    nr = 2 * TILE
+    return Ukernel(f"dot_{operands(dtypes)}_{mr}x{nr}__{suffix}", "dot", dtypes, TILES,
                    {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr,
                     "even": True})
 

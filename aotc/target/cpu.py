@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from aotc.target.base import (
+    MOVED,
     Cross,
     Machine,
     Memory,
@@ -49,10 +50,11 @@ def _nests(suffix: str) -> tuple[Ukernel, ...]:
         Ukernel(f"transform_f32__{suffix}", "transform", ("f32", "bf16"), "nest"), exchange(suffix))
 
 
-def _dots(suffix: str, lanes: int, *tiles: tuple[int, int],
-          template: str = "dot.c.j2") -> tuple[Ukernel, ...]:
-    """Rows of 8-bit products."""
-    return tuple(dot(suffix, lanes, m, n, template) for m, n in tiles)
+def _dots(suffix: str, lanes: int, *tiles: tuple[int, int], unsigned: str = "dot.c.j2",
+          signed: str = "dot.c.j2") -> tuple[Ukernel, ...]:
+    """Rows of 8-bit products, of u8 and of s8 by s8; the templates of both."""
+    return tuple(dot(suffix, lanes, m, n, template, rows) for rows, template in (
+        ("u8", unsigned), ("i8", signed)) for m, n in tiles)
 
 
 def _pairs(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel, ...]:
@@ -148,8 +150,8 @@ _BYTES_VNNI = _bytes("vnni", 16, (6, 2), (1, 4), rate=3.0)
 # one instruction for four products of u8 and s8: CPUs from 2019 (Ice Lake) and 2022 (Zen 4) on
 X86_V4_VNNI = _with_dots(
     replace(X86_V4, description="x86-64 with AVX-512"), "x86-64-v4-vnni",
-    "and VNNI (8-bit dot products)", _dots("vnni", 16, (7, 4), (6, 4), (13, 2), (12, 2), (1, 4))
-    + _BYTES_VNNI,
+    "and VNNI (8-bit dot products)",
+    _dots("vnni", 16, (7, 4), (6, 4), (13, 2), (12, 2), (1, 4), signed=MOVED) + _BYTES_VNNI,
     ("-march=x86-64-v4", "-mavx512vnni"), "__AVX512VNNI__", ("avx512vnni",))
 X86_V4_VNNI = replace(X86_V4_VNNI, ukernels=(*X86_V4_VNNI.ukernels, dot_digits("vnni", 8)))
 
@@ -168,13 +170,13 @@ X86_V4_BF16 = replace(X86_V4_BF16, makers=("AuthenticAMD",))
 # later.  One core does 240 GFLOP/s of f32, of bf16 on tiles 3700 at most, these rows
 # 1100 to 1300; two products a lane (vdpbf16ps) are half as fast as f32 there, so
 # that M = 1 has its rows in f32 lanes.
-_ON_TILES = tuple(dot_tiles("amx", m, d) for d in (("bf16", "bf16", "f32"), ("u8", "i8", "i32"))
-                  for m in (64, 32, 16))
+_ON_TILES = tuple(dot_tiles("amx", m, d) for d in (
+    ("bf16", "bf16", "f32"), ("u8", "i8", "i32"), ("i8", "i8", "i32")) for m in (64, 32, 16))
 X86_V4_AMX = _with_dots(
     replace(X86_V4, machine=replace(_machine(210e9, l2=2 * _MIB, l3=64 * _MIB),
                                     tuning=Tuning(narrow_rate=5.0))),
     "x86-64-v4-amx", "and matrix tiles of bf16 and bytes",
-    (*_ON_TILES, *_pairs("amx", 16, (1, 4)), *_dots("amx", 16, (1, 4)),
+    (*_ON_TILES, *_pairs("amx", 16, (1, 4)), *_dots("amx", 16, (1, 4), signed=MOVED),
      *_BYTES_VNNI),
     (*X86_V4_BF16.cflags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
     "__AVX512BF16__", ("avx512vnni", "avx512bf16", "amx_tile", "amx_bf16", "amx_int8"))
@@ -198,15 +200,15 @@ AARCH64 = Target(
 # 16 registers of sums, 4 of the columns' own sums, 4 of columns.
 AARCH64_DOT = _with_dots(
     AARCH64, "aarch64-dotprod", "and 8-bit dot products",
-    _dots("sdot", 4, (4, 4), (1, 4), template="dot_signed.c.j2"), ("-march=armv8.2-a+dotprod",),
+    _dots("sdot", 4, (4, 4), (1, 4), unsigned=MOVED), ("-march=armv8.2-a+dotprod",),
     "__ARM_FEATURE_DOTPROD", ("asimddp",))
 
 # the same of u8 and s8: Armv8.6, as Neoverse V1 and N2, Cortex-A510 and -A710.  5x16 and 6x16 spill
 # in gcc 12.
 AARCH64_I8MM = _with_dots(
     AARCH64, "aarch64-i8mm", "and 8-bit dot products of u8 and s8",
-    _dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm",), "__ARM_FEATURE_MATMUL_INT8",
-    ("i8mm",))
+    _dots("usdot", 4, (4, 4), (1, 4)), ("-march=armv8.2-a+i8mm+dotprod",),
+    "__ARM_FEATURE_MATMUL_INT8", ("asimddp", "i8mm"))
 
 # one instruction for blocks of 2x2 sums of four products of bf16, one for two products a lane (a
 # single row), and that one: Armv8.6, the same cores
@@ -214,4 +216,4 @@ AARCH64_BF16 = _with_dots(
     replace(AARCH64_I8MM, machine=replace(AARCH64.machine, tuning=Tuning(narrow_rate=2.0))),
     "aarch64-bf16", "and of bf16", (dot_blocks("bfmmla", 4, 8, 2), dot_blocks("bfmmla", 4, 4, 4),
                        *_pairs("bfdot", 4, (1, 4))),
-    ("-march=armv8.2-a+i8mm+bf16",), "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC", ("bf16",))
+    ("-march=armv8.2-a+i8mm+dotprod+bf16",), "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC", ("bf16",))

@@ -1,9 +1,9 @@
 /* aotc_tiles.h: matrix tiles of 16 rows of 64 bytes, and products of them.  Included after
  * aotc_num.h.
  *
- * A row of the left tile holds 16 groups of 4 bytes, neighbours of the sum (two bf16, or four u8);
- * a row of the right one the same group of 16 columns.  AOTC_TILE_* name tiles by literal numbers,
- * 0 to 7, of a variable that only the twin uses; addresses are of bytes.
+ * A row of the left tile holds 16 groups of 4 bytes, neighbours of the sum (two bf16, or four u8 or
+ * s8); a row of the right one the same group of 16 columns.  AOTC_TILE_* name tiles by literal
+ * numbers, 0 to 7, of a variable that only the twin uses; addresses are of bytes.
  *
  * With AOTC_TILES_IN_C, and on machines without the instructions, the same in C.  It rounds alike:
  * within one product of tiles even and odd terms of a sum are added up by themselves, from zero on
@@ -47,6 +47,8 @@ AOTC_INLINE void aotc_tiles_end(void) { __asm__ volatile("tilerelease" : : : "me
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
 #define AOTC_TILE_U8S8(t, c, a, b) \
     __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
+#define AOTC_TILE_S8S8(t, c, a, b) \
+    __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
 
 #else
 typedef struct { uint32_t words[AOTC_TILE_ROWS][AOTC_TILE_BYTES / 4]; } aotc_tile;
@@ -79,16 +81,18 @@ AOTC_INLINE void aotc_tile_bf16(aotc_tile *c, const aotc_tile *a, const aotc_til
         }
     }
 }
-AOTC_INLINE void aotc_tile_u8s8(aotc_tile *c, const aotc_tile *a, const aotc_tile *b)
+/* flip: 128 for rows of s8, which are those of u8 with the highest bit turned, less 128 */
+AOTC_INLINE void aotc_tile_bytes(aotc_tile *c, const aotc_tile *a, const aotc_tile *b,
+    uint32_t flip)
 {
     for (int i = 0; i < AOTC_TILE_ROWS; i++) {
         for (int j = 0; j < AOTC_TILE_BYTES / 4; j++) {
             uint32_t sum = c->words[i][j];
             for (int k = 0; k < AOTC_TILE_ROWS; k++) {
                 for (int byte = 0; byte < 32; byte += 8) {
-                    const uint32_t x = a->words[i][k] >> byte & 0xffu;
-                    const uint32_t y = b->words[k][j] >> byte & 0xffu;
-                    sum += x * y - (y & 0x80u ? x << 8 : 0u);
+                    const uint32_t x = ((a->words[i][k] >> byte & 0xffu) ^ flip) - flip;
+                    const uint32_t y = ((b->words[k][j] >> byte & 0xffu) ^ 0x80u) - 0x80u;
+                    sum += x * y;
                 }
             }
             c->words[i][j] = sum;
@@ -102,7 +106,8 @@ AOTC_INLINE void aotc_tile_u8s8(aotc_tile *c, const aotc_tile *a, const aotc_til
 #define AOTC_TILE_STORE(t, c, to, step) \
     aotc_tile_move((char *)(to), step, (const char *)&(t).at[c], AOTC_TILE_BYTES)
 #define AOTC_TILE_BF16(t, c, a, b) aotc_tile_bf16(&(t).at[c], &(t).at[a], &(t).at[b])
-#define AOTC_TILE_U8S8(t, c, a, b) aotc_tile_u8s8(&(t).at[c], &(t).at[a], &(t).at[b])
+#define AOTC_TILE_U8S8(t, c, a, b) aotc_tile_bytes(&(t).at[c], &(t).at[a], &(t).at[b], 0u)
+#define AOTC_TILE_S8S8(t, c, a, b) aotc_tile_bytes(&(t).at[c], &(t).at[a], &(t).at[b], 0x80u)
 #endif
 
 /* True if each of eight rows lies step bytes behind the one before it.  It is asked for every panel

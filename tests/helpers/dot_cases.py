@@ -1,19 +1,20 @@
-"""Cases of rows that multiply u8 by s8 (those of bf16: ``pair_cases``, of grouped weights:
+"""Cases of rows that multiply u8 or s8 by s8 (those of bf16: ``pair_cases``, of grouped weights:
 ``grouped_cases``), and of vector nests that load and store integers."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from grouped_cases import grouped_cases
 from pair_cases import pair_cases
-from row_pairs import one_group, pair
+from row_pairs import Pair, one_group, pair
 from te_programs import Maker, ax
 
 from aotc.ir.expr import Binary, Cast, Const, Sym, Unary, Where, all_of, compare, maximum, minimum
 from aotc.sched.model.dots import dot_factors, dot_layout
 from aotc.sched.model.stages import group_stages
 
-EXTREME = (255, 254, 128, 0)  # strewn into u8 inputs
+EXTREME = {"u8": (255, 254, 128, 0), "i8": (127, -128, -127, 0)}  # strewn into inputs
 INF, NAN = float("inf"), float("nan")
 
 
@@ -44,7 +45,7 @@ def _forced(name, m, row, target, mode, k, tile=(), output="y"):
     layout = dot_layout(f, weights, axis, row.tile["nr"], p.consts["w"].shape)
     loops = {"lanes": f.n[0].name, "k": k, "a": mode, "b": "panel"}
     return pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
-                special=EXTREME)
+                special=EXTREME[row.dtypes[0]])
 
 
 def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
@@ -52,7 +53,7 @@ def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
     m = Maker()
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
     side = (i, k) if mode == "rows" else (k, i)
-    m.input("x", *(a.extent for a in side), dtype="u8")
+    m.input("x", *(a.extent for a in side), dtype=row.dtypes[0])
     m.const("w", _weights(rng, *((columns, depth) if turned else (depth, columns))))
     left, right = _i32(m.ref("x", *side)), _i32(m.ref("w", *((j, k) if turned else (k, j))))
     m.step("y", (i, j), left * right, (k,), "sum")
@@ -65,13 +66,43 @@ def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
     return _forced(text, m, row, target, mode, "k", tile, last)
 
 
+def _of_two(row, target, size, turned):
+    """z[h, i, j] = f32(sum(k) x[h, i, k] v[h, k, j]) of bytes, both computed (``turned``: columns
+    lie along k)."""
+    heads, rows, columns, depth = size
+    m = Maker()
+    h, i, j, k = ax("h", heads), ax("i", rows), ax("j", columns), ax("k", depth)
+    shapes = {"x": (heads, rows, depth),
+              "v": (heads, columns, depth) if turned else (heads, depth, columns)}
+    low = {"x": row.dtypes[0], "v": "i8"}
+    for n, shape in shapes.items():
+        m.input(n, *shape, dtype=low[n])
+        at = tuple(ax(f"{n}{d}", e) for d, e in enumerate(shape))
+        turn = -1 if low[n] == "i8" else 255  # ones' complement
+        m.step(f"{n}_low", at, Cast(low[n], Const(turn, "i32") - _i32(m.ref(n, *at))))
+    m.step("y", (h, i, j), _i32(m.ref("x_low", h, i, k)) * _i32(
+        m.ref("v_low", h, *((j, k) if turned else (k, j)))), (k,), "sum")
+    m.step("z", (h, i, j), Cast("f32", m.ref("y", h, i, j)) * Const(0.25, "f32"))
+    made = pair(f"of two {size} {turned}", m.done("z"), "y", row,
+                {"lanes": "j", "k": "k", "a": "rows" if depth % 4 == 0 else "packed",
+                 "b": "packed"}, target, {"h": 1}, special=EXTREME["u8"][2:])
+
+    def stored(case):
+        g, inner = case.schedule.groups[0], ("x_low", "v_low")
+        g = replace(g, connect={**g.connect, **dict.fromkeys(inner, "L2")},
+                    ukernel={**g.ukernel, **dict.fromkeys(inner, "loops")})
+        return replace(case, schedule=replace(case.schedule, groups=(g,)))
+
+    return Pair(stored(made.fast), stored(made.slow))
+
+
 def _convolution(row, target, rng, mode, stride, pad, fill):
     """Channels last, read in place or copied in runs, outside the tensor ``fill``; or channels
     first, packed byte by byte."""
     ic, oc = (8, row.tile["nr"] + 3) if mode == "rows" else (5, row.tile["nr"])
     m = Maker()
     shape = (2, ic, 7, 6) if mode == "packed" else (2, 7, 6, ic)
-    m.input("x", *shape, dtype="u8")
+    m.input("x", *shape, dtype=row.dtypes[0])
     m.const("w", _weights(rng, oc, ic, 3, 2))
     n, o, c, j, k = ax("n", 2), ax("oc", oc), ax("ic", ic), ax("kh", 3), ax("kw", 2)
     oh = ax("oh", (7 + 2 * pad - 3) // stride + 1)
@@ -80,7 +111,7 @@ def _convolution(row, target, rng, mode, stride, pad, fill):
     value = m.ref("x", n, c, y, x) if mode == "packed" else m.ref("x", n, y, x, c)
     inside = all_of([compare("ge", y, 0), compare("lt", y, 7), compare("ge", x, 0),
                      compare("lt", x, 6)])
-    value = Where(inside, value, Const(fill, "u8")) if pad else value
+    value = Where(inside, value, Const(fill, row.dtypes[0])) if pad else value
     m.step("y", (n, o, oh, ow), _i32(value) * _i32(m.ref("w", o, c, j, k)), (c, j, k), "sum")
     m.step("z", (n, o, oh, ow), _requantised(m.ref("y", n, o, oh, ow), m, o))
     text = f"conv {mode} stride {stride} pad {pad} outside {fill}"
@@ -106,8 +137,12 @@ def dot_cases(row, target):
     yield _matmul(row, target, rng, "rows", (2 * mr + 3, 2 * nr, 12), "u8",
                   {"i": mr + 2, "j": nr}, turned=True)
     yield _matmul(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8), "f32")
+    yield _of_two(row, target, (2, mr + 1, nr + 3, 8), False)
+    yield _of_two(row, target, (3, 2 * mr, nr, 23), True)
+    yield _of_two(row, target, (2, mr, 2 * nr + 1, 36), True)
+    yield _of_two(row, target, (1, 1, 5, 1), False)
     for mode in ("rows", "packed", "runs"):
-        for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131)):
+        for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131 if row.dtypes[0] == "u8" else -125)):
             yield _convolution(row, target, rng, mode, *geometry)
 
 

@@ -59,9 +59,9 @@ def dots(p):
             if s.fold == "sum" and category(s.axes, s.raxes, s.fold, s.body) == "dot"]
 
 
-def whole(p):
+def whole(p, rows=True):
     """The passes in the pipeline's order."""
-    p = fold_constants(integer_products(p))
+    p = fold_constants(integer_products(p, rows))
     assert not check_program(p)
     p = requantise(fold_constants(inline_dequantised(p)))
     assert not check_program(p)
@@ -151,15 +151,81 @@ def test_a_scale_along_the_sum_stays_a_float_product():
     assert not dots(compared(m, "y"))
 
 
-def test_products_of_two_tensors_stay_float():
+def scores(x="u8", w="u8", zeros=(7, 0), depth=9, turned=False):
+    """x f32[2, 4, 9], rounded twice -> y[n, i, j] = sum(k) p[n, i, k] q[n, j, k]; ``turned``: q is
+    moved before it is read as a number."""
+    m = Maker()
+    m.input("x", 2, 4, depth)
+    for name, dtype, zero, scale in zip("pq", (x, w), zeros, (0.03, 0.05)):
+        quantised(m, name, "x", scale, zero, dtype)
+        scalar(m, f"z{name}", zero, np.uint8 if dtype == "u8" else np.int8)
+        scalar(m, f"s{name}", scale, np.float32)
+    n, i, j, k = ax("n", 2), ax("i", 4), ax("j", 4), ax("k", depth)
+    columns = "q"
+    if turned:
+        columns = m.step("t", (n, k, j), m.ref("q", n, j, k))
+    real(m, "p", "zp", "sp")
+    real(m, columns, "zq", "sq")
+    at = (n, k, j) if turned else (n, j, k)
+    m.step("y", (n, i, j), m.ref("p_real", n, i, k) * m.ref(f"{columns}_real", *at), (k,), "sum")
+    return m
+
+
+@pytest.mark.parametrize("turned", (False, True))
+@pytest.mark.parametrize("x, w, zeros, rows, corrections", [
+    ("u8", "u8", (0, 128), "u8", 0), ("u8", "u8", (7, 200), "u8", 2),
+    ("u8", "i8", (0, 0), "u8", 0), ("u8", "i8", (7, -3), "u8", 2),
+    ("i8", "i8", (0, 0), "i8", 0), ("i8", "i8", (-5, 0), "i8", 1), ("i8", "u8", (0, 3), "i8", 1)])
+def test_a_product_of_two_tensors_sums_integers(x, w, zeros, rows, corrections, turned):
+    new = compared(scores(x, w, zeros, turned=turned), "y")
+    step, = dots(new)
+    assert new.dtype("p") == rows and new.dtype("q") == "i8"
+    sums = [s for s in new.steps if s.fold == "sum" and s is not step]
+    assert len(sums) == corrections and all(s.body.dtype == "f32" for s in sums)
+
+
+def test_without_rows_for_it_a_product_of_two_tensors_stays_float():
+    p = scores().done("y")
+    new = whole(p, rows=False)
+    assert not dots(new) and new.dtype("q") == "u8"
+    x = {"x": np.random.default_rng(5).standard_normal((2, 4, 9)).astype(np.float32)}
+    assert np.allclose(evaluate(p, x)["y"], evaluate(new, x)["y"], rtol=1e-5)
+
+
+def test_a_sum_of_unknown_length_stays_float():
+    m = scores(depth=Sym("k", 1, 40))
+    assert not dots(whole(m.done("y")))
+
+
+def test_columns_that_the_caller_gives_are_made_signed():
+    m = Maker()
+    m.input("p", 3, 9, dtype="u8")
+    m.input("q", 9, 5, dtype="u8")
+    i, j, k = ax("i", 3), ax("j", 5), ax("k", 9)
+    for name, zero in (("p", 200), ("q", 100)):
+        m.pointwise(f"{name}_centred", name, lambda e, a, z=zero: Cast("i32", e) - Const(z, "i32"))
+    m.step("y", (i, j), m.ref("p_centred", i, k) * m.ref("q_centred", k, j), (k,), "sum")
+    p = m.done("y")
+    new = whole(p)
+    assert dots(new)[0].body.dtype == "i32" and new.dtype("p") == new.dtype("q") == "u8"
+    x = {n: np.random.default_rng(1).choice([0, 255], s).astype(np.uint8)
+         for n, s in (("p", (3, 9)), ("q", (9, 5)))}
+    assert np.array_equal(evaluate(p, x)["y"], evaluate(new, x)["y"])
+
+
+def test_a_number_that_is_cut_off_is_stored_as_it_is():
+    """Stored 128 larger, what lies between -1 and 0 would be cut off to -1."""
     m = Maker()
     m.input("x", 2, 4, 9)
-    quantised(m, "q", "x", 0.03, 7)
+    m.pointwise("q", "x", lambda e, axes: Cast("i8", e))
+    m.const("w", np.ones((5, 9), np.int8))
     scalar(m, "s", 0.03, np.float32)
     real(m, "q", None, "s")
-    n, i, j, k = ax("n", 2), ax("i", 4), ax("j", 4), ax("k", 9)
-    m.step("y", (n, i, j), m.ref("q_real", n, i, k) * m.ref("q_real", n, j, k), (k,), "sum")
-    assert not dots(compared(m, "y"))
+    real(m, "w", None, "s")
+    n, c, o, k = ax("n", 2), ax("c", 4), ax("o", 5), ax("k", 9)
+    m.step("y", (n, c, o), m.ref("q_real", n, c, k) * m.ref("w_real", o, k), (k,), "sum")
+    new = compared(m, "y")
+    assert dots(new) and new.dtype("q") == "i8"
 
 
 def _biased(m, bias, residual=False, relu=False):
@@ -329,7 +395,7 @@ def test_short_integer_sums_of_two_tensors_are_exact_floats(depth, exact):
     i, j, k = ax("i", 3), ax("j", 5), ax("k", depth)
     m.step("y", (i, j), m.ref("p_centred", i, k) * m.ref("q_centred", k, j), (k,), "sum")
     p = m.done("y")
-    new = whole(p)
+    new = whole(p, rows=False)
     step = next(s for s in new.steps if s.fold == "sum")
     assert step.body.dtype == ("f32" if exact else "i32")
     rng = np.random.default_rng(1)

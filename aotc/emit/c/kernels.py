@@ -148,7 +148,8 @@ def _ukernel_file(name: str, target: Target, dialect: Dialect,
     tiles = any(template == TILES for template, _, _ in ukernels.values())
     head = (_banner(name, f"micro-kernels for {target.name}.") + _requires(target)
             + f"{dialect.defines}#include \"{dialect.header}\"\n"
-            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if "u8" in rows else "")
+            + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n" if rows & {"u8", "i8"}
+               else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{PAIRS}\"\n" if BF16 in rows else "")
             + (f"#include \"aotc_num.h\"\n#include \"{ON_TILES}\"\n" if tiles else "")
             + ("#include \"aotc_num.h\"\n" f"#include \"{HEADER}\"\n#include \"{GROUPS}\"\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.tile_statements import dot_step
-from aotc.target.base import TILE_STEPS
+from aotc.target.base import TILE_STEPS, operands
 
 # what micro-kernels call the steps of a sum, by the neighbours that one takes
 COUNTED = {1: "kc", 2: "pairs", 4: "fours"}
@@ -112,6 +112,6 @@ def tile_words(mr: int, nr: int, dtypes: tuple[str, str, str]) -> dict[str, Any]
     """What the template of matrix tiles says of products of ``dtypes``: where its tiles lie, C
     types, the macro that multiplies, what groups of 4 bytes are called."""
     rows, columns, sums = (DTYPES[d].c for d in dtypes)
-    kind = "".join(dict.fromkeys(dtypes[:2])).upper().replace("I", "S")
     return {"tiles": MatrixTiles.of(mr, nr), "rows": rows, "columns": columns, "sums": sums,
-            "multiply": f"AOTC_TILE_{kind}", "counted": COUNTED[dot_step(dtypes[0])]}
+            "multiply": f"AOTC_TILE_{operands(dtypes).upper()}",
+            "counted": COUNTED[dot_step(dtypes[0])]}

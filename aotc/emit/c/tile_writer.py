@@ -12,7 +12,7 @@ from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import BF16, DTYPES
 from aotc.ir.expr import Const, Expr
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.plan import Call
@@ -59,7 +59,8 @@ class Writer(LaneWriter):
                 c_index(s.depth, 0), self.env["buffer"](s.to), s.width)
         if s.group == 1:
             return block.lines + [self.env["dialect"].pack_columns(*args)]
-        how = "aotc_bf16_pack_across" if s.across else "aotc_bf16_pack"
+        kind = "bf16" if s.group == dot_step(BF16) else "bytes"
+        how = f"aotc_{kind}_pack" + ("_across" if s.across else "")
         return block.lines + [f"{how}({', '.join(map(str, args))});"]
 
     def expand(self, s: Expand) -> list[str]:
@@ -252,7 +253,7 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         if s.template == TILES:
             return name, params | tile_words(s.mr, s.nv * s.lanes, s.dtypes)
         tile, step = dot_tile(s.mr, s.nv, s.lanes, dots), dots * s.nv * s.lanes
-        return name, params | {"tile": tile, "step": step}
+        return name, params | {"tile": tile, "step": step, "rows": DTYPES[s.dtypes[0]].c}
     name += "_alone" if say.vectors.prefetches and not fetches else ""
     first = "k_lo" if unit else "k_lo * ak"
     return name, params | {

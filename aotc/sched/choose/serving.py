@@ -1,6 +1,13 @@
 """Which variants of a target a bundle is worth: those with rows that the Program can use."""
 
-from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, GROUPED_PRODUCT, category, dot_dtypes
+from aotc.ir.category import (
+    BF16_PRODUCT,
+    GROUPED_BYTES,
+    GROUPED_PRODUCT,
+    SIGNED_BYTES,
+    category,
+    dot_dtypes,
+)
 from aotc.ir.dtypes import BF16
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import MIXED, WEIGHT_BITS
@@ -32,6 +39,11 @@ def reads_groups(target: Target) -> bool:
     return any(u.dtypes == GROUPED_PRODUCT for u in target.rows("dot"))
 
 
+def multiplies_bytes(target: Target) -> bool:
+    """True if a target has rows for products of bytes of either sign, with computed columns."""
+    return any(u.dtypes == SIGNED_BYTES for u in target.rows("dot"))
+
+
 def _own(one, other):
     """The categories in which two targets have different rows, of narrow products with their
     dtypes."""
@@ -39,4 +51,4 @@ def _own(one, other):
             for u in set(one.ukernels) ^ set(other.ukernels)}
 
 
-__all__ = ["reads_groups", "serving"]
+__all__ = ["multiplies_bytes", "reads_groups", "serving"]

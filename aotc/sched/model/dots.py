@@ -3,7 +3,7 @@ the operands lie, what is legal.
 
 The lane operand lies in panels: NR columns, and of each of them a step of the sum, four neighbours
 of 8 bits or two of 16 side by side, so that one lane adds as many products at a time.  Constants
-are stored so; columns of bf16 that are computed every work item packs so.  The sum runs over
+are stored so; columns that are computed every work item packs so.  The sum runs over
 (taps, k) as one axis, padded with zeros to a multiple of a step.  Grouped weights
 (``ir/numbers/grouped.py``) are bytes of NR columns side by side, row by row of every group.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
 from aotc.ir.category import GROUPED_BYTES, Factors, dot_dtypes, factor_pairs, row_source
-from aotc.ir.dtypes import BF16, Array
+from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
@@ -134,8 +134,8 @@ def _is_whole(s: Stage, f: Factors, b: Load, shape: tuple[int, ...]) -> bool:
 
 
 def _may_pack(f: Factors, columns: Load) -> bool:
-    """True for computed columns that a work item packs."""
-    return columns.dtype == BF16 and are_columns(f, columns)
+    """True for computed columns that a work item packs: narrow ones."""
+    return dot_step(columns.dtype) > 1 and are_columns(f, columns)
 
 
 def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
@@ -196,7 +196,7 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
     if weights is None and not _may_pack(f, b) or weights is not None and not _is_whole(
             s, f, b, weights.shape):
         return [f"{where}: {row.name} needs constant weights of the lane axis and the reduction "
-                "axes, or columns of bf16 along one; use loops"]
+                "axes, or computed columns along one; use loops"]
     wrong = grouping_fault(s, row)
     if wrong is not None:
         return [f"{where}: {row.name} {wrong}"]
