@@ -42,7 +42,8 @@ from aotc.passes.own_digits import on_own_digits
 from aotc.passes.own_points import on_own_points
 from aotc.passes.precision.brought_groups import fold_but_groups, with_groups
 from aotc.passes.precision.half_weights import keep_halves
-from aotc.passes.quantise import inline_dequantised, integer_products
+from aotc.passes.quantised.products import integer_products
+from aotc.passes.quantised.read import inline_dequantised
 from aotc.passes.regions import everywhere
 from aotc.passes.requantise import requantise
 from aotc.passes.rewrites import rewritten
