@@ -34,6 +34,11 @@ class Factors:
     n: Axes
     k: Axes
 
+    @property
+    def lane(self) -> Axis:
+        """The axis of ``n`` whose neighbours are a panel's columns: the longest."""
+        return max(self.n, key=lambda a: upper(a.extent) or 0) if len(self.n) > 1 else self.n[0]
+
 
 Dtypes = tuple[str, str, str]  # of a row's operands A and B and its sums
 # operands and sum of a contraction on narrower numbers, several of which one lane multiplies

@@ -11,6 +11,7 @@ import pytest
 from attention_model import attention
 from harness import DISTINCT, RUNNABLE, at_length, compile_program
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from quick_builds import LEVEL
 from small_models import conv_stack, make_model, u_net
 from te_programs import Maker, ax
@@ -157,6 +158,23 @@ def test_convolutions_stay_close_to_f32(make, shape, name, tmp_path):
     for n, exact in outs[0].items():
         _close(outs[1][n], exact, 3e-2)
         assert not np.array_equal(outs[1][n], exact)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+@pytest.mark.parametrize("kernel, pad", [(2, 0), (4, 1)])
+def test_transposed_convolutions_are_products_of_every_phase(kernel, pad, precision, tmp_path):
+    w = np.random.default_rng(1).standard_normal((12, 40, kernel, kernel)).astype(np.float32)
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[pad] * 4)
+    model = make_model([node], {"x": (F32, [1, 12, 7, 5])}, {"y": (F32, [1, 40, 14, 10])},
+                       {"w": w})
+    feeds = _feeds((1, 12, 7, 5))
+    made = aotc.compile(model, tmp_path / "b", target=PAIRED[-1].name, precision=precision)
+    want = ReferenceEvaluator(model).run(None, feeds)[0]
+    got = made.load().run(feeds)["y"]
+    _close(got, want, 1e-2)
+    assert not np.array_equal(got, want)
+    rows = {r for k in made.manifest["kernels"] for r in k["rows"]}
+    assert precision == "f16" or any(r.startswith("dot_bf16_") for r in rows)
 
 
 @pytest.mark.parametrize("size", [37, pytest.param(64, marks=pytest.mark.product)])

@@ -43,7 +43,7 @@ def _forced(name, m, row, target, mode, k, tile=(), output="y"):
     f, weights = dot_factors(stage)
     axis = next(r for r in f.k if r.name == k)
     layout = dot_layout(f, weights, axis, row.tile["nr"], p.consts["w"].shape)
-    loops = {"lanes": f.n[0].name, "k": k, "a": mode, "b": "panel"}
+    loops = {"lanes": f.lane.name, "k": k, "a": mode, "b": "panel"}
     return pair(name, p, stage.name, row, loops, target, tile, {"w": layout.to_json()},
                 special=EXTREME[row.dtypes[0]])
 
@@ -64,6 +64,19 @@ def _matmul(row, target, rng, mode, size, stored="i32", tile=(), turned=False):
         last = m.step("z", (i, j), _requantised(m.ref("y", i, j), m, j))
     text = f"{mode} {rows},{columns},{depth} -> {stored} {dict(tile)}"
     return _forced(text, m, row, target, mode, "k", tile, last)
+
+
+def _by_matrices(row, target, rng, size):
+    """y[h, i, p, j] = sum(k) x[h, i, k] w[p, k, h, j]: a constant matrix for every h and p."""
+    heads, rows, phases, columns, depth = size
+    m = Maker()
+    h, i, p, j, k = (ax(n, e) for n, e in zip("hipjk", size))
+    m.input("x", heads, rows, depth, dtype=row.dtypes[0])
+    m.const("w", _weights(rng, phases, depth, heads, columns))
+    m.step("y", (h, i, p, j), _i32(m.ref("x", h, i, k)) * _i32(m.ref("w", p, k, h, j)), (k,),
+           "sum")
+    return _forced(f"by matrices {size}", m, row, target, "packed" if depth % 4 else "rows", "k",
+                   {"h": 1, "j": row.tile["nr"]})
 
 
 def _of_two(row, target, size, turned):
@@ -137,6 +150,8 @@ def dot_cases(row, target):
     yield _matmul(row, target, rng, "rows", (2 * mr + 3, 2 * nr, 12), "u8",
                   {"i": mr + 2, "j": nr}, turned=True)
     yield _matmul(row, target, rng, "rows", (Sym("m", 1, 40), nr + 2, 8), "f32")
+    yield _by_matrices(row, target, rng, (3, mr + 1, 2, nr + 1, 8))
+    yield _by_matrices(row, target, rng, (2, 3, 1, nr, 5))
     yield _of_two(row, target, (2, mr + 1, nr + 3, 8), False)
     yield _of_two(row, target, (3, 2 * mr, nr, 23), True)
     yield _of_two(row, target, (2, mr, 2 * nr + 1, 36), True)

@@ -47,8 +47,10 @@ def test_rows_are_read_in_place_in_whole_steps(depth, mode):
     assert not check_schedule(product(depth), decide(product(depth), TARGET), TARGET)
 
 
-def test_weights_that_are_no_constant_run_in_plain_loops():
-    assert chosen(product(constant=False)) == ("loops", {})
+def test_columns_that_are_no_constant_are_packed():
+    row, loops = chosen(product(constant=False))
+    assert row.startswith("dot_u8s8_") and loops == {
+        "lanes": "j", "k": "k", "a": "rows", "b": "packed"}
 
 
 def test_weights_behind_a_guard_run_in_plain_loops():

@@ -51,7 +51,9 @@ def match_weights(program: Program, c: Compute) -> tuple[Factors, Load, Axis] | 
         if not isinstance(load, Load) or k is None or len(f.n) != 1 or f.a.dtype != "f32":
             continue
         array = program.consts.get(load.buffer)
-        if array is not None and array.dtype == np.float32 and is_whole(f, load, array.shape) and (
+        one = set(load.index) <= {f.n[0], *f.k, Const(0)}  # matrix
+        if one and array is not None and array.dtype == np.float32 and (
+                is_whole(f, load, array.shape)) and (
                 any(x.buffer not in program.consts for x in loads(f.a))) and (
                 np.isfinite(array).all()):
             return f, load, k

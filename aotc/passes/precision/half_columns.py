@@ -36,7 +36,7 @@ def match_columns(program: Program, c: Compute) -> Load | None:
     for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
         load = f.b
         array = program.consts.get(load.buffer) if isinstance(load, Load) else None
-        if not isinstance(load, Load) or array is None or load.dtype != "f32" or len(f.n) != 1:
+        if not isinstance(load, Load) or array is None or load.dtype != "f32":
             continue
         plain = [i for i in load.index if isinstance(i, Axis)]
         once = len([n for n in loads(c.body) if n.buffer == load.buffer]) == 1

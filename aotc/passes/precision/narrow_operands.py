@@ -58,8 +58,7 @@ def match_product(program: Program, c: Compute) -> Product | None:
         if not isinstance(f.b, Load) or rows is None or rows.buffer in program.consts or (
                 rows.dtype != "f32" or f.b.dtype != "f32"):
             continue
-        if len(f.n) != 1 or static_shape(tuple(r.extent for r in f.k)) is None or not _runs(
-                f, rows):
+        if static_shape(tuple(r.extent for r in f.k)) is None or not _runs(f, rows):
             continue
         weights = program.consts.get(f.b.buffer)
         if weights is not None and is_whole(f, f.b, weights.shape):
@@ -103,9 +102,10 @@ def _is_unfolded(rows: Load, k: Axis) -> bool:
 
 
 def is_whole(f: Factors, weights: Load, shape: tuple[int, ...]) -> bool:
-    """True if the weights hold the lane axis and the reduction axes, each once, and no more."""
+    """True if the weights hold the lane axis and the reduction axes, each once, and no more than
+    other axes that are whole, too: of a matrix for every value of them."""
     plain = [i for i in weights.index if i != Const(0)]
-    return len(set(plain)) == len(plain) and set(plain) <= {f.n[0], *f.k} and f.n[0] in plain and (
+    return len(set(plain)) == len(plain) and set(f.n) <= set(plain) and (
         all(isinstance(i, Axis) and i.extent == Const(d) or i == Const(0) and d == 1
             for i, d in zip(weights.index, shape)))
 

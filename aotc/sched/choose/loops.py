@@ -209,7 +209,7 @@ def _lane_axis(c, s):
         return c.lanes[s.name]
     f = contraction_factors(c.program, s)
     if f is not None and dot_dtypes(s.body) is not None:
-        return f.n[-1]
+        return f.lane
     if f is not None:
         return _nest_lane(c, s, f) or max(f.n, key=lambda a: (
             min(estimate(a.extent), c.target.tuning.lane_vectors * c.target.lanes),

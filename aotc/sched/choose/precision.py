@@ -89,7 +89,7 @@ def _gains(program: Program, target: Target, c: Compute) -> bool:
     if m is None:
         return False
     depth = prod(map(static_extent, m.factors.k))
-    if estimate(m.factors.n[0].extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
+    if estimate(m.factors.lane.extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
         return False
     rows = estimate_volume(a.extent for a in m.factors.m)
     return not m.computed or saves_packing(rows, tuning)

@@ -5,7 +5,7 @@ from math import prod
 
 from aotc.ir.access import linearise
 from aotc.ir.category import dot_dtypes, row_source
-from aotc.ir.expr import Axis, Const
+from aotc.ir.expr import Axis, Const, Expr
 from aotc.ir.numbers.byte_panels import panel_room
 from aotc.ir.plan import Contract, Operand
 from aotc.ir.schedule import writing_of
@@ -15,7 +15,7 @@ from aotc.passes.digits import static_extent
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_contract import collapse_rows, sliced, with_whole, without_single
 from aotc.sched.model.boxes import Box
-from aotc.sched.model.dots import dot_factors, padded_depth, stage_weights
+from aotc.sched.model.dots import axes_beside, dot_factors, padded_depth, stage_weights
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
 
@@ -26,14 +26,18 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     found, kinds = dot_factors(stage), dot_dtypes(stage.body)
     assert found is not None and kinds is not None, stage.name  # ``check_schedule`` refuses others
     f, weights = found
-    lane, nr = f.n[0], row.tile["nr"]
+    lane, nr = f.lane, row.tile["nr"]
     k = next(r for r in f.k if r.name == choice["k"])
     taps = tuple(r for r in f.k if r != k)
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
     depth, grouped = padded_depth(f), stage_weights(stage)
     column = depth if grouped is None else prod(ctx.program.consts[weights.buffer].shape[:2])
-    b = Operand("panel", weights.buffer, simplify(lane // nr * (nr * column)), Const(nr))
+    matrix: Expr = Const(0)
+    for beside in axes_beside(f, weights):
+        matrix = matrix * beside.extent + beside
+    panel = matrix * ((lane.extent + (nr - 1)) // nr) + lane // nr
+    b = Operand("panel", weights.buffer, simplify(panel * (nr * column)), Const(nr))
     if choice["b"] == "packed":
         name = ctx.add_scratch("b_packed", row.dtypes[1], nr * depth)
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))

@@ -56,8 +56,8 @@ def stage_weights(stage: Stage) -> Grouped | None:
 
 def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
                shape: Sequence[int], grouped: bool = False) -> Layout | None:
-    """Layout of the weights: N/NR, (taps K)/step, NR, step; of ``grouped`` ones N/NR, groups, rows,
-    NR."""
+    """Layout of the weights: N/NR, (taps K)/step, NR, step, behind axes that they have beside; of
+    ``grouped`` ones N/NR, groups, rows, NR."""
     step = dot_step(f.a.dtype)
     if grouped:
         n = shape[2]
@@ -65,18 +65,26 @@ def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
         return Layout((*padded, Split(2, (-(-n // nr), nr)), Reorder((2, 0, 1, 3))))
     dim = {i: d for d, i in enumerate(weights.index) if isinstance(i, Axis)}
     order = [dim[r] for r in (*(r for r in f.k if r != k), k) if r in dim]
-    ones = [d for d in range(len(shape)) if d != dim[f.n[0]] and d not in order]
-    n, depth = shape[dim[f.n[0]]], prod(map(static_extent, f.k))
-    out: list[Movement] = [Reorder((dim[f.n[0]], *ones, *order)), Fuse(1, len(shape) - 1)]
-    if len(shape) == 1:
+    beside = [dim[a] for a in axes_beside(f, weights)]
+    ones = [d for d in range(len(shape)) if d != dim[f.lane] and d not in (*beside, *order)]
+    n, depth, at = shape[dim[f.lane]], prod(map(static_extent, f.k)), len(beside)
+    if not ones and not order:
         return None
+    out: list[Movement] = [Reorder((*beside, dim[f.lane], *ones, *order)),
+                           Fuse(at + 1, len(shape) - at - 1)]
     if n % nr:
-        out.append(Pad(0, 0, -n % nr))
+        out.append(Pad(at, 0, -n % nr))
     if depth % step:
-        out.append(Pad(1, 0, -depth % step))
-    out += [Split(1, (padded_depth(f) // step, step)), Split(0, (-(-n // nr), nr)),
-            Reorder((0, 2, 1, 3))]
+        out.append(Pad(at + 1, 0, -depth % step))
+    out += [Split(at + 1, (padded_depth(f) // step, step)), Split(at, (-(-n // nr), nr)),
+            Reorder((*range(at), at, at + 2, at + 1, at + 3))]
     return Layout(tuple(out))
+
+
+def axes_beside(f: Factors, weights: Load) -> list[Axis]:
+    """Axes of constant weights beside the lanes and those of the sum: there are panels for every
+    value of them."""
+    return [i for i in weights.index if isinstance(i, Axis) and i not in (f.lane, *f.k)]
 
 
 def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
@@ -89,7 +97,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
     f, b = found
     weights = c.program.consts.get(b.buffer)
     packed = weights is None and _may_pack(f, b)
-    if (weights is None and not packed) or len(f.n) != 1 or static_shape(
+    if (weights is None and not packed) or static_shape(
             tuple(r.extent for r in f.k)) is None or not all(
             is_lane_value(o.value) for o in s.outputs):
         return plain
@@ -100,14 +108,14 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         return plain
     k, where = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: row_waste(
-            u, m, estimate(f.n[0].extent), c.target.tuning)):
+            u, m, estimate(f.lane.extent), c.target.tuning)):
         mode = "packed" if _pays_even(f, row) else where
         if weights is None:
-            return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "packed"}
+            return row.name, {"lanes": f.lane.name, "k": k.name, "a": mode, "b": "packed"}
         layout = dot_layout(f, b, k, row.tile["nr"], weights.shape, stage_weights(s) is not None)
         if layout is not None and c.layouts.setdefault(b.buffer, layout) == layout:
             first = {"order": "rows"} if mode == "rows" and _rows_first(c, row, weights) else {}
-            return row.name, {"lanes": f.n[0].name, "k": k.name, "a": mode, "b": "panel", **first}
+            return row.name, {"lanes": f.lane.name, "k": k.name, "a": mode, "b": "panel", **first}
     return plain  # another stage packs it differently
 
 
@@ -129,7 +137,7 @@ def _is_whole(s: Stage, f: Factors, b: Load, shape: tuple[int, ...]) -> bool:
         return is_whole(f, b, shape)
     depth, groups = static_extent(w.k), shape[0]
     return groups == -(-depth // w.grouping.size) and shape[1:] == (
-        w.grouping.rows, static_extent(f.n[0])) and w.n == f.n[0] and all(
+        w.grouping.rows, static_extent(f.lane)) and w.n == f.lane and all(
         r == w.k or r.extent == Const(1) for r in f.k)
 
 
@@ -164,7 +172,7 @@ def _pays_even(f: Factors, row: Ukernel) -> bool:
     """True if rows are packed once for all panels of columns, because the row reads those in place
     that lie evenly apart and the neighbours of a window's taps often do not."""
     taps = prod(static_extent(r) for r in f.k) // max(map(static_extent, f.k))
-    return "even" in row.tile and taps > 1 and estimate(f.n[0].extent) > row.tile["nr"]
+    return "even" in row.tile and taps > 1 and estimate(f.lane.extent) > row.tile["nr"]
 
 
 def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | None:
@@ -187,10 +195,9 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
                where: str) -> list[str]:
     """Faults of a stage's ``loops`` for a row of narrow products."""
     found = dot_factors(s) if dot_dtypes(s.body) == row.dtypes else None
-    own = found[0].n if found is not None else ()
-    if found is None or len(own) != 1 or loops.get("lanes") != own[0].name:
-        return [f"{where}: lanes {loops.get('lanes')!r}; the weights' one axis of their own is "
-                + (own[0].name if len(own) == 1 else "missing: use loops")]
+    if found is None or loops.get("lanes") != found[0].lane.name:
+        return [f"{where}: lanes {loops.get('lanes')!r}; the weights' longest axis of their own is "
+                + (found[0].lane.name if found is not None else "missing: use loops")]
     f, b = found
     weights = program.consts.get(b.buffer)
     if weights is None and not _may_pack(f, b) or weights is not None and not _is_whole(
@@ -225,4 +232,5 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
     return faults
 
 
-__all__ = ["dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth", "stage_weights"]
+__all__ = ["axes_beside", "dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth",
+           "stage_weights"]
