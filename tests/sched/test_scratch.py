@@ -8,11 +8,12 @@ import pytest
 from te_programs import Maker, ax, softmax
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Sym
+from aotc.ir.expr import Binary, Const, Sym, Where, compare, maximum
+from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.asking.connect_cost import register_groups
 from aotc.sched.judge.judge import Judge
-from aotc.sched.memory.scratch import bounded_tile, scratch_bytes
+from aotc.sched.memory.scratch import bounded_tile, rounded, scratch_bytes
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.tilegraph import merged
 from aotc.target import get_target
@@ -103,6 +104,23 @@ def test_tiles_that_fit_stay_as_they_are():
     assert bounded_tile(p, V3, group, 100, {}, {"i2"}) is None
     static = replace(softmax_group(rows(1000, 40)), tile={"i0": 7})
     assert bounded_tile(rows(1000, 40), V3, static, 100, {}, ()) == {"i0": 7}  # chosen by the model
+
+
+def test_halves_of_a_free_extent_are_no_halves_of_tiles():
+    """Windows over a tensor of (h + 1) // 2 rows read three of it for one of theirs."""
+    m, h = Maker(), Sym("h", 8, 512)
+    half = simplify((h + 1) // 2)
+    m.input("x", 16, h)
+    m.step("e", (ax("c", 16), ax("i", half)), maximum(m.ref("x", ax("c", 16), ax("i", half)), 0.0))
+    c, o, k = ax("c", 16), ax("o", simplify((half + 1) // 2)), ax("k", 3)
+    at = o * 2 + k - 1
+    inside = Binary("and", compare("ge", at, Const(0)), compare("lt", at, half))
+    m.step("y", (c, o), Where(inside, m.ref("e", c, at), Const(0, "f32")), (k,), "max")
+    p = m.done("y")
+    group = merged(p, *register_groups(p), "L1")
+    for rows, read in ((1, 3), (4, 9)):
+        cut = replace(group, tile={"o": rows}, parallel=("o",))
+        assert scratch_bytes(p, cut) == rounded(16 * read * 4)
 
 
 def test_a_work_item_has_points_for_all_its_threads():

@@ -155,6 +155,11 @@ def test_steps_cost_the_arithmetic_of_the_item_and_the_scratch_of_a_step():
     run = best_run(model, target.machine, (tile, tile), (), (), {})
     assert run.axis == "oh" and run.slide == (0,)
     assert run.cost.seconds < apart.seconds and run.cost.recompute < apart.recompute
+    asked = []
+    small = best_run(model, target.machine, (tile, tile), (), (), {},
+                     lambda r: asked.append(r.tile) or r.tile[axis] == 1)
+    assert small.tile[axis] == 1 and small.cost.seconds >= run.cost.seconds
+    assert len(asked) == len(set(asked)) and asked[0] == run.tile
     assert fresh_boxes(model, tile, model.axes.index("oc")) is None  # ``e`` has no such axis
 
 

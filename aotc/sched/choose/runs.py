@@ -5,9 +5,10 @@ Where a work item runs along the axis of the halo in small steps, and stages kee
 reads again, arithmetic and traffic are those of the whole work item, and scratch that of a step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import ge
 
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group
@@ -36,23 +37,30 @@ class Run:
 
 
 def best_run(model: GroupModel, machine: Machine, state: Sequence[Widths],
-             aligned: Sequence[Aligned], free: Free, units: Mapping[str, int]) -> Run | None:
-    """The Run of least predicted time, None if no stage would slide.
+             aligned: Sequence[Aligned], free: Free, units: Mapping[str, int],
+             fits: Callable[[Run], bool] = lambda run: True) -> Run | None:
+    """The Run of least predicted time among those that fit, None if no stage would slide.
 
     state: tiles of the group without a run, the last one that of a work item; units: {axis: extent
-    that micro-kernel rows are made for}."""
+    that micro-kernel rows are made for}; fits: says no of a tile only if it does of larger ones."""
     *outer, tile = state
-    best = None
+    found: list[Run] = []
     for a in range(model.rank):
         for others in dict.fromkeys((model.extents, tile)):
             for step in ladder(model.extents[a], units.get(model.axes[a], 1)):
                 at = others[:a] + (step,) + others[a + 1:model.rank] + tile[model.rank:]
                 if 2 * step > model.extents[a]:
                     break
-                found = _along(model, machine, outer, at, a, aligned, free)
-                if found is not None and (best is None or found.cost.seconds < best.cost.seconds):
-                    best = found
-    return best
+                run = _along(model, machine, outer, at, a, aligned, free)
+                found += [] if run is None else [run]
+    beyond: list[Widths] = []
+    for run in sorted(found, key=lambda r: r.cost.seconds):
+        if any(all(map(ge, run.tile, large)) for large in beyond):
+            continue
+        if fits(run):
+            return run
+        beyond.append(run.tile)
+    return None
 
 
 def _along(model, machine, outer, tile, axis, aligned, free):

@@ -237,17 +237,24 @@ class Judge:
         tile, cost = self._evened(model, found, units, aligned)
         if several:
             tile, cost = self._lengthened(model, found, tile, cost, blocked | fixed, aligned)
-        choices = [self._verdict(model, tile, cost)]
-        run = best_run(model, machine, (*found.state.tiles[:-1], tile), aligned, self.free,
-                       units) if several and not machine.threads else None
-        if run is not None and run.cost.seconds < cost.seconds:
-            choices.insert(0, replace(self._verdict(model, run.tile, run.cost),
-                                      run=((run.axis, run.extent), run.slide)))
+        plain = self._verdict(model, tile, cost)
         if not several:
-            return choices[0]
-        for result in choices:
-            result = self._bounded(group, model, result, units, fixed, aligned,
-                                   found.state.tiles[:-1])
+            return plain
+        outer = found.state.tiles[:-1]
+
+        def bounded(verdict):
+            return self._bounded(group, model, verdict, units, fixed, aligned, outer)
+
+        def along(run):
+            return replace(self._verdict(model, run.tile, run.cost),
+                           run=((run.axis, run.extent), run.slide))
+
+        def fits(run):  # a tile for the largest extents; managed scratch has it cut afterwards
+            return machine.managed or run.cost.seconds >= cost.seconds or bounded(along(run)).legal
+        run = None if machine.threads else best_run(
+            model, machine, (*outer, tile), aligned, self.free, units, fits)
+        choices = [] if run is None or run.cost.seconds >= cost.seconds else [along(run)]
+        for result in map(bounded, [*choices, plain]):
             if result.legal and self._accepted(group, layouts, result):
                 return result
         return Verdict(False, why="check_schedule refuses it")
@@ -260,6 +267,9 @@ class Judge:
         if self.target.machine.threads:
             room /= 2  # micro-kernels stage operands there, too
         given = dict(verdict.tile)
+        lanes = group.loops.get(model.stages[model.anchor].name, {}).get("lanes")
+        if lanes is not None and not self.target.machine.managed:
+            whole = {*whole, lanes}  # cut, they fill no vectors, and other axes can be
         if self.target.machine.engines:
             tile = fitted_tile(model, self.target.machine, given, whole)
         else:

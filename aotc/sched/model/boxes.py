@@ -122,10 +122,11 @@ def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
 
 
 def _whole_parts(there: Ends, tile: Tile) -> int:
-    """Values from the first to the last that are really there, where floor divisions are between
-    them; 0 where none are or nobody knows how many.  A tile that begins at a multiple of its size
-    may ask for a piece of a part (of ``i % n``) of which a box has all."""
-    if not any(isinstance(n, Binary) and n.op == "floordiv" for e in there for n in walk(e)):
+    """Values from the first to the last that are really there, where floor divisions of the tile's
+    place are between them; 0 where none are or nobody knows how many.  A tile that begins at a
+    multiple of its size may ask for a piece of a part (of ``i % n``) of which a box has all."""
+    if not any(isinstance(n, Binary) and n.op == "floordiv" and axes_of(n)
+               for e in there for n in walk(e)):
         return 0
     starts: dict[Expr, Expr] = {}
     for a, (lo, last) in tile.box.items():
