@@ -53,10 +53,10 @@ from aotc.sched import (
     check_schedule,
     complete,
     large_arena,
-    lower,
     parse_limit,
 )
 from aotc.sched.choose.serving import multiplies_bytes, reads_groups, serving
+from aotc.sched.common_kernels import lower_parts
 from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
@@ -278,13 +278,12 @@ def _plan(work: Work) -> Work:
 def _alternatives(work: Work, target: Target, schedule: Schedule,
                   own: Sequence[Part]) -> tuple[Alternative, ...]:
     """Those of Plans for one target: of all parts of its Schedule."""
-    out, made = [], dict[tuple[int, str], Plan]()
-    for p in own:  # variants with the same Schedule are lowered once
-        if (key := (id(p.program), p.schedule.hash)) not in made:
-            made[key] = with_defaults(lower(p.program, p.schedule, target), work.settings.defaults)
-            check_arena(made[key], parse_limit(work.options.arena), target)
-        out.append(Alternative(Condition(target.cpu_flags, p.when, p.why, p.left), made[key],
-                               p.schedule))
+    plans = lower_parts(work.program, own, target)
+    made = {id(plan): with_defaults(plan, work.settings.defaults) for plan in plans}
+    for plan in made.values():
+        check_arena(plan, parse_limit(work.options.arena), target)
+    out = [Alternative(Condition(target.cpu_flags, p.when, p.why, p.left), made[id(plan)],
+                       p.schedule) for p, plan in zip(own, plans)]
     return (*out[:-1], replace(out[-1], schedule=schedule))
 
 

@@ -11,6 +11,7 @@ from aotc.ir.expr import (
     Expr,
     Guarded,
     Load,
+    Sym,
     Var,
     kept,
     leaves,
@@ -90,6 +91,18 @@ def with_expressions(value: Any, new: Callable[[Expr], Expr]) -> Any:
                              for f in fields(value) if f.init})
 
 
+def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
+    """A value of dataclasses, tuples and expressions with other symbols."""
+    found: dict[Expr, Expr] = {}
+
+    def node(e: Expr) -> Expr | None:
+        if isinstance(e, Axis):
+            return replace(e, extent=rewrite(e.extent, node, found))
+        return new(e) if isinstance(e, Sym) else None
+
+    return with_expressions(value, lambda e: rewrite(e, node, found))
+
+
 def expressions(value: object) -> Iterator[Expr]:
     """All expressions in a value made of dataclasses and tuples, such as a statement."""
     if isinstance(value, Expr):
@@ -128,4 +141,4 @@ def _names(value: Any) -> frozenset[str]:
 
 
 __all__ = ["buffers_in", "expressions", "guards", "names_in", "nodes", "substituted",
-           "with_buffers", "with_expressions"]
+           "with_buffers", "with_expressions", "with_symbols"]

@@ -166,8 +166,8 @@ def test_the_interpreter_agrees_at_the_ends_of_every_range(name, target):
 
 
 def test_equal_variants_share_weights_and_functions(tmp_path):
-    """A variant with the decisions of the base: one weights image, and its kernels are those of
-    the base where its range changes none of their statements."""
+    """A variant with the decisions of the base: one weights image, and its kernels are the
+    base's."""
     name, target = "attention", "x86-64-v3"
     model, dims, _ = MODELS[name]
     options = {"target": target, "name": name, "dims": dims}
@@ -185,7 +185,7 @@ def test_equal_variants_share_weights_and_functions(tmp_path):
     own = [n for n in set(names) if n.startswith(f"{name}_s0_")]
     items, other = (sum(p.read_text().count("for (int64_t tile = begin;") for p in made.path.glob(
         "*_kernels_*.c")) for made in (both, alone))
-    assert items == other + len(own) and len(own) <= first["kernels"] // 4
+    assert items == other and not own
     options["schedule"] = both.path / "schedule.json"
     again = aotc.compile(model, tmp_path / "c", **options)
     assert again.manifest == both.manifest

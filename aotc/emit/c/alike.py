@@ -2,14 +2,13 @@
 Plan or of several for one target."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aotc.emit.text.places import POINTERS, cast_from, pointer
-from aotc.ir.contents import buffers_in, expressions, guards, with_buffers, with_expressions
+from aotc.ir.contents import buffers_in, expressions, guards, with_buffers, with_symbols
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Expr, Sym, rewrite, walk
+from aotc.ir.expr import Axis, Expr, Sym, walk
 from aotc.ir.plan import Kernel, Plan, rules_of
 from aotc.target.base import Target
 
@@ -82,18 +81,6 @@ def _key(plan: Plan, kernel: Kernel) -> object:
          p.offset if p.memory == plan.memories[0][0] else 0)
         for p in map(plan.place, tensors) if p.memory)) if kernel.clusters else ()
     return with_buffers(kernel.body, names), types, places, kernel.kept, dealt
-
-
-def with_symbols(value: Any, new: Callable[[Sym], Sym]) -> Any:
-    """A value of dataclasses, tuples and expressions with other symbols."""
-    found: dict[Expr, Expr] = {}
-
-    def node(e: Expr) -> Expr | None:
-        if isinstance(e, Axis):
-            return replace(e, extent=rewrite(e.extent, node, found))
-        return new(e) if isinstance(e, Sym) else None
-
-    return with_expressions(value, lambda e: rewrite(e, node, found))
 
 
 def symbols(e: Expr) -> Iterator[Sym]:

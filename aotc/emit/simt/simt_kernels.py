@@ -10,7 +10,6 @@ from functools import cache
 
 import jinja2
 
-from aotc.emit.c.alike import with_symbols
 from aotc.emit.c.loop_text import indent
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.simt.simt_contracts import contract_lines
@@ -23,7 +22,7 @@ from aotc.emit.text.places import POINTERS, cast_from, pointer
 from aotc.emit.text.wrapped import wrapped
 from aotc.errors import UnsupportedError
 from aotc.installed import TEMPLATES
-from aotc.ir.contents import names_in, nodes
+from aotc.ir.contents import names_in, nodes, with_symbols
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Guarded, Sym, as_expr
 from aotc.ir.plan import Contract, Kernel, Plan, Rule, Scratch, rules_of

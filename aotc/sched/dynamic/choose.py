@@ -22,7 +22,7 @@ from aotc.ir.schedule import Schedule, Variant, When, show_when
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.dynamic.group_tiles import tile_candidates
-from aotc.sched.dynamic.mixed_parts import Source, mixed_for
+from aotc.sched.dynamic.mixed_parts import Source, mixed_for, near_base
 from aotc.sched.dynamic.predict import Local, Prices, code_of
 from aotc.sched.dynamic.tree import Leaf, learn, pick
 from aotc.sched.dynamic.typical_calls import (
@@ -107,11 +107,13 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     if not cut or len(calls) < 2:
         return base, None
     weights = weight_layouts(program, base)
-    made = [Candidate(ALL, base)]
+    prices, made = Prices(program, target), [Candidate(ALL, base)]
     for when, usual, label in _boxes(cut, calls):
         inside = with_usual(within_once(program, when), usual)
-        made.append(Candidate(label, decide(inside, target, weights), ENDS if usual else OTHERS))
-    prices = Prices(program, target)
+        own = Source(decide(inside, target, weights), ENDS if usual else OTHERS)
+        served_best = [Call(usual)] if usual else [c for c in calls if c.inside(when)]
+        near = near_base(prices, base, own, served_best) if served_best else own
+        made.append(Candidate(label, near.schedule, near.doubt))
     found = _chosen(prices, _varied(prices, made, calls, cut), calls, more)
     return _schedule(program, target, decide, found), found
 
@@ -201,10 +203,7 @@ def _row(prices: Prices, candidate: Candidate, calls: Sequence[Call]) -> tuple[f
 def _size(prices: Prices, made: Sequence[Candidate]) -> Callable[[Sequence[int]], float]:
     """What a set of candidates takes, by what the first takes: code times weights."""
     groups = [frozenset(map(code_of, c.schedule.groups)) for c in made]
-    weights = []
-    for c in made:
-        consts = prices.rewritten(c.schedule).consts
-        weights.append({(n, str(c.schedule.layouts.get(n))): a.nbytes for n, a in consts.items()})
+    weights = [prices.stored(c.schedule) for c in made]
 
     def size(kept: Sequence[int]) -> float:
         code = len(frozenset().union(*(groups[c] for c in kept))) / max(1, len(groups[0]))

@@ -9,10 +9,11 @@ between two parts (``sched/components.py``), each part may come from either.
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import Group, Schedule
 from aotc.sched.components import mixed
 from aotc.sched.dynamic.predict import Prices, code_of
 from aotc.sched.dynamic.typical_calls import Call
+from aotc.sched.dynamic.vote import ALPHA
 
 ASKED = 5  # calls of a set that parts are compared on
 
@@ -30,27 +31,64 @@ def mixed_for(prices: Prices, sources: Sequence[Source],
               calls: Sequence[Call]) -> Source | None:
     """The Schedule with those parts of the sources that serve the calls best, each call counting
     alike; None where one of them has them all, or nothing legal comes out."""
-    asked = calls[::-(-len(calls) // ASKED)]
-    whole = [prices.call(sources[0].schedule, c.extents) for c in asked]
-    kept = [[sum(prices.group(s.schedule, g, c.extents) / n for c, n in zip(asked, whole))
-             for g in s.schedule.groups] for s in sources]
-    first, *others = sorted(range(len(sources)), key=lambda i: sum(kept[i]))
+    table = _Table(prices, sources, calls)
+    first, *others = sorted(range(len(sources)), key=lambda i: table.spent(sources[i].schedule))
     best = sources[first].schedule
-    known: dict[Hashable, tuple[float, float]] = {}  # group -> (its time, how sure that is)
-    for i in (first, *others):
-        for g, t in zip(sources[i].schedule.groups, kept[i]):
-            known.setdefault(code_of(g), (t, t * (1 + sources[i].doubt)))
-
-    def sure(schedule: Schedule) -> list[float]:
-        return [known[code_of(g)][1] for g in schedule.groups]
-
     for i in others:
         found = mixed(prices.program, prices.target, (best, sources[i].schedule),
-                      (sure(best), sure(sources[i].schedule)))
-        best = found if found is not None and sum(sure(found)) < sum(sure(best)) else best
-    if best is sources[first].schedule:
-        return None
-    return Source(best, sum(sure(best)) / sum(known[code_of(g)][0] for g in best.groups) - 1)
+                      (table.sure(best), table.sure(sources[i].schedule)))
+        best = found if found is not None and sum(table.sure(found)) < sum(
+            table.sure(best)) else best
+    return None if best is sources[first].schedule else table.source(best)
 
 
-__all__ = ["Source", "mixed_for"]
+def near_base(prices: Prices, base: Schedule, source: Source, calls: Sequence[Call]) -> Source:
+    """The source with the parts of ``base``, which is in the bundle anyway, wherever its own save
+    the calls less time than their code and weights are worth; itself where nothing legal comes
+    out."""
+    table = _Table(prices, (Source(base, 0.0), source), calls)
+    known, stored = set(map(code_of, base.groups)), prices.stored(base)
+    more = prices.stored(source.schedule)
+    payload = max(1, sum(stored.values()))
+
+    def worth(g: Group) -> float:
+        """The share of the calls' time that a group's size is worth."""
+        program = prices.rewritten(source.schedule)
+        read = {b for c in g.computes for b in program.producer[c].inputs}
+        grown = sum(n for k, n in more.items() if k[0] in read and k not in stored)
+        return ALPHA * ((code_of(g) not in known) / len(base.groups) + grown / payload)
+
+    paid = [t + worth(g) for t, g in zip(table.sure(source.schedule), source.schedule.groups)]
+    found = mixed(prices.program, prices.target, (base, source.schedule),
+                  (table.sure(base), paid))
+    return source if found is None else table.source(found)
+
+
+class _Table:
+    """What groups take of calls that count alike, by what all of the first source takes there."""
+
+    def __init__(self, prices: Prices, sources: Sequence[Source], calls: Sequence[Call]) -> None:
+        asked = calls[::-(-len(calls) // ASKED)]
+        whole = [prices.call(sources[0].schedule, c.extents) for c in asked]
+        self.known: dict[Hashable, tuple[float, float]] = {}  # (its time, how sure that is)
+        for s in sources:
+            for g in s.schedule.groups:
+                t = sum(prices.group(s.schedule, g, c.extents) / n / len(asked)
+                        for c, n in zip(asked, whole))
+                had = self.known.get(code_of(g), (t, float("inf")))
+                self.known[code_of(g)] = min(had, (t, t * (1 + s.doubt)), key=lambda x: x[1])
+
+    def spent(self, schedule: Schedule) -> float:
+        """What a Schedule of their groups takes."""
+        return sum(self.known[code_of(g)][0] for g in schedule.groups)
+
+    def sure(self, schedule: Schedule) -> list[float]:
+        """What each of its groups is believed to take at most."""
+        return [self.known[code_of(g)][1] for g in schedule.groups]
+
+    def source(self, schedule: Schedule) -> Source:
+        """A Schedule of their groups as a Source."""
+        return Source(schedule, sum(self.sure(schedule)) / self.spent(schedule) - 1)
+
+
+__all__ = ["Source", "mixed_for", "near_base"]

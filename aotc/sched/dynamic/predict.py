@@ -1,13 +1,14 @@
 """Predicted seconds of a Schedule on a call, in the one currency of every decider."""
 
+import json
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import geometric_mean
 from typing import Any
 
 from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.expr import Const
-from aotc.ir.program import Program
+from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
@@ -23,9 +24,15 @@ Local = Mapping[Hashable, float]  # by the code of groups, see ``Prices``
 
 
 def code_of(group: Group) -> Hashable:
-    """What makes the code of a group another's."""
-    plain = replace(group, why="", name="")
-    return str(plain), *(repr(getattr(plain, f)) for f in ("loops", "split", "run", "reuse"))
+    """Every decision of a group, in whatever order it was taken: its code, beside what its computes
+    and the layouts around them say."""
+    return json.dumps(asdict(replace(group, why="", name="")), sort_keys=True)
+
+
+def touched(program: Program, group: Group) -> tuple[str, ...]:
+    """The buffers that the computes of a group read and make, in order."""
+    steps = [program.producer[c] for c in group.computes]
+    return tuple(dict.fromkeys(b for s in steps for b in (*s.inputs, *s.outs)))
 
 
 class Prices:
@@ -39,6 +46,8 @@ class Prices:
         self.usual = geometric_mean(self.local.values()) if self.local else 1.0
         self._rewritten: dict[str, Program] = {}
         self._calls: dict[tuple[Any, ...], tuple[Program, Free]] = {}
+        self._codes: dict[int, tuple[Group, Hashable]] = {}
+        self._seconds: dict[Hashable, float] = {}
 
     def rewritten(self, schedule: Schedule) -> Program:
         """The Program with a Schedule's rewrites."""
@@ -46,6 +55,11 @@ class Prices:
         if key not in self._rewritten:
             self._rewritten[key] = apply_rewrites(self.program, schedule.rewrites)
         return self._rewritten[key]
+
+    def stored(self, schedule: Schedule) -> dict[tuple[str, str], int]:
+        """{(constant, how it is stored): its bytes} of a Schedule."""
+        return {(n, f"{a.shape} {schedule.layouts.get(n)}"): a.nbytes
+                for n, a in self.rewritten(schedule).consts.items()}
 
     def call(self, schedule: Schedule, extents: Mapping[str, int]) -> float:
         """Seconds of a call with these extents of all symbols."""
@@ -55,17 +69,36 @@ class Prices:
         """Seconds of a group, which may be another than the Schedule's of these computes.  Groups
         that no decision touches, such as library kernels, count what starting them takes: they are
         the same in all Schedules."""
-        inside, free = self._at(schedule, extents)
-        stages = group_stages(inside, group)
-        if not stages:
+        step = self.rewritten(schedule).producer[group.computes[0]]
+        if not isinstance(step, Compute):
             return self.target.machine.launch
-        given = {b: layout_from_json(x) for b, x in schedule.layouts.items()}
+        inside, free = self._at(schedule, extents)
+        key = self._asked(schedule, group, extents, free)
+        if key not in self._seconds:
+            self._seconds[key] = self._priced(schedule, group, inside, free)
+        seconds = self._seconds[key]
+        return seconds * self.local.get(code_of(group), self.usual) if self.local else seconds
+
+    def _asked(self, schedule: Schedule, group: Group, extents: Mapping[str, int],
+               free: Free) -> Hashable:
+        """What a group's seconds follow from: Schedules that differ elsewhere have the same."""
+        program = self.rewritten(schedule)
+        if id(group) not in self._codes:  # holding the group keeps its id its own
+            self._codes[id(group)] = group, code_of(group)
+        near = touched(program, group)
+        return (self._codes[id(group)][1], tuple(program.producer[c] for c in group.computes),
+                *sorted(extents.items()), *(f.intersection(near) for f in free),
+                *((b, str(schedule.layouts.get(b))) for b in near))
+
+    def _priced(self, schedule: Schedule, group: Group, inside: Program, free: Free) -> float:
+        given = {b: layout_from_json(schedule.layouts[b]) for b in touched(inside, group)
+                 if b in schedule.layouts}
         model = group_model(inside, group, {
-            b: dim_order(x, len(inside.shape(b))) for b, x in given.items() if b in inside.buffers},
+            b: dim_order(x, len(inside.shape(b))) for b, x in given.items()},
             access_costs(inside, self.target, group, given), self.target.tuning)
         tails = tails_of(self.rewritten(schedule), group, self.target)
-        seconds = decided_cost(model, stages, group, self.target, free, tails).seconds
-        return seconds * self.local.get(code_of(group), self.usual)
+        return decided_cost(model, group_stages(inside, group), group, self.target, free,
+                            tails).seconds
 
     def _at(self, schedule: Schedule, extents: Mapping[str, int]) -> tuple[Program, Free]:
         key = (str(schedule.rewrites), *sorted(extents.items()))
@@ -126,4 +159,4 @@ def in_registers(s: Stage, target: Target) -> bool:
 
 
 __all__ = ["Local", "Prices", "code_of", "ends_unknown", "group_seconds", "in_registers",
-           "tails_of"]
+           "tails_of", "touched"]

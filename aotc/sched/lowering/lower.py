@@ -1,10 +1,11 @@
 """Lowering: (Program, Schedule) -> Plan.  Decides nothing; the Schedule has every choice."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
-from aotc.ir.contents import with_buffers
+from aotc.ir.contents import with_buffers, with_symbols
 from aotc.ir.plan import Kernel, Place, Plan, most
 from aotc.ir.plan import Stage as PlanStage
 from aotc.ir.program import Branch, LibCall, Loop, Program, static_shape
@@ -39,16 +40,18 @@ from aotc.sched.model.work import group_bytes, group_flops, plain_part
 from aotc.target.base import Machine, Target
 
 
-def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
+def lower(program: Program, schedule: Schedule, target: Target,
+          common: Mapping[str, Kernel] | None = None) -> Plan:
     """The Plan of a checked Schedule without variants, or of one part of it
-    (``sched.shape_variants``).  ScheduleError lists all faults of an illegal one."""
+    (``sched.shape_variants``).  common: {group: its kernel for more calls than the Program's}
+    (``sched.common_kernels``).  ScheduleError lists all faults of an illegal one."""
     assert not schedule.variants, "each part has a Plan of its own"
     faults = check_schedule(program, schedule, target)
     if faults:
         raise ScheduleError(faults)
     program = apply_rewrites(program, schedule.rewrites)
     bodies = Bodies({*program.buffers}, len(slots := slot_sizes(program, schedule)))
-    kernels = _kernels(program, schedule, target, bodies)
+    kernels = _kernels(program, schedule, target, bodies, common or {})
     if held(schedule, target.machine):
         _check_held(program, schedule, target, kernels)
     names = kept_names(program, schedule)
@@ -82,6 +85,9 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
     kernels = tuple(expanded(k, target) for k in kernels)
+    if common:
+        own = {s.name: s for s in program.syms}
+        kernels = tuple(with_symbols(k, lambda s: own.get(s.name, s)) for k in kernels)
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
@@ -93,8 +99,9 @@ def lower(program: Program, schedule: Schedule, target: Target) -> Plan:
                 cores=target.machine.cores if target.machine.stores else 0)
 
 
-def _kernels(program, schedule, target, bodies):
-    """The kernels in call order; those of regions' bodies are gathered in ``bodies``."""
+def _kernels(program, schedule, target, bodies, common):
+    """The kernels in call order, those of groups in ``common`` as they are; those of regions'
+    bodies are gathered in ``bodies``."""
     out = []
     for i, g in enumerate(schedule.groups):
         region = find_call(program, g)
@@ -102,6 +109,8 @@ def _kernels(program, schedule, target, bodies):
             plans = [lower(b, s, target)
                      for b, s in zip(region.bodies, schedule.regions[region.name])]
             out += bodies.enter(region, plans, f"k{i:03d}", len(out))
+        elif g.name in common:
+            out.append(replace(common[g.name], name=f"k{i:03d}"))
         else:
             out.append(lower_group(program, schedule, target, g, i))
     return tuple(out)
