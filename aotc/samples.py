@@ -315,10 +315,11 @@ def record_samples(program: Program, limit: float = SAMPLE_FLOPS,
     """Recorded runs (a tuple of Sample) for the bundle's own test, from the numpy evaluator; the
     empty tuple if one run would cost more than ``limit`` operations or SAMPLE_BYTES of tensors at
     once, or random inputs lead to an index outside its table.  ``boxes``: ranges of extents that
-    code of their own serves; they are run at both ends."""
+    code of their own serves; they are run at both ends, as many as ``limit`` has operations for."""
     out: list[Sample] = []
     chosen = extents(program, cap=16)[:2]
-    for syms in (*chosen, *(s for s in border_extents(program, boxes) if s not in chosen)):
+    ends = [s for s in border_extents(program, boxes) if s not in chosen]
+    for syms in (*chosen, *_quickest(program, ends, limit)):
         if run_work(program, syms) <= limit and live_bytes(program, syms) <= SAMPLE_BYTES:
             feeds = random_inputs(program, syms, seed=len(out))
             try:
@@ -328,6 +329,16 @@ def record_samples(program: Program, limit: float = SAMPLE_FLOPS,
             named = {program.buffers[n].onnx or n: a for n, a in results.items()}
             out.append(Sample(syms, feeds, named))
     return tuple(out)
+
+
+def _quickest(program: Program, runs: Sequence[dict[str, int]],
+              limit: float) -> list[dict[str, int]]:
+    """As many of ``runs`` as take at most ``limit`` operations together, in order."""
+    taken, spent = [], 0.0
+    for work, i in sorted((run_work(program, syms), i) for i, syms in enumerate(runs)):
+        spent += work
+        taken += [i] if spent <= limit else []
+    return [runs[i] for i in sorted(taken)]
 
 
 def read_feeds(path: str | Path, fixed: Collection[str] = ()) -> Feeds:

@@ -3,7 +3,6 @@
 Every part lowers the Program of its own calls, and narrower ranges leave other bounds and fewer
 tails.  A group that several parts have with the same decisions would so be written once for each of
 them; it is lowered once, for the calls of all, and its kernel stands in every one of their Plans.
-Parts where a symbol is one number keep to themselves: its kernels are made for that number.
 """
 
 from collections.abc import Sequence
@@ -54,10 +53,9 @@ def _same_groups(program: Program, parts: Sequence[Part]) -> list[list[Member]]:
     found: dict[object, list[Member]] = {}
     for i, part in reversed(list(enumerate(parts))):
         whole = apply_rewrites(program, part.schedule.rewrites)
-        numbers = str({s.name: s.lo for s in part.program.syms if s.lo == s.hi})
         for g in part.schedule.groups:
             if group_stages(whole, g):
-                found.setdefault((numbers, _meaning(whole, part.schedule, g)), []).append((i, g))
+                found.setdefault(_meaning(whole, part.schedule, g), []).append((i, g))
     return [members for members in found.values() if len(members) > 1]
 
 

@@ -20,7 +20,7 @@ MOST_PIECES = 1 << 14  # of the box of all extents, cut along the ends of varian
 # (Program, Target, {constant: Layout} that are settled) -> Schedule
 Decide = Callable[[Program, Target, Mapping[str, Layout]], Schedule]
 Range = tuple[int, int | None]  # the lowest and the highest extent; None: no end
-K = TypeVar("K", int, tuple[str, str])
+K = TypeVar("K", int, str)
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,9 @@ def parts(program: Program, schedule: Schedule) -> tuple[Part, ...]:
         for v in schedule.variants]
     rows = (*found, ({}, "", schedule.base))
     each = boxes(program, schedule)
-    keys = [(own.hash, str({n: lo for n, (lo, hi) in box.items() if lo == hi}))
-            for (_, _, own), box in zip(rows, each)]  # what is one number is a constant for its own
+    keys = [own.hash for _, _, own in rows]
     around = hulls(keys, each)
-    out, made = [], dict[tuple[str, str], Program]()
+    out, made = [], dict[str, Program]()
     for (when, why, own), key, box in zip(rows, keys, each):
         try:
             if key not in made:

@@ -30,7 +30,7 @@ from aotc.oracle.run_plan import run_plan
 from aotc.pipeline import run_pipeline
 from aotc.runtime.emulate import emulated_models
 from aotc.runtime.status import IndexFault
-from aotc.samples import border_extents, random_inputs, record_samples
+from aotc.samples import border_extents, random_inputs, record_samples, run_work
 from aotc.sched.shape_variants import boxes, served
 from aotc.sched.within import within
 from aotc.target import TARGETS, native
@@ -252,6 +252,9 @@ def test_recorded_runs_are_at_both_ends_of_every_range():
     served = boxes(work.program, work.schedule)
     ran = [s.syms["seq"] for s in record_samples(work.program, boxes=served)]
     assert {1, 4, 5, 32, 33} <= set(ran) and max(ran) > 100 and len(ran) == len(set(ran))
+    limit = run_work(work.program, {"seq": 33}) * 2.0
+    few = [s.syms["seq"] for s in record_samples(work.program, limit, served)]
+    assert {4, 5} <= set(few) and max(few) < max(ran) and len(few) < len(ran)
 
 
 def test_commands(tmp_path, capsys):

@@ -14,6 +14,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Free, resident
+from aotc.sched.judge.neighbourhood import outlined
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import Stage, factors_for, group_stages
 from aotc.sched.model.widths import group_model
@@ -42,7 +43,8 @@ class Prices:
     predicted}; the others take as much longer as these do on the whole."""
 
     def __init__(self, program: Program, target: Target, local: Local | None = None) -> None:
-        self.program, self.target, self.local = program, target, dict(local or {})
+        self.program, self.target, self.local = replace(
+            program, consts=outlined(program.consts)), target, dict(local or {})
         self.usual = geometric_mean(self.local.values()) if self.local else 1.0
         self._rewritten: dict[str, Program] = {}
         self._calls: dict[tuple[Any, ...], tuple[Program, Free]] = {}

@@ -148,16 +148,16 @@ def _part(program: Program, group: Group) -> Program:
     return replace(
         program, inputs=tuple(b for b in program.inputs if b in near), outputs=group.outputs,
         steps=steps, buffers={b: x for b, x in program.buffers.items() if b in near},
-        consts={b: _outline(a) for b, a in program.consts.items() if b in near},
+        consts=outlined({b: a for b, a in program.consts.items() if b in near}),
         rewrites=tuple(r for r in program.rewrites if r[1] in named), checks=(), lists=(),
         aliases=())
 
 
-def _outline(array: Array) -> Array:
-    """Zeros of a large f32 array's shape that take no memory."""
-    if array.dtype != np.float32 or array.nbytes <= SMALL:
-        return array
-    return np.broadcast_to(np.float32(0), array.shape)
+def outlined(consts: Mapping[str, Array]) -> dict[str, Array]:
+    """Constants, zeros of their shape that take no memory instead of large ones of f32: what a
+    Program says whose values nobody asks for."""
+    return {b: np.broadcast_to(np.float32(0), a.shape)
+            if a.dtype == np.float32 and a.nbytes > SMALL else a for b, a in consts.items()}
 
 
-__all__ = ["Asked", "Neighbourhoods"]
+__all__ = ["Asked", "Neighbourhoods", "outlined"]

@@ -85,9 +85,7 @@ def lower(program: Program, schedule: Schedule, target: Target,
     known = {p.name: p for p in places}
     kernels = tuple(replace(k, barriers=barriers(k, known)) if k.threads else k for k in kernels)
     kernels = tuple(expanded(k, target) for k in kernels)
-    if common:
-        own = {s.name: s for s in program.syms}
-        kernels = tuple(with_symbols(k, lambda s: own.get(s.name, s)) for k in kernels)
+    kernels = _for_calls_of(program, schedule, kernels, common or {})
     return Plan(program.name, target.name, program.syms, program.checks, tuple(places),
                 (*slots, *bodies.slots), kernels, (*weights, *bodies.weights), schedule.math,
                 schedule.optimize, regions=tuple(bodies.regions), texts=program.texts,
@@ -114,6 +112,14 @@ def _kernels(program, schedule, target, bodies, common):
         else:
             out.append(lower_group(program, schedule, target, g, i))
     return tuple(out)
+
+
+def _for_calls_of(program, schedule, kernels, common):
+    """The kernels, those in ``common`` with the ranges that the Program's symbols have."""
+    own = {s.name: s for s in program.syms}
+    known = {f"k{i:03d}" for i, g in enumerate(schedule.groups) if g.name in common}
+    return tuple(with_symbols(k, lambda s: own.get(s.name, s)) if k.name in known else k
+                 for k in kernels)
 
 
 def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
