@@ -111,8 +111,8 @@ def decide_ranges(program: Program, target: Target, decide: Decide,
     for when, usual, label in _boxes(cut, calls):
         inside = with_usual(within_once(program, when), usual)
         own = Source(decide(inside, target, weights), ENDS if usual else OTHERS)
-        served_best = [Call(usual)] if usual else [c for c in calls if c.inside(when)]
-        near = near_base(prices, base, own, served_best) if served_best else own
+        there = [Call(usual)] if usual else [c for c in calls if c.inside(when)]
+        near = near_base(prices, base, own, there) if there else own
         made.append(Candidate(label, near.schedule, near.doubt))
     found = _chosen(prices, _varied(prices, made, calls, cut), calls, more)
     return _schedule(program, target, decide, found), found
