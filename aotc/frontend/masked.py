@@ -17,7 +17,7 @@ from aotc.ir.dtypes import Array
 MASK = "mask"  # the attribute that holds an OfMask
 # what keeps the values of a tensor, if they are all alike
 _SHAPING = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze")
-_ELEMENTWISE = frozenset("""
+ELEMENTWISE = frozenset("""
     Abs Add Cast Ceil Clip Cos Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu
     Log Max Mean Min Mod Mul Neg Pow Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign
     Sqrt Sub Sum Tanh
@@ -135,7 +135,7 @@ class _Look:
         if node.op == "GatherND":
             same = not node.attr("batch_dims", 0) and self._places(node.inputs[1]) is found
             return (node.inputs[0], "all") if same else None
-        if node.op not in _ELEMENTWISE:
+        if node.op not in ELEMENTWISE:
             return None
         inputs: list[str] = []
         for i in node.inputs:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import reduce
 
 from aotc.errors import ModelError, UnsupportedError
+from aotc.frontend.bags import folds_of_bags
 from aotc.frontend.building import stored
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.counted import counted
@@ -78,7 +79,7 @@ def build(graph: Graph, trial: bool = False, library: bool = True,
           enough: Callable[[Builder], bool] | None = None) -> Builder:
     """A Builder that has run over every node; ``env`` holds the Val of every tensor.  ``enough``:
     asked in the first nodes of a trial build where there is a new limit; it ends there if so."""
-    graph = choices_by_mask(graph)
+    graph = folds_of_bags(choices_by_mask(graph))
     b = Builder(graph, trial, library)
     b.run_node = _run_node
     for t in graph.inputs:

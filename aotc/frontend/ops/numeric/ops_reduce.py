@@ -3,12 +3,14 @@
 from collections.abc import Collection, Sequence
 from functools import reduce
 
+from aotc.frontend.bags import BAGS, Bags
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import Build, op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import At, Index, Inner, Result, Val
 from aotc.frontend.graph import Node
 from aotc.frontend.ops.images.ops_pool import nan_wins, scaled_by_count
+from aotc.frontend.ops.numeric.bag_folds import folded_bags
 from aotc.ir.dtypes import INDEX, is_float
 from aotc.ir.expr import Axis, Binary, Const, Expr, Unary, Var, Where, binary, compare
 from aotc.ir.program import FOLD_STEP, Fold, neutral
@@ -58,6 +60,9 @@ def _reduce_op(fold: str, before: At | None, after: At | None) -> Build:
     def build(node: Node, b: Builder) -> Result:
         x = b.input(0)
         b.need(x, "fiu" + ("b" if fold in ("max", "min") else ""))
+        bags = node.attr(BAGS)
+        if isinstance(bags, Bags):
+            return folded_bags(b, bags, fold)
         axes, keep = reduced_axes(b, x.rank), bool(node.attr("keepdims", 1))
         if axes is None:
             return x if before is None and after is None else b.elementwise(
@@ -99,6 +104,9 @@ for _name, (_fold, _before, _after) in _ROWS.items():
 def reduce_mean(node: Node, b: Builder) -> Result:
     x = b.input(0)
     b.need(x, "fiu")
+    bags = node.attr(BAGS)
+    if isinstance(bags, Bags):
+        return folded_bags(b, bags, "sum", mean=True)
     axes, keep = reduced_axes(b, x.rank), bool(node.attr("keepdims", 1))
     if axes is None:
         return x

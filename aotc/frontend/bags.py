@@ -1,0 +1,277 @@
+"""Bags of rows, as exporters write EmbeddingBag: a Loop of which every round cuts a run of rows out
+of a tensor, from one number of a list to one of another, and folds it.  How long a run is depends
+on data, the shape of what is folded does not: it is a fold over all rows that leaves out those
+outside the run.
+
+Rounds gather what they make, or insert it into a sequence that is joined behind the loop.  What
+happens to rows before the fold, look-ups and element-wise operators, happens to all rows once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aotc.frontend.graph import Body, Graph, Node
+from aotc.frontend.masked import ELEMENTWISE
+from aotc.ir.dtypes import Array
+
+BAGS = "bags"  # the attribute that holds a Bags
+_FOLDS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
+_SCALAR = ("Identity", "Reshape", "Squeeze", "Unsqueeze")  # what one number goes through
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Attribute of a fold whose inputs are (rows, starts, ends, number of bags) instead: bag k is
+    the run of rows from ``starts[k + first]`` to before ``ends[k + last]``; ``zero``: equal ends
+    give zeros, whatever the fold.  No model can hold it."""
+
+    first: int
+    last: int
+    zero: bool
+
+
+def folds_of_bags(graph: Graph) -> Graph:
+    """A Graph whose loops over bags are folds."""
+    look = _Names(graph)
+    nodes: list[Node] = []
+    for n in graph.nodes:
+        nodes += _Rounds(n, look).folded() if n.op == "Loop" and not n.domain else [n]
+    if not look.replaced:
+        return graph
+    return replace(graph, nodes=tuple(n for n in nodes if not look.joins(n)),
+                   initializers={**graph.initializers, **look.constants})
+
+
+class _Names:
+    """A Graph's tensors; ``constants``: new ones; ``replaced``: what loops made that are folds
+    now."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.makers = {o: n for n in graph.nodes for o in n.outputs if o}
+        self.taken = {*self.makers, *graph.initializers, *(t.name for t in graph.inputs)}
+        self.constants: dict[str, Array] = {}
+        self.replaced: set[str] = set()
+
+    def fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def joined(self, sequence: str) -> Node | None:
+        """The node that joins a sequence to one tensor along its first axis, if that is all that
+        becomes of it."""
+        users = [n for n in self.graph.nodes if sequence in (*n.inputs, *n.captures)]
+        alone = len(users) == 1 and sequence not in self.graph.outputs
+        return users[0] if alone and users[0].op == "ConcatFromSequence" and (
+            users[0].attr("axis") == 0) else None
+
+    def joins(self, n: Node) -> bool:
+        return n.op == "ConcatFromSequence" and n.inputs[0] in self.replaced
+
+    def yes(self, tensor: str) -> bool:
+        """True for a tensor that is known to be true."""
+        while tensor in self.makers and self.makers[tensor].op in ("Cast", "Identity"):
+            tensor = self.makers[tensor].inputs[0]
+        return not tensor or _all(self.graph.initializers.get(tensor))
+
+
+class _Rounds:
+    """Looks at a Loop's body from its results.  ``run``: the ends of its runs, ``nodes``: what all
+    rows go through before it."""
+
+    def __init__(self, loop: Node, names: _Names) -> None:
+        self.loop, self.names = loop, names
+        body = loop.attr("body")
+        self.body = body if isinstance(body, Body) else Body((), (), (), {})
+        self.makers: dict[str, Node] = {}
+        self.constants = dict(names.graph.initializers)
+        self.held: set[str] = set()  # constants of bodies
+        self._enter(self.body)
+        self.inside = {*self.makers, *self.body.inputs}  # what rounds may have for themselves
+        self.run: tuple[tuple[str, int], tuple[str, int]] | None = None
+        self.zero: tuple[str, str] | None = None  # what is compared to find a run empty
+        self.nodes: list[Node] = []
+        self.made: dict[str, str | None] = {}
+
+    def _enter(self, body: Body) -> None:
+        self.makers.update((o, n) for n in body.nodes for o in n.outputs if o)
+        self.constants.update((k, a) for k, a in body.constants.items() if k not in body.stored)
+        self.held.update(body.constants)
+
+    def folded(self) -> list[Node]:
+        """The nodes that stand for the Loop: itself if it is none over bags."""
+        loop, body = self.loop, self.body
+        carried = len(loop.inputs) - 2
+        whole = (carried in (0, 1) and len(loop.outputs) == 1 and len(body.outputs) == 2
+                 and len(body.inputs) == 2 + carried and loop.inputs[0]
+                 and self.names.yes(loop.inputs[1]) and self._goes_on(body.outputs[0]))
+        if not whole:
+            return [loop]
+        out, tensor, kept = loop.outputs[0], body.outputs[1], False
+        if carried:
+            insert, join = self.makers.get(tensor), self.names.joined(out)
+            start = self.names.makers.get(loop.inputs[2])
+            if not insert or not join or not start or start.op != "SequenceEmpty" or (
+                    insert.op != "SequenceInsert" or insert.inputs[0] != body.inputs[2]
+                    or len(insert.inputs) != 2):
+                return [loop]
+            out, tensor, kept = join.outputs[0], insert.inputs[1], not join.attr("new_axis", 0)
+        fold = self._fold(tensor, kept)
+        if fold is None or self.run is None:
+            return [loop]
+        self.names.replaced.add(loop.outputs[0])
+        return [*self.nodes, self._node(fold, out)]
+
+    def _node(self, fold: Node, out: str) -> Node:
+        assert self.run is not None, self.loop
+        (starts, first), (ends, last) = self.run
+        rows = self.made[fold.inputs[0]]
+        assert rows, fold
+        return replace(fold, inputs=(rows, starts, ends, self.loop.inputs[0]), outputs=(out,),
+                       attrs={BAGS: Bags(first, last, self.zero is not None)},
+                       name=self.loop.label, origin=self.loop.origin or (self.loop.label,))
+
+    def _goes_on(self, tensor: str) -> bool:
+        """True for a condition that is that of the round before, or true."""
+        node = self._peeled(tensor, ("Identity", "Cast"))
+        return node == self.body.inputs[1] or _all(self.constants.get(node))
+
+    def _peeled(self, tensor: str, ops: Iterable[str] = _SCALAR) -> str:
+        while tensor in self.makers and self.makers[tensor].op in ops:
+            tensor = self.makers[tensor].inputs[0]
+        return tensor
+
+    # ---------------------------------------------------------------- what is folded
+
+    def _fold(self, tensor: str, kept: bool) -> Node | None:
+        """The fold of a run that makes the tensor, ``kept``: with one element along its axis."""
+        node = self.makers.get(tensor)
+        if node is None or node.domain:
+            return None
+        if node.op == "Identity":
+            return self._fold(node.inputs[0], kept)
+        if node.op == "Squeeze" and not kept and self._axes(node) == [0]:
+            return self._fold(node.inputs[0], True)
+        if node.op == "If" and self.zero is None:
+            return self._unless_empty(node, kept)
+        if node.op not in _FOLDS or self._axes(node) != [0] or (
+                bool(node.attr("keepdims", 1)) != kept):
+            return None
+        return node if self._rows(node.inputs[0]) else None
+
+    def _unless_empty(self, node: Node, kept: bool) -> Node | None:
+        """The fold of a branch; the other, where both ends are equal, is zeros."""
+        test = self.makers.get(self._peeled(node.inputs[0]))
+        branches = node.attr("then_branch"), node.attr("else_branch")
+        if test is None or test.op != "Equal" or not all(isinstance(v, Body) for v in branches):
+            return None
+        empty, full = branches
+        self._enter(empty)
+        self._enter(full)
+        self.inside.update(self.makers)
+        self.zero = test.inputs[0], test.inputs[1]
+        fold = self._fold(full.outputs[0], kept) if self._zeros(empty.outputs[0]) else None
+        compared = {self._end(t) for t in self.zero}
+        return fold if self.run and compared == set(self.run) else None
+
+    def _zeros(self, tensor: str) -> bool:
+        """True for a tensor of zeros."""
+        node = self.makers.get(self._peeled(tensor, ("Cast", "CastLike", "Expand", *_SCALAR)))
+        if node is None:
+            array = self.constants.get(self._peeled(tensor, ("Cast", "CastLike", "Expand",
+                                                             *_SCALAR)))
+            return array is not None and not array.any()
+        value = node.attr("value")
+        return node.op == "ConstantOfShape" and (value is None or not np.any(value))
+
+    def _axes(self, node: Node) -> list[int] | None:
+        axes = node.attr("axes")
+        if axes is None and len(node.inputs) > 1:
+            axes = self.constants.get(node.inputs[1])
+        return None if axes is None else np.asarray(axes).reshape(-1).tolist()
+
+    # ---------------------------------------------------------------- rows
+
+    def _rows(self, tensor: str) -> str | None:
+        """The tensor of all rows, of which rounds take runs."""
+        if tensor not in self.made:
+            self.made[tensor] = self._made(tensor)
+        return self.made[tensor]
+
+    def _made(self, tensor: str) -> str | None:
+        node = self.makers.get(tensor)
+        if node is None or node.domain or len(node.outputs) != 1:
+            return None
+        if node.op == "Slice":
+            return self._whole(node)
+        if node.op == "Gather" and not node.attr("axis", 0) and node.inputs[0] not in self.inside:
+            places = self._rows(node.inputs[1])
+            return places and self._everywhere(node, [self._outside(node.inputs[0]), places])
+        if node.op == "Unsqueeze" and all(a > 0 or a == -1 for a in self._axes(node) or [0]):
+            rows = self._rows(node.inputs[0])
+            return rows and self._everywhere(node, [rows, *map(self._outside, node.inputs[1:])])
+        if node.op not in ELEMENTWISE:
+            return None
+        inputs = [self._outside(i) if self._single(i) else self._rows(i) for i in node.inputs]
+        found = [i for i in inputs if i is not None]
+        return self._everywhere(node, found) if len(found) == len(inputs) else None
+
+    def _single(self, tensor: str) -> bool:
+        """True for an input that is left out, or a constant of one element."""
+        array = self.constants.get(tensor)
+        return not tensor or array is not None and array.size == 1 and array.ndim <= 1
+
+    def _whole(self, node: Node) -> str | None:
+        """What a Slice takes a run of rows from."""
+        if len(node.inputs) < 3 or node.inputs[0] in self.inside:
+            return None
+        for k, value in ((3, 0), (4, 1)):  # axes, steps
+            given = node.inputs[k] if k < len(node.inputs) else ""
+            array = self.constants.get(given)
+            if given and (array is None or array.reshape(-1).tolist() != [value]):
+                return None
+        first, last = self._end(node.inputs[1]), self._end(node.inputs[2])
+        if first is None or last is None or self.run not in (None, (first, last)):
+            return None
+        self.run = first, last
+        return self._outside(node.inputs[0])
+
+    def _end(self, tensor: str) -> tuple[str, int] | None:
+        """(list, what is added to the round's number) of a number that is looked up in a list."""
+        node = self.makers.get(self._peeled(tensor))
+        if node is None or node.op != "Gather" or node.attr("axis", 0) or (
+                node.inputs[0] in self.inside):
+            return None
+        place = self._peeled(node.inputs[1])
+        if place == self.body.inputs[0]:
+            return self._outside(node.inputs[0]), 0
+        add = self.makers.get(place)
+        if add is None or add.op != "Add":
+            return None
+        for turn, more in (add.inputs, add.inputs[::-1]):
+            if self._peeled(turn) == self.body.inputs[0] and self._single(more):
+                return self._outside(node.inputs[0]), int(self.constants[more].reshape(-1)[0])
+        return None
+
+    def _everywhere(self, node: Node, inputs: list[str]) -> str:
+        """The result of the node on all rows."""
+        out = self.names.fresh(f"{node.outputs[0]}_of_all")
+        self.nodes.append(replace(node, inputs=tuple(inputs), outputs=(out,),
+                                  origin=node.origin or (node.label,)))
+        return out
+
+    def _outside(self, tensor: str) -> str:
+        """A tensor that rounds do not make, a body's constant under a name of its own."""
+        if tensor not in self.held:
+            return tensor
+        if tensor not in self.made:
+            self.made[tensor] = name = self.names.fresh(tensor)
+            self.names.constants[name] = self.constants[tensor]
+        return self.made[tensor] or ""
+
+
+def _all(array: Array | None) -> bool:
+    return array is not None and bool(array.all())

@@ -1,0 +1,58 @@
+"""Folds of runs of rows, as many as there are bags (``frontend/bags.py``)."""
+
+from aotc.frontend.bags import Bags
+from aotc.frontend.building.builder import Builder
+from aotc.frontend.building.declared import loaded
+from aotc.frontend.building.symbolic import cast, const
+from aotc.frontend.building.values import Index, Val
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import Axis, Binary, Const, Expr, Where, compare, maximum, minimum
+from aotc.ir.program import neutral
+from aotc.ir.simplify import simplify
+
+
+def folded_bags(b: Builder, bags: Bags, fold: str, mean: bool = False) -> Val:
+    """[bags, ..]: the rows of every run put together by ``fold``; ``mean``: divided by their
+    number.  UnsupportedError where data says how many bags there are."""
+    rows, starts, ends = (b.input(k) for k in range(3))
+    count = b.elements(b.known(b.input(3)))[0]
+    if loaded(count):
+        raise b.unsupported("bags of which data says how many there are",
+                            "compute their number from the shapes of inputs")
+    if starts.rank != 1 or ends.rank != 1 or not rows.rank:
+        raise b.bad(f"lists of ends and rows expected, got {starts}, {ends} and {rows}")
+    number = simplify(maximum(count, Const(0)))
+    for v, shift in ((starts, bags.first), (ends, bags.last)):
+        b.require("le", number + shift, v.shape[0], "every bag needs its ends")
+    first, last = _place(b, starts, bags.first, number, rows), _place(b, ends, bags.last, number,
+                                                                      rows)
+    shape = (number, *rows.shape[1:])
+    axes, row = b.axes(shape), Axis("row", rows.shape[0])
+    held = Binary("and", compare("ge", row, b.at(first, axes[:1])),
+                  compare("lt", row, b.at(last, axes[:1])))
+    total = b.compute(axes, Where(held, b.at(rows, (row, *axes[1:])), neutral(fold, rows.dtype)),
+                      (row,), fold, "folded" if mean or bags.zero else "")
+    if not mean and not bags.zero:
+        return total
+
+    def body(i: Index) -> Expr:
+        e = b.at(total, i)
+        if mean:
+            length = maximum(b.at(last, i[:1]) - b.at(first, i[:1]), Const(0))
+            e = e / cast(rows.dtype, length)
+        if not bags.zero:
+            return e
+        equal = compare("eq", b.at(starts, (i[0] + bags.first,)), b.at(ends, (i[0] + bags.last,)))
+        return Where(equal, const(0, rows.dtype), e)
+    return b.map(shape, body, [total, first, last, starts, ends])
+
+
+def _place(b: Builder, numbers: Val, shift: int, count: Expr, rows: Val) -> Val:
+    """Where runs begin or end among the rows, as Slice clamps it."""
+    extent = rows.shape[0]
+
+    def body(i: Index) -> Expr:
+        at = cast(INDEX, b.at(numbers, (i[0] + shift,)))
+        return minimum(maximum(Where(compare("lt", at, Const(0)), at + extent, at), Const(0)),
+                       extent)
+    return b.map((count,), body, [numbers, rows], "end")

@@ -1,0 +1,138 @@
+"""EmbeddingBag as exporters write it: loops over runs of rows, gathered or joined from a
+sequence."""
+
+import numpy as np
+import pytest
+from frontend_cases import by_onnxruntime, helper, numpy_helper, onnx, program_of, run, same
+
+import aotc
+from aotc.errors import UnsupportedError
+
+node, value = helper.make_node, helper.make_tensor_value_info
+F32, I64, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+TABLE = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
+PLACES = np.array([1, 2, 4, 5, 4, 3, 9])
+MODES = ("ReduceSum", "ReduceMean", "ReduceMax")
+FEEDS = {"places": PLACES, "offsets": np.array([0, 3, 6])}
+
+
+def model_of(nodes, constants, weighted, free, opset):
+    bags, rows = ("bags", "rows") if free else (3, 7)
+    inputs = [value("places", I64, [rows]), value("offsets", I64, [bags])]
+    inputs += [value("weights", F32, [rows])] if weighted else []
+    table = {"table": TABLE, "zero": np.array([0]), "one": np.array(1)} | constants
+    graph = helper.make_graph(nodes, "bags", inputs, [value("y", F32, [bags, 4])],
+                              [numpy_helper.from_array(np.asarray(a), n)
+                               for n, a in table.items()])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def reduced(mode, opset, keep):
+    """The node that folds ``found`` into ``row``."""
+    by_input = mode == "ReduceSum" or opset >= 18
+    return node(mode, ["found", "zero"] if by_input else ["found"], ["row"], keepdims=keep,
+                **({} if by_input else {"axes": [0]}))
+
+
+def looped(mode="ReduceSum", weighted=False, free=False, more="next"):
+    """Rounds gather; a bag's end is the next number, or is looked up in a list of its own."""
+    ends, place = ("ends", "k") if more == "ends" else ("all", "next")
+    nodes = [node("Add", ["k", "one"], ["next"]),
+             node("Gather", ["all", "k"], ["s0"]), node("Gather", [ends, place], ["e0"]),
+             node("Unsqueeze", ["s0", "zero"], ["s"]), node("Unsqueeze", ["e0", "zero"], ["e"]),
+             node("Slice", ["places", "s", "e", "zero"], ["own"]),
+             node("Gather", ["table", "own"], ["plain" if weighted else "found"])]
+    if weighted:
+        nodes += [node("Slice", ["weights", "s", "e", "zero"], ["w0"]),
+                  node("Unsqueeze", ["w0", "first"], ["w"]), node("Mul", ["plain", "w"], ["found"])]
+    nodes += [reduced(mode, 14, 0), node("Cast", ["one"], ["again"], to=BOOL)]
+    body = helper.make_graph(
+        nodes, "body", [value("k", I64, []), value("on", BOOL, [])],
+        [value("again", BOOL, []), value("row", F32, None)],
+        [numpy_helper.from_array(np.array([1]), "first")])
+    outer = [node("Concat", ["offsets", "largest"], ["all"], axis=0),
+             node("Slice", ["all", "first", "largest", "zero"], ["ends"]),
+             node("Shape", ["offsets"], ["n"]), node("Squeeze", ["n"], ["count"]),
+             node("Cast", ["one"], ["go"], to=BOOL),
+             node("Loop", ["count", "go"], ["y"], body=body)]
+    return model_of(outer, {"largest": np.array([2 ** 63 - 1]), "first": np.array([1])}, weighted,
+                    free, 14)
+
+
+def listed(mode="ReduceSum", free=False, keep=0):
+    """Rounds insert into a sequence, zeros where a bag is empty."""
+    empty = helper.make_graph([node("Expand", ["nothing", "shape"], ["none"])], "empty", [],
+                              [value("none", F32, None)])
+    full = helper.make_graph(
+        [node("Reshape", ["s", "minus"], ["s1"]), node("Reshape", ["e", "minus"], ["e1"]),
+         node("Slice", ["whole", "s1", "e1"], ["found"]), reduced(mode, 18, keep)], "full", [],
+        [value("row", F32, None)])
+    nodes = [node("Gather", ["all", "k"], ["s"]), node("Add", ["k", "one"], ["next"]),
+             node("Gather", ["all", "next"], ["e"]), node("Equal", ["s", "e"], ["same"]),
+             node("If", ["same"], ["made"], then_branch=empty, else_branch=full),
+             node("SequenceInsert", ["before", "made"], ["after"]),
+             node("Identity", ["on"], ["again"])]
+    rows = helper.make_tensor_sequence_value_info
+    body = helper.make_graph(nodes, "body", [value("k", I64, []), value("on", BOOL, []),
+                                             rows("before", F32, None)],
+                             [value("again", BOOL, []), rows("after", F32, None)])
+    outer = [node("Gather", ["table", "places"], ["whole"]), node("Shape", ["places"], ["size"]),
+             node("Concat", ["offsets", "size"], ["all"], axis=0),
+             node("Shape", ["offsets"], ["n"]), node("Squeeze", ["n"], ["count"]),
+             node("SequenceEmpty", [], ["start"]),
+             node("Loop", ["count", "", "start"], ["parts"], body=body),
+             node("ConcatFromSequence", ["parts"], ["y"], axis=0, new_axis=1 - keep)]
+    return model_of(outer, {"minus": np.array([-1]), "nothing": np.zeros(1, np.float32),
+                            "shape": np.array([1, 4] if keep else [4])}, False, free, 18)
+
+
+def check(model, feeds):
+    same(run(program_of(model), feeds), by_onnxruntime(model, feeds), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("free", (False, True))
+@pytest.mark.parametrize("mode", MODES)
+def test_bags_that_rounds_gather(mode, free):
+    check(looped(mode, free=free), FEEDS)
+    check(looped(mode, free=free, more="ends"), FEEDS)
+    weights = np.random.default_rng(1).standard_normal(7).astype(np.float32)
+    check(looped(mode, True, free), FEEDS | {"weights": weights})
+
+
+@pytest.mark.parametrize("free", (False, True))
+@pytest.mark.parametrize("mode", MODES)
+def test_bags_in_a_sequence(mode, free):
+    for keep in (0, 1):
+        for offsets in ([0, 3, 6], [0, 3, 3], [0, 0, 7]):
+            check(listed(mode, free, keep), FEEDS | {"offsets": np.array(offsets)})
+
+
+def test_ends_as_slices_take_them():
+    """Counted from the last row, beyond it, and before where a bag begins."""
+    for offsets in ([-4, -2, 9], [5, 2, 0], [0, -100, 100]):
+        check(looped(free=True), FEEDS | {"offsets": np.array(offsets)})
+
+
+def test_bags_compiled_for_any_number(tmp_path):
+    model, rng = looped("ReduceMean", free=True), np.random.default_rng(2)
+    compiled = aotc.compile(model, tmp_path / "b", target="c", name="net").load(threads=2)
+    for bags, rows in ((1, 1), (3, 7), (19, 40)):
+        starts = np.sort(rng.choice(rows, bags - 1, replace=False)) if bags > 1 else []
+        feeds = {"places": rng.integers(0, 10, rows),
+                 "offsets": np.unique(np.array([0, *starts], np.int64))}
+        same(list(compiled.run(feeds).values()), by_onnxruntime(model, feeds), atol=1e-6, rtol=1e-5)
+
+
+def test_what_is_no_bag_is_left_alone():
+    """Of rounds whose runs differ from what is compared, or that stop by themselves."""
+    model = listed()
+    (test,) = [n for n in model.graph.node if n.op_type == "Loop"]
+    equal = next(n for n in test.attribute[0].g.node if n.op_type == "Equal")
+    equal.input[1] = "k"
+    with pytest.raises(UnsupportedError, match="Slice"):
+        program_of(model)
+    model = looped()
+    (test,) = [n for n in model.graph.node if n.op_type == "Loop"]
+    test.attribute[0].g.node[-1].CopyFrom(node("Less", ["k", "one"], ["again"]))
+    with pytest.raises(UnsupportedError, match="Slice"):
+        program_of(model)
