@@ -152,49 +152,6 @@ AOTC_INLINE void aotc_store_i32_n(int32_t *p, aotc_vm v, int64_t n)
         p[l] = t[l];
 }
 
-/* ------------------------------------------------------------------ panels of computed columns */
-
-/* A panel of `width` columns for products of four: to[k / 4][j][k % 4] = from[j*step + k] for
- * j < columns and k < depth, else zero. */
-static inline void aotc_bytes_pack(const int8_t *from, int64_t step, int64_t columns,
-    int64_t depth, int8_t *to, int64_t width)
-{
-    int64_t k = 0;
-#if AOTC_LANES > 1
-    if (((uintptr_t)from & 3) == 0 && step % 4 == 0 && width % AOTC_LANES == 0) {
-        k = depth / 4 * 4; /* four move as a float would */
-        aotc_pack_columns((const float *)(const void *)from, step / 4, columns, k / 4,
-            (float *)(void *)to, width);
-    }
-#endif
-    for (; k < depth; k += 4)
-        for (int64_t j = 0; j < width; ++j)
-            for (int64_t u = 0; u < 4; ++u)
-                to[k * width + 4 * j + u] =
-                    j < columns && k + u < depth ? from[j * step + k + u] : 0;
-}
-
-/* The same from columns side by side: from[k*step + j]. */
-static inline void aotc_bytes_pack_across(const int8_t *from, int64_t step, int64_t columns,
-    int64_t depth, int8_t *to, int64_t width)
-{
-    for (int64_t k = 0; k < depth; k += 4, from += 4 * step, to += 4 * width) {
-        int64_t j = 0;
-#if AOTC_LANES > 1
-        for (; j + AOTC_LANES <= columns && k + 4 <= depth; j += AOTC_LANES) {
-            const uint8_t *const row = (const uint8_t *)from + j;
-            const aotc_vm low = aotc_load_u8(row) | aotc_load_u8(row + step) << 8;
-            const aotc_vm high = aotc_load_u8(row + 2 * step) | aotc_load_u8(row + 3 * step) << 8;
-            const aotc_vm four = low | high << 16;
-            memcpy(to + 4 * j, &four, sizeof four);
-        }
-#endif
-        for (; j < width; ++j)
-            for (int64_t u = 0; u < 4; ++u)
-                to[4 * j + u] = j < columns && k + u < depth ? from[u * step + j] : 0;
-    }
-}
-
 /* ------------------------------------------------------------------ products of u8 or s8 by s8
  *
  * aotc_dot_a: four bytes of a row, u8, in every lane.  aotc_dot_b: four bytes of each lane's

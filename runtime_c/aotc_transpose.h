@@ -1,4 +1,4 @@
-/* aotc_transpose.h: blocks of floats transposed in registers, and what is made of them.
+/* aotc_transpose.h: blocks of floats transposed in registers, and what is made of them: panels.
  * Included by aotc_vec.h. */
 #ifndef AOTC_TRANSPOSE_H
 #define AOTC_TRANSPOSE_H
@@ -238,5 +238,73 @@ AOTC_INLINE void aotc_pack_columns(const float *src, int64_t step, int64_t n, in
                 aotc_transpose_part(src + j * step + k, step, dst + k * nr + j, nr, n - j,
                                     depth - k, AOTC_LANES);
 }
+
+#if AOTC_LANES > 1
+/* Neighbours of 4 / n bytes, zero-extended, one in each lane. */
+AOTC_INLINE aotc_vm aotc_extended(const char *p, int n)
+{
+    typedef uint16_t twos __attribute__((vector_size(2 * AOTC_LANES)));
+    typedef uint8_t ones __attribute__((vector_size(AOTC_LANES)));
+    twos two;
+    ones one;
+    if (n == 2) {
+        memcpy(&two, p, sizeof two);
+        return __builtin_convertvector(two, aotc_vm);
+    }
+    memcpy(&one, p, sizeof one);
+    return __builtin_convertvector(one, aotc_vm);
+}
+#endif
+
+/* A panel of `width` columns for products that take n neighbours of the sum at a time, of 4 / n
+ * bytes each: to[k / n][j][k % n] = from[j*step + k] for j < columns and k < depth, else zero.
+ * across: of columns side by side, from[k*step + j]. */
+AOTC_INLINE void aotc_pack_groups(const char *from, int64_t step, int64_t columns, int64_t depth,
+                                  char *to, int64_t width, int n, int across)
+{
+    const int64_t size = 4 / n, groups = depth / n;
+    int64_t moved = 0; /* columns whose whole groups move as vectors */
+#if AOTC_LANES > 1
+    if (across) {
+        moved = columns - columns % AOTC_LANES;
+        for (int64_t k = 0; k < groups; ++k) {
+            for (int64_t j = 0; j < moved; j += AOTC_LANES) {
+                aotc_vm all = {0};
+                for (int u = 0; u < n; ++u)
+                    all |= aotc_extended(from + ((k * n + u) * step + j) * size, n)
+                           << (int)(8 * size * u);
+                aotc_store((float *)(void *)(to + 4 * (k * width + j)), (aotc_vf)all);
+            }
+        }
+    } else if (((uintptr_t)from & 3) == 0 && step % n == 0 && width % AOTC_LANES == 0) {
+        moved = width;
+        aotc_pack_columns((const float *)(const void *)from, step / n, columns, groups,
+                          (float *)(void *)to, width);
+    }
+#endif
+    for (int64_t k = moved == width ? groups : 0; k * n < depth; ++k) {
+        for (int64_t j = k < groups ? moved : 0; j < width; ++j) {
+            for (int64_t u = 0; u < n; ++u) {
+                const int64_t at = across ? (k * n + u) * step + j : j * step + k * n + u;
+                char *const here = to + ((k * width + j) * n + u) * size;
+                if (j < columns && k * n + u < depth)
+                    memcpy(here, from + at * size, (size_t)size);
+                else
+                    memset(here, 0, (size_t)size);
+            }
+        }
+    }
+}
+
+#define AOTC_PACKING(NAME, N, ACROSS) \
+static inline void NAME(const void *from, int64_t step, int64_t columns, int64_t depth, void *to, \
+                        int64_t width) \
+{ \
+    aotc_pack_groups(from, step, columns, depth, to, width, N, ACROSS); \
+}
+AOTC_PACKING(aotc_pack_pairs, 2, 0)
+AOTC_PACKING(aotc_pack_pairs_across, 2, 1)
+AOTC_PACKING(aotc_pack_fours, 4, 0)
+AOTC_PACKING(aotc_pack_fours_across, 4, 1)
 
 #endif

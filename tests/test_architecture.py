@@ -321,6 +321,8 @@ NUMBERS = {
     "sched/asking/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "COOLING": BOUND},
     "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), "what a search tries"),
+    "sched/asking/long_sums.py": {"FETCHED": "elements of a vector of threads' loads"},
+    "sched/choose/slices.py": {"TRIED": "what a search tries"},
     "sched/choose/runs.py": {"PARTS": "what a search tries"},
     "sched/choose/tile.py": {"TRIED": "what a search tries"},
     "sched/lowering/program_lines.py": dict.fromkeys(("LINES", "NODES"), BOUND),

@@ -31,9 +31,9 @@ def is_narrow(dtypes: tuple[str, str, str]) -> bool:
 @dataclass(frozen=True)
 class Pack(Stmt):
     """``columns`` columns of ``depth`` elements, ``step`` apart in memory, to ``width`` columns
-    side by side, zeros in those that do not exist.  group: neighbours of the sum that stay side by
-    side (2 of bf16, 4 of i8, else 1 of f32), zeros behind the last one; across: columns are side by
-    side, and elements of one ``step`` apart."""
+    side by side, zeros in those that do not exist.  dtype: of an element; of narrow ones so many
+    neighbours of the sum stay side by side as a product takes at a time (``dot_step``), zeros
+    behind the last; across: columns are side by side, and elements of one ``step`` apart."""
 
     BUFFERS = ("to", "source")
     to: str
@@ -43,8 +43,13 @@ class Pack(Stmt):
     columns: Expr
     depth: Expr
     width: int
-    group: int = 1
+    dtype: str = "f32"
     across: bool = False
+
+    @property
+    def group(self) -> int:
+        """Neighbours of the sum that stay side by side."""
+        return dot_step(self.dtype)
 
     def lines(self) -> list[str]:
         how = "" if self.group == 1 else f" in groups of {self.group}" + " across" * self.across

@@ -111,6 +111,10 @@ class Tuning:
                           "rows", UNRECORDED, 1)
     slice_panels: int = _of(4, "panels of a work item at most, whose sums wait in scratch",
                             "panels", UNRECORDED, 1)
+    slice_gain: float = _of(
+        0.9, "sums are sliced, or not, against what usually fits, if that takes less than this",
+        "share of its time", "AMD EPYC of 2022, 512x2048 by 2048 and by 16 columns: what is "
+        "predicted to take 0.95 to 0.97 takes 1.00 to 1.03")
     long_fold: float = _of(0.1, "a fold is long if a line of each of its steps takes more of a "
                            "worker's memory", "share", UNRECORDED)
     window_taps: int = _of(8, "taps of a window's innermost loop that are written out at most",
@@ -205,8 +209,8 @@ class Tuning:
     narrow_rate: float = _of(1.0, "what the rows of bf16 products reach; below 1, rounded numbers "
                              "are stored as f32 and multiplied so", "flops of a product",
                              "AMD EPYC of 2022: vdpbf16ps 2.0; without the instruction 0.9 to 1.0")
-    fold_launches: int = _of(3, "what a fold in parts takes beside its parts: another kernel, and "
-                             "what was in its own kernel", "launches", UNRECORDED, 1)
+    parts_gain: float = _of(0.85, "a sum in parts must take less than this of the whole one: its "
+                            "kernels join no neighbours", "share of its time", UNRECORDED)
     tile_rate: float = _of(0.4, "what a work item that is one register tile of a product reaches "
                            "alone on its worker", "of its flops", "NVIDIA H100, 32x32 tiles: "
                            "0.37 to 0.44")

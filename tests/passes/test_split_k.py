@@ -12,6 +12,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.passes.sums.split_k import RULE, candidates
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, decide
+from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.target import get_target
 
 RNG = np.random.default_rng(4)
@@ -97,6 +98,18 @@ def test_small_products_with_long_sums_get_parts_where_blocks_of_threads_work():
     assert parts_of(product(40, 30, 96)) == {}  # over in no time
     assert parts_of(product(1, 512, 4608)) == {}  # threads share the sum of a row
     assert parts_of(product(49, 512, 4608), CPU) == {}
+
+
+def test_work_items_of_one_tile_take_whole_waves():
+    """32 tiles of a long sum take as long as one; in two parts half of that, as long as all of them
+    have a worker each."""
+    near = Neighbourhoods(product(49, 512, 4608), GPU, GPU.machine.workers)
+    seconds = [near.asked("s", ((RULE, "s", {"parts": n}),) if n > 1 else ()).seconds
+               for n in (1, 2, 4, 8)]
+    alone = 2 * 32 * 32 * 4608 / (GPU.machine.flops * GPU.tuning.tile_rate)
+    assert seconds[0] == pytest.approx(alone + GPU.machine.launch)
+    assert seconds[1] < 0.65 * seconds[0] and seconds[2] < 0.65 * seconds[1]
+    assert seconds[3] >= seconds[2]  # two waves of half as long
 
 
 def test_folds_of_much_into_little_get_parts():

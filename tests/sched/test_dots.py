@@ -20,16 +20,18 @@ from aotc.target.base import Ukernel
 TARGET = TARGETS["x86-64-v4-vnni"]
 
 
-def product(depth=16, constant=True, columns=70, rows=9):
-    """y i32[rows, columns] = x u8[rows, depth] * w i8[depth, columns]."""
+def product(depth=16, constant=True, columns=70, rows=9, across=True):
+    """y i32[rows, columns] = x u8[rows, depth] * w i8[depth, columns]; across: columns that are no
+    constant lie side by side in memory, not along the sum."""
     m = Maker()
     m.input("x", rows, depth, dtype="u8")
     if constant:
         m.const("w", np.ones((depth, columns), np.int8))
     else:
-        m.input("w", depth, columns, dtype="i8")
+        m.input("w", *((depth, columns) if across else (columns, depth)), dtype="i8")
     i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
-    body = Cast("i32", m.ref("x", i, k)) * Cast("i32", m.ref("w", k, j))
+    w = m.ref("w", k, j) if across or constant else m.ref("w", j, k)
+    body = Cast("i32", m.ref("x", i, k)) * Cast("i32", w)
     m.step("y", (i, j), body, (k,), "sum")
     return m.done("y")
 
@@ -47,10 +49,22 @@ def test_rows_are_read_in_place_in_whole_steps(depth, mode):
     assert not check_schedule(product(depth), decide(product(depth), TARGET), TARGET)
 
 
-def test_columns_that_are_no_constant_are_packed():
-    row, loops = chosen(product(constant=False))
-    assert row.startswith("dot_u8s8_") and loops == {
-        "lanes": "j", "k": "k", "a": "rows", "b": "packed"}
+@pytest.mark.parametrize("name", ["c", "x86-64-v1", "x86-64-v3", TARGET.name])
+def test_columns_that_are_computed_are_packed_into_panels(name, tmp_path):
+    """Four neighbours of the sum side by side, of columns along the sum and of columns side by
+    side, in whole vectors and not, with sums of whole steps and not."""
+    target, cases = TARGETS[name], []
+    for depth, columns in ((16, 70), (19, 64), (3, 5)):
+        for across in (True, False):
+            program = product(depth, False, columns, across=across)
+            row, loops = chosen(program, target)
+            assert row.startswith("dot_u8s8_") and loops["b"] == "packed"
+            schedule = decide(program, target)
+            feeds = random_feeds(program, np.random.default_rng(depth))
+            got = run_plan(lower(program, schedule, target), feeds)["y"]
+            np.testing.assert_array_equal(got, evaluate(program, feeds)["y"])
+            cases.append(Case("packed", program, schedule))
+    build_cases(cases, target, tmp_path).check(1)
 
 
 def test_weights_behind_a_guard_run_in_plain_loops():
@@ -155,22 +169,26 @@ void {{ name }}(int64_t taps, int64_t pairs, const int16_t *const *a, const int1
 """
 
 
-@pytest.mark.parametrize("depth, mode", [(16, "rows"), (5, "packed")])
-def test_a_row_of_other_types_is_a_row_and_a_template(depth, mode, tmp_path, monkeypatch):
-    """Pairs of 16-bit integers, which no target has a row for: chosen, stored in panels, run as
-    statements and as C."""
+@pytest.mark.parametrize("depth, mode, columns", [
+    (16, "rows", "panel"), (5, "packed", "panel"), (16, "rows", "packed"), (5, "packed", "packed")])
+def test_a_row_of_other_types_is_a_row_and_a_template(depth, mode, columns, tmp_path, monkeypatch):
+    """Pairs of 16-bit integers, which no target has a row for: chosen, stored or packed in panels,
+    run as statements and as C."""
     templates = environment("c")
     monkeypatch.setattr(templates, "loader", jinja2.ChoiceLoader([
         jinja2.DictLoader({WORDS.template: WORDS_TEMPLATE}), templates.loader]))
     target = replace(TARGETS["c"], ukernels=(*TARGETS["c"].ukernels, WORDS))
     m, rng = Maker(), np.random.default_rng(depth)
     m.input("x", 5, depth, dtype="i16")
-    m.const("w", rng.integers(-3000, 3000, (depth, 7)).astype(np.int16))
+    if columns == "panel":
+        m.const("w", rng.integers(-3000, 3000, (depth, 7)).astype(np.int16))
+    else:
+        m.input("w", depth, 7, dtype="i16")
     i, j, k = ax("i", 5), ax("j", 7), ax("k", depth)
     m.step("y", (i, j), Cast("i32", m.ref("x", i, k)) * Cast("i32", m.ref("w", k, j)), (k,), "sum")
     program = m.done("y")
     assert chosen(program, target) == (
-        WORDS.name, {"lanes": "j", "k": "k", "a": mode, "b": "panel"})
+        WORDS.name, {"lanes": "j", "k": "k", "a": mode, "b": columns})
     feeds = random_feeds(program, rng)
     got = run_plan(lower(program, decide(program, target), target), feeds)["y"]
     np.testing.assert_array_equal(got, evaluate(program, feeds)["y"])

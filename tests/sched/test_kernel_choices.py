@@ -9,6 +9,8 @@ from te_programs import Maker, ax, conv2d
 from aotc.errors import ScheduleError
 from aotc.ir.expr import Const, Where, all_of, compare
 from aotc.ir.plan import Contract
+from aotc.sched.cost.decided import Decided
+from aotc.sched.cost.group_cost import resident
 from aotc.sched.decide import decide
 from aotc.sched.lowering.lower import lower
 from aotc.target import get_target
@@ -62,6 +64,23 @@ def test_a_long_sum_over_columns_in_place_runs_in_slices_unless_both_fit(target)
                  for s in k.stages)
     assert contract.slices and contract.slice == g.split["y"]["r"]
     assert only_group(transposed(2048, 64), target)[0].split == {}
+
+
+def test_what_leaves_the_cache_between_two_panels_is_paid_for():
+    """Rows of a whole sum that do not fit beside a panel, panels longer than the cache, and sums of
+    slices are levels of the cost; what stays costs nothing more."""
+    def levels(k, tile, split):
+        program = matmul(512, k, 2048)
+        g, _ = only_group(program, X86[0])
+        asked = Decided(program, X86[0], g, {}, resident(program, X86[0].machine))
+        known = {name for name, _, _ in asked.cost(tile).levels}
+        return {name for name, _, _ in asked.cost(tile, split).levels} - known
+
+    assert levels(2048, {"i": 256, "j": 256}, {}) == {"rows in L3"}
+    assert levels(2048, {"i": 14, "j": 256}, {}) == levels(2048, {"i": 256, "j": 64}, {}) == set()
+    assert levels(2048, {"i": 252, "j": 256}, {"y": {"r": 512}}) == {"sums in L2"}
+    assert levels(8192, {"i": 256, "j": 64}, {}) == {"panels in L3"}
+    assert levels(8192, {"i": 7, "j": 64}, {}) == set()
 
 
 def convolution(size, channels):

@@ -9,7 +9,7 @@ from aotc.ir.numbers.narrow import NARROW
 from aotc.ir.plan import Call, Kernel, Plan
 from aotc.ir.simplify import upper
 from aotc.ir.statements import For, Stmt, walk_body
-from aotc.ir.tile_statements import Expand, Pack, RowTable, Tile, Vector, dot_step
+from aotc.ir.tile_statements import Expand, RowTable, Tile, Vector
 from aotc.target.base import TILES
 
 
@@ -34,12 +34,11 @@ def needs(kernels: Iterable[Kernel]) -> Needs:
     bodies = tuple(k.body for k in kernels)
     inner = [s for body in bodies for s in walk_body(body)]
     lanes = [s for s in inner if isinstance(s, For) and s.kind == "lanes" or isinstance(s, Vector)]
-    packs = {s.group for s in inner if isinstance(s, Pack)}
-    dtypes = _dtypes(*bodies) | {BF16 for group in packs if group == dot_step(BF16)}
+    dtypes = _dtypes(*bodies)
     return Needs(
         bool(dtypes & set(HALVES)) or any(
             isinstance(s, Tile) and HALF in s.dtypes for s in inner), BF16 in dtypes,
-        bool(_dtypes(*lanes) & set(NARROW)) or dot_step("i8") in packs,
+        bool(_dtypes(*lanes) & set(NARROW)),
         any(isinstance(s, Expand) for s in inner),
         any(isinstance(s, Call) for s in inner),
         any(map(on_tiles, inner)),

@@ -7,12 +7,12 @@ from typing import Any
 from aotc.emit.bundle.library_sources import call_lines
 from aotc.emit.c.lane_writer import Lanes, LaneWriter
 from aotc.emit.c.loop_text import indent, loops
-from aotc.emit.c.register_tile import Elements, dot_tile, register_tile, tile_words
+from aotc.emit.c.register_tile import COUNTED, Elements, dot_tile, register_tile, tile_words
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in
-from aotc.ir.dtypes import BF16, DTYPES
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Const, Expr
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.plan import Call
@@ -59,8 +59,7 @@ class Writer(LaneWriter):
                 c_index(s.depth, 0), self.env["buffer"](s.to), s.width)
         if s.group == 1:
             return block.lines + [self.env["dialect"].pack_columns(*args)]
-        kind = "bf16" if s.group == dot_step(BF16) else "bytes"
-        how = f"aotc_{kind}_pack" + ("_across" if s.across else "")
+        how = f"aotc_pack_{COUNTED[s.group]}" + "_across" * s.across
         return block.lines + [f"{how}({', '.join(map(str, args))});"]
 
     def expand(self, s: Expand) -> list[str]:

@@ -10,9 +10,9 @@ from aotc.ir.schedule import PRECISION
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.asking.image_inputs import choose_phases, choose_sampled, choose_unfolds
 from aotc.sched.asking.layout_rules import settle_layouts, split_settled
+from aotc.sched.asking.long_sums import choose_split_k
 from aotc.sched.asking.winograd_choice import choose_winograd
 from aotc.sched.choose.precision import choose_precision
-from aotc.sched.choose.slices import choose_split_k
 from aotc.sched.judge.neighbourhood import Neighbourhoods
 from aotc.sched.precision.levels import Levels
 from aotc.target.base import Target

@@ -3,29 +3,25 @@
 With the whole sum in one go, a work item reads all its rows again for every panel of the weights,
 or all panels again for every few rows.  In slices, a slice of all its rows stays in the cache while
 the weights stream by once; what has been summed so far waits in scratch, one register tile behind
-the other.  A window's taps read the same rows, so that its panels alone decide: where one does not
-stay in the cache beside them, every tap is a slice.  Columns may be read in place, not in panels,
-as long as there are no taps.
+the other.  A window's taps read the same rows: of its sum every tap is a slice.  Columns may be
+read in place, not in panels, as long as there are no taps.
 
-Where work items are single register tiles, of a block of threads each, a product of few rows and
-columns has fewer of them than there are workers, and each sums for long while most workers wait.
-In parts (``passes.sums.split_k``) there are as many more, and one kernel more, which adds up.  So
-with other folds that make few numbers of many.
+How long slices are, and whether a sum is sliced at all, is asked of the cost (``panel_cost.py``
+says what falls out of a cache between two uses); what usually fits is where the search begins.
 """
-
-from collections.abc import Iterator
 
 from aotc.ir.category import Factors
 from aotc.ir.expr import Axis, Binary, Const, Load, walk
-from aotc.ir.program import Compute, Program, Rewrite, static_shape
 from aotc.ir.schedule import Group, Loops
-from aotc.passes.sums.split_k import RULE, LongSum, match_sum
-from aotc.sched.cost.part_cost import fold_seconds, product_seconds
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage
 from aotc.sched.model.tile_model import Widths
 from aotc.sched.model.units import unit_slice_faults
 from aotc.target.base import Machine, Target, Ukernel
+
+Sliced = tuple[int, int, dict[str, int]]  # rows and columns of a work item, {axis: steps of a sum}
+# steps, rows and panels, in halves of what usually fits
+TRIED = ((2, 2, 2), (1, 2, 2), (4, 2, 2), (2, 1, 2), (2, 4, 2), (2, 2, 1), (2, 2, 4), (2, 2, 8))
 
 
 def sliceable(target: Target, row: Ukernel, loops: Loops, f: Factors) -> bool:
@@ -38,44 +34,44 @@ def sliceable(target: Target, row: Ukernel, loops: Loops, f: Factors) -> bool:
             and all(isinstance(r.extent, Const) for r in f.k))
 
 
-def choose_slices(target: Target, row: Ukernel, loops: Loops, f: Factors,
-                  lane: Axis) -> tuple[int, int, dict[str, int]] | None:
-    """(rows, columns, {axis: steps of the sum}) of a work item and its slices; None if the sum runs
-    whole: it is short, the rows fit into the cache at once, the weights do, or a window's panel
-    does or serves too few rows to be read from there.  These are conditions of what fits, as those
-    of a level of memory are: slices move together what the whole sum does, and what falls out of a
-    cache between two panels is no term of the cost, which could not tell them apart."""
-    level, tuning = target.machine.near, target.tuning
-    m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
+def slice_candidates(target: Target, row: Ukernel, loops: Loops, f: Factors,
+                     lane: Axis) -> list[Sliced]:
+    """Ways to run a product's sum in slices; [] where it cannot be sliced or is short.  The first
+    is what usually fits; others are smaller and larger, but where panels are expanded, of which
+    whole groups are in scratch at a time."""
+    tuning = target.tuning
     k = estimate_volume(a.extent for a in f.k)
-    mr, nr = row.tile["mr"], row.tile["nr"]
     if not sliceable(target, row, loops, f) or k < 2 * tuning.slice_steps:
-        return None
-    if "expanded" in row.tile:
-        return _expanded(target, row, loops, f, lane)
-    if 4 * k * n <= 2 * level.capacity:
-        return None
-    taps = tap_axes(f, loops)
-    if taps and (4 * k * nr <= level.capacity * level.usable or m < 4 * mr):
-        return None
-    if not taps and 4 * k * m <= level.capacity // 2:
-        return None
-    rows = -(-min(m, tuning.slice_rows) // mr) * mr
-    panels = balanced(-(-n // nr), tuning.slice_panels, target.machine.workers, -(-m // rows))
-    steps = tuning.slice_steps if loops["b"] == "panel" else tuning.slice_in_place
-    return rows, panels * nr, dict.fromkeys(taps, 1) | {loops["k"]: steps}
+        return []
+    m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
+    mr, nr = row.tile["mr"], row.tile["nr"]
+    expanded = "expanded" in row.tile
+    group, most = (group_steps(f), tuning.expanded_rows) if expanded else (1, tuning.slice_rows)
+    usual = tuning.slice_steps if loops["b"] == "panel" else tuning.slice_in_place
+    found: dict[tuple[int, int, int], None] = {}
+    for halves in TRIED[:1] if expanded else TRIED:
+        steps, rows, panels = (x * n // 2 for x, n in zip((usual, most, tuning.slice_panels),
+                                                          halves))
+        rows = -(-min(m, rows) // mr) * mr
+        panels = balanced(-(-n // nr), panels, target.machine.workers, -(-m // rows))
+        steps = min(steps + -steps % group, next(
+            estimate(a.extent) for a in f.k if a.name == loops["k"]))
+        found[rows, panels * nr, steps] = None
+    taps = dict.fromkeys(tap_axes(f, loops), 1)
+    return [(rows, columns, taps | {loops["k"]: steps}) for rows, columns, steps in found]
 
 
-def _expanded(target: Target, row: Ukernel, loops: Loops, f: Factors,
-              lane: Axis) -> tuple[int, int, dict[str, int]]:
-    """The same where panels are expanded: slices of whole groups, so that no more is in scratch at
-    a time."""
-    m, n, tuning = estimate_volume(a.extent for a in f.m), estimate(lane.extent), target.tuning
-    rows = -(-min(m, tuning.expanded_rows) // row.tile["mr"]) * row.tile["mr"]
-    panels = balanced(-(-n // row.tile["nr"]), tuning.slice_panels, target.machine.workers,
-                      -(-m // rows))
-    steps = tuning.slice_steps + -tuning.slice_steps % group_steps(f)
-    return rows, panels * row.tile["nr"], {loops["k"]: steps}
+def leaves_cache(target: Target, row: Ukernel, loops: Loops, f: Factors, lane: Axis) -> bool:
+    """True if what the whole sum of a product reads again hardly stays in a worker's cache until
+    then, neither weights nor rows, or a window's panel beside rows enough to read it from there:
+    the search begins with slices then, and else with the whole sum."""
+    level = target.machine.near
+    m, k = (estimate_volume(a.extent for a in axes) for axes in (f.m, f.k))
+    if 4 * k * estimate(lane.extent) <= 2 * level.capacity:
+        return False
+    if tap_axes(f, loops):
+        return 4 * k * row.tile["nr"] > level.capacity * level.usable and m >= 4 * row.tile["mr"]
+    return 4 * k * m > level.capacity // 2
 
 
 def group_steps(f: Factors) -> int:
@@ -132,39 +128,3 @@ def streamed_fold(machine: Machine, s: Stage) -> dict[str, Widths]:
         return {}
     longest = max(s.raxes, key=lambda a: estimate(a.extent))
     return {f"{s.name}.{longest.name}": (1, estimate(longest.extent))}
-
-
-# ---------------------------------------------------------------- parts
-
-def choose_split_k(program: Program, target: Target,
-                   taken: set[str]) -> tuple[Rewrite, ...]:
-    """The rewrites ``split_k`` of a Program, in program order, but of the computes ``taken``; none
-    where work items are not single tiles, shared by threads."""
-    if not target.machine.threads or target.machine.item_tiles != 1:
-        return ()
-    found = []
-    for c in program.steps:
-        if isinstance(c, Compute) and c.out not in taken and static_shape(
-                program.shape(c.out)) is not None:
-            m = match_sum(program, c)
-            parts = 1 if m is None else _parts(program, target, c, m)
-            if parts > 1:
-                found.append((RULE, c.out, {"parts": parts}))
-    return tuple(found)
-
-
-def _parts(program: Program, target: Target, c: Compute, m: LongSum) -> int:
-    """Of how many parts a sum takes least time, 1 if it had better stay whole."""
-    f = m.factors
-    if f is None:
-        return min((n for n in range(1, m.terms // 2 + 1) if m.terms % n == 0),
-                   key=lambda n: fold_seconds(program, target.machine, c, n))
-    if estimate_volume(a.extent for a in f.m) == 1:
-        return 1  # of a single row threads share the sum already
-    return min(_divisors(m.terms), key=lambda n: product_seconds(program, target, m, f, n))
-
-
-def _divisors(terms: int) -> Iterator[int]:
-    """1, and parts of a sum of so many terms whose steps can be fetched four at a time."""
-    yield 1
-    yield from (n for n in range(2, terms // 4 + 1) if terms % (4 * n) == 0)

@@ -1,13 +1,15 @@
 """Third decider: the box one work item computes, per group.
 
 A product's first tile is what fits: rows that a worker's own memory and its pages hold, cut for as
-many items as there is work.  Larger and smaller ones are tried beside it, and the cheapest by the
-one cost is taken; of what takes as long the first, since pages are no term of the cost.
+many items as there is work.  Larger and smaller ones are tried beside it, and slices of long sums,
+and the cheapest by the one cost is taken; of what takes as long the first, since pages are no term
+of the cost.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from operator import itemgetter
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.dtypes import DTYPES
@@ -18,7 +20,7 @@ from aotc.ir.schedule import Group, Loops
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.loops import PRODUCTS
 from aotc.sched.choose.order import order_items
-from aotc.sched.choose.slices import balanced, choose_slices
+from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_kernels import has_transform
 from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.cost.decided import Decided, aligned_products
@@ -62,8 +64,8 @@ def _tiled(program, target, g, layouts):
     elif len(stages) > 1:
         tile = {}  # one work item: tiles of several stages are chosen with the group
     elif target.row(g.ukernel[anchor.name]).category in PRODUCTS:
-        tiles, split = _product_tiles(program, target, g, anchor)
-        tile = _cheapest(program, target, g, layouts, tiles)
+        tile, split = _cheapest(program, target, g, layouts, _product_tiles(
+            program, target, g, anchor))
         if not split:
             tile = _shared_columns(program, target, g, anchor, tile, layouts)
     else:
@@ -132,47 +134,61 @@ def _nest_tile(target, g, anchor, across=False):
     return tile
 
 
-def _cheapest(program, target, g, layouts, tiles):
-    """Of tiles of a group the one that costs least, the first of those that take as long."""
-    if len(tiles) == 1:
-        return tiles[0]
-    asked = Decided(program, target, g, layouts, resident(program, target.machine))
-    seconds = [asked.cost(t).seconds for t in tiles]
-    least = min(seconds)
-    alike = seconds[0] <= least * (1 + target.tuning.slack)
-    return tiles[0 if alike else seconds.index(least)]
+def _cheapest(program, target, g, layouts, kinds):
+    """The (tile, split) of a group that costs least.  kinds: lists of them, of whole sums and of
+    sliced ones; of each kind the first counts if it takes as long as the best, and the first kind
+    unless the other one clearly takes less."""
+    if len(kinds) == 1 and len(kinds[0]) == 1:
+        return kinds[0][0]
+    asked, tuning = Decided(program, target, g, layouts, resident(
+        program, target.machine)), target.tuning
+    best = [_first_alike([(asked.cost(*x).seconds, x) for x in found], 1 / (1 + tuning.slack))
+            for found in kinds]
+    return _first_alike(best, tuning.slice_gain)[1]
+
+
+def _first_alike(found, gain):
+    """The first (seconds, x) of found, unless the least takes less than a share of it."""
+    least = min(found, key=itemgetter(0))
+    return least if least[0] < gain * found[0][0] else found[0]
 
 
 def _product_tiles(program, target, g, s):
-    """(candidates: tiles that a product's work items may have, {stage: how its sum is sliced});
-    one tile alone where the sum is, where an extent is a symbol's, and where a work item is one
-    register tile."""
+    """[[(tile, {stage: how its sum is sliced}), ..], ..] that a product's work items may have, of
+    whole sums and of sliced ones, what hardly fits last; one alone where an extent is a symbol's,
+    and where a work item is one register tile."""
     f = contraction_factors(program, s)
     loops, row = g.loops[s.name], target.row(g.ukernel[s.name])
     mr, grow = row.tile["mr"], target.tuning.symbols_grow
     lane = next(a for a in f.n if a.name == loops["lanes"])
     outer = [a for a in s.axes if a != lane and a not in f.m]
-    whole = {a.name: 1 for a in outer if a.extent != Const(1)}
-    sliced = choose_slices(target, row, loops, f, lane)
-    if sliced is not None:
-        return [whole | {lane.name: sliced[1]} | _row_block(f.m, sliced[0], mr, grow)], {
-            s.name: sliced[2]}
-    items = estimate_volume(a.extent for a in outer)
+    single = {a.name: 1 for a in outer if a.extent != Const(1)}
+    sliced = [(single | {lane.name: columns} | _row_block(f.m, rows, mr, grow), {s.name: steps})
+              for rows, columns, steps in slice_candidates(target, row, loops, f, lane)]
+    whole = [] if "expanded" in row.tile and sliced else [
+        (single | cut | _row_block(f.m, rows, mr, grow), {}) for rows, cut in _whole_sums(
+            target, f, loops, row, lane, estimate_volume(a.extent for a in outer))]
+    kinds = [sliced, whole] if leaves_cache(target, row, loops, f, lane) else [whole, sliced]
+    kinds = [x for x in kinds if x]
+    return kinds if all(isinstance(a.extent, Const) for a in s.axes) else [kinds[0][:1]]
+
+
+def _whole_sums(target, f, loops, row, lane, items):
+    """[(rows, {lane: columns} if they are cut)] of work items of a product whose sum is not sliced;
+    items: how many such products there are."""
     rows, parts = _first_blocks(target, f, loops, row, lane, items)
     tried = [(rows, parts)]
-    if target.machine.item_tiles > 1 and all(isinstance(a.extent, Const) for a in s.axes):
-        tried += [(max(mr, rows * up // down), max(1, parts * more // less))
+    if target.machine.item_tiles > 1:
+        tried += [(max(row.tile["mr"], rows * up // down), max(1, parts * more // less))
                   for up, down in TRIED for more, less in TRIED]
     panels, workers = -(-estimate(lane.extent) // row.tile["nr"]), target.machine.workers
     m, most = estimate_volume(a.extent for a in f.m), _worth(target, f, lane, items)
     found = []
     for rows, parts in dict.fromkeys((r, min(panels, p)) for r, p in tried):
-        if found and items * -(-m // rows) * parts > most:
-            continue
-        cut = {lane.name: balanced(panels, -(-panels // parts), workers) * row.tile["nr"]
-               } if parts > 1 else {}
-        found.append(whole | cut | _row_block(f.m, rows, mr, grow))
-    return found, {}
+        if not found or items * -(-m // rows) * parts <= most:
+            columns = balanced(panels, -(-panels // parts), workers) * row.tile["nr"]
+            found.append((rows, {lane.name: columns} if parts > 1 else {}))
+    return found
 
 
 def _worth(target, f, lane, items):

@@ -9,8 +9,10 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost
+from aotc.sched.cost.panel_cost import panel_levels
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.cost.run_cost import run_cost
+from aotc.sched.cost.wave_cost import in_waves
 from aotc.sched.model.product_rows import operand_dtypes, pick_row
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, factors_for, group_stages
@@ -19,6 +21,7 @@ from aotc.sched.model.widths import group_model
 from aotc.target.base import Target, Ukernel
 
 _NARROW = (BF16_PRODUCT, GROUPED_BYTES)
+Split = Mapping[str, Mapping[str, int]]
 Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
 
 
@@ -41,10 +44,15 @@ class Decided:
         return sum(n for b, n, _, _ in self.model.lifetimes(self.model.variables(tile))
                    if b in self.model.scratch)
 
-    def cost(self, tile: Mapping[str, int]) -> Cost:
-        """The Cost in work items of ``tile``, {axis: extent}; outside all of it is in each."""
-        tiles = (*(self.model.extents,) * (self.machine.depth - 1), self.model.variables(tile))
-        return group_cost(self.model, self.machine, tiles, aligned=self.aligned, free=self.free)
+    def cost(self, tile: Mapping[str, int], split: Split | None = None) -> Cost:
+        """The Cost in work items of ``tile``, {axis: extent}; outside all of it is in each.  split:
+        as a Group's, how its sums are sliced."""
+        item = self.model.variables(tile, split)
+        tiles = (*(self.model.extents,) * (self.machine.depth - 1), item)
+        again = () if split is None else panel_levels(self.model, self.machine, item, self.aligned)
+        cost = group_cost(self.model, self.machine, tiles, aligned=self.aligned, free=self.free,
+                          more=again)
+        return in_waves(cost, self.model, self.machine, item, self.aligned)
 
 
 def decided_cost(model: GroupModel, stages: Sequence[Stage], group: Group, target: Target,
@@ -78,7 +86,7 @@ def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, 
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     place = {a.name: i for i, a in enumerate(s.axes)}
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], rate_of(row, target), tails)
+                   row.tile["nr"], rate_of(row, target), tails, row.tile.get("bk", 1))
 
 
 def usual_product(program: Program, target: Target, number: int, s: Stage) -> Aligned | None:

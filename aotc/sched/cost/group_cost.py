@@ -21,13 +21,15 @@ from aotc.target.base import Machine, Memory
 
 # per memory but the outermost: buffers that need not come into it from outside
 Free = Sequence[frozenset[str]]
+Level = tuple[str, float, int]  # name of what is read from, seconds, bytes
 
 
 @dataclass(frozen=True)
 class Aligned:
     """A contraction stage on a micro-kernel row: its number, the positions of its row axes and of
     its lane axis, and the register tile they are padded to.  rate: of the row, in flops of a
-    product of f32; tails: rows of the smaller tiles, ascending, that the last of them may be."""
+    product of f32; tails: rows of the smaller tiles, ascending, that the last of them may be;
+    steps: of the sum that the row takes at a time."""
 
     stage: int
     rows: tuple[int, ...]
@@ -36,6 +38,7 @@ class Aligned:
     nr: int
     rate: float = 1.0
     tails: tuple[int, ...] = ()
+    steps: int = 1
 
     def padded(self, rows: int) -> int:
         """The rows that are computed where so many are wanted."""
@@ -64,7 +67,7 @@ class Cost:
     slowest to fastest; ``recompute``: operations done per operation needed."""
 
     seconds: float
-    levels: tuple[tuple[str, float, int], ...]
+    levels: tuple[Level, ...]
     compute: float
     util: float
     launch: float
@@ -114,13 +117,13 @@ def work_item(machine: Machine, count: int) -> int:
 
 def group_cost(model: GroupModel, machine: Machine, tiles: Sequence[Widths], vthreads: int = 1,
                aligned: Sequence[Aligned] = (), free: Free = (),
-               steps: Steps | None = None) -> Cost:
+               steps: Steps | None = None, more: Sequence[Level] = ()) -> Cost:
     """Cost of a group whose tile in ``machine.memories[1 + i]`` is ``tiles[i]`` (tuples along
     ``model.axes``, each inside the one before; at least one).
 
     vthreads: virtual threads of the last tile; aligned: Aligned of contraction stages; free: per
     boundary, the buffers that need not cross it (they are already in the faster level); steps:
-    ``Steps`` in which a work item is computed.
+    ``Steps`` in which a work item is computed; more: levels that the caller knows of.
     """
     item = work_item(machine, len(tiles))
     boxes = [model.boxes(t) for t in tiles]
@@ -138,10 +141,11 @@ def group_cost(model: GroupModel, machine: Machine, tiles: Sequence[Widths], vth
     kept = kept_bytes(model, free, len(tiles))
     if len(model.stages) > 1 or kept:
         levels.append(scratch_seconds(model, machine, tiles[item], boxes[item], kept, steps))
+    levels += more
     busy = together(machine, [compute] + [s for _, s, _ in levels])
     launch = launch_seconds(model, machine, steps.tile if steps else tiles[item])
     if steps:  # loops of their own, beside which nothing is computed
-        launch += steps.moved / _rate(machine, _home(machine, steps.live))
+        launch += steps.moved / memory_rate(machine, home(machine, steps.live))
     return Cost(busy / util + launch, tuple(levels), compute, util, launch,
                 done_work(model, tiles[item], boxes[item]) / max(1, needed_work(model)))
 
@@ -169,7 +173,7 @@ def level_seconds(model: GroupModel, machine: Machine, number: int, tile: Widths
     holds ``tile``."""
     source = machine.memories[number]
     width = tile[model.rank - 1] if model.rank else 1
-    return moved * bank_passes(width, source.banks, vthreads) / _rate(machine, source)
+    return moved * bank_passes(width, source.banks, vthreads) / memory_rate(machine, source)
 
 
 def nearer(moved: float, low: Memory, high: Memory) -> float:
@@ -204,13 +208,13 @@ def scratch_seconds(model: GroupModel, machine: Machine, tile: Widths, boxes: Bo
     moved, live = model.inner(tile, boxes)
     nearest = machine.outside(machine.registers)
     before = machine.outside(nearest)
-    home = _home(machine, steps.live if steps else live)
-    later = moved / _rate(machine, home) + kept / _rate(machine, before) - (
-        moved + kept) / _rate(machine, nearest)
-    return f"scratch in {home.name}", max(0.0, later), moved + kept
+    where = home(machine, steps.live if steps else live)
+    later = moved / memory_rate(machine, where) + kept / memory_rate(machine, before) - (
+        moved + kept) / memory_rate(machine, nearest)
+    return f"scratch in {where.name}", max(0.0, later), moved + kept
 
 
-def _home(machine: Machine, live: int) -> Memory:
+def home(machine: Machine, live: int) -> Memory:
     """The fastest memory that holds so many bytes of scratch."""
     inner = machine.memories[1:machine.position(machine.registers.name)]
     return next((x for x in reversed(inner) if live <= x.capacity * x.usable), machine.memory)
@@ -234,7 +238,7 @@ def scattered_seconds(model: GroupModel, machine: Machine, boxes: Boxes, aligned
     return total
 
 
-def _rate(machine: Machine, memory: Memory) -> float:
+def memory_rate(machine: Machine, memory: Memory) -> float:
     """Bytes/s of a memory for all workers together."""
     return memory.bandwidth if memory.shared else memory.bandwidth * machine.workers
 
@@ -249,7 +253,7 @@ def compute_seconds(model: GroupModel, machine: Machine, tile: Widths,
     for number, part in model.parts(tile):
         at = boxes if boxes and part == tile else model.boxes(part)
         fast, slow = model.work(part, at)
-        work.append((number, fast * _padding(model, aligned, step or at)
+        work.append((number, fast * padding(model, aligned, step or at)
                      + machine.tuning.other_flops * slow))
     total = sum(n * w for n, w in work)
     util = cut_utilisation(work, machine.workers, machine.tuning.wave)
@@ -270,7 +274,7 @@ def needed_work(model: GroupModel) -> int:
                for s in model.stages)
 
 
-def _padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> float:
+def padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> float:
     """Work of the contractions on their rows, per unit of work without padding, in f32."""
     done, total = 0.0, 0
     for a in aligned:
@@ -307,7 +311,8 @@ def resident(program: Program, machine: Machine,
     return tuple(out)
 
 
-__all__ = ["Aligned", "Cost", "Steps", "at_hand", "bank_passes", "compute_seconds",
-           "cut_utilisation", "fetches", "fork_join_seconds", "group_cost", "kept_bytes",
-           "launch_seconds", "level_seconds", "nearer", "needed_work", "pressure_seconds",
-           "resident", "scratch_seconds", "together", "utilisation", "work_item"]
+__all__ = ["Aligned", "Cost", "Level", "Steps", "at_hand", "bank_passes", "compute_seconds",
+           "cut_utilisation", "fetches", "fork_join_seconds", "group_cost", "home", "kept_bytes",
+           "launch_seconds", "level_seconds", "memory_rate", "nearer", "needed_work", "padding",
+           "pressure_seconds", "resident", "scratch_seconds", "together", "utilisation",
+           "work_item"]

@@ -72,7 +72,7 @@ class StoredBytes:
             return size if s.what == "keep" and s.point != ACC_TILE else 0
         if isinstance(s, Pack):
             elements = self.now(s.depth) * self.now(s.columns)
-            return self._size(s.to, "f32") * np.maximum(elements, 0)
+            return self._size(s.to, s.dtype) * np.maximum(elements, 0)
         if isinstance(s, Fill):
             return self._size(s.buffer, s.value.dtype) * np.maximum(self.now(s.count), 0)
         assert isinstance(s, Copy), s

@@ -97,7 +97,7 @@ def _pack(c: Contract, at: TileLoops, depth: int) -> Pack | None:
         parts = linear_in(place, slow)
         if parts is not None and stride(place, fast) == Const(1):
             return Pack(c.b.buffer, value.buffer, first, parts[0], count, Const(depth), at.nr,
-                        dot_step(c.dtypes[0]), fast == lane)
+                        c.dtypes[1], fast == lane)
     return None
 
 

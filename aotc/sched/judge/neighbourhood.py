@@ -5,7 +5,8 @@ The neighbourhood of a compute is the kernel that it is in when maps have joined
 tensor the kernels that make and read it.  A candidate is that small Program with a rewrite: its
 groups get rows, loops and tiles as the whole Program's do, between tensors that lie as they do in
 the whole, and its seconds are those of its groups in a call on one thread: a Program says nothing
-of how many there will be, and what pays there pays most.
+of how many there will be, and what pays there pays most.  What is asked for the sake of workers is
+asked of all of them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -43,11 +44,12 @@ class Asked:
 
 
 class Neighbourhoods:
-    """Those of one Program on one target; equal ones are asked once."""
+    """Those of one Program on one target, in calls on so many workers; equal ones are asked
+    once."""
 
-    def __init__(self, program: Program, target: Target) -> None:
+    def __init__(self, program: Program, target: Target, workers: int = 1) -> None:
         self.program, self.target = program, target
-        self.alone = replace(target, machine=replace(target.machine, workers=1))
+        self.called = replace(target, machine=replace(target.machine, workers=workers))
         self.weights = sum(a.nbytes for a in program.consts.values())
         self.known: dict[object, Asked] = {}
 
@@ -134,7 +136,7 @@ class Neighbourhoods:
         groups = join_transforms(program, machine, connect(program))
         groups, layouts = choose_loops(program, self.target, groups, near)
         groups = choose_tiles(program, self.target, groups, layouts)
-        seconds = sum(Decided(program, self.alone, g, layouts, present).cost(g.tile).seconds
+        seconds = sum(Decided(program, self.called, g, layouts, present).cost(g.tile).seconds
                       for g in groups)
         return Asked(seconds, sum(a.nbytes for a in program.consts.values()))
 

@@ -1,0 +1,63 @@
+"""Rewrites ``split_k``: sums that are made in parts where that is predicted to take less time.
+
+Where work items are single register tiles, of a block of threads each, a product of few rows and
+columns has fewer of them than there are workers, and each sums for long while most workers wait.
+In parts (``passes.sums.split_k``) there are as many more, and one kernel more, which adds up.  So
+with other folds that make few numbers of many.
+"""
+
+from collections.abc import Collection, Iterator
+
+from aotc.ir.program import Compute, Program, Rewrite, static_shape
+from aotc.passes.sums.split_k import RULE, LongSum, match_sum
+from aotc.sched.judge.neighbourhood import Neighbourhoods
+from aotc.sched.model.size import estimate_volume
+from aotc.target.base import Target
+
+FETCHED = 4  # steps of a product's sum that are fetched at a time
+
+
+def choose_split_k(program: Program, target: Target,
+                   taken: Collection[str]) -> tuple[Rewrite, ...]:
+    """The rewrites ``split_k`` of a Program, in program order, but of the computes ``taken``; none
+    where work items are not single tiles, shared by threads."""
+    machine = target.machine
+    if not machine.threads or machine.item_tiles != 1:
+        return ()
+    near, found = Neighbourhoods(program, target, machine.workers), []
+    for c in program.steps:
+        if isinstance(c, Compute) and c.out not in taken and static_shape(
+                program.shape(c.out)) is not None:
+            m = match_sum(program, c)
+            best = None if m is None else _best(near, c.out, m)
+            found += [best] if best is not None else []
+    return tuple(found)
+
+
+def _best(near: Neighbourhoods, name: str, m: LongSum) -> Rewrite | None:
+    """The rewrite in ever more parts as long as that clearly takes less time; None where the sum
+    had better stay whole."""
+    if m.factors is not None and estimate_volume(a.extent for a in m.factors.m) == 1:
+        return None  # of a single row threads share the sum already
+    tuning = near.target.tuning
+    best, least = None, near.asked(name).seconds * tuning.parts_gain
+    for parts in _doubled(m):
+        one: Rewrite = (RULE, name, {"parts": parts})
+        seconds = near.asked(name, (one,)).seconds
+        if seconds < least:
+            best, least = one, seconds / (1 + tuning.slack)
+        elif best is not None:
+            break
+    return best
+
+
+def _doubled(m: LongSum) -> Iterator[int]:
+    """Numbers of parts that a sum can be made in, each at least twice the one before."""
+    step, last = FETCHED if m.factors is not None else 1, 1
+    for n in range(2, m.terms // max(step, 2) + 1):
+        if n >= 2 * last and m.terms % (step * n) == 0:
+            yield n
+            last = n
+
+
+__all__ = ["choose_split_k"]

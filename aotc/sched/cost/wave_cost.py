@@ -1,0 +1,38 @@
+"""Time of work items that are single register tiles: they go in waves, one for each worker, which
+reaches a part of its multipliers and has a part of the memory, whatever the others do."""
+
+from dataclasses import replace
+
+from aotc.sched.cost.group_cost import Aligned, Cost, padding
+from aotc.sched.model.tile_model import GroupModel, Widths
+from aotc.target.base import Machine
+
+
+def in_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
+             aligned: tuple[Aligned, ...]) -> Cost:
+    """The Cost of a group in work items of ``tile``, at least what their waves take: each as long
+    as an item, of whose products ``tile_rate`` says what they reach; of the outermost memory an
+    item has a worker's part."""
+    if machine.item_tiles > 1:
+        return cost
+    items = model.tiles(tile)
+    waves = -(-items // machine.workers)
+    boxes = model.boxes(tile)
+    work = model.work(tile, boxes)[0] * padding(model, aligned, boxes) * _deep(model, aligned)
+    busy = waves * work / (machine.flops * machine.tuning.tile_rate)
+    _, _, moved = cost.levels[0]
+    fetched = waves * moved / items / (machine.memory.bandwidth / machine.workers)
+    return replace(cost, seconds=max(cost.seconds, max(busy, fetched) + cost.launch))
+
+
+def _deep(model: GroupModel, aligned: tuple[Aligned, ...]) -> float:
+    """What the sums of products grow by where rows take several steps at a time."""
+    found = 1.0
+    for a in aligned:
+        s = model.stages[a.stage]
+        steps = max(s.extents[s.rank:])
+        found = max(found, -(-steps // a.steps) * a.steps / steps)
+    return found
+
+
+__all__ = ["in_waves"]
