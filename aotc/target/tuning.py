@@ -1,7 +1,8 @@
 """Numbers that were fitted to machines or assumed of them: one ``Tuning`` per target.
 
 Every field says what it is, its unit and where it comes from (``about``, ``unit``, ``origin`` of
-its metadata; ``least``: the smallest value there is).  What bounds an algorithm (the width of a
+its metadata: a measurement, a data sheet, what it is derived from, or that it is assumed and why;
+``least``: the smallest value there is).  What bounds an algorithm (the width of a
 beam, the number of passes) is none.  A machine file may set any of them.
 """
 
@@ -9,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from math import isfinite
 from typing import Any
-
-UNRECORDED = "not recorded: assumed until a probe measures it"
 
 
 def _of(value: Any, about: str, unit: str, origin: str, least: int = 0) -> Any:
@@ -34,7 +33,8 @@ class Tuning:
 
     # ------------------------------------------------------------ the cost model
     wave: float = _of(0.5, "part of the time that follows whole waves of work items; the rest "
-                      "balances out", "share", UNRECORDED)
+                      "balances out", "share", "assumed: of the last wave half balances out where "
+                      "workers take items from each other")
     other_flops: float = _of(
         0.75, "what an operation outside products takes", "flops of a product",
         "AVX-512: nests of eight models reach 285 G operations/s, micro-kernels 205 GFLOP/s; many "
@@ -71,17 +71,21 @@ class Tuning:
 
     # ------------------------------------------------------------ what is connected
     merge_gain: float = _of(0.003, "what a merge must be predicted to save", "share of both parts",
-                            UNRECORDED)
+                            "assumed: less than the cost is wrong by, so that it decides between "
+                            "equals only")
     pressure: float = _of(1.0, "what storing a tensor costs others, whose tensors it drives out of "
-                          "the caches", "times memory takes to move it", UNRECORDED)
+                          "the caches", "times memory takes to move it", "derived: what is stored "
+                          "drives out as many bytes, which come from memory once more")
     slack: float = _of(0.02, "the most that this counts: it decides between ways that take the "
-                       "same time by themselves", "share of both parts", UNRECORDED)
+                       "same time by themselves", "share of both parts", "assumed: what timings of "
+                       "one kernel differ by on a quiet machine")
     stream_steps: int = _of(16, "steps of a sum that a product streams at a time, which sizes are "
-                            "taken with", "steps", UNRECORDED, 1)
+                            "taken with", "steps", "derived: a line of f32 along the sum", 1)
     alike: float = _of(0.005, "tiles whose times differ by less are alike; the one in fewer pages "
-                       "is taken", "share", UNRECORDED)
+                       "is taken", "share", "assumed: a quarter of ``slack``")
     share_bytes: int = _of(4096, "scratch that buffers must save by taking each other's place: "
-                           "less is not worth a slab that is harder to read", "bytes", UNRECORDED)
+                           "less is not worth a slab that is harder to read", "bytes",
+                           "derived: a page; memory is given by whole ones")
 
     # ------------------------------------------------------------ tiles, slices and orders
     stored_pages: int = _of(256, "pages that rows of one panel are stored to at most: the next "
@@ -95,55 +99,73 @@ class Tuning:
     expanded_rows: int = _of(256, "rows that grouped weights are expanded once for: beside the "
                              "products of so many that takes a hundredth", "rows",
                              "AVX-512: 3 multiply-adds a weight", 1)
-    short_sum: int = _of(64, "a sum is short up to here", "terms", UNRECORDED)
+    short_sum: int = _of(64, "a sum is short up to here", "terms", "assumed: 64 multiply-adds for "
+                         "each element of a panel that is stored")
     symbols_grow: int = _of(4, "rows of an axis that is whole though its extent is a symbol's: so "
                             "many the largest extent may make of those wanted", "times",
                             "assumed: four times the rows still fit the cache behind", 1)
     near_elements: int = _of(64, "between lanes: up to here neighbouring vectors write the same "
-                             "lines", "elements", UNRECORDED)
+                             "lines", "elements", "assumed: four lines of f32, which stay until "
+                             "the next vectors are written")
     same_order: float = _of(1.1, "orders of work items that fetch no more times the least bytes "
-                            "are alike", "times", UNRECORDED)
+                            "are alike", "times", "assumed: a tenth of what is fetched is hidden "
+                            "by the work beside it")
     slice_steps: int = _of(512, "longest slice of a sum: its sums are loaded and stored once per "
-                           "so many steps", "steps", UNRECORDED, 1)
+                           "so many steps", "steps", "AMD EPYC of 2022, 512x2048 by 2048 columns "
+                           "on AVX-512: 256 steps take 0.99 of the time", 1)
     slice_in_place: int = _of(128, "the same where columns are read in place: their lines share "
-                              "few sets of a cache", "steps", UNRECORDED, 1)
+                              "few sets of a cache", "steps", "AMD EPYC of 2022, 64x64 over 16384 "
+                              "steps: with 64 steps 1.06 of the time, with 256 1.01", 1)
     slice_rows: int = _of(256, "rows of a work item: so often its part of the weights is used",
-                          "rows", UNRECORDED, 1)
+                          "rows", "derived: 512 steps of 256 rows are 512 KiB, half of a worker's "
+                          "memory of 1 MiB", 1)
     slice_panels: int = _of(4, "panels of a work item at most, whose sums wait in scratch",
-                            "panels", UNRECORDED, 1)
+                            "panels", "derived: sums of 256 rows by four panels of 64 columns are "
+                            "a quarter of such a memory; AMD EPYC of 2022: eight take 0.99 of the "
+                            "time", 1)
     slice_gain: float = _of(
         0.9, "sums are sliced, or not, against what usually fits, if that takes less than this",
         "share of its time", "AMD EPYC of 2022, 512x2048 by 2048 and by 16 columns: what is "
         "predicted to take 0.95 to 0.97 takes 1.00 to 1.03")
     long_fold: float = _of(0.1, "a fold is long if a line of each of its steps takes more of a "
-                           "worker's memory", "share", UNRECORDED)
+                           "worker's memory", "share", "assumed: lines of all steps beside the "
+                           "rest of what a worker holds")
     window_taps: int = _of(8, "taps of a window's innermost loop that are written out at most",
-                           "taps", UNRECORDED)
+                           "taps", "derived: the rows of windows of 7x7")
     exchange_least: int = _of(4, "neighbours on either side from which on a transposition moves "
-                              "blocks", "elements", UNRECORDED, 2)
+                              "blocks", "elements", "derived: four by four, the smallest block "
+                              "that vectors of 128 bits transpose", 2)
     turned_rows: int = _of(48, "rows that results across the lanes are stored by: whole lines, and "
-                           "scratch that stays beside the registers", "rows", UNRECORDED, 1)
+                           "scratch that stays beside the registers", "rows", "derived: three "
+                           "lines of f32; of 64 columns 12 KiB, half of what tiles fill of 32", 1)
 
     # ------------------------------------------------------------ which axis runs over lanes
-    lane_points: int = _of(4, "an axis with fewer points runs over no lanes", "points", UNRECORDED,
-                           1)
+    lane_points: int = _of(4, "an axis with fewer points runs over no lanes", "points",
+                           "derived: lanes of the shortest vectors", 1)
     lane_base: float = _of(0.5, "what an axis has before its accesses are looked at, in units of a "
-                           "load of neighbours", "score", UNRECORDED)
-    lane_long: int = _of(64, "up to here more points count, together a tenth", "points", UNRECORDED,
-                         1)
-    lane_strided: float = _of(0.25, "a load at one of the target's strides", "score", UNRECORDED)
+                           "load of neighbours", "score", "assumed: less than a load of "
+                           "neighbours, so that it decides between axes without one")
+    lane_long: int = _of(64, "up to here more points count, together a tenth", "points",
+                         "derived: four vectors of AVX-512", 1)
+    lane_strided: float = _of(0.25, "a load at one of the target's strides", "score",
+                              "derived: two loads and two shuffles bring every second element")
     lane_gather: float = _of(1.5, "what a load of elements that lie apart costs", "score",
-                             UNRECORDED)
+                             "assumed: one such load outweighs one of neighbours")
     lane_folded: float = _of(2.0, "how often a load of a fold counts, beside one of its results",
-                             "times", UNRECORDED)
-    lane_stored: float = _of(0.5, "a store of neighbours", "score", UNRECORDED)
+                             "times", "assumed: loads of a fold come with every step, those of its "
+                             "results once")
+    lane_stored: float = _of(0.5, "a store of neighbours", "score", "data sheets of CPUs: two "
+                             "loads a cycle, one store")
     lane_across: float = _of(1.0, "what a store of elements that lie apart costs", "score",
-                             UNRECORDED)
+                             "assumed: one such store outweighs one of neighbours")
     lane_vectors: int = _of(4, "columns of a product beyond so many vectors are no reason to take "
-                            "their axis", "vectors", UNRECORDED, 1)
-    lane_cut: int = _of(64, "a tile of the lanes' axis is a multiple", "elements", UNRECORDED, 1)
+                            "their axis", "vectors", "derived: the columns of the usual register "
+                            "tiles", 1)
+    lane_cut: int = _of(64, "a tile of the lanes' axis is a multiple", "elements",
+                        "derived: four vectors of AVX-512, which shorter ones divide", 1)
     load_cost: float = _of(0.3, "a load of an operand in a register tile, where its row does not "
-                           "say", "multiply-adds", UNRECORDED)
+                           "say", "multiply-adds", "assumed: loads are as many a cycle as "
+                           "multiply-adds; two thirds of one hide behind those")
 
     chains: int = _of(8, "sums in registers that keep the multipliers busy", "sums", "data sheets "
                       "of CPUs: a multiply-add takes four cycles, two begin in each; AVX-512: "
@@ -151,10 +173,11 @@ class Tuning:
 
     # ------------------------------------------------------------ Winograd forms
     winograd_gain: float = _of(0.9, "a form must take less than this of the next simpler one",
-                               "share of its time", UNRECORDED)
+                               "share of its time", "assumed: a form that saves less is not worth "
+                               "its scratch and its rounding errors")
     winograd_transform: Mapping[int, int] = _of(
         {2: 13, 4: 27, 6: 67}, "an element of a transform, by outputs per tile", "additions",
-        UNRECORDED)
+        "assumed: fitted once to forms on AVX2 and AVX-512, the runs were not kept")
     winograd_spill: int = _of(
         8, "scratch of a form may go through the memory outside where its own is too small: at "
         "most so many times that one", "times",
@@ -166,11 +189,12 @@ class Tuning:
                          "the same time")
     fetch_piece: int = _of(64, "longest piece of a pixel that is fetched rows ahead: of longer "
                            "ones the lines after the first are a stream", "f32 elements",
-                           UNRECORDED)
+                           "assumed: after four lines hardware has seen a stream")
     fetch_rows: int = _of(16, "rows that such pieces are fetched ahead: two or three register "
                           "tiles", "rows", "AVX2: 4 groups of 16 channels, 10.7 ms to 6.5")
     fetch_slowest: int = _of(2, "elements of the next panel per step of a sum, at least: a line is "
-                             "fetched eight times by then", "f32 elements", UNRECORDED, 1)
+                             "fetched eight times by then", "f32 elements", "derived: 16 elements "
+                             "of a line in eight steps", 1)
     fetch_tiles: int = _of(
         2, "register tiles that short rows of a product are fetched ahead", "tiles",
         "AVX-512: 128x128 pixels of 48 channels take 0.70 of their time, bsrn 0.965, nafnet 0.98; "
@@ -180,41 +204,45 @@ class Tuning:
     lookup_rows: int = _of(8, "rows that looked up places are fetched ahead", "rows",
                            "AVX2: 4 and 16 take dlrm 1.00 to 1.01 of its time", 1)
     lookup_lines: int = _of(16, "lines of such a row: of a longer one, the rest is a stream",
-                            "lines", UNRECORDED, 1)
+                            "lines", "assumed: after 1 KiB hardware has long seen a stream", 1)
     window_ahead: int = _of(1024, "what a window's blocks are fetched ahead", "f32 elements",
                             "a page; AVX2: a depthwise 3x3 over 256x256x64 took 3.9 ms, 1.2 so")
     window_lines: int = _of(8, "lines that one vector of lanes of a block fetches at most", "lines",
-                            UNRECORDED)
+                            "data sheets of CPUs: ten or more lines are on their way at once")
     columns_from: int = _of(32, "steps of a fold from which on vectors of columns stand side by "
                             "side", "steps", "AVX2: a mean over an image of 8 MB, channels last, "
                             "took 0.9 to 1.6 ms, 0.25 so")
     columns_most: int = _of(8, "such vectors at most: each needs a register", "vectors",
                             "half of the registers of AVX2", 2)
     epilogue_nodes: int = _of(24, "f32 nodes of an epilogue that is written out for every "
-                              "accumulator, at most", "nodes", UNRECORDED)
+                              "accumulator, at most", "nodes", "derived: the 24 sums of a 6x64 "
+                              "tile are then some 600 instructions")
     inline_sum: int = _of(
         256, "longest sum that is written where it is used; beside the multiply-adds of longer "
         "ones the way of their vectors through memory is less than one in a hundred instructions",
         "terms", "counted for a 6x64 tile")
     step_control: float = _of(
         0.1, "moving on to the next step of a sum, per row, where micro-kernels write out no more",
-        "multiply-adds", UNRECORDED)
+        "multiply-adds", "derived: a counter and a jump for the 24 multiply-adds of a 6x64 tile")
     spill: float = _of(4.0, "a sum that finds no register: each step stores and loads it",
-                       "multiply-adds", UNRECORDED)
+                       "multiply-adds", "data sheets of CPUs: a load of what was just stored takes "
+                       "four cycles or five")
     copied_run: int = _of(4, "bytes side by side that are worth a copy for 8-bit products", "bytes",
-                          UNRECORDED, 1)
+                          "derived: a lane; less is a single move", 1)
     narrow_columns: int = _of(16, "columns of a product whose operands are rounded where that is "
                               "asked for: with fewer, converting its rows is what takes the time",
-                              "columns", UNRECORDED, 1)
+                              "columns", "derived: a vector of AVX-512", 1)
     narrow_rate: float = _of(1.0, "what the rows of bf16 products reach; below 1, rounded numbers "
                              "are stored as f32 and multiplied so", "flops of a product",
                              "AMD EPYC of 2022: vdpbf16ps 2.0; without the instruction 0.9 to 1.0")
-    parts_gain: float = _of(0.85, "a sum in parts must take less than this of the whole one: its "
-                            "kernels join no neighbours", "share of its time", UNRECORDED)
+    parts_gain: float = _of(0.85, "a fold in parts that is no product must take less than this of "
+                            "the whole one, which may share a kernel with others",
+                            "share of its time", "assumed: a part of the launch that it saves so")
     tile_rate: float = _of(0.4, "what a work item that is one register tile of a product reaches "
                            "alone on its worker", "of its flops", "NVIDIA H100, 32x32 tiles: "
                            "0.37 to 0.44")
-    narrow_depth: int = _of(8, "terms of the sums of such a product", "terms", UNRECORDED, 1)
+    narrow_depth: int = _of(8, "terms of the sums of such a product", "terms", "assumed: four "
+                            "pairs of terms for every sum that is stored", 1)
 
     # ------------------------------------------------------------ what threads of a block share
     sector: int = _of(32, "what the memory outside a block's hands out at least", "bytes",
@@ -226,17 +254,20 @@ class Tuning:
     sector_cost: float = _of(0.5, "a sector, which half a cycle brings", "accesses of a block's "
                              "memory", "data sheets of GPUs: 64 bytes a cycle")
     by_register: float = _of(2.0, "an element that comes by way of a register, is waited for and "
-                             "stored", "accesses of a block's memory", UNRECORDED)
+                             "stored", "accesses of a block's memory", "derived: a load into it "
+                             "and a store from it, an access each")
     far_wait: float = _of(1.4e-7, "until data from outside a block's memory are there", "seconds",
                           "250 cycles of the cache behind it on GPUs of 2020 and 2022")
     unhidden: float = _of(0.1, "what of waiting for data, or of the work meanwhile, shows where "
                           "the other takes longer", "share",
                           "NVIDIA H100, 32x32 tiles: 118 us with two steps in memory, 108 with "
                           "three")
-    barrier: float = _of(2e-8, "until all threads of a block have come", "seconds", UNRECORDED)
+    barrier: float = _of(2e-8, "until all threads of a block have come", "seconds",
+                         "assumed: 35 cycles at 1.75 GHz")
     fold_step: float = _of(3.5e-8, "a step of a fold: four loads of a thread are on their way",
                            "seconds", "a quarter of ``far_wait``")
-    fold_part: float = _of(1.7e-8, "a part that joins the others of its row", "seconds", UNRECORDED)
+    fold_part: float = _of(1.7e-8, "a part that joins the others of its row", "seconds",
+                           "assumed: 30 cycles at 1.75 GHz, a load from a block's memory")
 
     @property
     def line_floats(self) -> int:

@@ -50,8 +50,8 @@ def slice_candidates(target: Target, row: Ukernel, loops: Loops, f: Factors,
     usual = tuning.slice_steps if loops["b"] == "panel" else tuning.slice_in_place
     found: dict[tuple[int, int, int], None] = {}
     for halves in TRIED[:1] if expanded else TRIED:
-        steps, rows, panels = (x * n // 2 for x, n in zip((usual, most, tuning.slice_panels),
-                                                          halves))
+        steps, rows, panels = (max(1, x * of // 2) for x, of in zip(
+            halves, (usual, most, tuning.slice_panels)))
         rows = -(-min(m, rows) // mr) * mr
         panels = balanced(-(-n // nr), panels, target.machine.workers, -(-m // rows))
         steps = min(steps + -steps % group, next(
