@@ -78,7 +78,7 @@ def test_what_leaves_the_cache_between_two_panels_is_paid_for():
 
     assert levels(2048, {"i": 256, "j": 256}, {}) == {"rows in L3"}
     assert levels(2048, {"i": 14, "j": 256}, {}) == levels(2048, {"i": 256, "j": 64}, {}) == set()
-    assert levels(2048, {"i": 252, "j": 256}, {"y": {"r": 512}}) == {"sums in L2"}
+    assert levels(2048, {"i": 126, "j": 256}, {"y": {"r": 512}}) == {"sums in L2"}
     assert levels(8192, {"i": 256, "j": 64}, {}) == {"panels in L3"}
     assert levels(8192, {"i": 7, "j": 64}, {}) == set()
 
