@@ -6,7 +6,7 @@ from aotc.ir.access import dim_order
 from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, dot_dtypes, factor_pairs
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import Group
+from aotc.ir.schedule import Group, Loops
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.group_cost import Aligned, Cost, Free, group_cost
 from aotc.sched.cost.panel_cost import panel_levels
@@ -86,7 +86,15 @@ def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, 
     assert f is not None, f"{s.name} is no contraction along {lanes}"
     place = {a.name: i for i, a in enumerate(s.axes)}
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], rate_of(row, target), tails, row.tile.get("bk", 1))
+                   row.tile["nr"], rate_of(row, target), tails, _deep(s, g.loops[s.name], row))
+
+
+def _deep(s: Stage, loops: Loops, row: Ukernel) -> float:
+    """``Aligned.deep`` of a sum on a row: tap by tap where rows are read in place, else in one."""
+    steps = row.tile.get("bk", 1)
+    terms = estimate_volume(r.extent for r in s.raxes
+                            if loops.get("a") != "rows" or r.name == loops["k"])
+    return -(-terms // steps) * steps / terms
 
 
 def usual_product(program: Program, target: Target, number: int, s: Stage) -> Aligned | None:

@@ -29,7 +29,8 @@ class Aligned:
     """A contraction stage on a micro-kernel row: its number, the positions of its row axes and of
     its lane axis, and the register tile they are padded to.  rate: of the row, in flops of a
     product of f32; tails: rows of the smaller tiles, ascending, that the last of them may be;
-    steps: of the sum that the row takes at a time."""
+    deep: terms of a sum that are computed for each that is wanted, where rows take several at a
+    time."""
 
     stage: int
     rows: tuple[int, ...]
@@ -38,7 +39,7 @@ class Aligned:
     nr: int
     rate: float = 1.0
     tails: tuple[int, ...] = ()
-    steps: int = 1
+    deep: float = 1.0
 
     def padded(self, rows: int) -> int:
         """The rows that are computed where so many are wanted."""

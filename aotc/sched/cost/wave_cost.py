@@ -18,21 +18,12 @@ def in_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
     items = model.tiles(tile)
     waves = -(-items // machine.workers)
     boxes = model.boxes(tile)
-    work = model.work(tile, boxes)[0] * padding(model, aligned, boxes) * _deep(model, aligned)
+    deep = max([a.deep for a in aligned], default=1.0)
+    work = model.work(tile, boxes)[0] * padding(model, aligned, boxes) * deep
     busy = waves * work / (machine.flops * machine.tuning.tile_rate)
     _, _, moved = cost.levels[0]
     fetched = waves * moved / items / (machine.memory.bandwidth / machine.workers)
     return replace(cost, seconds=max(cost.seconds, max(busy, fetched) + cost.launch))
-
-
-def _deep(model: GroupModel, aligned: tuple[Aligned, ...]) -> float:
-    """What the sums of products grow by where rows take several steps at a time."""
-    found = 1.0
-    for a in aligned:
-        s = model.stages[a.stage]
-        steps = max(s.extents[s.rank:])
-        found = max(found, -(-steps // a.steps) * a.steps / steps)
-    return found
 
 
 __all__ = ["in_waves"]
