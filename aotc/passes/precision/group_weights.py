@@ -7,21 +7,25 @@ f32.
 Groups are symmetric, without zero points.  A scale is a bf16, so that two bytes hold it: the
 largest magnitude of its group over the largest code, or over the least one, whichever loses less.
 With "stored": "f32" the constant holds the same numbers as f32, for a target without rows that
-read bytes.
+read bytes.  Columns of several axes, as of a transposed convolution whose windows do not overlap,
+become one.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs
 from aotc.ir.dtypes import Array, from_bf16, to_bf16
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, loads
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, Shape, as_expr, loads
+from aotc.ir.expr import rewrite as rewrite_expr
 from aotc.ir.numbers.group_bytes import group_bytes, weights_of
 from aotc.ir.numbers.grouped import BITS, LEAST, Grouping, grouped_value
 from aotc.ir.program import Compute, Program, make_const, update
+from aotc.ir.simplify import simplify
 from aotc.passes.compute_rule import ComputeRule
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import is_whole
@@ -48,16 +52,23 @@ def match_weights(program: Program, c: Compute) -> tuple[Factors, Load, Axis] | 
         return None
     for f in factor_pairs(c.axes, c.raxes, c.fold, c.body):
         load, k = f.b, sum_axis(f)
-        if not isinstance(load, Load) or k is None or len(f.n) != 1 or f.a.dtype != "f32":
+        if not isinstance(load, Load) or k is None or f.a.dtype != "f32" or (
+                len(f.n) > 1 and not _may_move(program, c)):
             continue
         array = program.consts.get(load.buffer)
-        one = set(load.index) <= {f.n[0], *f.k, Const(0)}  # matrix
+        one = set(load.index) <= {*f.n, *f.k, Const(0)}  # matrix
         if one and array is not None and array.dtype == np.float32 and (
                 is_whole(f, load, array.shape)) and (
                 any(x.buffer not in program.consts for x in loads(f.a))) and (
                 np.isfinite(array).all()):
             return f, load, k
     return None
+
+
+def _may_move(program: Program, c: Compute) -> bool:
+    """True if the elements of a result may lie otherwise: expressions alone read it."""
+    return c.out not in program.results and all(
+        isinstance(s, Compute) for s in program.consumers.get(c.out, ()))
 
 
 FITS = ComputeRule(RULE, match_weights,
@@ -71,22 +82,50 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     does not match."""
     c, (f, load, k) = FITS.matched(program, name, parameters)
     array = program.consts[load.buffer]
-    across = [i for i in load.index if isinstance(i, Axis) and i in (k, f.n[0])][0] != k
-    matrix = array.reshape([d for d in array.shape if d != 1] if array.ndim > 2 else array.shape)
-    matrix = matrix.T if across else matrix
+    order = [load.index.index(a) for a in (k, *f.n)]
+    order += [d for d in range(array.ndim) if d not in order]
+    turned = array.transpose(order)
     g = Grouping(parameters["bits"], parameters["size"], _PLANES)
-    packed = rounded(g, np.ascontiguousarray(matrix))
+    packed = rounded(g, np.ascontiguousarray(turned.reshape(len(turned), -1)))
     value: Expr
     if parameters["stored"] == "f32":
-        near = weights_of(g, packed, len(matrix))
-        near = np.ascontiguousarray(near.T if across else near).reshape(array.shape)
+        near = weights_of(g, packed, len(turned)).reshape(turned.shape)
+        near = np.ascontiguousarray(near.transpose(np.argsort(order)))
         program, stored = with_constant(program, f"{load.buffer}_{g.bits}bits", near)
         value = Load(stored, load.index, "f32")
     else:
         program, stored = with_constant(program, f"{load.buffer}_{g.bits}bits", packed)
-        value = grouped_value(g, stored, k, f.n[0])
+        program, c, lane = _one_axis(program, c, f)
+        value = grouped_value(g, stored, k, lane)
     new = replace(c, body=Binary("mul", f.a, value))
     return update(program, steps=tuple(new if s is c else s for s in program.steps))
+
+
+def _one_axis(program: Program, c: Compute, f: Factors) -> tuple[Program, Compute, Axis]:
+    """(the Program, a product whose columns are one axis, that axis); who reads the product finds
+    every element where it is now."""
+    if len(f.n) == 1:
+        return program, c, f.n[0]
+    lane = Axis("_".join(a.name for a in f.n), Const(prod(map(static_extent, f.n))))
+
+    def joined(index: Shape) -> Shape:
+        at: dict[Axis, Expr] = dict(zip(c.axes, map(as_expr, index)))
+        column: Expr = Const(0)
+        for a in f.n:
+            column = column * a.extent + at[a]
+        return tuple(simplify(column) if a == f.n[0] else at[a] for a in c.axes
+                     if a == f.n[0] or a not in f.n)
+
+    def moved(e: Expr) -> Expr | None:
+        return replace(e, index=joined(e.index)) if (
+            isinstance(e, Load) and e.buffer == c.out) else None
+
+    new = replace(c, axes=tuple(lane if a == f.n[0] else a for a in c.axes
+                                if a == f.n[0] or a not in f.n))
+    steps = tuple(new if s is c else replace(s, body=rewrite_expr(s.body, moved))
+                  if isinstance(s, Compute) else s for s in program.steps)
+    buffer = replace(program.buffers[c.out], shape=tuple(a.extent for a in new.axes))
+    return replace(program, steps=steps, buffers={**program.buffers, c.out: buffer}), new, lane
 
 
 def rounded(g: Grouping, matrix: Array) -> Array:

@@ -12,7 +12,7 @@ from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
 from aotc.passes.precision.byte_rows import match_rows, whole_rows
 from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
 from aotc.sched.choose.serving import reads_groups
-from aotc.sched.model.size import estimate, estimate_volume
+from aotc.sched.model.size import estimate_volume
 from aotc.sched.precision.levels import Level
 from aotc.target.base import Target
 
@@ -31,7 +31,8 @@ def choose_groups(program: Program, target: Target, level: Level,
     out, several = [], [s.out for s in steps if _brought(program, s)]
     for s in steps:
         m = match_weights(program, s)
-        if m is not None and estimate(m[0].n[0].extent) >= target.tuning.narrow_columns:
+        if m is not None and (
+                estimate_volume(a.extent for a in m[0].n) >= target.tuning.narrow_columns):
             out.append((RULE, s.outs[0], found))
             if estimate_volume(a.extent for a in m[0].m) > 1 and (  # one waits for memory anyway
                     whole_rows(program, m[0])):
