@@ -33,7 +33,7 @@ from aotc.passes.quantised.factors import (
 from aotc.passes.quantised.stored_bytes import stored_bytes
 
 EXACT = 1 << 24  # up to here f32 holds every integer
-_HALF = Const(128, "i32")  # what u8 is larger than i8
+_HALF = 128  # what u8 is larger than i8
 _LARGEST = 255  # of a byte
 
 
@@ -122,8 +122,9 @@ class _Product:
     def of_two(self, x: Quantised, w: Quantised) -> list[Compute]:
         """The computes of a product of two computed tensors."""
         if w.load.dtype == "u8":  # not made here, so that it could not be stored as i8
-            signed = self.mapped("signed", w, lambda q: Cast("i8", Cast("i32", q.load) - _HALF))
-            w = replace(w, load=signed, zero=plus(w.zero, -_HALF.value))
+            signed = self.mapped("signed", w, lambda q: Cast(
+                "i8", Cast("f32", q.load) - Const(float(_HALF), "f32")))
+            w = replace(w, load=signed, zero=plus(w.zero, -_HALF))
         return self.split(Binary("mul", _padded(x), Cast("i32", w.load)), x, w)
 
     def signed_weights(self, w: Quantised) -> Quantised:
@@ -132,9 +133,9 @@ class _Product:
             return w
         name, consts = f"{w.load.buffer}_s8", self.work.consts
         if name not in consts:
-            values = (consts[w.load.buffer].astype(np.int16) - _HALF.value).astype(np.int8)
+            values = (consts[w.load.buffer].astype(np.int16) - _HALF).astype(np.int8)
             consts[name], self.work.buffers[name] = values, make_const(name, values)
-        return replace(w, load=Load(name, w.load.index, "i8"), zero=plus(w.zero, -_HALF.value))
+        return replace(w, load=Load(name, w.load.index, "i8"), zero=plus(w.zero, -_HALF))
 
     def split(self, body: Binary, x: Quantised, w: Quantised) -> list[Compute]:
         """Integer sum, corrections, and the map that scales."""
