@@ -123,6 +123,21 @@ def test_halves_of_a_free_extent_are_no_halves_of_tiles():
         assert scratch_bytes(p, cut) == rounded(16 * read * 4)
 
 
+def test_bounded_tiles_fill_vectors():
+    """A product and windows over it: the channels are cut for the largest image, into panels."""
+    m, n = Maker(), Sym("n", 8, 1000)
+    c, i, k, j = ax("c", 512), ax("i", n), ax("k", 64), ax("j", 3)
+    m.input("x", 64, n)
+    m.const("w", np.ones((512, 64), np.float32))
+    m.step("e", (c, i), m.ref("w", c, k) * m.ref("x", k, i), (k,), "sum")
+    inside = Binary("and", compare("ge", i + j - 1, Const(0)), compare("lt", i + j - 1, n))
+    m.step("y", (c, i), Where(inside, m.ref("e", c, i + j - 1), Const(0, "f32")), (j,), "max")
+    p, target = m.done("y"), get_target("x86-64-v4")
+    group = merged(p, *register_groups(p), "L2")
+    tile = dict(Judge(p, target).verdict(group).tile)
+    assert set(tile) == {"c"} and tile["c"] % target.lanes == 0
+
+
 def test_a_work_item_has_points_for_all_its_threads():
     p = rows(1000, 40)
     tile = bounded_tile(p, CUDA, replace(softmax_group(p), tile={"i0": 1, "i1": 1}), room(CUDA),

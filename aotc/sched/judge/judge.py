@@ -269,7 +269,9 @@ class Judge:
         given = dict(verdict.tile)
         lanes = group.loops.get(model.stages[model.anchor].name, {}).get("lanes")
         if lanes is not None and not self.target.machine.managed:
-            whole = {*whole, lanes}  # cut, they fill no vectors, and other axes can be
+            # whole vectors, and the columns that products before the anchor compute together
+            nr = max((a.nr for a in aligned), default=self.target.lanes)
+            units = units | {lanes: max(units.get(lanes, 1), nr)}
         if self.target.machine.engines:
             tile = fitted_tile(model, self.target.machine, given, whole)
         else:
