@@ -158,8 +158,9 @@ def _varied(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
         inside = [c for c in calls if c.inside(when)]
         found = mixed_for(prices, sources, inside) if len(sources) > 1 and inside else None
         if found is not None:
+            near = near_base(prices, made[0].schedule, found, inside)
             label = f"parts of several for {show_when(when) or ALL}"
-            made = [*made, Candidate(label, found.schedule, found.doubt)]
+            made = [*made, Candidate(label, near.schedule, near.doubt)]
             table.append(_row(prices, made[-1], calls))
     best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
     return [*made, *(

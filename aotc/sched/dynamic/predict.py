@@ -8,7 +8,7 @@ from typing import Any
 
 from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.expr import Const
-from aotc.ir.program import Compute, Program
+from aotc.ir.program import Compute, Program, Step
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
@@ -48,7 +48,8 @@ class Prices:
         self.usual = geometric_mean(self.local.values()) if self.local else 1.0
         self._rewritten: dict[str, Program] = {}
         self._calls: dict[tuple[Any, ...], tuple[Program, Free]] = {}
-        self._codes: dict[int, tuple[Group, Hashable]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._numbered: dict[int, tuple[Group | Step, int]] = {}
         self._seconds: dict[Hashable, float] = {}
 
     def rewritten(self, schedule: Schedule) -> Program:
@@ -85,12 +86,17 @@ class Prices:
                free: Free) -> Hashable:
         """What a group's seconds follow from: Schedules that differ elsewhere have the same."""
         program = self.rewritten(schedule)
-        if id(group) not in self._codes:  # holding the group keeps its id its own
-            self._codes[id(group)] = group, code_of(group)
         near = touched(program, group)
-        return (self._codes[id(group)][1], tuple(program.producer[c] for c in group.computes),
+        return (self._number(group), *(self._number(program.producer[c]) for c in group.computes),
                 *sorted(extents.items()), *(f.intersection(near) for f in free),
                 *((b, str(schedule.layouts.get(b))) for b in near))
+
+    def _number(self, value: Group | Step) -> int:
+        """That of a group's code, or of a step: equal ones have the same."""
+        if id(value) not in self._numbered:  # holding the value keeps its id its own
+            what = code_of(value) if isinstance(value, Group) else value
+            self._numbered[id(value)] = value, self._numbers.setdefault(what, len(self._numbers))
+        return self._numbered[id(value)][1]
 
     def _priced(self, schedule: Schedule, group: Group, inside: Program, free: Free) -> float:
         given = {b: layout_from_json(schedule.layouts[b]) for b in touched(inside, group)
