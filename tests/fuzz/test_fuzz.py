@@ -148,13 +148,16 @@ WIDE = {
     "pieces put together again": _model(
         [helper.make_node("Split", ["x"], _names(1500, "t"), axis=0),
          helper.make_node("Concat", _names(1500, "t"), ["y"], axis=0)], [("x", (1500,))]),
+    "a product of 2^30 columns": _model([helper.make_node("MatMul", ["x", "w"], ["y"])],
+                                        [("x", (5, 5)), ("w", (2, 5, 1 << 30))]),
 }
 
 
 @pytest.mark.parametrize("name", [
     pytest.param(n, marks=pytest.mark.product) if n.startswith("pieces") else n for n in WIDE])
 def test_wide_models_compile(name):
-    """Their expressions were once walked anew for every input; ``offend`` has a limit."""
+    """Their expressions were once walked anew for every input, work items counted one by one;
+    ``offend`` has a limit."""
     assert offend(WIDE[name].SerializeToString(), stage="schedule") is None
 
 

@@ -10,6 +10,8 @@ How long slices are, and whether a sum is sliced at all, is asked of the cost (`
 says what falls out of a cache between two uses); what usually fits is where the search begins.
 """
 
+from collections.abc import Iterator
+
 from aotc.ir.category import Factors
 from aotc.ir.expr import Axis, Binary, Const, Load, walk
 from aotc.ir.schedule import Group, Loops
@@ -92,7 +94,19 @@ def balanced(panels: int, most: int, workers: int, blocks: int = 1) -> int:
     def longest(per_item):
         return -(-blocks * -(-panels // per_item) // workers) * per_item
 
-    return min(range(1, most + 1), key=lambda p: (longest(p), -p))
+    return min(_per_item(panels, most), key=lambda p: (longest(p), -p))
+
+
+def _per_item(panels: int, most: int) -> Iterator[int]:
+    """Numbers of panels, at most ``most``, of which fewer items are made than of any smaller
+    one."""
+    each = 1
+    while each <= most:
+        yield each
+        items = -(-panels // each)
+        if items <= 1:
+            return
+        each = -(-panels // (items - 1))
 
 
 def slice_faults(target: Target, g: Group, s: Stage, f: Factors | None, row: Ukernel) -> list[str]:
