@@ -89,15 +89,16 @@ class _Rounds:
         self.makers: dict[str, Node] = {}
         self.constants = dict(names.graph.initializers)
         self.held: set[str] = set()  # constants of bodies
+        self.inside = {*self.body.inputs}  # what rounds may have for themselves
         self._enter(self.body)
-        self.inside = {*self.makers, *self.body.inputs}  # what rounds may have for themselves
         self.run: tuple[tuple[str, int], tuple[str, int]] | None = None
         self.zero: tuple[str, str] | None = None  # what is compared to find a run empty
         self.nodes: list[Node] = []
         self.made: dict[str, str | None] = {}
 
     def _enter(self, body: Body) -> None:
-        self.makers.update((o, n) for n in body.nodes for o in n.outputs if o)
+        self.makers.update((o, n) for n in body.nodes for o in n.outputs if o and not n.domain)
+        self.inside.update(o for n in body.nodes for o in n.outputs)
         self.constants.update((k, a) for k, a in body.constants.items() if k not in body.stored)
         self.held.update(body.constants)
 
@@ -149,7 +150,7 @@ class _Rounds:
     def _fold(self, tensor: str, kept: bool) -> Node | None:
         """The fold of a run that makes the tensor, ``kept``: with one element along its axis."""
         node = self.makers.get(tensor)
-        if node is None or node.domain:
+        if node is None:
             return None
         if node.op == "Identity":
             return self._fold(node.inputs[0], kept)
@@ -166,12 +167,12 @@ class _Rounds:
         """The fold of a branch; the other, where both ends are equal, is zeros."""
         test = self.makers.get(self._peeled(node.inputs[0]))
         branches = node.attr("then_branch"), node.attr("else_branch")
-        if test is None or test.op != "Equal" or not all(isinstance(v, Body) for v in branches):
+        if test is None or test.op != "Equal" or not all(
+                isinstance(v, Body) and len(v.outputs) == 1 for v in branches):
             return None
         empty, full = branches
         self._enter(empty)
         self._enter(full)
-        self.inside.update(self.makers)
         self.zero = test.inputs[0], test.inputs[1]
         fold = self._fold(full.outputs[0], kept) if self._zeros(empty.outputs[0]) else None
         compared = {self._end(t) for t in self.zero}
@@ -203,7 +204,7 @@ class _Rounds:
 
     def _made(self, tensor: str) -> str | None:
         node = self.makers.get(tensor)
-        if node is None or node.domain or len(node.outputs) != 1:
+        if node is None or len(node.outputs) != 1:
             return None
         if node.op == "Slice":
             return self._whole(node)

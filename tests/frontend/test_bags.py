@@ -6,7 +6,7 @@ import pytest
 from frontend_cases import by_onnxruntime, helper, numpy_helper, onnx, program_of, run, same
 
 import aotc
-from aotc.errors import UnsupportedError
+from aotc.errors import ModelError, UnsupportedError
 
 node, value = helper.make_node, helper.make_tensor_value_info
 F32, I64, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
@@ -123,16 +123,34 @@ def test_bags_compiled_for_any_number(tmp_path):
         same(list(compiled.run(feeds).values()), by_onnxruntime(model, feeds), atol=1e-6, rtol=1e-5)
 
 
-def test_what_is_no_bag_is_left_alone():
-    """Of rounds whose runs differ from what is compared, or that stop by themselves."""
-    model = listed()
-    (test,) = [n for n in model.graph.node if n.op_type == "Loop"]
-    equal = next(n for n in test.attribute[0].g.node if n.op_type == "Equal")
-    equal.input[1] = "k"
-    with pytest.raises(UnsupportedError, match="Slice"):
-        program_of(model)
-    model = looped()
-    (test,) = [n for n in model.graph.node if n.op_type == "Loop"]
-    test.attribute[0].g.node[-1].CopyFrom(node("Less", ["k", "one"], ["again"]))
-    with pytest.raises(UnsupportedError, match="Slice"):
+def inner(model, op):
+    """A node of the model's Loop."""
+    (loop,) = [n for n in model.graph.node if n.op_type == "Loop"]
+    return next(n for n in loop.attribute[0].g.node if n.op_type == op)
+
+
+def other_test(model):
+    inner(model, "Equal").input[1] = "k"
+
+
+def other_rows(model):
+    inner(model, "Slice").input[1] = "e"
+    inner(model, "Slice").input[2] = "k1"
+    inner(model, "Unsqueeze").CopyFrom(node("Unsqueeze", ["k", "zero"], ["k1"]))
+
+
+def stops(model):
+    inner(model, "Cast").CopyFrom(node("Less", ["k", "one"], ["again"]))
+
+
+def nothing_made(model):
+    del inner(model, "If").attribute[0].g.output[:]
+
+
+@pytest.mark.parametrize("make, change", ((listed, other_test), (looped, other_rows),
+                                          (looped, stops), (listed, nothing_made)))
+def test_what_is_no_bag_is_left_alone(make, change):
+    model = make()
+    change(model)
+    with pytest.raises((UnsupportedError, ModelError), match="Slice|If"):
         program_of(model)
