@@ -8,6 +8,9 @@ DEMO ?= demo
 TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 BY_MODEL := $(subst worksteal,loadgroup,$(TEST))
 
+# the many processes that tests start read what the first of them has compiled
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo lint test coverage product zoo conformance bench wheel clean
 
 demo: $(VENV)/.installed-demo

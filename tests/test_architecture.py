@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -67,6 +68,15 @@ ONLY = {
 }
 
 
+_parsed = cache(ast.parse)  # several tests walk the tree of a module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_while_these_tests_run():
+    yield
+    _parsed.cache_clear()
+
+
 def _files(*patterns):
     """Tracked and new files (not ignored ones) of the checkout that match a suffix."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
@@ -84,7 +94,7 @@ def _owner(path):
 
 def _imports(path):
     """Top-level dotted names that a Python file imports anywhere."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parsed(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -162,12 +172,12 @@ def _untyped(function):
 def test_public_functions_are_annotated():
     wrong = [f"{p.relative_to(ROOT)}:{f.lineno}: {f.name}: {', '.join(_untyped(f))}"
              for p in _package_files()
-             for f in _public_functions(ast.parse(p.read_text()).body) if _untyped(f)]
+             for f in _public_functions(_parsed(p.read_text()).body) if _untyped(f)]
     assert not wrong, "\n".join(wrong)
 
 
 def test_an_unannotated_function_is_found_by_that_test():
-    body = ast.parse("class A:\n def f(self, x, *y, z: int = 1): ...\n"
+    body = _parsed("class A:\n def f(self, x, *y, z: int = 1): ...\n"
                      "def _g(x): ...\ndef h(x: int) -> int: ...").body
     assert [(f.name, _untyped(f)) for f in _public_functions(body)] == [
         ("f", ["x", "y", "return"]), ("h", [])]
@@ -212,7 +222,7 @@ def test_sizes_of_files_functions_and_lines():
         wrong += [f"{name}:{k}: {len(line)} columns" for k, line in enumerate(lines, 1)
                   if len(line) > COLUMNS]
         if path.suffix == ".py":
-            functions = [(n.lineno, n.end_lineno - n.lineno + 1) for n in ast.walk(ast.parse(text))
+            functions = [(n.lineno, n.end_lineno - n.lineno + 1) for n in ast.walk(_parsed(text))
                          if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
         else:
             functions = list(_c_functions(text))
@@ -228,7 +238,7 @@ def test_no_operator_names_below_the_frontend():
     wrong = []
     for path in _package_files():
         if _owner(path) in ("ir", "passes", "oracle", "target", "sched", "emit"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(_parsed(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and (
                         node.value in operators - vocabulary):
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.value!r}")
@@ -253,9 +263,9 @@ def _strings(tree):
                                     if hasattr(node, k))
 
 
-def _kinds_named(text):
-    """Lines of a module that name a target, a kind of machine, its emitter or one of its
-    memories."""
+@cache
+def _kinds():
+    """Words that are of a target, of a kind of machine, its emitter or one of its memories."""
     names = [word for t in TARGETS.values() for word in re.split("[^a-z0-9]+", t.name)
              + [t.folder, t.arch]]
     memories = {x.name.lower() for t in TARGETS.values() for x in t.machine.memories}
@@ -263,9 +273,14 @@ def _kinds_named(text):
         "emitter", "simt", "gpu", "cpu", "sm", "neon", "avx", "avx2", "avx512", "sse", "sse2",
         "rvv", "warp", "warps"}
     words -= {"register", "shared"}  # of Schedules, and a plain word
-    words -= {*DTYPES}  # what elements are is said of rows, and a target may be called after it
-    return [(line, s) for line, s in _strings(ast.parse(text))
-            if words & set(re.split(r"[^a-z0-9]+|_", s.lower()))]
+    # what elements are is said of rows, and a target may be called after it
+    return words - {*DTYPES}
+
+
+def _kinds_named(text):
+    """Lines of a module that name one of them."""
+    return [(line, s) for line, s in _strings(_parsed(text))
+            if _kinds() & set(re.split(r"[^a-z0-9]+|_", s.lower()))]
 
 
 def test_deciders_and_lowering_ask_for_facts_not_for_kinds():
@@ -294,7 +309,7 @@ SPEEDS = {"bandwidth", "flops", "latency", "launch", "overlap"}  # of a Machine 
 
 def _weighed(text):
     """(line, name) of the speeds of a machine and the weights of a Tuning that a module reads."""
-    found = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Attribute)]
+    found = [n for n in ast.walk(_parsed(text)) if isinstance(n, ast.Attribute)]
     return [(n.lineno, n.attr) for n in found if n.attr in SPEEDS or n.attr in WEIGHTS
             and getattr(n.value, "id", getattr(n.value, "attr", "")) == "tuning"]
 
@@ -406,7 +421,7 @@ NUMBERS = {
 
 def _module_numbers(text):
     """Names that a module gives a value with a number in it."""
-    for node in ast.parse(text).body:
+    for node in _parsed(text).body:
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue
         if any(isinstance(x, ast.Constant) and type(x.value) in (int, float)

@@ -4,16 +4,18 @@
          | Load(buffer, index, dtype) | Cast(dtype, x)
          | Unary(op, x) | Binary(op, a, b) | Guarded(op, a, b, why) | Where(cond, a, b)
 
-Nodes are frozen and compare by structure; the hash is computed once.  Integer arithmetic on
-indices is int64 with floor division and floor modulo.  ``a + b`` on expressions builds nodes;
-``simplify`` (simplify.py) brings index arithmetic into normal form.
+Nodes are frozen; equal ones are one object.  Integer arithmetic on indices is int64 with floor
+division and floor modulo.  ``a + b`` on expressions builds nodes; ``simplify`` (simplify.py) brings
+index arithmetic into normal form.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from threading import RLock
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from weakref import WeakValueDictionary
 
 from aotc.ir.dtypes import INDEX, is_float
 
@@ -31,7 +33,29 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod
           "and": "&", "or": "|", "xor": "^"}
 
 
-class Expr:
+_LOCK = RLock()  # reentrant: making a node may have the collector forget others
+
+
+class _Unique(type):
+    """Makes of a node that equals a living one that one: equality and hash are those of objects,
+    and what is ``kept`` with a node is known wherever an equal one is written again."""
+
+    arity: int  # so many arguments are the key themselves
+    key: Callable[[Any], tuple[Any, ...]]  # of a node: what makes it equal to one of its type
+
+    def __init__(cls, *args: Any) -> None:
+        super().__init__(*args)
+        cls.nodes: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+
+    def __call__(cls, *args: Any, **named: Any) -> Any:
+        if len(args) == cls.arity and not named and (known := cls.nodes.get(args)) is not None:
+            return known
+        node = super().__call__(*args, **named)
+        with _LOCK:
+            return cls.nodes.setdefault(cls.key(node), node)
+
+
+class Expr(metaclass=_Unique):
     """Base of all nodes; never instantiated."""
 
     __slots__ = ()
@@ -40,6 +64,12 @@ class Expr:
 
         @property
         def dtype(self) -> str: ...
+
+        __match_args__: ClassVar[tuple[str, ...]]
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        # pickles and copies are the node that lives where they are opened
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)
 
     def __add__(self, other: "ExprLike") -> "Expr":
         return binary("add", self, other)
@@ -87,31 +117,10 @@ T = TypeVar("T")
 
 @dataclass_transform(eq_default=False, frozen_default=True)
 def _node(cls: type[E]) -> type[E]:
-    """Frozen dataclass whose structural hash is computed once per object."""
+    """Frozen dataclass of which equal nodes are one object, see ``_Unique``."""
     cls = dataclass(frozen=True, eq=False, repr=True)(cls)
-    names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # the line above made it one
-    key = cls.__dict__.get("key") or attrgetter(*names)
-
-    def hashed(self: E) -> int:
-        try:
-            h: int = self.__dict__["_hash"]
-        except KeyError:
-            h = self.__dict__["_hash"] = hash((cls.__name__, key(self)))
-        return h
-
-    def equal(self: E, other: object) -> bool:
-        if self is other:
-            return True
-        return (type(self) is type(other) and hash(self) == hash(other)
-                and key(self) == key(other))
-
-    def state(self: E) -> dict[str, object]:
-        # hashes of texts differ from process to process: a pickle must not carry them, nor what
-        # else was computed once
-        return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
-
-    for name, method in (("__hash__", hashed), ("__eq__", equal), ("__getstate__", state)):
-        setattr(cls, name, method)
+    cls.arity = cls.__dict__.get("arity", len(cls.__match_args__))
+    cls.key = cls.__dict__.get("key") or attrgetter(*cls.__match_args__)
     return cls
 
 
@@ -138,10 +147,11 @@ class Const(Expr):
     value: Any  # which of the three, only the dtype says
     dtype: str = INDEX
 
-    def key(self) -> tuple[object, str]:
-        """What equality and hash see."""
-        value = self.value
-        return (repr(value) if isinstance(value, float) else value, self.dtype)
+    arity: ClassVar[int] = 1
+
+    def key(self) -> tuple[object, ...]:
+        """What makes it equal to another."""
+        return (self.value,) if self.dtype == INDEX else (repr(self.value), self.dtype)
 
     def __post_init__(self) -> None:
         if is_float(self.dtype):

@@ -4,7 +4,7 @@ Every operand is int64_t; a symbol is read from the frame ``f``, axes and variab
 variables of the same name.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from aotc.emit.text.c_names import identifier
 from aotc.errors import AotcError
@@ -23,7 +23,6 @@ def sym_field(name: str) -> str:
     return f"sym_{identifier(name)}"
 
 
-@dataclass(frozen=True)
 class Argument(Sym):
     """A symbol that is no field of a frame but an argument of the function."""
 
