@@ -35,7 +35,8 @@ BUGS = {
 }
 
 
-@pytest.fixture(scope="module", params=["", "ucontext"])
+@pytest.fixture(scope="module", params=[
+    "", pytest.param("ucontext", marks=pytest.mark.product)])
 def device(request, tmp_path_factory):
     flags = ("-DAOTC_CUSIM_UCONTEXT",) if request.param else ()
     return build_device(tmp_path_factory.mktemp("bugs"), "planted_bugs.cu", arch="sm_80",

@@ -15,7 +15,7 @@ from aotc.oracle.interpret import interpret
 from aotc.passes.inline import inline_moves
 from aotc.sched import check_schedule, decide
 
-MANY, FEW = 26, 9  # Programs per target and kind, in the default suite; every target gets others
+MANY, FEW = 26, 6  # Programs per target and kind, in the default suite; every target gets others
 
 
 def program(seed):
@@ -61,9 +61,11 @@ def test_random_schedules_use_what_they_claim():
     assert found >= {"register", "L1", "tile", "stages", "reorder", "split", "pad"}
 
 
-def test_interpreter_agrees():
+@pytest.mark.parametrize("seeds", [range(FEW), pytest.param(
+    range(FEW, MANY), marks=pytest.mark.product)], ids=["few", "many"])
+def test_interpreter_agrees(seeds):
     """What the interpreter executes literally is what the Program says."""
-    for seed in range(20):
+    for seed in seeds:
         p = program(seed)
         s = random_schedule(p, RUNNABLE[0], seed)
         syms = {x.name: 4 for x in p.syms}
@@ -73,17 +75,18 @@ def test_interpreter_agrees():
         assert not wrong, (seed, wrong)
 
 
-def test_decisions_do_not_depend_on_hash_seeds():
-    code = ("import sys; sys.path[:0] = sys.argv[1:]\n"
+@pytest.mark.parametrize("number", [FEW, pytest.param(MANY, marks=pytest.mark.product)])
+def test_decisions_do_not_depend_on_hash_seeds(number):
+    code = ("import sys; sys.path[:0] = sys.argv[2:]\n"
             "from te_random import random_program\n"
             "from aotc.sched import decide, lower\n"
             "from aotc.target import get_target\n"
-            "for seed in range(12):\n"
+            "for seed in range(int(sys.argv[1])):\n"
             "    p, t = random_program(seed), get_target('x86-64-v4')\n"
             "    s = decide(p, t)\n"
             "    print(p, s.to_json(), lower(p, s, t))\n")
     paths = [str(ROOT), str(ROOT / "tests" / "helpers")]
-    texts = {subprocess.run([sys.executable, "-c", code, *paths],
+    texts = {subprocess.run([sys.executable, "-c", code, str(number), *paths],
                             check=True, capture_output=True,
                             env={"PYTHONHASHSEED": seed}).stdout for seed in ("1", "2")}
     assert len(texts) == 1

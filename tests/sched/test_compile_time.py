@@ -46,7 +46,8 @@ def verdicts(monkeypatch, run):
 
 
 @pytest.mark.parametrize("family, size, how", [
-    ("heads", 2, "all"), ("elementwise", 50, "all"), ("fanout", 50, "all"), *(
+    ("heads", 2, "all"), ("elementwise", 50, "all"), ("fanout", 50, "all"),
+    ("tables", 18, "all"), *(
         pytest.param(*p, marks=pytest.mark.product) for p in (
             ("heads", 6, "all"), ("residual", 2, "all"), ("residual", 6, "all"),
             ("split_concat", 64, "all"), ("tables", 35, "all"),

@@ -1,6 +1,6 @@
 """Lowering of every stage that is a loop nest: map, move, reduction, window, loops."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from aotc.ir.access import linearise, stride
@@ -63,13 +63,22 @@ def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]
 
         red = tuple(Range(r.axis, here(r.lo), here(r.hi)) for r in red)
         puts = tuple(Put(o.buffer, ctx.place(o.buffer)(tuple(map(here, o.index))),
-                         _rounded(linearise(here(o.value), ctx.place),
+                         _rounded(linearise(here(_taken(o.value, here)), ctx.place),
                                   ctx.program.dtype(o.buffer))) for o in stage.outputs)
-        body_here = linearise(here(body), ctx.place)
+        body_here = (puts[0].value if stage.fold == "none" else
+                     linearise(here(body), ctx.place))
         nest = _nest(ctx, stage, row, sub, red, body_here, puts, lanes)
         nest = replace(nest, writing=writing_of(loops))
         nests.append(in_parts(_blocked(ctx, stage, row, nest, taps)))
     return nests
+
+
+def _taken(value: Expr, here: Callable[[Expr], Expr]) -> Expr:
+    """The branch of a map's value that a piece takes, ``here(e)`` being an expression over the
+    piece: the branches of all other pieces are not to be rewritten for each of them."""
+    while isinstance(value, Where) and isinstance(cond := here(value.cond), Const):
+        value = value.a if cond.value else value.b
+    return value
 
 
 def one_value(part: Piece | Range) -> bool:
@@ -162,8 +171,6 @@ def _where_all_hold(conds, axis):
 def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
     ranges = [Range(p.axis, p.lo, p.hi) for p in part.values()]
     lane = next((p.axis for a, p in part.items() if a.name == lanes), None)
-    if stage.fold == "none":
-        body = puts[0].value
     blocked = [p.axis for a, p in part.items()
                if a.name == ctx.group.loops.get(stage.name, {}).get("block")]
     exchanged = blocked[0] if row.tile.get("exchange") else None
