@@ -240,11 +240,13 @@ def test_sums_of_few_channels_are_exact_floats(groups):
     assert np.array_equal(kept, np.rint(kept)) and np.abs(kept).max() > 1000
 
 
-def test_a_number_that_is_cut_off_is_stored_as_it_is():
+@pytest.mark.parametrize("clamped", (False, True))
+def test_a_number_that_is_cut_off_is_stored_as_it_is(clamped):
     """Stored 128 larger, what lies between -1 and 0 would be cut off to -1."""
     m = Maker()
     m.input("x", 2, 4, 9)
-    m.pointwise("q", "x", lambda e, axes: Cast("i8", e))
+    m.pointwise("q", "x", lambda e, axes: Cast(
+        "i8", minimum(maximum(e, f32(-128)), f32(127)) if clamped else e))
     m.const("w", np.ones((5, 9), np.int8))
     scalar(m, "s", 0.03, np.float32)
     real(m, "q", None, "s")

@@ -60,15 +60,18 @@ def _is_offset(e: Binary, made: Collection[str]) -> bool:
 
 
 def _saturated(e: Expr) -> Expr | None:
-    """The float that an 8-bit expression clamps to its type's range; None for others."""
+    """The rounded float that an 8-bit expression clamps to its type's range; None for others: what
+    is cut off instead is no other number 128 further on."""
     if not isinstance(e, Cast) or e.dtype not in RANGE or not isinstance(e.x, Binary):
         return None
     low, high = (Const(v, "f32") for v in RANGE[e.dtype])
     x = e.x
-    if x.op == "min" and x.b == high and isinstance(x.a, Binary) and x.a.op == "max" and (
-            x.a.b == low):
-        return x.a.a
-    return None
+    if not (x.op == "min" and x.b == high and isinstance(x.a, Binary) and x.a.op == "max"
+            and x.a.b == low):
+        return None
+    inner = x.a.a
+    whole = inner.a if isinstance(inner, Binary) and inner.op == "add" else inner
+    return inner if isinstance(whole, Unary) and whole.op == "round" else None
 
 
 def _saturating(dtype: str, e: Expr) -> Expr:
