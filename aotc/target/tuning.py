@@ -138,6 +138,11 @@ class Tuning:
     turned_rows: int = _of(48, "rows that results across the lanes are stored by: whole lines, and "
                            "scratch that stays beside the registers", "rows", "derived: three "
                            "lines of f32; of 64 columns 12 KiB, half of what tiles fill of 32", 1)
+    lines_across: int = _of(
+        7, "lines that lie a free number of elements apart and are stored side by side: fewer than "
+        "a set of a near cache holds, of which loads have one", "lines",
+        "AVX-512, 8 ways: planes of 256x384 take 1.6 ms by 7, 2.7 by 8, 8.0 by 16; of 256x385, "
+        "in no common set, 1.6, 2.4 and 1.9", 1)
 
     # ------------------------------------------------------------ which axis runs over lanes
     lane_points: int = _of(4, "an axis with fewer points runs over no lanes", "points",

@@ -16,6 +16,7 @@ from aotc.ir.layout import Layout
 from aotc.ir.program import Compute, Program
 from aotc.ir.schedule import REGISTER, Group, Schedule
 from aotc.passes.winograd import stages_of
+from aotc.sched.choose.across import lanes_across
 from aotc.sched.choose.connect import connect
 from aotc.sched.choose.fitted import fitted_tile
 from aotc.sched.choose.gensor import Policy, Space, construct, grown
@@ -223,6 +224,8 @@ class Judge:
         machine = self.target.machine
         fixed, units, aligned = self._shape(stages, model)
         several = len(stages) > 1
+        if several:
+            fixed |= lanes_across(self.program, self.target, group, stages[model.anchor], layouts)
 
         def constructed(fixed):
             return construct(model, machine, Policy(walkers=1, kept=1), depth=machine.depth,
