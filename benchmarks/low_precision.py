@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 
@@ -61,15 +62,16 @@ def prepare(name, args, folder):
         run_pipeline(Options(found.path, folder / label, name="case", profile=True, **how))
         build(folder / label)
         if label == "aotc":
-            seconds = _predicted(found, how)
+            seconds = {str(n): _predicted(found, how, n) for n in (1, 2)}
             (folder / "predicted").write_text(json.dumps(seconds))
     return found
 
 
-def _predicted(found, how):
-    """Seconds of every kernel by the cost model."""
+def _predicted(found, how, workers):
+    """Seconds of every kernel by the cost model, with so many workers."""
     work = run_pipeline(Options(found.path, stop_after="schedule", **how))
-    judge = Judge(work.rewritten, work.target)
+    machine = replace(work.target.machine, workers=workers)
+    judge = Judge(work.rewritten, replace(work.target, machine=machine))
     return [judge.priced(g).seconds for g in work.schedule.groups]
 
 
@@ -95,7 +97,7 @@ def measure(found, threads, args, folder):
     times = {t.name: (t.median_ms, t.min_ms)
              for t in interleave(calls, args.seconds * len(calls))}
     lines = kernel_lines(opened["aotc"], calls["aotc"], args,
-                         json.loads((folder / "predicted").read_text()))
+                         json.loads((folder / "predicted").read_text())[str(min(threads, 2))])
     os.sched_setaffinity(0, before)
     return {"times": times, "errors": errors, "faults": faults, "kernels": lines}
 

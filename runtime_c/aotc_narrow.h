@@ -136,6 +136,26 @@ AOTC_INLINE aotc_vm aotc_load_i32_n(const int32_t *p, int64_t n)
     return aotc_load_i32(t);
 }
 
+/* The low 16 bits of every lane: what a conversion to i16 keeps. */
+AOTC_INLINE void aotc_store_16(int16_t *p, aotc_vm v)
+{
+#if defined(__AVX512F__) && AOTC_LANES == 16
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)v));
+#else
+    int32_t t[AOTC_LANES];
+    aotc_store_i32(t, v);
+    for (int l = 0; l < AOTC_LANES; ++l)
+        p[l] = (int16_t)t[l];
+#endif
+}
+AOTC_INLINE void aotc_store_16_n(int16_t *p, aotc_vm v, int64_t n)
+{
+    int16_t t[AOTC_LANES];
+    aotc_store_16(t, v);
+    for (int l = 0; l < AOTC_LANES && l < n; ++l)
+        p[l] = t[l];
+}
+
 AOTC_INLINE void aotc_store_8_n(void *p, aotc_vm v, int64_t n)
 {
     uint8_t t[AOTC_LANES];

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from aotc.ir.dtypes import BF16, DTYPES, is_int
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
-from aotc.ir.numbers.grouped import byte_row, grouped_weights
+from aotc.ir.numbers.grouped import INTEGER_ROWS, grouped_weights, integer_row
 from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
 
@@ -46,19 +46,22 @@ BYTES: Dtypes = ("u8", "i8", "i32")
 SIGNED_BYTES: Dtypes = ("i8", "i8", "i32")
 BF16_PRODUCT: Dtypes = (BF16, BF16, "f32")
 GROUPED_PRODUCT: Dtypes = ("f32", "u8", "f32")  # of weights in bytes, ``numbers/grouped.py``
-GROUPED_BYTES: Dtypes = ("u8", "u8", "f32")  # the same of rows of bytes
+# the same of rows that are integers: numbers of 8 bits, stored 128 larger, and of 16 bits
+GROUPED_INTEGERS: dict[str, Dtypes] = {d: (d, "u8", "f32") for d in INTEGER_ROWS}
+_GROUPED = (GROUPED_PRODUCT, *GROUPED_INTEGERS.values())
 
 
 def dot_dtypes(body: Expr) -> Dtypes | None:
     """Dtypes of a product of two integers of 8 or of 16 bits, both converted to i32 (the signed one
     is B, as in ``BYTES``), ``BF16_PRODUCT`` for one of two bf16, both converted to f32,
-    ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``, ``GROUPED_BYTES`` if that f32 is
-    a ``byte_value``; None for others."""
+    ``GROUPED_PRODUCT`` for one of an f32 and ``grouped_weights``, one of ``GROUPED_INTEGERS`` if
+    that f32 is an ``integer_value``; None for others."""
     if not isinstance(body, Binary) or body.op != "mul":
         return None
     for a, b in ((body.a, body.b), (body.b, body.a)):
         if body.dtype == "f32" and grouped_weights(b):
-            return GROUPED_PRODUCT if byte_row(a) is None else GROUPED_BYTES
+            row = integer_row(a)
+            return GROUPED_PRODUCT if row is None else GROUPED_INTEGERS[row.dtype]
     if not isinstance(body.a, Cast) or not isinstance(body.b, Cast):
         return None
     signed, other = sorted((body.a.x.dtype, body.b.x.dtype))  # "i8" before "u8"
@@ -88,11 +91,11 @@ def factor_pairs(axes: Axes, raxes: Axes, fold: str | Fold, body: Expr) -> tuple
         return ()
     out = []
     for a, b in ((body.a, body.b), (body.b, body.a)):
-        if narrow in (GROUPED_PRODUCT, GROUPED_BYTES):
+        if narrow in _GROUPED:
             weights = grouped_weights(b)
             if weights is None:
                 continue
-            a, b = byte_row(a) or a, weights.codes
+            a, b = integer_row(a) or a, weights.codes
         elif narrow is not None and isinstance(a, Cast) and isinstance(b, Cast):
             a, b = a.x, b.x
             if (a.dtype, b.dtype) != narrow[:2]:

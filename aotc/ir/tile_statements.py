@@ -60,8 +60,8 @@ class Pack(Stmt):
 @dataclass(frozen=True)
 class Expand(Stmt):
     """A panel of ``depth`` steps of the sum by ``width`` columns of grouped weights, bytes from
-    ``offset`` of ``source`` on, to f32.  dtype: of ``to``; with "u8" the codes stay bytes, group
-    by group as ``ir/numbers/byte_panels.py`` says."""
+    ``offset`` of ``source`` on, to f32.  dtype: of the rows that meet them; for integers the
+    numbers stay integers, group by group as ``ir/numbers/byte_panels.py`` says."""
 
     BUFFERS = ("to", "source")
     to: str
@@ -74,7 +74,7 @@ class Expand(Stmt):
 
     def lines(self) -> list[str]:
         return [f"expand {show(self.depth)} steps of {self.width} columns of {self.grouping}"
-                f" to {self.dtype}: {self.to} = {self.source}[{show(self.offset)}]"]
+                f" for rows of {self.dtype}: {self.to} = {self.source}[{show(self.offset)}]"]
 
 
 @dataclass(frozen=True)

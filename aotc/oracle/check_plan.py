@@ -300,7 +300,8 @@ class _Kernel:
         if o.mode == "expanded":
             steps = Const(c.slice) if c.slices else total
             if c.dtypes[1] == "u8" and c.grouping is not None:
-                steps = (total + (c.grouping.size - 1)) // c.grouping.size * group_room(c.grouping)
+                steps = (total + (c.grouping.size - 1)) // c.grouping.size * group_room(
+                    c.grouping, step)
             self.room(scope, o.pad, simplify(steps * nr))
         if o.mode in ("panel", "expanded"):
             depth = simplify((total + (step - 1)) // step * step)

@@ -17,7 +17,7 @@ import numpy as np
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Expr, Load, Var
 from aotc.ir.library import LIBRARY, item
-from aotc.ir.numbers.byte_panels import HEAD, MIDDLE, STEP, group_room
+from aotc.ir.numbers.byte_panels import HEAD, LANE, MIDDLE, group_room
 from aotc.ir.numbers.group_bytes import numbers_at, weights_at
 from aotc.ir.plan import Call, Contract, Kernel, Plan, turn_items
 from aotc.ir.program import neutral
@@ -44,7 +44,16 @@ from aotc.ir.statements import (
     Update,
     Wait,
 )
-from aotc.ir.tile_statements import Expand, Pack, Point, RowTable, Tile, TileSums, Vector
+from aotc.ir.tile_statements import (
+    Expand,
+    Pack,
+    Point,
+    RowTable,
+    Tile,
+    TileSums,
+    Vector,
+    dot_step,
+)
 from aotc.oracle.contract_statements import contract_statements
 from aotc.oracle.eval_expr import Guard, index_value
 from aotc.oracle.evaluate import COMBINE
@@ -324,8 +333,8 @@ class _Run(TileRuns):
         self.memory.write(s.to, k // g * g * s.width + j * g + k % g, x, live)
 
     def expand(self, s: Expand) -> None:
-        if s.dtype == "u8":
-            self.expand_bytes(s)
+        if s.dtype != "f32":
+            self.expand_integers(s)
             return
         (k, j), live = self._grid((self.now(s.depth), np.asarray(s.width)))
         live = live if self.mask is None else live & self.mask
@@ -336,14 +345,15 @@ class _Run(TileRuns):
             return np.asarray(self.memory.read(s.source, at, live))
         self.memory.write(s.to, k * s.width + j, weights_at(s.grouping, k, row), live)
 
-    def expand_bytes(self, s: Expand) -> None:
+    def expand_integers(self, s: Expand) -> None:
         """Group by group, all groups and columns side by side."""
         g, nr = s.grouping, s.width
-        depth = self.now(s.depth)
+        depth, step = self.now(s.depth), dot_step(s.dtype)
+        kind = np.dtype(f"i{LANE // step}")
         (group, j), live = self._grid(((depth + g.size - 1) // g.size, np.asarray(nr)))
         live = live if self.mask is None else live & self.mask
         source = self.now(s.offset) + group * (g.rows * nr) + j
-        to = group * (group_room(g) * nr)
+        to = group * (group_room(g, step) * nr)
 
         def row(number: Array | int) -> Array:
             return np.asarray(self.memory.read(s.source, source + number * nr, live))
@@ -354,14 +364,14 @@ class _Run(TileRuns):
             for i in range(4):
                 self.memory.write(s.to, to + first + 4 * j + i, bytes_of[..., i], live)
         total = np.zeros(1, np.int32)
-        for first in range(0, g.size, STEP):
-            four = []
-            for k in range(first, first + STEP):
+        for first in range(0, g.size, step):
+            side = []
+            for k in range(first, first + step):
                 number, scale = numbers_at(g, np.asarray(k), row)
-                four.append(np.where(group * g.size + k < depth, number, 0).astype(np.int8))
-            total = total + sum(x.astype(np.int32) for x in four)
-            put((HEAD + first) * nr, np.stack(four, axis=-1).view(np.int32)[..., 0])
-        put(0, (-MIDDLE * total).astype(np.int32))
+                side.append(np.where(group * g.size + k < depth, number, 0).astype(kind))
+            total = total + sum(x.astype(np.int32) for x in side)
+            put((HEAD + first * LANE // step) * nr, np.stack(side, axis=-1).view(np.int32)[..., 0])
+        put(0, (-MIDDLE * total * (s.dtype == "u8")).astype(np.int32))
         put(4 * nr, np.broadcast_to(scale, total.shape))
 
     # ------------------------------------------------------------ whole kernels

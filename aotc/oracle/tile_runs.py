@@ -6,7 +6,7 @@ import numpy as np
 
 from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16
 from aotc.ir.expr import Expr, Var
-from aotc.ir.numbers.byte_panels import HEAD, MIDDLE, STEP, group_room
+from aotc.ir.numbers.byte_panels import HEAD, LANE, MIDDLE, group_room
 from aotc.ir.numbers.group_bytes import weights_at
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
@@ -180,7 +180,7 @@ class TileRuns(Values):
         buffer, first = self.points[s.b]
         j = self._columns(s)
         if s.grouping is not None:
-            own = self._expanded if s.dtypes[0] == "u8" else self._grouped
+            own = self._grouped if s.dtypes[0] == "f32" else self._expanded
             return own(s, s.grouping, k, live)
         step = dot_step(s.dtypes[0])
         if step > 1:
@@ -197,16 +197,19 @@ class TileRuns(Values):
         """B of grouped weights in a panel of bytes: (steps, columns, ...)."""
         buffer, first = self.points[s.b]
         j, nr = self._columns(s), s.nv * s.lanes
-        group = first + k // g.size * (group_room(g) * nr)
+        step = dot_step(s.dtypes[0])
+        width = LANE // step
+        group = first + k // g.size * (group_room(g, step) * nr)
 
         def byte(at: Array) -> Array:
             there = np.broadcast_to(live, np.broadcast_shapes(live.shape, at.shape, self.shape))
             return self._live(buffer, at, there)
-        number = byte(group + HEAD * nr + (k % g.size // STEP * nr + j) * STEP + k % STEP)
+        at = group + HEAD * nr + (k % g.size // step * nr + j) * LANE + k % step * width
+        number = np.stack([byte(at + i).astype(np.uint8) for i in range(width)], axis=-1)
         bits = sum((byte(group + 4 * (nr + j) + i).astype(np.uint32) << np.uint32(8 * i)
                     for i in range(4)), np.zeros((), np.uint32))
         scale = np.ascontiguousarray(bits).view(np.float32)
-        found = number.astype(np.int8).astype(np.float32) * scale
+        found = number.view(f"i{width}")[..., 0].astype(np.float32) * scale
         return np.broadcast_to(found, (len(k), nr, *self.shape))
 
     def _grouped(self, s: Tile, g: Grouping, k: Array, live: Array) -> Array:

@@ -385,6 +385,14 @@ def dot_bytes(suffix: str, lanes: int, mr: int, nv: int, rate: float = 1.0) -> U
                                       "expanded": True, "rate": rate})
 
 
+def dot_words(suffix: str, lanes: int, mr: int, nv: int, rate: float = 1.0) -> Ukernel:
+    """The same of rows of 16 bits, by weights expanded to 16 bits."""
+    nr = nv * lanes
+    return Ukernel(f"dot_words_{mr}x{nr}__{suffix}", "dot", ("i16", "u8", "f32"),
+                   "dot_bytes.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 1.2,
+                                      "expanded": True, "rate": rate})
+
+
 DIGITS = "dot_digits.c.j2"  # the template of rows that multiply codes by digits of the other factor
 
 

@@ -148,6 +148,96 @@ AOTC_INLINE aotc_vu aotc_less_zero(aotc_vu four, aotc_vm zero, int64_t live)
     return out;
 }
 
+/* ------------------------------------------------------------------ products of s16
+ *
+ * aotc_words_a: two neighbours of a row, in every lane.  aotc_words_b: two of each lane's column.
+ * aotc_words(c, a, b): c[l] + sum of the two products of lane l, exact. */
+
+#if defined(__SSE2__) && (AOTC_LANES == 4 || defined(__AVX2__) && AOTC_LANES == 8 \
+                          || defined(__AVX512BW__) && AOTC_LANES == 16)
+typedef aotc_vm aotc_words_rows, aotc_words_columns;
+AOTC_INLINE aotc_words_rows aotc_words_a(const int16_t *p)
+{
+    int32_t two;
+    memcpy(&two, p, sizeof two);
+    return aotc_isplat(two);
+}
+AOTC_INLINE aotc_words_columns aotc_words_b(const int16_t *p)
+{
+    aotc_vm v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+AOTC_INLINE aotc_vm aotc_words(aotc_vm c, aotc_words_rows a, aotc_words_columns b)
+{
+#if defined(__AVX512VNNI__) && AOTC_LANES == 16
+    return (aotc_vm)_mm512_dpwssd_epi32((__m512i)c, (__m512i)a, (__m512i)b);
+#elif AOTC_LANES == 16
+    return aotc_iadd(c, (aotc_vm)_mm512_madd_epi16((__m512i)a, (__m512i)b));
+#elif AOTC_LANES == 8
+    return aotc_iadd(c, (aotc_vm)_mm256_madd_epi16((__m256i)a, (__m256i)b));
+#else
+    return aotc_iadd(c, (aotc_vm)_mm_madd_epi16((__m128i)a, (__m128i)b));
+#endif
+}
+
+#else
+typedef struct { int32_t v[2]; } aotc_words_rows;
+typedef struct { aotc_vm v[2]; } aotc_words_columns;
+AOTC_INLINE aotc_words_rows aotc_words_a(const int16_t *p)
+{
+    return (aotc_words_rows){{p[0], p[1]}};
+}
+AOTC_INLINE aotc_words_columns aotc_words_b(const int16_t *p)
+{
+#if AOTC_LANES > 1
+    aotc_vu all;
+    memcpy(&all, p, sizeof all);
+    return (aotc_words_columns){{(aotc_vm)(all << 16) >> 16, (aotc_vm)all >> 16}};
+#else
+    return (aotc_words_columns){{p[0], p[1]}};
+#endif
+}
+AOTC_INLINE aotc_vm aotc_words(aotc_vm c, aotc_words_rows a, aotc_words_columns b)
+{
+    for (int i = 0; i < 2; ++i)
+        c = aotc_iadd(c, aotc_imul(aotc_isplat(a.v[i]), b.v[i]));
+    return c;
+}
+#endif
+
+/* The same as aotc_expand_bytes below for rows of s16: sums start from 0, two numbers of 16 bits
+ * side by side. */
+AOTC_INLINE void aotc_expand_words(uint8_t *to, const uint8_t *b, int64_t depth, int64_t nr,
+    int bits, int64_t size, int planes, int zeros)
+{
+    const int64_t rows = size * bits / 8;
+    for (int64_t k0 = 0; k0 < depth; k0 += size, b += (rows + zeros + planes) * nr) {
+        for (int64_t j = 0; j < nr; j += AOTC_LANES) {
+            const uint8_t *codes = b + j, *const behind = codes + rows * nr;
+            uint8_t *numbers = to + 8 * nr + 4 * j;
+            const aotc_vm zero = zeros ? (aotc_vm)aotc_codes_at(behind) : aotc_isplat(0);
+            for (int64_t k = 0; k < size; k += 2, codes += bits / 4 * nr, numbers += 4 * nr) {
+                aotc_vm low = (aotc_vm)aotc_codes_at(codes), high = low;
+                if (bits == 8) {
+                    high = (aotc_vm)aotc_codes_at(codes + nr);
+                } else {
+                    low = ((low & 15) ^ 8) - 8;
+                    high = ((high >> 4 & 15) ^ 8) - 8;
+                }
+                low = depth - k0 - k > 0 ? low - zero : aotc_isplat(0);
+                high = depth - k0 - k > 1 ? high - zero : aotc_isplat(0);
+                const aotc_vu both = ((aotc_vu)low & 0xffffu) | (aotc_vu)high << 16;
+                memcpy(numbers, &both, sizeof both);
+            }
+            aotc_store_i32((int32_t *)(void *)to + j, aotc_isplat(0));
+            aotc_store((float *)(void *)(to + 4 * nr) + j,
+                aotc_scales(behind + zeros * nr, nr, planes));
+        }
+        to += (8 + 2 * size) * nr;
+    }
+}
+
 /* The same to bytes, for rows of bytes that are 128 larger than the numbers they stand for: of
  * every group and column what its sums start from (-128 times the sum of its numbers), its scale,
  * and its numbers, four neighbours side by side, zeros behind the last of `depth`. */

@@ -168,16 +168,16 @@ def test_emulated_machines_read_the_same_weights(name, tmp_path):
 
 # ---------------------------------------------------------------- rows of bytes
 
-def _coded(x):
+def _coded(x, rows):
     """(signed codes, scales) of rows f32[M, K]."""
-    scale = np.abs(x).max(1, keepdims=True) * np.float32(1 / 127)
+    scale = np.abs(x).max(1, keepdims=True) * np.float32(1 / {"s8": 127, "s16": 32767}[rows])
     return np.rint(x / scale).astype(np.float64), scale.astype(np.float64)
 
 
-def _by_bytes(tensors, x, bits):
-    q, s = _coded(x)
+def _by_integers(tensors, x, bits, rows):
+    q, s = _coded(x, rows)
     h = np.maximum(q @ _near(tensors["w"], bits) * s + tensors["b"], 0).astype(np.float32)
-    q, s = _coded(h)
+    q, s = _coded(h, rows)
     return q @ _near(tensors["v"].T, bits) * s
 
 
@@ -189,17 +189,21 @@ def scheduled(model, target, precision, rows):
     return replace(work, schedule=schedule)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits, rows, kind", [
+    (8, "s16", "dot_words_"), (4, "s8", "dot_bytes_"),
+    pytest.param(8, "s8", "dot_bytes_", marks=pytest.mark.product),
+    pytest.param(4, "s16", "dot_words_", marks=pytest.mark.product)])
 @pytest.mark.parametrize("name", [CPUS[-1], *(pytest.param(n, marks=pytest.mark.product)
                                               for n in CPUS[:-1])])
-def test_rows_become_bytes(name, bits, tmp_path):
+def test_rows_become_integers(name, bits, rows, kind, tmp_path):
     """Products run in integers, of rows rounded as the page says."""
     model, tensors = layers(13)
     x = np.random.default_rng(1).standard_normal((13, 70)).astype(np.float32)
     made = aotc.compile(model, tmp_path / "b", target=name,
-                        schedule=scheduled(model, name, f"int{bits}w", "s8").schedule)
-    assert any(r.startswith("dot_bytes_") for r in _rows(made))
-    _close(aotc.load(tmp_path / "b").run({"x": x})["y"], _by_bytes(tensors, x, bits), 1e-5)
+                        schedule=scheduled(model, name, f"int{bits}w", rows).schedule)
+    assert any(r.startswith(kind) for r in _rows(made))
+    _close(aotc.load(tmp_path / "b").run({"x": x})["y"], _by_integers(tensors, x, bits, rows),
+           1e-5)
 
 
 def test_rows_of_convolutions_become_bytes(tmp_path):
@@ -223,7 +227,7 @@ def test_rows_become_bytes_within_a_budget():
     w = rng.standard_normal((256, 256)).astype(np.float32)
     model = make_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (F32, [64, 256])},
                        {"y": (F32, [64, 256])}, {"w": w})
-    for error, rules in ((0.5, ["group", "byte_rows"]), (1e-6, ["group"])):
+    for error, rules in ((0.5, ["group", "integer_rows"]), (1e-6, ["group"])):
         work = run_pipeline(Options(model, target="x86-64-v4-vnni", precision="int4w", error=error,
                                     stop_after="schedule"))
         assert [rule for rule, *_ in work.schedule.rewrites] == rules
@@ -243,7 +247,7 @@ def test_rows_of_brought_weights_become_bytes_within_a_budget(tmp_path):
         assert np.abs(got - exact).max() <= error * np.ptp(exact)
     work = run_pipeline(Options(model, target=CPUS[-1], precision="auto", error=0.1,
                                 stop_after="schedule"))
-    assert [rule for rule, *_ in work.schedule.rewrites] == ["byte_rows"]
+    assert [rule for rule, *_ in work.schedule.rewrites] == ["integer_rows"]
 
 
 def test_a_row_that_is_no_number_has_no_results():
@@ -268,8 +272,8 @@ def test_products_of_one_tensor_share_its_codes():
     program = rewritten(work.program, work.schedule)
     assert sum(program.dtype(b) == "u8" and b not in program.consts for b in program.buffers) == 1
     rewrites = work.schedule.rewrites
-    for wrong, text in ((("byte_rows", "nothing", {}), "choose from"),
-                        (("byte_rows", rewrites[-1][1], {"bits": 8}), "no parameters")):
+    for wrong, text in ((("integer_rows", "nothing", {}), "choose from"),
+                        (("integer_rows", rewrites[-1][1], {"bits": 9}), "one of 8, 16")):
         faults = check_schedule(work.program, replace(work.schedule, rewrites=(
             *rewrites[:2], wrong)), TARGETS["c"])
         assert any(text in f for f in faults), faults

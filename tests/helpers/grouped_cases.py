@@ -9,7 +9,8 @@ from te_programs import Maker, ax, relu
 from aotc.ir.expr import Sym
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.group_bytes import group_bytes
-from aotc.ir.numbers.grouped import Grouping, byte_value, grouped_value
+from aotc.ir.numbers.grouped import Grouping, grouped_value, integer_value
+from aotc.ir.tile_statements import dot_step
 from aotc.sched.model.dots import dot_factors, dot_layout
 from aotc.sched.model.stages import group_stages
 
@@ -40,7 +41,7 @@ def _matmul(row, target, mode, g, size, tile=(), special=()):
     m.const("w", group_bytes(g, *numbers(g, depth, columns)))
     m.input("b", columns)
     x = m.ref("x", *((i, k) if mode == "rows" else (k, i)))
-    x = byte_value(x) if row.dtypes[0] == "u8" else x
+    x = x if row.dtypes[0] == "f32" else integer_value(x)
     m.step("y", (i, j), x * grouped_value(g, "w", k, j), (k,), "sum")
     m.step("z", (i, j), relu(m.ref("y", i, j) + m.ref("b", j)))
     p = m.done("z")
@@ -58,10 +59,10 @@ def grouped_cases(row, target):
     mr, nr = row.tile["mr"], row.tile["nr"]
     taken = [g for g in GROUPINGS if g.bits == row.tile.get("bits", g.bits)
              and not g.size % row.tile.get("steps", 1)
-             and (row.dtypes[0] == "f32" or panel_fault(g) is None)]
+             and (row.dtypes[0] == "f32" or panel_fault(g, dot_step(row.dtypes[0])) is None)]
     for mode, g in product(("rows", "packed"), taken):
-        whole = row.dtypes[0] == "u8" and mode == "rows"  # which are read four at a time
-        yield _matmul(row, target, mode, g, (mr + 1, nr + 1, g.size + (4 if whole else 1)))
+        rest = dot_step(row.dtypes[0]) if mode == "rows" else 1  # which are read so many at a time
+        yield _matmul(row, target, mode, g, (mr + 1, nr + 1, g.size + rest))
     for g in taken:
         yield _matmul(row, target, "rows", g, (2 * mr + 1, 2 * nr + 3, 3 * g.size))
         if row.dtypes[0] == "f32":

@@ -75,7 +75,7 @@ def test_what_is_rounded_stays_so(precision, error):
         assert found.trials and found.schedule.precision == work.schedule.precision
         assert found.schedule.rewrites == work.schedule.rewrites or not rules
         assert not rules or {r for r, *_ in found.schedule.rewrites} & {
-            "narrow", "halve", "group", "byte_rows"}
+            "narrow", "halve", "group", "integer_rows"}
 
 
 def test_both_stages_ask_and_every_kind_is_asked():

@@ -62,7 +62,7 @@ def stored(block: "Vectors", e: Expr) -> str:
 
 def store(p: Put, value: str, count: str, at: str) -> str:
     """C line that stores i32 lanes side by side in the put's dtype."""
-    name = "aotc_store_i32" if p.value.dtype == "i32" else "aotc_store_8"
+    name = {"i32": "aotc_store_i32", "i16": "aotc_store_16"}.get(p.value.dtype, "aotc_store_8")
     return f"{name}_n({at}, {value}, {count});" if count else f"{name}({at}, {value});"
 
 

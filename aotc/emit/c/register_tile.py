@@ -44,6 +44,21 @@ class Elements:
 
 
 @dataclass(frozen=True)
+class Integers:
+    """How a micro-kernel multiplies rows of integers: C types of their elements and of the numbers
+    of columns, what the names of its functions begin with."""
+
+    rows: str
+    numbers: str
+    call: str
+
+
+# by the dtype of rows
+INTEGERS = {"u8": Integers("uint8_t", "int8_t", "aotc_dot"),
+            "i16": Integers("int16_t", "int16_t", "aotc_words")}
+
+
+@dataclass(frozen=True)
 class Sum:
     """One accumulator: the C variable, its vector of columns, its place in a tile in memory."""
 

@@ -7,7 +7,14 @@ from typing import Any
 from aotc.emit.bundle.library_sources import call_lines
 from aotc.emit.c.lane_writer import Lanes, LaneWriter
 from aotc.emit.c.loop_text import indent, loops
-from aotc.emit.c.register_tile import COUNTED, Elements, dot_tile, register_tile, tile_words
+from aotc.emit.c.register_tile import (
+    COUNTED,
+    INTEGERS,
+    Elements,
+    dot_tile,
+    register_tile,
+    tile_words,
+)
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index, constant, plus
 from aotc.emit.text.dialect import environment
@@ -65,7 +72,7 @@ class Writer(LaneWriter):
     def expand(self, s: Expand) -> list[str]:
         block, g = Scalars(self.env, self.names), s.grouping
         source = self._place(Box(s.source, s.offset), block)
-        how = "aotc_expand_bytes" if s.dtype == "u8" else "aotc_expand"
+        how = {"u8": "aotc_expand_bytes", "i16": "aotc_expand_words"}.get(s.dtype, "aotc_expand")
         return block.lines + [
             f"{how}({self.env['buffer'](s.to)}, {source}, {c_index(s.depth, 0)}, {s.width}, "
             f"{g.bits}, {g.size}, {g.planes}, {int(g.zeros)});"]
@@ -246,8 +253,9 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         name += f"_{g.bits}bits{g.size}_{g.planes}" + ("_zeros" if g.zeros else "")
         tile = dot_tile(s.mr, s.nv, s.lanes, dots) if dots > 1 else register_tile(
             s.mr, s.nv, s.lanes)
-        panel = PanelPlaces.of(g, s.nv * s.lanes)
-        return name, params | {"tile": tile, "grouping": g, "panel": panel}
+        panel = PanelPlaces.of(g, s.nv * s.lanes, dots)
+        return name, params | {"tile": tile, "grouping": g, "panel": panel,
+                               "counted": COUNTED[dots], "integers": INTEGERS.get(s.dtypes[0])}
     if dots > 1:
         if s.template == TILES:
             return name, params | tile_words(s.mr, s.nv * s.lanes, s.dtypes)

@@ -1,54 +1,57 @@
-"""Panels of grouped weights as a work item expands them for rows of bytes.
+"""Panels of grouped weights as a work item expands them for rows of integers, in bytes.
 
 Rows are signed numbers of 8 bits, stored 128 larger as u8, and an instruction adds up four products
-of a u8 and an s8.  Of each group a panel of NR columns has
+of a u8 and an s8; or of 16 bits, of which one adds up two products.  Of each group a panel of NR
+columns has
 
-    i32[NR]            -128 times the sum of the group's numbers: what its products start from
+    i32[NR]            what its products start from: -128 times the sum of the group's numbers, or 0
     f32[NR]            its scales
     i8[size/4, NR, 4]  its numbers, codes less zero points, four neighbours along the sum side by
-                       side, and zeros behind the last step of the sum
+                       side, and zeros behind the last step of the sum; i16[size/2, NR, 2] for rows
+                       of 16 bits
 """
 
 from dataclasses import dataclass
 
 from aotc.ir.numbers.grouped import Grouping
 
-STEP = 4  # neighbours along the sum side by side
+LANE = 4  # bytes of neighbours along the sum side by side
 HEAD = 8  # bytes of a column before its numbers
-MIDDLE = 128  # by which rows are larger
+MIDDLE = 128  # by which rows of bytes are larger
 
 
-def group_room(g: Grouping) -> int:
-    """Bytes of a group of one column."""
-    return HEAD + g.size
+def group_room(g: Grouping, step: int) -> int:
+    """Bytes of a group of one column, whose numbers lie by ``step`` neighbours along the sum."""
+    return HEAD + g.size * LANE // step
 
 
 @dataclass(frozen=True)
 class PanelPlaces:
-    """Bytes of a group of a panel of ``nr`` columns: before its scales, before its numbers, of four
-    steps of those, and of all."""
+    """Of a group of a panel of ``nr`` columns: bytes before its scales and before its numbers,
+    neighbours along the sum that lie side by side, numbers of so many, and bytes of all."""
 
     scales: int
     numbers: int
-    four: int
+    step: int
+    side: int
     group: int
 
     @classmethod
-    def of(cls, g: Grouping, nr: int) -> "PanelPlaces":
+    def of(cls, g: Grouping, nr: int, step: int) -> "PanelPlaces":
         """The PanelPlaces of a grouping."""
-        return cls(STEP * nr, HEAD * nr, STEP * nr, group_room(g) * nr)
+        return cls(HEAD // 2 * nr, HEAD * nr, step, step * nr, group_room(g, step) * nr)
 
 
-def panel_room(g: Grouping, depth: int) -> int:
+def panel_room(g: Grouping, depth: int, step: int) -> int:
     """Bytes of one column of ``depth`` steps of the sum."""
-    return -(-depth // g.size) * group_room(g)
+    return -(-depth // g.size) * group_room(g, step)
 
 
-def panel_fault(g: Grouping) -> str | None:
+def panel_fault(g: Grouping, step: int) -> str | None:
     """Why weights have no such panel; None if they have one."""
-    if g.bits == 8 and g.zeros:
+    if step == LANE and g.bits == 8 and g.zeros:
         return "weights that are numbers of 8 bits, without zero points"
-    return None if g.size % STEP == 0 else f"groups of a multiple of {STEP}"
+    return None if g.size % step == 0 else f"groups of a multiple of {step}"
 
 
-__all__ = ["HEAD", "MIDDLE", "STEP", "PanelPlaces", "group_room", "panel_fault", "panel_room"]
+__all__ = ["HEAD", "LANE", "MIDDLE", "PanelPlaces", "group_room", "panel_fault", "panel_room"]

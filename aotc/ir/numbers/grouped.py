@@ -19,6 +19,7 @@ BITS = (8, 4)  # of a code
 LEAST = 16  # steps of the sum in a group: of shorter ones the scales weigh more than the codes
 _PLANES = (2, 3, 4)  # bytes of a scale
 _MIDDLE = 128  # added to signed rows of bytes
+INTEGER_ROWS = ("u8", "i16")  # dtypes of rows that are summed group by group in integers
 
 
 @dataclass(frozen=True)
@@ -86,16 +87,17 @@ def grouped_value(g: Grouping, buffer: str, k: Axis, n: Expr) -> Expr:
     return Binary("mul", Cast("f32", value), Unary("float", bits))
 
 
-def byte_value(load: Load) -> Expr:
-    """f32: a signed number of 8 bits that is stored 128 larger, as a u8."""
-    return Cast("f32", Cast("i32", load) - Const(_MIDDLE, "i32"))
+def integer_value(load: Load) -> Expr:
+    """f32: a signed number of 16 bits, or one of 8 bits that is stored 128 larger, as a u8."""
+    return Cast("f32", load if load.dtype == "i16" else (
+        Cast("i32", load) - Const(_MIDDLE, "i32")))
 
 
-def byte_row(e: Expr) -> Load | None:
-    """The Load of u8 whose ``byte_value`` an expression is; None if it is no such."""
+def integer_row(e: Expr) -> Load | None:
+    """The Load of u8 or i16 whose ``integer_value`` an expression is; None if it is no such."""
     found = loads(e)
-    return found[0] if len(found) == 1 and found[0].dtype == "u8" and isinstance(e, Cast) and (
-        e == byte_value(found[0])) else None
+    return found[0] if len(found) == 1 and found[0].dtype in INTEGER_ROWS and isinstance(
+        e, Cast) and e == integer_value(found[0]) else None
 
 
 @lru_cache(maxsize=1 << 12)
@@ -123,5 +125,5 @@ def grouped_weights(e: Expr) -> Grouped | None:
     return None
 
 
-__all__ = ["BITS", "LEAST", "Grouped", "Grouping", "byte_row", "byte_value", "grouped_value",
-           "grouped_weights"]
+__all__ = ["BITS", "INTEGER_ROWS", "LEAST", "Grouped", "Grouping", "grouped_value",
+           "grouped_weights", "integer_row", "integer_value"]

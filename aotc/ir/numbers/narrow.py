@@ -4,6 +4,7 @@ from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Sym, Var, Where
 
 NARROW = ("u8", "i8", "i32")
+CONVERTED = ("u8", "i8", "i16")  # what lanes store of floats that they convert
 FLOAT_LANES = ("f32", *HALVES)  # what sums of floats in lanes are stored as
 _RING = ("add", "sub", "mul")
 
@@ -32,14 +33,14 @@ def is_lane_half(e: Expr) -> bool:
 
 def is_lane_value(e: Expr) -> bool:
     """True for what vector lanes can store: an f32, 16 bits of ``is_lane_half``, an f32 converted
-    to 8 bits, an i32 of ``is_lane_int``."""
+    to one of ``CONVERTED``, an i32 of ``is_lane_int``."""
     if e.dtype == "f32":
         return True
     if e.dtype in HALVES:
         return is_lane_half(e)
-    if e.dtype in NARROW[:2]:
+    if e.dtype in CONVERTED:
         return isinstance(e, Cast) and e.x.dtype == "f32"
     return is_lane_int(e)
 
 
-__all__ = ["FLOAT_LANES", "NARROW", "is_lane_half", "is_lane_int", "is_lane_value"]
+__all__ = ["CONVERTED", "FLOAT_LANES", "NARROW", "is_lane_half", "is_lane_int", "is_lane_value"]

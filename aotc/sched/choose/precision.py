@@ -8,10 +8,10 @@ from aotc.ir.dtypes import HALF
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
 from aotc.passes.digits import static_extent
-from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
 from aotc.passes.precision.group_weights import RULE as GROUP
 from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.half_columns import match_columns
+from aotc.passes.precision.integer_rows import RULE as INTEGER_ROWS
 from aotc.passes.precision.narrow_operands import RULE, match_product
 from aotc.passes.winograd import stages_of
 from aotc.sched.cost.row_cost import saves_packing
@@ -55,7 +55,7 @@ def precision_of(rewrites: Iterable[Rewrite], usual: str) -> str:
     names = {bits: name for name, bits in WEIGHT_BITS.items()}
     found = {p["dtype"] if rule == RULE else HALF if rule == HALVE else names[p["bits"]]
              for rule, _, p in rewrites if rule in (RULE, HALVE, GROUP)}
-    if not found and usual == PRECISION[0] and any(rule == BYTE_ROWS for rule, *_ in rewrites):
+    if not found and usual == PRECISION[0] and any(rule == INTEGER_ROWS for rule, *_ in rewrites):
         return MIXED
     return MIXED if len(found) > 1 else next(iter(found), usual)
 

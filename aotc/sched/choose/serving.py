@@ -2,7 +2,7 @@
 
 from aotc.ir.category import (
     BF16_PRODUCT,
-    GROUPED_BYTES,
+    GROUPED_INTEGERS,
     GROUPED_PRODUCT,
     SIGNED_BYTES,
     category,
@@ -22,7 +22,7 @@ def serving(variants: tuple[Target, ...], program: Program,
     found: set[tuple[str, tuple[str, ...] | None]]
     found = {("dot", BF16_PRODUCT)} if precision in (BF16, MIXED) else set()
     if precision in (*WEIGHT_BITS, MIXED):
-        found |= {("dot", GROUPED_PRODUCT), ("dot", GROUPED_BYTES)}
+        found |= {("dot", d) for d in (GROUPED_PRODUCT, *GROUPED_INTEGERS.values())}
     for s in all_steps(program.steps):
         if isinstance(s, Compute):
             kind = category(s.axes, s.raxes, s.fold, s.body)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from aotc.ir.access import dim_order
-from aotc.ir.category import BF16_PRODUCT, GROUPED_BYTES, dot_dtypes, factor_pairs
+from aotc.ir.category import BF16_PRODUCT, GROUPED_INTEGERS, dot_dtypes, factor_pairs
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Loops
@@ -20,7 +20,7 @@ from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target, Ukernel
 
-_NARROW = (BF16_PRODUCT, GROUPED_BYTES)
+_NARROW = (BF16_PRODUCT, *GROUPED_INTEGERS.values())
 Split = Mapping[str, Mapping[str, int]]
 Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
 

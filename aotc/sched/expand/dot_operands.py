@@ -55,7 +55,7 @@ def expanded(c: Contract, at: TileLoops, here: Expr, depth: Expr) -> Body:
     """Bind ``~b_col`` to the columns of one panel of grouped weights, expanded now: ``depth`` steps
     from ``here`` on."""
     assert c.grouping is not None, c.row
-    return (Expand(c.b.pad, c.b.buffer, here, depth, at.nr, c.grouping, c.dtypes[1]),
+    return (Expand(c.b.pad, c.b.buffer, here, depth, at.nr, c.grouping, c.dtypes[0]),
             Point(B_COL, c.dtypes[1], ((None, Box(c.b.pad, Const(0))),)))
 
 

@@ -11,6 +11,7 @@ from aotc.ir.plan import Contract, Operand
 from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, simplify
 from aotc.ir.statements import Put, Range
+from aotc.ir.tile_statements import dot_step
 from aotc.passes.digits import static_extent
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.lower_contract import collapse_rows, sliced, with_whole, without_single
@@ -64,7 +65,7 @@ def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contra
     if dtype == "f32":
         contract = sliced(ctx, stage, k, contract)
     steps = contract.slice or static_extent(k)
-    room = panel_room(g, steps) if dtype == "u8" else steps
+    room = panel_room(g, steps, dot_step(contract.dtypes[0])) if dtype == "u8" else steps
     name = ctx.add_scratch("b_expanded", dtype, contract.nv * contract.lanes * room)
     return replace(contract, b=replace(contract.b, pad=name))
 

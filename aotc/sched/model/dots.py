@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.category import GROUPED_BYTES, Factors, dot_dtypes, factor_pairs, row_source
+from aotc.ir.category import GROUPED_INTEGERS, Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
@@ -122,8 +122,10 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
 def grouping_fault(s: Stage, row: Ukernel) -> str | None:
     """Why a row cannot read the grouped weights of a stage; None if it can, or there are none."""
     w = stage_weights(s)
-    if w is not None and row.dtypes == GROUPED_BYTES and panel_fault(w.grouping) is not None:
-        return f"takes {panel_fault(w.grouping)}, not {w.grouping}"
+    if w is not None and row.dtypes in GROUPED_INTEGERS.values():
+        why = panel_fault(w.grouping, dot_step(row.dtypes[0]))
+        if why is not None:
+            return f"takes {why}, not {w.grouping}"
     bits, steps = row.tile.get("bits"), row.tile.get("steps", 1)
     if w is None or w.grouping.bits == (bits or w.grouping.bits) and not w.grouping.size % steps:
         return None

@@ -20,7 +20,7 @@ from itertools import combinations
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import infer_syms, input_arrays
-from aotc.passes.precision import byte_rows, narrow_operands
+from aotc.passes.precision import integer_rows, narrow_operands
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.sched.dynamic.predict import group_seconds
 from aotc.sched.precision.levels import ROUNDING, Level, Levels, everywhere
@@ -140,7 +140,7 @@ def _rows(base: Program, offers: Iterable[Offers]) -> dict[str, str]:
 
 
 def _rows_of(program: Program, c: Compute) -> str | None:
-    grouped = byte_rows.match_rows(program, c)
+    grouped = integer_rows.match_rows(program, c)
     if grouped is not None:
         return grouped[0].buffer
     m = narrow_operands.match_product(program, c)

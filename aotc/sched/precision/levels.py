@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import WEIGHT_BITS
-from aotc.passes.precision import byte_rows, group_weights, half_columns, narrow_operands
+from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
 
 
 @dataclass(frozen=True)
 class Level:
     """precision: one of ``PRECISION``; rows: what those become that weights of few bits are
-    multiplied by, "s8", or "" where they stay f32."""
+    multiplied by, "s16" or "s8", or "" where they stay f32."""
 
     precision: str
     rows: str = ""
@@ -23,8 +23,8 @@ class Level:
 
 Levels = Mapping[str, Level]  # of computes
 # rules that round operands of products, of what the rules before them have made
-ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, byte_rows.RULE)
-ROWS = ("s8",)  # of grouped weights, the most exact first
+ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, integer_rows.RULE)
+ROWS = {"s16": 16, "s8": 8}  # bits of the rows of grouped weights, the most exact first
 # what a budget of error chooses from, the least rounded first
 LEVELS = (Level(HALF), Level(BF16), *(
     Level(p, rows) for p in WEIGHT_BITS for rows in ("", *ROWS)))
@@ -52,8 +52,8 @@ def levels_of(rewrites: Iterable[Rewrite]) -> Levels:
             found[compute] = Level(HALF)
         elif rule == group_weights.RULE:
             found[compute] = Level(names[p["bits"]])
-        elif rule == byte_rows.RULE:  # of weights that the model brought, whatever their bits
-            found[compute] = replace(found.get(compute, Level(names[8])), rows=ROWS[-1])
+        elif rule == integer_rows.RULE:  # of weights that the model brought, whatever their bits
+            found[compute] = replace(found.get(compute, Level(names[8])), rows=f"s{p['bits']}")
     return found
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aotc.ir.program import Program, Rewrite
 from aotc.ir.schedule import Schedule
-from aotc.passes.precision import byte_rows
+from aotc.passes.precision import integer_rows
 from aotc.passes.winograd import stages_of
 from aotc.sched.precision.levels import LEVELS, Level, Levels
 
@@ -91,7 +91,7 @@ def seconds_of(names: Iterable[str], schedule: Schedule, made: Program,
     became = {c: {s.out for s in stages_of(made, c)} for rule, c, _ in schedule.rewrites
               if rule == "winograd"}
     became |= {c: {c, *made.producer[c].inputs} for rule, c, _ in schedule.rewrites
-               if rule == byte_rows.RULE}
+               if rule == integer_rows.RULE}
     found = dict.fromkeys(names, 0.0)
     for g in schedule.groups:
         here = [c for c in found if became.get(c, {c}).intersection(g.computes)]

@@ -2,18 +2,19 @@
 
 from collections.abc import Collection
 
-from aotc.ir.category import GROUPED_BYTES
+from aotc.ir.category import GROUPED_INTEGERS
 from aotc.ir.expr import Binary
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import grouped_weights
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
-from aotc.passes.precision.byte_rows import RULE as BYTE_ROWS
-from aotc.passes.precision.byte_rows import match_rows, whole_rows
+from aotc.ir.tile_statements import dot_step
+from aotc.passes.precision import integer_rows
 from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
+from aotc.passes.precision.integer_rows import match_rows, whole_rows
 from aotc.sched.choose.serving import reads_groups
 from aotc.sched.model.size import estimate_volume
-from aotc.sched.precision.levels import Level
+from aotc.sched.precision.levels import ROWS, Level
 from aotc.target.base import Target
 
 
@@ -22,13 +23,14 @@ def choose_groups(program: Program, target: Target, level: Level,
     """The rewrites of a Schedule for a Level of ``WEIGHT_BITS``: (("group", compute, {"bits": ..,
     "size": .., "stored": ..}), ..), in program order: every product of a constant matrix, or those
     of the computes ``only``.  A target without rows for them stores the rounded numbers as f32.
-    Where the level's rows become bytes and the target has rows for those, (("byte_rows", compute,
-    {}), ..) behind them: the model may have brought such weights in groups."""
+    Where the level's rows become integers and the target has rows for those, (("integer_rows",
+    compute, {"bits": ..}), ..) behind them: the model may have brought such weights in groups."""
     stored = "bytes" if reads_groups(target) else "f32"
     found = {"bits": WEIGHT_BITS[level.precision], "size": SIZES[0], "stored": stored}
     steps = [s for s in program.steps if isinstance(s, Compute) and (
         only is None or s.outs[0] in only)]
-    out, several = [], [s.out for s in steps if _brought(program, s)]
+    rows = integer_rows.BITS[ROWS[level.rows]] if level.rows else "f32"
+    out, several = [], [s.out for s in steps if level.rows and _brought(program, s, rows)]
     for s in steps:
         m = match_weights(program, s)
         if m is not None and (
@@ -38,20 +40,20 @@ def choose_groups(program: Program, target: Target, level: Level,
                     whole_rows(program, m[0])):
                 several.append(s.outs[0])
     if not level.rows or "bytes" not in stored or not any(
-            u.dtypes == GROUPED_BYTES for u in target.rows("dot")):
+            u.dtypes == GROUPED_INTEGERS[rows] for u in target.rows("dot")):
         return tuple(out)
-    return (*out, *((BYTE_ROWS, name, {}) for name in several))
+    return (*out, *((integer_rows.RULE, name, {"bits": ROWS[level.rows]}) for name in several))
 
 
-def _brought(program: Program, c: Compute) -> bool:
-    """True for a product of several rows by weights that came in groups, which rows for bytes may
-    read."""
+def _brought(program: Program, c: Compute, dtype: str) -> bool:
+    """True for a product of several rows by weights that came in groups, which rows for integers
+    of a dtype may read."""
     if match_rows(program, c) is None:
         return False
     assert isinstance(c.body, Binary), c  # of rows and weights
     found = grouped_weights(c.body.a) or grouped_weights(c.body.b)
     rows = estimate_volume(a.extent for a in c.axes if found is None or a != found.n)
-    return found is not None and panel_fault(found.grouping) is None and rows > 1
+    return found is not None and panel_fault(found.grouping, dot_step(dtype)) is None and rows > 1
 
 
 def grouping_faults(schedule: Schedule) -> list[str]:

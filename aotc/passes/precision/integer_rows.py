@@ -1,11 +1,11 @@
-"""Rewrite rule ``byte_rows``: the rows that grouped weights are multiplied by become signed numbers
-of 8 bits with a scale for every row, so that products of bytes are added up in integers, group by
-group.
+"""Rewrite rule ``integer_rows``: the rows that grouped weights are multiplied by become signed
+numbers of 8 or 16 bits with a scale for every row, so that products are added up in integers, group
+by group.
 
-    ["byte_rows", "matmul_sum", {}]
+    ["integer_rows", "matmul_sum", {"bits": 8}]
 
-    scale[m]    = max over k of |x[m, k]| / 127
-    code[m, k]  = round(x[m, k] / scale[m]), stored 128 larger as a u8, from 0 to 255
+    scale[m]    = max over k of |x[m, k]| / 127, of 16 bits / 32767
+    code[m, k]  = round(x[m, k] / scale[m]), of 8 bits stored 128 larger as a u8, from 0 to 255
     out[m, n]   = (sum over k of code[m, k] * w[k, n]) * scale[m]
 
 Products of one tensor share its codes.  A NaN in a row makes all its results NaN, an infinity makes
@@ -17,14 +17,26 @@ from dataclasses import replace
 from typing import Any
 
 from aotc.ir.category import GROUPED_PRODUCT, Factors, dot_dtypes, factor_pairs
-from aotc.ir.expr import Axis, Binary, Cast, Const, Load, Unary, axes_of, binary, substitute
-from aotc.ir.numbers.grouped import byte_value, grouped_weights
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    axes_of,
+    binary,
+    substitute,
+)
+from aotc.ir.numbers.grouped import grouped_weights, integer_value
 from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.simplify import simplify
 from aotc.passes.compute_rule import ComputeRule
 
-RULE = "byte_rows"
-_TOP, _MIDDLE = 127, 128  # the largest code, and what is added to all
+RULE = "integer_rows"
+BITS = {8: "u8", 16: "i16"}  # of a code, and what it is stored as
+_MIDDLE = 128  # that is added to codes of 8 bits
 
 
 def match_rows(program: Program, c: Compute) -> tuple[Load, int] | None:
@@ -48,7 +60,8 @@ def whole_rows(program: Program, f: Factors) -> tuple[Load, int] | None:
     return (f.a, along[0]) if whole else None
 
 
-FITS = ComputeRule(RULE, match_rows, "product of one tensor's rows and grouped weights", {})
+FITS = ComputeRule(RULE, match_rows, "product of one tensor's rows and grouped weights",
+                   {"bits": tuple(BITS)})
 candidates, faults_of = FITS.candidates, FITS.faults_of
 
 
@@ -58,13 +71,14 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     c, (load, along) = FITS.matched(program, name, parameters)
     assert isinstance(c.body, Binary), c
     weights = c.body.b if grouped_weights(c.body.b) else c.body.a
-    program, codes, scale = _coded(program, load.buffer, along)
+    bits = parameters["bits"]
+    program, codes, scale = _coded(program, load.buffer, along, bits)
     one = dict.fromkeys(c.raxes, Const(0))  # those beside the sum have one step
     outer = tuple(simplify(substitute(i, one))
                   for i in load.index[:along] + load.index[along + 1:])
-    total = _free(program, f"{name}_bytes")
+    total = _free(program, f"{name}_integers")
     product = replace(c, outs=(total,), body=Binary(
-        "mul", byte_value(Load(codes, load.index, "u8")), weights))
+        "mul", integer_value(Load(codes, load.index, BITS[bits])), weights))
     scaled = Compute(c.outs, c.axes, (), "none", Binary(
         "mul", Load(total, c.axes, "f32"), Load(scale, outer, "f32")), origin=c.origin)
     steps: list[Step] = []
@@ -74,16 +88,18 @@ def rewrite(program: Program, name: str, parameters: Mapping[str, Any]) -> Progr
     return update(program, steps=tuple(steps), buffers=buffers)
 
 
-def _coded(program: Program, buffer: str, along: int) -> tuple[Program, str, str]:
+def _coded(program: Program, buffer: str, along: int, bits: int) -> tuple[Program, str, str]:
     """(the Program with the codes of a tensor, their name, that of the scales).  A second product
     of the tensor finds those of the first."""
+    largest = (1 << bits - 1) - 1
     old = program.buffers[buffer]
     axes = tuple(Axis(f"i{d}", e) for d, e in enumerate(old.shape))
     outer, k = axes[:along] + axes[along + 1:], axes[along]
     x = Load(buffer, axes, "f32")
-    top, scale, codes = (f"{buffer}_{what}{along}" for what in ("top", "scale", "codes"))
+    top, scale, codes = (f"{buffer}_{what}{bits}_{along}" for what in ("top", "scale", "codes"))
     known = program.producer.get(codes)
-    if isinstance(known, Compute) and known == _codes(codes, x, scale, outer, axes, known.origin):
+    if isinstance(known, Compute) and known == _codes(
+            codes, x, scale, outer, axes, known.origin, bits):
         return program, codes, scale
     top, scale, codes = (_free(program, n) for n in (top, scale, codes))
     made = program.producer.get(buffer)
@@ -91,22 +107,24 @@ def _coded(program: Program, buffer: str, along: int) -> tuple[Program, str, str
     new: tuple[Step, ...] = (
         Compute((top,), outer, (k,), "max", Unary("abs", x), origin=origin),
         Compute((scale,), outer, (), "none",
-                Binary("mul", Load(top, outer, "f32"), Const(1 / _TOP, "f32")), origin=origin),
-        _codes(codes, x, scale, outer, axes, origin))
+                Binary("mul", Load(top, outer, "f32"), Const(1 / largest, "f32")), origin=origin),
+        _codes(codes, x, scale, outer, axes, origin, bits))
     steps: list[Step] = [] if made is not None else [*new]
     for s in program.steps:
         steps += [s, *new] if s is made else [s]
     lengths = tuple(a.extent for a in outer)
     buffers = {**program.buffers, top: Buffer(top, lengths, "f32"),
-               scale: Buffer(scale, lengths, "f32"), codes: Buffer(codes, old.shape, "u8")}
+               scale: Buffer(scale, lengths, "f32"), codes: Buffer(codes, old.shape, BITS[bits])}
     return replace(program, steps=tuple(steps), buffers=buffers), codes, scale
 
 
 def _codes(name: str, x: Load, scale: str, outer: tuple[Axis, ...], axes: tuple[Axis, ...],
-           origin: tuple[str, ...]) -> Compute:
-    code = Unary("round", Binary("div", x, Load(scale, outer, "f32"))) + Const(_MIDDLE, "f32")
-    low, high = Const(0.0, "f32"), Const(255.0, "f32")
-    body = Cast("u8", binary("min", binary("max", code, low), high))
+           origin: tuple[str, ...], bits: int) -> Compute:
+    code: Expr = Unary("round", Binary("div", x, Load(scale, outer, "f32")))
+    code = code + Const(_MIDDLE, "f32") if bits == 8 else code
+    low = 0 if bits == 8 else -(1 << bits - 1)
+    ends = Const(float(low), "f32"), Const(float(low + (1 << bits) - 1), "f32")
+    body = Cast(BITS[bits], binary("min", binary("max", code, ends[0]), ends[1]))
     return Compute((name,), axes, (), "none", body, origin=origin)
 
 
@@ -116,4 +134,4 @@ def _free(program: Program, name: str) -> str:
     return name
 
 
-__all__ = ["RULE", "candidates", "faults_of", "match_rows", "rewrite", "whole_rows"]
+__all__ = ["BITS", "RULE", "candidates", "faults_of", "match_rows", "rewrite", "whole_rows"]
