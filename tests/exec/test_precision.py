@@ -222,6 +222,17 @@ def test_interpreter_and_evaluator_follow_the_rewrite():
     _close(interpret(program, work.schedule, feeds)["y"], want, 1e-6)
 
 
+def test_first_layers_are_rounded():
+    """Rows of an unfolded window lie side by side, whatever their number."""
+    w = np.random.default_rng(0).standard_normal((32, 3, 7, 7)).astype(np.float32)
+    model = make_model([helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[3] * 4)],
+                       {"x": (F32, [1, 3, 32, 32])}, {"y": (F32, [1, 32, 16, 16])}, {"w": w})
+    schedule = run_pipeline(Options(model, target="x86-64-v4-bf16", precision="bf16",
+                                    stop_after="schedule")).schedule
+    assert [(rule, c) for rule, c, _ in schedule.rewrites] == [("unfold", "y"), ("narrow", "y")]
+    assert any(r.startswith("dot_bf16_") for g in schedule.groups for r in g.ukernel.values())
+
+
 def test_what_is_joined_is_rounded_piece_by_piece():
     """A conversion behind a Concat does not make every element ask which piece it is of."""
     rng = np.random.default_rng(0)
