@@ -388,7 +388,7 @@ NUMBERS = {
     "sched/model/bounds.py": {"CLAMPS": FORMAT},
     "sched/precision/budget.py": dict.fromkeys(
         ("MARGIN", "LEAST_UNITS", "MOST_TRIALS", "TRIED_FLOPS"), POLICY),
-    "sched/precision/levels.py": {"ROWS": FORMAT}, "sched/precision/trials.py": {"KEPT_BYTES": POLICY},
+    "sched/precision/trials.py": {"KEPT_BYTES": POLICY},
     "sched/model/size.py": {"TYPICAL": "of models: what symbols stand for", "MAX_TAPS": BOUND},
     "sched/model/sparse_tables.py": {"TOUCHED": "of the operating system",
                                      "SPARSE": "of the operating system"},

@@ -17,6 +17,11 @@ class Level:
     precision: str
     rows: str = ""
 
+    @property
+    def row_bits(self) -> int:
+        """Of an element of its rows, which are integers."""
+        return int(self.rows[1:])
+
     def __str__(self) -> str:
         return f"{self.precision}, rows {self.rows}" if self.rows else self.precision
 
@@ -24,7 +29,7 @@ class Level:
 Levels = Mapping[str, Level]  # of computes
 # rules that round operands of products, of what the rules before them have made
 ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, integer_rows.RULE)
-ROWS = {"s16": 16, "s8": 8}  # bits of the rows of grouped weights, the most exact first
+ROWS = ("s16", "s8")  # of grouped weights, the most exact first
 # what a budget of error chooses from, the least rounded first
 LEVELS = (Level(HALF), Level(BF16), *(
     Level(p, rows) for p in WEIGHT_BITS for rows in ("", *ROWS)))

@@ -14,7 +14,7 @@ from aotc.passes.precision.group_weights import RULE, SIZES, match_weights
 from aotc.passes.precision.integer_rows import match_rows, whole_rows
 from aotc.sched.choose.serving import reads_groups
 from aotc.sched.model.size import estimate_volume
-from aotc.sched.precision.levels import ROWS, Level
+from aotc.sched.precision.levels import Level
 from aotc.target.base import Target
 
 
@@ -29,7 +29,7 @@ def choose_groups(program: Program, target: Target, level: Level,
     found = {"bits": WEIGHT_BITS[level.precision], "size": SIZES[0], "stored": stored}
     steps = [s for s in program.steps if isinstance(s, Compute) and (
         only is None or s.outs[0] in only)]
-    rows = integer_rows.BITS[ROWS[level.rows]] if level.rows else "f32"
+    rows = integer_rows.BITS[level.row_bits] if level.rows else "f32"
     out, several = [], [s.out for s in steps if level.rows and _brought(program, s, rows)]
     for s in steps:
         m = match_weights(program, s)
@@ -42,7 +42,7 @@ def choose_groups(program: Program, target: Target, level: Level,
     if not level.rows or "bytes" not in stored or not any(
             u.dtypes == GROUPED_INTEGERS[rows] for u in target.rows("dot")):
         return tuple(out)
-    return (*out, *((integer_rows.RULE, name, {"bits": ROWS[level.rows]}) for name in several))
+    return (*out, *((integer_rows.RULE, name, {"bits": level.row_bits}) for name in several))
 
 
 def _brought(program: Program, c: Compute, dtype: str) -> bool:
