@@ -16,6 +16,7 @@ from aotc.sched.dynamic.typical_calls import observed_calls, read_samples
 from aotc.sched.precision.budget import Narrowed, choose_within
 from aotc.sched.precision.levels import LEVELS, Levels
 from aotc.sched.shape_variants import combined, with_variants
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target.base import Target
 
 
@@ -34,11 +35,11 @@ def decide_as_asked(program: Program, target: Target, o: Options, ranges: Sequen
         feeds, work = measuring_feeds(program, given)
         schedule, narrowed = choose_within(
             program, target, feeds, o.error or ERROR, work, levels,
-            lambda own: decided(program, target, o, ranges, (), own)[0])
+            lambda own: _unwritten(program, target, o, ranges, (), own)[0])
     except ValueError as err:  # of inputs that are not the model's
         raise AotcError(f"precision {o.precision}: {err}") from None
     if o.variants is None and o.dim_samples is None:
-        return schedule, None, narrowed
+        return choose_writing(program, schedule, target), None, narrowed
     return *decided(program, target, o, ranges, None, narrowed.levels), narrowed
 
 
@@ -47,9 +48,16 @@ def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRang
             levels: Levels | None = None) -> tuple[Schedule, Ranges | None]:
     """The Schedule for one target under Options ``o``, with a variant for each of the ``given``
     boxes of extents (None: as the Options say), and why, if cost chose those; levels: of products
-    that have one of their own, the same in all variants, which share weights.  Neither exact nor
-    small code has use for forms that trade roundings and memory for multiplications, unless they
-    are asked for."""
+    that have one of their own, the same in all variants, which share weights."""
+    schedule, found = _unwritten(program, target, o, dims, given, levels)
+    return choose_writing(program, schedule, target), found
+
+
+def _unwritten(program: Program, target: Target, o: Options, dims: Sequence[DimRange],
+               given: Sequence[When] | None,
+               levels: Levels | None) -> tuple[Schedule, Ranges | None]:
+    """``decided`` but for how statements are written.  Neither exact nor small code has use for
+    forms that trade roundings and memory for multiplications, unless they are asked for."""
     plain = o.winograd == "auto" and (o.math == "exact" or o.optimize == "size")
     winograd, unfold = "off" if plain else o.winograd, o.optimize != "size"
     limit = parse_limit(o.arena)
@@ -58,9 +66,9 @@ def decided(program: Program, target: Target, o: Options, dims: Sequence[DimRang
     def one(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
         if limit is not None:
             return decide_within(program, target, limit, o.connect, winograd, unfold, layouts,
-                                 precision, levels)
+                                 precision, levels, written=False)
         return decide(program, target, o.connect, winograd, unfold, layouts, precision=precision,
-                      levels=levels)
+                      levels=levels, written=False)
 
     names = {r.onnx or r.sym.name: r.sym.name for r in dims}
     if given is None and (o.variants == AUTO or o.dim_samples is not None):

@@ -129,12 +129,22 @@ def test_imports_follow_the_layers():
 
 def test_deciders_lie_in_one_order():
     """Of the folders of ``sched`` that decide, none imports a later one."""
-    order, wrong = ("cost", "choose", "judge", "asking"), []
+    order, wrong = ("cost", "writing", "choose", "judge", "asking"), []
     for number, folder in enumerate(order):
         for path in (ROOT / "aotc/sched" / folder).glob("*.py"):
             text = re.sub(r"if TYPE_CHECKING:.*\n(    .*\n)+", "", path.read_text())
             wrong += [f"{path.relative_to(ROOT)} imports {x}" for x in order[number + 1:]
                       if f"from aotc.sched.{x}." in text]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_lowering_asks_no_decider():
+    """What a Schedule says is all that is read: neither costs nor whoever chooses by them."""
+    deciders = ("cost", "writing", "choose", "judge", "asking", "clusters", "dynamic", "instances",
+                "precision", "decide", "complete")
+    wrong = [f"{path.relative_to(ROOT)} imports {name}" for folder in ("expand", "lowering")
+             for path in (ROOT / "aotc/sched" / folder).glob("*.py") for name in deciders
+             if re.search(rf"from aotc\.sched\.{name}\b", path.read_text())]
     assert not wrong, "\n".join(wrong)
 
 
@@ -345,7 +355,6 @@ NUMBERS = {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
         "SPAN": NUMERICS, "GROWTH": POLICY, "GROWTH_BYTES": POLICY},
     "sched/cost/block_cost.py": {"LINE": "of any machine with sectors"},
-    "sched/expand/block_choices.py": {"WIDE": "of the rows that fetch", "ENDLESS": BOUND},
     "sched/cost/accesses.py": {"COPY": "of any machine: a load and a store"},
     "sched/asking/partition.py": {"FEW": BOUND, "MAX_COMPUTES": BOUND},
     "sched/cost/winograd_errors.py": {"ERRORS": NUMERICS},
@@ -360,6 +369,7 @@ NUMBERS = {
     "sched/dynamic/group_tiles.py": {"TRIED": "what a search tries", "ASKED": BOUND,
                                      "NOTICED": BOUND},
     "sched/dynamic/row_ends.py": {"CALLS": BOUND},
+    "sched/writing/block_writing.py": {"ENDLESS": BOUND},
     "sched/dynamic/tree.py": {"WITHIN": "of the best that a call gets", "MOST_LEAVES": BOUND},
     "sched/dynamic/typical_calls.py": {"POINTS": BOUND, "FEW": BOUND, "SPLIT": BOUND,
                                        "SPLIT_AGAIN": BOUND, "BETWEEN": BOUND},
@@ -376,6 +386,7 @@ NUMBERS = {
     "sched/lowering/context.py": {"ALIGN": "the alignment of every buffer"},
     "sched/model/copied.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},
+    "sched/lowering/operand_ways.py": {"WIDE": "of the rows that fetch"},
     "sched/lowering/parts.py": {"TERMS": NUMERICS, "STEPS": NUMERICS, "BLOCK_STEPS": NUMERICS,
                                 "MOST_PARTS": NUMERICS},
     "sched/lowering/threads.py": {"_ANYWHERE": BOUND},

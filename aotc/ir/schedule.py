@@ -68,7 +68,7 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #     b_fetch, b_width, b_along   the same of B's; along the "sum" or the "columns"
 #     team            warps that fold a row together, in a block of threads
 #
-# What a Schedule leaves out is chosen by rule when statements are written (``sched/expand``).
+# What a Schedule leaves out, ``sched.writing`` chooses before it is lowered.
 Writing = tuple[tuple[str, int | str], ...]  # (choice, value) in the order of CHOICES
 Turn = tuple[str, int, int]  # (group, first of a cluster's own work items, end)
 When = dict[str, tuple[int, int | None]]  # symbol -> lowest and highest extent; None: no end
@@ -93,6 +93,12 @@ SHARED_PRODUCT, SHARED_FOLD = ("order", "stages", *FETCHES), ("team",)
 def writing_of(loops: Mapping[str, int | str]) -> Writing:
     """The choices among what a Schedule says of a stage's loops."""
     return tuple((k, loops[k]) for k in CHOICES if k in loops)
+
+
+def without_writing(group: "Group") -> "Group":
+    """A group whose stages say nothing of how their statements are written."""
+    return replace(group, loops={s: {k: v for k, v in c.items() if k not in CHOICES}
+                                 for s, c in group.loops.items()})
 
 
 def writing_faults(loops: Mapping[str, int | str]) -> list[str]:

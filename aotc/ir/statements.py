@@ -348,14 +348,12 @@ class Fill(Stmt):
 
 @dataclass(frozen=True)
 class Section(Stmt):
-    """The statements of one stage, under a title.  ``apart``: in a function of their own;
-    ``written``: (choice, value) of each choice they were written by; ``says``: the Program's lines
-    that they compute."""
+    """The statements of one stage, under a title.  ``apart``: in a function of their own; ``says``:
+    the Program's lines that they compute."""
 
     title: str = field(compare=False)
     body: Body
     apart: bool = False
-    written: tuple[tuple[str, int | str], ...] = field(default=(), compare=False)
     says: tuple[str, ...] = field(default=(), compare=False)
 
     def lines(self) -> list[str]:

@@ -148,8 +148,7 @@ class Tile(Stmt):
     (``~sumI_J``), with ``many_taps`` those of a table of all taps; else they are in the array
     ``~acc_tile``.  grouping: how bytes of B hold weights (None: they are elements).  unit: of the
     machine, which computes them ("": a micro-kernel does).  reread: vectors of B, the last ones,
-    that every multiply-add reads again; unroll: steps of the sum that are written out; suffix: of
-    the micro-kernel's name, where a Schedule says such things of it."""
+    that every multiply-add reads again; unroll: steps of the sum that are written out."""
 
     BUFFERS = ("b",)
     row: str
@@ -178,7 +177,6 @@ class Tile(Stmt):
     unit: str = ""
     reread: int = 0
     unroll: int = 1
-    suffix: str = ""
 
     @property
     def summed(self) -> int:

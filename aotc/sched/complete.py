@@ -7,7 +7,7 @@ from aotc.ir.access import layout_from_json
 from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import check_kernels, layout_faults
+from aotc.sched.check import check_kernels, check_schedule, layout_faults
 from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.choose.loops import choose_loops
 from aotc.sched.choose.tile import choose_threads, choose_tiles
@@ -16,14 +16,24 @@ from aotc.sched.decide import decide, decide_regions
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import group_stages
 from aotc.sched.shape_variants import boxes, parts, within_once
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target.base import Target
 
 
 def complete(program: Program, schedule: Schedule, target: Target,
              stores: bool = True) -> Schedule:
     """A hand-written Schedule with what it leaves out decided: rows, loops and layouts (all of
-    them, if any stage lacks its row), tiles of groups without one, buffers if there are none; all
-    of a variant without groups.  stores: as of ``decide``."""
+    them, if any stage lacks its row), tiles of groups without one, buffers if there are none, how
+    statements are written; all of a variant without groups.  stores: as of ``decide``."""
+    schedule = _kernels_completed(program, schedule, target, stores)
+    if check_schedule(program, schedule, target):
+        return schedule  # the caller lists what is wrong
+    return choose_writing(program, schedule, target)
+
+
+def _kernels_completed(program: Program, schedule: Schedule, target: Target,
+                       stores: bool = True) -> Schedule:
+    """``complete`` but for how statements are written."""
     if schedule.variants:
         return _with_variants_completed(program, schedule, target)
     try:
@@ -70,19 +80,21 @@ def _with_variants_completed(program: Program, schedule: Schedule, target: Targe
         *found, base = parts(program, schedule)
     except ScheduleError:
         return schedule  # check_schedule lists why
-    made = tuple(replace(v, schedule=complete(p.program, p.schedule, target) if p.schedule.groups
-                         else decide(within_once(program, box), target,
-                                     winograd=p.schedule.rewrites or "off",
-                                     precision=p.schedule.precision))
+    made = tuple(replace(v, schedule=_kernels_completed(p.program, p.schedule, target)
+                         if p.schedule.groups else decide(
+                             within_once(program, box), target, written=False,
+                             winograd=p.schedule.rewrites or "off",
+                             precision=p.schedule.precision))
                  for v, p, box in zip(schedule.variants, found, boxes(program, schedule)))
-    return replace(complete(base.program, base.schedule, target), variants=made)
+    return replace(_kernels_completed(base.program, base.schedule, target), variants=made)
 
 
 def _completed(program: Program, schedule: Schedule,
                target: Target) -> dict[str, tuple[Schedule, ...]]:
     """The Schedules of regions' bodies, those that are given completed."""
     regions = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
-    given = {name: tuple(complete(b, s, target, False) for b, s in zip(regions[name].bodies, own))
+    given = {name: tuple(_kernels_completed(b, s, target, False)
+                         for b, s in zip(regions[name].bodies, own))
              for name, own in schedule.regions.items()
              if name in regions and len(own) == len(regions[name].bodies)}
     made = decide_regions(program, target, "all", "off", False, given, schedule.precision)

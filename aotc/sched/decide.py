@@ -7,6 +7,7 @@ know of the cost.
     regions     the bodies of loops and branches: this walk for each
     places      memories of clusters and workers, turns                       ``clusters``
     buffers     slots of the arena                                            ``memory``
+    writing     how the statements of every stage are written                 ``writing``
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,13 +30,15 @@ from aotc.sched.dynamic.row_ends import choose_row_ends
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import inherit
 from aotc.sched.precision.levels import Levels
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target.base import Target
 
 
 def decide(program: Program, target: Target, how: str = "all", winograd: Winograd = "off",
            unfold: bool = False, layouts: Mapping[str, Layout] | None = None,
            groups: Sequence[Group] | None = None, precision: str = PRECISION[0],
-           levels: Levels | None = None, stores: bool = True) -> Schedule:
+           levels: Levels | None = None, stores: bool = True,
+           written: bool = True) -> Schedule:
     """Schedule of ``program`` for ``target``; deterministic, measures nothing.  how: a name of
     ``CONNECT``, or ``GRAPHTURBO``.  winograd: one of ``WINOGRAD``, which forms convolutions may
     get, or the rewrites themselves (a tuple).  unfold: rewrite first layers, too.  layouts: {stored
@@ -43,7 +46,9 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     them.  groups: those of the rewritten program, if they are settled.  precision: one of
     ``PRECISION``, of the operands of products that are left to choose rewrites for, in regions too;
     levels: of computes that have one of their own.  stores: temps may lie in the memories of
-    clusters; not those of a body, which runs in rounds."""
+    clusters; not those of a body, which runs in rounds.  written: False leaves how statements are
+    written to a later ``choose_writing``, in Schedules that are compared or moved to other
+    extents."""
     rewrites, given = (winograd, dict(layouts or {})) if isinstance(winograd, tuple) else (
         choose_rewrites(program, target, winograd, unfold, layouts or {}, groups is None,
                         precision, levels))
@@ -64,7 +69,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
         precision=precision))
     schedule = choose_places(program, schedule, target, how) if stores else choose_pipelines(
         program, schedule, target)
-    return replace(schedule, buffers=allocate(program, schedule))
+    schedule = replace(schedule, buffers=allocate(program, schedule))
+    return choose_writing(program, schedule, target) if written else schedule
 
 
 def decide_regions(program: Program, target: Target, how: str, winograd: str | int, unfold: bool,
@@ -76,7 +82,7 @@ def decide_regions(program: Program, target: Target, how: str, winograd: str | i
         known = body.known("decided", target.name, how, winograd, unfold, precision)
         if target not in known:
             known[target] = decide(body, target, how, winograd, unfold, precision=precision,
-                                   stores=False)
+                                   stores=False, written=False)
         return known[target]
     return {s.name: tuple(map(decided, s.bodies)) for s in program.steps
             if isinstance(s, (Loop, Branch)) and s.name not in given}

@@ -22,7 +22,6 @@ from aotc.sched.report.instance_report import instance_report
 from aotc.sched.report.layout_report import layout_report, report_lines
 from aotc.sched.report.summary import summarise
 from aotc.sched.shape_variants import Part
-from aotc.sched.writing import with_writing
 from aotc.target.base import Target
 
 
@@ -55,8 +54,7 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
         return "\n".join([row.text(work), *(found[1] if found else ())])
     value = getattr(work, row.value)
     if stage == "schedule":
-        whole = with_writing(work.program, value, work.target)
-        data = json.loads(whole.to_json())  # the form that --schedule reads
+        data = json.loads(value.to_json())  # the form that --schedule reads
         *own, data["summary"] = (summarise(p.program, p.schedule, work.target)
                                  for p in work.parts)
         for variant, summary in zip(data.get("variants", ()), own):

@@ -26,6 +26,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.pipeline import Work, options_target, run_pipeline
 from aotc.sched.cost.group_cost import resident
 from aotc.sched.dynamic.tree import pick
+from aotc.sched.writing.choose_writing import choose_writing, only_said
 from aotc.target import Target, runs_here
 from aotc.tuner.measure.executor import Executor, LocalExecutor, Result
 from aotc.tuner.measure.inside import ModelExecutor
@@ -104,7 +105,16 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
               progress: Callable[[str], object] | None = None,
               clock: Callable[[], float] = time.monotonic, start: float | None = None) -> Tuned:
     """The same of a pipeline's Work whose schedule stage has run: its Program may be any.  start:
-    of the budget, now if None."""
+    of the budget, now if None.  How statements are written is chosen again for what has been
+    moved."""
+    found = _tuned(work, budget, records, seed, threads, executor, checker, progress, clock, start)
+    return replace(found, schedule=choose_writing(work.program, found.schedule, work.target))
+
+
+def _tuned(work: Work, budget: float, records: str | Path | None, seed: int, threads: int,
+           executor: Any, checker: Any, progress: Callable[[str], object] | None,
+           clock: Callable[[], float], start: float | None) -> Tuned:
+    """``tune_work``, but what is left to the rules of writing is left out of the Schedule."""
     start, say = clock() if start is None else start, progress or (lambda text: None)
     options, target, kept = work.options, tunable(work.target), Records(records)
     if work.schedule.variants and work.found is None:
@@ -115,6 +125,7 @@ def tune_work(work: Work, budget: float = 120.0, records: str | Path | None = No
             untimed = replace(work, schedule=work.schedule.base)
             return _of_ranges(work, checker or Checker(untimed, scratch, threads), say,
                               lambda: clock() < start + budget)
+        work = replace(work, schedule=only_said(work.program, work.schedule, target))
         checker = checker or Checker(work, scratch, threads)
         settled = any(x is not None for x in (options.schedule, options.arena, work.narrowed))
         slow = clock() - start > SEEDS_COST * budget

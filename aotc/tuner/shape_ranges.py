@@ -33,7 +33,7 @@ def measured_ranges(work: Work, checker: Checker, say: Callable[[str], object],
     local = _local(work, work.found, checker, say, in_time)
 
     def decided(program: Program, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
-        return decide(program, target, layouts=layouts)
+        return decide(program, target, layouts=layouts, written=False)
 
     schedule, found = decide_measured(work.program, work.target, decided, work.found, local)
     return schedule, found, len(local)

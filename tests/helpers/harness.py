@@ -24,6 +24,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.runtime.feeds import machine
 from aotc.runtime.loading import load
 from aotc.sched import complete, decide, lower
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target import TARGETS, _cpu_flags
 
 # every bundle of these tests compiles without a warning; -Og takes half of -O1's time
@@ -177,6 +178,7 @@ def merged(cases, target, name="cases"):
 def compile_program(program, schedule, target, folder, cflags=STRICT, threads=1):
     """The Model of one Program, built with extra compiler flags; GPUs are simulated, unless
     AOTC_GPU says otherwise."""
+    schedule = choose_writing(program, schedule, target)
     plan = lower(program, schedule, target)
     assert plan_faults(plan) == []
     write_bundle(render_bundle(plan, schedule, INFO), folder)

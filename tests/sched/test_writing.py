@@ -21,7 +21,7 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.runtime.simulate import find_cxx
 from aotc.sched import check_schedule, complete, decide, lower
 from aotc.sched.judge.judge import Judge
-from aotc.sched.writing import with_writing
+from aotc.sched.writing.choose_writing import choose_writing, only_said
 from aotc.target import get_target, runs_here
 from aotc.tools.verify import verify
 
@@ -123,16 +123,25 @@ OTHERS = [(product(300), {"reread": 3}, V4), (product(40), {"reread": 4}, V4),
 
 
 def edited(program, choices, target=V3):
-    """(decided, edited) Schedules: the first stage that takes the choices has them."""
+    """(decided, edited) Schedules: the first stage that takes the choices has them, what goes with
+    them is chosen again."""
     schedule = decide(program, target)
     for g in schedule.groups:
         for stage in g.ukernel:
-            loops = g.loops | {stage: g.loops.get(stage, {}) | choices}
+            loops = {s: {k: v for k, v in c.items() if s != stage or k not in CHOICES}
+                     for s, c in g.loops.items()}
+            loops[stage] = loops.get(stage, {}) | choices
             groups = tuple(replace(g, loops=loops) if x is g else x for x in schedule.groups)
-            new = replace(schedule, groups=groups)
+            new = Schedule.from_json(replace(schedule, groups=groups).to_json())
+            new = complete(program, new, target)
             if not check_schedule(program, new, target):
-                return schedule, Schedule.from_json(new.to_json())
+                return schedule, new
     raise AssertionError(f"no stage takes {choices}")
+
+
+def said(schedule, key):
+    """What stages say of a choice."""
+    return {x[key] for g in schedule.groups for x in g.loops.values() if key in x}
 
 
 def text(program, schedule, target=V3):
@@ -161,16 +170,25 @@ def test_edited_schedules_run(tmp_path):
             np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4, err_msg=case.name)
 
 
-@pytest.mark.parametrize("program, choices", EDITS,
-                         ids=[f"{p.name}-{k}-{v}" for p, c in EDITS for k, v in c.items()])
-def test_what_rules_choose_can_be_written_down_and_means_the_same(program, choices):
-    key, = choices
-    for number, schedule in enumerate(edited(program, choices)):
-        filled = Schedule.from_json(with_writing(program, schedule, V3).to_json())
-        assert check_schedule(program, filled, V3) == []
-        assert text(program, filled) == text(program, schedule)
-        said = {x[key] for g in filled.groups for x in g.loops.values() if key in x}
-        assert said and (not number or choices[key] in said)
+@pytest.mark.parametrize("program, choices, target", [(p, c, V3) for p, c in EDITS] + OTHERS,
+                         ids=lambda x: "-".join(x) if isinstance(x, dict) else "")
+def test_a_decided_schedule_says_every_choice_and_lowering_makes_none(program, choices, target):
+    """As JSON, too; without one of them it is not lowered, and completing brings it back."""
+    decided, other = edited(program, choices, target)
+    for key, value in choices.items():
+        assert value in said(other, key) and said(decided, key)
+        for schedule in (decided, other):
+            assert said(Schedule.from_json(schedule.to_json()), key) == said(schedule, key)
+        less = replace(decided, groups=tuple(replace(g, loops={
+            s: {k: v for k, v in c.items() if k != key} for s, c in g.loops.items()})
+            for g in decided.groups))
+        with pytest.raises(ScheduleError, match=f"has no choice of '{key}'.*complete"):
+            lower(program, less, target)
+        assert complete(program, less, target).groups == decided.groups
+    assert choose_writing(program, other, target) == other
+    assert said(only_said(program, other, target), next(iter(choices)))
+    bare = only_said(program, decided, target)
+    assert not any(k in CHOICES for g in bare.groups for c in g.loops.values() for k in c)
 
 
 def test_stages_stand_apart_or_not():
@@ -212,13 +230,6 @@ def test_completing_keeps_what_was_said():
 def test_choices_of_other_vectors_and_of_shared_work_items(program, choices, target):
     before, after = edited(program, choices, target)
     assert text(program, after, target) != text(program, before, target)
-    filled = [Schedule.from_json(with_writing(program, s, target).to_json())
-              for s in (before, after)]
-    for schedule, full in zip((before, after), filled):
-        assert text(program, full, target) == text(program, schedule, target)
-    key, value = next(iter(choices.items()))
-    said = [{x[key] for g in s.groups for x in g.loops.values() if key in x} for s in filled]
-    assert value in said[1] and said[0] - said[1], "what the rule chooses is written, too"
 
 
 @pytest.mark.skipif(not runs_here(V4), reason="the CPU has no AVX-512")
@@ -271,7 +282,7 @@ def test_the_cost_sees_choices(choices, target):
     usual, other = edited(program, choices, target)
     judge = Judge(apply_rewrites(program, usual.rewrites), target)
     seconds = [sum(judge.priced(g).seconds for g in s.groups)
-               for s in (usual, other, with_writing(program, usual, target))]
+               for s in (usual, other, only_said(program, usual, target))]
     assert seconds[0] == pytest.approx(seconds[2], rel=1e-9) and seconds[1] > seconds[0]
 
 

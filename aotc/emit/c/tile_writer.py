@@ -245,7 +245,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
     base, column = s.row.replace("__", "_"), Elements.of(s.dtypes[1])
     name = base + ("" if unit else "_strided") + ("_masked" if masked else "") + (
         "_parts" if s.part else "") + column.suffix
-    name += (f"_{s.live}rows" if s.live else "") + s.suffix
+    name += (f"_{s.live}rows" if s.live else "") + (f"_reread{s.reread}" if s.reread else "") + (
+        f"_unroll{s.unroll}" if s.unroll > 1 else "")
     params = {"mr": s.mr, "summed": s.summed, "nr": s.nv * s.lanes, "unit": unit, "masked": masked,
               "unroll": s.unroll}
     dots, g = dot_step(s.dtypes[0]), s.grouping

@@ -18,7 +18,7 @@ from aotc.sched.clusters.group_turns import has_own_item, opened_touch
 from aotc.sched.clusters.item_seconds import known_seconds
 from aotc.sched.clusters.own_parts import dealt, has_own_part
 from aotc.sched.clusters.own_parts import item_count as count_of
-from aotc.sched.lowering.lower import lower_group
+from aotc.sched.lowering.staged import staged
 from aotc.sched.memory.allocate import liveness, part_bytes
 from aotc.sched.model.stages import group_stages
 from aotc.sched.model.widths import group_model
@@ -176,7 +176,7 @@ def _clear(program: Program, schedule: Schedule, target: Target, i: int) -> bool
     if not group_stages(program, g):
         return True
     try:
-        size = lower_group(program, schedule, target, g, i).slab_bytes
+        size = staged(program, schedule, target, g).kernel.slab_bytes
     except ScheduleError:
         return False
     return isinstance(size, int) and size <= low

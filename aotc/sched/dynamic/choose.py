@@ -33,10 +33,10 @@ from aotc.sched.dynamic.typical_calls import (
     usual_extents,
 )
 from aotc.sched.dynamic.vote import Selection, select_by_gain
-from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.shape_variants import Decide, hulls, served, weight_layouts, within_once
 from aotc.sched.within import with_usual
+from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 ALL = "all calls"

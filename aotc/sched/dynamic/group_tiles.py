@@ -23,8 +23,8 @@ from aotc.sched.dynamic.predict import Prices
 from aotc.sched.dynamic.typical_calls import Call
 from aotc.sched.dynamic.vote import select_by_gain
 from aotc.sched.dynamic.waves import mutations
-from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.model.stages import group_stages
+from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 TRIED = 4  # tiles of an axis beside the decided one

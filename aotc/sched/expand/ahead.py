@@ -15,30 +15,37 @@ from aotc.sched.expand.making import Making
 
 def ahead_of_block(nest: Nest, lane: Axis, axis: Axis, making: Making) -> list[Prefetch]:
     """Prefetches of one vector of lanes of a blocked window: its share of the lines that lie a page
-    behind this block in the lowest row it reads.  lane, axis: of the lanes and of the block.
-    Nothing where the kernel itself stores the source, or it does not advance by whole lines."""
-    ahead = making.how(nest, "ahead", making.tuning.window_ahead)
-    if not ahead or not making.vectors.prefetches or nest.lanes == 1 or not isinstance(
-            lane.extent, Const):
+    behind this block in the lowest row it reads.  lane, axis: of the lanes and of the block."""
+    found = streamed(nest, lane, axis, making)
+    if found is None or not (ahead := making.how(nest, "ahead")):
         return []
+    source, per_lane, lines = found
+    lowest = {r.axis: Const(0) if r.axis.name == nest.taps else simplify(r.axis.extent - 1)
+              for r in nest.reduce}
+    first = simplify(substitute(source.index[0], {**lowest, lane: Const(0)})
+                     + lane * per_lane + ahead)
+    line = making.tuning.line_floats
+    return [Prefetch(source.buffer, simplify(first + i * line), far=True) for i in range(lines)]
+
+
+def streamed(nest: Nest, lane: Axis, axis: Axis, making: Making) -> tuple[Load, int, int] | None:
+    """(the only load of a blocked window whose source other kernels wrote, elements that each lane
+    moves on by from block to block, cache lines that a vector does); None where it does not advance
+    by whole lines, or nothing is fetched ahead."""
+    if not making.vectors.prefetches or nest.lanes == 1 or not isinstance(lane.extent, Const):
+        return None
     found = [x for x in dict.fromkeys(walk(nest.body)) if isinstance(x, Load) and _streams(
         x, lane, axis, making)]
     if len(found) != 1:
-        return []
+        return None
     step = simplify(affine_stride(found[0].index[0], axis) * nest.block)
     if not isinstance(step, Const):
-        return []
-    line = making.tuning.line_floats
+        return None
     per_lane, left = divmod(step.value, lane.extent.value)
-    lines, part = divmod(per_lane * nest.lanes, line)
+    lines, part = divmod(per_lane * nest.lanes, making.tuning.line_floats)
     if left or part or not 0 < lines <= making.tuning.window_lines:
-        return []
-    lowest = {r.axis: Const(0) if r.axis.name == nest.taps else simplify(r.axis.extent - 1)
-              for r in nest.reduce}
-    first = simplify(substitute(found[0].index[0], {**lowest, lane: Const(0)})
-                     + lane * per_lane + ahead)
-    return [Prefetch(found[0].buffer, simplify(first + i * line), far=True)
-            for i in range(lines)]
+        return None
+    return found[0], per_lane, lines
 
 
 def _streams(e: Load, lane: Axis, axis: Axis, making: Making) -> bool:
@@ -50,4 +57,4 @@ def _streams(e: Load, lane: Axis, axis: Axis, making: Making) -> bool:
     return stride(e.index[0], lane) == Const(1) and isinstance(stride(e.index[0], axis), Const)
 
 
-__all__ = ["ahead_of_block"]
+__all__ = ["ahead_of_block", "streamed"]

@@ -29,24 +29,21 @@ from aotc.sched.expand.fetches import (
     share,
     unguarded_loads,
 )
-from aotc.sched.expand.in_place import one_tap, plain_rows, steps_written, written_out
+from aotc.sched.expand.in_place import one_tap, plain_rows, steps_written
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import lanes, loops, registers_of
 from aotc.sched.expand.row_tails import tiles_by_rows
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 from aotc.sched.expand.turns import turned_loops
 
-_MADE = ("packed", "expanded")  # modes of columns that a work item makes a panel of
+MADE = ("packed", "expanded")  # modes of columns that a work item makes a panel of
 
 
 def expand_contract(c: Contract, making: Making) -> Body:
     """The statements of a Contract, its rows and columns in register tiles."""
     at, dots = TileLoops(c), is_narrow(c.dtypes)
-    started, start = (c, None) if dots else _started(c, at, making)
-    stored, turn, flush = turned_loops(
-        started if c.turned else by_vectors(started, c.n, making), at)
-    usual = "registers" if written_out(stored, making) else "memory"
-    in_place = making.how(c, "sums", usual) == "registers" and not dots
+    stored, start, turn, flush = _as_stored(c, at, making)
+    in_place = not dots and making.how(c, "sums") == "registers"
     plain = in_place and plain_rows(c) and not c.unit
     fetched = () if dots else fetches(c, at, making, plain)
     sizes = dot_sizes(c) if dots else _sizes(c, at)
@@ -63,14 +60,27 @@ def expand_contract(c: Contract, making: Making) -> Body:
     def column_loop(body: Body) -> Body:
         return (For(at.n0, c.n.lo, c.n.hi, body, step=at.nr),)
 
-    # rows that are packed once per tile serve all panels
-    usual = "rows" if c.a.mode == "packed" and c.b.mode not in _MADE else "columns"
-    if making.how(c, "order", usual) == "rows":
+    if making.how(c, "order") == "rows":
         body = (*count, *row_loop((*rows, *column_loop((*panel, *call)))))
     else:
         body = column_loop((*panel, *count, *turn, *row_loop((*rows, *call, *flush))))
     first = (Let(at.rows, c.row_count), *pad_row(c), *(() if dots else share(c, at, making)))
     return loops(c.outer, (*first, *at.in_slices(body)))
+
+
+def stored_contract(c: Contract, making: Making) -> Contract:
+    """The Contract as its results are stored, which says where its sums may stand."""
+    return _as_stored(c, TileLoops(c), making)[0]
+
+
+def _as_stored(c: Contract, at: TileLoops, making: Making) -> tuple[
+        Contract, Box | None, Body, Body]:
+    """(the Contract as its results are stored, what its sums start from, statements before the loop
+    over rows, those at the end of a register tile)."""
+    started, start = (c, None) if is_narrow(c.dtypes) else _started(c, at, making)
+    stored, turn, flush = turned_loops(
+        started if c.turned else by_vectors(started, c.n, making), at)
+    return stored, start, turn, flush
 
 
 # ---------------------------------------------------------------- operands
@@ -142,7 +152,7 @@ def _sizes(c: Contract, at: TileLoops) -> tuple[Expr, Expr, Expr, Expr]:
     taps, kc = extent_of(c.taps), c.k.axis.extent
     if c.a.mode == "packed":
         taps, kc = Const(1), simplify(taps * kc)
-    ldb = Const(at.nr) if c.b.mode in ("panel", *_MADE) else c.b.stride
+    ldb = Const(at.nr) if c.b.mode in ("panel", *MADE) else c.b.stride
     return taps, kc, ldb, simplify(kc * ldb) if c.b.tap is None else c.b.tap
 
 
@@ -209,4 +219,4 @@ def _started(c: Contract, at: TileLoops,
         load.index[0], {lane: at.n0})))
 
 
-__all__ = ["expand_contract"]
+__all__ = ["MADE", "expand_contract", "stored_contract"]

@@ -25,7 +25,6 @@ from aotc.ir.statements import (
 )
 from aotc.sched.expand.blocks import shared_nest
 from aotc.sched.expand.contracts import expand_contract
-from aotc.sched.expand.in_place import written_out
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.nests import expand_nest, loops
 from aotc.sched.expand.prune import pruned
@@ -34,18 +33,24 @@ from aotc.target.base import Target
 
 def expanded(kernel: Kernel, target: Target) -> Kernel:
     """The Kernel with its stages as statements."""
-    own = {s.name for s in kernel.scratch} | {p.buffer for s in kernel.stages for p in s.puts}
-    making = Making(target.vectors, target.tuning, own)
+    making = making_of(kernel, target)
     out: list[Stmt] = []
     around = dict(kernel.around)
     for number, s in enumerate(kernel.stages):
         out += [Barrier()] if number in kernel.barriers else []
         out += around.get(number, ())
         says = kernel.says[number] if number < len(kernel.says) else ()
+        making.where = f"kernel {kernel.name}, stage {number}"
         out.append(replace(_section(s, making, kernel, target), says=says))
     body = _stepped(kernel, (*out, *around.get(len(kernel.stages), ())))
     return replace(kernel, body=pruned((*(Let(v, e) for v, e in kernel.let), *body)),
                    kept=tuple(v for v, _ in kernel.carried) if kernel.start is not None else ())
+
+
+def making_of(kernel: Kernel, target: Target) -> Making:
+    """What expanding the stages of a Kernel needs."""
+    return Making(target.vectors, target.tuning, {s.name for s in kernel.scratch} | {
+        p.buffer for s in kernel.stages for p in s.puts})
 
 
 def _stepped(kernel: Kernel, body: Body) -> Body:
@@ -76,23 +81,15 @@ def _next(ahead: Ahead, number: Expr, places: Sequence[int]) -> Body:
 
 
 def _section(stage: Stage, making: Making, kernel: Kernel, target: Target) -> Section:
-    """The statements of one stage.  Sums in registers beside other stages stand apart: compilers
-    keep what those use again and again (constants of an exponential) in registers, too, and then
-    spill sums in the loop over k.  Eight stages of mobilevit_s in one function took 1.2 times as
-    long."""
+    """The statements of one stage."""
     if not kernel.threads:
-        usual = isinstance(stage, Contract) and written_out(stage, making)
         apart = len(kernel.stages) > 1 and isinstance(stage, Contract) and bool(
-            making.how(stage, "apart", int(usual)))
-        body = _EXPAND[type(stage)](stage, making)
-        return Section(_title(stage, "lanes"), body, apart, making.written())
+            making.how(stage, "apart"))
+        return Section(_title(stage, "lanes"), _EXPAND[type(stage)](stage, making), apart)
     if isinstance(stage, Nest):
-        if stage.folds_lanes:
-            making.how(stage, "team", stage.team)
-        body = shared_nest(stage, making, target.lanes)
-        return Section(_title(stage, "columns"), body, written=making.written())
+        return Section(_title(stage, "columns"), shared_nest(stage, making, target.lanes))
     assert isinstance(stage, Contract), stage  # its target has no rows of other kinds
-    return Section(_title(stage, "columns"), (stage,), written=stage.writing)
+    return Section(_title(stage, "columns"), (stage,))
 
 
 def _unrolled(stage: Unrolled, making: Making) -> Body:

@@ -42,8 +42,8 @@ def fetches(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
 
 def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     """Fetches of what the epilogue of this tile reads and stores."""
-    places = _places(c, making)
-    if not places or not making.how(c, "fetch_epilogue", 1):
+    places = epilogue_places(c, making)
+    if not places or not making.how(c, "fetch_epilogue"):
         return ()
     i = Axis(f"{OWN}i", Const(c.mr))
     body: list[Stmt] = [Let(r.axis, at.last_row(r, i, plain)) for r in c.m
@@ -59,11 +59,10 @@ def _epilogue(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
 
 def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
     """Fetches of pieces of pixels which a window comes to ``fetch_rows`` rows later."""
-    rows = making.how(c, "fetch_rows", making.tuning.fetch_rows)
-    if not rows or not _in_pieces(c, making):
+    if not in_pieces(c, making) or not (rows := making.how(c, "fetch_rows")):
         return ()
     piece, step = c.k.axis.extent, affine_stride(c.a.offset, c.m[-1].axis)
-    assert isinstance(piece, Const) and isinstance(step, Const), c.a  # ``_in_pieces`` says so
+    assert isinstance(piece, Const) and isinstance(step, Const), c.a  # ``in_pieces`` says so
     lowest = {t.axis: Const(0) if t is c.taps[-1] else simplify(t.axis.extent - 1)
               for t in c.taps}
     first = simplify(substitute(c.a.offset, lowest) + step * rows)
@@ -79,14 +78,14 @@ def _pieces(c: Contract, at: TileLoops, making: Making) -> Body:
 def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     """Fetches of the rows of a product that are read ``fetch_tiles`` register tiles later, while
     the first panel of columns runs."""
+    if not in_short_rows(c, making) or not (tiles := making.how(c, "fetch_tiles")):
+        return ()
     most = upper(c.row_count)
-    tiles = making.how(c, "fetch_tiles", making.tuning.fetch_tiles)
-    if not tiles or not _streams(c, making) or most is not None and most <= tiles * c.mr:
+    if most is not None and most <= tiles * c.mr:
         return ()
-    step, length = stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
+    step, length = affine_stride(c.a.offset, c.m[-1].axis), c.k.axis.extent
+    assert isinstance(step, Const) and isinstance(length, Const), c.a  # ``in_short_rows`` says so
     line = making.tuning.line_floats
-    if not isinstance(step, Const) or not isinstance(length, Const):
-        return ()
     later = substitute(c.a.offset, {t.axis: t.lo for t in c.taps}) + step * (tiles * c.mr)
     used = [r for r in c.m if r.axis in axes_of(later)]
     if step.value == length.value:  # rows lie one behind the other
@@ -109,32 +108,38 @@ def _stream(c: Contract, at: TileLoops, making: Making, plain: bool) -> Body:
     return (If(Binary("eq", at.n0, c.n.lo), (loop,)),)
 
 
-def _streams(c: Contract, making: Making) -> bool:
-    """True for a product whose rows are short and come from other kernels."""
+def in_short_rows(c: Contract, making: Making) -> bool:
+    """True for a product whose rows are short, a known number of elements apart, and come from
+    other kernels."""
     return (making.vectors.prefetches and c.lanes > 1 and c.dtypes[0] == "f32"
             and c.a.mode == "rows" and bool(c.m) and not c.slices and c.a.guard is None
             and all(t.axis.extent == Const(1) for t in c.taps) and c.a.stride == Const(1)
             and c.a.buffer not in making.own and isinstance(c.k.axis.extent, Const)
-            and c.k.axis.extent.value <= making.tuning.fetch_row)
+            and c.k.axis.extent.value <= making.tuning.fetch_row
+            and isinstance(stride(c.a.offset, c.m[-1].axis), Const))
 
 
 # ---------------------------------------------------------------- the next panel of columns
 
-def follows(c: Contract, making: Making) -> bool:
+def _follows(c: Contract, making: Making) -> bool:
+    """True if row tiles fetch the next panel of columns."""
+    return panel_follows(c, making) and bool(making.how(c, "fetch_panel"))
+
+
+def panel_follows(c: Contract, making: Making) -> bool:
     """True if there is a next panel of columns, which row tiles can fetch.  A single row tile
     streams through the panels: hardware sees that (with fetches 1x512x24576 takes 1.13 of its time
     on AVX2, 4x512x24576 1.22)."""
     most = upper(c.row_count)
     alone = not c.slices and not _around(c)[0] and (
         upper(c.n.axis.extent) or 1 << 24) <= c.nv * c.lanes
-    return (making.vectors.prefetches and bool(making.how(c, "fetch_panel", 1))
-            and c.b.mode == "panel" and c.a.mode == "rows"
+    return (making.vectors.prefetches and c.b.mode == "panel" and c.a.mode == "rows"
             and (most is None or most > c.mr) and not alone)
 
 
 def share(c: Contract, at: TileLoops, making: Making) -> Body:
     """What a row tile fetches per step, where the count of rows is known at run time only."""
-    if not follows(c, making) or isinstance(c.row_count, Const):
+    if not _follows(c, making) or isinstance(c.row_count, Const):
         return ()
     each = simplify(Const(at.nr * c.mr) // maximum(at.rows, 1) + 1)
     each = maximum(Const(making.tuning.fetch_slowest),
@@ -148,7 +153,7 @@ def next_panel(c: Contract, at: TileLoops, making: Making, start: Expr) -> Body:
     the last one the first of all (at ``start``), with which other rows begin.  While only the first
     was known, 16x256x256 products in items of three panels, 36 behind one another, took 1.07 of
     their time on AVX2."""
-    if not follows(c, making):
+    if not _follows(c, making):
         return ()
     nr = at.nr
     size = simplify(extent_of((*c.slice_taps, *c.taps, c.k)) * nr)
@@ -192,7 +197,7 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
     share it evenly, since memory is no faster than it was (while the first three of 32 fetched it,
     128x768x12288 on AVX2 took 1.05 of its time), and into the second cache (8x512x24576 takes 1.75
     of its time if into the first one)."""
-    if not follows(c, making):
+    if not _follows(c, making):
         return None
     ahead: Expr = at.ahead
     if isinstance(c.row_count, Const):
@@ -206,7 +211,7 @@ def panel_share(c: Contract, at: TileLoops, making: Making, depth: Expr) -> tupl
 
 # ---------------------------------------------------------------- what an epilogue touches
 
-def _in_pieces(c: Contract, making: Making) -> bool:
+def in_pieces(c: Contract, making: Making) -> bool:
     """True for a window whose rows are short pieces of pixels that other kernels wrote."""
     if not making.vectors.prefetches or c.lanes == 1 or c.dtypes[0] != "f32":
         return False
@@ -218,7 +223,7 @@ def _in_pieces(c: Contract, making: Making) -> bool:
             and piece.value <= making.tuning.fetch_piece)
 
 
-def _places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
+def epilogue_places(c: Contract, making: Making) -> list[tuple[str, Expr]]:
     """(buffer, offset) of the f32 elements that the epilogue reads and stores, of those that differ
     from row to row and run along the columns; none that an earlier stage of the kernel has just
     stored.  Stores in scratch too: resnet18, whose Winograd products
@@ -253,4 +258,5 @@ def _columns(c: Contract, at: TileLoops, line: int, offset: Expr) -> list[Expr]:
             for j in [*range(0, columns, line)] + [columns - 1] * (not aligned)]
 
 
-__all__ = ["fetches", "follows", "next_panel", "panel_share", "share", "unguarded_loads"]
+__all__ = ["epilogue_places", "fetches", "in_pieces", "in_short_rows", "next_panel",
+           "panel_follows", "panel_share", "share", "unguarded_loads"]

@@ -1,20 +1,14 @@
 """Which register tiles write their sums where they are used, in named vectors, instead of calling
 a micro-kernel that leaves them in memory."""
 
-from typing import Any
-
 from aotc.ir.access import stride
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, Where, walk
 from aotc.ir.numbers.narrow import FLOAT_LANES
 from aotc.ir.plan import Contract
-from aotc.ir.schedule import CHOICES
 from aotc.ir.simplify import same, upper
 from aotc.ir.tile_statements import is_narrow
-from aotc.sched.cost.block_cost import cheapest
-from aotc.sched.cost.step_cost import reread_cost, unroll_cost
 from aotc.sched.expand.making import Making
-from aotc.target.tuning import Tuning
 
 ENDLESS = 1 << 62
 _LIGHT = ("add", "sub", "mul", "min", "max")
@@ -37,43 +31,31 @@ def in_registers(c: Contract, making: Making) -> bool:
             and all(_light(n, c.n.axis) for n in nodes))
 
 
-def usual_reread(c: Contract, making: Making, rows: int) -> int:
-    """Vectors of columns that a tile of so many rows reads again for every multiply-add, because no
-    register is left for them beside the sums, the other columns and an element of A."""
-    registers = making.vectors.registers
-    if c.dtypes != ("f32", "f32", "f32") or c.unit or not registers:
-        return 0
-    ways = range(c.nv + 1)
-    return cheapest(ways, [reread_cost(rows, c.nv, registers, n, making.tuning) for n in ways], 0)
+def rereads(c: Contract, making: Making) -> bool:
+    """True if tiles may read some vectors of columns again for every multiply-add."""
+    return bool(making.vectors.registers) and c.dtypes == ("f32", "f32", "f32") and not c.unit
 
 
-def usual_steps(c: Contract, making: Making) -> dict[str, int]:
-    """How the steps of a tile's sums are written by rule, where that may be chosen.  Rows whose
-    elements lie side by side are read several steps at a time on vectors of any length."""
-    vectors, found = making.vectors, dict[str, int]()
-    if vectors.registers and c.dtypes == ("f32", "f32", "f32") and not c.unit:
-        found["reread"] = usual_reread(c, making, c.mr)
-    if not vectors.fixed and not is_narrow(c.dtypes):
-        unit = c.a.mode == "packed" or c.a.stride == Const(1)
-        found["unroll"] = _usual_unroll(making.tuning) if unit else 1
+def without_register(c: Contract, making: Making, rows: int) -> int:
+    """Vectors of columns that find no register beside the sums of so many rows, the other columns
+    and an element of A."""
+    held = rows * c.nv + c.nv + 1
+    return min(c.nv, max(0, held - making.vectors.registers))
+
+
+def unrolls(c: Contract, making: Making) -> bool:
+    """True if several steps of a tile's sums may be written out: on vectors of any length."""
+    return not making.vectors.fixed and not is_narrow(c.dtypes)
+
+
+def steps_written(c: Contract, making: Making) -> dict[str, int]:
+    """How the steps of a tile's sums are written: ``reread`` and ``unroll`` of ``Tile``."""
+    found = dict[str, int]()
+    if rereads(c, making):
+        found["reread"] = min(making.how(c, "reread"), c.nv)
+    if unrolls(c, making):
+        found["unroll"] = making.how(c, "unroll")
     return found
-
-
-def steps_written(c: Contract, making: Making) -> dict[str, Any]:
-    """How the steps of a tile's sums are written: ``reread``, ``unroll`` and, where that is not by
-    rule, the ``suffix`` of ``Tile``."""
-    found = usual_steps(c, making)
-    said = {k: making.how(c, k, v) for k, v in found.items()}
-    if "reread" in said:
-        said["reread"] = min(said["reread"], c.nv)
-    return said | {"suffix": "".join(f"_{k}{v}" for k, v in said.items() if v != found[k])}
-
-
-def _usual_unroll(tuning: Tuning) -> int:
-    """Steps that micro-kernels write out: the fewest of those that take as long."""
-    low, high = CHOICES["unroll"]
-    ways = range(int(low), int(high) + 1)
-    return cheapest(ways, [unroll_cost(n, tuning) for n in ways], tuning.slack)
 
 
 def terms(c: Contract) -> int:
@@ -107,5 +89,5 @@ def one_tap(c: Contract) -> bool:
     return all(t.axis.extent == Const(1) for t in c.taps)
 
 
-__all__ = ["in_registers", "one_tap", "plain_rows", "steps_written", "terms", "usual_reread",
-           "usual_steps", "written_out"]
+__all__ = ["in_registers", "one_tap", "plain_rows", "rereads", "steps_written", "terms", "unrolls",
+           "without_register", "written_out"]

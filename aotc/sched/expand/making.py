@@ -1,39 +1,30 @@
 """What expanding one kernel needs: facts of its target, what it stores itself, fresh names."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
+from aotc.errors import ScheduleError
 from aotc.ir.plan import Contract, Nest
-from aotc.ir.schedule import Writing, writing_of
 from aotc.ir.statements import OWN
 from aotc.target.base import VectorFacts
 from aotc.target.tuning import Tuning
 
-Choice = TypeVar("Choice", int, str)
-
 
 @dataclass
 class Making:
-    """``own``: buffers that the kernel stores itself; ``count``: names made so far; ``asked``: what
-    was chosen for the stage that is expanded."""
+    """``own``: buffers that the kernel stores itself; ``count``: names made so far; ``where``: the
+    stage that is expanded, for messages."""
 
     vectors: VectorFacts
     tuning: Tuning
     own: Collection[str]
     count: int = 0
-    asked: dict[str, int | str] = field(default_factory=dict)
+    where: str = ""
 
-    def how(self, stage: Contract | Nest, key: str, rule: Choice) -> Choice:
-        """The Schedule's choice for a stage's statements; else ``rule``, what is usual for it."""
-        found: Any = dict(stage.writing).get(key, rule)
-        self.asked[key] = found
-        return found
-
-    def written(self) -> Writing:
-        """What was chosen since it was last asked."""
-        found, self.asked = writing_of(self.asked), {}
-        return found
+    def how(self, stage: Contract | Nest, key: str) -> Any:
+        """The Schedule's choice for a stage's statements.  ScheduleError where it has none."""
+        return chosen(stage, key, self.where)
 
     def fresh(self, stem: str) -> str:
         """A name that no other statement of the kernel binds."""
@@ -41,4 +32,14 @@ class Making:
         return f"{OWN}{stem}{self.count}"
 
 
-__all__ = ["Making"]
+def chosen(stage: Contract | Nest, key: str, where: str) -> Any:
+    """The choice ``key`` of how the statements of a stage (``where``, for messages) are written.
+    ScheduleError where its Schedule lacks it: whoever makes one ends with ``choose_writing``."""
+    found = dict(stage.writing)
+    if key not in found:
+        raise ScheduleError([f"{where} ({stage.row}) has no choice of {key!r}: the schedule was "
+                             "not completed (sched.complete fills in what is left out)"])
+    return found[key]
+
+
+__all__ = ["Making", "chosen"]

@@ -58,7 +58,7 @@ def expand_nest(nest: Nest, making: Making) -> Body:
     outer = [r for r in nest.ranges if r is not lane]
     group = registers_of(making.vectors, lane.hi - lane.lo)
     nest, places = looked_up(nest, lane, outer, making)
-    wide, rest = _columns(nest, lane, making)
+    wide, rest = _columns(nest, lane, making) if stands_beside(nest, lane, making) else (0, lane)
     out: list[Stmt] = [*places, *_side_by_side(nest, lane, wide, making)] if wide else [*places]
     if rest is not None:
         whole = by_vectors(nest, lane, making)
@@ -161,29 +161,35 @@ def _exchanged(nest: Nest, lane: Range, making: Making) -> Body:
 # ---------------------------------------------------------------- several vectors at once
 
 def _columns(nest: Nest, lane: Range, making: Making) -> tuple[int, Range | None]:
-    """(vectors side by side, Range of the lanes behind them) of a fold whose steps lie outside the
-    lanes in memory, in as few passes as there can be; (0, the whole Range) for other nests, None
-    for a Range that is empty.
+    """(vectors side by side, Range of the lanes behind them, None for an empty one) of a Nest that
+    ``stands_beside`` is true of; (0, the whole Range) for one vector after the other."""
+    vectors, extent = whole_vectors(nest, lane), simplify(lane.hi - lane.lo)
+    wide = min(making.how(nest, "columns"), vectors)
+    if wide < 2:
+        return 0, lane
+    done = vectors // wide * wide * nest.lanes
+    return wide, None if extent == Const(done) else Range(
+        lane.axis, simplify(lane.lo + done), lane.hi)
+
+
+def stands_beside(nest: Nest, lane: Range, making: Making) -> bool:
+    """True for a fold whose steps lie outside the lanes in memory, several vectors of which may
+    stand side by side.
 
     One vector after another would come back to every row's cache lines, and each step waits for
     the one before it.  Side by side they share the lines and their chains overlap; every lane
     folds its values in the same order either way."""
-    extent, steps = simplify(lane.hi - lane.lo), simplify(
-        prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
-    if nest.fold == "none" or not making.vectors.fixed or nest.lanes == 1 or not (
-            isinstance(extent, Const) and _beside(nest.body, lane.axis)) or (
-            isinstance(steps, Const) and steps.value < making.tuning.columns_from):
-        return 0, lane
-    vectors = extent.value // nest.lanes
-    if vectors < 2:
-        return 0, lane
-    usual = min(range(making.tuning.columns_most, 1, -1), key=lambda w: vectors // w + vectors % w)
-    wide = making.how(nest, "columns", usual)
-    if not 1 < wide <= vectors:
-        return 0, lane
-    done = vectors // wide * wide * nest.lanes
-    return wide, None if done == extent.value else Range(
-        lane.axis, simplify(lane.lo + done), lane.hi)
+    if nest.fold == "none" or not making.vectors.fixed or nest.lanes == 1:
+        return False
+    steps = simplify(prod((r.hi - r.lo for r in nest.reduce), start=Const(1)))
+    short = isinstance(steps, Const) and steps.value < making.tuning.columns_from
+    return not short and whole_vectors(nest, lane) > 1 and _beside(nest.body, lane.axis)
+
+
+def whole_vectors(nest: Nest, lane: Range) -> int:
+    """Whole vectors of a Nest's lanes, of Range ``lane``; 0 where their number is not known."""
+    extent = simplify(lane.hi - lane.lo)
+    return extent.value // nest.lanes if isinstance(extent, Const) else 0
 
 
 def _beside(e: Expr, lane: Axis) -> bool:

@@ -12,7 +12,7 @@ from aotc.ir.plan import Contract
 from aotc.ir.statements import ACC_TILE, Alloc, Body, If
 from aotc.ir.tile_statements import Tile, is_narrow
 from aotc.sched.expand.epilogues import from_memory, from_registers
-from aotc.sched.expand.in_place import usual_reread
+from aotc.sched.expand.in_place import without_register
 from aotc.sched.expand.making import Making
 from aotc.sched.expand.tile_loops import TileLoops
 from aotc.sched.model.size import row_tails
@@ -26,13 +26,13 @@ def tiles_by_rows(c: Contract, at: TileLoops, making: Making, tile: Tile, stored
         out: Body = (tile, *from_registers(stored, at, making))
         for n in reversed(tails):
             few = replace(tile, live=n, rows=tile.rows[:n],
-                          reread=min(tile.reread, usual_reread(c, making, n)))
+                          reread=min(tile.reread, without_register(c, making, n)))
             epilogue = from_registers(replace(stored, mr=n), at, making)
             out = (If(_left(at, n), (few, *epilogue), out),)
         return out
     out = (tile,)
     for n in reversed(tails):
-        few = replace(tile, live=n, reread=min(tile.reread, usual_reread(c, making, n)))
+        few = replace(tile, live=n, reread=min(tile.reread, without_register(c, making, n)))
         out = (If(_left(at, n), (few,), out),)
     return (Alloc(ACC_TILE, c.dtypes[2], c.mr * at.nr), *out,
             *from_memory(stored, at, making, False))
@@ -46,11 +46,15 @@ def _left(at: TileLoops, n: int) -> Expr:
 def _tails(c: Contract, making: Making, in_place: bool) -> tuple[int, ...]:
     """Rows of the smaller tiles, ascending.  Sums that are written out where they are used are so
     once more for each: those have one."""
-    known = "rows" in c.whole or all(isinstance(r.axis.extent, Const) for r in c.m)
-    if known or not making.vectors.fixed or is_narrow(c.dtypes) or c.slices or (
-            not making.how(c, "tails", 1)):
+    if not ends_anywhere(c, making) or not making.how(c, "tails"):
         return ()
     return row_tails(c.mr)[-1:] if in_place else row_tails(c.mr)
 
 
-__all__ = ["tiles_by_rows"]
+def ends_anywhere(c: Contract, making: Making) -> bool:
+    """True if the last register tile may have any number of rows, and smaller ones may serve it."""
+    known = "rows" in c.whole or all(isinstance(r.axis.extent, Const) for r in c.m)
+    return not known and making.vectors.fixed and not is_narrow(c.dtypes) and not c.slices
+
+
+__all__ = ["ends_anywhere", "tiles_by_rows"]

@@ -30,12 +30,12 @@ from aotc.sched.cost.decided import decided_cost, usual_product
 from aotc.sched.cost.group_cost import Cost, group_cost, pressure_seconds, resident
 from aotc.sched.cost.in_place_cost import with_in_place
 from aotc.sched.judge.written import saying, written_seconds
-from aotc.sched.lowering.lower import kernel_faults
 from aotc.sched.memory.scratch import bounded_tile
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import contraction_factors, find_call, group_stages, merge_stages
 from aotc.sched.model.tilegraph import merged
 from aotc.sched.model.widths import group_model
+from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 MAX_STAGES = 64  # of one group: bounds generated code and deciding time

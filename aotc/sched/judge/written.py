@@ -6,14 +6,15 @@ from dataclasses import replace
 from aotc.ir.layout import LayoutJson
 from aotc.ir.plan import Contract, Kernel, Nest, Stage, points
 from aotc.ir.program import Program
-from aotc.ir.schedule import CHOICES, Group, Schedule
-from aotc.sched.cost.block_cost import fold_cost, order_cost, product_step
+from aotc.ir.schedule import CHOICES, Group, Schedule, without_writing
+from aotc.sched.cost.block_cost import order_cost, product_step
 from aotc.sched.cost.step_cost import multiply_adds, reread_cost, unroll_cost
-from aotc.sched.expand.block_choices import ENDLESS, fetched_cost
-from aotc.sched.expand.in_place import usual_steps
-from aotc.sched.expand.making import Making
-from aotc.sched.lowering.lower import lower_group
+from aotc.sched.lowering.lower import written_kernel
+from aotc.sched.lowering.operand_ways import Way
+from aotc.sched.lowering.staged import staged
 from aotc.sched.model.size import estimate
+from aotc.sched.writing.block_writing import team_cost, way_cost
+from aotc.sched.writing.choose_writing import group_writing
 from aotc.target.base import Target
 
 
@@ -24,11 +25,22 @@ def written_seconds(program: Program, target: Target, group: Group,
     that the cost has no term for count nothing."""
     if not any(k in CHOICES for c in group.loops.values() for k in c):
         return 0.0
-    bare = replace(group, loops={s: {k: v for k, v in c.items() if k not in CHOICES}
-                                 for s, c in group.loops.items()})
-    said, usual = (_seconds(lower_group(program, Schedule(target.name, (g,), dict(layouts)), target,
-                                        g, 0), target) for g in (group, bare))
-    return said - usual
+    said, usual = (_written(program, target, g, layouts) for g in (group, without_writing(group)))
+    if [s.writing for s in _open(said)] == [s.writing for s in _open(usual)]:
+        return 0.0
+    return _seconds(said, target) - _seconds(usual, target)
+
+
+def _written(program: Program, target: Target, group: Group,
+             layouts: Mapping[str, LayoutJson]) -> Kernel:
+    """The group as a Kernel, with the choices of deciders where it has none."""
+    found = staged(program, Schedule(target.name, (group,), dict(layouts)), target, group)
+    return written_kernel(program, target, group_writing(program, group, target, found), found)
+
+
+def _open(kernel: Kernel) -> list[Contract | Nest]:
+    """The stages of a Kernel that have choices."""
+    return [s for s in kernel.stages if isinstance(s, (Contract, Nest))]
 
 
 def saying(group: Group, other: Group) -> Group:
@@ -54,7 +66,7 @@ def _alone(stage: Stage, target: Target) -> float:
     if not isinstance(stage, Contract):
         return 0.0
     tuning = target.tuning
-    chosen = usual_steps(stage, Making(target.vectors, tuning, ())) | dict(stage.writing)
+    chosen = dict(stage.writing)
     share = unroll_cost(int(chosen["unroll"]), tuning) if "unroll" in chosen else 1.0
     if "reread" in chosen:
         share += reread_cost(stage.mr, stage.nv, target.vectors.registers, min(
@@ -66,8 +78,7 @@ def _alone(stage: Stage, target: Target) -> float:
 def _block(stage: Stage, kernel: Kernel, target: Target) -> float:
     """Of a stage that the threads of a block share."""
     if isinstance(stage, Nest) and stage.folds_lanes:
-        return fold_cost(points(stage.ranges) or 1, points(stage.reduce) or ENDLESS,
-                         kernel.threads, target.lanes, stage.team, target.tuning)
+        return team_cost(stage, kernel.threads, target, stage.team)
     if not isinstance(stage, Contract):
         return 0.0
     said, machine = dict(stage.writing), target.machine
@@ -78,8 +89,14 @@ def _block(stage: Stage, kernel: Kernel, target: Target) -> float:
         tiles = -(-rows // stage.mr) * -(-columns // nr)
         steps = tiles * -(-_terms(stage) // row.tile["bk"])
         seconds += steps * product_step(machine, row, target.lanes, int(said["stages"]), sum(
-            fetched_cost(stage, which, row, kernel, target) for which in "ab"))
+            way_cost(stage, which, _way(said, which), target) for which in "ab"))
     return seconds
+
+
+def _way(said: Mapping[str, int | str], which: str) -> Way:
+    """How operand ``which`` of a product is fetched, by its choices."""
+    return Way(str(said[f"{which}_fetch"]), int(said[f"{which}_width"]), str(
+        said[f"{which}_along"]))
 
 
 def _terms(c: Contract) -> int:

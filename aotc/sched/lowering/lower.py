@@ -6,24 +6,18 @@ from dataclasses import replace
 from aotc.errors import ScheduleError
 from aotc.ir.access import layout_from_json
 from aotc.ir.contents import with_buffers, with_symbols
-from aotc.ir.plan import Kernel, Place, Plan, most
-from aotc.ir.plan import Stage as PlanStage
-from aotc.ir.program import Branch, LibCall, Loop, Program, static_shape
-from aotc.ir.schedule import Group, Schedule
-from aotc.ir.statements import SLOT, STEP
+from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan
+from aotc.ir.program import Branch, LibCall, Loop, Program
+from aotc.ir.schedule import Group, Schedule, writing_of
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.check import check_group, check_schedule
+from aotc.sched.check import check_schedule
 from aotc.sched.expand.expand_stages import expanded
 from aotc.sched.lowering.context import ALIGN
 from aotc.sched.lowering.lower_call import lower_call
-from aotc.sched.lowering.lower_contract import lower_contract
-from aotc.sched.lowering.lower_copies import held, place_copies
-from aotc.sched.lowering.lower_dot import lower_dot
-from aotc.sched.lowering.lower_nest import lower_nest
+from aotc.sched.lowering.lower_copies import held
 from aotc.sched.lowering.lower_region import Bodies, region_buffers
 from aotc.sched.lowering.lower_turns import kept_names, with_turns
-from aotc.sched.lowering.open_group import opened
-from aotc.sched.lowering.program_lines import program_lines
+from aotc.sched.lowering.staged import Staged, kept_stages
 from aotc.sched.lowering.threads import barriers, shared_by_threads
 from aotc.sched.memory.allocate import (
     lives,
@@ -32,11 +26,8 @@ from aotc.sched.memory.allocate import (
     slot_sizes,
     store_strides,
 )
-from aotc.sched.model.slide import lower_kept
 from aotc.sched.model.sparse_tables import sparse_constants
-from aotc.sched.model.stages import find_call, group_stages
-from aotc.sched.model.unroll import data_loads, lower_unrolled
-from aotc.sched.model.work import group_bytes, group_flops, plain_part
+from aotc.sched.model.stages import find_call
 from aotc.target.base import Machine, Target
 
 
@@ -130,84 +121,37 @@ def _place(program, schedule, name, storage, offset=0, slot=0, index=0):
 
 def lower_group(program: Program, schedule: Schedule, target: Target, group: Group,
                 number: int) -> Kernel:
-    """One group as one Kernel: the tile decode, scratch, and its stages in order."""
+    """One group as one Kernel: the tile decode, scratch, and its stages in order.  ScheduleError
+    where they cannot be written as it says, or scratch does not fit into its memory."""
+    name = f"k{number:03d}"
     call = find_call(program, group)
     if isinstance(call, LibCall):
         return lower_call(program, schedule, target, group, call, number)
-    at = opened(program, schedule, target, group)
-    ctx, stages, tile, step, lets, boxes = at.ctx, at.stages, at.tile, at.step, at.lets, at.boxes
-    copies = place_copies(at)
-    base = end = ctx.slab
-    lowered: list[PlanStage] = []
-    starts: list[int] = []
-    says: list[tuple[str, ...]] = []
-    lines = program_lines(program, group, stages)
-    for s in stages:
-        starts.append(len(lowered))
-        ctx.slab = base  # what a stage packs is dead after it
-        row = target.row(group.ukernel[s.name])
-        box = boxes[s.name]
-        lowered += lower_kept(ctx, step.kept.get(s.name, ()))
-        says += [()] * (len(lowered) - len(says)) + [lines[s.name]]
-        if row.category == "contraction":
-            lowered.append(lower_contract(ctx, s, row, box))
-        elif row.category == "dot":
-            lowered.append(lower_dot(ctx, s, row, box))
-        elif row.category == "transform":
-            lowered.append(lower_unrolled(ctx, s, row, box))
-        else:
-            lowered += lower_nest(ctx, s, row, box)
-        end = most([end, ctx.slab])
-    inside = step.places
-    read = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in inside)
-    writes = tuple(dict.fromkeys(
-        o.buffer for s in stages for o in s.outputs if o.buffer not in inside))
-    origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
-    reads = tuple(b for b in read if b not in writes)
-    let, step_let = tile.let, tile.step_let + step.lets + lets
-    if tile.steps is None:
-        let, step_let = let + step_let, ()
-    elif copies.ahead is not None:
-        step_let += ((SLOT, STEP % 2),)
-    kernel = shared_by_threads(Kernel(
-        f"k{number:03d}", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
-        copies.renamed(lowered), reads, writes, group_flops(stages),
-        group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
-        step.carried, tile.start if step.carried and target.machine.in_order else None,
-        plain=plain_part(stages, group.ukernel, target), around=copies.around(
-            stages, (*starts, len(lowered))), clusters=dealt_to(target.machine, group),
-        ahead=copies.ahead, says=tuple(says)), target,
-        [b for b in reads if program.buffers[b].role in ("temp", "const")])
-    _check_scratch(target, group, kernel, end)
+    found = kept_stages(program, schedule, target, group)
+    return written_kernel(program, target, group, replace(found, kernel=replace(
+        found.kernel, name=name)))
+
+
+def written_kernel(program: Program, target: Target, group: Group, found: Staged) -> Kernel:
+    """The Kernel of a staged group, each stage with the choices of how it is written."""
+    kernel = found.kernel
+    stages = tuple(replace(s, writing=writing_of(group.loops.get(owner, {})))
+                   if isinstance(s, (Contract, Nest)) else s
+                   for s, owner in zip(kernel.stages, found.owners, strict=True))
+    kernel = shared_by_threads(replace(kernel, stages=stages), target, lined(program, kernel))
+    _check_scratch(target, group, kernel, found.end)
     return kernel
+
+
+def lined(program: Program, kernel: Kernel) -> list[str]:
+    """Buffers that a Kernel reads which begin at a multiple of 16 bytes outside its memory."""
+    return [b for b in kernel.reads if program.buffers[b].role in ("temp", "const")]
 
 
 def _engines(machine: Machine) -> tuple[tuple[str, str, str], ...]:
     def name(memory: str) -> str:
         return "" if memory == machine.memory.name else memory
     return tuple((e.name, name(e.source), name(e.target)) for e in machine.engines)
-
-
-def dealt_to(machine: Machine, group: Group) -> int:
-    """Clusters that a group's work items are dealt to; 0 on a machine that has none to choose."""
-    return (group.clusters or machine.clusters) if machine.stores else 0
-
-
-def kernel_faults(program: Program, schedule: Schedule, target: Target, group: Group) -> list[str]:
-    """Faults of ``check_group``, and where scratch is no cache, if it does not fit its memory."""
-    faults = check_group(program, schedule, target, group)
-    if not faults and target.machine.managed and group_stages(program, group):
-        try:
-            lower_group(program, schedule, target, group, 0)
-        except ScheduleError as err:
-            return err.faults
-    return faults
-
-
-def _read(target, group, stage):
-    """Buffers a stage reads; the numbers of small matrices stand in its code."""
-    kind = target.row(group.ukernel[stage.name]).category
-    return [n.buffer for n in (data_loads(stage) if kind == "transform" else stage.loads())]
 
 
 def _check_scratch(target, group, kernel, slab):
@@ -238,9 +182,4 @@ def _check_held(program, schedule, target, kernels):
         raise ScheduleError(faults)
 
 
-def _title(program, group):
-    shapes = []
-    for b in group.outputs:
-        dims = static_shape(program.shape(b)) or tuple(map(str, program.shape(b)))
-        shapes.append(f"{b} {program.dtype(b)}[{', '.join(map(str, dims))}]")
-    return "; ".join(shapes)
+__all__ = ["lined", "lower", "lower_group", "written_kernel"]

@@ -13,9 +13,11 @@ from aotc.errors import ScheduleError
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Binary, Expr, Load, substitute, walk
 from aotc.ir.plan import Contract, Kernel, Nest, Place, Plan, Stage
+from aotc.ir.schedule import FETCHES
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import Range
-from aotc.sched.expand.block_choices import block_writing, fetch_faults, fold_team
+from aotc.sched.expand.making import chosen
+from aotc.sched.lowering.operand_ways import check_team, fetch_faults, ways_left
 from aotc.target.base import Target
 
 _ANYWHERE = 1 << 62
@@ -40,23 +42,40 @@ class Access:
 
 def shared_by_threads(kernel: Kernel, target: Target, lined: Collection[str] = ()) -> Kernel:
     """The Kernel of a group whose work items threads share, with what they share written out:
-    ranges up to the ends of tiles, every choice of how stages are written, ``Nest.team``,
-    ``Contract.again`` and ``staged``.  The same Kernel where a work item is one thread's.  lined:
-    buffers that begin at a multiple of 16 bytes outside the work item's memory."""
+    ``Nest.team``, ``Contract.again`` and ``staged``.  The same Kernel where a work item is one
+    thread's.  lined: buffers that begin at a multiple of 16 bytes outside the work item's memory.
+    ScheduleError where a stage cannot be written as it says."""
     if not kernel.threads:
         return kernel
-    kernel = _with_ends(kernel)
-
     def shared(s: Stage) -> Stage:
         if isinstance(s, Nest):
-            return replace(s, team=fold_team(s, kernel.threads, target),
-                           writing=block_writing(s, kernel, target, lined))
-        return replace(s, again=_used_again(kernel, s), writing=block_writing(
-            s, kernel, target, lined)) if isinstance(s, Contract) else s
+            return replace(s, team=_team(s, kernel, target))
+        if not isinstance(s, Contract):
+            return s
+        row = target.row(s.row)
+        for key in ("order", *(("stages", *FETCHES) if "fetch" in row.tile else ())):
+            chosen(s, key, f"kernel {kernel.title}")
+        for which in "ab" if "fetch" in row.tile else "":
+            ways_left(s, which, row, {x.name for x in kernel.scratch}, lined)
+        return replace(s, again=_used_again(kernel, s))
 
     stages = tuple(map(shared, kernel.stages))
     return replace(kernel, stages=stages, staged=max(
         _staged_bytes(s, target, kernel.threads) for s in stages))
+
+
+def _team(nest: Nest, kernel: Kernel, target: Target) -> int:
+    """How many times the target's lanes threads fold a row of a Nest together.  ScheduleError where
+    they cannot."""
+    if nest.folds_lanes:
+        team: int = chosen(nest, "team", f"kernel {kernel.title}")
+        check_team(nest, team, kernel.threads, target.lanes)
+        return team
+    parts = [s for s in kernel.stages if isinstance(s, Nest) and s.puts[:1] == nest.puts[:1]]
+    if dict(nest.writing).get("team", 1) != 1 and not any(s.folds_lanes for s in parts):
+        raise ScheduleError([f"{nest.row}: team {dict(nest.writing)['team']}; a fold without lanes "
+                             "along it has a thread for each row, remove team"])
+    return 1
 
 
 def _used_again(kernel: Kernel, c: Contract) -> bool:
@@ -86,12 +105,12 @@ def _most(r: Range, ends: Ends) -> int:
     return min((n for n in known if n is not None), default=_ANYWHERE)
 
 
-def _with_ends(kernel):
+def with_ends(kernel: Kernel) -> Kernel:
     """The Kernel with the ends of tiles written out in the ranges that threads share, so that their
     extents are known: lo + 1 - lo is one."""
     ends = _ends(kernel)
 
-    def closed(ranges):
+    def closed(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
         return tuple(replace(r, hi=simplify(substitute(r.hi, ends))) for r in ranges)
 
     return replace(kernel, stages=tuple(
@@ -238,4 +257,4 @@ def _before(a, b):
     return left is not None and left <= 0
 
 
-__all__ = ["barrier_faults", "barriers", "shared_by_threads"]
+__all__ = ["barrier_faults", "barriers", "shared_by_threads", "with_ends"]

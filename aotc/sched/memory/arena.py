@@ -14,8 +14,9 @@ from aotc.ir.plan import Plan
 from aotc.ir.program import Program
 from aotc.ir.schedule import Schedule
 from aotc.ir.simplify import upper
-from aotc.sched.lowering.lower import lower_group
+from aotc.sched.lowering.staged import staged
 from aotc.sched.memory.allocate import ALIGN, slot_sizes
+from aotc.sched.model.stages import group_stages
 from aotc.target.base import Target
 
 LARGE = 1 << 30  # bytes of arena that a user should know of
@@ -58,8 +59,11 @@ def arena_need(program: Program, schedule: Schedule, target: Target) -> tuple[in
         raise ScheduleError(["arena limit: the size of stored tensors has no bound; give every "
                              "dynamic dimension a range (--dim NAME=LO..HI)"])
     slabs = []
-    for i, g in enumerate(schedule.groups):
-        slab = lower_group(program, schedule, target, g, i).slab_bytes
+    for g in schedule.groups:
+        if not group_stages(program, g):  # a library kernel has no scratch
+            slabs.append(0)
+            continue
+        slab = staged(program, schedule, target, g).kernel.slab_bytes
         if not isinstance(slab, int):
             raise ScheduleError(["arena limit: scratch has no bound; give every dynamic dimension "
                                  "a range (--dim NAME=LO..HI)"])

@@ -30,6 +30,7 @@ from aotc.sched.memory.arena_cones import Cone, Cones
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.tilegraph import merged, ordered
 from aotc.sched.precision.levels import Levels
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target.base import Target
 
 Rewrites = tuple[Rewrite, ...]
@@ -154,15 +155,20 @@ def decide_within(program: Program, target: Target, limit: ArenaLimit, how: str 
                   winograd: Winograd = "off", unfold: bool = False,
                   layouts: Mapping[str, Layout] | None = None,
                   precision: str = PRECISION[0],
-                  levels: Levels | None = None) -> Schedule:
+                  levels: Levels | None = None, written: bool = True) -> Schedule:
     """Schedule of ``program`` for ``target`` whose arena keeps an ArenaLimit; the other parameters
     are those of ``decide``, whose Schedule this is if it keeps the limit by itself, or if the
     Program has regions: whether that one keeps it, only its Plan tells (``check_arena``).
     ScheduleError, with the smallest limit that works, if no Schedule is found."""
     free = decide(program, target, how, winograd, unfold, layouts, precision=precision,
-                  levels=levels)
-    if free.regions:
-        return free
+                  levels=levels, written=False)
+    found = free if free.regions else _within(program, target, limit, how, free)
+    return choose_writing(program, found, target) if written else found
+
+
+def _within(program: Program, target: Target, limit: ArenaLimit, how: str,
+            free: Schedule) -> Schedule:
+    """``decide_within``; ``free``: the Schedule without a limit."""
     workers = _workers(target, limit)
     need = _need(program, free, target, workers)
     if need <= limit.bytes:
@@ -294,7 +300,7 @@ class Planner:
             together = ordered(program, [*groups, *(
                 Group(f"g_{c}", (c,), (c,), c) for c in parts)])
         schedule = decide(self.program, self.target, winograd=forms + rewrites,
-                          groups=together if forms else groups)
+                          groups=together if forms else groups, written=False)
         legal = {g.computes for g in schedule.groups}
         return schedule, [sink for sink, g in zip(sorted(state.cones), groups)
                           if len(state.cones[sink]) > 1 and g.computes not in legal]

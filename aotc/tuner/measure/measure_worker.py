@@ -29,6 +29,7 @@ from aotc.runtime.compile_bundle import build, read_manifest, tools_of
 from aotc.runtime.loading import load
 from aotc.samples import Feeds, extents
 from aotc.sched import decide, lower
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target import get_target
 from aotc.tuner.measure.portable import HEAD, portable_files
 from aotc.tuner.space.trial import trial_feeds, trial_program
@@ -47,7 +48,7 @@ def trial(folder: Path) -> None:
     job = pickle.loads((folder / "job").read_bytes())
     target = get_target(job.target)
     program, schedule, owners = trial_program(job.candidates, target, job.math)
-    plan = lower(program, schedule, target)
+    plan = lower(program, choose_writing(program, schedule, target), target)
     info = {"model_hash": "0" * 64, "graph": "trial"}
     write_bundle(render_bundle(plan, schedule, info, profile=True), folder / "bundle")
     build(folder / "bundle", jobs=job.jobs)
@@ -80,12 +81,12 @@ def build_one(folder: Path) -> None:
     model = pickle.loads(Path(job["model"]).read_bytes())
     target, schedule = get_target(model["target"]), job["wish"]
     if isinstance(schedule, tuple):
-        schedule = replace(decide(model["program"], target, **dict(schedule)),
+        schedule = replace(decide(model["program"], target, written=False, **dict(schedule)),
                            math=model["math"], optimize=model["optimize"])
         (folder / "schedule").write_bytes(pickle.dumps(schedule))
         if schedule.hash in job["known"]:
             return
-    plan = lower(model["program"], schedule, target)
+    plan = lower(model["program"], choose_writing(model["program"], schedule, target), target)
     bundle = render_bundle(plan, schedule, model["info"], profile=True,
                            kernel_files=portable_files(plan, target))
     write_bundle(_timed_by_thread(bundle) if job["threads"] == 1 else bundle, folder / "bundle")

@@ -49,7 +49,8 @@ def decided_form(site: Site, target: Target, name: str, how: str, rewrites: tupl
                                 int(name.removeprefix(CUT)))
             if groups is None:
                 return None
-        schedule = decide(site.piece, target, how, rewrites, layouts=given, groups=groups)
+        schedule = decide(site.piece, target, how, rewrites, layouts=given, groups=groups,
+                          written=False)
     except AotcError:
         return None
     after = apply_rewrites(site.piece, rewrites)

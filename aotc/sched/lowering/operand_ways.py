@@ -1,0 +1,153 @@
+"""In which ways the threads of a block may bring the operands of a product to its memory, and fold
+a row together: what a Schedule may choose from."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from aotc.errors import ScheduleError
+from aotc.ir.access import stride
+from aotc.ir.category import zero_filled
+from aotc.ir.expr import Axis, Const, Expr, Load, walk
+from aotc.ir.plan import Contract, Nest, points
+from aotc.ir.simplify import same, simplify
+from aotc.target.base import Ukernel
+
+WIDE = 4  # elements of f32 that are fetched at once where they lie side by side: 16 bytes
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one operand of a product is fetched, as ``CHOICES`` says it."""
+
+    fetch: str
+    width: int
+    along: str
+
+    def said(self, which: str) -> dict[str, int | str]:
+        """As the choices of operand ``which``, "a" or "b"."""
+        return {f"{which}_fetch": self.fetch, f"{which}_width": self.width,
+                f"{which}_along": self.along}
+
+
+def ways_left(c: Contract, which: str, row: Ukernel, scratch: Collection[str],
+              lined: Collection[str]) -> tuple[Way, ...]:
+    """How operand ``which`` of a Contract, "a" or "b", may be fetched, the usual way first, of the
+    ways that its ``writing`` leaves.  scratch: buffers in the block's memory; lined: those that
+    begin at a multiple of 16 bytes outside of it.  ScheduleError where none is left."""
+    said, ways = dict(c.writing), _ways(c, which, row, scratch, lined)
+    left = tuple(w for w in ways if all(said.get(k, v) == v for k, v in w.said(which).items()))
+    if not left:
+        raise ScheduleError([f"{c.row}: {_text(said, which)}; choose " + " or ".join(
+            _text(w.said(which), which) for w in ways)])
+    return left
+
+
+def _ways(c: Contract, which: str, row: Ukernel, scratch: Collection[str],
+          lined: Collection[str]) -> list[Way]:
+    o, other = (c.a if which == "a" else c.b), other_axis(which)
+    copied = "copy" in row.tile["fetch"] and _plain(c, which, scratch)
+    wide = _wide(c, which, lined) and (copied or "copy" not in row.tile["fetch"])
+    first = "sum" if o.mode in ("rows", "packed") else other
+    best = first if o.mode != "packed" or _side_by_side(c, which, first) else other
+    out = []
+    for along in (best, *({"sum", other} - {best})):
+        for width in (WIDE, 1) if wide and runs_inside(which, along) else (1,):
+            for fetch in ("copy", "value") if copied and width == 1 else (
+                    ("copy",) if copied else ("value",)):
+                out.append(Way(fetch, width, along))
+    return out
+
+
+def other_axis(which: str) -> str:
+    """What an operand runs along beside the sum, as ``CHOICES`` has it."""
+    return "rows" if which == "a" else "columns"
+
+
+def runs_inside(which: str, along: str) -> bool:
+    """True if neighbours along an axis are neighbours in the block's memory, too."""
+    return along == ("sum" if which == "a" else "columns")
+
+
+def fetch_faults(c: Contract, scratch: Collection[str], lined: Collection[str]) -> list[str]:
+    """Operands of a Contract that cannot be fetched as its ``writing`` says."""
+    said, faults = dict(c.writing), []
+    for which, inner in (("a", "sum"), ("b", "columns")):
+        wide = _wide(c, which, lined) and said.get(f"{which}_along") == inner
+        if said.get(f"{which}_fetch") == "copy" and not _plain(c, which, scratch) or (
+                said.get(f"{which}_width", 1) != 1 and not wide):
+            faults.append(f"{c.row}: cannot fetch with {_text(said, which)}")
+    return faults
+
+
+def most_together(nest: Nest, threads: int, lanes: int) -> int:
+    """How many times ``lanes`` threads, of so many, may fold a row of a Nest together."""
+    rows = points(nest.ranges)
+    return max(1, threads // (lanes * rows)) if rows else 1
+
+
+def check_team(nest: Nest, team: int, threads: int, lanes: int) -> None:
+    """ScheduleError where so many times ``lanes`` threads cannot fold a row of a Nest together."""
+    most = most_together(nest, threads, lanes)
+    if team & team - 1 or team > most:
+        raise ScheduleError([f"{nest.row}: team {team}; choose a power of two, at most {most} "
+                             f"({points(nest.ranges) or 'any number of'} rows, {threads} threads)"])
+
+
+def steps_between(c: Contract, which: str, along: str) -> tuple[int | None, ...]:
+    """Elements between neighbours of an operand along the sum or its other axis, for every load
+    that it is made of; None: anywhere."""
+    o, over = (c.a if which == "a" else c.b), c.k.axis if along == "sum" else own_axis(c, which)
+    if o.mode == "packed":
+        return tuple(None if over is None else _number(stride(n.index[0], over))
+                     for n in walk(o.packed) if isinstance(n, Load))
+    if along == "sum":
+        return (_number(o.stride),)
+    if which == "b":  # a panel's columns lie side by side, and so do those in place
+        return (1,)
+    return (None if over is None else _number(stride(o.offset, over)),)
+
+
+def own_axis(c: Contract, which: str) -> Axis | None:
+    """The innermost axis of an operand beside the sum; None for A of a single row."""
+    return c.n.axis if which == "b" else c.m[-1].axis if c.m else None
+
+
+def _side_by_side(c: Contract, which: str, along: str) -> bool:
+    """True unless loads are of neighbours along the other axis and not along this one."""
+    other, = {"sum", other_axis(which)} - {along}
+    return not any(o == 1 and s != 1 for s, o in zip(
+        steps_between(c, which, along), steps_between(c, which, other)))
+
+
+def _text(said: Mapping[str, int | str], which: str) -> str:
+    return ", ".join(f"{k} {v}" for k, v in said.items() if k.startswith(f"{which}_"))
+
+
+def _number(e: Expr | None) -> int | None:
+    return e.value if isinstance(e, Const) else None
+
+
+def _plain(c: Contract, which: str, scratch: Collection[str]) -> bool:
+    """True if an operand's elements are f32 as they lie outside the block's memory, or zeros."""
+    o = c.a if which == "a" else c.b
+    if o.mode != "packed":
+        return o.buffer not in scratch
+    load, _ = zero_filled(o.packed)
+    return isinstance(load, Load) and load.dtype == "f32" and load.buffer not in scratch
+
+
+def _wide(c: Contract, which: str, lined: Collection[str]) -> bool:
+    """True if an operand's elements come in fours that lie side by side, at multiples of 16
+    bytes."""
+    o = c.a if which == "a" else c.b
+    if o.mode == "panel":
+        return True
+    if o.mode == "packed" or o.buffer not in lined or which == "a" and o.stride != Const(1):
+        return False
+    counted = (o.offset, c.k.axis.extent) if which == "a" else (
+        o.offset, o.stride, c.n.hi, c.n.lo)
+    return all(same(simplify(e % WIDE), Const(0)) for e in counted)
+
+
+__all__ = ["Way", "check_team", "fetch_faults", "most_together", "other_axis", "own_axis",
+           "runs_inside", "steps_between", "ways_left"]

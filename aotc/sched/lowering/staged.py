@@ -1,0 +1,161 @@
+"""One group as the stages of a Kernel, before it is said how their statements are written: what
+that is chosen by, and what it is added to."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from aotc.ir.plan import Kernel, Size, most
+from aotc.ir.plan import Stage as PlanStage
+from aotc.ir.program import Program, static_shape
+from aotc.ir.schedule import Group, Schedule, without_writing
+from aotc.ir.statements import SLOT, STEP
+from aotc.sched.lowering.context import Context
+from aotc.sched.lowering.lower_contract import lower_contract
+from aotc.sched.lowering.lower_copies import place_copies
+from aotc.sched.lowering.lower_dot import lower_dot
+from aotc.sched.lowering.lower_nest import lower_nest
+from aotc.sched.lowering.open_group import Opened, opened
+from aotc.sched.lowering.program_lines import program_lines
+from aotc.sched.lowering.threads import with_ends
+from aotc.sched.model.boxes import Box
+from aotc.sched.model.slide import lower_kept
+from aotc.sched.model.stages import Stage
+from aotc.sched.model.unroll import data_loads, lower_unrolled
+from aotc.sched.model.work import group_bytes, group_flops, plain_part
+from aotc.target.base import Machine, Target, Ukernel
+
+
+@dataclass(frozen=True)
+class Staged:
+    """``kernel``: without a name, and without what threads of a work item share; ``owners``: of its
+    stages, the stages of the group that they are of; ``end``: bytes of scratch with what stages
+    pack."""
+
+    kernel: Kernel
+    owners: tuple[str, ...]
+    end: Size
+
+
+def kept_stages(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
+    """``staged``, kept with the Program: what its writing was chosen by is what is lowered.  Not
+    where places in memories of clusters are part of it."""
+    if target.machine.engines or target.machine.stores:
+        return staged(program, schedule, target, group)
+    found = program.known("staged")
+    key = _key(program, schedule, target, group)
+    if key not in found:
+        found[key] = staged(program, schedule, target, group)
+    return found[key]
+
+
+def _key(program: Program, schedule: Schedule, target: Target, group: Group) -> Hashable:
+    """All that ``staged`` looks at, beside the Program and places in memories of clusters."""
+    buffers = dict.fromkeys(b for c in group.computes for s in (program.producer[c],)
+                            for b in (*s.inputs, *s.outs))
+    return target, replace(_ordered(group), why=""), tuple(
+        (b, schedule.layouts[b]) for b in buffers if b in schedule.layouts)
+
+
+def _ordered(group: Group) -> Group:
+    """The group without choices of how statements are written, but for an order in which panels do
+    not run inside the loop over rows by themselves: results that lie across the lanes are gathered
+    otherwise then."""
+    bare = without_writing(group)
+    rows = {s for s, c in group.loops.items() if c.get("order") == "rows" and not (
+        c.get("a") == "packed" and c.get("b") != "packed")}
+    return replace(bare, loops={s: {**c, "order": "rows"} if s in rows else c
+                                for s, c in bare.loops.items()})
+
+
+def staged(program: Program, schedule: Schedule, target: Target, group: Group) -> Staged:
+    """The stages of a group of computes.  ScheduleError where its boxes cannot be formed."""
+    group = _ordered(group)
+    at = opened(program, schedule, target, group)
+    ctx, stages, tile, step = at.ctx, at.stages, at.tile, at.step
+    copies = place_copies(at)
+    found = _in_order(at)
+    inside = step.places
+    read = dict.fromkeys(b for s in stages for b in _read(target, group, s) if b not in inside)
+    writes = tuple(dict.fromkeys(
+        o.buffer for s in stages for o in s.outputs if o.buffer not in inside))
+    origin = tuple(dict.fromkeys(n for c in group.computes for n in program.producer[c].origin))
+    reads = tuple(b for b in read if b not in writes)
+    let, step_let = tile.let, tile.step_let + step.lets + at.lets
+    if tile.steps is None:
+        let, step_let = let + step_let, ()
+    elif copies.ahead is not None:
+        step_let += ((SLOT, STEP % 2),)
+    kernel = Kernel(
+        "", _title(program, group), origin, tile.count, let, tuple(ctx.scratch),
+        copies.renamed(found.stages), reads, writes, group_flops(stages),
+        group_bytes(program, schedule, stages, reads, writes), group.threads, tile.steps, step_let,
+        step.carried, tile.start if step.carried and target.machine.in_order else None,
+        plain=plain_part(stages, group.ukernel, target), around=copies.around(
+            stages, (*found.starts, len(found.stages))), clusters=dealt_to(target.machine, group),
+        ahead=copies.ahead, says=tuple(found.says))
+    return Staged(with_ends(kernel) if kernel.threads else kernel, tuple(found.owners), found.end)
+
+
+@dataclass
+class _Lowered:
+    """Stages of the kernel in order: ``owners`` and ``says`` of each, ``starts``: where those of
+    each stage of the group begin; ``end``: bytes of scratch with what they pack."""
+
+    end: Size
+    stages: list[PlanStage] = field(default_factory=list)
+    owners: list[str] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    says: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add(self, stages: Iterable[PlanStage], owner: str) -> None:
+        for s in stages:
+            self.stages.append(s)
+            self.owners.append(owner)
+            self.says.append(())
+
+
+def _in_order(at: Opened) -> _Lowered:
+    """The stages of an opened group, each as its row has it, behind what it keeps for later
+    steps."""
+    ctx = at.ctx
+    lines, base = program_lines(ctx.program, ctx.group, at.stages), ctx.slab
+    out = _Lowered(base)
+    for s in at.stages:
+        out.starts.append(len(out.stages))
+        ctx.slab = base  # what a stage packs is dead after it
+        row, box = ctx.target.row(ctx.group.ukernel[s.name]), at.boxes[s.name]
+        out.add(lower_kept(ctx, at.step.kept.get(s.name, ())), "")
+        first = len(out.stages)
+        out.add(_LOWER[row.category](ctx, s, row, box) if row.category in _LOWER else lower_nest(
+            ctx, s, row, box), s.name)
+        out.says[first:first + 1] = [lines[s.name]]
+        out.end = most([out.end, ctx.slab])
+    return out
+
+
+_LOWER: dict[str, Callable[[Context, Stage, Ukernel, Box], Sequence[PlanStage]]] = {
+    "contraction": lambda *stage: (lower_contract(*stage),),
+    "dot": lambda *stage: (lower_dot(*stage),),
+    "transform": lambda *stage: (lower_unrolled(*stage),)}
+
+
+def dealt_to(machine: Machine, group: Group) -> int:
+    """Clusters that a group's work items are dealt to; 0 on a machine that has none to choose."""
+    return (group.clusters or machine.clusters) if machine.stores else 0
+
+
+def _read(target: Target, group: Group, stage: Stage) -> list[str]:
+    """Buffers a stage reads; the numbers of small matrices stand in its code."""
+    kind = target.row(group.ukernel[stage.name]).category
+    return [n.buffer for n in (data_loads(stage) if kind == "transform" else stage.loads())]
+
+
+def _title(program: Program, group: Group) -> str:
+    shapes = []
+    for b in group.outputs:
+        dims = map(str, static_shape(program.shape(b)) or program.shape(b))
+        shapes.append(f"{b} {program.dtype(b)}[{', '.join(dims)}]")
+    return "; ".join(shapes)
+
+
+__all__ = ["Staged", "dealt_to", "kept_stages", "staged"]

@@ -1,0 +1,104 @@
+"""How stages are written that the threads of a block share: the cheapest of the ways that are
+left."""
+
+from collections.abc import Collection, Sequence
+
+from aotc.ir.plan import Contract, Kernel, Nest, points
+from aotc.ir.schedule import CHOICES
+from aotc.ir.simplify import upper
+from aotc.sched.cost.block_cost import (
+    Fetch,
+    cheapest,
+    fetch_cost,
+    fold_cost,
+    order_cost,
+    product_step,
+)
+from aotc.sched.lowering.operand_ways import (
+    Way,
+    most_together,
+    own_axis,
+    runs_inside,
+    steps_between,
+    ways_left,
+)
+from aotc.target.base import Machine, Target, Ukernel
+
+ENDLESS = 1 << 20  # elements of a fold without a bound
+
+
+def shared_product(c: Contract, kernel: Kernel, target: Target,
+                   lined: Collection[str]) -> dict[str, int | str]:
+    """All choices of a product of a kernel whose work items threads share; what its ``writing`` has
+    is kept.  lined: buffers that begin at a multiple of 16 bytes outside the block's memory.
+    ScheduleError where no way is left."""
+    row = target.row(c.row)
+    found: dict[str, int | str] = {"order": _order(c, target.machine)}
+    if "fetch" in row.tile:
+        accesses, scratch = 0.0, {s.name for s in kernel.scratch}
+        for which in "ab":
+            ways = ways_left(c, which, row, scratch, lined)
+            costs = [way_cost(c, which, w, target) for w in ways]
+            found |= cheapest(ways, costs, 0).said(which)
+            accesses += min(costs)
+        found["stages"] = _stages(row, kernel, target, accesses)
+    return found | dict(c.writing)
+
+
+def shared_fold(nests: Sequence[Nest], threads: int, target: Target) -> dict[str, int]:
+    """How many times the target's lanes threads fold a row together, in all Nests of one stage that
+    have lanes along their reduced axis; nothing where none has."""
+    folds = [n for n in nests if n.folds_lanes]
+    if not folds:
+        return {}
+    most = min(most_together(n, threads, target.lanes) for n in folds)
+    ways = [1 << n for n in range(most.bit_length())]
+    costs = [sum(team_cost(n, threads, target, w) for n in folds) for w in ways]
+    return {"team": cheapest(ways, costs, 0)}
+
+
+def team_cost(nest: Nest, threads: int, target: Target, team: int) -> float:
+    """Seconds of folding the rows of a Nest, each by ``team`` times the target's lanes threads."""
+    rows, length = points(nest.ranges), points(nest.reduce)
+    return fold_cost(rows or 1, ENDLESS if length is None else length, threads, target.lanes, team,
+                     target.tuning)
+
+
+def way_cost(c: Contract, which: str, way: Way, target: Target) -> float:
+    """``fetch_cost`` of an operand of a Contract that is fetched in a way."""
+    tile = target.row(c.row).tile
+    count, inner = tile["mr" if which == "a" else "nr"], runs_inside(which, way.along)
+    axis, bk = own_axis(c, which), tile["bk"]
+    there = count if axis is None else upper(axis.extent) or count
+    run = bk if way.along == "sum" else min(count, there)
+    return fetch_cost(Fetch(
+        count * bk, way.width, -(-run // way.width), tuple(
+            s if s is None else s * way.width for s in steps_between(c, which, way.along)),
+        way.width if inner else tile["places"][which == "b"], way.fetch == "copy"),
+        target.lanes, target.tuning)
+
+
+def _order(c: Contract, machine: Machine) -> str:
+    """Which loop over a work item's register tiles is the outermost."""
+    sizes, ways = tuple(map(points, (c.m, (c.n,), (*c.taps, c.k)))), [
+        str(w) for w in CHOICES["order"]]
+    rows, columns, terms = sizes
+    if rows is None or columns is None or terms is None:
+        return ways[0]
+    return cheapest(ways, [order_cost(machine, (rows, columns, terms), c.mr, c.nv * c.lanes, w)
+                           for w in ways], machine.tuning.same_order - 1)
+
+
+def _stages(row: Ukernel, kernel: Kernel, target: Target, accesses: float) -> int:
+    """Steps of a product's sum in the block's memory: as usual for the row, or so many as save
+    time and fit."""
+    (low, high), usual = row.tile["stages_range"], row.tile["stages"]
+    room, slab = target.machine.near.capacity, kernel.slab_bytes
+    assert isinstance(slab, int), slab
+    ways = [usual, *(n for n in range(low, high + 1) if n != usual
+                     and slab + n * row.tile["stage_bytes"] <= room)]
+    return cheapest(ways, [product_step(target.machine, row, target.lanes, n, accesses)
+                           for n in ways], target.tuning.slack)
+
+
+__all__ = ["ENDLESS", "shared_fold", "shared_product", "team_cost", "way_cost"]

@@ -1,0 +1,105 @@
+"""The last step of ``decide``, and of whoever else makes a Schedule that is lowered: each stage
+says how its statements are written (``ir.schedule.CHOICES``).
+
+What a stage says already is kept; the rest is chosen from its stages and the target, so a user may
+delete a choice, or all of them.  Lowering finds the very stages that were asked here.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from aotc.errors import ScheduleError
+from aotc.ir.plan import Contract, Kernel, Nest
+from aotc.ir.program import Branch, Loop, Program
+from aotc.ir.schedule import CHOICES, Group, Schedule, without_writing, writing_of
+from aotc.passes.rewrites import apply_rewrites
+from aotc.sched.check import check_group
+from aotc.sched.expand.expand_stages import making_of
+from aotc.sched.lowering.lower import lined, written_kernel
+from aotc.sched.lowering.staged import Staged, kept_stages, staged
+from aotc.sched.model.stages import find_call, group_stages
+from aotc.sched.shape_variants import parts
+from aotc.sched.writing.block_writing import shared_fold, shared_product
+from aotc.sched.writing.own_writing import own_fold, own_product
+from aotc.target.base import Target
+
+
+def choose_writing(program: Program, schedule: Schedule, target: Target) -> Schedule:
+    """A legal Schedule in which every stage says how its statements are written, those of variants
+    and of bodies of regions, too.  ScheduleError where what one says already cannot be."""
+    if not schedule.variants:
+        return _written(program, schedule, target)
+    *found, base = parts(program, schedule)
+    variants = tuple(replace(v, schedule=_written(p.program, p.schedule, target))
+                     for v, p in zip(schedule.variants, found))
+    return replace(_written(base.program, base.schedule, target), variants=variants)
+
+
+def _written(program: Program, schedule: Schedule, target: Target) -> Schedule:
+    program = apply_rewrites(program, schedule.rewrites)
+    regions = {s.name: s for s in program.steps if isinstance(s, (Loop, Branch))}
+    groups = tuple(g if find_call(program, g) is not None else group_writing(
+        program, g, target, kept_stages(program, schedule, target, g)) for g in schedule.groups)
+    return replace(schedule, groups=groups, regions={
+        name: tuple(_written(b, s, target) for b, s in zip(regions[name].bodies, bodies))
+        for name, bodies in schedule.regions.items()})
+
+
+def group_writing(program: Program, group: Group, target: Target, found: Staged) -> Group:
+    """A group of computes, staged, with the choices of its stages filled in."""
+    loops = {s: dict(c) for s, c in group.loops.items()}
+    for name in dict.fromkeys(found.owners):
+        said = writing_of(loops.get(name, {}))
+        stages = [replace(s, writing=said) for s, owner in zip(found.kernel.stages, found.owners)
+                  if owner == name and isinstance(s, (Contract, Nest))]
+        chosen = _stage_writing(stages, found.kernel, target, lined(program, found.kernel))
+        if chosen := dict(writing_of(chosen | dict(said))):
+            loops[name] = {k: v for k, v in loops.get(name, {}).items() if k not in chosen} | chosen
+    return replace(group, loops=loops)
+
+
+def _stage_writing(stages: list[Contract | Nest], kernel: Kernel, target: Target,
+                   lined: Collection[str]) -> dict[str, int | str]:
+    """The choices of one stage of a group, which is these stages of its kernel."""
+    making = making_of(kernel, target)
+    nests = [s for s in stages if isinstance(s, Nest)]
+    found: dict[str, int | str] = {}
+    for c in (s for s in stages if isinstance(s, Contract)):  # there is one, if any
+        found |= shared_product(c, kernel, target, lined) if kernel.threads else own_product(
+            c, len(kernel.stages) == 1, making)
+    return found | (shared_fold(nests, kernel.threads, target) if kernel.threads else own_fold(
+        nests, making))
+
+
+def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
+    """A Schedule without variants and without the choices that ``choose_writing`` would make: what
+    is moved to other tiles or rows keeps only what somebody said."""
+    program = apply_rewrites(program, schedule.rewrites)
+
+    def said(group: Group) -> Group:
+        if find_call(program, group) is not None:
+            return group
+        found = staged(program, schedule, target, group)
+        bare = without_writing(group)
+        usual = group_writing(program, bare, target, found).loops
+        less = replace(bare, loops={s: {k: v for k, v in c.items() if k not in CHOICES or (
+            v != usual.get(s, {}).get(k))} for s, c in group.loops.items()})
+        full = group_writing(program, less, target, found)
+        return less if full.loops == group_writing(program, group, target, found).loops else group
+
+    return replace(schedule, groups=tuple(map(said, schedule.groups)))
+
+
+def kernel_faults(program: Program, schedule: Schedule, target: Target, group: Group) -> list[str]:
+    """Faults of ``check_group``, and where scratch is no cache, if it does not fit its memory."""
+    faults = check_group(program, schedule, target, group)
+    if not faults and target.machine.managed and group_stages(program, group):
+        try:
+            found = staged(program, schedule, target, group)
+            written_kernel(program, target, group_writing(program, group, target, found), found)
+        except ScheduleError as err:
+            return err.faults
+    return faults
+
+
+__all__ = ["choose_writing", "group_writing", "kernel_faults", "only_said"]
