@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from textwrap import wrap
 from typing import Any
 
 from aotc.errors import ScheduleError
@@ -39,6 +40,7 @@ WINOGRAD_TILES = (2, 4, 6)  # outputs per tile and axis
 # by cost and errors; none; or the most outputs per tile and axis, whatever the rounding errors
 WINOGRAD = ("auto", "off", *WINOGRAD_TILES)
 VERSION = 1
+WIDTH = 100  # of a line of its text
 
 Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row reads it
 
@@ -238,7 +240,7 @@ class Schedule:
 
     def to_json(self) -> str:
         """Plain JSON text, stable to the byte."""
-        return json.dumps(_plain(self), indent=1, sort_keys=False) + "\n"
+        return json_lines(_plain(self)) + "\n"
 
     @staticmethod
     def from_json(text: str | bytes) -> "Schedule":
@@ -263,8 +265,10 @@ class Schedule:
         lines = [f"schedule for {self.target}"]
         for g in self.groups:
             lines.append(f"  {g}")
-            lines += [f"    {c}" + (f"  [{g.connect[c]}]" if c in g.connect else "")
-                      for c in g.computes]
+            for c in g.computes:
+                lines.append(f"    {c}" + (f"  [{g.connect[c]}]" if c in g.connect else ""))
+                said = ", ".join(f"{k} {v}" for k, v in writing_of(g.loops.get(c, {})))
+                lines += wrap(said, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
             lines += [f"    in {m}: {', '.join(b for b in g.copies if g.copies[b] == m)}"
                       for m in dict.fromkeys(g.copies.values())]
         for name, bodies in self.regions.items():
@@ -272,6 +276,28 @@ class Schedule:
                 lines.append(f"  region {name}:")
                 lines += [f"  {line}" for line in str(body).splitlines()[1:]]
         return "\n".join([*lines, *map(str, self.variants)])
+
+
+def json_lines(value: Any, indent: int = 0) -> str:
+    """JSON text in which items that hold no others share lines."""
+    if not isinstance(value, (list, tuple, dict)) or not value:
+        return json.dumps(value)
+    pairs = [(f"{json.dumps(k)}: ", v) for k, v in value.items()] if isinstance(
+        value, dict) else [("", v) for v in value]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    flat = json.dumps(value)
+    if flat.count("{") == isinstance(value, dict) and len(flat) + indent <= WIDTH:
+        return flat
+    pad, lines = " " * (indent + 1), list[str]()
+    for i, (key, v) in enumerate(pairs):
+        item = key + json_lines(v, indent + 1) + ("," if i < len(pairs) - 1 else "")
+        plain = not isinstance(v, (list, tuple, dict))
+        if lines and plain and lines[-1].endswith(",") and len(lines[-1]) + len(item) < WIDTH and (
+                not isinstance(pairs[i - 1][1], (list, tuple, dict))):
+            lines[-1] += f" {item}"
+        else:
+            lines.append(pad + item)
+    return "\n".join([first, *lines, " " * indent + last])
 
 
 def _plain(schedule: Schedule) -> dict[str, Any]:

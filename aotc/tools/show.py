@@ -13,6 +13,7 @@ from aotc.emit.bundle.variants import variants
 from aotc.ir.expr import Expr, show
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
+from aotc.ir.schedule import json_lines
 from aotc.options import Dims, Options
 from aotc.pipeline import STAGES, Work, run_pipeline
 from aotc.runtime.compile_bundle import Progress
@@ -61,7 +62,7 @@ def show_stage(model: Any, stage: str, target: str = "native", dims: Dims = None
             variant["schedule"]["summary"] = summary
         found = _instances(work)
         data["summary"] |= {"instances": found[0]} if found else {}
-        return json.dumps(data, indent=1)
+        return json_lines(data)
     if stage == "plan" and len(value.alternatives) == 1:
         value = value.main.plan
     return json.dumps(plain(value), indent=1)
