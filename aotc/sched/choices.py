@@ -15,18 +15,20 @@ from aotc.target.base import Target, Ukernel
 # by the category of its row: on machines whose work items are one thread's, and where threads
 # share one
 _ALONE = {"loops": (), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
-          "dot": ("lanes", "k", "a", "b", "order"), "transform": ("lanes",),
+          "dot": ("lanes", "k", "a", "b", "order", "apart"), "transform": ("lanes",),
           **dict.fromkeys(("map", "move"), ("lanes", "digits")),
           **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}
 _SHARED = {"contraction": ("lanes", "k", "a", "b", *SHARED_PRODUCT),
-           "reduction": ("lanes", *SHARED_FOLD), "window": ("lanes",)}
+           **dict.fromkeys(("reduction", "window"), ("lanes", *SHARED_FOLD))}
 
 
 def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
     """The names of the choices that ``loops`` of a stage may have; others mean nothing for its row
     or on this target."""
     row = target.row(group.ukernel[stage])
-    known = (_ALONE | _SHARED if target.machine.threads else _ALONE)[row.category]
+    floats = row.category == "dot" and row.dtypes[0] == "f32"  # weights alone are narrow
+    known = (_ALONE | _SHARED if target.machine.threads else _ALONE)[
+        "contraction" if floats else row.category]
     block = ("block",) if row.tile.get("block", 1) > 1 else ()
     vectors = target.vectors
     none = {x for x, there in (("stages", "stages" in row.tile), ("unroll", not vectors.fixed),

@@ -173,7 +173,7 @@ def grouped(channels, size=28):
 def test_few_channels_leave_the_lanes_to_pixels_that_lie_side_by_side(target):
     few, _ = only_group(grouped(target.lanes // 4), target)
     assert target.row(few.ukernel["y"]).category == "window"
-    assert few.loops["y"] == {"lanes": "ow", "block": "oh"}
+    assert few.loops["y"].items() >= {"lanes": "ow", "block": "oh"}.items()
     many, _ = only_group(grouped(2 * target.lanes), target)
     assert target.row(many.ukernel["y"]).category == "contraction"
 
