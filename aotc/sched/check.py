@@ -11,7 +11,7 @@ from aotc.ir.program import Branch, LibCall, Loop, Program
 from aotc.ir.schedule import REUSE, Group, Schedule, writing_faults
 from aotc.ir.simplify import same, simplify, upper
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.choices import choices_of, row_faults
+from aotc.sched.choices import choices_of, row_faults, sums_faults
 from aotc.sched.choose.loops import called_buffers, lane_nest
 from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
@@ -336,11 +336,7 @@ def _stage(program, schedule, target, g, s, box):
     faults = [f"{where}: loops has {x!r}; {name} takes {', '.join(choices) or 'nothing'}"
               for x in loops if x not in choices]
     faults += [f"{where}: {f}" for f in writing_faults(loops) + row_faults(row, loops)]
-    sliced = _in_slices(g, s, row)
-    if loops.get("sums") == "memory" and sliced:
-        faults.append(f"{where}: sums in slices stand in registers; remove sums or split")
-    if loops.get("sums") == "registers" and not target.vectors.tiles and not sliced:
-        faults.append(f"{where}: {target.name} has no sums in registers; sums: memory")
+    faults += [f"{where}: {f}" for f in sums_faults(target, g, s, row)]
     faults += slice_faults(target, g, s, factors_for(s, loops.get("lanes")), row)
     if row.category == "loops":
         return faults
@@ -403,15 +399,6 @@ def _whole_weights(program, schedule, f, base, nr):
     end = upper(base + volume([r.extent for r in f.k]) * nr)
     size = simplify(physical_elements(program, schedule, f.b.buffer))
     return end is not None and isinstance(size, Const) and end <= size.value
-
-
-def _in_slices(g, s, row):
-    """True if a product's sums are cut into slices: its ``split`` is shorter than an axis, or each
-    of several taps is one."""
-    split = g.split.get(s.name, {})
-    taps = any(r.name not in split and r.extent != Const(1) for r in s.raxes)
-    return any((upper(r.extent) or n + 1) > n for r in s.raxes if (n := split.get(r.name))) or (
-        bool(split) and taps and "unit" not in row.tile)
 
 
 def _contraction(program, schedule, g, s, box, row, loops, where):

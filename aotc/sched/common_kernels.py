@@ -3,6 +3,8 @@
 Every part lowers the Program of its own calls, and narrower ranges leave other bounds and fewer
 tails.  A group that several parts have with the same decisions would so be written once for each of
 them; it is lowered once, for the calls of all, and its kernel stands in every one of their Plans.
+How its statements are written is chosen for all those calls, but for what its Schedules say
+otherwise than the rules would.
 """
 
 from collections.abc import Sequence
@@ -13,9 +15,11 @@ from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Schedule, When
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.dynamic.predict import code_of, touched
-from aotc.sched.lowering.lower import kernel_faults, lower, lower_group
+from aotc.sched.lowering.lower import lower, lower_group
+from aotc.sched.lowering.staged import staged
 from aotc.sched.model.stages import group_stages
 from aotc.sched.shape_variants import Part, hulls, within_once
+from aotc.sched.writing.choose_writing import group_writing, kernel_faults, only_said
 from aotc.target.base import Target
 
 Member = tuple[int, Group]  # number of a part, a group of it
@@ -39,7 +43,7 @@ def common_kernels(program: Program, parts: Sequence[Part],
     out: list[dict[str, Kernel]] = [{} for _ in parts]
     if len(parts) == 1 or target.machine.stores:
         return out
-    for members in _same_groups(program, parts):
+    for members in _same_groups(program, parts, target):
         first, group = members[0]
         kernel = _lowered(program, [parts[i] for i, _ in members], group, target)
         if kernel is not None:
@@ -48,12 +52,13 @@ def common_kernels(program: Program, parts: Sequence[Part],
     return out
 
 
-def _same_groups(program: Program, parts: Sequence[Part]) -> list[list[Member]]:
-    """Groups of stages that are the same in several parts, those of the last part first."""
+def _same_groups(program: Program, parts: Sequence[Part], target: Target) -> list[list[Member]]:
+    """Groups of stages that are the same in several parts, those of the last part first, without
+    the choices of writing that follow from a part's own extents."""
     found: dict[object, list[Member]] = {}
     for i, part in reversed(list(enumerate(parts))):
         whole = apply_rewrites(program, part.schedule.rewrites)
-        for g in part.schedule.groups:
+        for g in only_said(part.program, part.schedule, target).groups:
             if group_stages(whole, g):
                 found.setdefault(_meaning(whole, part.schedule, g), []).append((i, g))
     return [members for members in found.values() if len(members) > 1]
@@ -76,6 +81,7 @@ def _lowered(program: Program, parts: Sequence[Part], group: Group,
         inside = apply_rewrites(within_once(program, box), schedule.rewrites)
         if kernel_faults(inside, schedule, target, group):
             return None
+        group = group_writing(inside, group, target, staged(inside, schedule, target, group))
         return lower_group(inside, schedule, target, group, 0)
     except ScheduleError:
         return None

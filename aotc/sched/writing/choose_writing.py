@@ -79,7 +79,7 @@ def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
     def said(group: Group) -> Group:
         if find_call(program, group) is not None:
             return group
-        found = staged(program, schedule, target, group)
+        found = kept_stages(program, schedule, target, group)
         bare = without_writing(group)
         usual = group_writing(program, bare, target, found).loops
         less = replace(bare, loops={s: {k: v for k, v in c.items() if k not in CHOICES or (
