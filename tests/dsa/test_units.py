@@ -25,6 +25,7 @@ from aotc.sched import decide, lower
 from aotc.sched.choose.copy_choice import choose_copies
 from aotc.sched.cost.cycles import timeline
 from aotc.sched.cost.row_cost import unit_pays
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target import get_target
 
 TARGET = get_target("dsa:stcp920")
@@ -245,8 +246,9 @@ def test_planted_faults_are_told(what, product):
 @pytest.fixture(scope="module")
 def in_slices():
     """A product whose sums run in slices, the last one cut."""
-    s = decide(small(), TARGET)
-    s = replace(s, groups=tuple(replace(g, split={"y": {"k": 8}}) for g in s.groups))
+    s = decide(small(), TARGET, written=False)
+    s = choose_writing(small(), replace(s, groups=tuple(
+        replace(g, split={"y": {"k": 8}}) for g in s.groups)), TARGET)
     feeds = random_feeds(small(), np.random.default_rng())
     return s, lower(small(), s, TARGET), feeds, evaluate(small(), feeds, {})
 
@@ -276,11 +278,11 @@ def test_sums_of_ragged_tiles_are_proved_to_have_room():
     m.input("x", 1, 24, 6, 14)
     conv2d(m, "y", "x", weights(m, "w", 40, 24, 1, 1), 1, 0)
     program = m.done("y")
-    s = decide(program, TARGET)
+    s = decide(program, TARGET, written=False)
     g, = s.groups
     by = dict(zip(("n", "oc", "oh"), (1, 32, 4)))
-    s = replace(s, groups=(replace(
-        g, tile=by, parallel=tuple(by), split={"y": {g.loops["y"]["k"]: 8}}),))
+    s = choose_writing(program, replace(s, groups=(replace(
+        g, tile=by, parallel=tuple(by), split={"y": {g.loops["y"]["k"]: 8}}),)), TARGET)
     plan = lower(program, s, TARGET)
     assert not plan_faults(plan)
     kernel, = plan.kernels
