@@ -73,7 +73,7 @@ def _stage_writing(stages: list[Contract | Nest], kernel: Kernel, target: Target
 
 def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
     """A Schedule without variants and without the choices that ``choose_writing`` would make: what
-    is moved to other tiles or rows keeps only what somebody said."""
+    is moved to other tiles, rows or extents keeps only what somebody said."""
     program = apply_rewrites(program, schedule.rewrites)
 
     def said(group: Group) -> Group:
@@ -83,9 +83,10 @@ def only_said(program: Program, schedule: Schedule, target: Target) -> Schedule:
         bare = without_writing(group)
         usual = group_writing(program, bare, target, found).loops
         less = replace(bare, loops={s: {k: v for k, v in c.items() if k not in CHOICES or (
-            v != usual.get(s, {}).get(k))} for s, c in group.loops.items()})
-        full = group_writing(program, less, target, found)
-        return less if full.loops == group_writing(program, group, target, found).loops else group
+            v != usual.get(s, {}).get(k, v))} for s, c in group.loops.items()})
+        full, whole = (group_writing(program, g, target, found).loops for g in (less, group))
+        same = all(c.items() <= whole.get(s, {}).items() for s, c in full.items())
+        return less if same else group
 
     return replace(schedule, groups=tuple(map(said, schedule.groups)))
 
