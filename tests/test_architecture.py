@@ -129,8 +129,7 @@ def test_imports_follow_the_layers():
 
 def test_deciders_lie_in_one_order():
     """Of the folders of ``sched`` that decide none imports a later one, lowering none of them."""
-    order = ("expand", "lowering", "cost", "writing", "choose", "judge", "asking")
-    wrong: list[str] = []
+    order, wrong = ("expand", "lowering", "cost", "writing", "choose", "judge", "asking"), []
     for number, folder in enumerate(order):
         for path in (ROOT / "aotc/sched" / folder).glob("*.py"):
             text = re.sub(r"if TYPE_CHECKING:.*\n(    .*\n)+", "", path.read_text())
