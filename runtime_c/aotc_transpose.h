@@ -147,29 +147,38 @@ AOTC_INLINE void aotc_transposed_block(const float *src, int64_t src_step, float
 #endif
 #define AOTC_PICK(F, m, a, b) __builtin_shufflevector(a, b, AOTC_LIST(F, m))
 
-/* The elements of r[0] .. r[rows - 1] in turns. */
-AOTC_INLINE void aotc_weave(aotc_vf *r, int rows)
+/* The elements of r[0] and r[1] in turns. */
+AOTC_INLINE void aotc_weave_two(aotc_vf *r)
 {
     const aotc_vf a = r[0], b = r[1];
+    r[0] = AOTC_PICK(AOTC_OF_TWO, 0, a, b);
+    r[1] = AOTC_PICK(AOTC_OF_TWO, 1, a, b);
+}
+
+/* The elements of r[0] .. r[2] in turns. */
+AOTC_INLINE void aotc_weave_three(aotc_vf *r)
+{
+    const aotc_vf a = r[0], b = r[1], c = r[2];
+    r[0] = AOTC_PICK(AOTC_WITH_THIRD, 0, AOTC_PICK(AOTC_OF_THREE, 0, a, b), c);
+    r[1] = AOTC_PICK(AOTC_WITH_THIRD, 1, AOTC_PICK(AOTC_OF_THREE, 1, a, b), c);
+    r[2] = AOTC_PICK(AOTC_WITH_THIRD, 2, AOTC_PICK(AOTC_OF_THREE, 2, a, b), c);
+}
+
+/* The elements of r[0] .. r[rows - 1] in turns; 2 <= rows <= 4. */
+AOTC_INLINE void aotc_weave(aotc_vf *r, int rows)
+{
     if (rows == 2) {
-        r[0] = AOTC_PICK(AOTC_OF_TWO, 0, a, b);
-        r[1] = AOTC_PICK(AOTC_OF_TWO, 1, a, b);
+        aotc_weave_two(r);
     } else if (rows == 3) {
-        const aotc_vf c = r[2];
-        r[0] = AOTC_PICK(AOTC_OF_THREE, 0, a, b);
-        r[1] = AOTC_PICK(AOTC_OF_THREE, 1, a, b);
-        r[2] = AOTC_PICK(AOTC_OF_THREE, 2, a, b);
-        r[0] = AOTC_PICK(AOTC_WITH_THIRD, 0, r[0], c);
-        r[1] = AOTC_PICK(AOTC_WITH_THIRD, 1, r[1], c);
-        r[2] = AOTC_PICK(AOTC_WITH_THIRD, 2, r[2], c);
+        aotc_weave_three(r);
     } else {
-        aotc_vf even[2] = {a, r[2]}, odd[2] = {b, r[3]};
-        aotc_weave(even, 2);
-        aotc_weave(odd, 2);
+        aotc_vf even[2] = {r[0], r[2]}, odd[2] = {r[1], r[3]};
+        aotc_weave_two(even);
+        aotc_weave_two(odd);
         for (int m = 0; m < 2; ++m) {
             r[2 * m] = even[m];
             r[2 * m + 1] = odd[m];
-            aotc_weave(r + 2 * m, 2);
+            aotc_weave_two(r + 2 * m);
         }
     }
 }

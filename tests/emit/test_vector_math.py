@@ -88,9 +88,12 @@ def built(target, folder, define=""):
                         for i, s in enumerate(SCALES))
     text += _LOOP.format(name="f_over", call="aotc_over(aotc_load(x + i), y[i])")
     (folder / "math.c").write_text(text)
-    subprocess.run([*find_compiler(), "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared",
-                    "-fPIC", *target.cflags, f"-I{runtime_c()}", "math.c", "-o", "math.so",
-                    "-lm"], cwd=folder, check=True)
+    usual = [*find_compiler(), "-std=c11", "-Wall", "-Wextra", "-Werror", *target.cflags,
+             f"-I{runtime_c()}", "math.c"]
+    subprocess.run([*usual, "-O2", "-shared", "-fPIC", "-o", "math.so", "-lm"], cwd=folder,
+                   check=True)
+    if not define:  # without optimisation, what is inlined always must not call itself
+        subprocess.run([*usual, "-O0", "-c", "-o", "math.o"], cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "math.so"))
 
 
