@@ -18,7 +18,7 @@ statements are written (``CHOICES``).
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from textwrap import wrap
 from typing import Any
@@ -160,6 +160,12 @@ class Group:
         rows = ", ".join(dict.fromkeys(self.ukernel.values()))
         return f"group {self.name}: {rows}  {tile}  parallel {', '.join(self.parallel) or '-'}" \
                f"  -> {', '.join(self.outputs)}"
+
+
+def code_of(group: Group) -> Hashable:
+    """Every decision of a group, in whatever order it was taken: its code, beside what its computes
+    and the layouts around them say."""
+    return json.dumps(asdict(replace(group, why="", name="")), sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """The Plans of a Schedule's parts, which have kernels in common.
 
-Every part lowers the Program of its own calls, and narrower ranges leave other bounds and fewer
-tails.  A group that several parts have with the same decisions would so be written once for each of
-them; it is lowered once, for the calls of all, and its kernel stands in every one of their Plans.
-How its statements are written is chosen for all those calls, but for what its Schedules say
-otherwise than the rules would.
+A group that several parts have with the same decisions would be written once for each of them; it
+is lowered once, for the calls of all, and its kernel stands in every one of their Plans.
 """
 
 from collections.abc import Sequence
@@ -12,17 +9,11 @@ from collections.abc import Sequence
 from aotc.errors import ScheduleError
 from aotc.ir.plan import Kernel, Plan
 from aotc.ir.program import Program
-from aotc.ir.schedule import Group, Schedule, When
-from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.dynamic.predict import code_of, touched
+from aotc.sched.check import check_group
+from aotc.sched.common_groups import CommonGroup, common_groups
 from aotc.sched.lowering.lower import lower, lower_group
-from aotc.sched.lowering.staged import staged
-from aotc.sched.model.stages import group_stages
-from aotc.sched.shape_variants import Part, hulls, within_once
-from aotc.sched.writing.choose_writing import group_writing, kernel_faults, only_said
+from aotc.sched.shape_variants import Part
 from aotc.target.base import Target
-
-Member = tuple[int, Group]  # number of a part, a group of it
 
 
 def lower_parts(program: Program, parts: Sequence[Part], target: Target) -> tuple[Plan, ...]:
@@ -38,51 +29,23 @@ def lower_parts(program: Program, parts: Sequence[Part], target: Target) -> tupl
 
 def common_kernels(program: Program, parts: Sequence[Part],
                    target: Target) -> list[dict[str, Kernel]]:
-    """Of each part, {group: the kernel that other parts have, too}; none where clusters of workers
-    have memories of their own, in which parts differ.  program: of all calls, before rewrites."""
+    """Of each part, {group: the kernel that other parts have, too}.  program: of all calls, before
+    rewrites."""
     out: list[dict[str, Kernel]] = [{} for _ in parts]
-    if len(parts) == 1 or target.machine.stores:
-        return out
-    for members in _same_groups(program, parts, target):
-        first, group = members[0]
-        kernel = _lowered(program, [parts[i] for i, _ in members], group, target)
+    for common in common_groups(program, parts, target):
+        kernel = _lowered(common, target)
         if kernel is not None:
-            for i, g in members:
-                out[i][g.name] = kernel
+            for part, at in common.members:
+                out[part][parts[part].schedule.groups[at].name] = kernel
     return out
 
 
-def _same_groups(program: Program, parts: Sequence[Part], target: Target) -> list[list[Member]]:
-    """Groups of stages that are the same in several parts, those of the last part first, without
-    the choices of writing that follow from a part's own extents."""
-    found: dict[object, list[Member]] = {}
-    for i, part in reversed(list(enumerate(parts))):
-        whole = apply_rewrites(program, part.schedule.rewrites)
-        for g in only_said(part.program, part.schedule, target).groups:
-            if group_stages(whole, g):
-                found.setdefault(_meaning(whole, part.schedule, g), []).append((i, g))
-    return [members for members in found.values() if len(members) > 1]
-
-
-def _meaning(whole: Program, schedule: Schedule, group: Group) -> object:
-    """What a group computes of a rewritten Program and every decision of it."""
-    return (code_of(group), tuple(whole.producer[c] for c in group.computes), tuple(
-        (whole.buffers[b], str(schedule.layouts.get(b))) for b in touched(whole, group)))
-
-
-def _lowered(program: Program, parts: Sequence[Part], group: Group,
-             target: Target) -> Kernel | None:
-    """A group of the first of ``parts`` for the calls of all of them; None where it is not legal
-    for all."""
-    schedule = parts[0].schedule
-    ranges: list[When] = [{s.name: (s.lo, s.hi) for s in p.program.syms} for p in parts]
-    box = hulls([0] * len(parts), ranges)[0]
+def _lowered(common: CommonGroup, target: Target) -> Kernel | None:
+    """A group for the calls of all parts that have it; None where it is not legal for all."""
     try:
-        inside = apply_rewrites(within_once(program, box), schedule.rewrites)
-        if kernel_faults(inside, schedule, target, group):
+        if check_group(common.program, common.schedule, target, common.group):
             return None
-        group = group_writing(inside, group, target, staged(inside, schedule, target, group))
-        return lower_group(inside, schedule, target, group, 0)
+        return lower_group(common.program, common.schedule, target, common.group, 0)
     except ScheduleError:
         return None
 

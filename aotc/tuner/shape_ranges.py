@@ -12,12 +12,12 @@ from math import prod
 from aotc.errors import AotcError
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import Schedule, code_of
 from aotc.pipeline import Work
 from aotc.samples import random_inputs
 from aotc.sched import decide
 from aotc.sched.dynamic.choose import Ranges, decide_measured
-from aotc.sched.dynamic.predict import Prices, code_of
+from aotc.sched.dynamic.predict import Prices
 from aotc.target.base import Target
 from aotc.tuner.measure.measure_worker import typical
 from aotc.tuner.measure.whole_model import TICK, Checker

@@ -1,19 +1,21 @@
-"""Groups that several parts of a Schedule have: one kernel for the calls of all of them."""
+"""Groups that several parts of a Schedule have: their statements are chosen, and lowered once, for
+the calls of all of them."""
 
 from dataclasses import replace
 
 import numpy as np
-from te_programs import Maker, matmul
+from te_programs import Maker, ax, matmul
 
 from aotc.ir.contents import nodes, with_symbols
 from aotc.ir.expr import Sym
-from aotc.ir.schedule import Variant
+from aotc.ir.schedule import Schedule, Variant
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.sched import decide, lower
 from aotc.sched.common_kernels import lower_parts
-from aotc.sched.shape_variants import parts
+from aotc.sched.shape_variants import parts, with_variants
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target import get_target
 
 V3 = get_target("x86-64-v3")
@@ -30,15 +32,27 @@ def program():
     return m.done("y")
 
 
-def lowered(*whens):
-    """The Plans of variants whose first group has another tile than the base's, the base's last,
-    and the Plan of the first by itself."""
+def unwritten(*whens):
+    """(Program, Schedule) of variants whose first group has another tile than the base's."""
     whole = program()
-    base = decide(whole, V3, "register")
+    base = decide(whole, V3, "register", written=False)
     first, second = base.groups
     other = replace(base, groups=(replace(first, tile={"i": first.tile["i"] // 2}), second))
-    own = parts(whole, replace(base, variants=tuple(Variant(w, other) for w in whens)))
-    return lower_parts(whole, own, V3), lower(own[0].program, own[0].schedule, V3)
+    return whole, replace(base, variants=tuple(Variant(w, other) for w in whens))
+
+
+def written_alone(whole, schedule):
+    """The Program and the Schedule of the first variant, written for its own calls."""
+    first = parts(whole, schedule)[0]
+    return first.program, choose_writing(first.program, first.schedule, V3)
+
+
+def lowered(*whens):
+    """The Plans of the parts of ``unwritten``, the base's last, and the Plan of the first by
+    itself."""
+    whole, schedule = unwritten(*whens)
+    own = parts(whole, choose_writing(whole, schedule, V3))
+    return lower_parts(whole, own, V3), lower(*written_alone(whole, schedule), V3)
 
 
 def statements(kernel):
@@ -76,3 +90,39 @@ def test_one_extent_has_kernels_of_its_own_where_decisions_differ():
     assert one.kernels[0].body == alone.kernels[0].body and not ranges(one, 0)
     assert statements(one.kernels[1]) == statements(whole.kernels[1])
     assert ranges(one, 1) == {(1, 1)}
+
+
+def test_its_writing_is_chosen_for_the_calls_of_all_and_stands_in_every_schedule():
+    """As JSON, too, and chosen again it is the same; by itself the variant chooses otherwise."""
+    whole, schedule = unwritten({"rows": (1, 3)})
+    found, (_, alone) = choose_writing(whole, schedule, V3), written_alone(whole, schedule)
+    variant, = found.variants
+    assert variant.schedule.groups[1].loops == found.groups[1].loops != alone.groups[1].loops
+    assert variant.schedule.groups[0].loops == alone.groups[0].loops != found.groups[0].loops
+    again = Schedule.from_json(found.to_json())
+    assert again.hash == found.hash and choose_writing(whole, again, V3) == again
+
+
+def test_lowering_reads_what_each_part_says():
+    """One that says otherwise has a kernel of its own."""
+    whole = program()
+    base = decide(whole, V3, "register")
+    first, second = base.groups
+    edit = replace(second, loops={s: {**c, "tails": 0} for s, c in second.loops.items()})
+    few, rest = lower_parts(whole, parts(whole, replace(base, variants=(
+        Variant({"rows": (1, 3)}, replace(base, groups=(first, edit))),))), V3)
+    assert statements(few.kernels[0]) == statements(rest.kernels[0])
+    assert statements(few.kernels[1]) != statements(rest.kernels[1])
+
+
+def test_a_group_that_only_few_calls_allow_is_no_other_part_s():
+    """One element of a row needs no second walk over it."""
+    m, i, k, r = Maker("less"), ax("i", 6), ax("k", Sym("n", 1, 99)), ax("r", Sym("n", 1, 99))
+    m.input("x", 6, Sym("n", 1, 99))
+    m.step("top", (i,), m.ref("x", i, r), (r,), "max")
+    m.step("y", (i, k), m.ref("x", i, k) - m.ref("top", i))
+    whole = m.done("y")
+    schedule = choose_writing(whole, with_variants(
+        whole, V3, [{"n": (1, 1)}], lambda p, t, layouts: decide(p, t, layouts=layouts)), V3)
+    one, rest = lower_parts(whole, parts(whole, schedule), V3)
+    assert ranges(one, 0) == set() and ranges(rest, 0) == {(2, 99)}

@@ -7,13 +7,13 @@ import pytest
 from te_programs import Maker, matmul
 
 from aotc.ir.expr import Sym
-from aotc.ir.schedule import Variant
+from aotc.ir.schedule import Variant, code_of
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched import check_schedule, decide
 from aotc.sched.cost.group_cost import Aligned
 from aotc.sched.dynamic.group_tiles import tile_candidates
-from aotc.sched.dynamic.predict import Prices, code_of, tails_of
+from aotc.sched.dynamic.predict import Prices, tails_of
 from aotc.sched.dynamic.typical_calls import spread_calls
 from aotc.sched.shape_variants import parts
 from aotc.target import get_target

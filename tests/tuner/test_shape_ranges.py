@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import Schedule, code_of
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
-from aotc.sched.dynamic.predict import Prices, code_of
+from aotc.sched.dynamic.predict import Prices
 from aotc.target import native
 from aotc.tuner.session import tune_work
 from benchmarks.exported.build import Writer

@@ -18,12 +18,12 @@ from math import prod
 
 from aotc.errors import ScheduleError
 from aotc.ir.program import Program
-from aotc.ir.schedule import Schedule, Variant, When, show_when
+from aotc.ir.schedule import Schedule, Variant, When, code_of, show_when
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_schedule
 from aotc.sched.dynamic.group_tiles import tile_candidates
 from aotc.sched.dynamic.mixed_parts import Source, mixed_for, near_base
-from aotc.sched.dynamic.predict import Local, Prices, code_of
+from aotc.sched.dynamic.predict import Local, Prices
 from aotc.sched.dynamic.tree import Leaf, learn, pick
 from aotc.sched.dynamic.typical_calls import (
     Call,

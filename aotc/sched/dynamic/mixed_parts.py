@@ -9,9 +9,9 @@ between two parts (``sched/components.py``), each part may come from either.
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import Group, Schedule, code_of
 from aotc.sched.components import mixed
-from aotc.sched.dynamic.predict import Prices, code_of
+from aotc.sched.dynamic.predict import Prices
 from aotc.sched.dynamic.typical_calls import Call
 from aotc.sched.dynamic.vote import ALPHA
 

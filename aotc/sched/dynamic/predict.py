@@ -1,39 +1,26 @@
 """Predicted seconds of a Schedule on a call, in the one currency of every decider."""
 
-import json
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
 from aotc.ir.access import dim_order, layout_from_json
 from aotc.ir.expr import Const
 from aotc.ir.program import Compute, Program, Step
-from aotc.ir.schedule import Group, Schedule
+from aotc.ir.schedule import Group, Schedule, code_of
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Free, resident
 from aotc.sched.judge.neighbourhood import outlined
 from aotc.sched.model.size import row_tails
-from aotc.sched.model.stages import Stage, factors_for, group_stages
+from aotc.sched.model.stages import Stage, factors_for, group_stages, touched
 from aotc.sched.model.widths import group_model
 from aotc.sched.within import within
 from aotc.target.base import Target
 
 Local = Mapping[Hashable, float]  # by the code of groups, see ``Prices``
-
-
-def code_of(group: Group) -> Hashable:
-    """Every decision of a group, in whatever order it was taken: its code, beside what its computes
-    and the layouts around them say."""
-    return json.dumps(asdict(replace(group, why="", name="")), sort_keys=True)
-
-
-def touched(program: Program, group: Group) -> tuple[str, ...]:
-    """The buffers that the computes of a group read and make, in order."""
-    steps = [program.producer[c] for c in group.computes]
-    return tuple(dict.fromkeys(b for s in steps for b in (*s.inputs, *s.outs)))
 
 
 class Prices:
@@ -166,5 +153,5 @@ def in_registers(s: Stage, target: Target) -> bool:
     return terms <= target.tuning.inline_sum
 
 
-__all__ = ["Local", "Prices", "code_of", "ends_unknown", "group_seconds", "in_registers",
-           "tails_of", "touched"]
+__all__ = ["Local", "Prices", "ends_unknown", "group_seconds", "in_registers",
+           "tails_of"]

@@ -257,6 +257,12 @@ def _needed(stages, group):
     return _needed([s for s in kept if s.outputs], group)
 
 
+def touched(program: Program, group: Group) -> tuple[str, ...]:
+    """The buffers that the computes of a group read and make, in order."""
+    steps = [program.producer[c] for c in group.computes]
+    return tuple(dict.fromkeys(b for s in steps for b in (*s.inputs, *s.outs)))
+
+
 def merge_stages(program: Program, a: Group, b: Group, group: Group) -> None:
     """Makes the stages of ``group``, which has all of the Groups ``a`` and ``b`` with what ``a``
     hands ``b`` in scratch, known to ``group_stages``: they are those of both, which need not be

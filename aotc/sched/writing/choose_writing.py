@@ -5,7 +5,7 @@ What a stage says already is kept; the rest is chosen from its stages and the ta
 delete a choice, or all of them.  Lowering finds the very stages that were asked here.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from aotc.errors import ScheduleError
@@ -14,11 +14,12 @@ from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import CHOICES, Group, Schedule, without_writing, writing_of
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
+from aotc.sched.common_groups import CommonGroup, common_groups
 from aotc.sched.expand.expand_stages import making_of
 from aotc.sched.lowering.lower import lined, written_kernel
 from aotc.sched.lowering.staged import Staged, kept_stages, staged
 from aotc.sched.model.stages import find_call, group_stages
-from aotc.sched.shape_variants import parts
+from aotc.sched.shape_variants import Part, parts
 from aotc.sched.writing.block_writing import shared_fold, shared_product
 from aotc.sched.writing.own_writing import own_fold, own_product
 from aotc.target.base import Target
@@ -26,13 +27,44 @@ from aotc.target.base import Target
 
 def choose_writing(program: Program, schedule: Schedule, target: Target) -> Schedule:
     """A legal Schedule in which every stage says how its statements are written, those of variants
-    and of bodies of regions, too.  ScheduleError where what one says already cannot be."""
+    and of bodies of regions, too; groups that several parts have with the same decisions, for the
+    calls of all.  ScheduleError where what one says already cannot be."""
     if not schedule.variants:
         return _written(program, schedule, target)
-    *found, base = parts(program, schedule)
-    variants = tuple(replace(v, schedule=_written(p.program, p.schedule, target))
-                     for v, p in zip(schedule.variants, found))
-    return replace(_written(base.program, base.schedule, target), variants=variants)
+    *found, base = (replace(p, schedule=_written(p.program, p.schedule, target))
+                    for p in _commonly_written(program, parts(program, schedule), target))
+    variants = tuple(replace(v, schedule=p.schedule) for v, p in zip(schedule.variants, found))
+    return replace(base.schedule, variants=variants)
+
+
+def _commonly_written(program: Program, found: Sequence[Part], target: Target) -> list[Part]:
+    """The parts of a Schedule with the choices of groups that several of them have, where those are
+    legal for the calls of all and in every part."""
+    groups = [list(p.schedule.groups) for p in found]
+    for common in common_groups(program, found, target):
+        group = _for_all_calls(common, target)
+        if group is not None and not any(
+                check_group(found[i].program, found[i].schedule, target, group)
+                for i, _ in common.members):
+            for i, at in common.members:
+                groups[i][at] = replace(group, name=groups[i][at].name, why=groups[i][at].why)
+    return [replace(p, schedule=replace(p.schedule, groups=tuple(own)))
+            for p, own in zip(found, groups)]
+
+
+def _for_all_calls(common: CommonGroup, target: Target) -> Group | None:
+    """The group with the choices of its stages for the calls of all parts that have it; None where
+    it is not legal for all."""
+    program, group = common.program, common.group
+    try:
+        if check_group(program, common.schedule, target, group):
+            return None
+        found = kept_stages(program, common.schedule, target, group)
+        group = group_writing(program, group, target, found)
+        written_kernel(program, target, group, found)
+    except ScheduleError:
+        return None
+    return group
 
 
 def _written(program: Program, schedule: Schedule, target: Target) -> Schedule:
