@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aotc.ir.schedule import Schedule, code_of
+from aotc.ir.schedule import Schedule, code_of, without_writing
 from aotc.options import Options
 from aotc.pipeline import run_pipeline
 from aotc.sched.dynamic.predict import Prices
@@ -34,7 +34,7 @@ class Told:
         self.asked.append(schedule.hash)
         n = next(iter(self.feeds.values())).shape[0]
         prices = Prices(self.work.program, self.work.target)
-        call = [prices.group(schedule, g, {"n": n}) * self.slower.get(code_of(g), 1.0)
+        call = [prices.group(schedule, g, {"n": n}) * self.slower.get(code(g), 1.0)
                 for g in schedule.groups]
         return {"kernels": [[call, call]], "whole": [[sum(call)]], "worst": 0.0}
 
@@ -42,8 +42,13 @@ class Told:
         assert all(s.hash in self.asked for s in schedules)
 
 
+def code(group):
+    """That of what is decided before how statements are written."""
+    return code_of(without_writing(group))
+
+
 def codes(schedule):
-    return {code_of(g) for s in (schedule, *(v.schedule for v in schedule.variants))
+    return {code(g) for s in (schedule, *(v.schedule for v in schedule.variants))
             for g in s.groups}
 
 
