@@ -16,6 +16,7 @@ from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched import decide, lower
+from aotc.sched.writing.choose_writing import choose_writing
 from aotc.target import TARGETS, get_target
 
 
@@ -58,9 +59,10 @@ def test_cases_of_every_category_of_rows(target):
         assert chosen, row.category
         for case in (pair.fast for pair in chosen):
             program = apply_rewrites(case.program, case.schedule.rewrites)
+            schedule = choose_writing(program, case.schedule, target)
             syms = sizes(program)
             feeds = random_feeds(program, np.random.default_rng(number), syms)
-            assert_alike(run_plan(lower(program, case.schedule, target), feeds, syms),
+            assert_alike(run_plan(lower(program, schedule, target), feeds, syms),
                          evaluate(program, feeds, syms))
 
 
