@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from aotc.ir.dtypes import DTYPES, HALF
 from aotc.ir.expr import Axis, Expr, Var, show
+from aotc.ir.numbers.byte_panels import LANE
 from aotc.ir.numbers.grouped import Grouping
 from aotc.ir.statements import OWN, Body, Box, Range, Stmt, text_of
-
-LANE = 4  # bytes of a lane of sums, which takes as many neighbours along the sum as fit into it
 
 
 def slice_start(k: Axis) -> Axis:

@@ -6,9 +6,9 @@ import numpy as np
 
 from aotc.ir.dtypes import BF16, DTYPES, Array, from_bf16
 from aotc.ir.expr import Expr, Var
-from aotc.ir.numbers.byte_panels import HEAD, LANE, MIDDLE, group_room
+from aotc.ir.numbers.byte_panels import HEAD, LANE, group_room
 from aotc.ir.numbers.group_bytes import weights_at
-from aotc.ir.numbers.grouped import Grouping
+from aotc.ir.numbers.grouped import MIDDLE, Grouping
 from aotc.ir.statements import ACC_TILE, OWN, Alloc, Body, Range
 from aotc.ir.tile_statements import Point, RowTable, Tile, TileSums, dot_step
 from aotc.oracle.eval_expr import Scope as Values

@@ -375,22 +375,19 @@ def dot_expanded(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
                                         "expanded": True})
 
 
-def dot_bytes(suffix: str, lanes: int, mr: int, nv: int, rate: float = 1.0) -> Ukernel:
-    """Row of rows of bytes by grouped weights, summed group by group in integers: the weights of a
-    panel are expanded to bytes in scratch, once for all rows of a work item.  rate: products in the
-    time of one in f32."""
-    nr = nv * lanes
-    return Ukernel(f"dot_bytes_{mr}x{nr}__{suffix}", "dot", ("u8", "u8", "f32"),
-                   "dot_bytes.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 1.0,
-                                      "expanded": True, "rate": rate})
+# by the dtype of rows: what the names of their rows say, and multiply-adds that expanding a weight
+# for them takes as long as
+_INTEGERS = {"u8": ("bytes", 1.0), "i16": ("words", 1.2)}
 
 
-def dot_words(suffix: str, lanes: int, mr: int, nv: int, rate: float = 1.0) -> Ukernel:
-    """The same of rows of 16 bits, by weights expanded to 16 bits."""
-    nr = nv * lanes
-    return Ukernel(f"dot_words_{mr}x{nr}__{suffix}", "dot", ("i16", "u8", "f32"),
-                   "dot_bytes.c.j2", {"mr": mr, "nv": nv, "nr": nr, "expand": 1.2,
-                                      "expanded": True, "rate": rate})
+def dot_integers(suffix: str, lanes: int, mr: int, nv: int, rows: str, rate: float) -> Ukernel:
+    """Row of rows of integers, u8 or i16, by grouped weights, summed group by group in integers:
+    the weights of a panel are expanded to as many bits in scratch, once for all rows of a work
+    item.  rate: products in the time of one in f32."""
+    nr, (name, expand) = nv * lanes, _INTEGERS[rows]
+    return Ukernel(f"dot_{name}_{mr}x{nr}__{suffix}", "dot", (rows, "u8", "f32"), "dot_bytes.c.j2",
+                   {"mr": mr, "nv": nv, "nr": nr, "expand": expand, "expanded": True,
+                    "rate": rate})
 
 
 DIGITS = "dot_digits.c.j2"  # the template of rows that multiply codes by digits of the other factor

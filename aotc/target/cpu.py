@@ -15,13 +15,12 @@ from aotc.target.base import (
     contraction,
     dot,
     dot_blocks,
-    dot_bytes,
     dot_digits,
     dot_expanded,
     dot_grouped,
+    dot_integers,
     dot_pairs,
     dot_tiles,
-    dot_words,
     exchange,
     nests,
 )
@@ -73,9 +72,8 @@ def _grouped(suffix: str, lanes: int, *tiles: tuple[int, int]) -> tuple[Ukernel,
 def _integers(suffix: str, lanes: int, *tiles: tuple[int, int],
               rates: tuple[float, float] = (1.0, 1.0)) -> tuple[Ukernel, ...]:
     """Rows of integers of 8 and of 16 bits by grouped weights."""
-    of_bytes, of_words = rates
-    return (*(dot_bytes(suffix, lanes, m, n, of_bytes) for m, n in tiles),
-            *(dot_words(suffix, lanes, m, n, of_words) for m, n in tiles))
+    return tuple(dot_integers(suffix, lanes, m, n, rows, rate)
+                 for rows, rate in zip(("u8", "i16"), rates) for m, n in tiles)
 
 
 def _with_dots(target: Target, name: str, words: str, dots: tuple[Ukernel, ...], cflags: Words,

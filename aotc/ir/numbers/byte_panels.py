@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 from aotc.ir.numbers.grouped import Grouping
 
-LANE = 4  # bytes of neighbours along the sum side by side
+LANE = 4  # bytes of a lane of sums, and of the neighbours along the sum that it takes at a time
 HEAD = 8  # bytes of a column before its numbers
-MIDDLE = 128  # by which rows of bytes are larger
 
 
 def group_room(g: Grouping, step: int) -> int:
@@ -54,4 +53,4 @@ def panel_fault(g: Grouping, step: int) -> str | None:
     return None if g.size % step == 0 else f"groups of a multiple of {step}"
 
 
-__all__ = ["HEAD", "LANE", "MIDDLE", "PanelPlaces", "group_room", "panel_fault", "panel_room"]
+__all__ = ["HEAD", "LANE", "PanelPlaces", "group_room", "panel_fault", "panel_room"]

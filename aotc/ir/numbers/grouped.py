@@ -18,7 +18,7 @@ from aotc.ir.simplify import simplify
 BITS = (8, 4)  # of a code
 LEAST = 16  # steps of the sum in a group: of shorter ones the scales weigh more than the codes
 _PLANES = (2, 3, 4)  # bytes of a scale
-_MIDDLE = 128  # added to signed rows of bytes
+MIDDLE = 128  # by which signed rows of bytes are stored larger
 INTEGER_ROWS = ("u8", "i16")  # dtypes of rows that are summed group by group in integers
 
 
@@ -90,7 +90,7 @@ def grouped_value(g: Grouping, buffer: str, k: Axis, n: Expr) -> Expr:
 def integer_value(load: Load) -> Expr:
     """f32: a signed number of 16 bits, or one of 8 bits that is stored 128 larger, as a u8."""
     return Cast("f32", load if load.dtype == "i16" else (
-        Cast("i32", load) - Const(_MIDDLE, "i32")))
+        Cast("i32", load) - Const(MIDDLE, "i32")))
 
 
 def integer_row(e: Expr) -> Load | None:
@@ -125,5 +125,5 @@ def grouped_weights(e: Expr) -> Grouped | None:
     return None
 
 
-__all__ = ["BITS", "INTEGER_ROWS", "LEAST", "Grouped", "Grouping", "grouped_value",
+__all__ = ["BITS", "INTEGER_ROWS", "LEAST", "MIDDLE", "Grouped", "Grouping", "grouped_value",
            "grouped_weights", "integer_row", "integer_value"]

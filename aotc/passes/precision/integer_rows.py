@@ -29,14 +29,13 @@ from aotc.ir.expr import (
     binary,
     substitute,
 )
-from aotc.ir.numbers.grouped import grouped_weights, integer_value
+from aotc.ir.numbers.grouped import MIDDLE, grouped_weights, integer_value
 from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.simplify import simplify
 from aotc.passes.compute_rule import ComputeRule
 
 RULE = "integer_rows"
 BITS = {8: "u8", 16: "i16"}  # of a code, and what it is stored as
-_MIDDLE = 128  # that is added to codes of 8 bits
 
 
 def match_rows(program: Program, c: Compute) -> tuple[Load, int] | None:
@@ -121,7 +120,7 @@ def _coded(program: Program, buffer: str, along: int, bits: int) -> tuple[Progra
 def _codes(name: str, x: Load, scale: str, outer: tuple[Axis, ...], axes: tuple[Axis, ...],
            origin: tuple[str, ...], bits: int) -> Compute:
     code: Expr = Unary("round", Binary("div", x, Load(scale, outer, "f32")))
-    code = code + Const(_MIDDLE, "f32") if bits == 8 else code
+    code = code + Const(MIDDLE, "f32") if bits == 8 else code
     low = 0 if bits == 8 else -(1 << bits - 1)
     ends = Const(float(low), "f32"), Const(float(low + (1 << bits) - 1), "f32")
     body = Cast(BITS[bits], binary("min", binary("max", code, ends[0]), ends[1]))

@@ -1,5 +1,5 @@
-"""Contractions of narrow numbers, u8 and s8, two bf16, or f32 and grouped weights: which row, where
-the operands lie, what is legal.
+"""Contractions of narrow numbers (u8 and s8, two bf16, grouped weights and f32 or integers): which
+row, where the operands lie, what is legal.
 
 The lane operand lies in panels: NR columns, and of each of them a step of the sum, four neighbours
 of 8 bits or two of 16 side by side, so that one lane adds as many products at a time.  Constants

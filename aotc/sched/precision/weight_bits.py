@@ -29,8 +29,8 @@ def choose_groups(program: Program, target: Target, level: Level,
     found = {"bits": WEIGHT_BITS[level.precision], "size": SIZES[0], "stored": stored}
     steps = [s for s in program.steps if isinstance(s, Compute) and (
         only is None or s.outs[0] in only)]
-    rows = integer_rows.BITS[level.row_bits] if level.rows else "f32"
-    out, several = [], [s.out for s in steps if level.rows and _brought(program, s, rows)]
+    product = GROUPED_INTEGERS[integer_rows.BITS[level.row_bits]] if level.rows else None
+    out, several = [], [s.out for s in steps if product and _brought(program, s, product[0])]
     for s in steps:
         m = match_weights(program, s)
         if m is not None and (
@@ -39,8 +39,8 @@ def choose_groups(program: Program, target: Target, level: Level,
             if estimate_volume(a.extent for a in m[0].m) > 1 and (  # one waits for memory anyway
                     whole_rows(program, m[0])):
                 several.append(s.outs[0])
-    if not level.rows or "bytes" not in stored or not any(
-            u.dtypes == GROUPED_INTEGERS[rows] for u in target.rows("dot")):
+    if product is None or stored != "bytes" or not any(
+            u.dtypes == product for u in target.rows("dot")):
         return tuple(out)
     return (*out, *((integer_rows.RULE, name, {"bits": level.row_bits}) for name in several))
 
