@@ -59,6 +59,14 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #     reread          vectors of a product's columns that have no register: every multiply-add reads
 #                     them again
 #     unroll          steps of a product's sum that are written out, where vectors have any length
+#     registers       registers of one vector value at most, where vectors have any length: as many
+#                     as the lanes fill
+#     block_registers the same in a block of a window's outputs
+#     copied_run      bytes side by side from which on a row of narrow numbers is packed by copies
+#     quotients       1: a loop over an axis at whose quotients and remainders elements lie is one
+#                     over quotients around one over remainders
+#     lookup_rows     rows that places in a table, which data says, are fetched ahead (0: none are)
+#     lookup_lines    cache lines of such a row that are fetched
 #     columns         vectors of a fold that stand side by side (1: one after the other)
 #     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
 #     stages          steps of a product in the memory of a block of threads, the one that is
@@ -80,13 +88,17 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, int]] = {
     "order": ("columns", "rows"), "sums": ("registers", "memory"), "apart": (0, 1),
     "fetch_epilogue": (0, 1), "fetch_panel": (0, 1), "fetch_tiles": (0, 64),
     "fetch_rows": (0, 1024), "tails": (0, 1), "reread": (0, 8), "unroll": (1, 8),
+    "registers": (1, 8), "block_registers": (1, 8), "copied_run": (1, 1 << 12),
+    "quotients": (0, 1), "lookup_rows": (0, 1024), "lookup_lines": (1, 1024),
     "columns": (1, 16), "ahead": (0, 1 << 20),
     "stages": (1, 8), "a_fetch": ("copy", "value"), "a_width": (1, 4), "a_along": ("sum", "rows"),
     "b_fetch": ("copy", "value"), "b_width": (1, 4), "b_along": ("columns", "sum"),
     "team": (1, 32)}
 PRODUCT = ("order", "sums", "apart", "fetch_epilogue", "fetch_panel", "fetch_tiles", "fetch_rows",
-           "tails", "reread", "unroll")
-FOLD = ("columns", "ahead")
+           "tails", "reread", "unroll", "registers")
+LOOKUPS = ("lookup_rows", "lookup_lines")
+NEST = ("quotients", *LOOKUPS, "registers")
+FOLD = (*NEST, "block_registers", "columns", "ahead")
 # what may be said where threads share a work item
 FETCHES = ("a_fetch", "a_width", "a_along", "b_fetch", "b_width", "b_along")
 SHARED_PRODUCT, SHARED_FOLD = ("order", "stages", *FETCHES), ("team",)

@@ -5,6 +5,8 @@ from aotc.ir.schedule import (
     CHOICES,
     FETCHES,
     FOLD,
+    LOOKUPS,
+    NEST,
     PRODUCT,
     SHARED_FOLD,
     SHARED_PRODUCT,
@@ -17,9 +19,10 @@ from aotc.target.base import Target, Ukernel
 
 # by the category of its row: on machines whose work items are one thread's, and where threads
 # share one
-_ALONE = {"loops": (), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
-          "dot": ("lanes", "k", "a", "b", "order", "apart"), "transform": ("lanes",),
-          **dict.fromkeys(("map", "move"), ("lanes", "digits")),
+_ALONE = {"loops": ("quotients", "registers"), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
+          "dot": ("lanes", "k", "a", "b", "order", "apart", "copied_run", "registers"),
+          "transform": ("lanes", "registers"),
+          **dict.fromkeys(("map", "move"), ("lanes", "digits", *NEST)),
           **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}
 _SHARED = {"contraction": ("lanes", "k", "a", "b", *SHARED_PRODUCT),
            **dict.fromkeys(("reduction", "window"), ("lanes", *SHARED_FOLD))}
@@ -34,8 +37,11 @@ def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
         "contraction" if floats else row.category]
     block = ("block",) if row.tile.get("block", 1) > 1 else ()
     vectors = target.vectors
+    alone = not target.machine.threads
     none = {x for x, there in (("stages", "stages" in row.tile), ("unroll", not vectors.fixed),
-                               ("reread", vectors.registers > 0),
+                               ("reread", vectors.registers > 0), ("quotients", alone),
+                               *((k, not vectors.fixed) for k in ("registers", "block_registers")),
+                               *((k, alone and vectors.prefetches) for k in LOOKUPS),
                                *((k, "fetch" in row.tile) for k in FETCHES)) if not there}
     return tuple(c for c in known if c not in none) + block
 

@@ -212,6 +212,9 @@ class Tuning:
                             "lines", "assumed: after 1 KiB hardware has long seen a stream", 1)
     window_ahead: int = _of(1024, "what a window's blocks are fetched ahead", "f32 elements",
                             "a page; AVX2: a depthwise 3x3 over 256x256x64 took 3.9 ms, 1.2 so")
+    block_registers: int = _of(2, "registers of a vector value in a block of a window's outputs, "
+                               "where vectors have any length", "registers", "derived: 8 of 32 for "
+                               "the sums of four outputs, and as many for what they read", 1)
     window_lines: int = _of(8, "lines that one vector of lanes of a block fetches at most", "lines",
                             "data sheets of CPUs: ten or more lines are on their way at once")
     columns_from: int = _of(32, "steps of a fold from which on vectors of columns stand side by "

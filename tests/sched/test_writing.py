@@ -13,7 +13,7 @@ from te_programs import Maker, ax, matmul, random_feeds
 import aotc
 from aotc.emit.bundle.variants import EMITTERS
 from aotc.errors import ScheduleError, ToolchainError
-from aotc.ir.expr import Cast, Sym
+from aotc.ir.expr import Cast, Const, Sym, checked
 from aotc.ir.schedule import CHOICES, Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -25,7 +25,8 @@ from aotc.sched.writing.choose_writing import choose_writing, only_said
 from aotc.target import get_target, runs_here
 from aotc.tools.verify import verify
 
-V3, V4, GPU, RISCV = map(get_target, ("x86-64-v3", "x86-64-v4", "cuda:sm_80", "riscv64"))
+V3, V4, VNNI, GPU, RISCV = map(get_target, (
+    "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "cuda:sm_80", "riscv64"))
 
 
 def product(depth, columns=60, rows=50):
@@ -100,6 +101,33 @@ def folded():
     return m.done("y")
 
 
+def looked_up():
+    """Rows of a table, at places that data says."""
+    m, i, j = Maker("looked_up"), ax("i", 30), ax("j", 64)
+    m.input("ids", 30, dtype="u8")
+    m.const("table", np.linspace(-1, 1, 50 * 64, dtype=np.float32).reshape(50, 64))
+    place = checked(Cast("i64", m.ref("ids", i)), Const(50))
+    m.step("y", (i, j), m.ref("table", place, j) + m.ref("table", 3, j))
+    return m.done("y")
+
+
+def shuffled():
+    """A pixel shuffle, channels last: runs of two lie side by side."""
+    m, c, i, j = Maker("shuffled"), ax("c", 3), ax("i", 10), ax("j", 12)
+    m.input("x", 5, 6, 12)
+    m.step("y", (c, i, j), m.ref("x", i // 2, j // 2, c * 4 + i % 2 * 2 + j % 2))
+    return m.done("y")
+
+
+def bytes_in_threes():
+    """x w of bytes, three products per sum: rows are packed with a fourth."""
+    m, i, j, k = Maker("bytes"), ax("i", 9), ax("j", 70), ax("k", 3)
+    m.input("x", 9, 3, dtype="u8")
+    m.const("w", np.ones((3, 70), np.int8))
+    m.step("y", (i, j), Cast("i32", m.ref("x", i, k)) * Cast("i32", m.ref("w", k, j)), (k,), "sum")
+    return m.done("y")
+
+
 EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
          (product(40), {"fetch_tiles": 0}), (product(40), {"fetch_tiles": 1}),
          (product(300), {"order": "rows"}), (product(300), {"sums": "registers"}),
@@ -107,7 +135,9 @@ EDITS = [(product(40), {"order": "rows"}), (product(40), {"sums": "memory"}),
          (product(40, rows=Sym("rows", 1, 99)), {"tails": 0}),
          (grouped(), {"fetch_rows": 0}), (grouped(), {"fetch_rows": 5}),
          (depthwise(), {"ahead": 0}), (depthwise(), {"ahead": 2048}),
-         (means(), {"columns": 1}), (means(), {"columns": 3})]
+         (means(), {"columns": 1}), (means(), {"columns": 3}),
+         (looked_up(), {"lookup_rows": 0}), (looked_up(), {"lookup_rows": 3}),
+         (looked_up(), {"lookup_lines": 1}), (shuffled(), {"quotients": 0})]
 
 
 SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "rows"}),
@@ -119,7 +149,9 @@ SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "row
           (halves(), {"stages": 1, "a_along": "rows", "b_width": 1})]
 # on vectors of other kinds
 OTHERS = [(product(300), {"reread": 3}, V4), (product(40), {"reread": 4}, V4),
-          (product(300), {"unroll": 2}, RISCV), *((p, c, GPU) for p, c in SHARED)]
+          (product(300), {"unroll": 2}, RISCV), (means(), {"registers": 1}, RISCV),
+          (depthwise(), {"block_registers": 1}, RISCV),
+          (bytes_in_threes(), {"copied_run": 1}, VNNI), *((p, c, GPU) for p, c in SHARED)]
 
 
 def edited(program, choices, target=V3):

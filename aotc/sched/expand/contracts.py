@@ -92,7 +92,7 @@ def _table(c: Contract, at: TileLoops, making: Making) -> RowTable:
                         c.a.pad, c.k.axis.extent)
     inner = (*c.taps, c.k)
     if is_narrow(c.dtypes):
-        total, body = dot_rows(c, at, making.tuning.copied_run)
+        total, body = dot_rows(c, at, making.how(c, "copied_run"))
     else:
         total = extent_of(inner)
         put = Put(c.a.buffer, simplify(at.i * total + flat_index(inner)), c.a.packed)
@@ -138,11 +138,18 @@ def _packing(c: Contract, at: TileLoops, making: Making) -> Body:
     inner = (*c.taps, c.k)
     part = Range(lane, at.n0, simplify(minimum(at.n0 + nr, c.n.hi)))
     put = Put(c.b.buffer, simplify(flat_index(inner) * nr + lane - at.n0), value)
-    found = [stride(n.index[0], lane) for n in walk(value) if isinstance(n, Load)]
-    if found and all(s == Const(1) for s in found):
-        group = registers_of(making.vectors, Const(nr))
+    if packs_lanes(c):
+        group = registers_of(c, Const(nr), making)
         return loops(inner, (lanes(part, (Store((put,)),), group),))
     return loops((part, *inner), (Store((put,)),))
+
+
+def packs_lanes(c: Contract) -> bool:
+    """True for a product whose columns are packed when they are needed, and lie side by side."""
+    if c.b.mode != "packed":
+        return False
+    found = [stride(n.index[0], c.n.axis) for n in walk(c.b.packed) if isinstance(n, Load)]
+    return bool(found) and all(s == Const(1) for s in found)
 
 
 # ---------------------------------------------------------------- the sums
@@ -219,4 +226,4 @@ def _started(c: Contract, at: TileLoops,
         load.index[0], {lane: at.n0})))
 
 
-__all__ = ["MADE", "expand_contract", "stored_contract"]
+__all__ = ["MADE", "expand_contract", "packs_lanes", "stored_contract"]

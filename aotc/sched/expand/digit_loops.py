@@ -18,8 +18,8 @@ from aotc.sched.expand.making import Making
 
 
 def by_digits(nest: Nest, making: Making) -> Nest:
-    """The Nest with its innermost loop in two, where that leaves no quotient or remainder of its
-    axis; else the same Nest.  Only of scalar maps."""
+    """The Nest with its innermost loop in two (the choice ``quotients``), where that leaves no
+    quotient or remainder of its axis; else the same Nest.  Only of scalar maps."""
     if nest.vector or nest.fold != "none" or not nest.ranges:
         return nest
     *outer, inner = nest.ranges

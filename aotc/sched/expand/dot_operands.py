@@ -103,7 +103,7 @@ def _pack(c: Contract, at: TileLoops, depth: int) -> Pack | None:
 
 def dot_rows(c: Contract, at: TileLoops, shortest: int) -> tuple[Expr, Body]:
     """(elements of a packed row, statements that pack row ``~i``), zeros behind the last product.
-    shortest: bytes side by side that are worth a copy."""
+    shortest: bytes side by side from which on they are copied (the choice ``copied_run``)."""
     live, depth = _depth(c)
     row = simplify(at.i * depth)
     body = _copied_runs(c, row, shortest)

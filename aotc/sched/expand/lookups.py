@@ -5,7 +5,7 @@ what lies there is fetched some rows ahead, since no hardware foresees it.
 0.84 of their time on AVX2.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -34,29 +34,44 @@ from aotc.ir.statements import For, Let, Prefetch, Range, Stmt
 from aotc.sched.expand.making import Making
 
 
-def looked_up(nest: Nest, lane: Range, outer: Sequence[Range],
-              making: Making) -> tuple[Nest, list[Stmt]]:
-    """(the Nest with such places as names, statements that bind them and fetch ahead), for the
-    innermost of the loops over the Ranges ``outer``.  lane: Range of the lanes."""
-    moving = {lane.axis, *(r.axis for r in nest.reduce)}
-    roots = [x for p in nest.puts for x in (p.offset, p.value)]
-    if nest.fold != "none":
-        roots.append(nest.body)
-    found = list(dict.fromkeys(e for x in roots for e in _places(x, moving)))
-    if not found:
+def places_named(nest: Nest, lane: Range, making: Making) -> tuple[Nest, list[Let]]:
+    """(the Nest with such places as names, statements that bind them); lane: Range of the lanes."""
+    at = {e: Var(making.fresh("place"), INDEX) for e in _found(nest, lane)}
+    if not at:
         return nest, []
-    at = {e: Var(making.fresh("place"), INDEX) for e in found}
-    places = [Let(v, e) for e, v in at.items()]
     new = replace(nest, puts=tuple(
         replace(p, offset=substitute(p.offset, at), value=substitute(p.value, at))
         for p in nest.puts))
     if nest.fold != "none":
         new = replace(new, body=substitute(nest.body, at))
-    tables = [x for x in dict.fromkeys(n for e in roots for n in walk(e))
-              if isinstance(x, Load) and x.dtype in FLOAT_LANES
-              and set(found) & set(walk(x.index[0]))
-              and stride(substitute(x.index[0], at), lane.axis) == Const(1)]
-    return new, [*places, *([] if nest.lanes == 1 else _ahead(tables, lane, outer, making))]
+    return new, [Let(v, e) for e, v in at.items()]
+
+
+def tables_ahead(nest: Nest, lane: Range, outer: Sequence[Range], making: Making) -> list[Load]:
+    """The Loads of rows of a table, at such places, that may be fetched some steps of the innermost
+    of the loops over ``outer`` ahead."""
+    found = _found(nest, lane)
+    if (not found or nest.lanes == 1 or not outer or not making.vectors.prefetches
+            or not isinstance(simplify(lane.hi - lane.lo), Const)):
+        return []
+    at = {e: Var(f"place{i}", INDEX) for i, e in enumerate(found)}
+    return [x for x in dict.fromkeys(n for e in _roots(nest) for n in walk(e))
+            if isinstance(x, Load) and x.dtype in FLOAT_LANES
+            and set(found) & set(walk(x.index[0]))
+            and outer[-1].axis in axes_of(x.index[0])  # else another loop looks it up
+            and stride(substitute(x.index[0], at), lane.axis) == Const(1)]
+
+
+def _roots(nest: Nest) -> list[Expr]:
+    """All that a Nest evaluates."""
+    roots = [x for p in nest.puts for x in (p.offset, p.value)]
+    return roots if nest.fold == "none" else [*roots, nest.body]
+
+
+def _found(nest: Nest, lane: Range) -> list[Expr]:
+    """The places that are the same for all lanes and all steps of the fold."""
+    moving = {lane.axis, *(r.axis for r in nest.reduce)}
+    return list(dict.fromkeys(e for x in _roots(nest) for e in _places(x, moving)))
 
 
 def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
@@ -68,24 +83,22 @@ def _places(e: Expr, moving: Set[Axis]) -> list[Expr]:
     return [x for k in kids for x in _places(k, moving)]
 
 
-def _ahead(tables: Iterable[Load], lane: Range, outer: Sequence[Range],
-           making: Making) -> list[Stmt]:
-    """Statements that fetch what the Loads ``tables`` read ``lookup_rows`` steps of the innermost
-    loop later."""
-    extent = simplify(lane.hi - lane.lo)
-    if not outer or not isinstance(extent, Const) or not making.vectors.prefetches:
+def rows_ahead(nest: Nest, lane: Range, outer: Sequence[Range], making: Making) -> list[Stmt]:
+    """Statements that fetch what the Loads of ``tables_ahead`` read ``lookup_rows`` steps of the
+    innermost loop later."""
+    tables = tables_ahead(nest, lane, outer, making)
+    if not tables or not (rows := making.how(nest, "lookup_rows")):
         return []
-    row, step = outer[-1], making.tuning.line_floats
+    row, step, extent = outer[-1], making.tuning.line_floats, simplify(lane.hi - lane.lo)
+    assert isinstance(extent, Const), lane  # of ``tables_ahead``
     out: list[Stmt] = []
-    later = {row.axis: minimum(row.axis + making.tuning.lookup_rows, row.hi - 1)}
+    later = {row.axis: minimum(row.axis + rows, row.hi - 1)}
     for x in tables:
         index = substitute(x.index[0], {**later, lane.axis: lane.lo})
-        if row.axis not in axes_of(index):  # another loop looks it up
-            continue
         places = {e: rewrite(e, _inside) for e in dict.fromkeys(_checks(index))}
         at = {e: Var(making.fresh("later"), INDEX) for e in places}
         out += [Let(at[e], place) for e, place in places.items()]
-        most = making.tuning.lookup_lines * step
+        most = making.how(nest, "lookup_lines") * step
         line = Axis(making.fresh("line"), Const(min(extent.value, most)))
         first = simplify(substitute(index, at)) + line
         out.append(For(line, Const(0), line.extent, (Prefetch(x.buffer, first, far=True),),

@@ -8,7 +8,7 @@ from aotc.ir.access import affine_stride, is_woven, stride
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
 from aotc.ir.numbers.narrow import FLOAT_LANES
-from aotc.ir.plan import Nest
+from aotc.ir.plan import Contract, Nest
 from aotc.ir.program import Fold
 from aotc.ir.simplify import simplify, upper
 from aotc.ir.statements import (
@@ -30,9 +30,8 @@ from aotc.ir.statements import (
 from aotc.sched.expand.ahead import ahead_of_block
 from aotc.sched.expand.aligned import by_vectors
 from aotc.sched.expand.digit_loops import by_digits, is_run
-from aotc.sched.expand.lookups import looked_up
+from aotc.sched.expand.lookups import places_named, rows_ahead
 from aotc.sched.expand.making import Making
-from aotc.target.base import VectorFacts
 
 
 def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
@@ -46,7 +45,9 @@ def loops(ranges: Sequence[Range], body: Sequence[Stmt]) -> Body:
 def expand_nest(nest: Nest, making: Making) -> Body:
     """The statements of a Nest."""
     if not nest.vector:
-        nest = by_digits(nest, making)
+        parts = by_digits(nest, making)
+        if parts is not nest and making.how(nest, "quotients"):
+            nest = parts
         if is_run(nest):
             return loops(nest.ranges[:-1], (_run(nest),))
         return loops(nest.ranges, (*scalar_fold(nest, making), Store(nest.puts)))
@@ -56,10 +57,12 @@ def expand_nest(nest: Nest, making: Making) -> Body:
     if nest.block > 1:
         return (_exchanged if nest.fold == "none" else _blocked)(nest, lane, making)
     outer = [r for r in nest.ranges if r is not lane]
-    group = registers_of(making.vectors, lane.hi - lane.lo)
-    nest, places = looked_up(nest, lane, outer, making)
+    group = registers_of(nest, lane.hi - lane.lo, making)
+    looked, places = places_named(nest, lane, making)
+    first: list[Stmt] = [*places, *rows_ahead(nest, lane, outer, making)]
+    nest = looked
     wide, rest = _columns(nest, lane, making) if stands_beside(nest, lane, making) else (0, lane)
-    out: list[Stmt] = [*places, *_side_by_side(nest, lane, wide, making)] if wide else [*places]
+    out = [*first, *_side_by_side(nest, lane, wide, making)] if wide else first
     if rest is not None:
         whole = by_vectors(nest, lane, making)
         out.append(lanes(rest, (*fold_in_loops(whole, whole.acc, making, lambda accs: (Accumulate(
@@ -72,13 +75,21 @@ def lanes(r: Range, body: Sequence[Stmt], group: int = 1, narrow: bool = False) 
     return For(r.axis, r.lo, r.hi, tuple(body), "lanes", group=group, narrow=narrow)
 
 
-def registers_of(facts: VectorFacts, extent: Expr, values: int = 1) -> int:
-    """The most registers of one vector value that ``extent`` lanes fill at a usual vector length
-    and that leave some for ``values`` accumulators; 1 where vectors have a fixed length."""
-    most = upper(simplify(extent))
-    fits = [g for g in facts.groups if (most is None or g * facts.usual <= most)
-            and (values == 1 or g <= 2)]
-    return fits[0] if fits else facts.groups[-1]
+def registers_of(stage: Contract | Nest, extent: Expr, making: Making,
+                 key: str = "registers") -> int:
+    """The registers of one vector value of a stage: up to its choice ``key``, as many as ``extent``
+    lanes fill at a usual vector length; 1 where vectors have a fixed length."""
+    facts, lanes = making.vectors, upper(simplify(extent))
+    if facts.fixed:
+        return 1
+    most = making.how(stage, key)
+    return next((g for g in facts.groups if g <= most and (
+        lanes is None or g * facts.usual <= lanes)), facts.groups[-1])
+
+
+def is_blocked(nest: Nest) -> bool:
+    """True for a window of which a block of outputs is computed at once."""
+    return nest.block > 1 and nest.fold != "none" and not nest.folds_lanes
 
 
 # ---------------------------------------------------------------- folds
@@ -121,7 +132,7 @@ def _across(nest: Nest, making: Making) -> Body:
     """Lanes along the reduced axis: each folds its share."""
     lane, acc = nest.reduce[-1], nest.acc[0]
     total = Var(making.fresh("total"), acc.dtype)
-    group = registers_of(making.vectors, lane.hi - lane.lo)
+    group = registers_of(nest, lane.hi - lane.lo, making)
     share = (Start(total, nest.fold_name, across=group), *loops(nest.reduce[nest.parts:-1], (
         lanes(lane, (Accumulate(nest.fold_name, ((total, nest.body),)),), group),)))
     if not nest.parts:
@@ -228,7 +239,7 @@ def _blocked(nest: Nest, lane: Range, making: Making) -> Body:
     """Loops in which the block axis advances by ``block`` outputs at once, then one by one."""
     at = next(i for i, r in enumerate(nest.ranges) if r.axis.name == nest.block_axis)
     r, after = nest.ranges[at], [x for x in nest.ranges[at + 1:] if x is not lane]
-    group = registers_of(making.vectors, lane.hi - lane.lo, nest.block)
+    group = registers_of(nest, lane.hi - lane.lo, making, "block_registers")
     body, rest = (loops(after, (lanes(lane, _outputs(nest, lane.axis, r.axis, n, making), group),))
                   for n in (nest.block, 1))
     return loops(nest.ranges[:at], (For(r.axis, r.lo, r.hi, body, step=nest.block, rest=rest),))

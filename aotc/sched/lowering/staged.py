@@ -124,7 +124,7 @@ def _in_order(at: Opened) -> _Lowered:
         out.starts.append(len(out.stages))
         ctx.slab = base  # what a stage packs is dead after it
         row, box = ctx.target.row(ctx.group.ukernel[s.name]), at.boxes[s.name]
-        out.add(lower_kept(ctx, at.step.kept.get(s.name, ())), "")
+        out.add(lower_kept(ctx, at.step.kept.get(s.name, ())), s.name)
         first = len(out.stages)
         out.add(_LOWER[row.category](ctx, s, row, box) if row.category in _LOWER else lower_nest(
             ctx, s, row, box), s.name)

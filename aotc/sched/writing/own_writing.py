@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from aotc.ir.expr import Const
 from aotc.ir.plan import Contract, Nest
 from aotc.ir.schedule import CHOICES
+from aotc.ir.statements import Range
 from aotc.ir.tile_statements import is_narrow
 from aotc.sched.cost.block_cost import cheapest
 from aotc.sched.cost.step_cost import reread_cost, unroll_cost
 from aotc.sched.expand.ahead import streamed
-from aotc.sched.expand.contracts import MADE, stored_contract
+from aotc.sched.expand.contracts import MADE, packs_lanes, stored_contract
+from aotc.sched.expand.digit_loops import by_digits
 from aotc.sched.expand.fetches import epilogue_places, in_pieces, in_short_rows, panel_follows
 from aotc.sched.expand.in_place import rereads, unrolls, written_out
-from aotc.sched.expand.lookups import looked_up
+from aotc.sched.expand.lookups import places_named, tables_ahead
 from aotc.sched.expand.making import Making
-from aotc.sched.expand.nests import stands_beside, whole_vectors
+from aotc.sched.expand.nests import is_blocked, stands_beside, whole_vectors
 from aotc.sched.expand.row_tails import ends_anywhere
 from aotc.target.tuning import Tuning
 
@@ -33,6 +35,8 @@ def own_product(c: Contract, alone: bool, making: Making) -> Found:
     if not alone:
         found["apart"] = int(written_out(c, making))
     if is_narrow(c.dtypes):
+        if c.a.mode == "packed":
+            found["copied_run"] = making.tuning.copied_run
         return found
     found["sums"] = "registers" if written_out(stored_contract(c, making), making) else "memory"
     if epilogue_places(c, making):
@@ -50,6 +54,8 @@ def own_product(c: Contract, alone: bool, making: Making) -> Found:
     if unrolls(c, making):  # rows whose elements lie side by side are read several at a time
         unit = c.a.mode == "packed" or c.a.stride == Const(1)
         found["unroll"] = _unroll(making.tuning) if unit else 1
+    if packs_lanes(c) and not making.vectors.fixed:
+        found["registers"] = making.vectors.groups[0]
     return found
 
 
@@ -67,24 +73,56 @@ def _unroll(tuning: Tuning) -> int:
 
 
 def own_fold(nests: Sequence[Nest], making: Making) -> Found:
-    """The choices of a stage that all of its Nests share: vectors side by side, in as few passes
-    as there can be, and how far ahead a window's blocks are fetched."""
-    found: Found = {}
+    """The choices of a stage that all of its Nests share: values as wide as registers allow, loops
+    without divisions, vectors side by side, in as few passes as there can be, and how far ahead
+    looked up rows and a window's blocks are fetched."""
+    found, tuning = _registers(nests, making), making.tuning
+    if any(by_digits(n, making) is not n for n in nests):
+        found["quotients"] = 1
+    if any(_looks_ahead(n, making) for n in nests):
+        found |= {"lookup_rows": tuning.lookup_rows, "lookup_lines": tuning.lookup_lines}
     vectors = [n for nest in nests for n in _vectors_beside(nest, making)]
     if vectors:
-        found["columns"] = min(range(making.tuning.columns_most, 1, -1), key=lambda w: sum(
+        found["columns"] = min(range(tuning.columns_most, 1, -1), key=lambda w: sum(
             v // min(v, w) + v % min(v, w) for v in vectors))
     if any(_ahead(nest, making) for nest in nests):
-        found["ahead"] = making.tuning.window_ahead
+        found["ahead"] = tuning.window_ahead
     return found
+
+
+def _registers(nests: Sequence[Nest], making: Making) -> Found:
+    """Registers of a vector value where vectors have any length: all that there are, but for those
+    that the accumulators of a block need."""
+    if making.vectors.fixed:
+        return {}
+    found, widest = dict[str, int | str](), making.vectors.groups[0]
+    for nest in nests:
+        if is_blocked(nest):
+            found["block_registers"] = min(widest, making.tuning.block_registers)
+        elif nest.vector and (nest.block == 1 or nest.folds_lanes):
+            found["registers"] = widest
+    return found
+
+
+def _lanes(nest: Nest) -> Range | None:
+    """The Range of a Nest's lanes, where vectors of it are taken one by one or side by side."""
+    return None if nest.block > 1 else next(
+        (r for r in nest.ranges if r.axis.name == nest.vector), None)
+
+
+def _looks_ahead(nest: Nest, making: Making) -> bool:
+    """True for rows of a table that may be fetched ahead."""
+    lane = _lanes(nest)
+    return lane is not None and bool(tables_ahead(
+        nest, lane, [r for r in nest.ranges if r is not lane], making))
 
 
 def _vectors_beside(nest: Nest, making: Making) -> list[int]:
     """Whole vectors of a fold that may stand side by side: one number, or none."""
-    lane = next((r for r in nest.ranges if r.axis.name == nest.vector), None)
-    if lane is None or nest.block > 1:
+    lane = _lanes(nest)
+    if lane is None:
         return []
-    looked, _ = looked_up(nest, lane, [r for r in nest.ranges if r is not lane], making)
+    looked, _ = places_named(nest, lane, making)
     return [whole_vectors(looked, lane)] if stands_beside(looked, lane, making) else []
 
 
