@@ -374,6 +374,26 @@ def without_bodies(stmt: Stmt) -> Stmt:
     return with_bodies(stmt, {name: () for name, _ in bodies(stmt)})
 
 
+def ranges_in(value: object) -> Iterator[Range]:
+    """Every Range in a statement, or a tuple of them."""
+    if isinstance(value, Range):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from ranges_in(v)
+    elif is_dataclass(value) and not isinstance(value, Expr):
+        for f in fields(value):
+            yield from ranges_in(getattr(value, f.name))
+
+
+def bound_axes(stmt: Stmt) -> list[Axis]:
+    """The axes that a statement binds, not those that its bodies do."""
+    own = getattr(stmt, "axis", getattr(stmt, "var", None))
+    if own is None:
+        return [r.axis for r in ranges_in(without_bodies(stmt))]
+    return [own] if isinstance(own, Axis) else []
+
+
 def with_bodies(stmt: Stmt, new: Mapping[str, Body]) -> Stmt:
     """The statement with other bodies in the fields of those names."""
     return replace(stmt, **new) if new else stmt  # type: ignore[type-var]

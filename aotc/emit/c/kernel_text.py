@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aotc.emit.c.alike import Owned, Tensors, for_all, owned, touched
-from aotc.emit.c.loop_text import indent
+from aotc.emit.c.loop_text import Block, indent
 from aotc.emit.c.named_extents import declared, with_named_extents
 from aotc.emit.c.needs import on_tiles
 from aotc.emit.c.scalar_writer import heading
@@ -64,7 +64,7 @@ class KernelText:
                           "rule": rule_call(rules, kernel, name, "f"), "math": plan.math}
         self.tensors, self.scratch = touched(plan, kernel), _scratch(kernel)
         self.writer = self.written_by(env)
-        self.lines = self.writer.body(kernel.body)
+        self.lines = self.writer.inside(kernel.body)
 
     def written_by(self, env: KernelEnv) -> "KernelWriter":
         """What writes the kernel's statements."""
@@ -134,16 +134,15 @@ class KernelWriter(Writer):
     def section(self, s: Section) -> list[str]:
         number, self.sections = self.sections, self.sections + 1
         note = heading(s)
-        lines = self.body(s.body)
-        if not s.apart and len(s.body) == 1 and isinstance(s.body[0], For):
-            return [*note, *lines]  # which declares what it needs inside
         if not s.apart:
-            return [*note, "{", *indent(lines), "}"]
+            lines = self.statement(s.body[0]) if len(s.body) == 1 else Block(self.body(s.body))
+            inside = isinstance(lines, Block) or not isinstance(s.body[0], For)
+            return Block(lines, note) if inside else [*note, *lines]  # it declares all inside
         function = f"{self.name}_{self.kernel.name}_stage{number}"
         parameters, arguments = self._passed(s)
         self.apart += [*note, *signature(f"AOTC_APART void {function}", parameters), "{",
-                       *indent(lines), "}", ""]
-        return signature(function, arguments, ";")
+                       *indent(self.inside(s.body)), "}", ""]
+        return [f"{function}({', '.join(arguments)});"]
 
     def _passed(self, s: Section) -> tuple[list[str], list[str]]:
         """(parameters, arguments) of a stage's function: what it uses of the kernel's."""

@@ -13,6 +13,28 @@ INDENT = "    "
 Lines = Callable[[str, Dialect], list[str]]
 
 
+class Block(list[str]):
+    """Lines whose names end with them, below a comment: in braces of their own, but where nothing
+    else is inside a pair that stands anyway."""
+
+    def __init__(self, lines: Sequence[str], note: Sequence[str] = ()) -> None:
+        super().__init__(lines)
+        self.note = note
+
+    def braced(self) -> list[str]:
+        """All lines, with braces."""
+        return [*self.note, "{", *indent(self), "}"]
+
+    def alone(self) -> list[str]:
+        """All lines, inside braces that others write."""
+        return [*self.note, *self]
+
+
+def standing(lines: Sequence[str]) -> list[str]:
+    """Lines of a statement that others stand beside."""
+    return lines.braced() if isinstance(lines, Block) else [*lines]
+
+
 def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
     return [INDENT * depth + x if x else x for x in lines]
 
@@ -25,7 +47,7 @@ def loop(r: Range, body: Sequence[str], note: str = "",
         bound = [f"const int64_t {r.axis.name} = {c_index(r.lo, 0)};"]
         if uses is None:
             bound.append(f"(void){r.axis.name};")
-        return ["{", *indent([*(bound if uses is None or r.axis.name in uses else ()), *body]), "}"]
+        return Block([*(bound if uses is None or r.axis.name in uses else ()), *body])
     name, lo, hi = r.axis.name, c_index(r.lo, 0), c_index(r.hi, 11)
     head = f"for (int64_t {name} = {lo}; {name} < {hi}; ++{name}) {{{note}"
     return [head] + indent(body) + ["}"]
@@ -80,15 +102,15 @@ def lane_loop(r: Range, say: Dialect, body: Lines, uses: Collection[str]) -> lis
     whole = simplify(extent % lanes) == Const(0)
     top = upper(extent)
     if top is not None and top < lanes:
-        return ["{", f"{INDENT}const int64_t {name} = {lo}, {name}_n = {hi} - {name};"] + indent(
-            [f"if ({name}_n > 0) {{"] + indent(body(f"{name}_n", say)) + ["}"]) + ["}"]
+        return Block([f"const int64_t {name} = {lo}, {name}_n = {hi} - {name};",
+                      f"if ({name}_n > 0) {{", *indent(body(f"{name}_n", say)), "}"])
     if whole:
         return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {lanes}) {{"] + indent(
             body("", say)) + ["}"]
     rest = [f"if ({name} < {hi}) {{", f"{INDENT}const int64_t {name}_n = {hi} - {name};"] + indent(
         body(f"{name}_n", say)) + ["}"]
-    return ["{", f"{INDENT}int64_t {name} = {lo};"] + indent(
-        [f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{"] + indent(body("", say)) + ["}"]
-        + rest) + ["}"]
+    return Block([f"int64_t {name} = {lo};",
+                  f"for (; {name} + {lanes} <= {hi}; {name} += {lanes}) {{",
+                  *indent(body("", say)), "}", *rest])
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aotc.emit.c.integers import is_index
-from aotc.emit.c.loop_text import INDENT, indent, loop
+from aotc.emit.c.loop_text import Block, indent, loop, standing
 from aotc.emit.c.scalars import Names, Scalars, literal
 from aotc.emit.text.c_names import c_comment
 from aotc.emit.text.cexpr import ATOM, c_index
@@ -80,9 +80,14 @@ class ScalarWriter:
             if done > i + 1:
                 out += self.lets([x for x in body[i:done] if isinstance(x, Let)])
             else:
-                write: Any = getattr(self, _METHODS[type(s)])
-                out += write(s)
+                out += standing(self.statement(s))
         return out
+
+    def statement(self, s: Stmt) -> list[str]:
+        """C lines of one statement, a ``Block`` where its names end with it."""
+        write: Any = getattr(self, _METHODS[type(s)])
+        lines: list[str] = write(s)
+        return lines
 
     def together(self, body: Sequence[Stmt]) -> int:
         """How many statements at the start of ``body`` are names that are computed together, since
@@ -105,17 +110,21 @@ class ScalarWriter:
         if not s.rest:
             return [f"for (int64_t {name} = {lo}; {name} < {hi}; {name} += {s.step}) {{{note}",
                     *body, "}"]
-        return ["{", f"{INDENT}int64_t {name} = {lo};", *indent([
+        return Block([
+            f"int64_t {name} = {lo};",
             f"for (; {name} + {s.step} <= {hi}; {name} += {s.step}) {{", *body, "}",
-            f"for (; {name} < {hi}; ++{name}) {{", *indent(self.body(s.rest)), "}"]), "}"]
+            f"for (; {name} < {hi}; ++{name}) {{", *indent(self.inside(s.rest)), "}"])
 
     def condition(self, s: If) -> list[str]:
         other = ["} else {", *indent(self.inside(s.other))] if s.other else []
         return [f"if ({c_index(s.cond, 0)}) {{", *indent(self.inside(s.body)), *other, "}"]
 
     def inside(self, body: Sequence[Stmt]) -> list[str]:
-        """C lines of all that is in one block."""
-        return self.body(body)
+        """C lines of all that is between one pair of braces."""
+        if len(body) != 1:
+            return self.body(body)
+        lines = self.statement(body[0])
+        return lines.alone() if isinstance(lines, Block) else lines
 
     def section(self, s: Section) -> list[str]:
         return [*heading(s), *self.body(s.body)]
@@ -142,6 +151,10 @@ class ScalarWriter:
     def _step(self, fold: str, acc: Var, value: Expr) -> list[str]:
         if fold == "sum" and isinstance(value, Var):
             return [f"{acc.name} += {value.name};"]
+        if fold == "sum" and value.dtype == acc.dtype and acc.dtype in ("f32", "f64"):
+            block = Scalars(self.env, self.names, (value,))
+            text = block.text(value)
+            return [*block.lines, f"{acc.name} += {text};"]
         element = Var("x", acc.dtype)
         block = Scalars(self.env, self.names, (value,))
         x = block.text(value, ATOM)

@@ -1,12 +1,11 @@
 """Statements -> C text of a CPU's kernels: register tiles, their operands and their sums."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from aotc.emit.bundle.library_sources import call_lines
 from aotc.emit.c.lane_writer import Lanes, LaneWriter
-from aotc.emit.c.loop_text import indent, loops
+from aotc.emit.c.loop_text import Block, indent, loops
 from aotc.emit.c.register_tile import (
     COUNTED,
     INTEGERS,
@@ -18,13 +17,13 @@ from aotc.emit.c.register_tile import (
 from aotc.emit.c.scalars import Scalars
 from aotc.emit.text.cexpr import c_index, constant, plus
 from aotc.emit.text.dialect import environment
-from aotc.ir.contents import names_in
+from aotc.ir.contents import names_in, substituted, with_expressions
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr
+from aotc.ir.expr import Axis, Const, Expr, rewrite
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope, Stmt
+from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope
 from aotc.ir.tile_statements import (
     Expand,
     Pack,
@@ -50,7 +49,7 @@ class Writer(LaneWriter):
         return [f"{DTYPES[s.dtype].c} {self.env['buffer'](s.name)}[{s.elements}]{aligned};"]
 
     def scope(self, s: Scope) -> list[str]:
-        return ["{", *indent(self.body(s.body)), "}"]
+        return Block(self.inside(s.body))
 
     def fill(self, s: Fill) -> list[str]:
         value = constant(s.value)
@@ -110,10 +109,9 @@ class Writer(LaneWriter):
         count = c_index(s.count, 11)
         lines = [f"int64_t {a.name}_at[{s.mr}];" for a in s.values]
         lines += [f"const {self.row_type(s.dtype)} *a_row[{taps * s.mr}];"]
-        used = names_in((s.offset, s.guard, s.body, s.values))
-        fill = [f"const int64_t {r.axis.name} = {r.axis.name}_row;" for r in s.rows
-                if r.axis.name in used]
-        fill += [f"{a.name}_at[i] = {a.name};" for a in s.values]
+        # the counters stand for the axes
+        s = substituted(s, {r.axis: replace(r.axis, name=f"{r.axis.name}_row") for r in s.rows})
+        fill = [f"{a.name.removesuffix('_row')}_at[i] = {a.name};" for a in s.values]
         fill += self.body(s.body)
         block = Scalars(self.env, self.names)
         at = self._place(Box(s.buffer, s.offset), block)
@@ -124,7 +122,7 @@ class Writer(LaneWriter):
         slot = "i" if not s.taps else f"{c_index(index, 12)} + i"
         fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"],
                                      names_in((s.offset, s.guard, index)))
-        fill += [f"if (m0 + i + 1 < {count}) {{", *indent(_next_row(s.rows)), "}"]
+        fill += _next_row(s.rows, f"m0 + i + 1 < {count}")
         if s.body:  # rows that are packed are packed once, the last one serves those behind it
             return [*lines, f"const int64_t packed = aotc_min({s.mr}, {count} - m0);",
                     "for (int64_t i = 0; i < packed; ++i) {", *indent(fill), "}",
@@ -197,26 +195,34 @@ class Writer(LaneWriter):
         return [f"aotc_store({plus(at, x.at)}, {x.name});" for row in tile for x in row.sums]
 
     def vector(self, s: Vector) -> list[str]:
-        return ["{", *indent(self._lanes(s)), "}"]
-
-    def inside(self, body: Sequence[Stmt]) -> list[str]:
-        lone = body[0] if len(body) == 1 else None
-        return self._lanes(lone) if isinstance(lone, Vector) else super().inside(body)
-
-    def _lanes(self, s: Vector) -> list[str]:
         """C lines of what is done with one vector of columns."""
+        s = _named_by_first(s)
         name, say = s.axis.name, self.env["dialect"]
         lanes = Lanes(s.axis, say, str(s.live) if s.live else "",
                       {v: v.name for v in s.sums}, sums=True)
-        used = name in names_in(s.body)
+        used = s.axis != s.first and name in names_in(s.body)
         lines = [f"const int64_t {name} = {c_index(s.first, 0)};"] if used else []
         self.lanes = lanes
-        lines += self.body(s.body)
+        lines += self.body(s.body) if lines else self.inside(s.body)
         self.lanes = None
-        return lines
+        return Block(lines)
 
     def call(self, s: Call) -> list[str]:
         return call_lines(s, self.env, self.names)
+
+
+def _named_by_first(s: Vector) -> Vector:
+    """The Vector with the name of its first column, where that has one, for its axis."""
+    if not isinstance(s.first, Axis) or s.first.name in names_in(s.body):
+        return s
+    old, new = s.axis.name, s.first.name
+
+    def renamed(e: Expr) -> Expr | None:  # the first lane's variable too, whose extent differs
+        return replace(e, name=new) if isinstance(e, Axis) and e.name == old else None
+
+    axis = replace(s.axis, name=new)
+    return replace(s, axis=axis, first=axis,
+                   body=with_expressions(s.body, lambda e: rewrite(e, renamed)))
 
 
 def _flat(ranges: tuple[Range, ...]) -> Expr:
@@ -226,15 +232,17 @@ def _flat(ranges: tuple[Range, ...]) -> Expr:
     return simplify(at)
 
 
-def _next_row(rows: tuple[Range, ...]) -> list[str]:
-    """Statements that step to the next row: the row axes counted like an odometer, no division."""
-    step = [";"]
-    for i, r in enumerate(rows):
-        name = f"{r.axis.name}_row"
-        step = [f"++{name};"] if i == 0 else [
-            f"if (++{name} == {c_index(r.hi, 11)}) {{", f"    {name} = {c_index(r.lo, 0)};",
-            *indent(step), "}"]
-    return step
+def _next_row(rows: tuple[Range, ...], more: str) -> list[str]:
+    """Statements that step to the next row where there are ``more``: the row axes, each its
+    counter, counted like an odometer, no division."""
+    step: list[str] = []
+    for r in rows:
+        name, inner = r.axis.name, step
+        step = [f"++{name};"]
+        if inner:
+            step = [f"if (++{name} == {c_index(r.hi, 11)}) {{",
+                    *indent([f"{name} = {c_index(r.lo, 0)};", *inner]), "}"]
+    return [f"if ({more}) {{", *indent(step), "}"] if step else []
 
 
 def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:

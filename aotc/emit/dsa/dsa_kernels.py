@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from aotc.emit.c import kernels as c_kernels
 from aotc.emit.c.alike import Owned
 from aotc.emit.c.kernel_text import KernelText, KernelWriter
-from aotc.emit.c.loop_text import indent
+from aotc.emit.c.loop_text import indent, standing
 from aotc.emit.c.named_extents import declared
 from aotc.emit.c.scalars import Scalars, element
 from aotc.emit.dsa.device_text import device_lines, kept_text
@@ -123,7 +123,7 @@ class _CoreWriter(KernelWriter):
         return "void"
 
     def section(self, s: Section) -> list[str]:
-        return [*super().section(s), "aotc_dsa_computed(core);"]
+        return [*standing(super().section(s)), "aotc_dsa_computed(core);"]
 
     def _passed(self, s: Section) -> tuple[list[str], list[str]]:
         parameters, arguments = super()._passed(s)

@@ -75,7 +75,7 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
     single = "a_fetch" not in dict(c.writing)  # a row whose threads read both operands in place
     text = template.render(
         **{**tile, **dict(c.writing), "threads": threads}, part=c.part // tile["bk"], base=base,
-        rows=rows if rows.isdigit() else f"(int32_t){rows if rows.isidentifier() else f'({rows})'}",
+        rows=_signed(rows),
         row_before=row_before, again=c.again, last_stage=int(dict(c.writing).get("stages", 1)) - 1,
         n_lo=c_index(c.n.lo, 0), n_hi=c_index(c.n.hi, 12), kc=_int(kc), taps=_int(simplify(taps)),
         lane=c.n.axis.name, table=_table(c, env, names, row_extents) if not flat else None,
@@ -85,6 +85,13 @@ def contract_lines(c: Contract, env: BlockEnv, names: Names, template: Template,
         single=_single(c, env, names, row_extents) if single else None,
         epilogue=lambda acc, row: _epilogue(c, env, names, row_extents, acc, row))
     return loops(c.outer, text.splitlines(), names_in(replace(c, outer=())))
+
+
+def _signed(count: str) -> str:
+    """C text of type int32_t of what ``flat_count`` says."""
+    if count.removesuffix("u").isdigit():
+        return count.removesuffix("u")
+    return f"(int32_t){count if count.isidentifier() else f'({count})'}"
 
 
 def _int(e: Expr) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 
 import jinja2
 
-from aotc.emit.c.loop_text import indent
+from aotc.emit.c.loop_text import Block, indent
 from aotc.emit.c.scalars import Names, rule_call
 from aotc.emit.simt.simt_contracts import contract_lines
 from aotc.emit.simt.simt_writer import BlockWriter
@@ -133,9 +133,9 @@ class _Writer(BlockWriter):
 
     def contract(self, s: Contract) -> list[str]:
         row = self.target.row(s.row)
-        return ["{", *indent(contract_lines(
+        return Block(contract_lines(
             s, self.block_env, self.names, self.templates.get_template(row.template), row.tile,
-            self.threads, self.base)), "}"]
+            self.threads, self.base))
 
 
 def _scratch_pointer(s: Scratch) -> str:

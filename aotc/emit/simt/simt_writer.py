@@ -6,7 +6,7 @@ written together.
 
 from collections.abc import Collection, Sequence
 
-from aotc.emit.c.loop_text import indent
+from aotc.emit.c.loop_text import Block, indent
 from aotc.emit.c.scalar_writer import ScalarWriter
 from aotc.emit.c.scalars import Names, Scalars
 from aotc.emit.text.cexpr import ATOM, c_index, c_int
@@ -40,11 +40,11 @@ class BlockWriter(ScalarWriter):
         at = self.names.fresh("at")
         binds = unflatten(s.ranges, extents, at, kind, self.names, names_in(s.body))
         lines = [f"for ({kind} {at} = {first}; {at} < {total}; {at} += {step}) {{",
-                 *indent(binds + self.body(s.body)), "}"]
-        return ["{", *indent(before + lines), "}"] if before else lines
+                 *indent(binds + self.body(s.body) if binds else self.inside(s.body)), "}"]
+        return Block(before + lines) if before else lines
 
     def first(self, s: First) -> list[str]:
-        return [f"if (threadIdx.x % {s.size} == 0) {{", *indent(self.body(s.body)), "}"]
+        return [f"if (threadIdx.x % {s.size} == 0) {{", *indent(self.inside(s.body)), "}"]
 
     def total(self, s: Total) -> list[str]:
         return [f"{s.var.name} = {_WARP_FOLD[s.fold]}({s.var.name});"]
@@ -68,7 +68,7 @@ class BlockWriter(ScalarWriter):
         x = Var("x", "f32")
         step = Scalars({**self.env, "vars": {**self.env["vars"], x: f"{parts}[{part}]"}}, names)
         update = step.text(Binary(FOLD_STEP[fold.fold], fold.var, x))
-        return ["{", *indent([
+        return Block([
             f"const aotc_shared<float> {parts} = aotc_slice<float>(shared, {self.base}, "
             f"{self.threads // WARP});",
             *before, f"const {kind} {row} = threadIdx.x / {s.size};",
@@ -79,7 +79,7 @@ class BlockWriter(ScalarWriter):
             f"if (threadIdx.x % {s.size} == 0 && {row} < {rows}) {{",
             *indent(unflatten(ranges, extents, row, kind, names, names_in(first.body)) + [
                 f"for (uint32_t {part} = {row} * {warps} + 1; {part} < ({row} + 1) * {warps}; "
-                f"++{part})", f"    {acc} = {update};", *inner]), "}", "aotc_syncthreads();"]), "}"]
+                f"++{part})", f"    {acc} = {update};", *inner]), "}", "aotc_syncthreads();"])
 
 
 def flat_count(ranges: Sequence[Range], names: Names) -> tuple[list[str], str, str, list[str]]:

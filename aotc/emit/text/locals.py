@@ -1,7 +1,7 @@
 """Names that would clash in C: kernels declare locals of their own around the model's axes."""
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -13,15 +13,10 @@ from aotc.ir.statements import (
     FIRST,
     OWN,
     Declare,
-    For,
-    Let,
-    Range,
     Section,
-    Stmt,
+    bound_axes,
     walk_body,
-    without_bodies,
 )
-from aotc.ir.tile_statements import Vector
 
 # locals of the generated kernels, and what their statements call
 LOCALS = frozenset("""
@@ -45,7 +40,7 @@ def with_safe_names(kernel: Kernel, locals_: Collection[str] = LOCALS) -> Kernel
     different stages, say) stay of one name.  Names that lowering made up lose their mark."""
     inside = [s for top in walk_body(kernel.body) if isinstance(top, Section)
               for s in walk_body(top.body)]
-    bound = {a for s in inside for a in _axes(s) if not a.name.startswith(OWN)}
+    bound = {a for s in inside for a in bound_axes(s) if not a.name.startswith(OWN)}
     states = {s.var.name for s in inside if isinstance(s, Declare)
               and not s.var.name.startswith(OWN)}
     axes = {a.name for a in bound}
@@ -73,15 +68,6 @@ def with_safe_names(kernel: Kernel, locals_: Collection[str] = LOCALS) -> Kernel
     return replace(kernel, body=_renamed(kernel.body, renamed))
 
 
-def _axes(s: Stmt) -> list[Axis]:
-    """The axes that a statement binds."""
-    if isinstance(s, (For, Vector)):
-        return [s.axis]
-    if isinstance(s, Let):
-        return [s.var] if isinstance(s.var, Axis) else []
-    return [r.axis for r in _ranges(without_bodies(s))]
-
-
 def _clashes(name: str, axes: Collection[str], locals_: Collection[str]) -> bool:
     derived = _DERIVED.fullmatch(name)
     return name in RESERVED or name in locals_ or bool(_TAKEN.fullmatch(name)) or (
@@ -93,18 +79,6 @@ def _fresh(name: str, used: set[str]) -> str:
         name += "_"
     used.add(name)
     return name
-
-
-def _ranges(value: object) -> Iterator[Range]:
-    """Every Range in a statement, or a tuple of them."""
-    if isinstance(value, Range):
-        yield value
-    elif isinstance(value, tuple):
-        for v in value:
-            yield from _ranges(v)
-    elif is_dataclass(value) and not isinstance(value, Expr):
-        for field in fields(value):
-            yield from _ranges(getattr(value, field.name))
 
 
 def _renamed(value: Any, new: Callable[[Expr], Expr | None]) -> Any:

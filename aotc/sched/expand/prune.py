@@ -1,9 +1,12 @@
-"""What needs no statement has none: names that nothing uses, loops of one turn."""
+"""What needs no statement has none: names that nothing uses or that say another name again, loops
+of one turn."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from aotc.ir.contents import buffers_in, names_in, substituted
-from aotc.ir.expr import Const
+from aotc.ir.expr import Axis, Const, Expr
+from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     OWN,
@@ -12,11 +15,15 @@ from aotc.ir.statements import (
     Declare,
     For,
     Let,
+    Range,
     Scope,
+    Section,
+    Spread,
     Start,
     Stmt,
     Update,
     bodies,
+    bound_axes,
     walk_body,
     with_bodies,
 )
@@ -25,17 +32,21 @@ from aotc.ir.tile_statements import Point, RowTable
 _BINDS = (Let, Start, Declare, Alloc, Point, RowTable)
 
 
-def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
-    """The body without names that no later statement uses.  ``outside``: what is used behind it."""
-    used, out = set(outside), []
+def pruned(body: Body) -> Body:
+    """The body without names that no later statement uses or that say another name again."""
+    used, out = set[str](), list[Stmt]()
     for s in reversed(body):
         if isinstance(s, Let) and s.var.name not in used:
             continue
         if isinstance(s, Point) and s.name not in used:
             continue
+        if isinstance(s, Let) and (same := _other_name(s, tuple(out))) is not None:
+            out = [*substituted(tuple(out), {s.var: same})]
+            used = used - {s.var.name} | {same.name}
+            continue
         if isinstance(s, RowTable):
             s = replace(s, values=tuple(r.axis for r in s.rows if f"{OWN}{r.axis.name}_at" in used))
-        s = within(s)
+        s = within(_without_single(s))
         turn = _turned_once(s)
         if turn is not None and len(body) > 1 and any(isinstance(x, _BINDS) for x in turn):
             turn = (Scope(turn),)  # its names end here
@@ -45,13 +56,48 @@ def pruned(body: Body, outside: frozenset[str] = frozenset()) -> Body:
     return tuple(reversed(out))
 
 
+def _other_name(s: Let, behind: Body) -> Axis | None:
+    """What can stand in place of a name in all of ``behind``: the name whose value it takes.  None
+    where it takes another value, or either of them changes there."""
+    new = s.value
+    if not isinstance(s.var, Axis) or not isinstance(new, Axis):
+        return None
+    inside = [*walk_body(behind)]
+    changed = {v.name for x in inside if isinstance(x, Update) for v in x.vars}
+    changed |= {a.name for x in inside for a in bound_axes(x)}
+    if changed & {s.var.name, new.name}:
+        return None
+    # of a work item: it keeps the bounds that are known of this name, which may be narrower
+    return replace(s.var, name=new.name) if any(isinstance(x, Section) for x in inside) else new
+
+
+def _without_single(s: Stmt) -> Stmt:
+    """The points of threads and a whole micro-kernel's loops with its value in place of each axis
+    that has a single one with a name."""
+    over = s.ranges if isinstance(s, Spread) else (
+        s.outer + s.m + s.taps if isinstance(s, Contract) else ())
+    new: dict[Expr, Expr] = {r.axis: r.lo for r in over if isinstance(r.lo, (Axis, Const))
+                             and simplify(r.hi - r.lo) == Const(1)}
+
+    def instead(value: Any) -> Any:
+        if isinstance(value, Range):  # its axis stays, for those that count through all ranges
+            return replace(value, lo=instead(value.lo), hi=instead(value.hi))
+        if isinstance(value, tuple):
+            return tuple(map(instead, value))
+        return substituted(value, new)
+
+    if not new or not isinstance(s, (Spread, Contract)):
+        return s
+    return replace(s, **{f.name: instead(getattr(s, f.name)) for f in fields(s) if f.init})
+
+
 def _turned_once(s: Stmt) -> Body | None:
     """The body of a loop of one turn, with that value in place of its axis; None for others."""
     if not isinstance(s, For) or s.kind != "serial" or s.step > 1 or (
             simplify(s.hi - s.lo) != Const(1)) or any(
                 isinstance(x, Update) for x in walk_body(s.body)):  # states that nothing would read
         return None
-    if isinstance(s.lo, Const):
+    if isinstance(s.lo, (Const, Axis)):
         body: Body = substituted(s.body, {s.axis: s.lo})
         return body
     return (Let(s.axis, s.lo), *s.body) if s.axis.name in names_in(s.body) else s.body

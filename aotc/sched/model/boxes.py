@@ -73,9 +73,11 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
             let += [] if hi is None else [(hi, simplify(minimum(lo + t, a.extent)))]
         box[a], size[a] = (lo, simplify(last - 1)), t
         if i and steps[i] != Const(1):
-            rest = Axis(f"tile_{i}", Const(1 << 40))
-            let.append((rest, left // steps[i]))
-            left = rest
+            left = left // steps[i]
+            if i > 1:  # the outermost axis uses it once
+                rest = Axis(f"tile_{i}", Const(1 << 40))
+                let.append((rest, left))
+                left = rest
         count = count * steps[i]
     for a in anchor.axes:
         if a not in box:
