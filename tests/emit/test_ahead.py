@@ -57,8 +57,8 @@ def test_a_window_fetches_every_line_once(channels, stride, target):
     found = re.findall(r"AOTC_PREFETCH_FAR\(t_x, (.*)\);", text)
     block = int(re.search(r"\bow \+ (\d+) <= ", text)[1])
     assert found
-    lines = [eval(x, {"oh": 1, "ow": ow, "c": c}) for ow in range(0, 2 * block, block)
-             for c in range(0, channels, lanes) for x in found]
+    lines = [eval(x, dict.fromkeys(("oh", "oh_lo", "tile"), 1) | {"ow": ow, "c": c})
+             for ow in range(0, 2 * block, block) for c in range(0, channels, lanes) for x in found]
     assert len(set(lines)) == len(lines)
     first = min(lines)  # of the lowest row's part a page behind this block
     assert first == ((1 * stride + 2) * 26) * channels + 1024
@@ -94,7 +94,7 @@ def test_pieces_of_pixels_are_fetched_some_rows_ahead(groups, size, target):
     found = fetched(text_of(grouped(groups, size), get_target(target)), "x")
     channels = groups * size
     first = (2 * 20 + 16) * channels  # the lowest row of the window, 16 pixels on
-    at = [eval(x, {"n": 0, "oh": 0, "ow": 0, "g": 0}) - first for x in found]
+    at = [eval(x, dict.fromkeys(("n", "oh", "oh_lo", "tile", "ow", "g"), 0)) - first for x in found]
     assert at == list(range(0, size, 16)) + [size - 1] * (channels % 16 > 0)
 
 

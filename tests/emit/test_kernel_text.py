@@ -211,12 +211,17 @@ def test_a_sum_needs_no_register_of_its_columns(rows, row, at):
 
 # what says nothing: an offset of 0, a block around one store, an empty comment, empty lines, a name
 # that is only cast to void (parameters may be), brackets around all of what is stored or asked, a
-# status that is stored to be returned
+# status that is stored to be returned, a name that only renames another (numbers of points that 32
+# bits count become 64 bits wide), a block that is all of a block, a sum that names itself twice, a
+# statement of nothing, the type of a number said twice
 IDLE = re.compile(r"[\w\])] \+ 0(?![\w.])|\(0 \+ |\bif \(\(\((?:[^()]|\([^()]*\))*\) & "
                   r"|status = [^;]*;\s*return status;|return status;\s*\}\s*return status;"
                   r"|\n( *)\{\n\1    \w*store\w*\([^\n]*\n\1\}"
                   r"|/\* *\*/|\n\n\n|[ \t]\n"
                   r"|\(void\)(?!(?:f|worker|ak|n|taps|next|ahead|syms|detail|ctx);)\w+;"
+                  r"|const int(?:64_t)? \w+ = (?!(?:at|left)\d+;)[A-Za-z_]\w*;"
+                  r"|\{\n(?: *(?:/\*| \*)[^\n]*\n)*( *)\{\n(?:\2 [^\n]*\n)*\2\}\n *\}"
+                  r"|\b(\w+) = \3 \+ |\n *;|\(int32_t\)\(\d+u?\)"
                   r"|store\w*\([^;]*, \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\);")
 
 

@@ -189,10 +189,10 @@ class Scalars:
             return wrapping(self, e)
         if e.op not in _INFIX or e.op == "div" and t.kind != "f":
             return integer_call(self, e)
-        if t.size >= 4:
+        if t.size >= 4 or e.dtype == "bool":
             return self._infix(e)
         text = f"({self.text(e.a, ATOM)} {_INFIX[e.op]} {self.text(e.b, ATOM)})"
-        return (text, ATOM) if e.dtype == "bool" else (f"({t.c}){text}", CAST)
+        return f"({t.c}){text}", CAST
 
     def _infix(self, e: Binary) -> tuple[str, int]:
         level = LEVEL[e.op]

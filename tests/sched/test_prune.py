@@ -1,0 +1,61 @@
+"""Statements that need not be there: names that rename, loops of one turn."""
+
+import pytest
+
+from aotc.ir.expr import Axis, Const, Load, Var
+from aotc.ir.statements import (
+    TILE,
+    For,
+    Let,
+    Put,
+    Range,
+    Section,
+    Spread,
+    Start,
+    Store,
+    Update,
+    walk_body,
+)
+from aotc.sched.expand.prune import pruned
+
+N = Const(8)
+I, LO, ROW = (Axis(name, N) for name in ("i", "i_lo", "row"))
+
+
+def store(at):
+    return Store((Put("y", at, Load("x", (at,), "f32")),))
+
+
+def test_a_name_of_a_name_is_that_name():
+    """A work item's keeps its own bounds: of the number of a work item few are known."""
+    body = pruned((Let(LO, TILE), Section("", (For(I, LO, LO + 1, (Let(ROW, I), store(ROW))),))))
+    assert body == (Section("", (store(Axis(TILE.name, N)),)),)
+    assert pruned((For(I, Const(0), N, (Let(ROW, I), store(ROW))),)) == (
+        For(I, Const(0), N, (store(I),)),)
+
+
+@pytest.mark.parametrize("between", [Update((LO,), (LO + 1,)), For(LO, Const(0), N, (store(LO),)),
+                                     For(ROW, Const(0), N, (store(ROW),))])
+def test_a_name_stays_where_either_one_changes(between):
+    body = (Let(ROW, LO), between, store(ROW))
+    assert pruned(body) == body
+
+
+def test_names_of_other_values_stay():
+    body = (Let(ROW, LO * 2), store(ROW))
+    assert pruned(body) == body
+
+
+def test_points_of_threads_take_the_only_value_of_an_axis():
+    points = (Range(ROW, LO, LO + 1), Range(I, Const(0), N))
+    spread, = pruned((Spread(points, "threads", 1, (store(ROW + I),)),))
+    assert spread.ranges == points  # whose places count
+    assert spread.body == (store(LO + I),) or spread.body == (store(I + LO),)
+
+
+def test_a_loop_of_one_turn_keeps_its_names_apart():
+    acc = Var("acc", "f32")
+    inner = (Start(acc, "sum"), store(I))
+    body = pruned((For(I, LO, LO + 1, inner), store(LO)))
+    assert not any(isinstance(s, For) for s in walk_body(body))
+    assert [type(s).__name__ for s in body] == ["Scope", "Store"]
