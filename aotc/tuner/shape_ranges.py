@@ -1,7 +1,8 @@
 """``tune --variants auto``: what the work items of candidates reach is measured once per group,
 in full waves, and the vote is held again with it (DietCode's ``f_local``).
 
-    measure    every candidate that serves some calls best, at the largest call, kernel by kernel
+    measure    every candidate that serves some calls best, or nearly so, at the largest call,
+               kernel by kernel
     price      other calls by prediction, times what was measured there by what was predicted there
     vote       as without measuring (sched/dynamic/choose.py)
 """
@@ -23,6 +24,7 @@ from aotc.tuner.measure.measure_worker import typical
 from aotc.tuner.measure.whole_model import TICK, Checker
 
 SECONDS = 0.5  # CPU time of measuring, for every candidate
+ALIKE = 1.01  # of the least predicted time: what candidates differ by that are both worth measuring
 
 
 def measured_ranges(work: Work, checker: Checker, say: Callable[[str], object],
@@ -64,9 +66,12 @@ def _local(work: Work, found: Ranges, checker: Checker, say: Callable[[str], obj
 
 
 def _best(found: Ranges) -> list[int]:
-    """The candidates that serve some calls best."""
-    rows = range(len(found.seconds))
-    return [min(rows, key=lambda c: found.seconds[c][i]) for i in range(len(found.calls))]
+    """The candidates that serve some calls best, or so nearly that predictions do not tell them
+    apart; one of each Schedule, best ones first."""
+    least = [min(times) for times in zip(*found.seconds)]
+    near = [min(s / t for s, t in zip(row, least)) for row in found.seconds]
+    first = {c.schedule.hash: n for n, c in reversed(list(enumerate(found.candidates)))}
+    return sorted((n for n in first.values() if near[n] <= ALIKE), key=lambda n: (near[n], n))
 
 
 __all__ = ["measured_ranges"]

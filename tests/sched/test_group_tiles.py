@@ -14,6 +14,7 @@ from aotc.sched import check_schedule, decide
 from aotc.sched.cost.group_cost import Aligned
 from aotc.sched.dynamic.group_tiles import tile_candidates
 from aotc.sched.dynamic.predict import Prices, tails_of
+from aotc.sched.dynamic.text_size import text_bytes
 from aotc.sched.dynamic.typical_calls import spread_calls
 from aotc.sched.shape_variants import parts
 from aotc.target import get_target
@@ -54,6 +55,15 @@ def test_last_rows_have_tiles_where_that_pays(depth, lo, hi, wanted):
         for n in range(lo, hi + 1):
             with_, none = (prices.group(schedule, g, {"rows": n}) for g in (group, without))
             assert with_ <= none and (with_ < none) == (0 < n % mr <= -(-mr // 2)), n
+
+
+def test_sums_that_are_written_out_are_longer_than_calls():
+    """Once more for every smaller tile of last rows; ``tails`` alone tells these two apart."""
+    out, calls = (product(depth, 48, 1, 12) for depth in (20, 900))
+    group, = decide(out, V3).groups
+    fewer = replace(group, loops={"y": group.loops["y"] | {"tails": 0}})
+    sizes = [text_bytes(out, g, V3) for g in (group, fewer)]
+    assert sizes[0] > sizes[1] > text_bytes(calls, decide(calls, V3).groups[0], V3) > 0
 
 
 def test_narrow_rows_are_as_fast_as_they_are():

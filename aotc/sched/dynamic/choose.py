@@ -24,6 +24,7 @@ from aotc.sched.check import check_schedule
 from aotc.sched.dynamic.group_tiles import tile_candidates
 from aotc.sched.dynamic.mixed_parts import Source, mixed_for, near_base
 from aotc.sched.dynamic.predict import Local, Prices
+from aotc.sched.dynamic.text_size import text_bytes
 from aotc.sched.dynamic.tree import Leaf, learn, pick
 from aotc.sched.dynamic.typical_calls import (
     Call,
@@ -41,10 +42,10 @@ from aotc.target.base import Target
 
 ALL = "all calls"
 GAIN = 0.05  # less than so much of the calls' time is not worth variants
+LOST = 0.1  # unless a call takes longer by more than this than it could
+LEAST = 1 - LOST  # of the best performance that is kept for it, which every call shall have
 ENDS, OTHERS = 0.35, 0.1  # doubt of what is decided for calls at the ends, and of all others
 MOST = 2.0  # times the code and the weights of the first candidate, at most
-LEAST = 0.8  # of the best performance that is kept for it, which every call shall have
-LOST = 0.1  # unless a call takes longer by more than this than it could
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ranges:
-    """What was found out about a model's calls: ``seconds[candidate][call]`` predicted, the
-    Selection of candidates, and the leaves that tell which of them serves a call."""
+    """What was found out about a model's calls: ``seconds[candidate][call]`` predicted (as
+    ``Prices.beside`` has them), the Selection of candidates, and the leaves that tell which of them
+    serves a call."""
 
     candidates: tuple[Candidate, ...]
     calls: tuple[Call, ...]
@@ -151,7 +153,7 @@ def _varied(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
             cut: Sequence[When]) -> list[Candidate]:
     """The candidates, some with parts of several of them, and varied ones of those that serve some
     calls best."""
-    table = [_row(prices, c, calls) for c in made]
+    table = [_row(prices, made[0], c, calls) for c in made]
     best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
     sources = [Source(made[n].schedule, made[n].doubt) for n in sorted(best | {0})]
     for when in ({}, *cut):
@@ -161,7 +163,7 @@ def _varied(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
             near = near_base(prices, made[0].schedule, found, inside)
             label = f"parts of several for {show_when(when) or ALL}"
             made = [*made, Candidate(label, near.schedule, near.doubt)]
-            table.append(_row(prices, made[-1], calls))
+            table.append(_row(prices, made[0], made[-1], calls))
     best = {min(range(len(table)), key=lambda c: table[c][i]) for i in range(len(calls))}
     return [*made, *(
         Candidate(f"{made[n].label}, other tiles", way, max(OTHERS, made[n].doubt))
@@ -172,7 +174,7 @@ def _varied(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
 def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
             more: Sequence[Call] = ()) -> Ranges:
     """``more``: calls that no candidate is voted for by, which the tree must serve as well."""
-    table = [_row(prices, c, calls) for c in made]
+    table = [_row(prices, made[0], c, calls) for c in made]
     sure = [_sure(row, c) for row, c in zip(table, made)]
     least = [min(s[i] for s in sure) for i in range(len(calls))]
     performance = [[least[i] / s[i] for i in range(len(calls))] for s in sure]
@@ -185,7 +187,7 @@ def _chosen(prices: Prices, made: Sequence[Candidate], calls: Sequence[Call],
     if selection.performance - mean < GAIN and max(better) < LOST:
         selection = Selection((0,), (0,) * len(calls), mean, len(made))
     kept, seen = selection.kept, (*calls, *(more if len(selection.kept) > 1 else ()))
-    rows = {c: (*sure[c], *_sure(_row(prices, made[c], seen[len(calls):]), made[c]))
+    rows = {c: (*sure[c], *_sure(_row(prices, made[0], made[c], seen[len(calls):]), made[c]))
             for c in kept}
     best = [min(kept, key=lambda c: rows[c][i]) for i in range(len(seen))]
     leaves = learn(prices.program, seen, best, lambda v, i: rows[best[i]][i] / rows[v][i])
@@ -197,17 +199,20 @@ def _sure(row: Sequence[float], candidate: Candidate) -> tuple[float, ...]:
     return tuple(s * (1 + candidate.doubt) for s in row)
 
 
-def _row(prices: Prices, candidate: Candidate, calls: Sequence[Call]) -> tuple[float, ...]:
-    return tuple(prices.call(candidate.schedule, c.extents) for c in calls)
+def _row(prices: Prices, first: Candidate, candidate: Candidate,
+         calls: Sequence[Call]) -> tuple[float, ...]:
+    return tuple(prices.beside(first.schedule, candidate.schedule, c.extents) for c in calls)
 
 
 def _size(prices: Prices, made: Sequence[Candidate]) -> Callable[[Sequence[int]], float]:
     """What a set of candidates takes, by what the first takes: code times weights."""
-    groups = [frozenset(map(code_of, c.schedule.groups)) for c in made]
+    text = [{code_of(g): text_bytes(prices.rewritten(c.schedule), g, prices.target)
+             for g in c.schedule.groups} for c in made]
     weights = [prices.stored(c.schedule) for c in made]
 
     def size(kept: Sequence[int]) -> float:
-        code = len(frozenset().union(*(groups[c] for c in kept))) / max(1, len(groups[0]))
+        written = {k: n for c in kept for k, n in text[c].items()}
+        code = sum(written.values()) / max(1, sum(text[0].values()))
         stored = {k: n for c in kept for k, n in weights[c].items()}
         return code * sum(stored.values()) / max(1, sum(weights[0].values())) if stored else code
 

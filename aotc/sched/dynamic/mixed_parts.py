@@ -8,10 +8,12 @@ between two parts (``sched/components.py``), each part may come from either.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from aotc.ir.schedule import Group, Schedule, code_of
 from aotc.sched.components import mixed
 from aotc.sched.dynamic.predict import Prices
+from aotc.sched.dynamic.text_size import text_bytes
 from aotc.sched.dynamic.typical_calls import Call
 from aotc.sched.dynamic.vote import ALPHA
 
@@ -50,13 +52,15 @@ def near_base(prices: Prices, base: Schedule, source: Source, calls: Sequence[Ca
     known, stored = set(map(code_of, base.groups)), prices.stored(base)
     more = prices.stored(source.schedule)
     payload = max(1, sum(stored.values()))
+    text = sum(text_bytes(prices.rewritten(base), g, prices.target) for g in base.groups)
 
     def worth(g: Group) -> float:
         """The share of the calls' time that a group's size is worth."""
         program = prices.rewritten(source.schedule)
         read = {b for c in g.computes for b in program.producer[c].inputs}
         grown = sum(n for k, n in more.items() if k[0] in read and k not in stored)
-        return ALPHA * ((code_of(g) not in known) / len(base.groups) + grown / payload)
+        written = 0 if code_of(g) in known else text_bytes(program, g, prices.target)
+        return ALPHA * (written / text + grown / payload)
 
     paid = [t + worth(g) for t, g in zip(table.sure(source.schedule), source.schedule.groups)]
     found = mixed(prices.program, prices.target, (base, source.schedule),
@@ -65,16 +69,17 @@ def near_base(prices: Prices, base: Schedule, source: Source, calls: Sequence[Ca
 
 
 class _Table:
-    """What groups take of calls that count alike, by what all of the first source takes there."""
+    """What groups take of calls that count alike, by all workers and by one, by what all of the
+    first source takes there."""
 
     def __init__(self, prices: Prices, sources: Sequence[Source], calls: Sequence[Call]) -> None:
         asked = calls[::-(-len(calls) // ASKED)]
-        whole = [prices.call(sources[0].schedule, c.extents) for c in asked]
+        whole = [prices.call_by_workers(sources[0].schedule, c.extents) for c in asked]
         self.known: dict[Hashable, tuple[float, float]] = {}  # (its time, how sure that is)
         for s in sources:
             for g in s.schedule.groups:
-                t = sum(prices.group(s.schedule, g, c.extents) / n / len(asked)
-                        for c, n in zip(asked, whole))
+                t = fmean(x / n for c, first in zip(asked, whole)
+                          for x, n in zip(prices.by_workers(s.schedule, g, c.extents), first))
                 had = self.known.get(code_of(g), (t, float("inf")))
                 self.known[code_of(g)] = min(had, (t, t * (1 + s.doubt)), key=lambda x: x[1])
 

@@ -1,4 +1,9 @@
-"""Predicted seconds of a Schedule on a call, in the one currency of every decider."""
+"""Predicted seconds of a Schedule on a call, in the one currency of every decider.
+
+How many workers a call has is said when it is made.  All of them wait for memory as one alone does,
+which computes as many times longer: what saves bytes for more arithmetic may gain with all workers
+what it loses with one.
+"""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -37,7 +42,10 @@ class Prices:
         self._calls: dict[tuple[Any, ...], tuple[Program, Free]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._numbered: dict[int, tuple[Group | Step, int]] = {}
-        self._seconds: dict[Hashable, float] = {}
+        self._seconds: dict[Hashable, tuple[float, ...]] = {}
+        alone = replace(target, machine=replace(target.machine, workers=1))
+        given = target.machine.managed or target.machine.workers == 1  # whatever a call says
+        self._targets = (target,) if given else (target, alone)
 
     def rewritten(self, schedule: Schedule) -> Program:
         """The Program with a Schedule's rewrites."""
@@ -52,22 +60,40 @@ class Prices:
                 for n, a in self.rewritten(schedule).consts.items()}
 
     def call(self, schedule: Schedule, extents: Mapping[str, int]) -> float:
-        """Seconds of a call with these extents of all symbols."""
-        return sum(self.group(schedule, g, extents) for g in schedule.groups)
+        """Seconds of a call with these extents of all symbols, by all workers."""
+        return self.call_by_workers(schedule, extents)[0]
+
+    def call_by_workers(self, schedule: Schedule, extents: Mapping[str, int]) -> tuple[float, ...]:
+        """Seconds of a call by all workers, and by one where callers may have so few."""
+        return tuple(map(sum, zip(*(self.by_workers(schedule, g, extents)
+                                    for g in schedule.groups))))
+
+    def beside(self, first: Schedule, schedule: Schedule, extents: Mapping[str, int]) -> float:
+        """Seconds of a call by all workers where one gains as much over the first Schedule, which
+        serves all calls; as much longer where it gains less, or loses."""
+        known = self.call_by_workers(first, extents)
+        own = self.call_by_workers(schedule, extents)
+        return known[0] * max(t / n for t, n in zip(own, known))
 
     def group(self, schedule: Schedule, group: Group, extents: Mapping[str, int]) -> float:
-        """Seconds of a group, which may be another than the Schedule's of these computes.  Groups
-        that no decision touches, such as library kernels, count what starting them takes: they are
-        the same in all Schedules."""
+        """Seconds of a group by all workers, which may be another than the Schedule's of these
+        computes."""
+        return self.by_workers(schedule, group, extents)[0]
+
+    def by_workers(self, schedule: Schedule, group: Group,
+                   extents: Mapping[str, int]) -> tuple[float, ...]:
+        """Seconds of a group by all workers, and by one where callers may have so few.  Groups that
+        no decision touches, such as library kernels, count what starting them takes: they are the
+        same in all Schedules."""
         step = self.rewritten(schedule).producer[group.computes[0]]
         if not isinstance(step, Compute):
-            return self.target.machine.launch
+            return (self.target.machine.launch,) * len(self._targets)
         inside, free = self._at(schedule, extents)
         key = self._asked(schedule, group, extents, free)
         if key not in self._seconds:
             self._seconds[key] = self._priced(schedule, group, inside, free)
-        seconds = self._seconds[key]
-        return seconds * self.local.get(code_of(group), self.usual) if self.local else seconds
+        times = self.local.get(code_of(group), self.usual) if self.local else 1.0
+        return tuple(s * times for s in self._seconds[key])
 
     def _asked(self, schedule: Schedule, group: Group, extents: Mapping[str, int],
                free: Free) -> Hashable:
@@ -85,15 +111,17 @@ class Prices:
             self._numbered[id(value)] = value, self._numbers.setdefault(what, len(self._numbers))
         return self._numbered[id(value)][1]
 
-    def _priced(self, schedule: Schedule, group: Group, inside: Program, free: Free) -> float:
+    def _priced(self, schedule: Schedule, group: Group, inside: Program,
+                free: Free) -> tuple[float, ...]:
         given = {b: layout_from_json(schedule.layouts[b]) for b in touched(inside, group)
                  if b in schedule.layouts}
         model = group_model(inside, group, {
             b: dim_order(x, len(inside.shape(b))) for b, x in given.items()},
             access_costs(inside, self.target, group, given), self.target.tuning)
         tails = tails_of(self.rewritten(schedule), group, self.target)
-        return decided_cost(model, group_stages(inside, group), group, self.target, free,
-                            tails).seconds
+        stages = group_stages(inside, group)
+        return tuple(decided_cost(model, stages, group, t, free, tails).seconds
+                     for t in self._targets)
 
     def _at(self, schedule: Schedule, extents: Mapping[str, int]) -> tuple[Program, Free]:
         key = (str(schedule.rewrites), *sorted(extents.items()))

@@ -1,0 +1,29 @@
+"""How much C a group becomes, estimated from its decisions: lowering it would tell, but takes
+longer than deciding.
+
+    bytes = stage_text * stages + sum_text * sums
+
+``sums``: those of register tiles that are written out where they are used, each with its epilogue,
+in the whole tile and in the smaller ones for last rows.
+"""
+
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group
+from aotc.sched.dynamic.predict import in_registers, tails_of
+from aotc.sched.model.stages import group_stages
+from aotc.target.base import Target
+
+
+def text_bytes(program: Program, group: Group, target: Target) -> int:
+    """Bytes of C that a group takes, about; program: with its symbols, rewritten.  A library kernel
+    counts as one stage."""
+    stages, tails = group_stages(program, group), tails_of(program, group, target)
+    sums = 0
+    for s in stages:
+        row = target.row(group.ukernel[s.name])
+        if row.category == "contraction" and "nv" in row.tile and in_registers(s, target):
+            sums += (row.tile["mr"] + sum(tails.get(s.name, ()))) * row.tile["nv"]
+    return target.tuning.stage_text * max(1, len(stages)) + target.tuning.sum_text * sums
+
+
+__all__ = ["text_bytes"]
