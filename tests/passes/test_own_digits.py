@@ -125,7 +125,7 @@ def test_rows_of_a_group_are_read_in_place():
     too."""
     work = run_pipeline(Options(CASES["shuffled"], target="x86-64-v3", stop_after="schedule"))
     (how,) = [x for g in work.schedule.groups for s, x in g.loops.items() if s.endswith("_group")]
-    assert how == {"lanes": "o", "k": "ic_0", "a": "rows", "b": "panel"}
+    assert {"lanes": "o", "k": "ic_0", "a": "rows", "b": "panel"}.items() <= how.items()
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
