@@ -32,7 +32,8 @@ def choices_of(target: Target, group: Group, stage: str) -> tuple[str, ...]:
     """The names of the choices that ``loops`` of a stage may have; others mean nothing for its row
     or on this target."""
     row = target.row(group.ukernel[stage])
-    floats = row.category == "dot" and row.dtypes[0] == "f32"  # weights alone are narrow
+    # what is expanded to f32, micro-kernels of f32 read
+    floats = row.category == "dot" and row.dtypes[0] == "f32" and "expanded" in row.tile
     known = (_ALONE | _SHARED if target.machine.threads else _ALONE)[
         "contraction" if floats else row.category]
     block = ("block",) if row.tile.get("block", 1) > 1 else ()
