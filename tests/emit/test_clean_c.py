@@ -8,6 +8,7 @@ import pytest
 from harness import RUNNABLE, Case, build_cases, compile_program
 from te_programs import Maker, ax, conv2d, random_feeds, relu, softmax
 
+from aotc.emit.c.scalars import Scalars
 from aotc.ir.expr import Binary, Const, Unary, Var, Where, compare
 from aotc.ir.program import Fold
 from aotc.sched import decide
@@ -72,3 +73,13 @@ def test_tensors_and_model_of_one_clashing_name(name, tmp_path):
     x = random_feeds(p, np.random.default_rng(0))
     want = np.maximum(x[name].sum(axis=1, keepdims=True), 0) + np.zeros((1, 8))
     np.testing.assert_allclose(model.run(x)["end"], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("op, sign", [("and", "&"), ("or", "|"), ("xor", "^")])
+def test_flags_in_front_of_a_choice_have_brackets(op, sign):
+    """Compilers ask for them (clang's -Wbitwise-conditional-parentheses)."""
+    x, y, zero = Var("x", "f32"), Var("y", "f32"), Const(0, "f32")
+    block = Scalars({"vars": {}}, None)
+    flags = Binary(op, compare("lt", x, zero), compare("lt", y, zero))
+    assert block.text(Where(flags, x, y)) == f"((x < 0.0f) {sign} (y < 0.0f)) ? x : y"
+    assert block.text(Where(compare("lt", x, y), x, y)) == "x < y ? x : y"

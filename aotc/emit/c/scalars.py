@@ -41,6 +41,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=",
           "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^"}
 LEVEL = {"or": 6, "xor": 7, "and": 8, "eq": 9, "ne": 9, "lt": 10, "le": 10, "gt": 10, "ge": 10,
           "add": 12, "sub": 12, "mul": 13, "div": 13}
+CONDITION = 9  # of ? and :, in front of which compilers ask for brackets around & | ^
 _SIGN = 11  # a sign stands alone, or behind a comparison: in sums it has brackets
 _LIBM = {"sqrt", "exp", "log", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
          "cosh", "asinh", "acosh", "atanh", "floor", "ceil"}
@@ -172,7 +173,7 @@ class Scalars:
         if e.dtype == INDEX and is_index(e, self.env["vars"]):
             return c_index(e, 0), _index(e)[1]
         if isinstance(e, Where):
-            return (f"{self.text(e.cond, 4)} ? {self._branch(e.a, e.cond)} : "
+            return (f"{self.text(e.cond, CONDITION)} ? {self._branch(e.a, e.cond)} : "
                     f"{self._branch(e.b)}", 3)
         if isinstance(e, Unary):
             return self._unary(e), ATOM

@@ -14,7 +14,7 @@ from aotc.emit.c.register_tile import (
     register_tile,
     tile_words,
 )
-from aotc.emit.c.scalars import Scalars
+from aotc.emit.c.scalars import CONDITION, Scalars
 from aotc.emit.text.cexpr import c_index, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in, substituted, with_expressions
@@ -117,7 +117,7 @@ class Writer(LaneWriter):
         at = self._place(Box(s.buffer, s.offset), block)
         if s.guard is not None:
             outside = self.env["buffer"](s.outside) if s.outside else self.zeros
-            at = f"{block.text(s.guard, 4)} ? {at} : {outside}"
+            at = f"{block.text(s.guard, CONDITION)} ? {at} : {outside}"
         index = simplify(_flat(s.taps) * s.mr)
         slot = "i" if not s.taps else f"{c_index(index, 12)} + i"
         fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"],

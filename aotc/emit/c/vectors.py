@@ -11,7 +11,7 @@ from typing import TypeGuard
 from aotc.emit.c.half_lanes import HALVES, bits, widened
 from aotc.emit.c.lane_bounds import lanes_between
 from aotc.emit.c.narrow_lanes import as_float
-from aotc.emit.c.scalars import LEVEL, Names, Scalars, literal, shared, signed_literal
+from aotc.emit.c.scalars import CONDITION, LEVEL, Names, Scalars, literal, shared, signed_literal
 from aotc.emit.text.cexpr import ATOM, bracket, c_index
 from aotc.emit.text.dialect import Dialect, Operand
 from aotc.emit.text.env import KernelEnv
@@ -333,10 +333,11 @@ class Vectors:
 
     def _branches(self, e: Where) -> str | Operand:
         """A condition that is the same in all lanes: a real branch."""
-        inner = Scalars(self.env, self.names)
-        cond = inner.text(e.cond, 4)
+        inner, constants = Scalars(self.env, self.names), all(
+            isinstance(b, Const) for b in (e.a, e.b))
+        cond = inner.text(e.cond, CONDITION if constants else 0)
         self.lines += inner.lines
-        if all(isinstance(b, Const) for b in (e.a, e.b)):
+        if constants:
             a, b = self.operand(e.a), self.operand(e.b)
             return Operand(f"({cond} ? {a} : {b})", a.fixed and b.fixed)
         name = self.names.fresh("v")
@@ -374,7 +375,7 @@ class Vectors:
             return self._one_lane(whole)
         inner = Scalars(self.env, self.names)
         one = self._per_lane(whole)
-        value = f"{inner.text(one, 4)} ? -1 : 0"
+        value = f"{inner.text(one, CONDITION)} ? -1 : 0"
         self._lane_loop("int32_t", array, one, inner, f"({value})" if self.count else value)
         return self.say.load_mask(array)
 
