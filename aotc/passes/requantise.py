@@ -20,11 +20,10 @@ import numpy as np
 from aotc.ir.dtypes import DTYPES, Array
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Unary, substitute
 from aotc.ir.program import Compute, Program, make_const, update
+from aotc.passes.quantised.factors import RANGE, saturated, saturating
 
 _CHAIN = 8  # maps between an integer and its rounding
 _WHOLE = 1e-6  # relative distance of a bias from a multiple of the scale
-_BOUNDS = {"u8": (0.0, 255.0), "i8": (-128.0, 127.0)}
-
 
 Constant = Const | Load  # one value, or one along an axis
 Term = tuple[Cast, Constant]  # (an integer as f32, its scale)
@@ -52,14 +51,7 @@ def requantise(program: Program) -> Program:
 
 def rounding(e: Expr) -> Rounding | None:
     """The Rounding that an expression is; None if it is none."""
-    if not (isinstance(e, Cast) and e.dtype in _BOUNDS and isinstance(e.x, Binary)):
-        return None
-    low, high = (Const(v, "f32") for v in _BOUNDS[e.dtype])
-    x = e.x
-    if not (x.op == "min" and x.b == high and isinstance(x.a, Binary) and x.a.op == "max"
-            and x.a.b == low):
-        return None
-    y, zero = x.a.a, 0.0
+    y, zero = saturated(e), 0.0
     if isinstance(y, Binary) and y.op == "add" and isinstance(y.b, Const):
         zero, y = y.b.value, y.a
     if not (isinstance(y, Unary) and y.op == "round" and isinstance(y.x, Binary)
@@ -155,7 +147,8 @@ class _Work:
         ratio = (values[0] / np.float32(r.quantum)).astype(np.float32)
         e = Binary("mul", Cast("f32", total), self.stored(s, "ratio", ratio, axis))
         rounded = Unary("round", Binary("max", e, Const(0.0, "f32")) if r.positive else e)
-        return _clamped(r, Binary("add", rounded, Const(r.zero, "f32")) if r.zero else rounded)
+        moved = Binary("add", rounded, Const(r.zero, "f32")) if r.zero else rounded
+        return saturating(r.dtype, moved)
 
     def without_offset(self, total: Expr, whole: Array, axis: Axis | None) -> tuple[Expr, Array]:
         """(the sum without a constant that it subtracts, ``whole`` less that constant)."""
@@ -190,7 +183,7 @@ class _Work:
                        e)
         if r.positive:
             e = Binary("max", e, Const(r.zero, "f32"))
-        return _clamped(r, Unary("round", e))
+        return saturating(r.dtype, Unary("round", e))
 
     def along(self, *parts: Constant) -> tuple[Axis | None, list[Array]] | None:
         """(index of the one axis that the constants run along or None, their f32 values as vectors
@@ -220,14 +213,9 @@ class _Work:
 def _centred(e: Expr) -> tuple[Cast, Const] | None:
     """(f32(x), z as f32) of ``f32(i32(x) - z)`` for an 8-bit x and a constant z: exact in f32."""
     if not (isinstance(e, Cast) and isinstance(e.x, Binary) and e.x.op == "sub" and isinstance(
-            e.x.a, Cast) and e.x.a.x.dtype in _BOUNDS and isinstance(e.x.b, Const)):
+            e.x.a, Cast) and e.x.a.x.dtype in RANGE and isinstance(e.x.b, Const)):
         return None
     return Cast("f32", e.x.a.x), Const(float(e.x.b.value), "f32")
-
-
-def _clamped(r: Rounding, e: Expr) -> Expr:
-    low, high = _BOUNDS[r.dtype]
-    return Cast(r.dtype, Binary("min", Binary("max", e, Const(low, "f32")), Const(high, "f32")))
 
 
 __all__ = ["Rounding", "requantise", "rounding"]

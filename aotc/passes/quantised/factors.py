@@ -146,5 +146,22 @@ def free_name(buffers: Mapping[str, Buffer], name: str) -> str:
     return name
 
 
+def saturated(e: Expr) -> Expr | None:
+    """The float that an 8-bit expression clamps to its type's range; None for others."""
+    if not isinstance(e, Cast) or e.dtype not in RANGE:
+        return None
+    low, high = (Const(v, "f32") for v in RANGE[e.dtype])
+    match e.x:
+        case Binary("min", Binary("max", x, a), b) if (a, b) == (low, high):
+            return x
+    return None
+
+
+def saturating(dtype: str, e: Expr) -> Expr:
+    """A float as the 8-bit number that is nearest to it in the type's range, cut off."""
+    low, high = (Const(v, "f32") for v in RANGE[dtype])
+    return Cast(dtype, Binary("min", Binary("max", e, low), high))
+
+
 __all__ = ["RANGE", "Quantised", "affine", "dequantised", "difference", "free_name", "plus",
-           "scalars", "two_computed"]
+           "saturated", "saturating", "scalars", "two_computed"]

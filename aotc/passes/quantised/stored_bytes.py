@@ -7,7 +7,7 @@ from dataclasses import replace
 from aotc.ir.expr import Binary, Cast, Const, Expr, Load, Unary, rewrite
 from aotc.ir.program import Compute, Program, update
 from aotc.passes.inline import is_move
-from aotc.passes.quantised.factors import RANGE, scalars
+from aotc.passes.quantised.factors import RANGE, saturated, saturating, scalars
 
 _SHIFT = {"u8": 128, "i8": -128}  # what the other type's numbers are stored plus
 
@@ -25,7 +25,7 @@ def stored_bytes(program: Program, signed: Collection[str]) -> Program:
             made[s.out] = made[s.body.buffer]
         dtype = "i8" if s.out in signed else "u8"
         if s.fold == "none" and s.body.dtype in RANGE and s.body.dtype != dtype and (
-                _saturated(s.body) is not None):
+                _rounded(s.body) is not None):
             made[s.out] = dtype
     if not made:
         return program
@@ -44,9 +44,9 @@ def stored_bytes(program: Program, signed: Collection[str]) -> Program:
         if s.out in made and isinstance(s.body, Load):
             return replace(s, body=replace(s.body, dtype=made[s.out]))
         body = rewrite(s.body, visit)
-        inner = _saturated(body) if s.out in made else None
+        inner = _rounded(body) if s.out in made else None
         if inner is not None:
-            body = _saturating(made[s.out], _moved(program, inner, _SHIFT[made[s.out]]))
+            body = saturating(made[s.out], _moved(program, inner, _SHIFT[made[s.out]]))
         return replace(s, body=body) if body != s.body else s
 
     buffers = {n: replace(b, dtype=made.get(n, b.dtype)) for n, b in program.buffers.items()}
@@ -59,24 +59,12 @@ def _is_offset(e: Binary, made: Collection[str]) -> bool:
         e.a.x.buffer in made)
 
 
-def _saturated(e: Expr) -> Expr | None:
-    """The rounded float that an 8-bit expression clamps to its type's range; None for others: what
-    is cut off instead is no other number 128 further on."""
-    if not isinstance(e, Cast) or e.dtype not in RANGE or not isinstance(e.x, Binary):
-        return None
-    low, high = (Const(v, "f32") for v in RANGE[e.dtype])
-    x = e.x
-    if not (x.op == "min" and x.b == high and isinstance(x.a, Binary) and x.a.op == "max"
-            and x.a.b == low):
-        return None
-    inner = x.a.a
+def _rounded(e: Expr) -> Expr | None:
+    """The rounded float, with a zero point or without, that an 8-bit expression clamps to its
+    type's range; None for others: what is cut off instead is no other number 128 further on."""
+    inner = saturated(e)
     whole = inner.a if isinstance(inner, Binary) and inner.op == "add" else inner
     return inner if isinstance(whole, Unary) and whole.op == "round" else None
-
-
-def _saturating(dtype: str, e: Expr) -> Expr:
-    low, high = (Const(v, "f32") for v in RANGE[dtype])
-    return Cast(dtype, Binary("min", Binary("max", e, low), high))
 
 
 def _moved(program: Program, e: Expr, by: int) -> Expr:
