@@ -45,17 +45,21 @@ class Elements:
 
 @dataclass(frozen=True)
 class Integers:
-    """How a micro-kernel multiplies rows of integers: C types of their elements and of the numbers
-    of columns, what the names of its functions begin with."""
+    """How a micro-kernel multiplies rows of integers by grouped weights: C types of their elements
+    and of the numbers of columns, what the names of its functions begin with, the C function that
+    expands columns; the factor that an element of ``a`` stands for, in words of C."""
 
     rows: str
     numbers: str
     call: str
+    expand: str
+    factor: str
 
 
 # by the dtype of rows
-INTEGERS = {"u8": Integers("uint8_t", "int8_t", "aotc_dot"),
-            "i16": Integers("int16_t", "int16_t", "aotc_words")}
+INTEGERS = {
+    "u8": Integers("uint8_t", "int8_t", "aotc_dot", "aotc_expand_bytes", "(a[i][k] - 128)"),
+    "i16": Integers("int16_t", "int16_t", "aotc_words", "aotc_expand_words", "a[i][k]")}
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,13 @@ class MatrixTiles:
         return cls(mr // SIDE, both, mr > 2 * SIDE, TILE_STEPS, tuple(
             i * SIDE * nr + j * SIDE for i in range(1 + both) for j in range(2)),
             fetched // mr, tuple(range(0, 2 * SIDE * fetched // mr, LINE)))
+
+
+def byte_words(rows: str, moved: bool) -> dict[str, Any]:
+    """What the template of products of bytes says of rows of a dtype, u8 or i8: their C type, what
+    the names of its functions begin with; moved: the instruction takes rows of the other one."""
+    return {"rows": DTYPES[rows].c, "moved": moved,
+            "call": "aotc_sdot" if (rows == "i8") != moved else "aotc_dot"}
 
 
 def tile_words(mr: int, nr: int, dtypes: tuple[str, str, str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from aotc.emit.c.register_tile import (
     COUNTED,
     INTEGERS,
     Elements,
+    byte_words,
     dot_tile,
     register_tile,
     tile_words,
@@ -36,7 +37,7 @@ from aotc.ir.tile_statements import (
     dot_step,
     is_narrow,
 )
-from aotc.target.base import TILES
+from aotc.target.base import MOVED, TILES
 
 
 class Writer(LaneWriter):
@@ -269,7 +270,8 @@ def ukernel_name(s: Tile, say: Any) -> tuple[str, dict[str, Any]]:
         if s.template == TILES:
             return name, params | tile_words(s.mr, s.nv * s.lanes, s.dtypes)
         tile, step = dot_tile(s.mr, s.nv, s.lanes, dots), dots * s.nv * s.lanes
-        return name, params | {"tile": tile, "step": step, "rows": DTYPES[s.dtypes[0]].c}
+        return name, params | {"tile": tile, "step": step} | byte_words(
+            s.dtypes[0], s.template == MOVED)
     name += "_alone" if say.vectors.prefetches and not fetches else ""
     first = "k_lo" if unit else "k_lo * ak"
     return name, params | {
