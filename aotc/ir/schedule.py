@@ -67,7 +67,8 @@ Loops = dict[str, Any]  # a stage's choices: names and numbers, each as its row 
 #                     over quotients around one over remainders
 #     lookup_rows     rows that places in a table, which data says, are fetched ahead (0: none are)
 #     lookup_lines    cache lines of such a row that are fetched
-#     columns         vectors of a fold that stand side by side (1: one after the other)
+#     columns         vectors of a fold, or of what follows the sums of narrow numbers, that stand
+#                     side by side (1: one after the other)
 #     ahead           f32 elements that a window's blocks are fetched ahead (0: none are)
 #     stages          steps of a product in the memory of a block of threads, the one that is
 #                     multiplied among them

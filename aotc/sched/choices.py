@@ -20,7 +20,7 @@ from aotc.target.base import Target, Ukernel
 # by the category of its row: on machines whose work items are one thread's, and where threads
 # share one
 _ALONE = {"loops": ("quotients", "registers"), "contraction": ("lanes", "k", "a", "b", *PRODUCT),
-          "dot": ("lanes", "k", "a", "b", "order", "apart", "copied_run", "registers"),
+          "dot": ("lanes", "k", "a", "b", "order", "apart", "copied_run", "columns", "registers"),
           "transform": ("lanes", "registers"),
           **dict.fromkeys(("map", "move"), ("lanes", "digits", *NEST)),
           **dict.fromkeys(("reduction", "window"), ("lanes", *FOLD))}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aotc.emit.c.loop_text import fitted_loop, indent, lane_loop
+from aotc.emit.c.narrow_lanes import integers
 from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
 from aotc.emit.c.scalars import LEVEL, Names, Scalars
 from aotc.emit.c.stores import store_lines
@@ -119,6 +120,10 @@ class LaneWriter(ScalarWriter):
             lanes.sums = True
             return [say.constant(name, say.load_tile(at)) if var.dtype == "f32" else
                     f"const aotc_vm {name} = aotc_load_i32({at});"]
+        if load.dtype == "i32":
+            lanes.names[var] = name
+            text = integers(block, load)
+            return [*block.lines, f"const aotc_vm {name} = {text};"]
         found = block.operand(load)
         if found.fixed:
             return [*block.lines, f"const float {name} = {found};"]

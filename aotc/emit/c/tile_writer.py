@@ -20,11 +20,11 @@ from aotc.emit.text.cexpr import c_index, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in, substituted, with_expressions
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Axis, Const, Expr, rewrite
+from aotc.ir.expr import Axis, Const, Expr, Load, rewrite, substitute
 from aotc.ir.numbers.byte_panels import PanelPlaces
 from aotc.ir.plan import Call
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import OWN, Alloc, Box, Fill, Range, Scope
+from aotc.ir.statements import ACC_TILE, OWN, Alloc, Box, Fill, Range, Scope
 from aotc.ir.tile_statements import (
     Expand,
     Pack,
@@ -197,7 +197,7 @@ class Writer(LaneWriter):
 
     def vector(self, s: Vector) -> list[str]:
         """C lines of what is done with one vector of columns."""
-        s = _named_by_first(s)
+        s = _named_by_first(_sums_by_first(s))
         name, say = s.axis.name, self.env["dialect"]
         lanes = Lanes(s.axis, say, str(s.live) if s.live else "",
                       {v: v.name for v in s.sums}, sums=True)
@@ -210,6 +210,18 @@ class Writer(LaneWriter):
 
     def call(self, s: Call) -> list[str]:
         return call_lines(s, self.env, self.names)
+
+
+def _sums_by_first(s: Vector) -> Vector:
+    """The Vector with sums in memory, of which whole vectors are loaded, at its first column."""
+    first: dict[Expr, Expr] = {s.axis: s.first}
+
+    def placed(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != ACC_TILE:
+            return None
+        return replace(e, index=(simplify(substitute(e.index[0], first)),))
+
+    return replace(s, body=with_expressions(s.body, lambda e: rewrite(e, placed)))
 
 
 def _named_by_first(s: Vector) -> Vector:

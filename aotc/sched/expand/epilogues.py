@@ -6,6 +6,9 @@ through memory and the loops of every other epilogue; what no row moves (a bias)
 vector of columns.
 """
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
 from aotc.ir.contents import names_in
 from aotc.ir.expr import (
     Axis,
@@ -25,6 +28,7 @@ from aotc.ir.plan import Contract
 from aotc.ir.simplify import simplify
 from aotc.ir.statements import (
     ACC_TILE,
+    FIRST,
     OWN,
     Alloc,
     Body,
@@ -38,7 +42,7 @@ from aotc.ir.statements import (
     Stmt,
     Store,
 )
-from aotc.ir.tile_statements import Point, TileSums, Vector
+from aotc.ir.tile_statements import Point, TileSums, Vector, is_narrow
 from aotc.sched.expand.fetches import unguarded_loads
 from aotc.sched.expand.in_place import in_registers, plain_rows
 from aotc.sched.expand.making import Making
@@ -53,21 +57,49 @@ def from_memory(c: Contract, at: TileLoops, making: Making, in_place: bool) -> B
     """The epilogue that reads the array ``~acc_tile``; in_place: of a tile that may have no table
     of rows."""
     lane, nr = c.n.axis, at.nr
+    live, i = Axis(f"{OWN}live", Const(c.mr + 1)), Axis(f"{OWN}i", Const(c.mr))
+    rows = _rows(c, at, i, in_place and plain_rows(c))
+    count = Let(live, minimum(Const(c.mr), at.rows - at.m0))
+    if sums_beside(c, making):
+        return count, *_beside(c, at, making, For(i, Const(0), live, tuple(rows)))
     whole = "columns" in c.whole  # every tile is full: the lane loop has a constant trip count
     end = at.n0 + nr if whole else simplify(minimum(at.n0 + nr, c.n.hi))
-    part, live = Range(lane, at.n0, end), Axis(f"{OWN}live", Const(c.mr + 1))
-    i = Axis(f"{OWN}i", Const(c.mr))
-    plain = in_place and plain_rows(c)
-    rows = _rows(c, at, i, plain)
+    part = Range(lane, at.n0, end)
     acc = Let(c.acc, Load(ACC_TILE, (simplify(i * nr + lane - at.n0),), c.acc.dtype))
-    count = Let(live, minimum(Const(c.mr), at.rows - at.m0))
     if making.vectors.fixed:
         body = (*rows, lanes(part, (acc, Store(c.puts))))
         return count, For(i, Const(0), live, body)
     same, puts = _same_in_all_rows(c, making)
-    most = 2 if _has_polynomials(c) else making.vectors.groups[0]
+    most = 2 if has_polynomials(c) else making.vectors.groups[0]
     each = For(i, Const(0), live, (*rows, acc, Store(puts)))
     return count, lanes(part, (*same, each), most, narrow=True)
+
+
+def sums_beside(c: Contract, making: Making) -> bool:
+    """True if vectors of columns may stand side by side in the epilogue of a Contract's tiles in
+    memory: of a narrow product, all of whose tiles have as many columns as its row."""
+    return (is_narrow(c.dtypes) and making.vectors.fixed and c.lanes > 1 and c.nv > 1
+            and "columns" in c.whole)
+
+
+def _beside(c: Contract, at: TileLoops, making: Making, rows: For) -> Body:
+    """The epilogue row by row, ``columns`` vectors of each at once; rows: the loop over them, with
+    names of their axes."""
+    lane, wide = c.n.axis, making.how(c, "columns")
+    out: list[Stmt] = []
+    for first in range(0, c.nv, wide):
+        before, each = list[Stmt](), [*rows.body]
+        for j in range(0, min(wide, c.nv - first) * c.lanes, c.lanes):
+            acc = Var(making.fresh("acc"), c.acc.dtype)
+            new: dict[Expr, Expr] = {c.acc: acc, **{
+                a: simplify(a + j) for a in (lane, replace(lane, name=FIRST + lane.name))}}
+            same, puts = _same_in_all_rows(c, making, ("f32", "i32"), new)
+            before += same
+            each += [Let(acc, Load(ACC_TILE, (simplify(rows.axis * at.nr + lane + j - at.n0),),
+                                   acc.dtype)), Store(puts)]
+        out.append(Vector(lane, simplify(at.n0 + first * c.lanes), c.lanes, 0, (),
+                          (*before, replace(rows, body=tuple(each)))))
+    return tuple(out)
 
 
 def from_registers(c: Contract, at: TileLoops, making: Making) -> Body:
@@ -139,22 +171,29 @@ def _rows(c: Contract, at: TileLoops, i: Expr, plain: bool) -> list[Let]:
     return [Let(r.axis, at.row(r, i, plain)) for r in c.m if r.axis.name in used]
 
 
-def _same_in_all_rows(c: Contract, making: Making) -> tuple[list[Let], tuple[Put, ...]]:
-    """(names of the epilogue's loads that no row axis moves, the stores by those): they are done
-    once for all rows of a tile."""
+def _same_in_all_rows(c: Contract, making: Making, dtypes: Collection[str] = ("f32",),
+                      new: Mapping[Expr, Expr] | None = None
+                      ) -> tuple[list[Let], tuple[Put, ...]]:
+    """(names of the epilogue's loads of ``dtypes`` that no row axis moves, the stores by those):
+    they are done once for all rows of a tile.  new: what stands for axes and sums in both."""
     rows = {r.axis for r in c.m}
-    found = dict.fromkeys(x for p in c.puts for x in unguarded_loads(p.value)
+    found = dict.fromkeys(x for p in c.puts for x in unguarded_loads(p.value, dtypes)
                           if not axes_of(x) & rows)
     named: dict[Expr, Expr] = {x: Var(making.fresh("same"), x.dtype) for x in found}
-    puts = tuple(Put(p.buffer, p.offset, substitute(p.value, named), p.guard) for p in c.puts)
-    return [Let(v, x) for x, v in named.items() if isinstance(v, Var)], puts
+
+    def moved(e: Expr) -> Expr:
+        return simplify(substitute(e, new)) if new else e
+
+    puts = tuple(Put(p.buffer, moved(p.offset), moved(substitute(p.value, named)), p.guard)
+                 for p in c.puts)
+    return [Let(v, moved(x)) for x, v in named.items() if isinstance(v, Var)], puts
 
 
-def _has_polynomials(c: Contract) -> bool:
+def has_polynomials(c: Contract) -> bool:
     """True if the epilogue calls functions whose coefficients should stay in registers over the
     rows of a tile: with the widest vectors they would not fit."""
     return any(isinstance(n, Unary) and n.op in _POLYNOMIALS
                for p in c.puts for n in walk(p.value))
 
 
-__all__ = ["from_memory", "from_registers"]
+__all__ = ["from_memory", "from_registers", "has_polynomials", "sums_beside"]

@@ -12,6 +12,7 @@ from aotc.sched.cost.step_cost import reread_cost, unroll_cost
 from aotc.sched.expand.ahead import streamed
 from aotc.sched.expand.contracts import MADE, packs_lanes, stored_contract
 from aotc.sched.expand.digit_loops import by_digits
+from aotc.sched.expand.epilogues import has_polynomials, sums_beside
 from aotc.sched.expand.fetches import epilogue_places, in_pieces, in_short_rows, panel_follows
 from aotc.sched.expand.in_place import rereads, unrolls, written_out
 from aotc.sched.expand.lookups import places_named, tables_ahead
@@ -37,6 +38,8 @@ def own_product(c: Contract, alone: bool, making: Making) -> Found:
     if is_narrow(c.dtypes):
         if c.a.mode == "packed":
             found["copied_run"] = making.tuning.copied_run
+        if sums_beside(c, making):  # coefficients of polynomials leave registers for one vector
+            found["columns"] = 1 if has_polynomials(c) else c.nv
         return found
     found["sums"] = "registers" if written_out(stored_contract(c, making), making) else "memory"
     if epilogue_places(c, making):
