@@ -3,6 +3,7 @@ every case, sums in the order of the instruction bit by bit, whole models; that 
 instructions says so; that the real code compiles."""
 
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -17,6 +18,8 @@ import aotc
 from aotc.errors import AotcError
 from aotc.ir.dtypes import from_bf16, to_bf16
 from aotc.runtime.compile_bundle import find_compiler
+from aotc.runtime.feeds import machine
+from aotc.runtime.status import CpuError
 from aotc.target import TARGETS, runs_here
 from aotc.target.base import TILES
 
@@ -25,6 +28,7 @@ ROWS = [u for u in AMX.ukernels if u.template == TILES]
 TWIN = "-DAOTC_TILES_IN_C"
 needs_lanes = pytest.mark.skipif(not runs_here(TARGETS["x86-64-v4-bf16"]),
                                  reason="needs a CPU with AVX-512 and bf16 for all but tiles")
+needs_x86 = pytest.mark.skipif(machine() != "x86_64", reason="needs an x86-64 CPU")
 
 
 @pytest.fixture(params=[TWIN, ""], ids=["twin", "instructions"])
@@ -75,14 +79,15 @@ def test_rows_equal_the_evaluator(row, flags, tmp_path):
 
 @needs_lanes
 @pytest.mark.parametrize("size, threads", [
-    ((37, 70), 1), pytest.param((37, 70), 2, marks=pytest.mark.product),
-    ((133, 600), 1),  # several slices of the sum, a tile of 16 rows behind others
-    pytest.param((96, 256), 1, marks=pytest.mark.product)])
+    ((37, 70, 40), 1), pytest.param((37, 70, 40), 2, marks=pytest.mark.product),
+    # several slices of the sum, a tile of 16 rows behind others, panels of columns that are whole
+    ((133, 600, 64), 1),
+    pytest.param((96, 256, 40), 1, marks=pytest.mark.product)])
 @pytest.mark.usefixtures("flags")
 def test_sums_are_those_of_the_instruction(size, threads, tmp_path):
     model, w = product(*size)
     made = aotc.compile(model, tmp_path / "b", target=AMX.name, precision="bf16")
-    x = np.random.default_rng(2).standard_normal(size).astype(np.float32)
+    x = np.random.default_rng(2).standard_normal(size[:2]).astype(np.float32)
     got = made.load(threads=threads).run({"x": x})["y"]
     assert np.array_equal(got, in_the_order_of_tiles(x, w))
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
@@ -109,6 +114,93 @@ def test_who_has_no_tiles_is_told(tmp_path, monkeypatch):
     made = aotc.compile(product()[0], tmp_path / "b", target=AMX.name, precision="bf16")
     with pytest.raises(AotcError, match="amx_tile"):
         made.load().run({"x": np.zeros((37, 70), np.float32)})
+
+
+# what the CPU says of its units, XCR0, what the system answers to the request -> whether tiles may
+# be used.  Linux refuses where a signal stack is too small (ENOMEM), or would be (ENOSPC), and
+# where it does not know the request (EINVAL).
+ANSWERS = {"granted": ("~0u", 0x600e7, 0, True), "small stack": ("~0u", 0x600e7, -12, False),
+           "no space": ("~0u", 0x600e7, -28, False), "unknown": ("~0u", 0x600e7, -22, False),
+           "not saved": ("~0u", 0xe7, 0, False), "no units": ("0u", 0x600e7, 0, False)}
+_CPUID = """
+static int __get_cpuid_count(unsigned leaf, unsigned part, unsigned *a, unsigned *b, unsigned *c,
+    unsigned *d)
+{
+    (void)leaf, (void)part;
+    *a = *b = 0;
+    *c = ~0u;
+    *d = %s;
+    return 1;
+}
+static int __get_cpuid(unsigned leaf, unsigned *a, unsigned *b, unsigned *c, unsigned *d)
+{
+    return __get_cpuid_count(leaf, 0, a, b, c, d);
+}
+"""
+# arch_prctl of ARCH_REQ_XCOMP_PERM and XTILEDATA is answered, nothing else is granted
+_SYSTEM = ("sub $158, %%rax; lea -0x1023(%%rdi), %%rcx; or %%rcx, %%rax; lea -18(%%rsi), %%rcx; "
+           "or %%rcx, %%rax; mov ${}, %%rcx; cmove %%rcx, %%rax")
+
+
+def answered(folder, units, saved, system):
+    """The files of a bundle as on a machine that answers so, whatever this one is; flags of the C
+    compiler that it needs."""
+    (folder / "cpuid.h").write_text(_CPUID % units)
+    header = folder / "aotc_tiles_allowed.h"
+    text = header.read_text()
+    for asked, answer in (("xgetbv", f"mov ${saved}, %%eax; mov $0, %%edx"),
+                          ("syscall", _SYSTEM.format(system))):
+        assert text.count(f'"{asked}"') == 1
+        text = text.replace(f'"{asked}"', f'"{answer}"')
+    header.write_text(text)
+    return f"-I{folder}"
+
+
+@needs_x86
+def test_tiles_are_used_where_cpu_and_system_allow(tmp_path):
+    """The request is made as Linux wants it, and every refusal is one."""
+    aotc.compile(product()[0], tmp_path / "b", target=AMX.name, precision="bf16")
+    main = tmp_path / "main.c"
+    main.write_text('#include "aotc_tiles_allowed.h"\n'
+                    "int main(void) { return aotc_tiles_allowed(); }\n")
+    found = {}
+    for said, (*answers, _) in ANSWERS.items():
+        folder = tmp_path / said.replace(" ", "_")
+        folder.mkdir()
+        shutil.copy(tmp_path / "b" / "aotc_tiles_allowed.h", folder)
+        program = str(folder / "main")
+        subprocess.run([*find_compiler(), "-std=c11", *STRICT.split(), answered(folder, *answers),
+                        str(main), "-o", program], check=True)
+        found[said] = bool(subprocess.run([program], check=False).returncode)
+    assert found == {said: allowed for said, (*_, allowed) in ANSWERS.items()}
+
+
+@needs_lanes
+@pytest.mark.parametrize("said", ["granted", "small stack"])
+def test_a_bundle_is_told_before_it_runs(said, tmp_path, monkeypatch):
+    """A bundle for matrix tiles alone: a status where the system refuses them."""
+    *answers, allowed = ANSWERS[said]
+    made = aotc.compile(product()[0], tmp_path / "b", target=AMX.name, precision="bf16")
+    monkeypatch.setenv("CFLAGS", f"-Og {answered(tmp_path / 'b', *answers)}")
+    loaded, feeds = made.load(), {"x": np.zeros((37, 70), np.float32)}
+    if allowed:  # nothing runs: this CPU may have no tiles
+        loaded.bind(feeds)
+    else:
+        with pytest.raises(CpuError, match="amx_tile"):
+            loaded.bind(feeds)
+
+
+@pytest.mark.product
+@needs_lanes
+def test_where_tiles_are_refused_the_next_kernels_run(tmp_path, monkeypatch):
+    model, w = product()
+    made = aotc.compile(model, tmp_path / "b", target="x86-64", precision="bf16")
+    monkeypatch.setenv("CFLAGS", f"-Og {answered(tmp_path / 'b', *ANSWERS['small stack'][:3])}")
+    loaded = made.load()
+    x = np.random.default_rng(2).standard_normal((37, 70)).astype(np.float32)
+    want = from_bf16(to_bf16(x)) @ from_bf16(to_bf16(w))
+    assert np.max(np.abs(loaded.run({"x": x})["y"] - want)) <= 1e-5 * np.ptp(want)
+    assert loaded.variant != AMX.name
 
 
 def test_the_instructions_compile(tmp_path):

@@ -119,11 +119,11 @@ def shuffled():
     return m.done("y")
 
 
-def bytes_in_threes():
+def bytes_in_threes(columns=70):
     """x w of bytes, three products per sum: rows are packed with a fourth."""
-    m, i, j, k = Maker("bytes"), ax("i", 9), ax("j", 70), ax("k", 3)
+    m, i, j, k = Maker("bytes"), ax("i", 9), ax("j", columns), ax("k", 3)
     m.input("x", 9, 3, dtype="u8")
-    m.const("w", np.ones((3, 70), np.int8))
+    m.const("w", np.ones((3, columns), np.int8))
     m.step("y", (i, j), Cast("i32", m.ref("x", i, k)) * Cast("i32", m.ref("w", k, j)), (k,), "sum")
     return m.done("y")
 
@@ -151,7 +151,8 @@ SHARED = [(product(300), {"stages": 2}), (product(300, rows=300), {"order": "row
 OTHERS = [(product(300), {"reread": 3}, V4), (product(40), {"reread": 4}, V4),
           (product(300), {"unroll": 2}, RISCV), (means(), {"registers": 1}, RISCV),
           (depthwise(), {"block_registers": 1}, RISCV),
-          (bytes_in_threes(), {"copied_run": 1}, VNNI), *((p, c, GPU) for p, c in SHARED)]
+          (bytes_in_threes(), {"copied_run": 1}, VNNI),
+          (bytes_in_threes(128), {"columns": 1}, VNNI), *((p, c, GPU) for p, c in SHARED)]
 
 
 def edited(program, choices, target=V3):
