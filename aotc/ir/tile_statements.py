@@ -7,6 +7,7 @@ from aotc.ir.dtypes import DTYPES, HALF
 from aotc.ir.expr import Axis, Expr, Var, show
 from aotc.ir.numbers.byte_panels import LANE
 from aotc.ir.numbers.grouped import Grouping
+from aotc.ir.simplify import simplify
 from aotc.ir.statements import OWN, Body, Box, Range, Stmt, text_of
 
 
@@ -19,6 +20,13 @@ def dot_step(dtype: str) -> int:
     """Neighbours along the sum that a product with rows of ``dtype`` takes at a time; f16 is
     converted element by element, or multiplied by a unit of its own."""
     return 1 if dtype == HALF else max(1, LANE // DTYPES[dtype].size)
+
+
+def whole_steps(depth: Expr, dtype: str) -> Expr:
+    """The terms of a sum of ``depth`` that a product with rows of ``dtype`` takes: up to a whole
+    ``dot_step``."""
+    step = dot_step(dtype)
+    return simplify((depth + (step - 1)) // step * step)
 
 
 def is_narrow(dtypes: tuple[str, str, str]) -> bool:

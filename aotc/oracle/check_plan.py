@@ -31,7 +31,7 @@ from aotc.ir.plan import Bindings, Call, Contract, Kernel, Nest, Operand, Place,
 from aotc.ir.read_boxes import Facts, conditions, guarded_loads
 from aotc.ir.simplify import same, simplify, to_poly
 from aotc.ir.statements import NEXT, STEP, TILE, Copy, Let, Put, Range
-from aotc.ir.tile_statements import dot_step, slice_start
+from aotc.ir.tile_statements import dot_step, slice_start, whole_steps
 from aotc.oracle.points import How
 from aotc.oracle.prove import Scope, in_doubt, never_negative
 
@@ -293,7 +293,7 @@ class _Kernel:
             if o.value is not None:
                 self.loads(scope, o.value, guard)
             if o.buffer:
-                depth = simplify((total + (step - 1)) // step * step)
+                depth = whole_steps(total, c.dtypes[0])
                 self.room(scope, o.buffer, depth * (c.mr if name == "A" else nr))
             return
         k, what = c.k.axis, f"load of {name}"
@@ -304,7 +304,7 @@ class _Kernel:
                     c.grouping, step)
             self.room(scope, o.pad, simplify(steps * nr))
         if o.mode in ("panel", "expanded"):
-            depth = simplify((total + (step - 1)) // step * step)
+            depth = whole_steps(total, c.dtypes[0])
             if c.grouping is not None:
                 depth = simplify((total + c.grouping.size - 1) // c.grouping.size * c.grouping.rows)
             self.access(scope, o.buffer, o.offset, f"{what}, {o.buffer}[{o.offset}]")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from aotc.ir.expr import Axis, Const, Expr, Load, axes_of, loads, substitute
 from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.remap import invert_map
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import same, simplify, upper
 
 ROW = 64  # fewer elements are no work worth sharing
 
@@ -83,9 +83,10 @@ def _by_rows(s: Compute, buffers: dict[str, Buffer]) -> list[Compute]:
     """A fold of everything in two: of each row, which work items share and the kernel that makes
     the rows may do, and of what the rows gave.  Largest and smallest are the same in any order."""
     at, points = len(s.raxes), 1
-    while at and points < ROW and isinstance(extent := s.raxes[at - 1].extent, Const):
+    while at and points < ROW:
         at -= 1
-        points *= extent.value
+        most = upper(s.raxes[at].extent)
+        points *= ROW if most is None else most
     rows = s.raxes[:at]
     single = [same(a.extent, Const(1)) for a in rows]
     if points < ROW or not isinstance(s.body, Load) or s.body.index != s.raxes or all(

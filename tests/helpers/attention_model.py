@@ -7,12 +7,13 @@ from small_models import make_model
 
 def attention(size, heads=2, width=32, seed=0):
     """y f32[size, heads * width]: softmax(q k) v, all three of products of x, and a product more.
-    """
+    size: a number, or the name of a free one."""
     rng, whole = np.random.default_rng(seed), heads * width
     tensors = {n: (rng.standard_normal((whole, whole)) * whole**-0.5).astype(np.float32)
                for n in "qkvo"}
-    tensors |= {"scale": np.float32(width**-0.5), "apart": np.array([size, heads, width]),
-                "joined": np.array([size, whole])}
+    rows = -1 if isinstance(size, str) else size
+    tensors |= {"scale": np.float32(width**-0.5), "apart": np.array([rows, heads, width]),
+                "joined": np.array([rows, whole])}
     node, nodes = helper.make_node, []
     for n in "qkv":
         perm = [1, 2, 0] if n == "k" else [1, 0, 2]

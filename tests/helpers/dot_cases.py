@@ -97,8 +97,9 @@ def _of_two(row, target, size, turned):
         m.ref("v_low", h, *((j, k) if turned else (k, j)))), (k,), "sum")
     m.step("z", (h, i, j), Cast("f32", m.ref("y", h, i, j)) * Const(0.25, "f32"))
     made = pair(f"of two {size} {turned}", m.done("z"), "y", row,
-                {"lanes": "j", "k": "k", "a": "rows" if depth % 4 == 0 else "packed",
-                 "b": "packed"}, target, {"h": 1}, special=EXTREME["u8"][2:])
+                {"lanes": "j", "k": "k", "b": "packed",
+                 "a": "packed" if isinstance(depth, Sym) or depth % 4 else "rows"},
+                target, {"h": 1}, special=EXTREME["u8"][2:])
 
     def stored(case):
         g, inner = case.schedule.groups[0], ("x_low", "v_low")
@@ -156,6 +157,8 @@ def dot_cases(row, target):
     yield _of_two(row, target, (3, 2 * mr, nr, 23), True)
     yield _of_two(row, target, (2, mr, 2 * nr + 1, 36), True)
     yield _of_two(row, target, (1, 1, 5, 1), False)
+    yield _of_two(row, target, (2, mr + 2, nr + 1, Sym("d", 1, 40)), False)
+    yield _of_two(row, target, (2, 3, nr, Sym("d", 1, 40)), True)
     for mode in ("rows", "packed", "runs"):
         for geometry in ((1, 0, 0), (1, 1, 0), (2, 1, 131 if row.dtypes[0] == "u8" else -125)):
             yield _convolution(row, target, rng, mode, *geometry)

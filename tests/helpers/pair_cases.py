@@ -84,8 +84,9 @@ def _of_two(row, target, rng, size, turned, special=()):
     m.step("z", (h, i, j), relu(m.ref("y", h, i, j)))
     low = ("x_low", "v_low")
     made = pair(f"of two {size} {turned}", m.done("z"), "y", row,
-                {"lanes": "j", "k": "k", "a": "rows" if depth % 2 == 0 else "packed",
-                 "b": "packed"}, target, {"h": 1}, special=special, tol=4e-6)
+                {"lanes": "j", "k": "k", "b": "packed",
+                 "a": "packed" if isinstance(depth, Sym) or depth % 2 else "rows"},
+                target, {"h": 1}, special=special, tol=4e-6)
 
     def stored(case):
         g = case.schedule.groups[0]
@@ -134,6 +135,8 @@ def pair_cases(row, target):
     yield _of_two(row, target, rng, (2, mr + 1, nr + 3, 6), False)
     yield _of_two(row, target, rng, (3, 2 * mr, nr, 7), True)
     yield _of_two(row, target, rng, (1, 1, 5, 1), False, SPECIAL)
+    yield _of_two(row, target, rng, (2, mr + 2, nr + 1, Sym("d", 1, 40)), False, SPECIAL)
+    yield _of_two(row, target, rng, (2, 3, nr, Sym("d", 1, 40)), True)
     for mode, geometry in product(("rows", "packed"), ((1, 0), (2, 1))):
         yield _convolution(row, target, rng, mode, *geometry)
 

@@ -194,9 +194,33 @@ def test_without_rows_for_it_a_product_of_two_tensors_stays_float():
     assert np.allclose(evaluate(p, x)["y"], evaluate(new, x)["y"], rtol=1e-5)
 
 
-def test_a_sum_of_unknown_length_stays_float():
-    m = scores(depth=Sym("k", 1, 40))
-    assert not dots(whole(m.done("y")))
+@pytest.mark.parametrize("most", (40, None))
+def test_a_product_along_a_free_axis_sums_integers(most):
+    p = scores(zeros=(7, 200), depth=Sym("k", 1, most)).done("y")
+    new = whole(p)
+    step, = dots(new)
+    sums = [s for s in new.steps if s.fold == "sum" and s is not step]
+    assert sum(s.body.dtype == "f32" for s in sums) == 2
+    assert len(sums) == (2 if most else 4)  # without an end, sums of parts and of those
+    for k in (1, 2, 3, 5, 33):
+        x = {"x": np.random.default_rng(k).standard_normal((2, 4, k)).astype(np.float32) * 3}
+        a, b = (evaluate(q, x, {"k": k})["y"] for q in (p, new))
+        assert np.abs(a - b).max() <= 1e-5 * np.abs(a).max()
+
+
+@pytest.mark.parametrize("length", (1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 140_000))
+def test_sums_without_an_end_are_exact(length):
+    """Sums of the largest bytes, beyond what f32 holds."""
+    m = Maker()
+    n, zeros = Sym("k", 1, None), {"p": 3, "q": 100}
+    k, i, j = ax("k", n), ax("i", 1), ax("j", 1)
+    for name, zero in zeros.items():
+        m.input(name, *((1, n) if name == "p" else (n, 1)), dtype="u8")
+        m.pointwise(f"{name}_centred", name, lambda e, a, z=zero: Cast("i32", e) - Const(z, "i32"))
+    m.step("y", (i, j), m.ref("p_centred", i, k) * m.ref("q_centred", k, j), (k,), "sum")
+    new = whole(m.done("y"))
+    x = {"p": np.full((1, length), 255, np.uint8), "q": np.full((length, 1), 101, np.uint8)}
+    assert dots(new) and evaluate(new, x, {"k": length})["y"].item() == 252 * length
 
 
 def test_columns_that_the_caller_gives_are_made_signed():
@@ -386,7 +410,8 @@ def test_the_largest_of_a_view_is_that_of_the_tensor(fold):
 @pytest.mark.parametrize("fold", ("max", "min"))
 @pytest.mark.parametrize("shape, rows", [
     ((1, 5, 70), (1, 5)), ((3, 8, 9), (3,)), ((1, 1, 70), None), ((70,), None), ((7, 9), None),
-    ((Sym("n", 1, 9), 64), (Sym("n", 1, 9),)), ((64, Sym("n", 1, 9)), None)])
+    ((Sym("n", 1, 9), 64), (Sym("n", 1, 9),)), ((64, Sym("n", 1, 9)), None),
+    ((64, Sym("n", 1, None)), (64,))])
 def test_the_largest_of_all_is_that_of_the_rows(fold, shape, rows):
     m = Maker()
     m.input("x", *shape)

@@ -4,6 +4,7 @@ sums, on every target that this machine runs."""
 import numpy as np
 import onnx
 import pytest
+from attention_model import attention
 from onnx import TensorProto, helper, numpy_helper
 from quantised_nodes import judge, observed
 
@@ -74,6 +75,26 @@ def test_the_answers_are_onnx_runtimes(kind, form, tmp_path):
         got = bundle.load().run(sets[3])["y"]
         share, quanta = difference(got, want)
         assert (share < 1e-2 if quanta is None else quanta < 1.5), target
+
+
+@pytest.mark.parametrize("calibration, variants", [
+    ("u8s8 per channel", None), ("s8s8 per tensor", {"seq": [(1, 4)]}),
+    ("u8u8 operators", None)])
+def test_attention_over_any_length_sums_bytes(calibration, variants, tmp_path):
+    """Against ONNX Runtime's literal mode: nothing but exponentials, by their last bits, can round
+    apart there."""
+    rng, path = np.random.default_rng(7), tmp_path / "quantised.onnx"
+    onnx.save(attention("seq"), tmp_path / "f32.onnx")
+    sets = [{"x": rng.standard_normal((n, 64)).astype(np.float32)} for n in (16, 16, 128)]
+    _calibrated(tmp_path / "f32.onnx", path, sets, CALIBRATIONS[calibration])
+    literal = open_literal("onnxruntime", path)
+    program = run_pipeline(Options(path, target="c", stop_after="inline")).program
+    assert sum(s.outs[0].endswith("_dot") for s in program.steps) == 6
+    model = aotc.compile(path, out=tmp_path / "b", variants=variants).load()
+    for n in (1, 2, 3, 5, 7, 16, 33, 77, 128):
+        x = {"x": rng.standard_normal((n, 64)).astype(np.float32) * (1 if n % 3 else 100)}
+        got, want = model.run(x)["y"], literal(x)["y"]
+        assert np.abs(got - want).mean() <= 2e-4 * np.ptp(want), n
 
 
 # ---------------------------------------------------------------- tensor by tensor

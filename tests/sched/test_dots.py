@@ -9,7 +9,7 @@ from harness import Case, build_cases
 from te_programs import Maker, ax, random_feeds
 
 from aotc.emit.text.dialect import environment
-from aotc.ir.expr import Cast, Const, Where, compare
+from aotc.ir.expr import Cast, Const, Sym, Where, compare
 from aotc.ir.schedule import Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
@@ -20,17 +20,21 @@ from aotc.target.base import Ukernel
 TARGET = TARGETS["x86-64-v4-vnni"]
 
 
-def product(depth=16, constant=True, columns=70, rows=9, across=True):
+def product(depth=16, constant=True, columns=70, rows=9, across=True, threes=False):
     """y i32[rows, columns] = x u8[rows, depth] * w i8[depth, columns]; across: columns that are no
-    constant lie side by side in memory, not along the sum."""
+    constant lie side by side in memory, not along the sum; threes: nor evenly."""
     m = Maker()
     m.input("x", rows, depth, dtype="u8")
+    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
     if constant:
         m.const("w", np.ones((depth, columns), np.int8))
+        w = m.ref("w", k, j)
+    elif threes:
+        m.input("w", (depth + 2) // 3, columns, 3, dtype="i8")
+        w = m.ref("w", k // 3, j, k % 3)
     else:
         m.input("w", *((depth, columns) if across else (columns, depth)), dtype="i8")
-    i, j, k = ax("i", rows), ax("j", columns), ax("k", depth)
-    w = m.ref("w", k, j) if across or constant else m.ref("w", j, k)
+        w = m.ref("w", *((k, j) if across else (j, k)))
     body = Cast("i32", m.ref("x", i, k)) * Cast("i32", w)
     m.step("y", (i, j), body, (k,), "sum")
     return m.done("y")
@@ -65,6 +69,43 @@ def test_columns_that_are_computed_are_packed_into_panels(name, tmp_path):
             np.testing.assert_array_equal(got, evaluate(program, feeds)["y"])
             cases.append(Case("packed", program, schedule))
     build_cases(cases, target, tmp_path).check(1)
+
+
+@pytest.mark.parametrize("name", [pytest.param("c", marks=pytest.mark.product), TARGET.name])
+def test_sums_along_a_free_axis_are_padded_to_whole_steps(name, tmp_path):
+    """Behind the last term there are zeros, whatever is left of the sum: of rows that are copied,
+    of columns that lie along the sum, side by side, or neither."""
+    target, cases = TARGETS[name], []
+    for n, how in enumerate(({"across": True}, {"across": False}, {"threes": True})):
+        program = product(Sym("k", 1, 40), False, (70, 5, 64)[n], **how)
+        row, loops = chosen(program, target)
+        assert row.startswith("dot_u8s8_") and (loops["a"], loops["b"]) == ("packed", "packed")
+        schedule = decide(program, target)
+        assert not check_schedule(program, schedule, target)
+        plan = lower(program, schedule, target)
+        for k in (3, 8):
+            feeds = random_feeds(program, np.random.default_rng(k), {"k": k})
+            np.testing.assert_array_equal(run_plan(plan, feeds, {"k": k})["y"],
+                                          evaluate(program, feeds)["y"])
+        cases.append(Case("free", program, schedule))
+    built = build_cases(cases, target, tmp_path)
+    for k in (1, 2, 4, 33):
+        built.check(k, lambda sym, rng, k=k: k)
+
+
+def test_rows_along_a_free_axis_of_whole_steps_are_read_in_place():
+    m, k = Maker(), Sym("k", 1, 9)
+    m.input("x", 9, k, 4, dtype="u8")
+    m.input("w", k, 4, 70, dtype="i8")
+    i, j, d = ax("i", 9), ax("j", 70), ax("d", k * 4)
+    m.step("y", (i, j), Cast("i32", m.ref("x", i, d // 4, d % 4)) * Cast(
+        "i32", m.ref("w", d // 4, d % 4, j)), (d,), "sum")
+    program = m.done("y")
+    assert chosen(program)[1] == {"lanes": "j", "k": "d", "a": "rows", "b": "packed"}
+    plan = lower(program, decide(program, TARGET), TARGET)
+    feeds = random_feeds(program, np.random.default_rng(0), {"k": 5})
+    np.testing.assert_array_equal(run_plan(plan, feeds, {"k": 5})["y"],
+                                  evaluate(program, feeds)["y"])
 
 
 def test_weights_behind_a_guard_run_in_plain_loops():

@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from aotc.ir.access import stride
+from aotc.ir.access import is_multiple, stride
 from aotc.ir.category import Factors, dot_dtypes, factor_pairs, zero_filled, zero_outside
 from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, axes_of, substitute
-from aotc.ir.program import Buffer, Compute, Program, Step, static_shape, update
+from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.passes.compute_rule import ComputeRule
-from aotc.passes.digits import static_extent
 
 RULE = "narrow"
 STORED = (BF16, "f32")  # what the rounded operands are stored as
@@ -58,7 +57,7 @@ def match_product(program: Program, c: Compute) -> Product | None:
         if not isinstance(f.b, Load) or rows is None or rows.buffer in program.consts or (
                 rows.dtype != "f32" or f.b.dtype != "f32"):
             continue
-        if static_shape(tuple(r.extent for r in f.k)) is None or not _runs(f, rows):
+        if not _runs(f, rows):
             continue
         weights = program.consts.get(f.b.buffer)
         if weights is not None and is_whole(f, f.b, weights.shape):
@@ -78,7 +77,7 @@ def _runs(f: Factors, rows: Load) -> bool:
     long = [r for r in f.k if r.extent != Const(1)]
     if len(long) == 1 and _is_run(rows, long[0]):
         return True
-    return any(static_extent(r) % 2 == 0 and r in rows.index or _is_unfolded(rows, r) for r in long)
+    return any(is_multiple(r.extent, 2) and r in rows.index or _is_unfolded(rows, r) for r in long)
 
 
 def _is_run(rows: Load, k: Axis) -> bool:

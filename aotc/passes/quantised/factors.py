@@ -81,8 +81,7 @@ def plus(zero: Expr, more: int) -> Expr:
 
 def two_computed(program: Program, c: Compute) -> tuple[Quantised, Quantised] | None:
     """(rows, columns) of a sum of products of two quantised tensors, neither constant, along one
-    axis of known length; columns are the factor whose own axis comes later in the result.  None if
-    it is none."""
+    axis; columns are the factor whose own axis comes later in the result.  None if it is none."""
     if c.fold != "sum" or len(c.outs) != 1 or not (
             isinstance(c.body, Binary) and c.body.op == "mul"):
         return None
@@ -96,8 +95,7 @@ def two_computed(program: Program, c: Compute) -> tuple[Quantised, Quantised] | 
     found = []
     for f in factor_pairs(c.axes, c.raxes, c.fold, Binary("mul", one, two)):
         x, w = both if f.b == two else both[::-1]
-        if len(f.n) == len(f.k) == 1 and isinstance(f.k[0].extent, Const) and (
-                w.guard is None and f.k[0] not in outer):
+        if len(f.n) == len(f.k) == 1 and w.guard is None and f.k[0] not in outer:
             found.append((c.axes.index(f.n[0]), x, w))
     return max(found, key=lambda m: m[0])[1:] if found else None
 

@@ -18,9 +18,23 @@ from math import inf, prod
 
 import numpy as np
 
-from aotc.ir.category import Axes, factor_pairs
-from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Where, axes_of, walk
+from aotc.ir.category import Axes, factor_pairs, zero_outside
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Where,
+    axes_of,
+    compare,
+    minimum,
+    substitute,
+    walk,
+)
 from aotc.ir.program import Buffer, Compute, Program, Step, make_const, update
+from aotc.ir.simplify import simplify, upper
 from aotc.passes.quantised.factors import (
     RANGE,
     Quantised,
@@ -34,7 +48,7 @@ from aotc.passes.quantised.stored_bytes import stored_bytes
 
 EXACT = 1 << 24  # up to here f32 holds every integer
 _HALF = 128  # what u8 is larger than i8
-_LARGEST = 255  # of a byte
+_EXACT_TERMS = 1 << 16  # bytes whose sum f32 surely holds
 
 
 def integer_products(program: Program, rows: bool = True) -> Program:
@@ -155,12 +169,26 @@ class _Product:
         """A zero point times the sum of the other factor; where it is a constant, a tensor."""
         raxes, axes = self.c.raxes, tuple(a for a in self.c.axes if a in axes_of(factor))
         assert isinstance(factor, Cast), factor
-        if self.work.constant(factor) or _steps(raxes) * _LARGEST > EXACT:
-            total: Expr = self.add(tag, axes, raxes, "sum", factor)
-        else:  # floats have vector rows
-            total = Cast("i32", self.add(tag, axes, raxes, "sum", Cast("f32", factor.x)))
+        total: Expr = self.add(tag, axes, raxes, "sum", factor) if self.work.constant(
+            factor) else self.sum_of_bytes(tag, axes, factor)
         return self.add(f"{tag}_offset", axes, (), "none", zero * total) if isinstance(
             zero, Const) else zero * total
+
+    def sum_of_bytes(self, tag: str, axes: Axes, factor: Cast) -> Expr:
+        """An i32 sum of computed bytes, made of sums in f32, which has vector rows, each of so few
+        terms that it is exact."""
+        raxes, value = self.c.raxes, Cast("f32", factor.x)
+        if _steps(raxes) <= _EXACT_TERMS:
+            return Cast("i32", self.add(tag, axes, raxes, "sum", value))
+        if len(raxes) > 1:  # of a window; its weights have known extents
+            return self.add(tag, axes, raxes, "sum", factor)
+        (r,) = raxes
+        part = Axis(f"part_{r.name}", simplify((r.extent + (_EXACT_TERMS - 1)) // _EXACT_TERMS))
+        step = Axis(r.name, minimum(r.extent, _EXACT_TERMS))
+        at = part * _EXACT_TERMS + step
+        some = self.add(f"{tag}_parts", (*axes, part), (step,), "sum", zero_outside(
+            substitute(value, {r: at}), compare("lt", at, r.extent)))
+        return self.add(tag, axes, (part,), "sum", Cast("i32", some))
 
     # ------------------------------------------------------------ the same in floats
 
@@ -233,7 +261,7 @@ def _is_whole(program: Program, c: Compute, body: Binary, w: Quantised) -> bool:
 
 def _steps(axes: Axes) -> float:
     """Terms of a sum, at most; without end where nobody knows."""
-    return prod(r.extent.value if isinstance(r.extent, Const) else inf for r in axes)
+    return prod(inf if (most := upper(r.extent)) is None else most for r in axes)
 
 
 __all__ = ["integer_products"]

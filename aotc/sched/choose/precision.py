@@ -1,13 +1,11 @@
 """Which products have their operands rounded, by the precision that was asked for."""
 
 from collections.abc import Collection, Iterable
-from math import prod
 
 from aotc.ir.category import BF16_PRODUCT
 from aotc.ir.dtypes import HALF
 from aotc.ir.program import Compute, Program, Rewrite
 from aotc.ir.schedule import MIXED, PRECISION, WEIGHT_BITS, Schedule
-from aotc.passes.digits import static_extent
 from aotc.passes.precision.group_weights import RULE as GROUP
 from aotc.passes.precision.half_columns import RULE as HALVE
 from aotc.passes.precision.half_columns import match_columns
@@ -88,7 +86,7 @@ def _gains(program: Program, target: Target, c: Compute) -> bool:
     m, tuning = match_product(program, c), target.tuning
     if m is None:
         return False
-    depth = prod(map(static_extent, m.factors.k))
+    depth = estimate_volume(r.extent for r in m.factors.k)
     if estimate(m.factors.lane.extent) < tuning.narrow_columns or depth < tuning.narrow_depth:
         return False
     rows = estimate_volume(a.extent for a in m.factors.m)

@@ -1,10 +1,9 @@
 """Operands of narrow products: rows that are packed run by run, panels of whole steps."""
 
 from collections.abc import Collection
-from math import prod
 
 from aotc.ir.access import stride
-from aotc.ir.category import row_source
+from aotc.ir.category import row_source, zero_outside
 from aotc.ir.conditions import conjuncts
 from aotc.ir.dtypes import DTYPES, INDEX
 from aotc.ir.expr import (
@@ -14,16 +13,16 @@ from aotc.ir.expr import (
     Expr,
     Load,
     all_of,
-    as_expr,
     axes_of,
+    compare,
     minimum,
     substitute,
     walk,
 )
 from aotc.ir.plan import Contract
-from aotc.ir.simplify import linear_in, simplify
+from aotc.ir.simplify import linear_in, simplify, upper
 from aotc.ir.statements import Body, Box, Copy, Fill, If, Put, Range, Stmt, Store
-from aotc.ir.tile_statements import Expand, Pack, Point, dot_step
+from aotc.ir.tile_statements import Expand, Pack, Point, dot_step, whole_steps
 from aotc.sched.expand.nests import loops
 from aotc.sched.expand.tile_loops import B_COL, TileLoops, extent_of, flat_index
 
@@ -37,7 +36,8 @@ def dot_sizes(c: Contract) -> tuple[Expr, Expr, Expr, Expr]:
     """(taps, groups of ``dot_step`` products per tap, 1, 0: B is one run) of a tile's sums."""
     taps = extent_of(c.taps) if c.a.mode == "rows" else Const(1)
     assert isinstance(taps, Const), c.taps  # ``check_schedule`` refuses others
-    return taps, Const(_depth(c)[1] // taps.value // dot_step(c.dtypes[0])), Const(1), Const(0)
+    groups = simplify(_depth(c)[1] // (taps.value * dot_step(c.dtypes[0])))
+    return taps, groups, Const(1), Const(0)
 
 
 def dot_columns(c: Contract, at: TileLoops) -> Body:
@@ -66,25 +66,29 @@ def _packed_columns(c: Contract, at: TileLoops) -> Body:
     if found is not None:
         return (found,)
     step, width = dot_step(c.dtypes[0]), dot_step(c.dtypes[0]) * at.nr
-    whole = Axis(at.k_lo.name, Const(live // step))
+    count, left = simplify(live // step), simplify(live % step)
+    whole = Axis(at.k_lo.name, count)
     column = simplify((c.n.axis - at.n0) * step)
 
-    def puts(first: Expr, count: int) -> tuple[Put, ...]:
-        values = [substitute(c.b.packed, {c.k.axis: simplify(first * step + u)}) if u < count
-                  else Const(0, c.dtypes[1]) for u in range(step)]
-        return tuple(Put(c.b.buffer, simplify(first * width + column + u), v)
+    def puts(first: Expr, terms: Expr) -> tuple[Put, ...]:
+        values = [zero_outside(
+            substitute(c.b.packed, {c.k.axis: simplify(first * step + u)}),
+            compare("lt", u, terms) if u else None) for u in range(step)]
+        return tuple(Put(c.b.buffer, simplify(first * width + column + u), simplify(v))
                      for u, v in enumerate(values))
 
     lanes = Range(c.n.axis, at.n0, simplify(minimum(at.n0 + at.nr, c.n.hi)))
-    steps = Range(whole, Const(0), Const(live // step))
+    steps = Range(whole, Const(0), count)
     unit = stride(c.b.packed.index[0], c.n.axis) if isinstance(c.b.packed, Load) else None
     order = (steps, lanes) if unit == Const(1) else (lanes, steps)  # along what lies side by side
-    body = loops(order, (Store(puts(whole, step)),)) if live >= step else ()
-    rest = (Store(puts(Const(live // step), live % step)),)
-    return (*body, *(loops((lanes,), rest) if live % step else ()))
+    body = loops(order, (Store(puts(whole, Const(step))),))
+    rest = loops((lanes,), (Store(puts(count, left)),))
+    if not isinstance(left, Const):
+        return (*body, If(compare("gt", left, 0), rest))
+    return (*(body if count != Const(0) else ()), *(rest if left != Const(0) else ()))
 
 
-def _pack(c: Contract, at: TileLoops, depth: int) -> Pack | None:
+def _pack(c: Contract, at: TileLoops, depth: Expr) -> Pack | None:
     """The same as one statement, of columns that lie along the sum, or side by side, in memory;
     None for others."""
     value, lane, k = c.b.packed, c.n.axis, c.k.axis
@@ -96,7 +100,7 @@ def _pack(c: Contract, at: TileLoops, depth: int) -> Pack | None:
     for fast, slow in ((k, lane), (lane, k)):
         parts = linear_in(place, slow)
         if parts is not None and stride(place, fast) == Const(1):
-            return Pack(c.b.buffer, value.buffer, first, parts[0], count, Const(depth), at.nr,
+            return Pack(c.b.buffer, value.buffer, first, parts[0], count, depth, at.nr,
                         c.dtypes[1], fast == lane)
     return None
 
@@ -105,20 +109,17 @@ def dot_rows(c: Contract, at: TileLoops, shortest: int) -> tuple[Expr, Body]:
     """(elements of a packed row, statements that pack row ``~i``), zeros behind the last product.
     shortest: bytes side by side from which on they are copied (the choice ``copied_run``)."""
     live, depth = _depth(c)
-    row = simplify(at.i * depth)
+    row, left = simplify(at.i * depth), simplify(depth - live)
     body = _copied_runs(c, row, shortest)
-    if depth > live:
-        body = (*body, Fill(c.a.buffer, simplify(row + live), Const(depth - live),
-                            Const(0, c.dtypes[0])))
-    return Const(depth), body
+    if left != Const(0):
+        body = (*body, Fill(c.a.buffer, simplify(row + live), left, Const(0, c.dtypes[0])))
+    return depth, body
 
 
-def _depth(c: Contract) -> tuple[int, int]:
+def _depth(c: Contract) -> tuple[Expr, Expr]:
     """(products per column, the same up to a whole step)."""
     n = extent_of((*c.taps, c.k))
-    assert isinstance(n, Const), c.k  # ``check_schedule`` refuses others
-    step = dot_step(c.dtypes[0])
-    return n.value, -(-n.value // step) * step
+    return n, whole_steps(n, c.dtypes[0])
 
 
 def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
@@ -126,18 +127,19 @@ def _copied_runs(c: Contract, row: Expr, shortest: int) -> Body:
     the padding cuts it."""
     inner, value = (*c.taps, c.k), c.a.packed
     load, guard, _ = row_source(value)
-    at, size = len(inner), 1
+    at, size = len(inner), extent_of(())
     cond = [] if guard is None else conjuncts(guard)
-    while load is not None and at and stride(load.index[0], inner[at - 1].axis) == Const(size) and (
+    while load is not None and at and stride(load.index[0], inner[at - 1].axis) == size and (
             all(_decided_at_ends(x, [r.axis for r in inner[at - 1:]]) for x in cond)):
         at -= 1
-        size *= _count(inner[at])
+        size = extent_of(inner[at:])
+    most = upper(size * DTYPES[c.dtypes[0]].size)
     one = loops(inner[at:], (Store((Put(c.a.buffer, simplify(row + flat_index(inner)), value),)),))
-    if load is None or size * DTYPES[c.dtypes[0]].size < shortest:
+    if load is None or most is not None and most < shortest:
         return loops(inner[:at], one)
     ends: list[dict[Expr, Expr]] = [
-        {r.axis: Const(e) for r, e in zip(inner[at:], end)}
-        for end in ([0] * len(inner[at:]), [_count(r) - 1 for r in inner[at:]])]
+        {r.axis: simplify(e) for r, e in zip(inner[at:], end)}
+        for end in ([Const(0)] * len(inner[at:]), [r.axis.extent - 1 for r in inner[at:]])]
     copy, _ = _run(c, row, load, inner, at)
     if guard is None:
         return loops(inner[:at], (copy,))
@@ -157,17 +159,11 @@ def _run(c: Contract, row: Expr, load: Load, inner: tuple[Range, ...],
     what fills as much with the value outside the padding."""
     first: dict[Expr, Expr] = {r.axis: Const(0) for r in inner[at:]}
     to = simplify(row + substitute(flat_index(inner), first))
-    source, size = simplify(substitute(load.index[0], first)), Const(prod(map(_count, inner[at:])))
+    source, size = simplify(substitute(load.index[0], first)), extent_of(inner[at:])
     _, _, outside = row_source(c.a.packed)
     return (Copy(Box(c.a.buffer, to, (Const(1),)), Box(load.buffer, source, (Const(1),)), (size,),
                  c.dtypes[0]),
             Fill(c.a.buffer, to, size, Const(outside, c.dtypes[0])))
-
-
-def _count(r: Range) -> int:
-    n = as_expr(r.axis.extent)
-    assert isinstance(n, Const), r
-    return int(n.value)
 
 
 def _decided_at_ends(cond: Expr, axes: Collection[Axis]) -> bool:

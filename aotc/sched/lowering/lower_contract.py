@@ -6,7 +6,7 @@ from dataclasses import replace
 from aotc.ir.access import is_multiple, linearise, stride
 from aotc.ir.category import Axes, Factors, zero_filled
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Shape, Where, substitute
-from aotc.ir.plan import Contract, Operand, most
+from aotc.ir.plan import Contract, Operand, Size, most
 from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
@@ -128,13 +128,19 @@ def collapse_rows(m: list[Range], a: Operand,
     return m, replace(a, offset=body.a, guard=body.cond), puts
 
 
+def packed_room(runs: int, depth: Expr) -> Size:
+    """Elements of so many packed runs of ``depth``: of as many as the longest sum has, where that
+    has a bound."""
+    most = upper(depth)
+    return runs * (depth if most is None else most)
+
+
 def _packed(ctx, name, row, rows, value, stride, total):
     """An operand that is evaluated into scratch first; a row with steps of the sum (``bk``) does so
     step by step, in memory of its own."""
     if "bk" in row.tile:
         return Operand("packed", "", Const(0), stride, None, linearise(value, ctx.place))
-    depth = upper(total)
-    name = ctx.add_scratch(name, "f32", rows * (total if depth is None else depth))
+    name = ctx.add_scratch(name, "f32", packed_room(rows, total))
     return Operand("packed", name, Const(0), stride, None, linearise(value, ctx.place))
 
 

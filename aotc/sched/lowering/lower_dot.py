@@ -14,7 +14,13 @@ from aotc.ir.statements import Put, Range
 from aotc.ir.tile_statements import dot_step
 from aotc.passes.digits import static_extent
 from aotc.sched.lowering.context import Context
-from aotc.sched.lowering.lower_contract import collapse_rows, sliced, with_whole, without_single
+from aotc.sched.lowering.lower_contract import (
+    collapse_rows,
+    packed_room,
+    sliced,
+    with_whole,
+    without_single,
+)
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.dots import axes_beside, dot_factors, padded_depth, stage_weights
 from aotc.sched.model.stages import Stage
@@ -33,14 +39,15 @@ def lower_dot(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> Contract:
     rng = {a: Range(a, lo, simplify(last + 1)) for a, (lo, last) in box.items()}
     outer = tuple(rng[a] for a in stage.axes if a != lane and a not in f.m)
     depth, grouped = padded_depth(f), stage_weights(stage)
-    column = depth if grouped is None else prod(ctx.program.consts[weights.buffer].shape[:2])
+    column = depth if grouped is None else Const(
+        prod(ctx.program.consts[weights.buffer].shape[:2]))
     matrix: Expr = Const(0)
     for beside in axes_beside(f, weights):
         matrix = matrix * beside.extent + beside
     panel = matrix * ((lane.extent + (nr - 1)) // nr) + lane // nr
-    b = Operand("panel", weights.buffer, simplify(panel * (nr * column)), Const(nr))
+    b = Operand("panel", weights.buffer, simplify(panel * (column * nr)), Const(nr))
     if choice["b"] == "packed":
-        name = ctx.add_scratch("b_packed", row.dtypes[1], nr * depth)
+        name = ctx.add_scratch("b_packed", row.dtypes[1], packed_room(nr, depth))
         b = Operand("packed", name, Const(0), Const(nr), None, linearise(weights, ctx.place))
     if "expanded" in row.tile:
         kinds = (kinds[0], "f32" if kinds[0] == "f32" else "u8", kinds[2])
@@ -73,10 +80,11 @@ def _expanded(ctx: Context, stage: Stage, k: Axis, contract: Contract) -> Contra
 def _rows(ctx, f, k, row, mode, depth):
     """The row operand: read in place, with a row of the padding's value in scratch; or packed."""
     if mode == "packed":
-        name = ctx.add_scratch("a_packed", row.dtypes[0], row.tile["mr"] * depth)
+        name = ctx.add_scratch("a_packed", row.dtypes[0], packed_room(row.tile["mr"], depth))
         return Operand("packed", name, Const(0), Const(1), None, linearise(f.a, ctx.place))
     load, guard, fill = row_source(f.a)
-    pad = ctx.add_scratch("pad_row", row.dtypes[0], k.extent.value) if guard is not None else ""
+    pad = ctx.add_scratch("pad_row", row.dtypes[0], packed_room(1, k.extent)) if (
+        guard is not None) else ""
     first = linear_in(linearise(load, ctx.place).index[0], k)[1]
     inside = None if guard is None else linearise(guard, ctx.place)
     return Operand("rows", load.buffer, first, Const(1), inside,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from aotc.ir.access import is_unit, layout_from_json, offset_of
+from aotc.ir.access import is_multiple, is_unit, layout_from_json, offset_of
 from aotc.ir.category import GROUPED_INTEGERS, Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
@@ -20,9 +20,9 @@ from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import Grouped, grouped_weights
 from aotc.ir.numbers.narrow import is_lane_value
-from aotc.ir.program import Program, static_shape
+from aotc.ir.program import Program
 from aotc.ir.schedule import Loops, Schedule
-from aotc.ir.tile_statements import dot_step
+from aotc.ir.tile_statements import dot_step, whole_steps
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import are_columns, is_whole
 from aotc.sched.cost.row_cost import row_waste
@@ -42,10 +42,9 @@ def dot_factors(stage: Stage) -> tuple[Factors, Load] | None:
     return (pairs[0], weights) if isinstance(weights, Load) else None
 
 
-def padded_depth(f: Factors) -> int:
+def padded_depth(f: Factors) -> Expr:
     """Products per column, up to a multiple of a step."""
-    step = dot_step(f.a.dtype)
-    return -(-prod(map(static_extent, f.k)) // step) * step
+    return whole_steps(prod((r.extent for r in f.k), start=Const(1)), f.a.dtype)
 
 
 def stage_weights(stage: Stage) -> Grouped | None:
@@ -76,7 +75,7 @@ def dot_layout(f: Factors, weights: Load, k: Axis, nr: int,
         out.append(Pad(at, 0, -n % nr))
     if depth % step:
         out.append(Pad(at + 1, 0, -depth % step))
-    out += [Split(at + 1, (padded_depth(f) // step, step)), Split(at, (-(-n // nr), nr)),
+    out += [Split(at + 1, (-(-depth // step), step)), Split(at, (-(-n // nr), nr)),
             Reorder((*range(at), at, at + 2, at + 1, at + 3))]
     return Layout(tuple(out))
 
@@ -96,9 +95,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
         return plain
     f, b = found
     weights = c.program.consts.get(b.buffer)
-    packed = weights is None and _may_pack(f, b)
-    if (weights is None and not packed) or static_shape(
-            tuple(r.extent for r in f.k)) is None or not all(
+    if weights is None and not _may_pack(f, b) or not all(
             is_lane_value(o.value) for o in s.outputs):
         return plain
     m = estimate_volume(a.extent for a in f.m)
@@ -150,7 +147,7 @@ def _may_pack(f: Factors, columns: Load) -> bool:
 
 def _row_mode(c: "Choices", f: Factors) -> tuple[Axis, str]:
     """(innermost reduction axis, whether rows are read where they lie)."""
-    best = max(f.k, key=static_extent)
+    best = max(f.k, key=lambda r: estimate(r.extent))
     load, guard, _ = row_source(f.a)
     if load is None:
         return best, "packed"
@@ -173,7 +170,8 @@ def _rows_first(c: "Choices", row: Ukernel, weights: Array) -> bool:
 def _pays_even(f: Factors, row: Ukernel) -> bool:
     """True if rows are packed once for all panels of columns, because the row reads those in place
     that lie evenly apart and the neighbours of a window's taps often do not."""
-    taps = prod(static_extent(r) for r in f.k) // max(map(static_extent, f.k))
+    steps = [estimate(r.extent) for r in f.k]
+    taps = prod(steps) // max(steps)
     return "even" in row.tile and taps > 1 and estimate(f.lane.extent) > row.tile["nr"]
 
 
@@ -183,7 +181,7 @@ def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | N
         return f"unit stride along {k.name}"
     if guard is not None and f.a.dtype == "f32":
         return "rows without padding"
-    if static_extent(k) % dot_step(f.a.dtype):
+    if not is_multiple(k.extent, dot_step(f.a.dtype)):
         return f"a multiple of {dot_step(f.a.dtype)} steps along {k.name}"
     if guard is not None and k in axes_of(guard):
         return f"a padding that {k.name} does not reach"
