@@ -186,3 +186,30 @@ def test_an_inner_axis_grows_once_outer_ones_are_cut():
     size = scratch_bytes(p, replace(group, tile={"i0": 1, "i1": 4}, parallel=("i0", "i1")))
     assert bounded_tile(p, V3, group, size, {}, ()) == {"i0": 1, "i1": 4}
     assert bounded_tile(p, V3, group, size - 1, {}, ()) == {"i0": 1, "i1": 2}
+
+
+def product():
+    """Doubled rows, any number of them in any number of batches, by a matrix."""
+    m = Maker()
+    b, i, k, n = ax("b", Sym("b", 1, 9)), ax("i", Sym("t", 1, 40)), ax("k", 64), ax("n", 64)
+    m.input("x", b.extent, i.extent, 64)
+    m.const("w", np.ones((64, 64), np.float32))
+    m.step("s", (b, i, k), m.ref("x", b, i, k) + m.ref("x", b, i, k))
+    m.step("y", (b, i, n), m.ref("s", b, i, k) * m.ref("w", k, n), (k,), "sum")
+    p = m.done("y")
+    return p, merged(p, *register_groups(p), "L1")
+
+
+@pytest.mark.parametrize("tile, elements", [({"b": 2}, 2 * 40 * 64), ({"b": 1, "i": 16}, 16 * 64),
+                                            ({"i": 16}, 9 * 16 * 64)])
+def test_rows_in_scratch_lie_as_close_as_in_tensors(tile, elements):
+    """Room is for the largest extents, strides are those of the call.  So all rows of a work item
+    are one run: of none it is asked which batch's which row it is.  Not where parts of some
+    batches are side by side."""
+    p, group = product()
+    group = replace(group, tile=tile, parallel=tuple(tile))
+    assert scratch_bytes(p, group) == 4 * elements
+    s = replace(decide(p, V3, "none"), groups=(group,), layouts={}, buffers={})
+    kernel, = lower(p, complete(p, s, V3), V3).kernels
+    assert kernel.slab_bytes == 4 * elements
+    assert ("_at" in str(kernel)) == (tile == {"i": 16}), kernel

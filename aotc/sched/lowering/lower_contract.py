@@ -11,7 +11,7 @@ from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
 from aotc.ir.statements import Put, Range
 from aotc.sched.lowering.context import Context
-from aotc.sched.lowering.lower_nest import collapse, one_value
+from aotc.sched.lowering.lower_nest import collapse
 from aotc.sched.lowering.parts import part_of
 from aotc.sched.model.boxes import Box
 from aotc.sched.model.stages import Stage, factors_for
@@ -63,12 +63,17 @@ def with_whole(ctx: Context, c: Contract) -> Contract:
         what for what, (n, d) in counts.items() if is_multiple(n, d, ctx.values)))
 
 
+def one_value(r: Range) -> bool:
+    """True if a range is of one value wherever it begins, so that it is never empty."""
+    return same(r.hi, r.lo + 1)
+
+
 def without_single(c: Contract) -> Contract:
-    """The Contract without row axes and taps of one value (one row axis stays): what a batch of one
-    or a kernel of 1x1 would count, per row and tile."""
+    """The Contract without row axes and taps of one value (one row axis stays): what a batch of
+    one, a tile with one of its elements, or a kernel of 1x1 would count, per row and tile."""
     m = tuple(r for r in c.m if not one_value(r)) or c.m[-1:]
     taps = tuple(r for r in c.taps if not one_value(r))
-    gone = {r.axis: Const(0) for r in c.m + c.taps if r not in m + taps}
+    gone = {r.axis: r.lo for r in c.m + c.taps if r not in m + taps}
     if not gone:
         return c
 

@@ -30,10 +30,11 @@ def rounded(size: int) -> int:
 
 
 def elements(dims: Dims) -> Size:
-    """Elements of a scratch buffer with ((lo, size) per dim): an int, or an expression over symbols
-    where a size is one."""
+    """Elements of a scratch buffer with ((lo, size) per dim), for the largest sizes: an int, or an
+    expression over symbols where a size has no bound."""
     count = simplify(prod((as_expr(n) for _, n in dims), start=Const(1)))
-    return count.value if isinstance(count, Const) else count
+    most = upper(count)
+    return count if most is None else most
 
 
 def scratch_bytes(program: Program, group: Group, likely: bool = False) -> int:

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from aotc.errors import ScheduleError
-from aotc.ir.expr import Axis, Binary, Const, Expr, axes_of, maximum, minimum, substitute, walk
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    axes_of,
+    depends_on_data,
+    maximum,
+    minimum,
+    substitute,
+    walk,
+)
 from aotc.ir.plan import Bindings, Size
 from aotc.ir.program import Program
 from aotc.ir.read_boxes import extent_bound, interval
@@ -101,7 +112,8 @@ def _walked(axis, at, part, tile, let, innermost):
 def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
                 tile: Tile) -> tuple[dict[str, Box], Places]:
     """({stage name: {axis: (lo, last)}}, {scratch buffer: ((lo, size) per dim)}): the size an int,
-    or an expression over symbols where an extent has no bound.
+    or an expression over symbols where an extent has no bound or a box has all of it, so that its
+    rows lie as close as in a stored tensor.
 
     A buffer that is connected and also an output has no scratch: later stages read it in place.
 
@@ -118,7 +130,10 @@ def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
             if bound is not None:
                 bound = max(bound, _whole_parts(there, tile))
             known = [n for n in (bound, upper(extent)) if n is not None]
-            dims.append((there[0], min(known) if known else _open_size(lo, last, extent)))
+            size = min(known) if known else _open_size(lo, last, extent)
+            whole = there[0] == Const(0) and size == upper(extent)
+            free = not isinstance(extent, Const) and not depends_on_data(extent)
+            dims.append((there[0], simplify(extent) if whole and free else size))
         places[b] = tuple(dims)
     return real, places
 
