@@ -1,7 +1,26 @@
 """Conditions of guards: taken apart and compared."""
 
-from aotc.ir.expr import Binary, Const, Expr, Load, walk
+from collections.abc import Collection
+
+from aotc.ir.dtypes import INDEX
+from aotc.ir.expr import (
+    Axis,
+    Binary,
+    Const,
+    Expr,
+    Guarded,
+    Load,
+    Where,
+    axes_of,
+    depends_on_data,
+    maximum,
+    minimum,
+    walk,
+)
+from aotc.ir.program import FOLD_STEP, Fold, neutral
 from aotc.ir.simplify import linear_in, same, simplify
+
+_TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}  # with its sides exchanged
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
@@ -47,3 +66,70 @@ def bounds(cond: Expr, axis: Expr) -> tuple[Expr | None, Expr | None] | None:
     if c > 0:  # axis >= ceil(-rest / c)
         return simplify((-rest + (c - 1)) // c), None
     return None, simplify(rest // -c + 1)  # axis <= floor(rest / -c)
+
+
+def bounds_from_data(cond: Expr, axis: Axis) -> tuple[Expr | None, Expr | None] | None:
+    """``bounds`` of a comparison of an axis with an index from data, which may be any number: both
+    ends lie in 0 .. extent of the axis.  None if data is on the axis's side too, for what is no
+    such comparison, and where the data has a rule, which only holds where the axis has steps."""
+    if not isinstance(cond, Binary) or cond.op not in _TURNED or cond.a.dtype != INDEX:
+        return None
+    op, near, far = cond.op, cond.a, cond.b
+    if axis not in axes_of(near):
+        op, near, far = _TURNED[op], far, near
+    parts = linear_in(near, axis)
+    if parts is None or parts[0] != Const(1) or depends_on_data(near) or axis in axes_of(far) or (
+            not depends_on_data(far) or any(isinstance(n, Guarded) for n in walk(far))):
+        return None
+
+    def step(base: Expr) -> Expr:
+        """How far ``far`` lies behind ``base``, as far as the axis goes: no difference of two
+        numbers of which one may be anything, it might wrap."""
+        return simplify(minimum(maximum(far, base), base + axis.extent) - base)
+
+    at, behind = step(parts[1]), step(simplify(parts[1] - 1))
+    first = {"ge": at, "gt": behind, "eq": at}.get(op)
+    return first, {"lt": at, "le": behind, "eq": behind}.get(op)
+
+
+# ---------------------------------------------------------------- guards of folds
+
+def guard_of(body: Expr, fold: str | Fold) -> tuple[Expr, Expr] | None:
+    """(cond, value) if a fold's body is ``where(cond, value, neutral)``; for sums also a product
+    with such a factor; None if it has no such guard."""
+    found = guarded(body, fold)
+    if found is None or found is body:
+        return None if found is None else (found.cond, found.a)
+    assert isinstance(body, Binary), body  # a product
+    x, y = (found.a if x is found else x for x in (body.a, body.b))
+    return found.cond, Binary("mul", x, y)
+
+
+def guarded(body: Expr, fold: str | Fold) -> Where | None:
+    """The Where that ``guard_of`` takes apart: the body or one of its factors; None if neither."""
+    if not isinstance(fold, str) or fold not in FOLD_STEP:
+        return None
+    product = fold == "sum" and isinstance(body, Binary) and body.op == "mul"
+    for x in (body, body.a, body.b) if product and isinstance(body, Binary) else (body,):
+        if isinstance(x, Where) and x.b == neutral(fold, x.b.dtype):
+            return x
+    return None
+
+
+def bounds_among(cond: Expr, reduced: Collection[Axis]
+                 ) -> tuple[Axis, Expr | None, Expr | None] | None:
+    """(axis, first or None, end or None) of a comparison with one axis of ``reduced``, as
+    ``bounds`` or ``bounds_from_data`` has them; None if it is something else."""
+    found = [r for r in reduced if r in axes_of(cond)]
+    if len(found) != 1:
+        return None
+    ends = bounds(cond, found[0]) or bounds_from_data(cond, found[0])
+    return None if ends is None else (found[0], *ends)
+
+
+def axes_of_ends(body: Expr, fold: str | Fold, reduced: Collection[Axis]) -> frozenset[Axis]:
+    """The axes at whose points loops over ``reduced`` have ends of their own that data says."""
+    found = guard_of(body, fold)
+    conds = [c for c in (conjuncts(found[0]) if found else ()) if depends_on_data(c)
+             and bounds_among(c, reduced) is not None]
+    return frozenset().union(*map(axes_of, conds)).difference(reduced)

@@ -116,7 +116,8 @@ class Nest:
     steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.  ``team``: warps
     that fold a row together, where threads share a work item.  ``parts``: so many of ``reduce``,
     the first, run over parts of the sum, which are summed each by itself (0: the sum runs whole).
-    ``writing``: what the Schedule says of its statements.
+    ``ends``: names of ends of ``reduce`` that data says, bound at each point of ``ranges``, and
+    what they stand for.  ``writing``: what the Schedule says of its statements.
     """
 
     row: str
@@ -133,6 +134,7 @@ class Nest:
     taps: str = ""
     team: int = 1
     parts: int = 0
+    ends: Bindings = ()
     writing: Writing = ()
 
     @property

@@ -140,6 +140,20 @@ class _Kernel:
                                  runs if self.kernel.carried else ())
         return scope
 
+    def ends(self, scope: Scope, ends: Bindings) -> Scope:
+        """The Scope with names of ends that data says; all that is known of them is that they stay
+        inside of their axes, which is proved."""
+        inside = scope
+        for v, e in ends:
+            last = simplify(v.extent - 1)
+            self.known(scope, e, f"end {v}")
+            self.loads(scope, e)
+            for gap, text in ((e, "below 0"), (last - e, f"past its {last} steps")):
+                if not never_negative(simplify(gap), scope):
+                    self.fault(f"end {v} = {e}: may be {text}")
+            inside = inside.inside({v: ("range", Const(0), last)})
+        return inside
+
     def known(self, scope: Scope, e: Expr, what: str, also: Collection[Expr] = ()) -> None:
         """A fault if an expression uses a name that nothing binds; ``also``: further names."""
         names = scope.unknown(e, also)
@@ -189,7 +203,7 @@ class _Kernel:
     def nest(self, nest: Nest) -> None:
         scope = self.loops(self.scope, nest.ranges)
         if nest.fold != "none":
-            inner = self.loops(scope, nest.reduce)
+            inner = self.loops(self.ends(scope, nest.ends), nest.reduce)
             parts = () if isinstance(nest.fold, str) else nest.fold.init + nest.fold.update
             element = Var("x", nest.body.dtype)
             for e in (nest.body, *parts):

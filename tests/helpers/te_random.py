@@ -21,7 +21,7 @@ from aotc.ir.expr import (
     maximum,
     minimum,
 )
-from aotc.ir.program import Buffer, LibCall
+from aotc.ir.program import Buffer, LibCall, neutral
 from aotc.ir.simplify import simplify
 from aotc.sched import check_schedule, complete, decide
 from aotc.sched.model.stages import group_stages
@@ -234,6 +234,21 @@ class Generator:
         index = Binary("mod", self.m.ref(at, *many), first.extent)
         self.m.step(self.name(), (*many, *rest), self.m.ref(t, index, *rest))
 
+    def run(self):
+        """Rows folded from one number of data to another, whatever these are."""
+        t, at = self.pick(rank=1), self.pick("i64")
+        if t is None or at is None:
+            return
+        first, *rest = self.axes(self.shape(t))
+        many, r = self.axes(self.shape(at), "g"), Axis("r0", first.extent)
+        if not self.fits(tuple(x.extent for x in (*many, *rest))):
+            return
+        n, fold = self.m.ref(at, *many), self.rng.choice(("sum", "max", "min"))
+        ends = (compare("ge", r, n), compare("lt", r, n + self.rng.randint(1, 4)))
+        inside = all_of(self.rng.choice((ends, ends[:1], ends[1:])))
+        self.m.step(self.name(), (*many, *rest), Where(
+            inside, self.m.ref(t, r, *rest), neutral(fold, "f32")), (r,), fold)
+
     def integers(self):
         t = self.pick("i64")
         if t is None:
@@ -302,7 +317,7 @@ class Generator:
 
 STEPS = {"unary": 3, "binary": 4, "select": 2, "reduce": 3, "matmul": 3, "product": 1,
          "transpose": 2, "flatten": 1, "slice": 1, "pad": 1, "concat": 1, "window": 2,
-         "gather": 1, "integers": 1, "softmax": 1, "narrow": 2, "double": 1, "order": 1}
+         "gather": 1, "run": 1, "integers": 1, "softmax": 1, "narrow": 2, "double": 1, "order": 1}
 
 
 def random_program(seed, library=True):

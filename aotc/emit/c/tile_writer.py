@@ -112,8 +112,8 @@ class Writer(LaneWriter):
         lines += [f"const {self.row_type(s.dtype)} *a_row[{taps * s.mr}];"]
         # the counters stand for the axes
         s = substituted(s, {r.axis: replace(r.axis, name=f"{r.axis.name}_row") for r in s.rows})
-        fill = [f"{a.name.removesuffix('_row')}_at[i] = {a.name};" for a in s.values]
-        fill += self.body(s.body)
+        values = [f"{a.name.removesuffix('_row')}_at[i] = {a.name};" for a in s.values]
+        fill = self.body(s.body)
         block = Scalars(self.env, self.names)
         at = self._place(Box(s.buffer, s.offset), block)
         if s.guard is not None:
@@ -123,13 +123,13 @@ class Writer(LaneWriter):
         slot = "i" if not s.taps else f"{c_index(index, 12)} + i"
         fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"],
                                      names_in((s.offset, s.guard, index)))
-        fill += _next_row(s.rows, f"m0 + i + 1 < {count}")
+        more = _next_row(s.rows, f"m0 + i + 1 < {count}")
         if s.body:  # rows that are packed are packed once, the last one serves those behind it
-            return [*lines, f"const int64_t packed = aotc_min({s.mr}, {count} - m0);",
-                    "for (int64_t i = 0; i < packed; ++i) {", *indent(fill), "}",
-                    f"for (int64_t i = packed; i < {s.mr}; ++i) {{", "    a_row[i] = a_row[i - 1];",
-                    "}"]
-        return [*lines, f"for (int i = 0; i < {s.mr}; ++i) {{", *indent(fill), "}"]
+            fill = [f"if (m0 + i < {count}) {{", *indent(fill), "} else {",
+                    "    a_row[i] = a_row[i - 1];", "}"]
+        kind = "int64_t" if s.body else "int"
+        return [*lines, f"for ({kind} i = 0; i < {s.mr}; ++i) {{",
+                *indent([*values, *fill, *more]), "}"]
 
     def row_type(self, dtype: str) -> str:
         """C type of what the pointers to rows point to."""

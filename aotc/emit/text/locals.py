@@ -29,7 +29,7 @@ LOCALS = frozenset("""
 # fresh names (s1, acc2), work items, buffers, the runtime's names, C's types
 _TAKEN = re.compile(r"([bkpsvgmxn]|acc|at|left|next|row|tap|parts?)\d+|sum\d+_\d+|(in|[dey])_\d+"
                     r"|tile_\d+"
-                    r"|(piece|digits?|place|later|line|element|total|same)\d+"
+                    r"|(piece|digits?|place|later|line|element|total|same|bound)\d+"
                     r"|[ts]_\w+|aotc_\w+|u?int\d*_t|U?INT\w*")
 _DERIVED = re.compile(r"(\w+)_(l|n|at|row|lo|hi|first|end)")  # locals made from an axis's name
 

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
+from aotc.frontend.bags import BAGS
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.declared import expect, expected_shape, some
 from aotc.frontend.building.registry import Build
@@ -64,8 +65,9 @@ _RESULT = {f"Reduce{name}": _reduced for name in (
 def choose_axes(node: Node, b: Builder, build: Build) -> Val | None:
     """The node's Val if its axes come from data and the declared shape of the result leaves few
     choices; else None.  ``build`` is the operator's function."""
-    place = _INPUT.get(node.op, 1)
-    v = b.arg(place) if node.op in _RESULT and not node.domain else None
+    if node.op not in _RESULT or node.domain or node.attr(BAGS) is not None:
+        return None
+    v = b.arg(_INPUT.get(node.op, 1))
     if v is None or v.size is None or not v.size or not b.from_data(v):
         return None
     shape, result = b.input(0).shape, _RESULT[node.op]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import prod
 
 from aotc.ir.access import affine_stride, is_woven, stride
+from aotc.ir.contents import substituted
 from aotc.ir.dtypes import HALVES
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Load, Var, substitute
 from aotc.ir.numbers.narrow import FLOAT_LANES
@@ -102,7 +103,8 @@ def fold_in_loops(nest: Nest, accs: Sequence[Var], making: Making,
     loops of one part."""
     if nest.fold == "none":
         return ()
-    first = tuple(Start(a, nest.fold_name) for a in accs)
+    nest, ends = ends_bound(nest, making)
+    first: Body = (*(Start(a, nest.fold_name) for a in accs), *ends)
     if not nest.parts:
         return (*first, *around(nest.reduce, step(accs)))
     own = [Var(making.fresh("piece"), a.dtype) for a in accs]
@@ -110,6 +112,17 @@ def fold_in_loops(nest: Nest, accs: Sequence[Var], making: Making,
             *around(nest.reduce[nest.parts:], step(own)),
             *(Accumulate("sum", ((a, p),)) for a, p in zip(accs, own)))
     return (*first, *loops(nest.reduce[:nest.parts], part))
+
+
+def ends_bound(nest: Nest, making: Making) -> tuple[Nest, Body]:
+    """(the Nest with names of its own for the ends of its reduction that data says, the statements
+    that bind them)."""
+    if not nest.ends:
+        return nest, ()
+    own = [Axis(making.fresh("bound"), v.extent) for v, _ in nest.ends]
+    names: dict[Expr, Expr] = {v: new for (v, _), new in zip(nest.ends, own)}
+    return (replace(nest, reduce=substituted(nest.reduce, names), ends=()),
+            tuple(Let(new, e) for (_, e), new in zip(nest.ends, own)))
 
 
 def scalar_fold(nest: Nest, making: Making) -> Body:
@@ -130,15 +143,17 @@ def _states(nest: Nest, fold: Fold, making: Making) -> Body:
 
 def _across(nest: Nest, making: Making) -> Body:
     """Lanes along the reduced axis: each folds its share."""
+    nest, ends = ends_bound(nest, making)
     lane, acc = nest.reduce[-1], nest.acc[0]
     total = Var(making.fresh("total"), acc.dtype)
     group = registers_of(nest, lane.hi - lane.lo, making)
     share = (Start(total, nest.fold_name, across=group), *loops(nest.reduce[nest.parts:-1], (
         lanes(lane, (Accumulate(nest.fold_name, ((total, nest.body),)),), group),)))
     if not nest.parts:
-        return (*share, Total(acc, nest.fold_name, total), Store(nest.puts))
+        return (*ends, *share, Total(acc, nest.fold_name, total), Store(nest.puts))
     parts = (*share, Total(acc, nest.fold_name, total, joins=True))
-    return (Start(acc, nest.fold_name), *loops(nest.reduce[:nest.parts], parts), Store(nest.puts))
+    return (*ends, Start(acc, nest.fold_name), *loops(nest.reduce[:nest.parts], parts),
+            Store(nest.puts))
 
 
 # ---------------------------------------------------------------- copies

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from aotc.ir.access import linearise, stride
-from aotc.ir.conditions import bounds, conjuncts
+from aotc.ir.conditions import bounds, bounds_among, conjuncts, guard_of, guarded
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -16,17 +16,18 @@ from aotc.ir.expr import (
     Where,
     axes_of,
     children,
+    depends_on_data,
     loads,
     maximum,
     minimum,
     substitute,
     with_children,
 )
-from aotc.ir.plan import Nest
-from aotc.ir.program import FOLD_STEP, neutral
+from aotc.ir.plan import Bindings, Nest
+from aotc.ir.program import neutral
 from aotc.ir.schedule import writing_of
 from aotc.ir.simplify import linear_in, same, simplify, upper
-from aotc.ir.statements import Put, Range
+from aotc.ir.statements import OWN, Put, Range
 from aotc.sched.lowering.context import Context
 from aotc.sched.lowering.parts import in_parts
 from aotc.sched.lowering.window_parts import Piece, window_parts
@@ -61,16 +62,33 @@ def lower_nest(ctx: Context, stage: Stage, row: Ukernel, box: Box) -> list[Nest]
         def here(e, moved=moved):
             return simplify(substitute(e, moved)) if moved else e
 
-        red = tuple(Range(r.axis, here(r.lo), here(r.hi)) for r in red)
+        ends, red = _ends_from_data(ctx, [Range(r.axis, here(r.lo), here(r.hi)) for r in red])
         puts = tuple(Put(o.buffer, ctx.place(o.buffer)(tuple(map(here, o.index))),
                          _rounded(linearise(here(_taken(o.value, here)), ctx.place),
                                   ctx.program.dtype(o.buffer))) for o in stage.outputs)
         body_here = (puts[0].value if stage.fold == "none" else
                      linearise(here(body), ctx.place))
-        nest = _nest(ctx, stage, row, sub, red, body_here, puts, lanes)
+        nest = _nest(ctx, stage, row, sub, red, ends, body_here, puts, lanes)
         nest = replace(nest, writing=writing_of(loops))
         nests.append(in_parts(_blocked(ctx, stage, row, nest, taps)))
     return nests
+
+
+def _ends_from_data(ctx: Context, ranges: Iterable[Range]) -> tuple[Bindings, tuple[Range, ...]]:
+    """(names, ranges): what data says of the ends of a fold's loops as names, which lie inside of
+    the loops' axes."""
+    names: dict[Axis, Expr] = {}
+
+    def named(axis: Axis, end: Expr, which: str) -> Expr:
+        if not depends_on_data(end):
+            return end
+        name = Axis(f"{OWN}{axis.name}_{which}", simplify(axis.extent + 1))
+        names[name] = linearise(end, ctx.place)
+        return name
+
+    out = tuple(Range(r.axis, named(r.axis, r.lo, "first"), named(r.axis, r.hi, "end"))
+                for r in ranges)
+    return tuple(names.items()), out
 
 
 def _taken(value: Expr, here: Callable[[Expr], Expr]) -> Expr:
@@ -105,7 +123,7 @@ def _lane_parts(ctx, stage, row, part, lanes):
     guard inside; at both edges loads of a part of the lanes, or scalar loops that skip the padding.
     Yields (row, pieces, body, reduction ranges)."""
     vector = row.category != "loops"
-    body, reduce, left = _reduction_ranges(stage, lanes if vector else "")
+    body, reduce, left = _reduction_ranges(stage, lanes if vector else "", bool(ctx.group.threads))
     axis = next((a for a in part if a.name == lanes), None)
     if left and vector and axis is not None and ctx.target.part_loads and all(
             bounds(c, axis) for c in left):
@@ -149,11 +167,11 @@ def _cut_lanes(part, axis, inside, edge, middle):
 
 def _with_guard(stage, cond):
     """A fold's body whose guard is ``cond``."""
-    guarded = _guarded(stage.body, stage.fold)
-    new = Where(cond, guarded.a, guarded.b)
-    if guarded is stage.body:
+    old = guarded(stage.body, stage.fold)
+    new = Where(cond, old.a, old.b)
+    if old is stage.body:
         return new
-    return Binary("mul", *(new if x is guarded else x for x in (stage.body.a, stage.body.b)))
+    return Binary("mul", *(new if x is old else x for x in (stage.body.a, stage.body.b)))
 
 
 def _where_all_hold(conds, axis):
@@ -168,7 +186,7 @@ def _where_all_hold(conds, axis):
     return good[0], good[-1] + 1
 
 
-def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
+def _nest(ctx, stage, row, part, reduce, ends, body, puts, lanes):
     ranges = [Range(p.axis, p.lo, p.hi) for p in part.values()]
     lane = next((p.axis for a, p in part.items() if a.name == lanes), None)
     blocked = [p.axis for a, p in part.items()
@@ -176,7 +194,7 @@ def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
     exchanged = blocked[0] if row.tile.get("exchange") else None
     ranges = _by_stride(ranges, puts, lane, exchanged)
     counted = () if isinstance(stage.fold, str) else stage.fold.update  # of axes by themselves
-    fixed = [e for r in reduce for e in (r.lo, r.hi)] + blocked + list(counted)
+    fixed = [*(e for r in reduce for e in (r.lo, r.hi)), *(e for _, e in ends), *blocked, *counted]
     ranges, lane, body, puts = collapse(ranges, lane, body, puts, fixed)
     reduce = list(reduce)
     red_lane = next((r.axis for r in reduce if r.axis.name == lanes), None)
@@ -190,7 +208,7 @@ def _nest(ctx, stage, row, part, reduce, body, puts, lanes):
         body = puts[0].value
     vector = lane.name if lane is not None and row.category != "loops" else ""
     nest = Nest(row.name, tuple(ranges), tuple(reduce), stage.fold, stage.acc, body, tuple(puts),
-                vector, ctx.target.lanes if vector else 1)
+                vector, ctx.target.lanes if vector else 1, ends=ends)
     return nest if exchanged is None else _exchanged(nest, lane, exchanged, row)
 
 
@@ -281,21 +299,22 @@ def _merge_expr(e, axis, outer, inner, n):
 
 # ---------------------------------------------------------------- guards
 
-def _reduction_ranges(stage, lanes=""):
+def _reduction_ranges(stage, lanes="", threads=False):
     """(body, ranges, conditions): a guard whose outside is the fold's neutral value narrows the
-    reduction loops, so padding taps are skipped and never read.  What cannot be narrowed is
-    returned as conditions; so is a guard over the axis ``lanes``: the lanes of one vector share
-    their loops."""
+    reduction loops, so padding taps are skipped and never read, nor are the rows outside of a run
+    that data says.  What cannot be narrowed is returned as conditions; so is a guard over the axis
+    ``lanes``: the lanes of one vector share their loops.  threads: they are threads, each of which
+    may go from one end that data says to the other."""
     full = {r: (Const(0), r.extent) for r in stage.raxes}
     body, left = stage.body, []
     if isinstance(stage.fold, str) and stage.fold != "none":
-        guarded = _guard_of(body, stage.fold)
-        if guarded is not None:
-            cond, body = guarded
+        found = guard_of(body, stage.fold)
+        if found is not None:
+            cond, body = found
             for c in conjuncts(cond):
-                narrowed = _narrow(c, stage.raxes)
-                if narrowed is None or any(a.name == lanes for a in axes_of(c) if
-                                           a in stage.axes):
+                narrowed = bounds_among(c, stage.raxes)
+                across = any(a.name == lanes for a in axes_of(c) if a in stage.axes)
+                if narrowed is None or across and not (threads and depends_on_data(c)):
                     left.append(c)
                     continue
                 r, lo, hi = narrowed
@@ -306,42 +325,11 @@ def _reduction_ranges(stage, lanes=""):
     return body, ranges, left
 
 
-def _guard_of(body, fold):
-    """(cond, value) if the body is ``where(cond, value, neutral)``; for sums also a product with
-    such a factor."""
-    found = _guarded(body, fold)
-    if found is None or found is body:
-        return None if found is None else (found.cond, found.a)
-    x, y = (found.a if x is found else x for x in (body.a, body.b))
-    return found.cond, Binary("mul", x, y)
-
-
-def _guarded(body, fold):
-    """The Where that ``_guard_of`` takes apart: the body or one of its factors; None if neither."""
-    product = fold == "sum" and isinstance(body, Binary) and body.op == "mul"
-    for x in (body, body.a, body.b) if product else (body,):
-        if isinstance(x, Where) and _is_neutral(x.b, fold):
-            return x
-    return None
-
-
-def _is_neutral(e, fold):
-    return fold in FOLD_STEP and e == neutral(fold, e.dtype)
-
-
 def _all(conds):
     out = conds[0]
     for c in conds[1:]:
         out = Binary("and", out, c)
     return out
-
-
-def _narrow(cond, raxes):
-    """(raxis, lo or None, hi or None) for an affine comparison with one reduction axis of constant
-    coefficient; None if it is something else."""
-    found = [r for r in raxes if r in axes_of(cond)]
-    ends = bounds(cond, found[0]) if len(found) == 1 else None
-    return None if ends is None else (found[0], *ends)
 
 
 # ---------------------------------------------------------------- pieces

@@ -217,7 +217,7 @@ def _reads(stage):
     exprs = [p.value for p in stage.puts] + [p.offset for p in stage.puts]
     exprs += [p.guard for p in stage.puts if p.guard is not None]
     if isinstance(stage, Nest):
-        exprs += [stage.body]
+        exprs += [stage.body, *(e for _, e in stage.ends)]
         exprs += [] if isinstance(stage.fold, str) else stage.fold.update
     else:
         for o in (stage.a, stage.b):
