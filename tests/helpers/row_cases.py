@@ -24,7 +24,7 @@ from aotc.ir.expr import (
     maximum,
     minimum,
 )
-from aotc.ir.program import Fold
+from aotc.ir.program import Fold, neutral
 from aotc.ir.schedule import Group, Schedule
 
 INF, NAN = float("inf"), float("nan")
@@ -239,6 +239,22 @@ def reduction_cases(row, target):
             yield _rows(row, target, n, fold, lanes)
     yield _dot(row, target)
     yield _two_axes(row, target)
+    for fold, lanes in (("sum", "r"), ("max", "j")):
+        yield _between_ends(row, target, fold, lanes)
+
+
+def _between_ends(row, target, fold, lanes):
+    """Rows folded from one number of data to another, which may be no numbers of rows."""
+    m = Maker()
+    n = 3 * target.lanes + 2
+    i, j, r = ax("i", 6), ax("j", n if lanes == "j" else 2), ax("r", 7 if lanes == "j" else n)
+    m.input("x", *(a.extent for a in ((r, j) if lanes == "j" else (j, r))))
+    first, end = (m.ref(m.input(name, 6, dtype="i64"), i) for name in ("first", "end"))
+    inside = all_of((compare("ge", r, first), compare("lt", r, end)))
+    x = m.ref("x", r, j) if lanes == "j" else m.ref("x", j, r)
+    m.step("y", (i, j), Where(inside, x, neutral(fold, "f32")), (r,), fold)
+    return pair(f"{fold} between ends, lanes {lanes}", m.done("y"), "y", row, {"lanes": lanes},
+                target)
 
 
 def _rows(row, target, n, fold, lanes):

@@ -7,8 +7,10 @@ from graphlib import TopologicalSorter
 
 import numpy as np
 import pytest
+from group_cases import group_cases
 from harness import INFO, RUNNABLE, Case, merged
 from product_models import MODELS, sources
+from row_cases import CASES
 from te_programs import random_feeds
 from te_random import random_program, random_schedule
 
@@ -37,6 +39,25 @@ def test_strict_compilers_have_no_complaint(bundle, name, target, compiler, tmp_
         done = subprocess.run([compiler, *STRICT, *flags, "-c", file, "-o", str(tmp_path / "x.o")],
                               cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[:2000]
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("target", [RUNNABLE[0], RUNNABLE[-1]], ids=lambda t: t.name)
+def test_no_level_of_optimisation_has_a_complaint(target, compiler, tmp_path):
+    """Products on every row, every way that operands are read, and groups: what a compiler knows
+    of a variable, and so what it warns of, differs from level to level."""
+    cases = [p.fast for u in target.ukernels if u.category in ("contraction", "dot", "reduction")
+             for p in [*CASES[u.category](u, target)][::4]] + [*group_cases(target, loops=9)][::4]
+    program, schedule = merged(cases, target)
+    folder = write_bundle(render_bundle(lower(program, schedule, target), schedule, INFO),
+                          tmp_path / "b")
+    for level in ("-O0", "-O1", "-O2", "-O3"):
+        for file, flags in sources(folder):
+            done = subprocess.run([compiler, "-std=c11", level, "-Wall", "-Wextra", "-Werror",
+                                   *flags, "-c", file, "-o", str(tmp_path / "x.o")], cwd=folder,
+                                  capture_output=True, text=True)
+            assert done.returncode == 0, f"{level}: {done.stderr[:2000]}"
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -124,7 +124,7 @@ class Writer(LaneWriter):
         fill += block.lines + loops(s.taps, [f"a_row[{slot}] = {at};"],
                                      names_in((s.offset, s.guard, index)))
         more = _next_row(s.rows, f"m0 + i + 1 < {count}")
-        if s.body:  # rows that are packed are packed once, the last one serves those behind it
+        if s.body and s.mr > 1:  # they are packed once, the last one serves those behind it
             fill = [f"if (m0 + i < {count}) {{", *indent(fill), "} else {",
                     "    a_row[i] = a_row[i - 1];", "}"]
         kind = "int64_t" if s.body else "int"
