@@ -12,6 +12,7 @@ from aotc.ir.expr import (
     Load,
     Where,
     axes_of,
+    children,
     depends_on_data,
     maximum,
     minimum,
@@ -97,7 +98,7 @@ def bounds_from_data(cond: Expr, axis: Axis) -> tuple[Expr | None, Expr | None] 
 def guard_of(body: Expr, fold: str | Fold) -> tuple[Expr, Expr] | None:
     """(cond, value) if a fold's body is ``where(cond, value, neutral)``; for sums also a product
     with such a factor; None if it has no such guard."""
-    found = guarded(body, fold)
+    found = guard_in(body, fold)
     if found is None or found is body:
         return None if found is None else (found.cond, found.a)
     assert isinstance(body, Binary), body  # a product
@@ -105,12 +106,12 @@ def guard_of(body: Expr, fold: str | Fold) -> tuple[Expr, Expr] | None:
     return found.cond, Binary("mul", x, y)
 
 
-def guarded(body: Expr, fold: str | Fold) -> Where | None:
+def guard_in(body: Expr, fold: str | Fold) -> Where | None:
     """The Where that ``guard_of`` takes apart: the body or one of its factors; None if neither."""
     if not isinstance(fold, str) or fold not in FOLD_STEP:
         return None
     product = fold == "sum" and isinstance(body, Binary) and body.op == "mul"
-    for x in (body, body.a, body.b) if product and isinstance(body, Binary) else (body,):
+    for x in (body, *(children(body) if product else ())):
         if isinstance(x, Where) and x.b == neutral(fold, x.b.dtype):
             return x
     return None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from aotc.ir.access import linearise, stride
-from aotc.ir.conditions import bounds, bounds_among, conjuncts, guard_of, guarded
+from aotc.ir.conditions import bounds, bounds_among, conjuncts, guard_in, guard_of
 from aotc.ir.expr import (
     Axis,
     Binary,
@@ -167,7 +167,7 @@ def _cut_lanes(part, axis, inside, edge, middle):
 
 def _with_guard(stage, cond):
     """A fold's body whose guard is ``cond``."""
-    old = guarded(stage.body, stage.fold)
+    old = guard_in(stage.body, stage.fold)
     new = Where(cond, old.a, old.b)
     if old is stage.body:
         return new
