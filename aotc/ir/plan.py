@@ -114,11 +114,9 @@ class Nest:
     ("" = scalar, the ``loops`` row): an axis of ``ranges`` or of ``reduce``.
     ``lanes`` is the vector length in elements.  ``block`` > 1 computes that many neighbouring
     steps of ``block_axis`` together, with the reduction axis ``taps`` unrolled.  ``team``: warps
-    that fold a row together, where threads share a work item.  ``parts``: so many of ``reduce``,
-    the first, run over parts of the sum, which are summed each by itself (0: the sum runs whole).
-    ``ends``: names of ends of ``reduce`` that data says, bound at each point of ``ranges``, and
-    what they stand for.  ``writing``: what the Schedule says of its statements.
-    """
+    that fold a row together, where threads share a work item.  ``parts``: the first so many of
+    ``reduce`` run over parts of the sum, each summed by itself (0: it runs whole).  ``ends``: those
+    of ``reduce`` that data says, at a point of ``ranges``.  ``writing``: the Schedule's choices."""
 
     row: str
     ranges: tuple[Range, ...]
