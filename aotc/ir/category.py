@@ -17,6 +17,7 @@ from aotc.ir.program import Fold
 from aotc.ir.simplify import upper
 
 Axes = tuple[Axis, ...]
+PRODUCTS = ("contraction", "dot")  # whose sums stand in register tiles
 
 
 @dataclass(frozen=True)

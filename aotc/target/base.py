@@ -319,20 +319,20 @@ def operands(dtypes: tuple[str, str, str]) -> str:
 
 
 def dot(suffix: str, lanes: int, mr: int, nv: int, template: str = "dot.c.j2",
-        rows: str = "u8") -> Ukernel:
+        rows: str = "u8", rate: float = 1.0) -> Ukernel:
     """Row of 8-bit products, of ``rows`` u8 or i8: an MR x (NV*lanes) tile of i32 sums over full
-    K."""
+    K.  rate: products in the time of one in f32."""
     nr, dtypes = nv * lanes, (rows, "i8", "i32")
     return Ukernel(f"dot_{operands(dtypes)}_{mr}x{nr}__{suffix}", "dot", dtypes, template,
-                   {"mr": mr, "nv": nv, "nr": nr})
+                   {"mr": mr, "nv": nv, "nr": nr, "rate": rate})
 
 
-def dot_pairs(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
+def dot_pairs(suffix: str, lanes: int, mr: int, nv: int, **more: float) -> Ukernel:
     """Row of bf16 products, two per lane and step: an MR x (NV*lanes) tile of f32 sums over full
-    K."""
+    K.  more: of its ``tile``, as its ``rate`` where that is not ``Tuning.narrow_rate``."""
     nr = nv * lanes
     return Ukernel(f"dot_bf16_{mr}x{nr}__{suffix}", "dot", ("bf16", "bf16", "f32"),
-                   "dot_pairs.c.j2", {"mr": mr, "nv": nv, "nr": nr})
+                   "dot_pairs.c.j2", {"mr": mr, "nv": nv, "nr": nr, **more})
 
 
 def dot_blocks(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
@@ -348,13 +348,14 @@ TILE_STEPS = 8  # steps of 64 bytes of a sum whose part of a panel, 16 KB, stays
 TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
 
 
-def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str]) -> Ukernel:
+def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str], **more: float) -> Ukernel:
     """Row of products on matrix tiles: MR (one tile, two, or four in slices of the sum) by two
-    tiles of sums over full K.  even: rows that lie evenly apart need no copy."""
+    tiles of sums over full K.  even: rows that lie evenly apart need no copy; more: of its
+    ``tile``."""
     nr = 2 * TILE
     return Ukernel(f"dot_{operands(dtypes)}_{mr}x{nr}__{suffix}", "dot", dtypes, TILES,
                    {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr,
-                    "even": True})
+                    "even": True, **more})
 
 
 def dot_grouped(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:
@@ -396,9 +397,10 @@ DIGITS = "dot_digits.c.j2"  # the template of rows that multiply codes by digits
 def dot_digits(suffix: str, nv: int) -> Ukernel:
     """Row of f32 by grouped weights of 4 bits, for a single row, whose elements become integers of
     three signed bytes group by group: NV vectors of 16 columns.  bits, steps: of weights that it
-    takes, and what their groups have to be a multiple of."""
+    takes, and what their groups have to be a multiple of.  An instruction takes four products of
+    one of the three bytes."""
     return Ukernel(f"dot_grouped_1x{16 * nv}__{suffix}", "dot", ("f32", "u8", "f32"), DIGITS,
-                   {"mr": 1, "nv": nv, "nr": 16 * nv, "bits": 4, "steps": 8})
+                   {"mr": 1, "nv": nv, "nr": 16 * nv, "bits": 4, "steps": 8, "rate": 4 / 3})
 
 
 EXCHANGE = 16  # rows and columns of a block that is transposed in registers: a cache line each

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from aotc.ir.access import is_unit, offset_of, stride
 from aotc.ir.category import (
+    PRODUCTS,
     Axes,
     dot_dtypes,
     endless,
@@ -40,7 +41,6 @@ from aotc.target.base import Target, Ukernel
 
 R = TypeVar("R")
 Wanted = tuple[Load, tuple[int, ...], frozenset[int]]  # as ``_contraction_inputs`` says
-PRODUCTS = ("contraction", "dot")
 PLAIN: tuple[str, Loops] = ("loops", {})
 
 

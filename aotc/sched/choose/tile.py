@@ -12,13 +12,13 @@ from math import prod
 from operator import itemgetter
 
 from aotc.ir.access import offset_of, stride
+from aotc.ir.category import PRODUCTS
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import Axis, Const
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program, static_shape
 from aotc.ir.schedule import Group, Loops
 from aotc.sched.choose.fitted import fitted_tile
-from aotc.sched.choose.loops import PRODUCTS
 from aotc.sched.choose.order import order_items
 from aotc.sched.choose.slices import balanced, leaves_cache, slice_candidates
 from aotc.sched.choose.winograd_kernels import has_transform
@@ -26,6 +26,7 @@ from aotc.sched.choose.winograd_tile import slab_tile
 from aotc.sched.cost.decided import Decided, aligned_products
 from aotc.sched.cost.group_cost import fork_join_seconds, group_cost, resident
 from aotc.sched.cost.item_cost import waiting
+from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.memory.allocate import ALIGN
 from aotc.sched.model.size import estimate, estimate_volume, reach
 from aotc.sched.model.stages import Stage, contraction_factors, group_stages
@@ -182,7 +183,7 @@ def _whole_sums(target, f, loops, row, lane, items):
         tried += [(max(row.tile["mr"], rows * up // down), max(1, parts * more // less))
                   for up, down in TRIED for more, less in TRIED]
     panels, workers = -(-estimate(lane.extent) // row.tile["nr"]), target.machine.workers
-    m, most = estimate_volume(a.extent for a in f.m), _worth(target, f, lane, items)
+    m, most = estimate_volume(a.extent for a in f.m), _worth(target, f, row, lane, items)
     found = []
     for rows, parts in dict.fromkeys((r, min(panels, p)) for r, p in tried):
         if not found or items * -(-m // rows) * parts <= most:
@@ -191,10 +192,11 @@ def _whole_sums(target, f, loops, row, lane, items):
     return found
 
 
-def _worth(target, f, lane, items):
-    """As how many work items so many products are worth handing to other workers."""
+def _worth(target, f, row, lane, items):
+    """As how many work items so many products on a row are worth handing to other workers."""
     work = 2 * estimate_volume(a.extent for a in (*f.m, lane, *f.k))
-    return max(1, work * items // target.machine.grain_flops)
+    return max(1, work * items // round(target.machine.grain_flops * max(
+        1.0, row_rate(row, target.tuning))))
 
 
 def _first_blocks(target, f, loops, row, lane, items):
@@ -205,7 +207,7 @@ def _first_blocks(target, f, loops, row, lane, items):
     m, n = estimate_volume(a.extent for a in f.m), estimate(lane.extent)
     k = estimate_volume(a.extent for a in f.k)
     machine = target.machine
-    want = -(-min(machine.items, _worth(target, f, lane, items)) // items)
+    want = -(-min(machine.items, _worth(target, f, row, lane, items)) // items)
     unique = next(estimate(a.extent) for a in f.k if a.name == loops["k"]) \
         if loops["a"] == "rows" else k
     least, size = machine.item_tiles * mr, DTYPES[f.a.dtype].size

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from aotc.ir.access import offset_of, stride
-from aotc.ir.category import category, factor_pairs
+from aotc.ir.category import PRODUCTS, category, factor_pairs, row_source
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import (
     Axis,
@@ -28,10 +28,11 @@ from aotc.ir.expr import (
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Loops
+from aotc.ir.tile_statements import dot_step
 from aotc.passes.winograd import stages_of
 from aotc.sched.model.digit_stage import loop_stage
 from aotc.sched.model.size import estimate, estimate_volume
-from aotc.sched.model.stages import Stage, group_stages, target_memo
+from aotc.sched.model.stages import Stage, factors_for, group_stages, target_memo
 from aotc.target.base import Target, Ukernel
 
 COPY = 2  # operations of a machine without vectors that copy an element: a load and a store
@@ -66,9 +67,9 @@ def access_costs(program: Program, target: Target, group: Group,
         elif row.category == "transform":
             out[s.name] = known[key] = transform_cost(program, target, s, group.loops[s.name],
                                                       layouts)
-        elif target.lanes == 1 and row.category == "contraction":
+        elif target.lanes == 1 and row.category in PRODUCTS:
             out[s.name] = known[key] = Extra(packs=_packs(s, group.loops[s.name], COPY, COPY))
-        elif target.lanes > 1 and not target.machine.threads and row.category != "dot":
+        elif target.lanes > 1 and not target.machine.threads:
             out[s.name] = known[key] = vector_cost(program, target, loop_stage(
                 s, group.loops[s.name]), row, group.loops[s.name], layouts)
     return out
@@ -136,7 +137,7 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
 
     tuning = target.tuning
     per_point = per_output = 0
-    if s.fold != "none" and row.category != "contraction":
+    if s.fold != "none" and row.category not in PRODUCTS:
         each = tuning.window_load if row.category == "window" else tuning.fold_load
         per_point = sum(tuning.apart if apart(n.buffer, n.index) else each
                         for n in dict.fromkeys(loads(s.body)))
@@ -145,8 +146,29 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
         per_output = tuning.apart * (sum(apart(n.buffer, n.index) for n in found) + sum(
             apart(o.buffer, o.index, (1,)) for o in s.outputs) + _placed(found, lane))
     per_output += tuning.across if lane in s.raxes else tuning.vector_store * len(s.outputs)
-    return Extra(1, per_point, per_output, _packs(
-        s, loops, tuning.moved, tuning.packed))
+    rows, columns = tuning.moved, tuning.packed
+    if row.category == "dot" and loops.get("a") == "packed":
+        rows = -(-rows // _side_by_side(program, s, loops, layouts))
+    if row.category == "dot":  # lanes hold several
+        columns = -(-columns // dot_step(row.dtypes[0]))
+    return Extra(1, per_point, per_output, _packs(s, loops, rows, columns))
+
+
+def _side_by_side(program: Program, s: Stage, loops: Loops,
+                  layouts: Mapping[str, Layout]) -> int:
+    """Elements of a row of narrow numbers that are packed by one copy; 1 where each is computed."""
+    f = factors_for(s, loops["lanes"])
+    load = None if f is None else row_source(f.a)[0]
+    if f is None or load is None:
+        return 1
+    place = offset_of(load.index, program.shape(load.buffer), layouts.get(load.buffer))
+    k = next(r for r in f.k if r.name == loops["k"])
+    run = 1
+    for r in (k, *reversed([r for r in f.k if r != k])):
+        if stride(place, r) != Const(run):
+            break
+        run *= estimate(r.extent)
+    return run
 
 
 def _placed(found: Iterable[Load], lane: Axis) -> int:

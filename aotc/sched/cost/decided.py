@@ -1,9 +1,11 @@
 """What a group costs whose rows, loops and work items are decided."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from aotc.ir.access import dim_order
-from aotc.ir.category import BF16_PRODUCT, GROUPED_INTEGERS, dot_dtypes, factor_pairs
+from aotc.ir.category import PRODUCTS, Factors
+from aotc.ir.dtypes import DTYPES
 from aotc.ir.layout import Layout
 from aotc.ir.program import Program
 from aotc.ir.schedule import Group, Loops
@@ -13,6 +15,7 @@ from aotc.sched.cost.panel_cost import panel_levels
 from aotc.sched.cost.row_cost import row_rate
 from aotc.sched.cost.run_cost import run_cost
 from aotc.sched.cost.wave_cost import in_waves
+from aotc.sched.model.dots import dot_rows
 from aotc.sched.model.product_rows import operand_dtypes, pick_row
 from aotc.sched.model.size import estimate, estimate_volume
 from aotc.sched.model.stages import Stage, contraction_factors, factors_for, group_stages
@@ -20,7 +23,6 @@ from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.sched.model.widths import group_model
 from aotc.target.base import Target, Ukernel
 
-_NARROW = (BF16_PRODUCT, *GROUPED_INTEGERS.values())
 Split = Mapping[str, Mapping[str, int]]
 Tails = Mapping[str, tuple[int, ...]]  # of stages: rows of their smaller register tiles
 
@@ -75,18 +77,26 @@ def aligned_products(stages: Sequence[Stage], group: Group, target: Target,
     rows = [target.row(group.ukernel[s.name]) for s in stages]
     return tuple(_aligned(n, s, group, target, (tails or {}).get(s.name, ()))
                  for n, (s, row) in enumerate(zip(stages, rows))
-                 if row.category == "contraction" or row.dtypes in _NARROW)
+                 if row.category in PRODUCTS)
 
 
 def _aligned(number: int, s: Stage, g: Group, target: Target, tails: tuple[int, ...]) -> Aligned:
     lanes, row = g.loops[s.name]["lanes"], target.row(g.ukernel[s.name])
-    narrow = row.dtypes in _NARROW
-    f = next(iter(factor_pairs(s.axes, s.raxes, s.fold, s.body)), None) if narrow else (
-        factors_for(s, lanes))
+    f = factors_for(s, lanes)
     assert f is not None, f"{s.name} is no contraction along {lanes}"
+    return replace(_on_row(number, s, f, lanes, row, target), tails=tails,
+                   deep=_deep(s, g.loops[s.name], row))
+
+
+def _on_row(number: int, s: Stage, f: Factors, lanes: str, row: Ukernel,
+            target: Target) -> Aligned:
+    """A product on a row, by what the row says of itself."""
     place = {a.name: i for i, a in enumerate(s.axes)}
+    once = "expanded" in row.tile
+    rows, columns = (DTYPES[d].size for d in (row.dtypes[0], row.dtypes[0] if once else f.b.dtype))
     return Aligned(number, tuple(place[a.name] for a in f.m), place[lanes], row.tile["mr"],
-                   row.tile["nr"], rate_of(row, target), tails, _deep(s, g.loops[s.name], row))
+                   row.tile["nr"], row_rate(row, target.tuning),
+                   expand=row.tile.get("expand", 0.0), once=once, sizes=(rows, columns))
 
 
 def _deep(s: Stage, loops: Loops, row: Ukernel) -> float:
@@ -106,17 +116,8 @@ def usual_product(program: Program, target: Target, number: int, s: Stage) -> Al
     sizes = {a: estimate(a.extent) for a in f.n}
     lane = max(f.n, key=sizes.__getitem__)
     row = pick_row(target, estimate_volume(a.extent for a in f.m), sizes[lane],
-                   dot_dtypes(s.body) == BF16_PRODUCT, operands=operand_dtypes(program, f))
-    place = {a: i for i, a in enumerate(s.axes)}
-    return Aligned(number, tuple(place[a] for a in f.m), place[lane], row.tile["mr"],
-                   row.tile["nr"], rate_of(row, target))
-
-
-def rate_of(row: Ukernel, target: Target) -> float:
-    """What a row of a target reaches, in flops of its products of f32."""
-    if row.dtypes == BF16_PRODUCT:
-        return target.tuning.narrow_rate
-    return row_rate(row, target.tuning)
+                   dot_rows(target, s), operands=operand_dtypes(program, f))
+    return _on_row(number, s, f, lane.name, row, target)
 
 
 __all__ = ["Decided", "Tails", "aligned_products", "decided_cost", "usual_product"]

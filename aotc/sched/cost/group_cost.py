@@ -27,10 +27,12 @@ Level = tuple[str, float, int]  # name of what is read from, seconds, bytes
 @dataclass(frozen=True)
 class Aligned:
     """A contraction stage on a micro-kernel row: its number, the positions of its row axes and of
-    its lane axis, and the register tile they are padded to.  rate: of the row, in flops of a
-    product of f32; tails: rows of the smaller tiles, ascending, that the last of them may be;
-    deep: terms of a sum that are computed for each that is wanted, where rows take several at a
-    time."""
+    its lane axis, and the register tile they are padded to.  rate: products that the row does in
+    the time of one in f32; tails: rows of the smaller tiles, ascending, that the last of them may
+    be; deep: terms of a sum that are computed for each that is wanted, where rows take several at a
+    time.  expand: multiply-adds of f32 that a stored weight takes to become what is multiplied, for
+    every tile of rows or ``once`` for all of a work item; sizes: bytes of an element of its rows and
+    of its columns, as the micro-kernel reads them."""
 
     stage: int
     rows: tuple[int, ...]
@@ -40,6 +42,9 @@ class Aligned:
     rate: float = 1.0
     tails: tuple[int, ...] = ()
     deep: float = 1.0
+    expand: float = 0.0
+    once: bool = False
+    sizes: tuple[int, int] = (4, 4)
 
     def padded(self, rows: int) -> int:
         """The rows that are computed where so many are wanted."""
@@ -276,14 +281,17 @@ def needed_work(model: GroupModel) -> int:
 
 
 def padding(model: GroupModel, aligned: Sequence[Aligned], boxes: Boxes) -> float:
-    """Work of the contractions on their rows, per unit of work without padding, in f32."""
+    """Work of the contractions on their rows, weights that are expanded for them included, per unit
+    of work without padding, in f32."""
     done, total = 0.0, 0
     for a in aligned:
         widths = boxes[a.stage][0]
         work = prod(widths) * model.stages[a.stage].per_point
         m, n = max(1, prod(widths[p] for p in a.rows)), widths[a.lane]
+        times = 1 if a.once else -(-m // a.mr)  # that every weight is expanded
         total += work
-        done += work * (a.padded(m) / m) * (-(-n // a.nr) * a.nr / n) / a.rate
+        done += work * (-(-n // a.nr) * a.nr / n) * (
+            a.padded(m) / m / a.rate + a.expand * times / m)
     return done / total if total else 1.0
 
 

@@ -40,9 +40,11 @@ def _of_product(machine: Machine, s: StageModel, a: Aligned, whole: Widths, slic
     one = sliced[:a.lane] + (min(columns, a.nr),) + sliced[a.lane + 1:]
     held, held_rows = sum(s.sizes(one)[0]), _row_bytes(s, a, one)
     panel = held - held_rows + held_rows * min(rows, a.mr) // rows
-    for what, moved, between in (("rows", rows * terms * (panels - 1), held),
-                                 ("panels", terms * panels * a.nr * (tiles - 1), panel)):
-        where, moved = home(machine, between), SUM * number * moved
+    of_rows, of_columns = a.sizes
+    for what, moved, between in (("rows", of_rows * rows * terms * (panels - 1), held),
+                                 ("panels", of_columns * terms * panels * a.nr * (tiles - 1),
+                                  panel)):
+        where, moved = home(machine, between), number * moved
         seconds = moved / memory_rate(machine, where) - moved / memory_rate(machine, machine.near)
         if seconds > 0:
             yield f"{what} in {where.name}", seconds, moved

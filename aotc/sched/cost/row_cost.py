@@ -1,5 +1,6 @@
 """Time of a product in the register tiles of a row, without what is moved: a term of the cost."""
 
+from aotc.ir.category import BF16_PRODUCT
 from aotc.target.base import Ukernel
 from aotc.target.tuning import Tuning
 
@@ -22,10 +23,13 @@ def row_waste(row: Ukernel, m: int, n: int, tuning: Tuning, workers: int = 1,
 
 
 def row_rate(row: Ukernel, tuning: Tuning) -> float:
-    """What a row of f32 reaches of the multipliers: few sums in registers wait for each other."""
-    if "rate" in row.tile or "tm" in row.tile:  # of an engine, of a thread among many
-        return float(row.tile.get("rate", 1.0))
-    return min(1.0, row.tile["mr"] * row.tile["nv"] / tuning.chains)
+    """Products that a row does in the time of one in f32: those of its types' instruction, of
+    which few sums in registers, that wait for each other, reach a part."""
+    usual = tuning.narrow_rate if row.dtypes == BF16_PRODUCT else 1.0
+    rate = float(row.tile.get("rate", usual))
+    if "unit" in row.tile or "tm" in row.tile:  # of an engine, of a thread among many
+        return rate
+    return rate * min(1.0, row.tile["mr"] * row.tile["nv"] / tuning.chains)
 
 
 def saves_packing(rows: int, tuning: Tuning) -> bool:

@@ -28,7 +28,7 @@ from aotc.passes.precision.narrow_operands import are_columns, is_whole
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
-from aotc.target.base import Ukernel
+from aotc.target.base import Target, Ukernel
 
 if TYPE_CHECKING:  # which needs this module
     from aotc.sched.choose.loops import Choices
@@ -86,6 +86,13 @@ def axes_beside(f: Factors, weights: Load) -> list[Axis]:
     return [i for i in weights.index if isinstance(i, Axis) and i not in (f.lane, *f.k)]
 
 
+def dot_rows(target: Target, s: Stage) -> list[Ukernel]:
+    """The rows of a target for the types of a stage that multiplies narrow numbers; [] for others
+    and where it has none."""
+    dtypes = dot_dtypes(s.body)
+    return [u for u in target.rows("dot") if u.dtypes == dtypes and grouping_fault(s, u) is None]
+
+
 def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
     """(row name, loops) of a stage, with the layout of its weights in ``c.layouts``; the plain nest
     where the target has no row or the operands no such form."""
@@ -99,8 +106,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
             is_lane_value(o.value) for o in s.outputs):
         return plain
     m = estimate_volume(a.extent for a in f.m)
-    rows = [u for u in c.target.rows("dot") if (u.tile["mr"] == 1) == (m == 1)
-            and u.dtypes == dot_dtypes(s.body) and grouping_fault(s, u) is None]
+    rows = [u for u in dot_rows(c.target, s) if (u.tile["mr"] == 1) == (m == 1)]
     if not rows or weights is not None and not _is_whole(s, f, b, weights.shape):
         return plain
     k, where = _row_mode(c, f)
@@ -232,5 +238,5 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
     return faults
 
 
-__all__ = ["axes_beside", "dot_choice", "dot_factors", "dot_faults", "dot_layout", "padded_depth",
-           "stage_weights"]
+__all__ = ["axes_beside", "dot_choice", "dot_factors", "dot_faults", "dot_layout", "dot_rows",
+           "padded_depth", "stage_weights"]

@@ -4,7 +4,9 @@ Operands may be numbers of f16 whatever they are stored as: a row whose operands
 nothing of those.
 """
 
-from aotc.ir.category import BF16_PRODUCT, Factors
+from collections.abc import Sequence
+
+from aotc.ir.category import Factors
 from aotc.ir.dtypes import Array
 from aotc.ir.expr import Cast, Const, Expr, Load, Where
 from aotc.ir.program import Compute, Program
@@ -16,13 +18,12 @@ Operands = tuple[str, str]  # dtypes that hold the elements of A and of B
 F32_OPERANDS: Operands = ("f32", "f32")
 
 
-def pick_row(target: Target, m: int, n: int, narrow: bool = False, k: int = 0,
+def pick_row(target: Target, m: int, n: int, narrow: Sequence[Ukernel] = (), k: int = 0,
              operands: Operands = F32_OPERANDS) -> Ukernel:
-    """The row with the least waste (M = 1 has its own rows) for operands of f32, or one of bf16
-    products if they are ``narrow`` and there is one.  k: terms that a row sums at a time; operands:
-    what holds the elements of both, so that a row of these dtypes rounds nothing."""
-    pairs = [u for u in target.rows("dot") if u.dtypes == BF16_PRODUCT] if narrow else []
-    exact = pairs or [u for u in target.rows("contraction") if u.dtypes[:2] in (
+    """The row with the least waste (M = 1 has its own rows) for operands of f32, or one of
+    ``narrow``, those for narrower numbers, if there are some.  k: terms that a row sums at a time;
+    operands: what holds the elements of both, so that a row of these dtypes rounds nothing."""
+    exact = narrow or [u for u in target.rows("contraction") if u.dtypes[:2] in (
         F32_OPERANDS, operands)]
     rows = [u for u in exact if (u.tile["mr"] == 1) == (m == 1)] or exact
     return min(rows, key=lambda u: waste_of(target, u, m, n, k))

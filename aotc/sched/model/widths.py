@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import ceil, prod
 
 from aotc.errors import ScheduleError
-from aotc.ir.category import factor_pairs
+from aotc.ir.category import dot_dtypes, factor_pairs
 from aotc.ir.dtypes import DTYPES
 from aotc.ir.expr import (
     Axis,
@@ -40,6 +40,7 @@ from aotc.target.tuning import Tuning
 Orders = Mapping[str, tuple[int, ...] | None]  # {buffer: its dims, outermost in memory first}
 USUAL = Tuning()
 WHOLE = 1 << 60  # width of an index nothing is known about; the dimension's extent cuts it
+PRODUCT = 2  # operations of a term of a sum of products
 
 
 # ---------------------------------------------------------------- compiling a group
@@ -101,7 +102,7 @@ def _stage_model(program, s, orders, more, lows, op_cost):
                   for b, loads in grouped.items())
     writes = tuple(_access(program, b, [index], places, len(s.axes), lows, orders.get(b))
                    for b, index in written.items())
-    per_point = (_operations(s.body, op_cost) + 1) * more.scale + more.per_point if s.raxes else 0
+    per_point = _per_term(s, op_cost) * more.scale + more.per_point if s.raxes else 0
     per_output = sum(_operations(o.value, op_cost) for o in s.outputs)
     per_output = max(more.scale > 1, per_output) * more.scale + more.per_output
     contraction = more.scale == 1 and bool(factor_pairs(s.axes, s.raxes, s.fold, s.body))
@@ -116,6 +117,12 @@ def _stage_model(program, s, orders, more, lows, op_cost):
 
 def _same_place(s, loads, written):
     return all(n.index in written.values() for n in loads)
+
+
+def _per_term(s, op_cost):
+    """Operations of a term of a stage's fold.  Those that make operands of narrow products are the
+    row's, which says what they take."""
+    return PRODUCT if dot_dtypes(s.body) is not None else _operations(s.body, op_cost) + 1
 
 
 def _operations(e, op_cost):
