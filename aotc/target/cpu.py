@@ -51,8 +51,8 @@ def _nests(suffix: str) -> tuple[Ukernel, ...]:
 
 
 # products of bytes in the time of one in f32, of u8 and of s8 by s8, where they are more.  AMD EPYC
-# of 2022, 252 rows of 1024 terms by 576 columns: of halves (sse2, avx2, avx512) so many; vnni 0.9 of
-# the four that its instruction takes, 0.75 with columns' own sums beside, as is assumed of Arm's.
+# of 2022, 252 rows of 1024 terms by 576 columns: of halves (sse2, avx2, avx512) so many; vnni 0.9
+# of the four that its instruction takes, 0.75 with columns' own sums, as is assumed of Arm's.
 _BYTE_RATES = {"sse2": (1.8, 1.8), "avx2": (1.1, 1.1), "avx512": (1.4, 1.4), "vnni": (3.6, 3.0),
                "amx": (3.6, 3.0), "sdot": (3.0, 3.6), "usdot": (3.6, 3.6)}
 

@@ -112,7 +112,7 @@ def test_packing_rows_costs_by_runs_and_columns_by_lanes():
         program = product("u8", depth)
         group, _ = lone(program, target)
         assert group.loops["y"]["b"] == "packed"
-        return dict((axes, n) for n, axes in access_costs(program, target, group, {})["y"].packs)
+        return {axes: n for n, axes in access_costs(program, target, group, {})["y"].packs}
 
     columns = -(-tuning.packed // 4)
     assert packs(16) == {("i",): columns}

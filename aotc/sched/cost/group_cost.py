@@ -31,8 +31,8 @@ class Aligned:
     the time of one in f32; tails: rows of the smaller tiles, ascending, that the last of them may
     be; deep: terms of a sum that are computed for each that is wanted, where rows take several at a
     time.  expand: multiply-adds of f32 that a stored weight takes to become what is multiplied, for
-    every tile of rows or ``once`` for all of a work item; sizes: bytes of an element of its rows and
-    of its columns, as the micro-kernel reads them."""
+    every tile of rows or ``once`` for all of a work item; sizes: bytes of an element of its rows
+    and of its columns, as the micro-kernel reads them."""
 
     stage: int
     rows: tuple[int, ...]
