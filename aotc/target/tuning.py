@@ -2,20 +2,23 @@
 
 Every field says what it is, its unit and where it comes from (``about``, ``unit``, ``origin`` of
 its metadata: a measurement, a data sheet, what it is derived from, or that it is assumed and why;
-``least``: the smallest value there is).  What bounds an algorithm (the width of a
-beam, the number of passes) is none.  A machine file may set any of them.
+``least`` and ``most``: the ends of its range).  What bounds an algorithm (the width of a beam, the
+number of passes) is none.  A machine file may set any of them.
 """
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
+from aotc.ir.schedule import CHOICES
 
-def _of(value: Any, about: str, unit: str, origin: str, least: int = 0) -> Any:
-    """A field; ``least``: what a machine file may set it to.  Mappings of numbers are no part of a
-    Tuning's hash."""
-    notes = {"about": about, "unit": unit, "origin": origin, "least": least}
+
+def _of(value: Any, about: str, unit: str, origin: str, least: float = 0, choice: str = "") -> Any:
+    """A field; ``least``: what a machine file may set it to; ``choice``: of a Schedule that it
+    becomes, which has a largest value.  Mappings of numbers are no part of a Tuning's hash."""
+    notes = {"about": about, "unit": unit, "origin": origin, "least": least,
+             "most": CHOICES[choice][-1] if choice else inf}
     if isinstance(value, dict):
         return field(default_factory=lambda: dict(value), hash=False, metadata=notes)
     return field(default=value, metadata=notes)
@@ -196,32 +199,36 @@ class Tuning:
                            "ones the lines after the first are a stream", "f32 elements",
                            "assumed: after four lines hardware has seen a stream")
     fetch_rows: int = _of(16, "rows that such pieces are fetched ahead: two or three register "
-                          "tiles", "rows", "AVX2: 4 groups of 16 channels, 10.7 ms to 6.5")
+                          "tiles", "rows", "AVX2: 4 groups of 16 channels, 10.7 ms to 6.5",
+                          choice="fetch_rows")
     fetch_slowest: int = _of(2, "elements of the next panel per step of a sum, at least: a line is "
                              "fetched eight times by then", "f32 elements", "derived: 16 elements "
                              "of a line in eight steps", 1)
     fetch_tiles: int = _of(
         2, "register tiles that short rows of a product are fetched ahead", "tiles",
         "AVX-512: 128x128 pixels of 48 channels take 0.70 of their time, bsrn 0.965, nafnet 0.98; "
-        "four are as fast")
+        "four are as fast", choice="fetch_tiles")
     fetch_row: int = _of(128, "a row is short up to here", "f32 elements",
                          "the same; rows of up to 768 are as fast")
     lookup_rows: int = _of(8, "rows that looked up places are fetched ahead", "rows",
-                           "AVX2: 4 and 16 take dlrm 1.00 to 1.01 of its time", 1)
+                           "AVX2: 4 and 16 take dlrm 1.00 to 1.01 of its time", 1, "lookup_rows")
     lookup_lines: int = _of(16, "lines of such a row: of a longer one, the rest is a stream",
-                            "lines", "assumed: after 1 KiB hardware has long seen a stream", 1)
+                            "lines", "assumed: after 1 KiB hardware has long seen a stream", 1,
+                            "lookup_lines")
     window_ahead: int = _of(1024, "what a window's blocks are fetched ahead", "f32 elements",
-                            "a page; AVX2: a depthwise 3x3 over 256x256x64 took 3.9 ms, 1.2 so")
+                            "a page; AVX2: a depthwise 3x3 over 256x256x64 took 3.9 ms, 1.2 so",
+                            choice="ahead")
     block_registers: int = _of(2, "registers of a vector value in a block of a window's outputs, "
                                "where vectors have any length", "registers", "derived: 8 of 32 for "
-                               "the sums of four outputs, and as many for what they read", 1)
+                               "the sums of four outputs, and as many for what they read", 1,
+                               "block_registers")
     window_lines: int = _of(8, "lines that one vector of lanes of a block fetches at most", "lines",
                             "data sheets of CPUs: ten or more lines are on their way at once")
     columns_from: int = _of(32, "steps of a fold from which on vectors of columns stand side by "
                             "side", "steps", "AVX2: a mean over an image of 8 MB, channels last, "
                             "took 0.9 to 1.6 ms, 0.25 so")
     columns_most: int = _of(8, "such vectors at most: each needs a register", "vectors",
-                            "half of the registers of AVX2", 2)
+                            "half of the registers of AVX2", 2, "columns")
     epilogue_nodes: int = _of(24, "f32 nodes of an epilogue that is written out for every "
                               "accumulator, at most", "nodes", "derived: the 24 sums of a 6x64 "
                               "tile are then some 600 instructions")
@@ -241,19 +248,20 @@ class Tuning:
                        "multiply-adds", "data sheets of CPUs: a load of what was just stored takes "
                        "four cycles or five")
     copied_run: int = _of(4, "bytes side by side that are worth a copy for 8-bit products", "bytes",
-                          "derived: a lane; less is a single move", 1)
+                          "derived: a lane; less is a single move", 1, "copied_run")
     narrow_columns: int = _of(16, "columns of a product whose operands are rounded where that is "
                               "asked for: with fewer, converting its rows is what takes the time",
                               "columns", "derived: a vector of AVX-512", 1)
     narrow_rate: float = _of(1.0, "what the rows of bf16 products reach; below 1, rounded numbers "
                              "are stored as f32 and multiplied so", "flops of a product",
-                             "AMD EPYC of 2022: vdpbf16ps 2.0; without the instruction 0.9 to 1.0")
+                             "AMD EPYC of 2022: vdpbf16ps 2.0; without the instruction 0.9 to 1.0",
+                             0.01)
     parts_gain: float = _of(0.85, "a fold in parts that is no product must take less than this of "
                             "the whole one, which may share a kernel with others",
                             "share of its time", "assumed: a part of the launch that it saves so")
     tile_rate: float = _of(0.4, "what a work item that is one register tile of a product reaches "
                            "alone on its worker", "of its flops", "NVIDIA H100, 32x32 tiles: "
-                           "0.37 to 0.44")
+                           "0.37 to 0.44", 0.01)
     narrow_depth: int = _of(8, "terms of the sums of such a product", "terms", "assumed: four "
                             "pairs of terms for every sum that is stored", 1)
 
@@ -322,11 +330,13 @@ def _read(f: Field[Any], where: str, now: Any, value: Any) -> Any:
 
 
 def _number(f: Field[Any], where: str, now: float, value: Any) -> float:
-    """A number of the same kind as ``now``, none below the field's least."""
+    """A number of the same kind as ``now``, from the field's least to its most."""
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-    if not good or isinstance(now, int) and value != int(value) or value < f.metadata["least"]:
+    least, most = f.metadata["least"], f.metadata["most"]
+    if not good or isinstance(now, int) and value != int(value) or not least <= value <= most:
         kind = "an integer" if isinstance(now, int) else "a number"
-        raise ValueError(f"{where}: {value!r}; choose {kind} from {f.metadata['least']} on")
+        legal = f"{least} on" if most == inf else f"{least} to {most}"
+        raise ValueError(f"{where}: {value!r}; choose {kind} from {legal}")
     return type(now)(value)
 
 

@@ -53,7 +53,10 @@ def test_a_machine_file_sets_fields_and_leaves_the_others():
     ({"op_cost": {"add": 3}}, "tuning.op_cost.add; there are exp, log"),
     ({"op_cost": {"exp": []}}, r"tuning.op_cost.exp: \[\]"),
     ({"winograd_transform": {"3": 1}}, "tuning.winograd_transform.3; there are 2, 4, 6"),
-    ({"slack": float("nan")}, "tuning.slack: nan")])
+    ({"slack": float("nan")}, "tuning.slack: nan"),
+    ({"fetch_tiles": 65}, "tuning.fetch_tiles: 65; choose an integer from 0 to 64"),
+    ({"lookup_lines": 1 << 20}, "lookup_lines: 1048576; choose an integer from 1 to 1024"),
+    ({"columns_most": 17}, "from 2 to 16"), ({"narrow_rate": 0}, "a number from 0.01 on")])
 def test_a_wrong_field_is_named_with_what_is_right(tuning, why):
     with pytest.raises(ScheduleError, match=why):
         with_machine(V3, file_with(tuning))
@@ -81,14 +84,18 @@ def test_what_a_file_sets_decides(tmp_path):
         usual.kernels)
 
 
-def least(f):
+def end(f, of):
+    """The ``least`` or the ``most`` that a field may be; what it is where there is no most."""
     now = getattr(Tuning(), f.name)
-    return {str(k): 0 for k in now} if isinstance(now, dict) else f.metadata["least"]
+    if isinstance(now, dict):
+        return {str(k): 0 if of == "least" else n for k, n in now.items()}
+    return now if f.metadata[of] == float("inf") else f.metadata[of]
 
 
+@pytest.mark.parametrize("of", ["least", "most"])
 @pytest.mark.parametrize("field", ["all", *(
     pytest.param(f.name, marks=pytest.mark.product) for f in fields(Tuning))])
-def test_the_least_values_compile(field, tmp_path):
-    values = {f.name: least(f) for f in fields(Tuning) if field in ("all", f.name)}
+def test_the_least_and_the_largest_values_compile(field, of, tmp_path):
+    values = {f.name: end(f, of) for f in fields(Tuning) if field in ("all", f.name)}
     for model in (conv_stack(8), convnet()):
         assert kernels(model, tmp_path, values).kernels

@@ -5,14 +5,17 @@ from random import Random
 
 import numpy as np
 import pytest
+from te_programs import Maker, ax
 from tuner_models import convolutions, scheduled
 
+from aotc.ir.expr import Cast, Const, checked
 from aotc.ir.layout import Layout, Reorder
-from aotc.ir.schedule import Schedule
+from aotc.ir.schedule import LOOKUPS, Schedule
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.interpret import interpret
-from aotc.sched import check_schedule
+from aotc.sched import check_schedule, decide
 from aotc.sched.memory.allocate import allocate
+from aotc.target import TARGETS
 from aotc.tuner.space.knobs import Space, untuned_form
 from aotc.tuner.space.site_forms import LAYOUT, forms, layout_form, layout_name
 from aotc.tuner.space.sites import canonical, sites
@@ -118,3 +121,21 @@ def test_how_far_a_work_item_runs_may_vary():
     assert space.candidate({"0.run": 4}).groups[0].run == {axis: 4}
     wider = space.candidate({f"0.tile.{axis}": 7})
     assert wider.groups[0].run == {} or wider.groups[0].run[axis] % 7 == 0
+
+
+def test_rows_to_look_up_are_a_knob_where_data_says_places():
+    """The sum of rows of a table that data names, and a sum that looks nothing up."""
+    m = Maker()
+    m.input("ids", 40, dtype="i32")
+    m.const("table", np.ones((50, 64), np.float32))
+    i, j, r = ax("i", 4), ax("j", 64), ax("r", 10)
+    place = checked(Cast("i64", m.ref("ids", i * 10 + r)), Const(50))
+    m.step("y", (i, j), m.ref("table", place, j), (r,), "sum")
+    m.step("z", (i,), m.ref("y", i, j), (j,), "sum")
+    program, target = m.done("z"), TARGETS["x86-64-v4"]
+    schedule = decide(program, target, "register", written=False)
+    offered = {}
+    for site in sites(program, schedule, target)[1]:
+        space = Space(site, untuned_form(site), target)
+        offered[site.computes] = {k.name.rpartition(".")[2] for k in space.knobs}
+    assert set(LOOKUPS) <= offered["y",] and not offered["z",].intersection(LOOKUPS)

@@ -16,10 +16,10 @@ from typing import Any
 
 from aotc.errors import ScheduleError
 from aotc.ir.access import is_unit, layout_from_json, offset_of
-from aotc.ir.expr import Const
+from aotc.ir.expr import Const, depends_on_data
 from aotc.ir.layout import Layout, LayoutJson
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import CHOICES, Group, Schedule
+from aotc.ir.schedule import CHOICES, LOOKUPS, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.check import check_group
 from aotc.sched.choices import choices_of
@@ -154,7 +154,7 @@ class Space:
                          if u.dtypes == row.dtypes and (u.tile["mr"] == 1) == (m == 1))
             yield Knob(f"{at}.row", rows, row.name)
             yield Knob(f"{at}.a", ("rows", "packed"), loops["a"])
-            yield from self._written_knobs(at, g, s.name)
+            yield from self._written_knobs(at, g, s)
         elif row.category not in ("loops", "transform", "dot"):
             axes = s.axes + (s.raxes if s.fold in ("sum", "max", "min") else ())
             lanes = tuple(a.name for a in axes if a.name == loops.get("lanes") or (
@@ -164,11 +164,15 @@ class Space:
             if row.category == "window":
                 yield Knob(f"{at}.block", ("", "block"), "block" if loops.get("block") else "")
             if s.fold != "none":
-                yield from self._written_knobs(at, g, s.name)
+                yield from self._written_knobs(at, g, s)
 
-    def _written_knobs(self, at, g, stage):
-        loops = g.loops.get(stage, {})
-        for key in (k for k in choices_of(self.target, g, stage) if k in CHOICES):
+    def _written_knobs(self, at, g, s):
+        """Of choices that mean something: there are rows to look up where data says places."""
+        loops = g.loops.get(s.name, {})
+        looks_up = any(depends_on_data(i) for n in s.loads() for i in n.index)
+        for key in choices_of(self.target, g, s.name):
+            if key not in CHOICES or key in LOOKUPS and not looks_up:
+                continue
             base = loops.get(key, BY_RULE)
             yield Knob(f"{at}.{key}", tuple(dict.fromkeys((BY_RULE, *_written(key), base))), base)
 
