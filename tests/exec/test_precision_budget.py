@@ -142,7 +142,7 @@ def test_variants_of_a_model_round_alike(tmp_path, monkeypatch):
 
 def test_weights_of_few_bits_are_taken_where_they_are_fastest(tmp_path):
     """One row waits for its weights: the more is allowed, the fewer bits they have; many rows gain
-    more by bf16; what is measured keeps the budget."""
+    more by bf16 where rows may not be bytes; what is measured keeps the budget."""
     rng = np.random.default_rng(0)
     w = {n: (rng.standard_normal((128, 128)) / 11).astype(np.float32) for n in "vw"}
 
@@ -155,7 +155,7 @@ def test_weights_of_few_bits_are_taken_where_they_are_fastest(tmp_path):
     assert all(x.narrowed.error <= MARGIN * e for e, x in found.items())
     assert found[0.5].narrowed.summary.startswith("2 of 2 products rounded (2 int4w): ")
     assert found[0.5].narrowed.seconds < found[3e-2].narrowed.seconds
-    assert _decided(two(8), error=0.5).schedule.precision == "bf16"
+    assert _decided(two(8), error=4e-3).schedule.precision == "bf16"
 
 
 def test_trials_run_what_differs_only():
