@@ -395,7 +395,7 @@ NUMBERS = {
     "sched/model/tile_model.py": {"RAGGED": BOUND},
     "sched/model/tilegraph.py": {"SHARED_ALIGN": "of the published footprints"},
     "sched/model/unroll.py": {"MAX_SIDE": BOUND, "MAX_TERMS": BOUND},
-    "sched/model/widths.py": {"WHOLE": BOUND},
+    "sched/model/widths.py": {"WHOLE": BOUND, "PRODUCT": "of any machine: a product and a sum"},
     "sched/shape_variants.py": {"MOST_PIECES": BOUND},
     "emit/bundle/kits.py": {"KITS": FORMAT},
     "emit/bundle/render.py": {"MOST_BYTES": BOUND, "SHOWN": FORMAT},
