@@ -128,9 +128,8 @@ def bounds_among(cond: Expr, reduced: Collection[Axis]
     return None if ends is None else (found[0], *ends)
 
 
-def axes_of_ends(body: Expr, fold: str | Fold, reduced: Collection[Axis]) -> frozenset[Axis]:
-    """The axes at whose points loops over ``reduced`` have ends of their own that data says."""
+def ends_from_data(body: Expr, fold: str | Fold, reduced: Collection[Axis]) -> list[Expr]:
+    """The conditions of a fold's guard that say where its loops over ``reduced`` begin and end."""
     found = guard_of(body, fold)
-    conds = [c for c in (conjuncts(found[0]) if found else ()) if depends_on_data(c)
-             and bounds_among(c, reduced) is not None]
-    return frozenset().union(*map(axes_of, conds)).difference(reduced)
+    return [c for c in (conjuncts(found[0]) if found else ()) if depends_on_data(c)
+            and bounds_among(c, reduced) is not None]

@@ -15,6 +15,7 @@ from aotc.ir.program import neutral
 from aotc.oracle.check_plan import plan_faults
 from aotc.oracle.evaluate import evaluate
 from aotc.oracle.run_plan import run_plan
+from aotc.passes.inline import inline_moves
 from aotc.sched import decide, lower
 from aotc.target import get_target
 
@@ -55,6 +56,20 @@ CASES = [*(Case(f"{fold} {columns}", bags(200, columns, fold))
          Case("i64", bags(150, 5, dtype="i64")), Case("free", bags(Sym("s", 0, None, 300), 19)),
          Case("long", rows(900)), Case("short", rows(20, "max")), Case("free rows", rows(
              Sym("s", 0, None, 300), "min"))]
+
+
+def masked(length=90, count=6, columns=20):
+    """A mask as a tensor of its own, what it chooses, a sum of that and a product with it."""
+    m = Maker()
+    m.input("x", count, length, columns)
+    m.input("n", count, dtype="i64")
+    m.const("w", np.random.default_rng(2).standard_normal((columns, 9)).astype(np.float32))
+    i, k, j, o = ax("i", count), ax("k", length), ax("j", columns), ax("o", 9)
+    m.step("mask", (i, k), compare("lt", k, m.ref("n", i)))
+    m.step("kept", (i, k, j), Where(m.ref("mask", i, k), m.ref("x", i, k, j), Const(0, "f32")))
+    m.step("total", (i, j), m.ref("kept", i, k, j), (k,), "sum")
+    m.step("product", (i, k, o), m.ref("kept", i, k, j) * m.ref("w", j, o), (j,), "sum")
+    return m.done("total", "product")
 
 
 def feeds_of(case, rng, value):
@@ -101,6 +116,19 @@ def test_plans_have_the_ends_of_data(target):
         feeds, syms = feeds_of(case, rng, 33), {s.name: 33 for s in case.program.syms}
         assert not differences(run_plan(plan, feeds, syms), evaluate(case.program, feeds, syms),
                                2e-6), case.name
+
+
+def test_a_mask_that_is_a_tensor_gives_its_fold_ends():
+    """It is inlined where it is the ends of a loop; a product reads what it has chosen."""
+    c, rng = get_target("c"), np.random.default_rng(5)
+    before, case = masked(), Case("masked", inline_moves(masked()))
+    bodies = {s.out: s.body for s in case.program.steps}
+    assert isinstance(bodies["total"], Where)
+    assert bodies["product"] == next(s.body for s in before.steps if s.out == "product")
+    plan = lower(case.program, decide(case.program, c), c)
+    assert len(narrowed(plan)) == 1 and not plan_faults(plan)
+    feeds = feeds_of(case, rng, 33)
+    assert not differences(run_plan(plan, feeds), evaluate(before, feeds), 2e-6)
 
 
 def test_an_end_that_is_not_held_inside_is_a_fault():

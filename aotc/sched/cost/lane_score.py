@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aotc.ir.access import is_unit, offset_of, stride
-from aotc.ir.conditions import axes_of_ends
+from aotc.ir.conditions import ends_from_data
 from aotc.ir.expr import Axis, Const, Load, axes_of
 from aotc.ir.simplify import same
 from aotc.sched.model.size import estimate
@@ -20,9 +20,11 @@ def lane_score(c: "Choices", s: Stage, axis: Axis, loads: Sequence[Load]) -> flo
     """Unit-stride accesses minus gathers, weighted by how often an access happens.  loads: those of
     the stage that count; a constant whose layout follows the lanes does not."""
     n, tuning = _flat_extent(c, s, axis), c.target.tuning
-    if n < tuning.lane_points or not c.target.machine.threads and axis in axes_of_ends(
-            s.body, s.fold, s.raxes):  # lanes share their loops: they would look at everything
+    if n < tuning.lane_points:
         return 0.0
+    if axis in s.axes and not c.target.machine.threads and any(
+            axis in axes_of(e) for e in ends_from_data(s.body, s.fold, s.raxes)):
+        return 0.0  # lanes share their loops: they would look at everything
     score = tuning.lane_base + min(n, tuning.lane_long) / (10 * tuning.lane_long)
     for load in loads:
         if load.dtype not in ("f32", "f16", "u8", "i8"):
