@@ -110,8 +110,9 @@ def inline_moves(program: Program) -> Program:
         steps.append(step)
         if is_mask(step):
             masks[step.out] = step
-        elif is_choice(step) and not masks.keys().isdisjoint(step.inputs):
-            chosen[step.out] = step
+        elif is_choice(step) and not masks.keys().isdisjoint(step.inputs) and (
+                step.out not in program.results and len(program.consumers[step.out]) == 1):
+            chosen[step.out] = step  # others would make it all the same
         if step.out not in program.results and is_widening(step):
             widening[step.out] = step
         if step.out not in program.results and (is_move(step) or is_free(step)):

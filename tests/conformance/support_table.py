@@ -74,8 +74,9 @@ Limits that the table does not show:
 - EmbeddingBag as exporters write it, a Loop whose rounds cut runs of rows, fold them, and gather
   the results or insert them into a sequence, is one fold whose loop runs from where a bag begins to
   where it ends. So do sums, products, maxima and minima of a Where that compares places along the
-  reduced axis with numbers from data (lengths, places in a list) and has zero, one or infinity for
-  the rest; products of matrices and the exponentials of a masked Softmax look at all places.
+  reduced axis (a Range) with 64-bit numbers from data, lengths or places in a list, and has zero,
+  one or infinity for the rest, if nothing else reads it; products of matrices, and the exponentials
+  of a masked Softmax, look at all places.
 - Resize takes any extents, free ones too: to the extents of another tensor, by factors, or to what
   data says, if that is declared. Places in free extents are computed at run time in f32, with the
   roundings of ONNX Runtime; in extents that are numbers, while compiling, in f64, as places of

@@ -48,7 +48,7 @@ def test_no_level_of_optimisation_has_a_complaint(target, compiler, tmp_path):
     """Products on every row, every way that operands are read, and groups: what a compiler knows
     of a variable, and so what it warns of, differs from level to level."""
     cases = [p.fast for u in target.ukernels if u.category in ("contraction", "dot", "reduction")
-             for p in [*CASES[u.category](u, target)][::4]] + [*group_cases(target, loops=9)][::4]
+             for p in [*CASES[u.category](u, target)][::8]] + [*group_cases(target, loops=9)][::8]
     program, schedule = merged(cases, target)
     folder = write_bundle(render_bundle(lower(program, schedule, target), schedule, INFO),
                           tmp_path / "b")
