@@ -86,7 +86,7 @@ def axes_beside(f: Factors, weights: Load) -> list[Axis]:
     return [i for i in weights.index if isinstance(i, Axis) and i not in (f.lane, *f.k)]
 
 
-def dot_rows(target: Target, s: Stage) -> list[Ukernel]:
+def typed_rows(target: Target, s: Stage) -> list[Ukernel]:
     """The rows of a target for the types of a stage that multiplies narrow numbers; [] for others
     and where it has none."""
     dtypes = dot_dtypes(s.body)
@@ -106,7 +106,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
             is_lane_value(o.value) for o in s.outputs):
         return plain
     m = estimate_volume(a.extent for a in f.m)
-    rows = [u for u in dot_rows(c.target, s) if (u.tile["mr"] == 1) == (m == 1)]
+    rows = [u for u in typed_rows(c.target, s) if (u.tile["mr"] == 1) == (m == 1)]
     if not rows or weights is not None and not _is_whole(s, f, b, weights.shape):
         return plain
     k, where = _row_mode(c, f)
@@ -238,5 +238,5 @@ def dot_faults(program: Program, schedule: Schedule, s: Stage, row: Ukernel, loo
     return faults
 
 
-__all__ = ["axes_beside", "dot_choice", "dot_factors", "dot_faults", "dot_layout", "dot_rows",
-           "padded_depth", "stage_weights"]
+__all__ = ["axes_beside", "dot_choice", "dot_factors", "dot_faults", "dot_layout",
+           "padded_depth", "stage_weights", "typed_rows"]
