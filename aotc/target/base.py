@@ -350,12 +350,12 @@ TILES = "dot_tiles.c.j2"  # the template of rows on matrix tiles
 
 def dot_tiles(suffix: str, mr: int, dtypes: tuple[str, str, str], **more: float) -> Ukernel:
     """Row of products on matrix tiles: MR (one tile, two, or four in slices of the sum) by two
-    tiles of sums over full K.  even: rows that lie evenly apart need no copy; more: of its
+    tiles of sums over full K.  even: so many rows that lie evenly apart need no copy; more: of its
     ``tile``."""
     nr = 2 * TILE
     return Ukernel(f"dot_{operands(dtypes)}_{mr}x{nr}__{suffix}", "dot", dtypes, TILES,
                    {"mr": mr, "nv": nr // TILE, "nr": nr, "load_cost": 4.0 * TILE / mr,
-                    "even": True, **more})
+                    "even": TILE, **more})
 
 
 def dot_grouped(suffix: str, lanes: int, mr: int, nv: int) -> Ukernel:

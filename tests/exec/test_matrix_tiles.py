@@ -95,6 +95,36 @@ def test_sums_are_those_of_the_instruction(size, threads, tmp_path):
     assert any(r.endswith("__amx") for k in manifest["kernels"] for r in k["rows"])
 
 
+@needs_lanes
+@pytest.mark.parametrize("width, mode", [(32, "rows"), (14, "packed")])
+@pytest.mark.usefixtures("flags")
+def test_rows_of_windows_are_read_in_place_where_that_copies_less(width, mode, tmp_path):
+    """Two panels of columns, rows that cross the padding and lines of the image: the same bits
+    either way."""
+    rng, conv = np.random.default_rng(3), helper.make_node("Conv", ["x", "w", "b"], ["y"],
+                                                           pads=[1, 1, 1, 1])
+    model = make_model([conv], {"x": (TensorProto.FLOAT, [1, 32, 9, width])},
+                       {"y": (TensorProto.FLOAT, [1, 64, 9, width])},
+                       {"w": rng.standard_normal((64, 32, 3, 3)).astype(np.float32),
+                        "b": rng.standard_normal(64).astype(np.float32)})
+    x, got = rng.standard_normal((1, 32, 9, width)).astype(np.float32), {}
+    for name, schedule in (("chosen", None), ("other", tmp_path / "other.json")):
+        made = aotc.compile(model, tmp_path / name, target=AMX.name, precision="bf16",
+                            winograd="off", schedule=schedule)
+        got[name] = made.load().run({"x": x})["y"]
+        said = json.loads((tmp_path / name / "schedule.json").read_text())
+        stage, = (c for g in said["groups"] for c in g["loops"].values() if "k" in c)
+        if schedule is None:
+            assert stage["a"] == mode
+            stage["a"] = "packed" if mode == "rows" else "rows"
+            for key in ("order", "copied_run"):
+                stage.pop(key, None)
+            (tmp_path / "other.json").write_text(json.dumps(said))
+        else:
+            assert stage["a"] != mode
+    assert np.array_equal(got["chosen"], got["other"])
+
+
 def test_one_row_and_f32_have_no_tiles(tmp_path):
     """M = 1 runs in lanes; who does not ask for bf16 gets none of it."""
     for rows, precision in ((1, "bf16"), (37, "f32")):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aotc.ir.access import is_multiple, is_unit, layout_from_json, offset_of
 from aotc.ir.category import GROUPED_INTEGERS, Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of, substitute
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import Grouped, grouped_weights
@@ -25,6 +25,7 @@ from aotc.ir.schedule import Loops, Schedule
 from aotc.ir.tile_statements import dot_step, whole_steps
 from aotc.passes.digits import static_extent
 from aotc.passes.precision.narrow_operands import are_columns, is_whole
+from aotc.sched.cost.even_rows import uneven_share
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.size import MAX_TAPS, estimate, estimate_volume
 from aotc.sched.model.stages import Stage
@@ -112,7 +113,7 @@ def dot_choice(c: "Choices", s: Stage) -> tuple[str, Loops]:
     k, where = _row_mode(c, f)
     for row in sorted(rows, key=lambda u: row_waste(
             u, m, estimate(f.lane.extent), c.target.tuning)):
-        mode = "packed" if _pays_even(f, row) else where
+        mode = "packed" if _pays_even(c, s, f, row) else where
         if weights is None:
             return row.name, {"lanes": f.lane.name, "k": k.name, "a": mode, "b": "packed"}
         layout = dot_layout(f, b, k, row.tile["nr"], weights.shape, stage_weights(s) is not None)
@@ -173,12 +174,20 @@ def _rows_first(c: "Choices", row: Ukernel, weights: Array) -> bool:
         weights.nbytes <= near.capacity * near.usable)
 
 
-def _pays_even(f: Factors, row: Ukernel) -> bool:
-    """True if rows are packed once for all panels of columns, because the row reads those in place
-    that lie evenly apart and the neighbours of a window's taps often do not."""
-    steps = [estimate(r.extent) for r in f.k]
-    taps = prod(steps) // max(steps)
-    return "even" in row.tile and taps > 1 and estimate(f.lane.extent) > row.tile["nr"]
+def _pays_even(c: "Choices", s: Stage, f: Factors, row: Ukernel) -> bool:
+    """True if rows of a window are packed once for all panels of columns: the row reads those in
+    place that lie evenly apart, and copies others for every panel, which is more than one copy of
+    all."""
+    best = max(f.k, key=lambda r: estimate(r.extent))
+    taps = [r for r in f.k if r != best and r.extent != Const(1)]
+    load, guard, _ = row_source(f.a)
+    if "even" not in row.tile or not taps or load is None:
+        return False
+    zero: dict[Expr, Expr] = {r: Const(0) for r in f.k if r not in taps}
+    panels = -(-estimate(f.lane.extent) // row.tile["nr"])
+    return panels * uneven_share(
+        [a for a in s.axes if a in f.m], taps, substitute(c.offset(load), zero),
+        None if guard is None else substitute(guard, zero), row.tile["even"]) > 1
 
 
 def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | None:
