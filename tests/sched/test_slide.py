@@ -16,9 +16,10 @@ from group_cases import (
 from te_programs import Maker, ax, random_feeds
 
 import aotc.oracle.interpret as interpreter
+import aotc.sched.choose.runs as runs
 from aotc.emit.c.kernels import render_kernels
 from aotc.emit.text.c_names import prefix
-from aotc.ir.expr import Const
+from aotc.ir.expr import Cast, Const
 from aotc.ir.schedule import Group, Schedule
 from aotc.sched import check_schedule, complete, lower
 from aotc.sched.choose.runs import best_run
@@ -209,3 +210,62 @@ def test_groups_that_change_make_no_steps_until_decided_again():
     back = replace(g, computes=g.computes[2:])
     both = merged(p, front, back, "L1")
     assert isinstance(both, Group) and not both.run and not both.reuse
+
+
+def doubled(rows=40, columns=24):
+    """Sums of three rows, each read by four rows of what is twice as high, as behind a transposed
+    convolution."""
+    m = Maker()
+    m.input("x", rows + 2, columns)
+    i, j, k, c = ax("i", rows), ax("j", 2 * rows - 2), ax("k", 3), ax("c", columns)
+    m.step("a", (i, c), m.ref("x", i + k, c), (k,), "sum")
+    m.step("y", (j, c), m.ref("a", j // 2, c) + m.ref("a", j // 2 + 1, c) * 2.0)
+    return m.done("y"), {"a": "L1"}, "y"
+
+
+@pytest.mark.parametrize("tile, room", [({"j": 4}, 3), ({"j": 2}, 2), ({"j": 6}, 4)])
+def test_quotients_of_a_steps_place_do_not_take_the_whole_tensor(tile, room):
+    """Scratch is as long as a step asks for, although its end is a name of its own."""
+    run = {"j": 6 * tile["j"]}
+    p, s = sliding(slides(doubled(), ["a"], **run), tile)
+    kernel, = lower(p, s, C).kernels
+    assert [x.elements for x in kernel.scratch if x.name == "a"] == [room * 24]
+    feeds = random_feeds(p, np.random.default_rng(0), {})
+    got = interpreter.interpret(p, s, feeds)["y"]
+    a = sum(feeds["x"][k:k + 40] for k in range(3))
+    np.testing.assert_allclose(got, np.repeat(a[:-1], 2, 0) + 2 * np.repeat(a[1:], 2, 0),
+                               rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("longer, axis", [(1.01, "y_i"), (1.05, "y_j")])
+def test_of_runs_that_take_as_long_one_takes_whole_lines(longer, axis, monkeypatch):
+    """Along the outermost axis, unless another one is faster indeed."""
+    m, c, k = Maker(), ax("c", 16), ax("k", 3)
+    m.input("x", 64, 64, 16)
+    for name, source, size in (("a", "x", 62), ("y", "a", 60)):
+        i, j = ax(f"{name}_i", size), ax(f"{name}_j", size)
+        m.step(name, (i, j, c), m.ref(source, i + k, j + k, c), (k,), "sum")
+    p, target = m.done("y"), get_target("x86-64-v4")
+    g, = complete(p, schedule(target, p, {"a": "L2"}, {}, "y"), target).groups
+    model, cost = group_model(p, g), runs.steps_cost
+
+    def longer_along_lines(model, machine, outer, tile, axis, *rest):
+        found = cost(model, machine, outer, tile, axis, *rest)
+        return replace(found, seconds=longer if axis == 0 else 1.0)
+
+    monkeypatch.setattr(runs, "steps_cost", longer_along_lines)
+    run = runs.best_run(model, target.machine, (model.extents, model.extents), (), (), {})
+    assert run.axis == axis
+
+
+def test_what_is_kept_moves_in_lanes_whatever_it_is():
+    m, i, j, c, k = Maker(), ax("i", 40), ax("j", 38), ax("c", 32), ax("k", 3)
+    m.input("x", 42, 32)
+    m.step("s", (i, c), m.ref("x", i + k, c), (k,), "sum")
+    m.step("a", (i, c), Cast("bf16", m.ref("s", i, c)))
+    m.step("y", (j, c), Cast("f32", m.ref("a", j + k, c)), (k,), "sum")
+    parts = m.done("y"), {"s": "register", "a": "L2"}, "y"
+    target = get_target("x86-64-v4")
+    p, s = sliding(slides(parts, ["s"], j=20), {"j": 2}, target)
+    moved, *_ = lower(p, s, target).kernels[0].stages
+    assert moved.row == "move_f32__avx512" and moved.vector == "r0_r1"

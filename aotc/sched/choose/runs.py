@@ -39,7 +39,8 @@ class Run:
 def best_run(model: GroupModel, machine: Machine, state: Sequence[Widths],
              aligned: Sequence[Aligned], free: Free, units: Mapping[str, int],
              fits: Callable[[Run], bool] = lambda run: True) -> Run | None:
-    """The Run of least predicted time among those that fit, None if no stage would slide.
+    """The Run of least predicted time among those that fit, of those that take as long one along
+    the outermost axis; None if no stage would slide.
 
     state: tiles of the group without a run, the last one that of a work item; units: {axis: extent
     that micro-kernel rows are made for}; fits: says no of a tile only if it does of larger ones."""
@@ -54,7 +55,13 @@ def best_run(model: GroupModel, machine: Machine, state: Sequence[Widths],
                 run = _along(model, machine, outer, at, a, aligned, free)
                 found += [] if run is None else [run]
     beyond: list[Widths] = []
-    for run in sorted(found, key=lambda r: r.cost.seconds):
+    alike = (1 + machine.tuning.slack) * min((r.cost.seconds for r in found), default=0.0)
+
+    def rank(run: Run) -> tuple[int, float]:  # along the outermost axis: its steps are whole lines
+        same = run.cost.seconds <= alike
+        return model.axes.index(run.axis) if same else model.rank, run.cost.seconds
+
+    for run in sorted(found, key=rank):
         if any(all(map(ge, run.tile, large)) for large in beyond):
             continue
         if fits(run):

@@ -148,8 +148,11 @@ def _whole_parts(there: Ends, tile: Tile) -> int:
     starts: dict[Expr, Expr] = {}
     for a, (lo, last) in tile.box.items():
         size = tile.size[a]
-        if size is not None and isinstance(lo, Axis) and same(last, lo + (size - 1)):
+        if size is not None and isinstance(lo, Axis):
             starts[lo] = Axis(f"{lo.name}_tile", lo.extent) * size
+            hi = simplify(last + 1)
+            if isinstance(hi, Axis):  # where a border or the end of a run may cut it, none does
+                starts[hi] = simplify(starts[lo] + size)
     first, last = (simplify(substitute(e, starts)) for e in there)
     return extent_bound(first, last) or 0
 

@@ -138,7 +138,7 @@ def lower_kept(ctx: Context, kept: Iterable[Kept]) -> list[Nest]:
         stage = Stage(f"{k.buffer}_kept", axes, (), "none", value, (),
                       (Output(k.buffer, here, value),), ())
         lane = axes[scratch_order(ctx.schedule.layouts.get(k.buffer), len(dims))[-1]]
-        rows = ctx.target.rows("move") if value.dtype == "f32" else ()
+        rows = [u for u in ctx.target.rows("move") if value.dtype in u.dtypes]
         row = rows[0] if rows else ctx.target.row("loops")
         # whole rows are simpler, where nobody asks what else lies there
         exact = bool(ctx.target.machine.engines)
