@@ -13,6 +13,7 @@ from group_cases import (
     two_convolutions,
     with_loops,
 )
+from harness import STRICT, Case, build_cases, differences
 from te_programs import Maker, ax, random_feeds
 
 import aotc.oracle.interpret as interpreter
@@ -29,7 +30,7 @@ from aotc.sched.judge.judge import Judge
 from aotc.sched.model.tilegraph import merged, set_connect
 from aotc.sched.model.widths import group_model
 from aotc.sched.report.explain import explain
-from aotc.target import get_target
+from aotc.target import get_target, runs_here
 from aotc.tuner.search.learned_cost import Estimator
 from aotc.tuner.space.trial import Candidate
 
@@ -258,14 +259,27 @@ def test_of_runs_that_take_as_long_one_takes_whole_lines(longer, axis, monkeypat
     assert run.axis == axis
 
 
-def test_what_is_kept_moves_in_lanes_whatever_it_is():
-    m, i, j, c, k = Maker(), ax("i", 40), ax("j", 38), ax("c", 32), ax("k", 3)
-    m.input("x", 42, 32)
-    m.step("s", (i, c), m.ref("x", i + k, c), (k,), "sum")
-    m.step("a", (i, c), Cast("bf16", m.ref("s", i, c)))
+def kept_as(dtype, target):
+    """(program, Schedule) of sums of three rows that are stored as a dtype and kept for the next
+    step, which sums three of them."""
+    m, i, j, c, k = Maker(dtype), ax("i", 40), ax("j", 38), ax("c", 37), ax("k", 3)
+    m.input("x", 42, 37)
+    m.step("s", (i, c), m.ref("x", i + k, c) * m.ref("x", i + k, c) * 9.0, (k,), "sum")
+    m.step("a", (i, c), Cast(dtype, m.ref("s", i, c)))
     m.step("y", (j, c), Cast("f32", m.ref("a", j + k, c)), (k,), "sum")
     parts = m.done("y"), {"s": "register", "a": "L2"}, "y"
-    target = get_target("x86-64-v4")
-    p, s = sliding(slides(parts, ["s"], j=20), {"j": 2}, target)
-    moved, *_ = lower(p, s, target).kernels[0].stages
-    assert moved.row == "move_f32__avx512" and moved.vector == "r0_r1"
+    return sliding(slides(parts, ["s"], j=20), {"j": 2}, target)
+
+
+def test_what_is_kept_moves_in_lanes_whatever_it_is(tmp_path):
+    target = next(t for t in map(get_target, ("x86-64-v4", "x86-64-v3", "aarch64", "c"))
+                  if runs_here(t))
+    found = {d: kept_as(d, target) for d in ("bf16", "f16", "i32", "u8", "i8")}
+    for p, s in found.values():
+        moved, *_ = lower(p, s, target).kernels[0].stages
+        assert moved.row.startswith("move_f32__") and moved.puts[0].buffer == "a"
+    built = build_cases([Case(d, p, s) for d, (p, s) in found.items()], target, tmp_path / "b",
+                        STRICT)
+    sample = built.sample(1)
+    for case, got, want in zip(built.cases, sample.got, sample.want):
+        assert not differences(got, want, case.tol, case.floor), case.name
