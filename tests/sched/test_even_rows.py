@@ -29,7 +29,8 @@ def counted(lines, width, pad, step, channels=32):
 def test_the_share_is_what_looking_finds(width, pad, step):
     y, x, i, j = Axis("y", Const(48)), Axis("x", Const(width)), ax("i", 3), ax("j", 3)
     size, column = (width - 1) * step + 3 - 2 * pad, x * step + j - pad
-    at = ((y * step + i) * size + column) * 32
+    group = ax("group", 4)  # beside rows and taps: its value moves all rows alike
+    at = ((y * step + i) * size + column) * 32 + group * 8
     inside = all_of([compare("ge", column, Const(0)), compare("lt", column, Const(size))])
     assert uneven_share((y, x), (i, j), at, inside, 16) == pytest.approx(
         counted(16, width, pad, step))

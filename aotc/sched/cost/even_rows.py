@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from aotc.ir.expr import Axis, Const, Expr, Load, Sym, walk
+from aotc.ir.expr import Axis, Const, Expr, Load, Sym, axes_of, walk
 from aotc.oracle.eval_expr import Scope
 
 
@@ -21,12 +21,13 @@ def uneven_share(rows: Sequence[Axis], taps: Sequence[Axis], at: Expr, inside: E
     if len(sizes) < len(rows) + len(taps) or any(
             isinstance(n, (Load, Sym)) for e in asked for n in walk(e)):
         return 1.0
+    others = {a for e in asked for a in axes_of(e)}.difference(rows, taps)
     ranges = {a: (0, n) for a, n in zip((*rows, *taps), sizes)}
     for a in rows[:-1]:
         lines = min(side if a is rows[-2] else 1, ranges[a][1])
         ranges[a] = (ranges[a][1] - lines) // 2, lines
-    scope = Scope(ranges, None, {})
-    place = np.broadcast_to(scope.value(at), [n for _, n in ranges.values()])
+    scope = Scope(ranges | dict.fromkeys(others, (0, 1)), None, {})  # those move all rows alike
+    place = np.broadcast_to(scope.value(at), [n for _, n in scope.ranges.values()])
     if inside is not None:
         place = np.where(scope.value(inside), place, np.iinfo(np.int64).min // 2)
     count = prod(ranges[a][1] for a in rows)

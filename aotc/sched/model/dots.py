@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aotc.ir.access import is_multiple, is_unit, layout_from_json, offset_of
 from aotc.ir.category import GROUPED_INTEGERS, Factors, dot_dtypes, factor_pairs, row_source
 from aotc.ir.dtypes import Array
-from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of, substitute
+from aotc.ir.expr import Axis, Binary, Const, Expr, Load, axes_of
 from aotc.ir.layout import Fuse, Layout, Movement, Pad, Reorder, Split
 from aotc.ir.numbers.byte_panels import panel_fault
 from aotc.ir.numbers.grouped import Grouped, grouped_weights
@@ -183,11 +183,9 @@ def _pays_even(c: "Choices", s: Stage, f: Factors, row: Ukernel) -> bool:
     load, guard, _ = row_source(f.a)
     if "even" not in row.tile or not taps or load is None:
         return False
-    zero: dict[Expr, Expr] = {r: Const(0) for r in f.k if r not in taps}
+    rows, at = [a for a in s.axes if a in f.m], c.offset(load)
     panels = -(-estimate(f.lane.extent) // row.tile["nr"])
-    return panels * uneven_share(
-        [a for a in s.axes if a in f.m], taps, substitute(c.offset(load), zero),
-        None if guard is None else substitute(guard, zero), row.tile["even"]) > 1
+    return panels * uneven_share(rows, taps, at, guard, row.tile["even"]) > 1
 
 
 def rows_fault(f: Factors, k: Axis, offset: Expr, guard: Expr | None) -> str | None:
