@@ -252,6 +252,13 @@ AOTC_INLINE void aotc_pack_columns(const float *src, int64_t step, int64_t n, in
 /* Neighbours of 4 / n bytes, zero-extended, one in each lane. */
 AOTC_INLINE aotc_vm aotc_extended(const char *p, int n)
 {
+#if defined(__AVX512F__) && AOTC_LANES == 16
+    return (aotc_vm)(n == 2 ? _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p))
+                            : _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)));
+#elif defined(__AVX2__) && AOTC_LANES == 8
+    return (aotc_vm)(n == 2 ? _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p))
+                            : _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)));
+#else
     typedef uint16_t twos __attribute__((vector_size(2 * AOTC_LANES)));
     typedef uint8_t ones __attribute__((vector_size(AOTC_LANES)));
     twos two;
@@ -262,6 +269,7 @@ AOTC_INLINE aotc_vm aotc_extended(const char *p, int n)
     }
     memcpy(&one, p, sizeof one);
     return __builtin_convertvector(one, aotc_vm);
+#endif
 }
 #endif
 
@@ -291,8 +299,12 @@ AOTC_INLINE void aotc_pack_groups(const char *from, int64_t step, int64_t column
                           (float *)(void *)to, width);
     }
 #endif
-    for (int64_t k = moved == width ? groups : 0; k * n < depth; ++k) {
-        for (int64_t j = k < groups ? moved : 0; j < width; ++j) {
+    if (moved < width)
+        for (int64_t k = 0; k < groups; ++k)
+            memset(to + 4 * (k * width + columns), 0, (size_t)(4 * (width - columns)));
+    for (int64_t k = moved >= columns ? groups : 0; k * n < depth; ++k) {
+        const int64_t end = k < groups ? columns : width;
+        for (int64_t j = k < groups ? moved : 0; j < end; ++j) {
             for (int64_t u = 0; u < n; ++u) {
                 const int64_t at = across ? (k * n + u) * step + j : j * step + k * n + u;
                 char *const here = to + ((k * width + j) * n + u) * size;
