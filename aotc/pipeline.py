@@ -61,7 +61,7 @@ from aotc.sched.dynamic.choose import Ranges
 from aotc.sched.lowering.threads import barrier_faults
 from aotc.sched.memory.arena import LargeArena
 from aotc.sched.precision.budget import Narrowed
-from aotc.sched.precision.levels import levels_of
+from aotc.sched.precision.levels import levels_of, rounds
 from aotc.sched.shape_variants import Part, boxes, parts
 from aotc.stage_names import STAGE_NAMES
 from aotc.target import Target, get_target
@@ -104,10 +104,9 @@ class Work:
 
     @property
     def as_rounded(self) -> Program:
-        """The Program whose products round their operands as the Schedule's do."""
-        if self.schedule.precision == PRECISION[0]:
-            return self.program
-        return rewritten(self.program, self.schedule.base)
+        """The Program that rounds operands of products, and what is stored, as the Schedule's."""
+        base = self.schedule.base
+        return rewritten(self.program, base) if rounds(base) else self.program
 
     @property
     def plan(self) -> Plan:

@@ -57,7 +57,8 @@ class Buffer:
 
     role: input | output | const | temp.  ``onnx`` keeps the original tensor name; ``stored``: what
     the elements of an input or output are the bits of (``ir.dtypes.STORED``), "" for numbers;
-    ``counts``: of an output, the (output, axis) whose elements it counts (ONNX names)."""
+    ``counts``: of an output, the (output, axis) whose elements it counts (ONNX names);
+    ``declared``: the dtype that the model gives a temp which is computed wider, "" for its own."""
 
     name: str
     shape: Shape
@@ -66,6 +67,7 @@ class Buffer:
     onnx: str = ""
     stored: str = ""
     counts: tuple[tuple[str, int], ...] = ()
+    declared: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} : {self.dtype}[{', '.join(map(show, self.shape))}]"

@@ -16,7 +16,13 @@ from aotc.ir.program import Branch, Loop, Program
 from aotc.ir.schedule import Schedule
 from aotc.passes import layout_rule, recompute, winograd
 from aotc.passes.images import polyphase, unfold
-from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
+from aotc.passes.precision import (
+    group_weights,
+    half_columns,
+    integer_rows,
+    narrow_operands,
+    store_halves,
+)
 from aotc.passes.regions import with_bodies
 from aotc.passes.sums import split_k
 
@@ -33,6 +39,7 @@ RULES: dict[str, tuple[Callable[[Program, str, Parameters], list[str]],
     narrow_operands.RULE: (narrow_operands.faults_of, narrow_operands.rewrite),
     group_weights.RULE: (group_weights.faults_of, group_weights.rewrite),
     integer_rows.RULE: (integer_rows.faults_of, integer_rows.rewrite),
+    store_halves.RULE: (store_halves.faults_of, store_halves.rewrite),
     split_k.RULE: (split_k.faults_of, split_k.rewrite)}
 
 

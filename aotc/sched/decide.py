@@ -2,7 +2,7 @@
 know of the cost.
 
     rewrites    candidates of each kind, asked; layouts that go with them     ``asking``
-    groups      candidates of merges, asked                                   ``asking``
+    groups      candidates of merges, asked; what is stored as f16 between    ``asking``
     kernels     layouts and rows, tiles, copies                               ``choose``
     regions     the bodies of loops and branches: this walk for each
     places      memories of clusters and workers, turns                       ``clusters``
@@ -15,10 +15,11 @@ from dataclasses import replace
 
 from aotc.ir.layout import Layout
 from aotc.ir.program import Branch, Loop, Program
-from aotc.ir.schedule import GRAPHTURBO, PRECISION, Group, Schedule
+from aotc.ir.schedule import CONNECT, GRAPHTURBO, PRECISION, Group, Schedule
 from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.asking.choose_groups import choose_groups
 from aotc.sched.asking.choose_rewrites import choose_rewrites
+from aotc.sched.asking.choose_stored import choose_stored
 from aotc.sched.asking.winograd_choice import Winograd
 from aotc.sched.choose.choose_kernels import choose_kernels
 from aotc.sched.choose.precision import precision_of
@@ -55,8 +56,14 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     program, before = apply_rewrites(program, rewrites), program
     inherit(program, before, target)
 
+    free = groups is None and not isinstance(winograd, tuple)
     groups = choose_groups(program, target, how) if groups is None else groups
     groups = join_transforms(program, target.machine, groups)
+    if free and how == CONNECT[-1]:
+        halves, groups = choose_stored(program, target, groups, rewrites)
+        rewrites, before = (*rewrites, *halves), program
+        program = apply_rewrites(program, rewrites)
+        inherit(program, before, target)
 
     schedule = choose_kernels(
         program, target, groups, {b: x for b, x in given.items() if b in program.buffers},

@@ -13,7 +13,7 @@ from aotc.oracle.evaluate import infer_syms, input_arrays, run_step
 from aotc.oracle.shares import share_of_range
 from aotc.passes.promote import promoted
 from aotc.passes.rewrites import apply_rewrites
-from aotc.sched.precision.levels import ROUNDING
+from aotc.sched.precision.levels import ROUNDS
 
 
 def drift_lines(program: Program, schedule: Schedule, feeds: Mapping[str, Array],
@@ -21,7 +21,7 @@ def drift_lines(program: Program, schedule: Schedule, feeds: Mapping[str, Array]
     """A line per stored tensor that the Program without roundings of operands has as well, rounded
     or not: how far what was ``seen`` is from double precision, of its range, and how far f32 is.
     program: without rewrites."""
-    others = [r for r in schedule.rewrites if r[0] not in ROUNDING]
+    others = [r for r in schedule.rewrites if r[0] not in ROUNDS]
     base = apply_rewrites(program, others)
     try:
         exact, plain = _run(promoted(base), feeds), _run(base, feeds)

@@ -17,7 +17,7 @@ from aotc.emit.bundle.render import render_bundle
 from aotc.emit.bundle.write import write_bundle
 from aotc.errors import AotcError
 from aotc.ir.category import category
-from aotc.ir.dtypes import BF16, Array, from_bf16, to_bf16
+from aotc.ir.dtypes import BF16, HALF, Array, from_bf16, to_bf16
 from aotc.ir.expr import Axis, Cast, Expr, Load
 from aotc.ir.program import Buffer, Compute, Program, Step, update
 from aotc.ir.schedule import PRECISION, Group, Schedule
@@ -42,8 +42,9 @@ from aotc.tools.verify import QUANTUM, ROUNDED, make_cases, read_inputs
 # with the functions they call; moves do not round.  A kernel may take the sum over its computes.
 BOUNDS = {"move": 0.0, "map": 2e-6, "window": 4e-6, "reduction": 8e-6, "contraction": 2e-5,
           "dot": 2e-6}
-# What is rounded to bf16 from numbers that are a rounding of f32 apart may be a step apart: 2^-7.
-LOW_STEP = 8e-3
+# What is rounded to bf16 or f16 from numbers that are a rounding of f32 apart may be a step apart:
+# 2^-7, 2^-10.
+LOW_STEPS = {BF16: 8e-3, HALF: 1e-3}
 _COPY = "aotc_seen_"
 
 
@@ -189,8 +190,8 @@ def _is_compute(step: Step) -> TypeGuard[Compute]:
 def _bound(c: Compute) -> float:
     """What one compute may be off."""
     kind = category(c.axes, c.raxes, c.fold, c.body)
-    if isinstance(c.body, Cast) and c.body.dtype == BF16:
-        return LOW_STEP
+    if isinstance(c.body, Cast) and c.body.dtype in LOW_STEPS:
+        return LOW_STEPS[c.body.dtype]
     return BOUNDS["contraction" if kind == "dot" and c.body.dtype == "f32" else kind]
 
 

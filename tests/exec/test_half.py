@@ -1,6 +1,7 @@
 """Half precision: conversions bit by bit on every kind of vector, and models whose tensors are f16
 against their f32 twins and ONNX Runtime, in vectors throughout."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -225,6 +226,14 @@ def twin():
     return {work.program.buffers[n].onnx: a for n, a in found.items()}
 
 
+def _allowed(folder, key, want):
+    """Half a unit in the last place of f16, and what f32 sums and functions may be off; a few units
+    more behind what is rounded to f16 on the way."""
+    rewrites = json.loads((folder / "schedule.json").read_text())["rewrites"]
+    rounded = any(r[0] == "store" and r[1].split("_")[0] == key.split("_")[0] for r in rewrites)
+    return {"rtol": 2**-11 + 1e-5, "atol": (1e-3 if rounded else 2e-6) * np.abs(want).max()}
+
+
 @pytest.mark.parametrize("target", [
     pytest.param(t, id=t.name, marks=() if t is DISTINCT[-1] else pytest.mark.product)
     for t in DISTINCT])
@@ -234,9 +243,8 @@ def test_models_are_their_twins_rounded(target, twin, tmp_path, monkeypatch):
     got = bundle.load(threads=2).run(_feeds())
     for key, want in twin.items():
         assert got[key].dtype == (np.float32 if key == "lookups_z" else HALF)
-        # half a unit in the last place of f16, and what f32 sums and functions may be off
-        np.testing.assert_allclose(got[key], want, rtol=2**-11 + 1e-5, err_msg=key,
-                                   atol=2e-6 * np.abs(want).max())
+        np.testing.assert_allclose(got[key], want, err_msg=key,
+                                   **_allowed(tmp_path / "b", key, want))
 
 
 def test_onnxruntime_agrees(twin):
@@ -266,8 +274,8 @@ def test_other_machines(target, twin, tmp_path, monkeypatch):
     aotc.compile(_model(), tmp_path / "b", target=target, name="net")
     for model in emulated_models(tmp_path / "b").values():
         for (key, got), want in zip(model.run(_feeds()).items(), twin.values(), strict=True):
-            np.testing.assert_allclose(got, want, rtol=2**-11 + 1e-5, err_msg=key,
-                                       atol=2e-6 * np.abs(want).max())
+            np.testing.assert_allclose(got, want, err_msg=key,
+                                       **_allowed(tmp_path / "b", key, want))
 
 
 def test_moves_keep_every_bit(tmp_path):

@@ -1,9 +1,10 @@
 """Dtypes of storage (f16): operators compute on f32, and what they make is rounded where it is
 stored as f16.  Only tensors that the caller sees, and those that an operator looks at as numbers of
-few digits, are: between operators values stay f32 and round no more.  No operator's function knows
-of it.  Of a single operator, sums, differences, products, quotients and square roots are therefore
-the correctly rounded ones; longer operators round once where an implementation in half precision
-would round at every step."""
+few digits, are here: between operators values stay f32, and buffers say what the model declares
+them as (``Buffer.declared``), for who decides what is stored.  No operator's function knows of it.
+Of a single operator, sums, differences, products, quotients and square roots are therefore the
+correctly rounded ones; longer operators round once where an implementation in half precision would
+round at every step."""
 
 from dataclasses import replace
 
@@ -36,12 +37,17 @@ def call(node: Node, b: Builder, build: Build) -> Result:
     if not stored and not outs:
         return build(node, b)
     b.node = replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
-    b.unrounded = outs
+    b.unrounded, first = outs, len(b.steps)
     result = build(b.node, b)
     b.unrounded = frozenset()
+    made = {o for s in b.steps[first:] for o in s.outs}
 
     def stored_as(v: Value, k: int) -> Value:
-        return _rounded(b, v, k) if k in outs and isinstance(v, Val) and v.dtype == WIDE else v
+        if k not in outs or not isinstance(v, Val) or v.dtype != WIDE:
+            return v
+        if v.buffer in made:
+            b.buffers[v.buffer] = replace(b.buffers[v.buffer], declared=_HALF)
+        return _rounded(b, v, k)
 
     if isinstance(result, tuple):
         return tuple(v if v is None else stored_as(v, k) for k, v in enumerate(result))

@@ -23,6 +23,7 @@ from aotc.passes.layout_rule import laid_out
 from aotc.sched.choose.divided import digit_choice
 from aotc.sched.choose.single_row import single_row_choice
 from aotc.sched.choose.winograd_kernels import transform_inputs, transform_lanes
+from aotc.sched.cost.accesses import converts
 from aotc.sched.cost.lane_score import lane_score
 from aotc.sched.cost.row_cost import row_waste
 from aotc.sched.model.dots import dot_choice
@@ -137,7 +138,21 @@ def _contraction_inputs(c):
                 known[s] = () if s.name in c.lanes else _row_inputs(c, s)
             for buffer, how in known[s]:
                 out.setdefault(buffer, how)
+    for copy, source in _copies_of_halves(c):
+        if copy in out:
+            out.setdefault(source, out[copy])
     return out
+
+
+def _copies_of_halves(c):
+    """[(copy in f32, tensor of f16)] of the stages that only convert: what wants one in some order
+    wants both in it."""
+    found = []
+    for s in (s for g in c.groups for s in c.stages[g.name] if len(s.outputs) == 1):
+        o, value = s.outputs[0], s.outputs[0].value
+        if converts(value) and value.x.index == o.index:
+            found.append((o.buffer, value.x.buffer))
+    return found
 
 
 def _row_inputs(c, s):

@@ -12,11 +12,13 @@ from math import prod
 
 from aotc.ir.access import offset_of, stride
 from aotc.ir.category import PRODUCTS, category, factor_pairs, row_source
-from aotc.ir.dtypes import DTYPES
+from aotc.ir.dtypes import DTYPES, HALF
 from aotc.ir.expr import (
     Axis,
     Binary,
+    Cast,
     Const,
+    Expr,
     Load,
     Shape,
     Unary,
@@ -141,11 +143,14 @@ def vector_cost(program: Program, target: Target, s: Stage, row: Ukernel, loops:
         each = tuning.window_load if row.category == "window" else tuning.fold_load
         per_point = sum(tuning.apart if apart(n.buffer, n.index) else each
                         for n in dict.fromkeys(loads(s.body)))
+        per_point += tuning.converted * _conversions(s.body)
     if "exchange" not in row.tile:
         found = dict.fromkeys(n for o in s.outputs for n in loads(o.value))
         per_output = tuning.apart * (sum(apart(n.buffer, n.index) for n in found) + sum(
             apart(o.buffer, o.index, (1,)) for o in s.outputs) + _placed(found, lane))
-    per_output += tuning.across if lane in s.raxes else tuning.vector_store * len(s.outputs)
+    stored = sum(not converts(o.value) for o in s.outputs)
+    per_output += tuning.across if lane in s.raxes else tuning.vector_store * stored
+    per_output += tuning.converted * _conversions(*(o.value for o in s.outputs))
     rows, columns = tuning.moved, tuning.packed
     if row.category == "dot" and loops.get("a") == "packed":
         rows = -(-rows // _side_by_side(program, s, loops, layouts))
@@ -171,6 +176,17 @@ def _side_by_side(program: Program, s: Stage, loops: Loops,
     return run
 
 
+def converts(e: Expr) -> bool:
+    """True for an f16 that is loaded as f32, and nothing more."""
+    return isinstance(e, Cast) and e.dtype == "f32" and isinstance(e.x, Load) and (
+        e.x.dtype == HALF)
+
+
+def _conversions(*values: Expr) -> int:
+    """How many numbers become f16 in expressions, or f32 again."""
+    return sum(isinstance(n, Cast) and HALF in (n.dtype, n.x.dtype) for n in walk(*values))
+
+
 def _placed(found: Iterable[Load], lane: Axis) -> int:
     """Operations on floats that say where elements lie which lanes along an axis load: they are
     done for one element at a time."""
@@ -193,5 +209,5 @@ def _packs(s: Stage, loops: Loops, rows: int,
     return tuple((how[k][0], tuple(a.name for a in how[k][1])) for k in packed)
 
 
-__all__ = ["Extra", "access_costs", "nest_cost", "stage_kind",
-           "transform_cost", "vector_cost"]
+__all__ = ["Extra", "access_costs", "converts", "nest_cost", "stage_kind", "transform_cost",
+           "vector_cost"]

@@ -5,7 +5,7 @@ connected.  Nothing is looked up by name: what can be a kernel is what ``group_s
 reads and ``check_schedule`` accept.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -57,13 +57,15 @@ class Verdict:
 
 
 class Judge:
-    """Verdicts on groups of one Program on one target, each distinct one given once."""
+    """Verdicts on groups of one Program on one target, each distinct one given once.  start: groups
+    for which tensors lie in memory as they want (None: those connected at register level)."""
 
-    def __init__(self, program: Program, target: Target) -> None:
+    def __init__(self, program: Program, target: Target,
+                 start: Sequence[Group] | None = None) -> None:
         self.program, self.target = program, target
         self.free = resident(program, target.machine)
-        # how tensors lie in memory, about: what the groups of the start want
-        self.start = connect(program)
+        # how tensors lie in memory, about
+        self.start = connect(program) if start is None else tuple(start)
         _, self.layouts = choose_loops(program, target, join_transforms(
             program, target.machine, self.start))
         self.orders = {b: dim_order(layout, len(program.shape(b)))

@@ -23,7 +23,7 @@ from aotc.oracle.evaluate import infer_syms, input_arrays
 from aotc.passes.precision import integer_rows, narrow_operands
 from aotc.passes.rewrites import RULES, apply_rewrites
 from aotc.sched.dynamic.predict import group_seconds
-from aotc.sched.precision.levels import ROUNDING, Level, Levels, everywhere
+from aotc.sched.precision.levels import ROUNDING, ROUNDS, Level, Levels, everywhere
 from aotc.sched.precision.offers import Offer, Unit, joined, seconds_of, units_of
 from aotc.sched.precision.trials import Feeds, Trials
 from aotc.target.base import Target
@@ -105,7 +105,7 @@ def _trials(program: Program, plain: Schedule, lows: Sequence[Schedule],
             feeds: Sequence[Feeds]) -> Trials:
     """Trials on the form of the Program that most products may be rounded in."""
     widest = max(lows, key=lambda low: sum(rule in ROUNDING for rule, *_ in low.rewrites))
-    form = [r for r in widest.rewrites if r[0] not in ROUNDING]
+    form = [r for r in widest.rewrites if r[0] not in ROUNDS]
     own = [r for r in plain.rewrites if r[0] in ROUNDING]
     exact = replace(apply_rewrites(program, form), rewrites=())
     base = replace(apply_rewrites(program, [*form, *own]), rewrites=()) if own else exact

@@ -5,8 +5,14 @@ from dataclasses import dataclass, replace
 
 from aotc.ir.dtypes import BF16, HALF
 from aotc.ir.program import Program, Rewrite
-from aotc.ir.schedule import WEIGHT_BITS
-from aotc.passes.precision import group_weights, half_columns, integer_rows, narrow_operands
+from aotc.ir.schedule import WEIGHT_BITS, Schedule
+from aotc.passes.precision import (
+    group_weights,
+    half_columns,
+    integer_rows,
+    narrow_operands,
+    store_halves,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Level:
 Levels = Mapping[str, Level]  # of computes
 # rules that round operands of products, of what the rules before them have made
 ROUNDING = (narrow_operands.RULE, half_columns.RULE, group_weights.RULE, integer_rows.RULE)
+# rules that round anything: those, and tensors that are stored as the model declares them
+ROUNDS = (*ROUNDING, store_halves.RULE)
 ROWS = ("s16", "s8")  # of grouped weights, the most exact first
 # what a budget of error chooses from, the least rounded first
 LEVELS = (Level(HALF), Level(BF16), *(
@@ -38,6 +46,12 @@ LEVELS = (Level(HALF), Level(BF16), *(
 def everywhere(program: Program, level: Level) -> Levels:
     """The same Level for every compute."""
     return {out: level for s in program.steps for out in s.outs}
+
+
+def rounds(schedule: Schedule) -> bool:
+    """True if a Schedule, or one of a body, has a rewrite that rounds anything."""
+    return any(rule in ROUNDS for rule, *_ in schedule.rewrites) or any(
+        rounds(own) for bodies in schedule.regions.values() for own in bodies)
 
 
 def at_level(levels: Levels) -> Iterable[tuple[Level, frozenset[str]]]:
@@ -62,4 +76,5 @@ def levels_of(rewrites: Iterable[Rewrite]) -> Levels:
     return found
 
 
-__all__ = ["LEVELS", "ROUNDING", "ROWS", "Level", "Levels", "at_level", "everywhere", "levels_of"]
+__all__ = ["LEVELS", "ROUNDING", "ROUNDS", "ROWS", "Level", "Levels", "at_level", "everywhere",
+           "levels_of", "rounds"]
