@@ -10,9 +10,9 @@ index arithmetic into normal form.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
-from operator import attrgetter
+from operator import attrgetter, is_
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 from weakref import WeakValueDictionary
@@ -45,10 +45,12 @@ class _Unique(type):
 
     def __init__(cls, *args: Any) -> None:
         super().__init__(*args)
-        cls.nodes: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+        cls.nodes: Any = WeakValueDictionary()  # by their keys; stubs know nothing of its ``data``
 
     def __call__(cls, *args: Any, **named: Any) -> Any:
-        if len(args) == cls.arity and not named and (known := cls.nodes.get(args)) is not None:
+        # in the dict beneath: a WeakValueDictionary's own methods are Python
+        found = None if named or len(args) != cls.arity else cls.nodes.data.get(args)
+        if found is not None and (known := found()) is not None:
             return known
         node = super().__call__(*args, **named)
         with _LOCK:
@@ -115,7 +117,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-@dataclass_transform(eq_default=False, frozen_default=True)
+@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(field,))
 def _node(cls: type[E]) -> type[E]:
     """Frozen dataclass of which equal nodes are one object, see ``_Unique``."""
     cls = dataclass(frozen=True, eq=False, repr=True)(cls)
@@ -131,9 +133,9 @@ def kept(fn: Callable[[T], R]) -> Callable[[T], R]:
 
     @wraps(fn)
     def once(e: T) -> R:
-        found: R | None = e.__dict__.get(name)
+        found: R | None = getattr(e, name, None)  # e.__dict__ would have to be made
         if found is None:
-            found = e.__dict__[name] = fn(e)
+            object.__setattr__(e, name, found := fn(e))
         return found
 
     return once
@@ -243,11 +245,10 @@ class Binary(Expr):
     op: str
     a: Expr
     b: Expr
+    dtype: str = field(init=False, repr=False)
 
-    @property
-    @kept
-    def dtype(self) -> str:
-        return "bool" if self.op in COMPARE else self.a.dtype
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", "bool" if self.op in COMPARE else self.a.dtype)
 
 
 @_node
@@ -360,9 +361,9 @@ def _joined(op: str, conds: Iterable[Expr]) -> Expr | None:
 
 
 _CHILDREN: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
-    Load: lambda e: e.index, Cast: lambda e: (e.x,), Unary: lambda e: (e.x,),
-    Binary: lambda e: (e.a, e.b), Guarded: lambda e: (e.a, e.b),
-    Where: lambda e: (e.cond, e.a, e.b)}
+    Load: attrgetter("index"), Cast: lambda e: (e.x,), Unary: lambda e: (e.x,),
+    Binary: attrgetter("a", "b"), Guarded: attrgetter("a", "b"),
+    Where: attrgetter("cond", "a", "b")}
 
 
 def children(e: Expr) -> tuple[Expr, ...]:
@@ -373,7 +374,7 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 def with_children(e: Expr, kids: Sequence[Expr]) -> Expr:
     """The same node over other children; the same object if nothing changed."""
-    if all(a is b for a, b in zip(children(e), kids)):
+    if all(map(is_, children(e), kids)):
         return e
     if isinstance(e, Load):
         return Load(e.buffer, tuple(kids), e.dtype)

@@ -20,13 +20,12 @@ from aotc.ir.expr import (
     Shape,
     Sym,
     Unary,
-    Var,
     Where,
     children,
     kept,
+    leaves,
     maximum,
     minimum,
-    walk,
 )
 from aotc.ir.program import Compute
 from aotc.ir.simplify import lower, same, simplify, to_poly, upper
@@ -216,7 +215,7 @@ def proves_le(a: Expr, b: Expr) -> bool:
 
 def _fixed(e: Expr) -> bool:
     """No axis, tile origin or datum occurs: the value is the same for every tile."""
-    return not any(isinstance(n, (Axis, Var, Load)) for n in walk(e))
+    return all(isinstance(n, Sym) for n in leaves(e))
 
 
 # ---------------------------------------------------------------- interval arithmetic

@@ -3,6 +3,7 @@ calls.  Counted, not timed: the same on every machine."""
 
 import cProfile
 import gc
+import sys
 from collections import Counter
 from functools import _lru_cache_wrapper
 
@@ -28,10 +29,12 @@ def compiled(family, size, how):
 
 def forget():
     """Nothing is known of expressions that were seen before, by another test of this process."""
+    # not as the collector's objects, which are those made since the test module before ended
+    for name, module in list(sys.modules.items()):
+        for cached in vars(module).values() if name.startswith("aotc.") else ():
+            if isinstance(cached, _lru_cache_wrapper):
+                cached.cache_clear()
     gc.collect()
-    for cached in gc.get_objects():
-        if isinstance(cached, _lru_cache_wrapper) and cached.__module__.startswith("aotc.ir"):
-            cached.cache_clear()
 
 
 def calls(run):
