@@ -21,8 +21,10 @@ def known(names):
 
 
 def spread(names, count):
-    """``count`` names at equal distances."""
-    return names[::max(1, len(names) // count)][:count]
+    """``count`` names at equal distances, from the middle of the first one on: the ends of the list
+    take longest."""
+    step = max(1, len(names) // count)
+    return names[step // 2::step][:count]
 
 
 @pytest.mark.parametrize("name", spread(LISTED, SAMPLE))

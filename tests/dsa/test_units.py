@@ -330,6 +330,7 @@ def test_a_slice_before_its_wait_is_refused_by_the_simulator(in_slices, tmp_path
         wrong.run(feeds)
 
 
+@pytest.mark.product
 def test_sums_over_joined_heads_have_no_slices():
     """Slices of k are no boxes where heads are k // 64: a Schedule that has them is told so, and
     the deciders, who would cut such long sums, do not (Conformer crashed)."""

@@ -209,6 +209,7 @@ def test_errors_fit_a_screen(tmp_path, capsys):
     assert len(capsys.readouterr().err) < 2000 and not (tmp_path / "b").exists()
 
 
+@pytest.mark.product
 def test_what_does_not_fit_memory_is_an_error_of_the_model(tmp_path):
     """In a process of its own, whose address space ends at 1 GB: a matrix of 512 MB and what it is
     made from."""

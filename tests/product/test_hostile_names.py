@@ -68,6 +68,7 @@ def test_texts_are_plain(hostile):
             assert str(root).encode() not in text, path.name
 
 
+@pytest.mark.product
 def test_make_and_cmake_build_it(hostile, tmp_path):
     """Both build systems, in a folder with spaces, quotes and shell characters in its path (make
     cannot name such a path in a rule, so its rules are relative)."""
