@@ -9,7 +9,7 @@ from aotc.emit.c.scalar_writer import ScalarWriter, neutral_text
 from aotc.emit.c.scalars import LEVEL, Names, Scalars
 from aotc.emit.c.stores import store_lines
 from aotc.emit.c.vectors import Vectors
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.contents import names_in
@@ -183,7 +183,7 @@ class LaneWriter(ScalarWriter):
         to, source = (f"{self.env['buffer'](b.buffer)} + {block.text(b.offset, 13)}"
                       for b in (s.to, s.source))
         if s.form == "run":
-            return block.lines + [f"memcpy({to}, {source}, {c_index(s.extents[0], 13)} * "
+            return block.lines + [f"memcpy({to}, {source}, {c_size(s.extents[0])} * "
                                   f"sizeof({DTYPES[s.dtype].c}));"]
         ends = [source, c_index(_step(s.source), 0), to]
         ends += [c_index(_step(s.to), 0)] if s.form == "transposed" else []

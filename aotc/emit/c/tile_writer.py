@@ -16,7 +16,7 @@ from aotc.emit.c.register_tile import (
     tile_words,
 )
 from aotc.emit.c.scalars import CONDITION, Scalars
-from aotc.emit.text.cexpr import c_index, constant, plus
+from aotc.emit.text.cexpr import c_index, c_size, constant, plus
 from aotc.emit.text.dialect import environment
 from aotc.ir.contents import names_in, substituted, with_expressions
 from aotc.ir.dtypes import DTYPES
@@ -57,7 +57,7 @@ class Writer(LaneWriter):
         place = self._place(Box(s.buffer, s.offset))
         size = DTYPES[s.value.dtype].size
         count = s.count if size == 1 else simplify(s.count * size)
-        return [f"memset({place}, {value}, {c_index(count, 0)});"]
+        return [f"memset({place}, {value}, {c_size(count)});"]
 
     def pack(self, s: Pack) -> list[str]:
         block = Scalars(self.env, self.names)

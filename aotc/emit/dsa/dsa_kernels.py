@@ -10,7 +10,7 @@ from aotc.emit.c.loop_text import indent, standing
 from aotc.emit.c.named_extents import declared
 from aotc.emit.c.scalars import Scalars, element
 from aotc.emit.dsa.device_text import device_lines, kept_text
-from aotc.emit.text.cexpr import c_index
+from aotc.emit.text.cexpr import c_index, c_size
 from aotc.emit.text.dialect import Dialect
 from aotc.emit.text.env import KernelEnv
 from aotc.ir.dtypes import DTYPES
@@ -89,7 +89,7 @@ class CoreText(KernelText):
         frame += [f"(void)t_{b};" for b in held] * named
         for p in shared:
             start = self.tensors[p.name][0].removesuffix(f"t_{p.name}")
-            size = f"{c_index(p.room, 12)} * sizeof({DTYPES[p.dtype].c}));"
+            size = f"{c_size(p.room)} * sizeof({DTYPES[p.dtype].c}));"
             if p.name in held:
                 scratch.append(f'{start}g_{p.name} = aotc_dsa_held(core, "{p.name}", '
                                f"{p.offset}, {size}")

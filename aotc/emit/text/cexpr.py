@@ -70,6 +70,12 @@ def c_index(e: Expr, least: int = ATOM) -> str:
     return bracket(text, level, least)
 
 
+def c_size(e: Expr) -> str:
+    """C text of an index expression, never negative, as a factor of a size in bytes."""
+    text = c_index(e)
+    return text if isinstance(e, Const) else f"(size_t){text}"
+
+
 def _index(e: Expr) -> tuple[str, int]:
     if isinstance(e, Const):
         return c_int(int(e.value)), ATOM
