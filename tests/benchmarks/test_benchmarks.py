@@ -41,6 +41,7 @@ def no_zoo(monkeypatch, tmp_path):
     monkeypatch.setenv("AOTC_ZOO", str(tmp_path / "absent"))
 
 
+@pytest.mark.product
 def test_own_models_are_measured_and_written(no_zoo, tmp_path, capsys):
     pytest.importorskip("onnxruntime")
     code = zoo.main(["mlp", "convnet", "attention", "absent_model", "--seconds", "0.02",

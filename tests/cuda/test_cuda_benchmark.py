@@ -18,6 +18,7 @@ def no_zoo(monkeypatch, tmp_path):
     monkeypatch.setenv("AOTC_ZOO", str(tmp_path / "absent"))
 
 
+@pytest.mark.product
 def test_dry_run_checks_and_writes_what_it_can(no_zoo, digits_model, tmp_path, capsys):
     shutil.copy(digits_model[0], tmp_path / "digits.onnx")
     out = tmp_path / "r.json"

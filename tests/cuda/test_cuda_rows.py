@@ -55,6 +55,7 @@ def _check(rows, folder, twins=0, share=1):
     return len(pairs)
 
 
+@pytest.mark.product
 def test_rows_of_nests(tmp_path):
     rows = [u for u in TARGET.ukernels if u.category != "contraction"]
     assert _check(rows, tmp_path / "nests", twins=6, share=2) > 60

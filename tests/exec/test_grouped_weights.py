@@ -234,6 +234,7 @@ def test_rows_become_bytes_within_a_budget():
         assert work.schedule.precision == "int4w"
 
 
+@pytest.mark.product
 def test_rows_of_brought_weights_become_bytes_within_a_budget(tmp_path):
     """A precision of weights with a budget, or auto: models that bring theirs in groups gain."""
     model = bits_model(20, 128, 64)

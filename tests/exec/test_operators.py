@@ -190,6 +190,7 @@ CHILD = textwrap.dedent("""
 """)
 
 
+@pytest.mark.product
 def test_c_of_operators_has_no_undefined_behaviour(tmp_path, repository, monkeypatch):
     """On the ends of every dtype's range, under the address and undefined-behaviour sanitizers."""
     asan = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True)

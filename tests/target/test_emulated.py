@@ -90,6 +90,7 @@ def test_rows_of_its_own_equal_the_evaluator(target, tmp_path, monkeypatch):
                          _with_tools(target), tmp_path)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("target", [t for t in FOREIGN if not t.vectors.fixed],
                          ids=lambda t: t.name)
 def test_steps_of_a_sum_that_are_written_out_equal_the_evaluator(target, tmp_path, monkeypatch):
@@ -202,6 +203,7 @@ def test_a_bundle_runs_its_own_test(target, tmp_path):
         assert "passed" in done.stdout and "elements wrong" in done.stdout
 
 
+@pytest.mark.product
 def test_the_toolchain_file_builds_and_tests_with_cmake(target, tmp_path):
     """In the bundle's folder nothing but what its README says is needed."""
     if not shutil.which("cmake") or not shutil.which("ctest"):
@@ -250,6 +252,7 @@ def test_vector_lengths_are_those_that_the_target_lists(target, tmp_path):
         EmulatedModel(bundle, vlen=96)
 
 
+@pytest.mark.product
 def test_verify_emulates_every_length_or_the_one_it_is_told(target, tmp_path, capsys):
     model = str(tmp_path / "dense.onnx")
     onnx.save(dense("n"), model)

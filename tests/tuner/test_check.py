@@ -32,6 +32,7 @@ def _chosen(work):
                            s.name) for s in found}
 
 
+@pytest.mark.product
 def test_a_model_against_itself(work, checker):
     verdict = checker.compare(work.schedule, _chosen(work))
     assert not verdict.wrong and 0.5 < verdict.ratio < 2.0

@@ -56,6 +56,7 @@ def stand_in(tmp_path, monkeypatch):
     return LocalExecutor("c")
 
 
+@pytest.mark.product
 def test_one_crash_spoils_no_other_candidate(stand_in):
     found = stand_in.build_and_measure([Point(n) for n in ("a", "crash", "b", "c")])
     assert found[1].seconds is None and "signal 11" in found[1].error

@@ -132,6 +132,7 @@ def test_a_slower_whole_keeps_the_untuned_schedule(work):
     assert found.tuned_ms == found.untuned_ms
 
 
+@pytest.mark.product
 def test_groups_that_are_not_faster_in_the_model_go_back(work):
     first = session(work)[0].run()
     slow = first.changed[:1]
@@ -142,6 +143,7 @@ def test_groups_that_are_not_faster_in_the_model_go_back(work):
     assert kept[back.computes] == back.tile
 
 
+@pytest.mark.product
 def test_the_fastest_of_what_was_tried_is_kept(work):
     """Leaving out what seems slower can make the whole slower: then it stays in."""
     first = session(work)[0].run()
@@ -170,6 +172,7 @@ def test_failures_are_recorded_and_never_chosen(work):
     assert check_schedule(work.program, found.schedule, work.target) == []
 
 
+@pytest.mark.product
 def test_an_interrupted_session_goes_on_from_its_records(work, tmp_path):
     path = tmp_path / "r.jsonl"
     made, executor, _ = session(work, path)
