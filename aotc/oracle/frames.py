@@ -140,13 +140,14 @@ class _Builder:
         self.nodes[name] = Node(name, frame, compute, tuple(index), reads)
 
     def follow(self, c: Compute) -> Placement | None:
-        """(frame, body, index) of a map that reads a root of the group one to one: a reduction that
-        it finishes in registers, if there is one."""
+        """(frame, body, index) of a map that reads a root of the group one to one, and nothing that
+        comes after it: a reduction that it finishes in registers, if there is one."""
         body = simplify(self.expand(c.body))
         read = sorted(self.reads(body), key=lambda b: self.group.connect.get(b) != "register")
         for b in read if c.fold == "none" else ():
             root = self.nodes.get(self.inside[b].out)
-            if root is None or root.frame != root.name:
+            if root is None or root.frame != root.name or any(
+                    self.needs(other, b) for other in read):
                 continue
             found = list(dict.fromkeys(n.index for n in loads(body) if n.buffer == b))
             h = invert_map(found[0], c.axes, root.compute.axes)
@@ -160,6 +161,15 @@ class _Builder:
                                        f"places ({places}); keep {b} in scratch or store it")
             return root.frame, moved, tuple(h[a] for a in c.axes)
         return None
+
+    def needs(self, buffer: str, other: str) -> bool:
+        """True if a buffer is computed from ``other``, in however many steps."""
+        seen, todo = set[str](), [buffer]
+        while todo and other not in seen:
+            read = set(self.reads(self.inside[todo.pop()].body)) - seen
+            seen |= read
+            todo += read
+        return other in seen
 
     def read_by(self, c: Compute) -> Placement | None:
         """(frame, body, index) of a stored map that a placed compute reads at one point."""

@@ -211,6 +211,21 @@ def test_maps_that_share_a_frame():
     agree(p, schedule(g), f32(5, 7))
 
 
+def test_a_stored_map_waits_for_all_that_it_reads():
+    """It is of the shape of what its sum is computed from, and belongs behind the sum."""
+    i, j, r = ax("i", 5), ax("j", 3), ax("r", 3)
+    t = load("e", i, j) / load("s", i)
+    steps = [Compute(("e",), (i, j), (), "none", load("x", i, j) + load("x", i, j)),
+             Compute(("s",), (i,), (r,), "sum", load("e", i, r)),
+             Compute(("t",), (i, j), (), "none", t),
+             Compute(("y",), (i, j), (), "none", Where(compare("lt", i, 1), load("t", i, j), relu(
+                 load("t", i, j))))]
+    p = program(steps, (5, 3), {}, ("t", "y"))
+    g = Group("g", ("e", "s", "t", "y"), ("t", "y"), "y",
+              {"e": "L1", "s": "L1", "t": "register"}, {"i": 5, "j": 1})
+    agree(p, schedule(g), f32(5, 3))
+
+
 # ---------------------------------------------------------------- random chains
 
 def random_step(rng, out, sources, consts, size):
