@@ -153,15 +153,18 @@ def open_reference(path: str | Path, threads: int = 1,
     (which refuses opsets newer than itself), else the ONNX reference evaluator.  ``told`` is called
     with why one before it does not, ``skip`` names those that are not asked.  AotcError if there is
     none."""
-    refused = []
+    refused: list[str] = []
+    absent = [n for n in REFERENCES if importlib.util.find_spec(n) is None]
     for name, system in REFERENCES.items():
-        if name not in skip and importlib.util.find_spec(name) is not None:
+        if name not in skip and name not in absent:
             try:
                 return name, _opened(name, system, path, threads)
             except AotcError as err:
                 refused.append(str(err))
                 told(refused[-1])
-    raise AotcError("no reference for this model: " + ("; ".join(refused) or "none is left"))
+    other = [f"install {n}, which may take it" for n in absent]
+    raise AotcError("no reference for this model: " + (
+        "; ".join(refused + other) or "none is left"))
 
 
 def first_line(err: Exception) -> str:

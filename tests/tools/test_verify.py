@@ -103,6 +103,17 @@ def test_a_reference_that_refuses_gives_way_to_the_other(tmp_path, monkeypatch):
         verify(path, target="c", report=lambda line: None)
 
 
+def test_a_reference_that_could_be_installed_is_named(tmp_path, monkeypatch):
+    find = peers.importlib.util.find_spec
+    path = small_model("Relu", np.float32, tmp_path / "m.onnx")
+    monkeypatch.setattr(peers.importlib.util, "find_spec",
+                        lambda name: None if name == "onnxruntime" else find(name))
+    monkeypatch.setitem(peers.REFERENCES, "onnx", refusing)
+    with pytest.raises(AotcError, match="onnx refuses x .64.: .*; no reference for this model: "
+                                        "install onnxruntime"):
+        verify(path, target="c", report=lambda line: None)
+
+
 def test_the_reference_evaluator_keeps_double_precision(tmp_path):
     path = small_model("Erf", np.float64, tmp_path / "erf.onnx")
     x = np.linspace(-3, 3, 64)
