@@ -159,7 +159,10 @@ def folding():
         node("Softmax", ["made"], ["down"], axis=0), node("Transpose", ["made"], ["turned"]),
         node("MatMul", ["turned", "made"], ["gram"]),
         *(node(f"Reduce{kind}", ["moved", "first"], [kind], keepdims=0)
-          for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L2", "LogSumExp")),
+          for kind in ("Sum", "Mean", "Max", "Min", "L2", "LogSumExp")),
+        # a sum that is nearly 0 has few exact digits, and so has a product of such
+        node("Add", ["made", "one"], ["grown"]),
+        node("ReduceProd", ["grown", "first"], ["Prod"], keepdims=0),
         node("ReduceMean", ["moved"], ["all"], keepdims=1),
         node("ReduceMax", ["moved", "second"], ["each"], keepdims=0),
         node("ArgMax", ["moved"], ["best"], axis=0),
@@ -169,7 +172,8 @@ def folding():
     outputs = ["shares", "down", "gram", "Sum", "Mean", "Max", "Min", "Prod", "L2", "LogSumExp",
                "all", "each", "best", "variance"]
     return model_of(nodes, {"x": (F, ["n", 4]), "s": (F, ["n"])}, outputs, {
-        "zero": np.float32(0), "w": rng.standard_normal((4, 5)).astype(np.float32),
+        "zero": np.float32(0), "one": np.float32(1),
+        "w": rng.standard_normal((4, 5)).astype(np.float32),
         "bias": rng.standard_normal(5).astype(np.float32), "first": np.array([0]),
         "second": np.array([1])})
 
