@@ -355,20 +355,20 @@ NUMBERS = {
     "sched/dynamic/choose.py": {
         **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
         "MOST": POLICY, "LEAST": POLICY},
-    "sched/dynamic/mixed_parts.py": {"ASKED": BOUND},
-    "sched/dynamic/group_tiles.py": {"TRIED": "what a search tries", "ASKED": BOUND,
-                                     "NOTICED": BOUND},
-    "sched/dynamic/row_ends.py": {"CALLS": BOUND},
-    "sched/dynamic/tree.py": {"WITHIN": "of the best that a call gets", "MOST_LEAVES": BOUND},
-    "sched/dynamic/typical_calls.py": {"POINTS": BOUND, "FEW": BOUND, "SPLIT": BOUND,
-                                       "SPLIT_AGAIN": BOUND, "BETWEEN": BOUND},
+    "sched/dynamic/mixed_parts.py": {"ASKED": BOUND}, "sched/dynamic/row_ends.py": {"CALLS": BOUND},
+    "sched/dynamic/group_tiles.py": {
+        "TRIED": "what a search tries", "ASKED": BOUND, "NOTICED": BOUND},
+    "sched/dynamic/call_tiles.py": {
+        "ASKED": BOUND, "PARTS": "what a search tries", "EASY": "what balance saves at least"},
+    "sched/dynamic/tree.py": {"WITHIN": "of the best of a call", "MOST_LEAVES": BOUND},
+    "sched/dynamic/typical_calls.py": dict.fromkeys(
+        ("POINTS", "FEW", "SPLIT", "SPLIT_AGAIN", "BETWEEN"), BOUND),
     "sched/dynamic/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
-    "sched/instances/batch.py": {"PERIOD": BOUND},
     "sched/instances/binding.py": {"FACTORS": "what a search tries"},
     "sched/instances/decide_instances.py": {
         "FIRST_CUTS": "what a search tries", "HELD_BACK": "what a search tries"},
     "sched/instances/instance_order.py": {"EXACT_NODES": BOUND, "EXACT_STATES": BOUND},
-    "sched/instances/residence.py": {"ROUNDS": BOUND},
+    "sched/instances/batch.py": {"PERIOD": BOUND}, "sched/instances/residence.py": {"ROUNDS": BOUND},
     "sched/instances/segments.py": {"SHARES": "what a search tries"},
     "sched/instances/split.py": {"CORES_FIRST": "what a search tries",
                                  "FIRST_TRIED": "what a search tries"},

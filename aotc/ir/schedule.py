@@ -139,6 +139,8 @@ class Group:
     axis not named is whole); ``parallel``: axes whose tiles are spread over the workers, outermost
     first; ``split``: {stage: {reduction axis: extent}} (reduction split); ``run``: {axis: extent},
     a work item computes so much of a tiled axis, in steps of its tile, one after the other;
+    ``balance``: {axis: step}, a call that has fewer work items than workers, or would leave some
+    less to do, has more and smaller ones along this axis, of whole steps;
     ``reuse``: {stage: "recompute" | "slide"}, slide keeps what the next step of a run reads again
     instead of computing it twice; ``threads``: of one work item, on machines whose work items are
     blocks of threads (0 = none); ``copies``: {buffer: the memory that its box lies in while a work
@@ -166,10 +168,12 @@ class Group:
     threads: int = 0
     clusters: int = 0
     pipeline: int = 0
+    balance: dict[str, int] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         tile = ", ".join(f"{a}/{t}" for a, t in self.tile.items()) or "whole"
         tile += "".join(f" run {a}/{n}" for a, n in self.run.items())
+        tile += "".join(f" balance {a}/{n}" for a, n in self.balance.items())
         rows = ", ".join(dict.fromkeys(self.ukernel.values()))
         return f"group {self.name}: {rows}  {tile}  parallel {', '.join(self.parallel) or '-'}" \
                f"  -> {', '.join(self.outputs)}"
@@ -365,8 +369,8 @@ def _drop_empty(group: dict[str, object]) -> dict[str, object]:
 _CHOICES = {"math": MATH, "optimize": OPTIMIZE, "precision": (*PRECISION, MIXED)}
 _GROUP_KEYS = {"name": str, "computes": list, "outputs": list, "anchor": str, "connect": dict,
                "tile": dict, "ukernel": dict, "loops": dict, "parallel": list, "split": dict,
-               "run": dict, "reuse": dict, "copies": dict, "why": str, "threads": int,
-               "clusters": int, "pipeline": int}
+               "run": dict, "balance": dict, "reuse": dict, "copies": dict, "why": str,
+               "threads": int, "clusters": int, "pipeline": int}
 # what the items of a group's lists and objects are (a tile's extent is checked with its axis)
 _ITEMS = {"computes": str, "outputs": str, "parallel": str, "connect": str, "ukernel": str,
           "loops": dict, "split": dict, "reuse": str, "copies": str}

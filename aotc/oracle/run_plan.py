@@ -25,6 +25,7 @@ from aotc.ir.program import neutral
 from aotc.ir.statements import (
     OWN,
     TILE,
+    WORKERS,
     Accumulate,
     Alloc,
     Body,
@@ -63,6 +64,8 @@ from aotc.oracle.run_regions import Calls
 from aotc.oracle.side_by_side import side_by_side
 from aotc.oracle.tile_runs import TileRuns
 
+CALLED_WITH = 3  # workers: odd, so that work items are made more and smaller
+
 
 def run_plan(plan: Plan, feeds: Mapping[str, Array],
              syms: Mapping[str, int] | None = None) -> dict[str, Array]:
@@ -72,7 +75,7 @@ def run_plan(plan: Plan, feeds: Mapping[str, Array],
     InterpreterError, naming kernel and statement, for an access outside of a buffer and a read of
     what nothing stored, or what another buffer's stores went over; FaultError for values from data
     that break a rule."""
-    known = dict(syms or {})
+    known = {WORKERS.name: CALLED_WITH, **(syms or {})}
 
     def number(e: object) -> int:
         return int(e) if isinstance(e, int) else index_value(e, known)  # type: ignore[arg-type]

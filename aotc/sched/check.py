@@ -17,6 +17,7 @@ from aotc.sched.choose.precision import precision_faults
 from aotc.sched.choose.slices import slice_faults
 from aotc.sched.clusters.store_faults import cluster_faults, store_faults
 from aotc.sched.copy_faults import copy_faults
+from aotc.sched.item_faults import item_faults
 from aotc.sched.lowering.lower_contract import panel_base
 from aotc.sched.memory.allocate import in_place, lives, part_bytes, physical_elements
 from aotc.sched.model.boxes import starts_at_multiple, tile_anchor
@@ -207,7 +208,7 @@ def check_group(program: Program, schedule: Schedule, target: Target, g: Group) 
                              else ""))
     faults += [f"group {g.name}: parallel {a!r} has no tile; tiled axes: "
                + (", ".join(g.tile) or "none") for a in g.parallel if a not in g.tile]
-    faults += [] if faults else _run(target, g)
+    faults += [] if faults else item_faults(target.machine, g)
     if faults:
         return faults
     try:
@@ -245,21 +246,8 @@ def _call(program, g):
     faults = [f"group {g.name}: the {what} stores {', '.join(call.outs)}; "
               "list them all as outputs"] if g.outputs != call.outs else []
     return faults + [f"group {g.name}: {field} of the {what}; remove it" for field in (
-        "tile", "ukernel", "loops", "parallel", "split", "run", "reuse", "copies",
+        "tile", "ukernel", "loops", "parallel", "split", "run", "balance", "reuse", "copies",
         "clusters") if getattr(g, field)]
-
-
-def _run(target, g):
-    """What a work item walks along: one tiled axis, in whole steps, on one thread."""
-    if not g.run:
-        return []
-    if target.machine.threads or len(g.run) > 1:
-        return [f"group {g.name}: run of {', '.join(g.run)}; a work item makes steps along one "
-                "axis, where it is one thread's; remove it"]
-    return [f"group {g.name}: run {a}/{n!r}; choose a tiled axis and a multiple of its tile: "
-            + (", ".join(f"{x}/{t}" for x, t in g.tile.items()) or "none")
-            for a, n in g.run.items() if a not in g.tile or not isinstance(n, int)
-            or n < 1 or n % g.tile[a]]
 
 
 def _threads(target, g):
@@ -299,8 +287,7 @@ def _stage_names(g, stages):
 
 def _stored(g, s, box, tile):
     """A stage before the anchor that stores: its boxes must part its points, each in one tile."""
-    left = {t: b for t, b in tile.box.items()
-            if g.tile.get(t.name, 1 << 62) < (upper(t.extent) or 1 << 62)}
+    left = {t: b for t, b in tile.box.items() if b[0] != Const(0)}
     for a in s.axes:
         lo, last = box[a]
         # an anchor of fewer points than the stage has, such as a piece of it, leaves some out

@@ -27,6 +27,7 @@ from aotc.sched.choose.winograd_kernels import join_transforms
 from aotc.sched.clusters.choose_pipeline import choose_pipelines
 from aotc.sched.clusters.choose_places import choose_places
 from aotc.sched.clusters.instance_groups import tiled_for
+from aotc.sched.dynamic.call_tiles import choose_call_tiles
 from aotc.sched.dynamic.row_ends import choose_row_ends
 from aotc.sched.memory.allocate import allocate
 from aotc.sched.model.stages import inherit
@@ -56,7 +57,8 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     program, before = apply_rewrites(program, rewrites), program
     inherit(program, before, target)
 
-    free = groups is None and not isinstance(winograd, tuple)
+    asked = groups is None
+    free = asked and not isinstance(winograd, tuple)
     groups = choose_groups(program, target, how) if groups is None else groups
     groups = join_transforms(program, target.machine, groups)
     if free and how == CONNECT[-1]:
@@ -68,8 +70,10 @@ def decide(program: Program, target: Target, how: str = "all", winograd: Winogra
     schedule = choose_kernels(
         program, target, groups, {b: x for b, x in given.items() if b in program.buffers},
         tiled_for(program, target) if how == GRAPHTURBO else None)
-    schedule = replace(schedule, groups=choose_row_ends(program, target, schedule.groups),
-                       rewrites=rewrites, precision=precision_of(rewrites, precision))
+    schedule = replace(schedule, rewrites=rewrites, precision=precision_of(rewrites, precision))
+    if asked and how == CONNECT[-1]:
+        schedule = replace(schedule, groups=choose_call_tiles(program, target, schedule))
+    schedule = replace(schedule, groups=choose_row_ends(program, target, schedule.groups))
 
     schedule = replace(schedule, regions=decide_regions(
         program, target, how, winograd if isinstance(winograd, (str, int)) else "off", unfold,

@@ -9,6 +9,7 @@ from aotc.ir.contents import expressions, names_in, with_expressions
 from aotc.ir.expr import Binary, Expr, Sym, children, leaves, substitute, walk
 from aotc.ir.plan import Kernel
 from aotc.ir.simplify import lower, upper
+from aotc.ir.statements import OWN
 
 ROUNDED = ("floordiv", "mod")
 Named = tuple[tuple[Argument, Expr], ...]
@@ -24,7 +25,8 @@ def with_named_extents(kernel: Kernel) -> tuple[Kernel, Named]:
     taken, named = names_in(kernel.body), dict[Expr, Argument]()
     count: Counter[str] = Counter()
     for e in again:
-        name = "_".join(sorted({s.name for s in leaves(e) if isinstance(s, Sym)})) + "_part"
+        name = "_".join(sorted({s.name.removeprefix(OWN) for s in leaves(e)
+                                if isinstance(s, Sym)})) + "_part"
         while True:
             count[name] += 1
             if f"{name}{count[name]}" not in taken:

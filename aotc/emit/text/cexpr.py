@@ -10,6 +10,7 @@ from aotc.emit.text.c_names import identifier
 from aotc.errors import AotcError
 from aotc.ir.expr import Axis, Binary, Cast, Const, Expr, Sym, Unary, Var, Where, show
 from aotc.ir.simplify import lower
+from aotc.ir.statements import WORKERS
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
           "eq": "==", "ne": "!=", "and": "&&", "or": "||"}
@@ -20,7 +21,7 @@ _TRUNCATING = {"floordiv": "/", "mod": "%"}
 
 def sym_field(name: str) -> str:
     """The frame's field that holds a symbol's value."""
-    return f"sym_{identifier(name)}"
+    return "workers" if name == WORKERS.name else f"sym_{identifier(name)}"
 
 
 class Argument(Sym):

@@ -3,7 +3,7 @@ reaches a part of its multipliers and has a part of the memory, whatever the oth
 
 from dataclasses import replace
 
-from aotc.sched.cost.group_cost import Aligned, Cost, padding
+from aotc.sched.cost.group_cost import Aligned, Cost, fork_join_seconds, padding, together
 from aotc.sched.model.tile_model import GroupModel, Widths
 from aotc.target.base import Machine
 
@@ -26,4 +26,17 @@ def in_waves(cost: Cost, model: GroupModel, machine: Machine, tile: Widths,
     return replace(cost, seconds=max(cost.seconds, max(busy, fetched) + cost.launch))
 
 
-__all__ = ["in_waves"]
+def shared_seconds(machine: Machine, cost: Cost, items: int) -> float:
+    """Seconds of a kernel of so many work items, where it is asked what more of them would save.
+    The Cost has all of the time waiting for idle workers in part.  Here arithmetic waits for the
+    slowest of few workers to the end; memory gives each of those that have a work item a worker's
+    part; starting and awaiting the others counts."""
+    busy, part = min(items, machine.workers), machine.tuning.wave
+    waves = 1 / cost.util
+    if items <= machine.workers:
+        waves = (waves - 1 + part) / part
+    terms = [cost.compute * waves, *(s * machine.workers / busy for _, s, _ in cost.levels)]
+    return together(machine, terms) + cost.launch + fork_join_seconds(machine, items)
+
+
+__all__ = ["in_waves", "shared_seconds"]

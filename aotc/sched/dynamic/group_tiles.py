@@ -74,7 +74,7 @@ def _tiled_ways(prices: Prices, schedule: Schedule, group: Group) -> list[Group]
     program, target = prices.rewritten(schedule), prices.target
     if group.run or group.split or not group.tile:
         return [group]
-    steps = _steps(program, group, target)
+    steps = _steps(program, group, target) | group.balance
     found = {a: _thinned(mutations(group.tile[a], steps.get(a, 1)), group.tile[a])
              for a in group.tile if group.tile[a] > 1}
     tiles = [{**group.tile, a: n} for a, sizes in found.items() for n in sizes]

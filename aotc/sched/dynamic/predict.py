@@ -18,7 +18,9 @@ from aotc.passes.rewrites import apply_rewrites
 from aotc.sched.cost.accesses import access_costs
 from aotc.sched.cost.decided import decided_cost
 from aotc.sched.cost.group_cost import Free, resident
+from aotc.sched.cost.wave_cost import shared_seconds
 from aotc.sched.judge.neighbourhood import outlined
+from aotc.sched.model.boxes import settled
 from aotc.sched.model.size import row_tails
 from aotc.sched.model.stages import Stage, factors_for, group_stages, touched
 from aotc.sched.model.widths import group_model
@@ -32,9 +34,12 @@ class Prices:
     """Predicted seconds of the Schedules of one Program, on calls.  What Schedules of the same
     rewrites have in common is made once: the Program with them, and that with a call's extents.
     ``local``: {code of a group: seconds that it was measured to take where waves are full, by those
-    predicted}; the others take as much longer as these do on the whole."""
+    predicted}; the others take as much longer as these do on the whole.  ``sharing``: kernels
+    of few work items count as ``shared_seconds`` says."""
 
-    def __init__(self, program: Program, target: Target, local: Local | None = None) -> None:
+    def __init__(self, program: Program, target: Target, local: Local | None = None,
+                 sharing: bool = False) -> None:
+        self.sharing = sharing
         self.program, self.target, self.local = replace(
             program, consts=outlined(program.consts)), target, dict(local or {})
         self.usual = geometric_mean(self.local.values()) if self.local else 1.0
@@ -83,12 +88,14 @@ class Prices:
     def by_workers(self, schedule: Schedule, group: Group,
                    extents: Mapping[str, int]) -> tuple[float, ...]:
         """Seconds of a group by all workers, and by one where callers may have so few.  Groups that
-        no decision touches, such as library kernels, count what starting them takes: they are the
-        same in all Schedules."""
+        no decision touches, such as library kernels, count what starting them takes, and so do
+        those that these extents leave without work: they are the same in all Schedules."""
         step = self.rewritten(schedule).producer[group.computes[0]]
         if not isinstance(step, Compute):
             return (self.target.machine.launch,) * len(self._targets)
         inside, free = self._at(schedule, extents)
+        if not inside.producer.keys() >= set(group.computes):
+            return (self.target.machine.launch,) * len(self._targets)
         key = self._asked(schedule, group, extents, free)
         if key not in self._seconds:
             self._seconds[key] = self._priced(schedule, group, inside, free)
@@ -120,8 +127,13 @@ class Prices:
             access_costs(inside, self.target, group, given), self.target.tuning)
         tails = tails_of(self.rewritten(schedule), group, self.target)
         stages = group_stages(inside, group)
-        return tuple(decided_cost(model, stages, group, t, free, tails).seconds
-                     for t in self._targets)
+        anchor, found = next(s for s in stages if group.anchor in s.computes), []
+        for t in self._targets:
+            own = settled(anchor, group, t.machine.workers)
+            cost = decided_cost(model, stages, own, t, free, tails)
+            items = model.tiles(model.variables(own.tile | own.run))
+            found.append(shared_seconds(t.machine, cost, items) if self.sharing else cost.seconds)
+        return tuple(found)
 
     def _at(self, schedule: Schedule, extents: Mapping[str, int]) -> tuple[Program, Free]:
         key = (str(schedule.rewrites), *sorted(extents.items()))

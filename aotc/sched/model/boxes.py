@@ -4,7 +4,8 @@ The anchor's box comes from the tile; every other stage's box is what later stag
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from aotc.errors import ScheduleError
@@ -25,8 +26,9 @@ from aotc.ir.program import Program
 from aotc.ir.read_boxes import extent_bound, interval
 from aotc.ir.remap import invert_map
 from aotc.ir.schedule import Group
-from aotc.ir.simplify import same, simplify, upper
-from aotc.ir.statements import STEP, TILE
+from aotc.ir.simplify import lower, same, simplify, upper
+from aotc.ir.statements import STEP, TILE, WORKERS
+from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage
 
 Ends = tuple[Expr, Expr]  # the first value and the last
@@ -39,7 +41,8 @@ Places = dict[str, Dims]  # of buffers in scratch
 @dataclass(frozen=True)
 class Tile:
     """Tiling of the anchor's axes: ``let`` binds the work item's origin, ``count`` is the number
-    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent.
+    of work items, ``box`` maps axis -> (lo, last), ``size`` maps axis -> largest extent, ``units``
+    axis -> what its tiles begin at multiples of, where that is not their size.
     A work item that runs along ``axis`` does so in ``steps`` steps; ``step_let`` binds the ends of
     the axis from the number of the step, which is ``STEP``.  It goes on where the item before it
     has ended unless ``start``, where its run begins, is 0 (None: no item goes on)."""
@@ -52,26 +55,24 @@ class Tile:
     steps: Expr | None = None
     step_let: Bindings = ()
     start: Axis | None = None
+    units: dict[Axis, int] = field(default_factory=dict)
 
 
 def tile_anchor(anchor: Stage, group: Group) -> Tile:
     """Decode the work item number into the anchor's box.  Axes in ``group.parallel`` order,
     outermost first."""
-    axis = {a.name: a for a in anchor.axes}
-    cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > group.tile[n]]
-    order = [axis[n] for n in group.parallel if n in cut] + [
-        axis[n] for n in cut if n not in group.parallel]
-    let: list[tuple[Axis, Expr]] = []
+    order = _cut_axes(anchor, group)
+    part, steps, let = _items(order, group)
+    names = dict(let)
     box: Box = {}
     size: dict[Axis, int | None] = {}
     count: Expr = Const(1)
     walked: dict[str, Any] = {}
     left: Expr = TILE
-    part = [group.run.get(a.name, group.tile[a.name]) for a in order]  # of a work item
-    steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
     for i in range(len(order) - 1, -1, -1):
         a, t = order[i], group.tile[order[i].name]
-        even = a.name not in group.run and simplify(a.extent % t) == Const(0)
+        even = isinstance(part[i], Const) and a.name not in group.run and simplify(
+            a.extent % t) == Const(0)
         # where no border cuts a tile, it ends as far behind its start as every other
         lo = Axis(f"{a.name}_lo", simplify(a.extent - (t - 1)) if even else a.extent)
         hi = None if even else Axis(f"{a.name}_hi", simplify(a.extent + 1))
@@ -80,8 +81,8 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
         if a.name in group.run:
             walked = _walked(a, at, part[i], t, let, i == len(order) - 1)
         else:
-            let.append((lo, at * t if t != 1 else at))
-            let += [] if hi is None else [(hi, simplify(minimum(lo + t, a.extent)))]
+            let.append((lo, _start(a, at, part[i], unit_of(group, a.name))))
+            let += [] if hi is None else [(hi, simplify(minimum(lo + part[i], a.extent)))]
         box[a], size[a] = (lo, simplify(last - 1)), t
         if i and steps[i] != Const(1):
             left = left // steps[i]
@@ -93,7 +94,77 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
     for a in anchor.axes:
         if a not in box:
             box[a], size[a] = (Const(0), simplify(a.extent - 1)), upper(a.extent)
-    return Tile(tuple(let), simplify(count), box, size, **walked)
+    units = {a: unit_of(group, a.name) for a in order if a.name not in group.run}
+    return Tile(tuple(let), simplify(substitute(count, names)), box, size, units=units, **walked)
+
+
+def _cut_axes(anchor, group):
+    """The axes that work items may have a part of, outermost first."""
+    axis = {a.name: a for a in anchor.axes}
+    cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > (
+        group.balance.get(n, group.tile[n]))]
+    return [axis[n] for n in group.parallel if n in cut] + [
+        axis[n] for n in cut if n not in group.parallel]
+
+
+def _items(order, group):
+    """(extent of a work item along each axis, number of them along it, [(name, what it stands for)]
+    of names in both)."""
+    part: list[Expr] = [Const(group.run.get(a.name, group.tile[a.name])) for a in order]
+    steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
+    let: list[tuple[Axis, Expr]] = []
+    for i, a in enumerate(order):
+        if a.name in group.balance:
+            others = simplify(prod(steps[:i] + steps[i + 1:], start=Const(1)))
+            part[i], steps[i], bound = _balanced(group, a, part[i], others)
+            let.append(bound)
+    return part, steps, let
+
+
+def settled(anchor: Stage, group: Group, workers: int) -> Group:
+    """A group of a call whose extents are known, with the work items that it has with so many
+    workers; what data decides counts as usual."""
+    if not group.balance:
+        return group
+    part, _, let = _items(_cut_axes(anchor, group), group)
+    known = {name: substitute(e, {WORKERS: Const(workers)}) for name, e in let}
+    items = {a.name: estimate(substitute(n, known))
+             for a, n in zip(_cut_axes(anchor, group), part)}
+    return replace(group, balance={}, run={a: items.get(a, n) for a, n in group.run.items()},
+                   tile={a: n if a in group.run else items.get(a, n)
+                         for a, n in group.tile.items()})
+
+
+def _balanced(group, axis, most, others):
+    """(extent of a work item along an axis, number of work items, (name, how many steps the extent
+    is, which the name stands for)).  ``most``: the largest extent; ``others``: work items along
+    all other axes.  Where the others are too few, the axis is shared by as many workers as each of
+    them then has."""
+    step = group.balance[axis.name]
+    whole = simplify((axis.extent + (step - 1)) // step)
+    workers = (WORKERS - 1) // _some(others) + 1
+    steps = minimum((_some(whole) - 1) // workers + 1, simplify(most // step))
+    name = Axis(f"{axis.name}_steps", simplify(most // step + 1))
+    return name * step, (whole + (name - 1)) // name, (name, simplify(steps))
+
+
+def _some(count):
+    """A number that something is divided by: at least 1 where a symbol may be 0."""
+    low = lower(count)
+    return count if low is not None and low > 0 else simplify(maximum(count, Const(1)))
+
+
+def _start(axis, at, part, step):
+    """Where a work item begins: a whole number of steps before the end, which none is behind."""
+    if isinstance(part, Const):
+        return at * part if part != Const(1) else at
+    last = simplify((axis.extent - 1) // step)
+    return simplify(minimum(at * simplify(part // step), last) * step)
+
+
+def unit_of(group: Group, axis: str) -> int:
+    """What the places where tiles of a group begin are multiples of."""
+    return group.balance.get(axis, group.tile[axis])
 
 
 def _walked(axis, at, part, tile, let, innermost):
@@ -102,7 +173,8 @@ def _walked(axis, at, part, tile, let, innermost):
     first = Axis(f"{axis.name}_first", axis.extent)
     end = Axis(f"{axis.name}_end", simplify(axis.extent + 1))
     lo, last = Axis(f"{axis.name}_lo", axis.extent), Axis(f"{axis.name}_hi", end.extent)
-    let += [(first, at * part), (end, simplify(minimum(first + part, axis.extent)))]
+    let += [(first, _start(axis, at, part, tile)),
+            (end, simplify(minimum(first + part, axis.extent)))]
     return {"axis": axis, "start": first if innermost else None,
             "steps": simplify((end - first + (tile - 1)) // tile),
             "step_let": ((lo, first + STEP * tile if tile != 1 else first + STEP),
@@ -149,7 +221,7 @@ def _whole_parts(there: Ends, tile: Tile) -> int:
     for a, (lo, last) in tile.box.items():
         size = tile.size[a]
         if size is not None and isinstance(lo, Axis):
-            starts[lo] = Axis(f"{lo.name}_tile", lo.extent) * size
+            starts[lo] = Axis(f"{lo.name}_tile", lo.extent) * tile.units.get(a, size)
             hi = simplify(last + 1)
             if isinstance(hi, Axis):  # where a border or the end of a run may cut it, none does
                 starts[hi] = simplify(starts[lo] + size)
@@ -185,7 +257,7 @@ def whole_tiles(program: Program, group: Group, stages: Sequence[Stage],
     for a, (lo, last) in tile.box.items():
         size = tile.size[a]
         if size is not None and isinstance(lo, Axis):
-            lo = Axis(f"{lo.name}_tile", lo.extent) * size
+            lo = Axis(f"{lo.name}_tile", lo.extent) * tile.units.get(a, size)
         shifted[a] = (lo, last if size is None else simplify(lo + (size - 1)))
     anchor = next(s for s in stages if group.anchor in s.computes)
     return _boxes_from(program, group, stages, anchor, shifted, scratch_of(group), False)
@@ -195,7 +267,7 @@ def starts_at_multiple(group: Group, origin: Expr, n: int) -> bool:
     """True if ``origin``, where a box of the group starts, is a multiple of ``n`` in every tile."""
     first = {}
     for a in axes_of(origin):
-        t = next((t for name, t in group.tile.items() if a.name == f"{name}_lo"), None)
+        t = next((unit_of(group, n) for n in group.tile if a.name == f"{n}_lo"), None)
         if t is not None:  # tile number times tile; only number 0 where one tile is everything
             whole = upper(a.extent)
             first[a] = Const(0) if whole is not None and t >= whole else Axis(

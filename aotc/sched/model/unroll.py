@@ -34,7 +34,7 @@ from aotc.ir.simplify import same, simplify, upper
 from aotc.ir.statements import Let, Put, Range
 from aotc.passes.digits import static_extent
 from aotc.sched.lowering.context import Context
-from aotc.sched.model.boxes import Box, starts_at_multiple
+from aotc.sched.model.boxes import Box, starts_at_multiple, unit_of
 from aotc.sched.model.stages import Stage
 from aotc.target.base import Ukernel
 
@@ -181,7 +181,8 @@ class _Block:
 def _end(group, hi, size):
     """What bounds the steps of the last block: the end of the whole axis where tiles end between
     blocks."""
-    for name, t in group.tile.items():
+    for name in group.tile:
+        t = unit_of(group, name)
         if isinstance(hi, Axis) and hi.name == f"{name}_hi" and t % size == 0:
             return simplify(hi.extent - 1)
         for lo in axes_of(hi):

@@ -47,6 +47,8 @@ def _group(program, target, g):
     cut = ", ".join(f"{a}/{n}" for a, n in (g.tile | g.run).items()) or "whole"
     flops = estimate(simplify(group_flops(stages)))
     run = "".join(f" in steps of {a}/{g.tile[a]}" for a in g.run)
+    run += "".join(f", less in steps of {a}/{n} where that is work for fewer than all workers"
+                   for a, n in g.balance.items())
     lines.append(f"work items: {show(tile.count)} of {cut}{run}; about {flops / 1e6:.3g} Mflop")
     slide = [s for s, how in g.reuse.items() if how == "slide"]
     if slide:

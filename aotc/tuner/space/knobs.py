@@ -279,7 +279,9 @@ class Space:
         run = {n: values.get(f"{i}.run", far) for n, far in g.run.items() if n in tile}
         run = {n: -(-far // tile[n]) * tile[n] for n, far in run.items() if far}
         reuse = {s: how for s, how in g.reuse.items() if run or how != "slide"}
-        return replace(g, tile=tile, parallel=tuple(order), run=run, reuse=reuse)
+        balance = {n: tile[n] if n in run else step for n, step in g.balance.items()
+                   if n in tile and tile[n] % step == 0}
+        return replace(g, tile=tile, parallel=tuple(order), run=run, reuse=reuse, balance=balance)
 
 
 def _written(key: str) -> tuple[int | str, ...]:

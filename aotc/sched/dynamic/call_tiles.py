@@ -1,0 +1,139 @@
+"""Work items of calls of all sizes: tiles that are decided for a typical call leave a small one
+with fewer work items than workers, where a smaller tile, or one of some of the columns, costs the
+others little.  Or the work items of a call depend on how many workers it has: they are balanced.
+
+    score = sum over calls of share * log(seconds / seconds with the decided tile)
+
+``share``: what the group takes of its call.  Calls have all workers, or one alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import lcm, log, prod
+
+from aotc.ir.expr import Const, substitute
+from aotc.ir.program import Program
+from aotc.ir.schedule import Group, Schedule
+from aotc.sched.choose.order import order_items
+from aotc.sched.choose.winograd_kernels import transform_lanes
+from aotc.sched.cost.decided import aligned_products
+from aotc.sched.dynamic.predict import Prices
+from aotc.sched.dynamic.typical_calls import spread_calls
+from aotc.sched.model.boxes import tile_anchor
+from aotc.sched.model.size import estimate
+from aotc.sched.model.stages import Stage, group_stages
+from aotc.sched.model.unroll import find_transform
+from aotc.sched.writing.choose_writing import kernel_faults
+from aotc.target.base import Target
+
+ASKED = 9  # calls that tiles are compared on
+PARTS = (2, 4, 8)  # into which an axis of a work item is cut
+EASY = 0.002  # of its time that balance saves at least: where there is work for all, it is nothing
+
+
+def choose_call_tiles(program: Program, target: Target, schedule: Schedule) -> tuple[Group, ...]:
+    """The groups of a Schedule of a rewritten Program, in work items that serve calls over the
+    whole range; themselves where no extent is a symbol, and where a worker is no thread."""
+    machine = target.machine
+    calls = sorted((c.extents for c in spread_calls(program)), key=lambda e: prod(e.values()))
+    if not program.syms or not calls or machine.workers == 1 or (
+            machine.threads or machine.managed):
+        return schedule.groups
+    count = min(ASKED, len(calls))
+    asked = [calls[i * (len(calls) - 1) // max(1, count - 1)] for i in range(count)]
+    prices = Prices(program, target, sharing=True)
+
+    def seconds(group: Group) -> list[float]:
+        """By all workers and by one, call by call."""
+        return [t for e in asked for t in prices.by_workers(schedule, group, e)]
+
+    first = {g.name: seconds(g) for g in schedule.groups}
+    whole = [sum(row) for row in zip(*first.values())]
+    out = []
+    for g in schedule.groups:
+        shares = [t / w for t, w in zip(first[g.name], whole)]
+        found = []
+        for n, (gain, way) in enumerate(_ways(program, target, g, asked)):
+            score = sum(s * log(t / f) for s, t, f in zip(shares, seconds(way), first[g.name]))
+            if score < -gain * sum(shares):
+                found.append((score, n, way))
+        legal = (order_items(program, machine, w) for _, _, w in sorted(found, key=lambda x: x[:2])
+                 if not kernel_faults(program, schedule, target, w))
+        out.append(next(legal, g))
+    return tuple(out)
+
+
+def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mapping[str, int]]
+          ) -> Iterator[tuple[float, Group]]:
+    """(what it must gain, the group in other work items), where some calls have too few: balanced
+    along an axis, of fewer columns or another axis that no symbol is the extent of, and both."""
+    stages = group_stages(program, group)
+    anchor = next((s for s in stages if group.anchor in s.computes), None)
+    if anchor is None or group.split or all(
+            _items(program, anchor, group, e) >= target.machine.workers for e in calls):
+        return
+    steps = _steps(program, target, group, stages, anchor)
+    extents = _extents(group, anchor, steps)
+    columns = [a.name for a in anchor.axes if isinstance(a.extent, Const)
+               and a.name not in group.run]
+    tiles = [(EASY, group.tile), *((target.tuning.slack, group.tile | {a: n}) for a in columns
+                                   for n in _parts(extents[a], steps.get(a, 1)))]
+    for gain, tile in tiles:
+        balanced = [(gain, {a: steps.get(a, 1)}, tile if a in group.run else {a: n} | tile)
+                    for a, n in extents.items()]
+        for least, balance, cut in [(gain, {}, tile)] * (tile is not group.tile) + balanced:
+            if all(n < group.run.get(a, cut[a]) and cut[a] % n == 0 for a, n in balance.items()):
+                order = {a.name: cut[a.name] for a in anchor.axes if a.name in cut}
+                yield least, replace(group, tile=order, parallel=tuple(order), balance=balance)
+
+
+def _items(program: Program, anchor: Stage, group: Group, extents: Mapping[str, int]) -> int:
+    """How many work items a group has in a call."""
+    count = tile_anchor(anchor, group).count
+    return estimate(substitute(count, {s: Const(extents[s.name]) for s in program.syms}))
+
+
+def _extents(group: Group, anchor: Stage, steps: Mapping[str, int]) -> dict[str, int]:
+    """{axis: extent of a work item along it} of the axes that it may have less of: of those whose
+    extents are symbols' and that are whole the outermost one if none is cut, whose whole steps a
+    usual call has."""
+    cut = any(group.tile.get(a.name, 1) > 1 for a in anchor.axes if not isinstance(a.extent, Const))
+    out = {}
+    for a in anchor.axes:
+        size = group.run.get(a.name) or group.tile.get(a.name)
+        if size is None and not isinstance(a.extent, Const):
+            if cut or estimate(a.extent) == 1:
+                continue
+            cut = True
+        step = 1 if isinstance(a.extent, Const) else steps.get(a.name, 1)
+        out[a.name] = size or -(-estimate(a.extent) // step) * step
+    return out
+
+
+def _parts(size: int, step: int) -> list[int]:
+    """Smaller extents of a work item, in whole steps."""
+    count = -(-size // step)
+    return [n * step for n in dict.fromkeys(-(-count // p) for p in PARTS) if n < count]
+
+
+def _steps(program: Program, target: Target, group: Group, stages: Sequence[Stage],
+           anchor: Stage) -> dict[str, int]:
+    """{axis: what work items are a multiple of}: steps of a run, tiles of a form, columns of a
+    register tile, and its rows if they have one axis."""
+    steps = {a: group.tile[a] for a in group.run}
+    for s in stages:
+        found = find_transform(program, s)
+        for name, n in found.blocks.items() if found is not None else ():
+            steps[name] = lcm(steps.get(name, 1), n)
+    products = aligned_products(stages, group, target)
+    lane = transform_lanes(program).get(anchor.name)
+    lanes = lane.name if lane else group.loops[anchor.name].get("lanes")
+    if isinstance(lanes, str):
+        steps[lanes] = max((a.nr for a in products), default=target.tuning.lane_cut)
+    for a in products:
+        if stages[a.stage] is anchor and len(a.rows) == 1:
+            steps[anchor.axes[a.rows[0]].name] = a.mr
+    return steps
+
+
+__all__ = ["choose_call_tiles"]

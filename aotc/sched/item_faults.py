@@ -1,0 +1,42 @@
+"""What is wrong with how a group's work items go along an axis: in a run, or balanced."""
+
+from aotc.ir.schedule import Group
+from aotc.target.base import Machine
+
+
+def item_faults(machine: Machine, g: Group) -> list[str]:
+    """Faults of ``run`` and ``balance`` of a group whose tile is right; [] if there are none."""
+    return [*_run(machine, g), *_balance(machine, g)]
+
+
+def _run(machine: Machine, g: Group) -> list[str]:
+    """What a work item walks along: one tiled axis, in whole steps, on one thread."""
+    if not g.run:
+        return []
+    if machine.threads or len(g.run) > 1:
+        return [f"group {g.name}: run of {', '.join(g.run)}; a work item makes steps along one "
+                "axis, where it is one thread's; remove it"]
+    return [f"group {g.name}: run {a}/{n!r}; choose a tiled axis and a multiple of its tile: "
+            + (", ".join(f"{x}/{t}" for x, t in g.tile.items()) or "none")
+            for a, n in g.run.items() if a not in g.tile or not isinstance(n, int)
+            or n < 1 or n % g.tile[a]]
+
+
+def _balance(machine: Machine, g: Group) -> list[str]:
+    """One tiled axis, of which tiles are whole steps, on workers that are threads."""
+    if not g.balance:
+        return []
+    (axis, step), *more = g.balance.items()
+    if more or machine.threads or machine.managed:
+        return [f"group {g.name}: balance of {', '.join(g.balance)}; work items are made smaller "
+                "along one axis, where a worker is a thread with caches; remove it"]
+    tile = g.tile.get(axis)
+    if tile is None or not isinstance(step, int) or step < 1 or tile % step or (
+            step != tile and axis in g.run):
+        return [f"group {g.name}: balance {axis}/{step!r}; choose a tiled axis and what its tile "
+                "is a multiple of, of a run's axis its tile: "
+                + (", ".join(f"{x}/{t}" for x, t in g.tile.items()) or "none")]
+    return []
+
+
+__all__ = ["item_faults"]
