@@ -327,19 +327,19 @@ def test_deciders_ask_the_cost_and_estimate_nothing():
 
 
 # module-level numbers of deciders, lowering and emitters that are fields of no ``Tuning``, and why
-FORMAT, BOUND, NUMERICS, POLICY = (
+FORMAT, BOUND, NUMERICS, POLICY, TRIES = (
     "text or a file format", "bounds an algorithm or the size of generated code",
-    "rounding errors, the same on every machine", "what users are promised or told")
+    "rounding errors, the same on every machine", "what users are promised or told",
+    "what a search tries")
 NUMBERS = {
     "sched/check.py": {"MAX_GROWTH": POLICY, "MAX_ARENA": POLICY},
     "sched/choose/connect.py": {"NODES_LIMIT": BOUND, "DEPTH_LIMIT": BOUND},
     "sched/asking/connect_cost.py": {"BEAM": BOUND, "PASSES": BOUND},
     "sched/choose/gensor.py": {"MAX_VTHREADS": BOUND, "COOLING": BOUND},
-    "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), "what a search tries"),
+    "sched/choose/layout_choices.py": dict.fromkeys(("LANES", "TILES"), TRIES),
     "sched/asking/long_sums.py": {"FETCHED": "elements of a vector of threads' loads"},
-    "sched/choose/slices.py": {"TRIED": "what a search tries"},
-    "sched/choose/runs.py": {"PARTS": "what a search tries"},
-    "sched/choose/tile.py": {"TRIED": "what a search tries"},
+    "sched/choose/slices.py": {"TRIED": TRIES}, "sched/choose/tile.py": {"TRIED": TRIES},
+    "sched/choose/runs.py": {"PARTS": TRIES},
     "sched/lowering/program_lines.py": dict.fromkeys(("LINES", "NODES"), BOUND),
     "sched/asking/winograd_choice.py": {
         "SLIDING": "axes that forms exist for", "ERROR_FACTOR": NUMERICS, "ERROR_SHARE": NUMERICS,
@@ -356,22 +356,22 @@ NUMBERS = {
         **dict.fromkeys(("GAIN", "LOST", "ENDS", "OTHERS"), "what variants must save"),
         "MOST": POLICY, "LEAST": POLICY},
     "sched/dynamic/mixed_parts.py": {"ASKED": BOUND}, "sched/dynamic/row_ends.py": {"CALLS": BOUND},
-    "sched/dynamic/group_tiles.py": {
-        "TRIED": "what a search tries", "ASKED": BOUND, "NOTICED": BOUND},
+    "sched/dynamic/group_tiles.py": {"TRIED": TRIES, "ASKED": BOUND, "NOTICED": BOUND},
     "sched/dynamic/call_tiles.py": {
-        "ASKED": BOUND, "PARTS": "what a search tries", "EASY": "what balance saves at least"},
+        "ASKED": BOUND, "PARTS": TRIES, "EASY": "what balance saves at least"},
     "sched/dynamic/tree.py": {"WITHIN": "of the best of a call", "MOST_LEAVES": BOUND},
     "sched/dynamic/typical_calls.py": dict.fromkeys(
         ("POINTS", "FEW", "SPLIT", "SPLIT_AGAIN", "BETWEEN"), BOUND),
     "sched/dynamic/vote.py": {"ALPHA": "how much size counts (DietCode)", "MOST_VOTES": BOUND},
-    "sched/instances/binding.py": {"FACTORS": "what a search tries"},
-    "sched/instances/decide_instances.py": {
-        "FIRST_CUTS": "what a search tries", "HELD_BACK": "what a search tries"},
+    "sched/instances/residence.py": {"ROUNDS": BOUND},
+    "sched/instances/binding.py": {"FACTORS": TRIES},
+    "sched/instances/decide_instances.py": dict.fromkeys(
+        ("FIRST_CUTS", "HELD_BACK"), TRIES),
     "sched/instances/instance_order.py": {"EXACT_NODES": BOUND, "EXACT_STATES": BOUND},
-    "sched/instances/batch.py": {"PERIOD": BOUND}, "sched/instances/residence.py": {"ROUNDS": BOUND},
-    "sched/instances/segments.py": {"SHARES": "what a search tries"},
-    "sched/instances/split.py": {"CORES_FIRST": "what a search tries",
-                                 "FIRST_TRIED": "what a search tries"},
+    "sched/instances/batch.py": {"PERIOD": BOUND},
+    "sched/instances/segments.py": {"SHARES": TRIES},
+    "sched/instances/split.py": dict.fromkeys(
+        ("CORES_FIRST", "FIRST_TRIED"), TRIES),
     "sched/lowering/context.py": {"ALIGN": "the alignment of every buffer"},
     "sched/model/copied.py": {"WHOLE": BOUND},
     "sched/lowering/lower_nest.py": {"MAX_PIECES": BOUND},

@@ -73,17 +73,20 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
         a, t = order[i], group.tile[order[i].name]
         even = isinstance(part[i], Const) and a.name not in group.run and simplify(
             a.extent % t) == Const(0)
-        # where no border cuts a tile, it ends as far behind its start as every other
-        lo = Axis(f"{a.name}_lo", simplify(a.extent - (t - 1)) if even else a.extent)
-        hi = None if even else Axis(f"{a.name}_hi", simplify(a.extent + 1))
-        last = lo + t if hi is None else hi
         at = left if i == 0 else left % steps[i]
+        lo: Expr = Axis(f"{a.name}_lo", simplify(a.extent - (t - 1)) if even else a.extent)
+        hi: Expr = Axis(f"{a.name}_hi", simplify(a.extent + 1))
         if a.name in group.run:
             walked = _walked(a, at, part[i], t, let, i == len(order) - 1)
+        elif even:  # no border cuts a tile: it ends as far behind its start as every other
+            let.append((lo, at * t if t != 1 else at))
+            hi = lo + t
+        elif _in_steps(group, a):
+            lo, hi = _numbered(a, at, part[i], group.balance[a.name], let)
         else:
-            let.append((lo, _start(a, at, part[i], unit_of(group, a.name))))
-            let += [] if hi is None else [(hi, simplify(minimum(lo + part[i], a.extent)))]
-        box[a], size[a] = (lo, simplify(last - 1)), t
+            let += [(lo, _start(a, at, part[i], unit_of(group, a.name))),
+                    (hi, simplify(minimum(lo + part[i], a.extent)))]
+        box[a], size[a] = (lo, simplify(hi - 1)), t
         if i and steps[i] != Const(1):
             left = left // steps[i]
             if i > 1:  # the outermost axis uses it once
@@ -162,6 +165,22 @@ def _start(axis, at, part, step):
     return simplify(minimum(at * simplify(part // step), last) * step)
 
 
+def _in_steps(group, axis):
+    """True of a balanced axis of whole steps, whose ends are said in steps: so it is known of what
+    they are multiples."""
+    step = group.balance.get(axis.name, 1)
+    return step > 1 and simplify(axis.extent % step) == Const(0)
+
+
+def _numbered(axis, at, part, step, let):
+    """(start, end) of a balanced work item along such an axis; the steps' names go to ``let``."""
+    whole, count = simplify(axis.extent // step), simplify(part // step)
+    first, end = Axis(f"{axis.name}_first", whole), Axis(f"{axis.name}_end", whole + 1)
+    let += [(first, minimum(at * count, simplify(whole - 1))),
+            (end, minimum(first + count, whole))]
+    return first * step, end * step
+
+
 def unit_of(group: Group, axis: str) -> int:
     """What the places where tiles of a group begin are multiples of."""
     return group.balance.get(axis, group.tile[axis])
@@ -220,11 +239,15 @@ def _whole_parts(there: Ends, tile: Tile) -> int:
     starts: dict[Expr, Expr] = {}
     for a, (lo, last) in tile.box.items():
         size = tile.size[a]
-        if size is not None and isinstance(lo, Axis):
-            starts[lo] = Axis(f"{lo.name}_tile", lo.extent) * tile.units.get(a, size)
-            hi = simplify(last + 1)
-            if isinstance(hi, Axis):  # where a border or the end of a run may cut it, none does
-                starts[hi] = simplify(starts[lo] + size)
+        if size is None:
+            continue
+        for name in axes_of(lo):
+            unit = 1 if isinstance(lo, Axis) else tile.units[a]  # of what it is a number
+            starts[name] = Axis(f"{name.name}_tile", name.extent) * (
+                tile.units.get(a, size) // unit)
+            # where a border or the end of a run may cut it, none does
+            for end in axes_of(last) - {name}:
+                starts[end] = simplify(starts[name] + size // unit)
     first, last = (simplify(substitute(e, starts)) for e in there)
     return extent_bound(first, last) or 0
 
@@ -256,8 +279,8 @@ def whole_tiles(program: Program, group: Group, stages: Sequence[Stage],
     shifted = {}
     for a, (lo, last) in tile.box.items():
         size = tile.size[a]
-        if size is not None and isinstance(lo, Axis):
-            lo = Axis(f"{lo.name}_tile", lo.extent) * tile.units.get(a, size)
+        for first in () if size is None else axes_of(lo):
+            lo = Axis(f"{first.name}_tile", first.extent) * tile.units.get(a, size or 0)
         shifted[a] = (lo, last if size is None else simplify(lo + (size - 1)))
     anchor = next(s for s in stages if group.anchor in s.computes)
     return _boxes_from(program, group, stages, anchor, shifted, scratch_of(group), False)

@@ -165,7 +165,7 @@ class _Block:
             step = Axis(f"{axis.name}_block", count)
             self.base = simplify(step * size)
             self.ranges = [Range(step, simplify(lo // size), simplify((hi + (size - 1)) // size))]
-        self.tests = [("lt", _end(group, hi, size))]
+        self.tests = [("lt", _end(group, axis, hi, size))]
         if not starts_at_multiple(group, lo, size):
             self.tests.append(("ge", lo))
 
@@ -178,9 +178,11 @@ class _Block:
         return all_of([c for c in conds if c != Const(True, "bool")])
 
 
-def _end(group, hi, size):
+def _end(group, axis, hi, size):
     """What bounds the steps of the last block: the end of the whole axis where tiles end between
     blocks."""
+    if not isinstance(hi, Axis) and simplify(hi % size) == Const(0):
+        return axis.extent
     for name in group.tile:
         t = unit_of(group, name)
         if isinstance(hi, Axis) and hi.name == f"{name}_hi" and t % size == 0:
