@@ -99,12 +99,16 @@ def test_balanced_items_part_all_there_is(step, run):
             assert len(found) >= min(workers, possible) // 2 and len(found) <= possible
             if workers <= images_:  # nothing is made smaller than it must be
                 assert len(found) == images_ * -(-rows // most)
+            sizes = [-(-(item[i][1] - item[i][0]) // step) for item in found]
+            assert max(sizes) - min(sizes) <= 1, (images_, rows, workers)
+            if rows % step == 0 and workers > images_ and possible >= 4 * workers:
+                assert len(found) % workers == 0 or images_ > 1
 
 
 def test_two_workers_share_one_image_evenly():
     program, _, group, (_, i) = rows_by_items(4)
     ends = [x[i] for x in boxes(program, group, {"n": 1, "i": 12}, 2)]
-    assert ends == [(0, 8), (8, 12)]
+    assert ends == [(0, 4), (4, 12)]
     assert [x[i] for x in boxes(program, group, {"n": 2, "i": 12}, 2)] == [(0, 12), (0, 12)]
     anchor, = group_stages(program, group)
     fixed = replace(anchor, axes=tuple(

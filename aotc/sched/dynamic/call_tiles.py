@@ -27,6 +27,7 @@ from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 
 ASKED = 9  # calls that tiles are compared on
+IDLE = 4  # work items for each worker, of which one more for some is noticed
 PARTS = (2, 4, 8)  # into which an axis of a work item is cut
 EASY = 0.002  # of its time that balance saves at least: where there is work for all, it is nothing
 
@@ -69,8 +70,8 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
     along an axis, of fewer columns or another axis that no symbol is the extent of, and both."""
     stages = group_stages(program, group)
     anchor = next((s for s in stages if group.anchor in s.computes), None)
-    if anchor is None or group.split or all(
-            _items(program, anchor, group, e) >= target.machine.workers for e in calls):
+    if anchor is None or group.split or not any(
+            _leaves_idle(program, anchor, group, e, target.machine.workers) for e in calls):
         return
     steps = _steps(program, target, group, stages, anchor)
     extents = _extents(group, anchor, steps)
@@ -87,10 +88,12 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
                 yield least, replace(group, tile=order, parallel=tuple(order), balance=balance)
 
 
-def _items(program: Program, anchor: Stage, group: Group, extents: Mapping[str, int]) -> int:
-    """How many work items a group has in a call."""
+def _leaves_idle(program: Program, anchor: Stage, group: Group, extents: Mapping[str, int],
+                 workers: int) -> bool:
+    """True if some workers of a call have less to do than others, by a work item of few."""
     count = tile_anchor(anchor, group).count
-    return estimate(substitute(count, {s: Const(extents[s.name]) for s in program.syms}))
+    items = estimate(substitute(count, {s: Const(extents[s.name]) for s in program.syms}))
+    return items % workers > 0 and items < IDLE * workers
 
 
 def _extents(group: Group, anchor: Stage, steps: Mapping[str, int]) -> dict[str, int]:

@@ -62,123 +62,40 @@ def tile_anchor(anchor: Stage, group: Group) -> Tile:
     """Decode the work item number into the anchor's box.  Axes in ``group.parallel`` order,
     outermost first."""
     order = _cut_axes(anchor, group)
-    part, steps, let = _items(order, group)
+    counts, let = _counts(order, group)
     names = dict(let)
     box: Box = {}
     size: dict[Axis, int | None] = {}
-    count: Expr = Const(1)
     walked: dict[str, Any] = {}
     left: Expr = TILE
     for i in range(len(order) - 1, -1, -1):
         a, t = order[i], group.tile[order[i].name]
-        even = isinstance(part[i], Const) and a.name not in group.run and simplify(
-            a.extent % t) == Const(0)
-        at = left if i == 0 else left % steps[i]
-        lo: Expr = Axis(f"{a.name}_lo", simplify(a.extent - (t - 1)) if even else a.extent)
-        hi: Expr = Axis(f"{a.name}_hi", simplify(a.extent + 1))
+        at = left if i == 0 else left % counts[i]
         if a.name in group.run:
-            walked = _walked(a, at, part[i], t, let, i == len(order) - 1)
-        elif even:  # no border cuts a tile: it ends as far behind its start as every other
-            let.append((lo, at * t if t != 1 else at))
-            hi = lo + t
-        elif _in_steps(group, a):
-            lo, hi = _numbered(a, at, part[i], group.balance[a.name], let)
+            (lo, hi), walked = _walked(group, a, at, counts[i], let, i == len(order) - 1)
         else:
-            let += [(lo, _start(a, at, part[i], unit_of(group, a.name))),
-                    (hi, simplify(minimum(lo + part[i], a.extent)))]
+            lo, hi = _ends(group, a, at, counts[i], let)
         box[a], size[a] = (lo, simplify(hi - 1)), t
-        if i and steps[i] != Const(1):
-            left = left // steps[i]
+        if i and counts[i] != Const(1):
+            left = left // counts[i]
             if i > 1:  # the outermost axis uses it once
                 rest = Axis(f"tile_{i}", Const(1 << 40))
                 let.append((rest, left))
                 left = rest
-        count = count * steps[i]
     for a in anchor.axes:
         if a not in box:
             box[a], size[a] = (Const(0), simplify(a.extent - 1)), upper(a.extent)
+    count = substitute(prod(counts, start=Const(1)), names)
     units = {a: unit_of(group, a.name) for a in order if a.name not in group.run}
-    return Tile(tuple(let), simplify(substitute(count, names)), box, size, units=units, **walked)
+    return Tile(tuple(let), simplify(count), box, size, units=units, **walked)
 
 
 def _cut_axes(anchor, group):
     """The axes that work items may have a part of, outermost first."""
     axis = {a.name: a for a in anchor.axes}
-    cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > (
-        group.balance.get(n, group.tile[n]))]
+    cut = [n for n in group.tile if (upper(axis[n].extent) or 1 << 62) > unit_of(group, n)]
     return [axis[n] for n in group.parallel if n in cut] + [
         axis[n] for n in cut if n not in group.parallel]
-
-
-def _items(order, group):
-    """(extent of a work item along each axis, number of them along it, [(name, what it stands for)]
-    of names in both)."""
-    part: list[Expr] = [Const(group.run.get(a.name, group.tile[a.name])) for a in order]
-    steps = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
-    let: list[tuple[Axis, Expr]] = []
-    for i, a in enumerate(order):
-        if a.name in group.balance:
-            others = simplify(prod(steps[:i] + steps[i + 1:], start=Const(1)))
-            part[i], steps[i], bound = _balanced(group, a, part[i], others)
-            let.append(bound)
-    return part, steps, let
-
-
-def settled(anchor: Stage, group: Group, workers: int) -> Group:
-    """A group of a call whose extents are known, with the work items that it has with so many
-    workers; what data decides counts as usual."""
-    if not group.balance:
-        return group
-    part, _, let = _items(_cut_axes(anchor, group), group)
-    known = {name: substitute(e, {WORKERS: Const(workers)}) for name, e in let}
-    items = {a.name: estimate(substitute(n, known))
-             for a, n in zip(_cut_axes(anchor, group), part)}
-    return replace(group, balance={}, run={a: items.get(a, n) for a, n in group.run.items()},
-                   tile={a: n if a in group.run else items.get(a, n)
-                         for a, n in group.tile.items()})
-
-
-def _balanced(group, axis, most, others):
-    """(extent of a work item along an axis, number of work items, (name, how many steps the extent
-    is, which the name stands for)).  ``most``: the largest extent; ``others``: work items along
-    all other axes.  Where the others are too few, the axis is shared by as many workers as each of
-    them then has."""
-    step = group.balance[axis.name]
-    whole = simplify((axis.extent + (step - 1)) // step)
-    workers = (WORKERS - 1) // _some(others) + 1
-    steps = minimum((_some(whole) - 1) // workers + 1, simplify(most // step))
-    name = Axis(f"{axis.name}_steps", simplify(most // step + 1))
-    return name * step, (whole + (name - 1)) // name, (name, simplify(steps))
-
-
-def _some(count):
-    """A number that something is divided by: at least 1 where a symbol may be 0."""
-    low = lower(count)
-    return count if low is not None and low > 0 else simplify(maximum(count, Const(1)))
-
-
-def _start(axis, at, part, step):
-    """Where a work item begins: a whole number of steps before the end, which none is behind."""
-    if isinstance(part, Const):
-        return at * part if part != Const(1) else at
-    last = simplify((axis.extent - 1) // step)
-    return simplify(minimum(at * simplify(part // step), last) * step)
-
-
-def _in_steps(group, axis):
-    """True of a balanced axis of whole steps, whose ends are said in steps: so it is known of what
-    they are multiples."""
-    step = group.balance.get(axis.name, 1)
-    return step > 1 and simplify(axis.extent % step) == Const(0)
-
-
-def _numbered(axis, at, part, step, let):
-    """(start, end) of a balanced work item along such an axis; the steps' names go to ``let``."""
-    whole, count = simplify(axis.extent // step), simplify(part // step)
-    first, end = Axis(f"{axis.name}_first", whole), Axis(f"{axis.name}_end", whole + 1)
-    let += [(first, minimum(at * count, simplify(whole - 1))),
-            (end, minimum(first + count, whole))]
-    return first * step, end * step
 
 
 def unit_of(group: Group, axis: str) -> int:
@@ -186,18 +103,98 @@ def unit_of(group: Group, axis: str) -> int:
     return group.balance.get(axis, group.tile[axis])
 
 
-def _walked(axis, at, part, tile, let, innermost):
-    """Fields of a Tile whose work items run along ``axis``, ``part`` of it each, in steps of
-    ``tile``; where their part begins and ends is bound in ``let``."""
+def _counts(order, group):
+    """(number of work items along each axis, [(name, what it stands for)] of names in them)."""
+    part = [group.run.get(a.name, group.tile[a.name]) for a in order]
+    counts = [simplify((a.extent + (n - 1)) // n) for a, n in zip(order, part)]
+    let: list[tuple[Axis, Expr]] = []
+    for i, a in enumerate(order):
+        if a.name in group.balance:
+            others = simplify(prod(counts[:i] + counts[i + 1:], start=Const(1)))
+            steps = _steps_of(group, a)
+            last = Axis(f"{a.name}_last", steps)
+            let.append((last, simplify(_balanced(counts[i], others, steps) - 1)))
+            counts[i] = last + 1
+    return counts, let
+
+
+def _steps_of(group, axis):
+    """Steps of a balanced axis that there are in a call."""
+    step = group.balance[axis.name]
+    return simplify((axis.extent + (step - 1)) // step)
+
+
+def _balanced(count, others, steps):
+    """Number of work items along a balanced axis: ``count`` of the largest, made a multiple of the
+    workers that each of the others then has.  At most one for each step."""
+    low = lower(others)
+    others = others if low is not None and low > 0 else maximum(others, Const(1))
+    unit = (WORKERS - 1) // others + 1
+    return minimum(count - 1 - (count - 1) % unit + unit, steps)
+
+
+def _share(group, axis, at, count):
+    """(first step, end) of a work item of a balanced axis, which has as many as any other or one
+    more."""
+    steps = _steps_of(group, axis)
+    return at * steps // count, (at + 1) * steps // count
+
+
+def _ends(group, axis, at, count, let):
+    """(start, end) of a work item along an axis; ``let`` gets the names in them."""
+    t, step = group.tile[axis.name], group.balance.get(axis.name)
+    even = step is None and simplify(axis.extent % t) == Const(0)
+    if step is not None and step > 1 and simplify(axis.extent % step) == Const(0):
+        # in steps: so it is known of what the ends are multiples
+        first, end = (Axis(f"{axis.name}_{n}", axis.extent // step + i)
+                      for i, n in enumerate(("first", "end")))
+        let += zip((first, end), _share(group, axis, at, count))
+        return first * step, end * step
+    lo = Axis(f"{axis.name}_lo", simplify(axis.extent - (t - 1)) if even else axis.extent)
+    hi = Axis(f"{axis.name}_hi", simplify(axis.extent + 1))
+    if step is not None:
+        first, end = _share(group, axis, at, count)
+        let += [(lo, first * step), (hi, simplify(minimum(end * step, axis.extent)))]
+        return lo, hi
+    let.append((lo, at * t if t != 1 else at))
+    if even:  # no border cuts a tile: it ends as far behind its start as every other
+        return lo, lo + t
+    let.append((hi, simplify(minimum(lo + t, axis.extent))))
+    return lo, hi
+
+
+def _walked(group, axis, at, count, let, innermost):
+    """((start, end) of a step, fields of a Tile) of work items that run along ``axis``, each its
+    part of it, in steps of the tile; where their part begins and ends is bound in ``let``."""
+    part, tile, step = group.run[axis.name], group.tile[axis.name], group.balance.get(axis.name)
     first = Axis(f"{axis.name}_first", axis.extent)
     end = Axis(f"{axis.name}_end", simplify(axis.extent + 1))
     lo, last = Axis(f"{axis.name}_lo", axis.extent), Axis(f"{axis.name}_hi", end.extent)
-    let += [(first, _start(axis, at, part, tile)),
-            (end, simplify(minimum(first + part, axis.extent)))]
-    return {"axis": axis, "start": first if innermost else None,
-            "steps": simplify((end - first + (tile - 1)) // tile),
-            "step_let": ((lo, first + STEP * tile if tile != 1 else first + STEP),
-                         (last, lo + 1 if tile == 1 else simplify(minimum(lo + tile, end))))}
+    start, behind = at * part, first + part
+    if step is not None:
+        start, behind = (e * step for e in _share(group, axis, at, count))
+    let += [(first, start), (end, simplify(minimum(behind, axis.extent)))]
+    return (lo, last), {
+        "axis": axis, "start": first if innermost else None,
+        "steps": simplify((end - first + (tile - 1)) // tile),
+        "step_let": ((lo, first + STEP * tile if tile != 1 else first + STEP),
+                     (last, lo + 1 if tile == 1 else simplify(minimum(lo + tile, end))))}
+
+
+def settled(anchor: Stage, group: Group, workers: int) -> Group:
+    """A group of a call whose extents are known, with the work items that it has with so many
+    workers, the largest of them; what data decides counts as usual."""
+    items = {}
+    order = _cut_axes(anchor, group) if group.balance else []
+    counts, let = _counts(order, group)
+    known = {name: substitute(e, {WORKERS: Const(workers)}) for name, e in let}
+    for a, n in zip(order, counts):
+        if a.name in group.balance:
+            count = estimate(substitute(n, known))
+            items[a.name] = -(-estimate(_steps_of(group, a)) // count) * group.balance[a.name]
+    return replace(group, balance={}, run={a: items.get(a, n) for a, n in group.run.items()},
+                   tile={a: n if a in group.run else items.get(a, n)
+                         for a, n in group.tile.items()})
 
 
 def stage_boxes(program: Program, group: Group, stages: Sequence[Stage],
