@@ -357,7 +357,8 @@ NUMBERS = {
         "MOST": POLICY, "LEAST": POLICY},
     "sched/dynamic/mixed_parts.py": {"ASKED": BOUND}, "sched/dynamic/row_ends.py": {"CALLS": BOUND},
     "sched/dynamic/group_tiles.py": {"TRIED": TRIES, "ASKED": BOUND, "NOTICED": BOUND},
-    "sched/dynamic/call_tiles.py": dict.fromkeys(("ASKED", "EASY", "IDLE", "PARTS"), TRIES),
+    "sched/dynamic/call_tiles.py": dict.fromkeys(
+        ("ASKED", "EASY", "IDLE", "MORE", "PARTS"), TRIES),
     "sched/dynamic/tree.py": {"WITHIN": "of the best of a call", "MOST_LEAVES": BOUND},
     "sched/dynamic/typical_calls.py": dict.fromkeys(
         ("POINTS", "FEW", "SPLIT", "SPLIT_AGAIN", "BETWEEN"), BOUND),

@@ -19,6 +19,7 @@ from aotc.sched.choose.winograd_kernels import transform_lanes
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.dynamic.predict import Prices
 from aotc.sched.dynamic.typical_calls import spread_calls
+from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.size import estimate
 from aotc.sched.model.stages import Stage, group_stages
@@ -28,6 +29,7 @@ from aotc.target.base import Target
 
 ASKED = 9  # calls that tiles are compared on
 IDLE = 4  # work items for each worker, of which one more for some is noticed
+MORE = (2, 4)  # of the outermost axis in a work item
 PARTS = (2, 4, 8)  # into which an axis of a work item is cut
 EASY = 0.002  # of its time that balance saves at least: where there is work for all, it is nothing
 
@@ -48,6 +50,7 @@ def choose_call_tiles(program: Program, target: Target, schedule: Schedule) -> t
         """By all workers and by one, call by call."""
         return [t for e in asked for t in prices.by_workers(schedule, group, e)]
 
+    room = max(scratch_of_all(program, schedule.groups), default=0)
     first = {g.name: seconds(g) for g in schedule.groups}
     whole = [sum(row) for row in zip(*first.values())]
     out = []
@@ -59,7 +62,8 @@ def choose_call_tiles(program: Program, target: Target, schedule: Schedule) -> t
             if score < -gain * sum(shares):
                 found.append((score, n, way))
         legal = (order_items(program, machine, w) for _, _, w in sorted(found, key=lambda x: x[:2])
-                 if not kernel_faults(program, schedule, target, w))
+                 if not kernel_faults(program, schedule, target, w)
+                 and max(scratch_of_all(program, [w])) <= room)
         out.append(next(legal, g))
     return tuple(out)
 
@@ -79,6 +83,10 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
                and a.name not in group.run]
     tiles = [(EASY, group.tile), *((target.tuning.slack, group.tile | {a: n}) for a in columns
                                    for n in _parts(extents[a], steps.get(a, 1)))]
+    lead = anchor.axes[0]
+    if len(stages) > 1 and not group.run and not isinstance(lead.extent, Const) and (
+            group.tile.get(lead.name) == 1):
+        tiles += [(target.tuning.slack, group.tile | {lead.name: n}) for n in MORE]
     for gain, tile in tiles:
         balanced = [(gain, {a: steps.get(a, 1)}, tile if a in group.run else {a: n} | tile)
                     for a, n in extents.items()]
@@ -86,6 +94,12 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
             if all(n < group.run.get(a, cut[a]) and cut[a] % n == 0 for a, n in balance.items()):
                 order = {a.name: cut[a.name] for a in anchor.axes if a.name in cut}
                 yield least, replace(group, tile=order, parallel=tuple(order), balance=balance)
+
+
+def scratch_of_all(program: Program, groups: Sequence[Group]) -> list[int]:
+    """Bytes of scratch of each of the groups that have some."""
+    return [scratch_bytes(program, g, likely=True) if len(group_stages(program, g)) > 1 else 0
+            for g in groups]
 
 
 def _leaves_idle(program: Program, anchor: Stage, group: Group, extents: Mapping[str, int],
