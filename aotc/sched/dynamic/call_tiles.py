@@ -1,15 +1,19 @@
-"""Work items of calls of all sizes: tiles that are decided for a typical call leave a small one
-with fewer work items than workers, where a smaller tile, or one of some of the columns, costs the
-others little.  Or the work items of a call depend on how many workers it has: they are balanced.
+"""Work items of calls of all sizes.  Tiles that are decided for a typical call leave a small one
+with fewer work items than workers; what is asked is whether they should be
 
-    score = sum over calls of share * log(seconds / seconds with the decided tile)
+    balanced     smaller in such a call, by its workers, along one axis
+    cut          of fewer columns in every call
+    of several   images, whose rows read the weights once
 
-``share``: what the group takes of its call.  Calls have all workers, or one alone.
+    score = mean over calls of log(seconds / seconds with the decided tile)
+
+by calls of the whole range, with all workers and with one alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm, log, prod
+from statistics import fmean
 
 from aotc.ir.expr import Const, substitute
 from aotc.ir.program import Program
@@ -19,6 +23,7 @@ from aotc.sched.choose.winograd_kernels import transform_lanes
 from aotc.sched.cost.decided import aligned_products
 from aotc.sched.dynamic.predict import Prices
 from aotc.sched.dynamic.typical_calls import spread_calls
+from aotc.sched.judge.judge import Judge
 from aotc.sched.memory.scratch import scratch_bytes
 from aotc.sched.model.boxes import tile_anchor
 from aotc.sched.model.size import estimate
@@ -46,26 +51,50 @@ def choose_call_tiles(program: Program, target: Target, schedule: Schedule) -> t
     asked = [calls[i * (len(calls) - 1) // max(1, count - 1)] for i in range(count)]
     prices = Prices(program, target, sharing=True)
 
-    def seconds(group: Group) -> list[float]:
-        """By all workers and by one, call by call."""
-        return [t for e in asked for t in prices.by_workers(schedule, group, e)]
-
-    room = max(scratch_of_all(program, schedule.groups), default=0)
-    first = {g.name: seconds(g) for g in schedule.groups}
-    whole = [sum(row) for row in zip(*first.values())]
-    out = []
+    room = max(_scratch(program, schedule.groups), default=0)
+    judge, known, out = Judge(program, target), dict[Hashable, Group](), list[Group]()
     for g in schedule.groups:
-        shares = [t / w for t, w in zip(first[g.name], whole)]
-        found = []
-        for n, (gain, way) in enumerate(_ways(program, target, g, asked)):
-            score = sum(s * log(t / f) for s, t, f in zip(shares, seconds(way), first[g.name]))
-            if score < -gain * sum(shares):
-                found.append((score, n, way))
-        legal = (order_items(program, machine, w) for _, _, w in sorted(found, key=lambda x: x[:2])
-                 if not kernel_faults(program, schedule, target, w)
-                 and max(scratch_of_all(program, [w])) <= room)
-        out.append(next(legal, g))
+        if not group_stages(program, g):  # a library call: its items are its own
+            out.append(g)
+            continue
+        key = judge.signature(g), _decisions(program, schedule, g)  # equal layers are asked once
+        like = known.get(key) or _best(prices, schedule, g, asked, room)
+        known[key] = like
+        out.append(replace(g, tile=like.tile, parallel=like.parallel, balance=like.balance))
     return tuple(out)
+
+
+def _decisions(program: Program, schedule: Schedule, group: Group) -> Hashable:
+    """What is decided of a group besides its merges, without names of buffers."""
+    stages = group_stages(program, group)
+    buffers = [b for s in stages for b in s.buffers]
+    return str([(group.ukernel[s.name], group.loops.get(s.name), group.split.get(s.name),
+                 group.reuse.get(s.name)) for s in stages]), str((
+                     group.tile, group.parallel, group.run,
+                     [schedule.layouts.get(b) for b in buffers]))
+
+
+def _best(prices: Prices, schedule: Schedule, group: Group, calls: Sequence[Mapping[str, int]],
+          room: int) -> Group:
+    """The group in the work items that score best, of those that are legal and take no more than
+    ``room`` bytes of scratch."""
+    program, target = prices.program, prices.target
+
+    def seconds(way: Group) -> list[float]:
+        return [t for e in calls for t in prices.by_workers(schedule, way, e)]
+
+    ways = list(_ways(program, target, group, calls))
+    known = seconds(group) if ways else []
+    found = []
+    for n, (gain, way) in enumerate(ways):
+        score = fmean(log(t / k) for t, k in zip(seconds(way), known))
+        if score < -gain:
+            found.append((score, n, way))
+    for _, _, way in sorted(found, key=lambda x: x[:2]):
+        if not kernel_faults(program, schedule, target, way) and (
+                max(_scratch(program, [way])) <= room):
+            return order_items(program, target.machine, way)
+    return group
 
 
 def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mapping[str, int]]
@@ -96,7 +125,7 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
                 yield least, replace(group, tile=order, parallel=tuple(order), balance=balance)
 
 
-def scratch_of_all(program: Program, groups: Sequence[Group]) -> list[int]:
+def _scratch(program: Program, groups: Sequence[Group]) -> list[int]:
     """Bytes of scratch of each of the groups that have some."""
     return [scratch_bytes(program, g, likely=True) if len(group_stages(program, g)) > 1 else 0
             for g in groups]
