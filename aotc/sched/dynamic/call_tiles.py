@@ -32,7 +32,7 @@ from aotc.sched.model.unroll import find_transform
 from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 
-ASKED = 9  # calls that tiles are compared on
+ASKED = 27  # calls that tiles are compared on
 IDLE = 4  # work items for each worker, of which one more for some is noticed
 MORE = (2, 4)  # of the outermost axis in a work item
 PARTS = (2, 4, 8)  # into which an axis of a work item is cut
