@@ -87,8 +87,8 @@ def _best(prices: Prices, schedule: Schedule, group: Group, calls: Sequence[Mapp
     known = seconds(group) if ways else []
     found = []
     for n, (gain, way) in enumerate(ways):
-        score = fmean(log(t / k) for t, k in zip(seconds(way), known))
-        if score < -gain:
+        score = fmean(log(t / k) for t, k in zip(seconds(way), known)) + gain
+        if score < 0:
             found.append((score, n, way))
     for _, _, way in sorted(found, key=lambda x: x[:2]):
         if not kernel_faults(program, schedule, target, way) and (
@@ -99,7 +99,7 @@ def _best(prices: Prices, schedule: Schedule, group: Group, calls: Sequence[Mapp
 
 def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mapping[str, int]]
           ) -> Iterator[tuple[float, Group]]:
-    """(what it must gain, the group in other work items), where some calls have too few: balanced
+    """(what it must gain over others, the group in other work items), where some calls have too few: balanced
     along an axis, of fewer columns or another axis that no symbol is the extent of, and both."""
     stages = group_stages(program, group)
     anchor = next((s for s in stages if group.anchor in s.computes), None)
