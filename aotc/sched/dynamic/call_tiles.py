@@ -99,8 +99,9 @@ def _best(prices: Prices, schedule: Schedule, group: Group, calls: Sequence[Mapp
 
 def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mapping[str, int]]
           ) -> Iterator[tuple[float, Group]]:
-    """(what it must gain over others, the group in other work items), where some calls have too few: balanced
-    along an axis, of fewer columns or another axis that no symbol is the extent of, and both."""
+    """(what it must gain over others, the group in other work items), where some calls have too
+    few: balanced along an axis, of less of one that no symbol is the extent of, of several of the
+    outermost, and both."""
     stages = group_stages(program, group)
     anchor = next((s for s in stages if group.anchor in s.computes), None)
     if anchor is None or group.split or not any(
