@@ -113,10 +113,9 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
                and a.name not in group.run]
     tiles = [(EASY, group.tile), *((target.tuning.slack, group.tile | {a: n}) for a in columns
                                    for n in _parts(extents[a], steps.get(a, 1)))]
-    lead = anchor.axes[0]
-    if len(stages) > 1 and not group.run and not isinstance(lead.extent, Const) and (
-            group.tile.get(lead.name) == 1):
-        tiles += [(target.tuning.slack, group.tile | {lead.name: n}) for n in MORE]
+    tiles += [(target.tuning.slack, group.tile | {a.name: n}) for a in anchor.axes[:1]
+              if len(stages) > 1 and not group.run and not isinstance(a.extent, Const)
+              and group.tile.get(a.name) == 1 for n in MORE]
     for gain, tile in tiles:
         balanced = [(gain, {a: steps.get(a, 1)}, tile if a in group.run else {a: n} | tile)
                     for a, n in extents.items()]
