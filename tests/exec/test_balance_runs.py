@@ -1,5 +1,7 @@
 """Calls whose work items are balanced: right, and the same bits, by any number of workers."""
 
+import json
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -84,3 +86,22 @@ def test_the_plan_stays_inside_its_buffers(name):
         out, = run_plan(work.plan, feeds, syms).values()
         right, = evaluate(work.program, feeds, syms).values()
         np.testing.assert_allclose(out, right, rtol=1e-3, atol=1e-4 * np.abs(right).max())
+
+
+def test_work_items_of_several_images(tmp_path):
+    """Rows of one to three images in a work item, shared by columns where there are few."""
+    model, dims = forms(), DIMS
+    aotc.compile(model, tmp_path / "b", target="native", dims=dims, schedule_out=tmp_path / "s")
+    decided = json.loads((tmp_path / "s").read_text())
+    balanced = [g for g in decided["groups"] if "balance" in g and g["tile"].get("n") == 1]
+    assert balanced
+    for g in balanced:
+        g["tile"]["n"] = 3
+    (tmp_path / "s").write_text(json.dumps(decided))
+    aotc.compile(model, tmp_path / "c", target="native", dims=dims, schedule=tmp_path / "s")
+    one, several = (aotc.load(tmp_path / n, threads=3) for n in "bc")
+    rng = np.random.default_rng()
+    for call in CALLS:
+        x = rng.standard_normal(shape_of(64, call)).astype(np.float32)
+        np.testing.assert_array_equal(*(next(iter(m.run({"x": x}).values()))
+                                        for m in (one, several)), err_msg=str(call))
