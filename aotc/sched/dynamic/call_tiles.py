@@ -32,7 +32,7 @@ from aotc.sched.model.unroll import find_transform
 from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target.base import Target
 
-ASKED = 27  # calls that tiles are compared on
+ASKED = 9  # calls that tiles are compared on
 IDLE = 4  # work items for each worker, of which one more for some is noticed
 MORE = (2, 4)  # of the outermost axis in a work item
 PARTS = (2, 4, 8)  # into which an axis of a work item is cut
@@ -43,7 +43,9 @@ def choose_call_tiles(program: Program, target: Target, schedule: Schedule) -> t
     """The groups of a Schedule of a rewritten Program, in work items that serve calls over the
     whole range; themselves where no extent is a symbol, and where a worker is no thread."""
     machine = target.machine
-    calls = sorted((c.extents for c in spread_calls(program)), key=lambda e: prod(e.values()))
+    # small and large ones for every extent of the first symbol
+    calls = sorted((c.extents for c in spread_calls(program)),
+                   key=lambda e: (next(iter(e.values()), 0), prod(e.values())))
     if not program.syms or not calls or machine.workers == 1 or (
             machine.threads or machine.managed):
         return schedule.groups
@@ -113,7 +115,7 @@ def _ways(program: Program, target: Target, group: Group, calls: Sequence[Mappin
                and a.name not in group.run]
     tiles = [(EASY, group.tile), *((target.tuning.slack, group.tile | {a: n}) for a in columns
                                    for n in _parts(extents[a], steps.get(a, 1)))]
-    tiles += [(target.tuning.slack, group.tile | {a.name: n}) for a in anchor.axes[:1]
+    tiles += [(2 * target.tuning.slack, group.tile | {a.name: n}) for a in anchor.axes[:1]
               if len(stages) > 1 and not group.run and not isinstance(a.extent, Const)
               and group.tile.get(a.name) == 1 for n in MORE]
     for gain, tile in tiles:
