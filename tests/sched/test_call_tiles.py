@@ -21,6 +21,7 @@ from aotc.sched.model.boxes import settled, tile_anchor
 from aotc.sched.model.stages import group_stages
 from aotc.sched.writing.choose_writing import kernel_faults
 from aotc.target import TARGETS, get_target
+from aotc.tuner.measure.portable import portable_files
 from benchmarks.exported.build import Writer
 
 V3 = get_target("x86-64-v3")
@@ -176,6 +177,17 @@ def test_workers_are_in_the_frame_where_they_are_asked_for(tmp_path):
                      dims=dims)
         text = (tmp_path / str(free) / "images_internal.h").read_text()
         assert ("int64_t workers;" in text) == free
+
+
+def test_kernels_that_are_measured_know_the_workers():
+    """The tuner's frame of one kernel has them, too, from that of the bundle."""
+    for free in (True, False):
+        dims = {"b": (1, 8), "h": (8, 64), "w": (8, 64)} if free else {}
+        plan = run_pipeline(Options(images(1, 16, free), target="x86-64-v3", dims=dims,
+                                    stop_after="plan")).plan
+        files = portable_files(plan, V3)
+        assert ("int64_t workers;" in files["zzframe.h"]) == free
+        assert any("p.workers = f->workers;" in text for text in files.values()) == free
 
 
 def test_a_group_is_not_balanced_for_all_calls_that_have_enough():

@@ -10,9 +10,10 @@ from aotc.emit.text.c_names import c_comment, parameter_names
 from aotc.emit.text.cexpr import c_index, sym_field
 from aotc.errors import AotcError
 from aotc.ir.dtypes import DTYPES
-from aotc.ir.expr import Const, Expr, Sym, show
+from aotc.ir.expr import Const, Expr, Sym, leaves, show
 from aotc.ir.plan import Place, Plan, Size, rules_of
 from aotc.ir.simplify import lower, simplify, upper
+from aotc.ir.statements import WORKERS
 from aotc.target import get_target
 
 # Names of the generated file scope and functions: a parameter of that name would hide them.
@@ -224,6 +225,11 @@ def arena_max(plan: Plan) -> int | None:
     if len(tops) < len(plan.slots) or not isinstance(slab_bytes(plan), int):
         return None
     return sum((t + 63) // 64 * 64 for t in tops)
+
+
+def counts_workers(plan: Plan) -> bool:
+    """True if kernels of a plan have work items by the workers of a call, which its frame has."""
+    return any(WORKERS in leaves(k.tiles) for k in plan.kernels)
 
 
 def kernels(plan: Plan) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from aotc.emit.bundle.describe import (
     Tensor,
     about_lines,
     arena_max,
+    counts_workers,
     parameters,
     slab_bytes,
     symbols_and_tensors,
@@ -34,12 +35,11 @@ from aotc.errors import AotcError, UnsupportedError
 from aotc.installed import TEMPLATES, runtime_c
 from aotc.ir.bundle import FORMAT_VERSION, MANIFEST, WEIGHTS, Bundle, Sample, emulators
 from aotc.ir.dtypes import BF16, DTYPES, Array, dtype_of
-from aotc.ir.expr import Expr, as_expr, leaves
+from aotc.ir.expr import Expr, as_expr
 from aotc.ir.plan import Plan
 from aotc.ir.plans import Plans
 from aotc.ir.schedule import MIXED, PRECISION, Schedule
 from aotc.ir.simplify import simplify
-from aotc.ir.statements import WORKERS
 
 MOST_BYTES = 1 << 62  # of anything: index arithmetic has 64 bits
 _C_FILES = (".c", ".h", ".hpp", ".cu", ".cuh")
@@ -147,7 +147,7 @@ def _context(seen: Plan, parts: Sequence[Variant], info: Mapping[str, Any], name
             "shape_slots": 1 + max((len(t.dims) for t in (*inputs, *outputs)), default=0),
             "params": parameters(syms, inputs, outputs),
             "slot_count": max(1, *(len(p.slots) for p in plans)),
-            "counts_workers": any(WORKERS in leaves(k.tiles) for p in plans for k in p.kernels),
+            "counts_workers": any(map(counts_workers, plans)),
             "slab_bytes": _slab_bytes(plans), **round_fields(plans),
             "arena_max": _arena_max(plans, kit),
             "magnitudes": checked_sizes(_sizes((*plans, seen), kit.most_elements)),

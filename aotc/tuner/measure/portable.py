@@ -11,11 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from aotc.emit.bundle.describe import counts_workers
 from aotc.emit.c.kernels import render_kernels
 from aotc.emit.text.c_names import prefix
 from aotc.emit.text.cexpr import sym_field
 from aotc.ir.plan import Kernel, Place, Plan
-from aotc.ir.statements import Body, Section, bodies, with_bodies
+from aotc.ir.statements import WORKERS, Body, Section, bodies, with_bodies
 from aotc.target.base import Target
 
 _PIECE = "zzpiece"  # what a kernel's bundle is called until its text has been hashed
@@ -73,7 +74,7 @@ def portable_files(plan: Plan, target: Target) -> dict[str, str]:
     name = prefix(plan.name)
     files: dict[str, str] = {}
     places = {p.name: p for p in plan.places}
-    fields = [sym_field(s.name) for s in plan.syms]
+    fields = [sym_field(s.name) for s in (*plan.syms, *[WORKERS] * counts_workers(plan))]
     count = max((len(k.reads + k.writes) for k in plan.kernels), default=0)
     slots = -(-max(count, 1) // _SLOTS) * _SLOTS
     calls, protos = [], {}
