@@ -11,6 +11,7 @@ from aotc.tools.peers import open_peer
 PEERS = ("onnxruntime", "openvino")
 # seconds before a system's calls, for threads of the system before to go to sleep
 REST = 0.02
+WARM = 0.03  # seconds of calls that do not count, of every shape
 CLOSE = 2e-3  # of the largest element: how far results may be apart and count as equal
 
 
@@ -26,12 +27,13 @@ def opened(path, threads):
     return found
 
 
-def in_turns(systems, rounds, calls=3, until=None):
+def in_turns(systems, rounds, calls=2, until=None):
     """Seconds of every call that counts, per system and shape: {name: [[seconds], ..]}.
 
     ``systems``: {name: [function of a shape, or None]}.  A system goes through all its shapes, each
-    called ``calls`` times of which the first does not count (the shape before has other memory),
-    then it is the next one's turn.  No round begins after ``until`` (of ``time.perf_counter``) but
+    called ``calls`` times behind those of the first ``WARM`` seconds, one at least, which do not
+    count (the shape before has other memory, and threads that slept may share a CPU at first), then
+    it is the next one's turn.  No round begins after ``until`` (of ``time.perf_counter``) but
     the first."""
     times = {name: [[] for _ in shapes] for name, shapes in systems.items()}
     for turn in range(rounds):
@@ -40,12 +42,20 @@ def in_turns(systems, rounds, calls=3, until=None):
         for name, shapes in systems.items():
             time.sleep(REST)
             for row, call in zip(times[name], shapes):
-                for n in range(calls if call else 0):
+                if call:
+                    _warm(call)
+                for _ in range(calls if call else 0):
                     start = time.perf_counter()
                     call()
-                    if n:
-                        row.append(time.perf_counter() - start)
+                    row.append(time.perf_counter() - start)
     return times
+
+
+def _warm(call):
+    start = time.perf_counter()
+    call()
+    while time.perf_counter() - start < WARM:
+        call()
 
 
 def speeds(times, how=median):
