@@ -139,8 +139,8 @@ class Group:
     axis not named is whole); ``parallel``: axes whose tiles are spread over the workers, outermost
     first; ``split``: {stage: {reduction axis: extent}} (reduction split); ``run``: {axis: extent},
     a work item computes so much of a tiled axis, in steps of its tile, one after the other;
-    ``balance``: {axis: step}, a call that has fewer work items than workers, or would leave some
-    less to do, has more and smaller ones along this axis, of whole steps;
+    ``balance``: {axis: step}, a call that has fewer work items than workers, or no multiple of them
+    along this axis, has more and smaller ones along it, as equal as whole steps allow;
     ``reuse``: {stage: "recompute" | "slide"}, slide keeps what the next step of a run reads again
     instead of computing it twice; ``threads``: of one work item, on machines whose work items are
     blocks of threads (0 = none); ``copies``: {buffer: the memory that its box lies in while a work

@@ -33,7 +33,7 @@ FIRST = "~~"  # what the name of an axis of lanes begins with that means its vec
 TILE, STEP = Axis(f"{OWN}tile", Const(1 << 40)), Axis(f"{OWN}step", Const(1 << 40))
 # the number of the step whose boxes are copied, and which of two places the present ones have
 NEXT, SLOT = Axis(f"{OWN}next", Const(1 << 40)), Axis(f"{OWN}slot", Const(2))
-# how many workers a call has
+# how many workers a call has; deciders that ask a machine count with its own
 WORKERS = Sym(f"{OWN}workers", 1, 1 << 16, usual=2)
 ACC_TILE = f"{OWN}acc_tile"  # the array with the sums of a register tile
 

@@ -97,13 +97,13 @@ def test_balanced_items_part_all_there_is(step, run):
         assert (seen == 1).all(), (images_, rows, workers)
         if images_ and rows:
             possible = images_ * -(-rows // step)
-            assert len(found) >= min(workers, possible) // 2 and len(found) <= possible
+            assert min(workers, possible) <= len(found) <= possible
             if workers <= images_:  # nothing is made smaller than it must be
                 assert len(found) == images_ * -(-rows // most)
             sizes = [-(-(item[i][1] - item[i][0]) // step) for item in found]
             assert max(sizes) - min(sizes) <= 1, (images_, rows, workers)
-            if rows % step == 0 and workers > images_ and possible >= 4 * workers:
-                assert len(found) % workers == 0 or images_ > 1
+            if images_ == 1 and possible >= 4 * workers:
+                assert len(found) % workers == 0
 
 
 def test_two_workers_share_one_image_evenly():
