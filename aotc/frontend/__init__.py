@@ -28,6 +28,7 @@ from aotc.frontend.ops.numeric import (
 )
 from aotc.frontend.ops.tensors import (
                     ops_control,
+                    ops_cumulative,
                     ops_gather,
                     ops_loop,
                     ops_range,
@@ -42,7 +43,8 @@ from aotc.frontend.ops.tensors import (
 from aotc.frontend.read.load import load_model, model_digest
 from aotc.frontend.read.reader import read_built, read_graph
 
-OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv, ops_encode,
+OPERATOR_MODULES = (ops_attention, ops_blocks, ops_boxes, ops_control, ops_conv, ops_cumulative,
+                    ops_encode,
                     ops_experts, ops_features, ops_fused, ops_gather, ops_grid, ops_group_query,
                     ops_linear, ops_loop, ops_math, ops_matmul, ops_nn, ops_norm, ops_pool,
                     ops_qlinear, ops_quant, ops_quant_extra, ops_random, ops_recurrent, ops_reduce,

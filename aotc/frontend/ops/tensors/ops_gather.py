@@ -2,12 +2,10 @@
 
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
-from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import Element, Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.ir.expr import Axis, Const, Expr, Load, Where, compare, walk
+from aotc.ir.expr import Const, Expr, Load, Where, compare, walk
 from aotc.ir.program import static_shape
-from aotc.ir.simplify import simplify
 
 TAKEN = "elements to take"
 
@@ -116,46 +114,3 @@ def reverse_sequence(node: Node, b: Builder) -> Result:
         place = b.checked(place, x.shape[time], "a sequence is no longer than its axis")
         return index[:time] + (place,) + index[time + 1:]
     return b.map(x.shape, lambda index: b.at(x, source(index)), [x, lengths])
-
-
-@op("CumProd", since=26)
-def cumprod(node: Node, b: Builder) -> Result:
-    return _cumulative(b, "prod", 1)
-
-
-@op("CumSum", since=11)
-def cumsum(node: Node, b: Builder) -> Result:
-    return _cumulative(b, "sum", 0)
-
-
-def _cumulative(b: Builder, fold: str, neutral: int) -> Val:
-    node = b.node
-    x = b.input(0)
-    b.need(x, "fiu")
-    axis = b.axis(b.static_ints(b.input(1))[0], x.rank)
-    exclusive, reverse = node.attr("exclusive", 0), node.attr("reverse", 0)
-    extent = x.shape[axis]
-    if fold == "sum" and b.symbolic(x):
-        steady = _steady_sum(b, x, axis, exclusive, reverse)
-        if steady is not None:
-            return steady
-    axes = b.axes(x.shape)
-    k, i = Axis("k", extent), axes[axis]
-    name = {(0, 0): "le", (1, 0): "lt", (0, 1): "ge", (1, 1): "gt"}[bool(exclusive), bool(reverse)]
-    body = Where(compare(name, k, i), b.load(x, axes[:axis] + (k,) + axes[axis + 1:]),
-                 const(neutral, x.dtype))
-    return b.compute(axes, body, (k,), fold)
-
-
-def _steady_sum(b: Builder, x: Val, axis: int, exclusive: int, reverse: int) -> Val | None:
-    """Sum of a shape value that does not change along the axis: value times count."""
-    probe = b.axes(x.shape)
-    if any(e == probe[axis] for e in walk(b.at(x, probe))):
-        return None
-    extent = x.shape[axis]
-
-    def body(index: Index) -> Expr:
-        i = index[axis]
-        count = (extent - i if reverse else i + 1) - (1 if exclusive else 0)
-        return simplify(b.at(x, index) * count)
-    return b.map(x.shape, body, [x]) if x.dtype == "i64" else None
