@@ -28,7 +28,8 @@ from aotc.frontend.building.values import Index, Result, Val
 from aotc.frontend.graph import Node, shorten
 from aotc.frontend.ops.tensors.ops_slice import INT_MAX
 from aotc.frontend.ops.tensors.reshape import source_index
-from aotc.frontend.rows import Alike, Found, Row, after, none_of
+from aotc.frontend.row_values import Alike, Found, Row
+from aotc.frontend.rows import after, none_of
 from aotc.ir.expr import (
     Const,
     Expr,

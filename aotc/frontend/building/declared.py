@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aotc.frontend.building.values import Val
 from aotc.frontend.graph import Node
-from aotc.frontend.rows import Row
+from aotc.frontend.row_values import Row
 from aotc.ir.expr import (
     Axis,
     Const,

@@ -17,7 +17,7 @@ from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
 from aotc.frontend.graph import Graph, Node, shorten
 from aotc.frontend.refusals import Refusal
-from aotc.frontend.rows import Found, Row
+from aotc.frontend.row_values import Found, Row
 from aotc.ir.dtypes import is_float
 from aotc.ir.expr import (
     Binary,
