@@ -93,6 +93,10 @@ Limits that the table does not show:
   loop that carries a sequence, or whose shapes change from round to round, is always unrolled, at
   most 256 rounds. What a Loop of unknown length gathers has the number of rows that its shape
   declares.
+- Activations of RNN, GRU and LSTM are those of the standard, in any case. Each that takes an alpha
+  or a beta takes the next of the list; where there is none left, its default is that of ONNX
+  Runtime (a ThresholdedRelu's alpha is 0, where the standard's operator has 1; those of Affine and
+  ScaledTanh are 0).
 - A model has at most 65536 nodes, those of its sub-graphs and called functions counted.
 - Random operators, and Dropout in training, [draw by a seed](numerics.md#random-numbers): their
   own, or the input `random_seed`, which may be left out.

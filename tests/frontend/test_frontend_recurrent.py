@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from frontend_cases import by_onnxruntime, one_node, program_of, rand, run, same
 
+from aotc.errors import ModelError
+
 STEPS, BATCH, INPUT, HIDDEN = 5, 3, 4, 6
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -19,10 +21,14 @@ def arrays(op, ways, bias=True, state=True):
     return out
 
 
-def compared(op, given, attrs, consts=(1, 2, 3)):
+def case(op, given, attrs):
     outputs = 3 if op == "LSTM" else 2
-    consts = tuple(k for k in consts if given[k] is not None)
-    model, feeds = one_node(op, given, dict(hidden_size=HIDDEN, **attrs), consts, outputs, 14)
+    consts = tuple(k for k in (1, 2, 3) if given[k] is not None)
+    return one_node(op, given, dict(hidden_size=HIDDEN, **attrs), consts, outputs, 14)
+
+
+def compared(op, given, attrs):
+    model, feeds = case(op, given, attrs)
     same(run(program_of(model), feeds), by_onnxruntime(model, feeds))
 
 
@@ -62,3 +68,38 @@ def test_batch_first(op, state):
     model, feeds = one_node(op, swapped, dict(attrs, layout=1), (1, 2, 3), outputs, 14)
     got = run(program_of(model), feeds)
     same(got, [y.transpose(2, 0, 1, 3), *(a.swapaxes(0, 1) for a in last)])
+
+# activations that take numbers, in another case than the standard writes them, and what is left of
+# each list when the first direction has taken its own
+ACTIVATIONS = {
+    "RNN": (["hardsigmoid", "LEAKYRELU"], [0.3, 0.2], [0.4]),
+    "GRU": (["HardSigmoid", "Affine", "Sigmoid", "ScaledTanh"], [0.3, 0.7, 0.9], [0.4, 0.1, 1.2]),
+    "LSTM": (["HardSigmoid", "softplus", "Softsign", "sigmoid", "ThresholdedRelu", "elu"],
+             [0.25, 0.1, 1.5], [0.45])}
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("said", ("both", "alpha", "beta", "few", "none"))
+def test_activations_take_their_numbers_in_order(op, said):
+    names, alphas, betas = ACTIVATIONS[op]
+    attrs = dict(direction="bidirectional", activations=names)
+    if said in ("both", "alpha"):
+        attrs["activation_alpha"] = alphas
+    if said == "few":
+        attrs["activation_alpha"] = alphas[:1]
+    if said in ("both", "beta"):
+        attrs["activation_beta"] = betas
+    if op == "RNN":  # ONNX Runtime has the names of an RNN as the standard writes them only
+        written = {"hardsigmoid": "HardSigmoid", "LEAKYRELU": "LeakyRelu"}
+        model, feeds = case(op, arrays(op, 2), attrs)
+        plain, _ = case(op, arrays(op, 2), attrs | dict(activations=[written[n] for n in names]))
+        same(run(program_of(model), feeds), by_onnxruntime(plain, feeds))
+    else:
+        compared(op, arrays(op, 2), attrs)
+
+
+@pytest.mark.parametrize("names", (["Tanh", "Swish"], ["Tanh"], ["Tanh"] * 3))
+def test_other_activations_are_refused(names):
+    model, _ = case("RNN", arrays("RNN", 2), dict(direction="bidirectional", activations=names))
+    with pytest.raises(ModelError, match="activations .* 2 of Sigmoid, Tanh"):
+        program_of(model)

@@ -10,18 +10,9 @@ from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import const
 from aotc.frontend.building.values import At, Element, Index, Result, Val
 from aotc.frontend.graph import Node
-from aotc.frontend.ops.numeric.ops_nn import (
-    elu,
-    hard_sigmoid,
-    leaky_relu,
-    relu,
-    sigmoid,
-    softplus,
-    softsign,
-    thresholded_relu,
-)
+from aotc.frontend.ops.numeric.activations import activations
 from aotc.frontend.ops.tensors.ops_shape import concat
-from aotc.ir.expr import Axis, Const, Expr, Shape, Unary, Where, compare, maximum, minimum
+from aotc.ir.expr import Axis, Const, Expr, Shape, Where, compare, maximum, minimum
 from aotc.ir.program import static_shape
 
 MAX_UNROLLED = 8  # steps: each is as much code again
@@ -32,11 +23,6 @@ Run = tuple[Val, list[Val]]
 
 # (builder, layer, part, the state's part, h, c, tag) -> (h, c)
 Advance = Callable[[Builder, "Layer", Part, Val, Val, Val | None, str], tuple[Val, Val | None]]
-
-_ACTIVATIONS: dict[str, At] = {
-    "Sigmoid": sigmoid, "Tanh": lambda e: Unary("tanh", e), "Relu": relu,
-    "HardSigmoid": hard_sigmoid, "LeakyRelu": leaky_relu, "Elu": elu,
-    "Softsign": softsign, "Softplus": softplus, "ThresholdedRelu": thresholded_relu}
 
 
 @dataclass(frozen=True)
@@ -154,15 +140,11 @@ def _recurrent(node: Node, b: Builder) -> Result:
     _check_weights(b, x)
     way = node.attr("direction", "forward")
     ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[way]
-    names = node.attr("activations") or default * len(ways)
+    every = activations(b, default, len(ways))
     limit, lengths = node.attr("clip"), _lengths(b, x)
     results, (r, again) = [], _state_weights(b)
     for d, backward in enumerate(ways):
-        own = names[d * len(default):][:len(default)]
-        functions = tuple(_ACTIVATIONS[n] for n in own if n in _ACTIVATIONS)
-        if len(functions) != len(default) or node.attr("activation_alpha"):
-            raise b.unsupported(f"activations {list(names)} or their parameters",
-                                f"use {', '.join(_ACTIVATIONS)} as they are")
+        functions = every[d]
         if limit:  # the gates' arguments; a cell's state enters its activation as it is
             functions = tuple(_clipped(f, limit) if k < 2 else f for k, f in enumerate(functions))
         layer = Layer(d, x, b.input(1), r, b.arg(3), functions, again, b.arg(7), lengths)
