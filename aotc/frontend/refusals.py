@@ -28,6 +28,15 @@ class Refusal(UnsupportedError):
         return self.op, self.opset, self.what, self.instead
 
 
+class Undecided(Refusal):
+    """A node of whose result extents decide the rank.  ``result``: its name; ``readings``: what it
+    may be."""
+
+    def __init__(self, refusal: Refusal, node: Node, readings: Sequence[tuple[int, ...]]) -> None:
+        super().__init__(node, refusal.types, refusal.what, refusal.instead)
+        self.result, self.readings = node.outputs[0], readings
+
+
 class Refusals(UnsupportedError):
     """Several nodes that are refused, ``parts``."""
 

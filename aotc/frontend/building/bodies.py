@@ -5,14 +5,16 @@ changes from round to round is known.  Where that is too little (a shape that de
 round, a list that grows), ``attempt`` takes everything back and the caller unrolls.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from aotc.errors import UnsupportedError
+from aotc.frontend.building.symbolic import Limit
 from aotc.frontend.building.values import Val, Value
+from aotc.frontend.refusals import Undecided
 from aotc.ir.dtypes import INDEX
 from aotc.ir.expr import Const, Expr, Shape, Sym, walk
 from aotc.ir.program import Branch, Entry, Loop, Program, State, Step, update
@@ -50,6 +52,8 @@ def attempt(b: "Builder", run: Callable[[], T]) -> T | None:
     before = {id(o): {k: _copy(v) for k, v in vars(o).items()} for o in _parts(b)}
     try:
         return run()
+    except Undecided:
+        raise
     except UnsupportedError:
         for o in _parts(b):
             vars(o).clear()
@@ -92,6 +96,7 @@ def loop(b: "Builder", tag: str, trip: Expr, states: Sequence[Val], slices: Sequ
         ends_in = _outputs(b, afters, f"{tag}_next")
         shown = _outputs(b, made, f"{tag}_out", [v.buffer for v in ends_in])
     _demand_even(b, steps, turn)
+    _note_ends(b, b.left)
     outs = [*outs, *[None] * (given + len(made) - len(outs))]
     places = [*outs[:given], *[None] * (len(states) - given)]
     lasts = [b.room(v.shape, v.dtype, f"last{k}", out)
@@ -119,16 +124,18 @@ def branch(b: "Builder", cond: Val, runs: Sequence[Callable[[], Sequence[Value]]
            outs: Sequence[int]) -> tuple[Val, ...]:
     """Append a Branch on ``cond``, one bool: the Vals of its results.  ``runs``: build the body for
     true and for false.  Varies if they make different shapes or dtypes."""
-    bodies, made = [], list[list[Val]]()
+    bodies, made, ends = [], list[list[Val]](), list[list[Limit]]()
     for run, tag in zip(runs, ("then", "else")):
         with b.body() as steps:
             vals = [b.as_tensor(v) for v in run()]
             own = _outputs(b, vals, tag)
         made.append(own)
+        ends.append(b.left)
         bodies.append((tag, steps, own))
     for x, y in zip(*made, strict=True):
         if x.dtype != y.dtype or not _same(x.shape, y.shape):
             raise Varies(f"branches that make {x} and {y}")
+    _note_ends(b, _either_end(*ends))
     rooms = tuple(b.room(v.shape, v.dtype, f"either{k}", out)
                   for k, (v, out) in enumerate(zip(made[0], outs)))
     one, two = (_program(b, tag, steps, [], [v.buffer for v in own], None)
@@ -136,6 +143,25 @@ def branch(b: "Builder", cond: Val, runs: Sequence[Callable[[], Sequence[Value]]
     b.append(Branch(b.names.claim(f"{b.node.label}_branch"), b.buffer(cond), (one, two),
                     tuple(v.buffer for v in rooms), b.origin))
     return rooms
+
+
+def _note_ends(b: "Builder", ends: Iterable[Limit]) -> None:
+    """Enter ends of ranges that a body implies of where it stands."""
+    (b.ends if b.in_body else b.limits).extend(ends)
+
+
+def _either_end(one: Sequence[Limit], two: Sequence[Limit]) -> Iterator[Limit]:
+    """The ends of ranges that both of two bodies imply, of which one runs: the wider ones."""
+    def joined(limits: Sequence[Limit], sym: Sym) -> tuple[int | None, int | None]:
+        los = [x.lo for x in limits if x.sym == sym and x.lo is not None]
+        his = [x.hi for x in limits if x.sym == sym and x.hi is not None]
+        return max(los, default=None), min(his, default=None)
+    for limit in {x.sym: x for x in one}.values():
+        (lo, hi), (other_lo, other_hi) = (joined(x, limit.sym) for x in (one, two))
+        lo = None if lo is None or other_lo is None else min(lo, other_lo)
+        hi = None if hi is None or other_hi is None else max(hi, other_hi)
+        if lo is not None or hi is not None:
+            yield replace(limit, lo=lo, hi=hi)
 
 
 def _outputs(b: "Builder", vals: Iterable[Val], tag: str, taken: Iterable[str] = ()) -> list[Val]:

@@ -53,6 +53,7 @@ from aotc.ir.simplify import simplify
 
 MOST_INLINED = 1 << 13  # nodes of sub-graphs: nested loops and branches multiply
 LAZY_NODES = 96  # size of a shape value's expression beyond which it gets a buffer of its own
+_OF_A_BODY = ("outside", "rounds", "steps", "_held", "wide", "exact", "in_body", "assumed", "ends")
 LAZY_FLOATS = 16  # float shape values (scales, sizes): only small ones stay expressions
 
 
@@ -261,18 +262,18 @@ class Builder(Rules):
         """Steps that are appended inside are those of a region's body: the list, once it is
         done.  ``turn``: the symbol that counts its rounds."""
         gathered: list[Step] = []
-        outside, rounds, steps = self.outside, self.rounds, self.steps
-        held, wide, exact = self._held, self.wide, self.exact
+        outer = {k: getattr(self, k) for k in _OF_A_BODY}
         # what a body has stored for itself is not there outside of it
-        self._held, self.wide, self.exact = dict(held), dict(wide), dict(exact)
-        self.outside, self.steps = (*outside, *steps), []
-        self.rounds = rounds if turn is None else (*rounds, turn)
+        self._held, self.wide, self.exact = dict(self._held), dict(self.wide), dict(self.exact)
+        self.outside, self.steps = (*self.outside, *self.steps), []
+        self.rounds = self.rounds if turn is None else (*self.rounds, turn)
+        self.in_body, self.ends = True, []
         try:
             yield gathered
         finally:
             gathered += self.steps
-            self.outside, self.rounds, self.steps = outside, rounds, steps
-            self._held, self.wide, self.exact = held, wide, exact
+            self.left = self.ends
+            vars(self).update(outer)
 
     def body_input(self, shape: Shape, dtype: str, tag: str) -> Val:
         """A buffer that a body is given."""

@@ -1,6 +1,7 @@
 """Graph -> Program: every node's function is called with a Builder, then outputs are bound."""
 
 import math
+from collections import abc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -15,7 +16,7 @@ from aotc.frontend.building.extents import check_extents
 from aotc.frontend.building.half import call
 from aotc.frontend.building.registry import Build, lookup
 from aotc.frontend.building.rules import OUTSIDE
-from aotc.frontend.building.values import Absent, Result, Sequence, Val
+from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
 from aotc.frontend.counted_rows import along_rows, meet
 from aotc.frontend.fold_norm import fold_batch_norm
 from aotc.frontend.graph import Graph, Node, shorten, show_type
@@ -76,9 +77,10 @@ def _texts(b: Builder) -> tuple[str, ...]:
 
 
 def build(graph: Graph, trial: bool = False, library: bool = True,
-          enough: Callable[[Builder], bool] | None = None) -> Builder:
+          enough: Callable[[Builder], bool] | None = None, strict: bool = False) -> Builder:
     """A Builder that has run over every node; ``env`` holds the Val of every tensor.  ``enough``:
-    asked in the first nodes of a trial build where there is a new limit; it ends there if so."""
+    asked in the first nodes of a trial build where there is a new limit; it ends there if so.
+    ``strict``: it ends at the first node that is refused, or contradicts ``graph.ranks``."""
     graph = folds_of_bags(choices_by_mask(graph))
     b = Builder(graph, trial, library)
     b.run_node = _run_node
@@ -89,12 +91,13 @@ def build(graph: Graph, trial: bool = False, library: bool = True,
     for name, array in graph.initializers.items():
         b.env[name] = b.constant(array, name, graph.stored.get(name, ""))
     enter_settled(b)
-    _run_nodes(graph, b, enough)
+    _run_nodes(graph, b, enough, strict)
     b.node = OUTSIDE
     return b
 
 
-def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | None) -> None:
+def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | None,
+               strict: bool) -> None:
     """Build all nodes, or the first of them if they are ``enough``; UnsupportedError for those that
     are refused, all of them but what only depends on them."""
     refusals = unknown(graph, graph.nodes)
@@ -112,6 +115,8 @@ def _run_nodes(graph: Graph, b: Builder, enough: Callable[[Builder], bool] | Non
         try:
             _run_node(node, b)
         except UnsupportedError as err:
+            if strict:
+                raise
             new = [r for r in parts_of(err) if str(r) not in {str(k) for k in refusals}]
             refusals += new
             lost.update(o for o in node.outputs if o)
@@ -131,8 +136,18 @@ def _run_node(node: Node, b: Builder) -> None:
         raise b.unsupported(f"{len(node.outputs)} outputs, of which {len(vals)} can be made",
                             "remove the use of the others")
     b.env.update(made)
+    for name in filter(b.graph.ranks.__contains__, made):
+        _check_rank(b, made[name], b.graph.ranks[name])
     for row in b.met.rows:
         b.rows[row.tensor] = (*b.rows.get(row.tensor, ()), row)
+
+
+def _check_rank(b: Builder, v: Value, declared: abc.Sequence[int | None]) -> None:
+    """ModelError for a tensor of another rank than the model states, or other fixed extents."""
+    if isinstance(v, Val) and (v.rank != len(declared) or any(
+            n is not None and isinstance(d, Const) and d.value != n
+            for d, n in zip(v.shape, declared))):
+        raise b.bad(f"{v} is declared with extents {list(declared)}")
 
 
 def _call(node: Node, b: Builder) -> Result:

@@ -53,6 +53,12 @@ class Rules:
         self.limits: list[Limit] = []  # of symbols, in a trial build
         self.equal: dict[tuple[Expr, Expr], str] = {}  # extents that must be equal -> the node
         self.partial = False  # what is built is shapes alone
+        # a region's body is built; what has been assumed there; the ends of ranges that it implies,
+        # and those of the body before
+        self.in_body, self.assumed = False, frozenset[Expr]()
+        self.ends, self.left = list[Limit](), list[Limit]()
+        self.read: set[str] = set()  # results whose readings were asked for (``readings.py``)
+        self.beyond = 0  # fixed places after the first that are read along symbolic extents
         self.bounded: set[str] = set()  # names of bounds that say something
         self.asked: dict[str, str] = {}  # nodes that a bound would do for -> how to give it
         # what data counts: (their number [], room for so many, the node that they come from)
@@ -97,6 +103,8 @@ class Rules:
             if stated is None:
                 return False
             cond = stated
+        if cond in self.assumed:
+            return True
         if isinstance(cond, Const):
             if not cond.value:
                 demanded = symbolic.readable(Binary(op, as_expr(a), as_expr(b)))
@@ -118,7 +126,7 @@ class Rules:
         cond = simplify(cond)
         if cond == Const(False, "bool"):
             raise self.bad(f"{why}: they do for no extents")
-        if cond != Const(True, "bool"):
+        if cond != Const(True, "bool") and cond not in self.assumed:
             self.checks.setdefault(cond, f"{self.rule(why)}: {symbolic.readable(cond)}")
 
     def whole(self, e: Expr) -> Expr:

@@ -1,6 +1,6 @@
 """ModelProto -> Graph: nodes and constants as plain data, and every extent named and bounded."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from aotc.frontend.read.old_opsets import modernised
 from aotc.frontend.read.read_nodes import Reader, contents, ordered, reader_of, used_names
 from aotc.frontend.read.read_types import dtype_name, stored_name
 from aotc.frontend.read.settings import SEED, choices, needs_seed, pins
+from aotc.frontend.readings import Ranks, decided
 from aotc.frontend.settled import settled
 from aotc.ir.dtypes import CHARS, DTYPES, STORED, TEXT, Array, dtype_of
 from aotc.ir.expr import Const, Expr, Shape
@@ -32,11 +33,13 @@ _SHORT = 2  # of those before them, which may end as soon as a range is narrower
 
 @dataclass(frozen=True)
 class _Raw:
-    """``declared``: the shapes that the model states, dimensions being numbers and names."""
+    """``declared``: the shapes that the model states, dimensions being numbers and names;
+    ``ranks``: as far as they are numbers, of all tensors and of its outputs alone."""
 
     graph: Graph
     inputs: tuple[Input, ...]
     declared: dict[str, tuple[int | str, ...]]
+    ranks: tuple[Ranks, Ranks]
 
 
 def read_graph(model: onnx.ModelProto, dims: Given | None = None, name: str | None = None,
@@ -81,22 +84,17 @@ def _bounded(raw: _Raw, given: Given) -> tuple[Graph, Builder]:
     """The Graph with every symbol's range, found by trial builds, and the last of these."""
     inputs = tuple(i for i in raw.inputs if i[0] not in raw.graph.settings.fixed)
     table, known = Dims(inputs, given), Learnt()
-    decided: dict[str, tuple[Expr | None, ...]] = {}
+    elements: dict[str, tuple[Expr | None, ...]] = {}
+    readings: dict[str, tuple[int, ...]] = {}
     for k in range(_SHORT + _ROUNDS):
         graph = replace(_typed_inputs(raw.graph, inputs, table), learnt=known,
                         declared=_extents(raw.declared, inputs, table))
-        graph = replace(graph, settled=decided)
+        graph = replace(graph, settled=elements, readings=readings)
 
         def narrower(b: Builder, table: Dims = table) -> bool:
             return table.narrow(b.limits, {}) != table
-        try:
-            trial = build(graph, trial=True, enough=narrower if k < _SHORT else None)
-        except UnsupportedError:
-            decided = settled(graph, lambda g: build(g, trial=True)).settled
-            if decided == graph.settled:
-                raise
-            graph = replace(graph, settled=decided)
-            trial = build(graph, trial=True)
+        graph, trial = _trial(raw, graph, narrower if k < _SHORT else None)
+        elements, readings = graph.settled, graph.readings
         narrowed = table.narrow(trial.limits, trial.equal, trial.may_be_empty)
         if narrowed == table and not trial.joins.would_tell(trial.joins.learnt()):
             break
@@ -104,6 +102,21 @@ def _bounded(raw: _Raw, given: Given) -> tuple[Graph, Builder]:
     idle_bounds(graph, trial.bounded)
     types = {k: (v.dtype, v.shape) for k, v in trial.env.items()}
     return replace(graph, types=types), trial
+
+
+def _trial(raw: _Raw, graph: Graph,
+           enough: Callable[[Builder], bool] | None) -> tuple[Graph, Builder]:
+    """(The Graph with what only trials say of it, a trial build of it)."""
+    while True:
+        try:
+            return graph, build(graph, trial=True, enough=enough)
+        except UnsupportedError as err:
+            found = settled(graph, lambda g: build(g, trial=True))
+            if found.settled == graph.settled:
+                found = decided(graph, err, lambda g: build(g, trial=True, strict=True), raw.ranks)
+            if (found.settled, found.readings) == (graph.settled, graph.readings):
+                raise
+            graph, enough = found, None
 
 
 def _typed_inputs(graph: Graph, inputs: Sequence[Input], table: Dims) -> Graph:
@@ -145,7 +158,8 @@ def _read(model: onnx.ModelProto, name: str | None, nodes: Sequence[Node],
     graph = Graph(name or g.name or "model", nodes, (), outputs, constants, reader.opset,
                   elements=_elements(g), settings=settings, stored=reader.stored,
                   texts=reader.texts)
-    return _Raw(graph, inputs, _declared((*reader.infos, *g.value_info, *g.output)))
+    stated = (*reader.infos, *g.value_info, *g.output)
+    return _Raw(graph, inputs, _declared(stated), (_ranks(stated), _ranks(g.output)))
 
 
 def _as_characters(inputs: Sequence[Input], nodes: Iterable[Node]) -> tuple[Input, ...]:
@@ -186,6 +200,21 @@ def _declared(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, tuple[int | str
         if kind.HasField("shape") and all(d.dim_param or d.HasField("dim_value")
                                           and d.dim_value >= 0 for d in kind.shape.dim):
             dims = tuple(d.dim_param or d.dim_value for d in kind.shape.dim)
+            if out.setdefault(info.name, dims) != dims:
+                twice.add(info.name)
+    return {name: dims for name, dims in out.items() if name not in twice}
+
+
+def _ranks(infos: Iterable[onnx.ValueInfoProto]) -> Ranks:
+    """{tensor: its extents, None where they are no numbers} where the model states its rank, and
+    only once."""
+    out: dict[str, tuple[int | None, ...]] = {}
+    twice: set[str] = set()
+    for info in infos:
+        kind = info.type.tensor_type
+        if kind.HasField("shape"):
+            dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
+                         for d in kind.shape.dim)
             if out.setdefault(info.name, dims) != dims:
                 twice.add(info.name)
     return {name: dims for name, dims in out.items() if name not in twice}

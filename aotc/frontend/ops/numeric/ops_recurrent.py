@@ -157,6 +157,8 @@ def _recurrent(node: Node, b: Builder) -> Result:
 def _check_weights(b: Builder, x: Val) -> None:
     """Demand the extents that weights and biases of the standard have."""
     w, r, bias = b.input(1), b.input(2), b.arg(3)
+    if (x.rank, w.rank, r.rank) != (3, 3, 3):
+        raise b.bad("the input and the weights must have three dimensions each")
     rows = _GATES[b.node.op] * r.shape[2]
     for extent, wanted in ((w.shape[1], rows), (r.shape[1], rows), (w.shape[2], x.shape[2]), *(
             [(bias.shape[1], rows * 2)] if bias is not None else [])):

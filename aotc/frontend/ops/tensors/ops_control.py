@@ -7,15 +7,16 @@ is picked."""
 from collections import abc
 from functools import partial
 
-from aotc.errors import UnsupportedError
+from aotc.errors import ModelError, UnsupportedError
 from aotc.frontend.building.bodies import attempt, branch
 from aotc.frontend.building.builder import Builder
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.values import Absent, Result, Sequence, Val, Value
 from aotc.frontend.graph import Body, Node, shorten
 from aotc.frontend.ops.tensors.ops_shape import concat
-from aotc.frontend.refusals import check_supported
-from aotc.ir.expr import Const, Expr, Load, Sym, Where, substitute, walk
+from aotc.frontend.readings import deciding, negated, read_as
+from aotc.frontend.refusals import Refusal, Undecided, check_supported
+from aotc.ir.expr import Const, Expr, Load, Sym, Where, loads, substitute, walk
 from aotc.ir.program import Branch, Compute
 from aotc.ir.simplify import simplify
 
@@ -41,8 +42,38 @@ def if_op(node: Node, b: Builder) -> Result:
     check_supported(b.graph, [n for body in branches for n in body.nodes])
     if len(branches[0].outputs) != len(branches[1].outputs):
         raise b.bad("branches with {} and {} outputs".format(*(len(x.outputs) for x in branches)))
+    holds = element(b, b.known(cond))
+    if loads(holds):
+        return results(_by_data(b, cond, branches))
+    if node.outputs[0] not in b.graph.readings:
+        try:
+            return results(_by_data(b, cond, branches))
+        except Undecided:
+            raise
+        except (UnsupportedError, ModelError) as err:
+            fault = err
+        refusal = fault if isinstance(fault, Refusal) else _of_one_rank(b, holds, str(fault))
+    else:
+        refusal = _of_one_rank(b, holds, "other extents")
+    run, = read_as(b, {(0,): [holds], (1,): [negated(holds)]},
+                   "the branch runs that the rest of the model takes", refusal)
+    return results(b.inline(branches[run], ()))
+
+
+def _of_one_rank(b: Builder, holds: Expr, what: str) -> Refusal:
+    return b.unsupported(f"branches of which extents decide which runs: {what}",
+                         _pinned(b, holds))
+
+
+def _pinned(b: Builder, holds: Expr) -> str:
+    names = deciding(b, [holds])
+    return "pin the dimensions that decide it: " + ", ".join(f"--dim {n}=EXTENT" for n in names)
+
+
+def _by_data(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> abc.Sequence[Value]:
+    """The results of a branch that is chosen while running."""
     chosen = attempt(b, lambda: _one_runs(b, cond, branches))
-    return results(_both_run(b, cond, branches) if chosen is None else chosen)
+    return _both_run(b, cond, branches) if chosen is None else chosen
 
 
 def _one_runs(b: Builder, cond: Val, branches: abc.Sequence[Body]) -> tuple[Val, ...]:
@@ -108,15 +139,17 @@ def _symbols(e: Expr) -> set[Sym]:
 def condition(b: Builder, v: Value) -> Val:
     """A condition, which is one bool."""
     v = b.as_tensor(v)
-    if v.dtype != "bool" or v.size != 1:
+    if v.dtype != "bool":
         raise b.bad(f"the condition must be one bool, it is {v}")
-    return v
+    for d in v.shape:
+        b.require("eq", d, 1, "the condition is one bool")
+    return v if v.size == 1 else Val((Const(1),) * v.rank, v.dtype, fn=lambda i: b.at(v, i))
 
 
 def _settled(b: Builder, cond: Val) -> str:
     """What to do about a condition that is data: which inputs would settle it as constants."""
     if not b.known.is_data(cond):
-        return "pin the dimensions that decide it"
+        return _pinned(b, element(b, b.known(cond)))
     inputs = _sources(b, cond)
     if not inputs:
         return "make the condition constant"

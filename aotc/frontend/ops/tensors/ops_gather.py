@@ -42,6 +42,8 @@ def gather(node: Node, b: Builder) -> Result:
     end = axis + indices.rank
     shape = x.shape[:axis] + indices.shape + x.shape[axis + 1:]
     b.nonempty(x.shape[axis], shape, TAKEN)
+    if indices.array is not None and not isinstance(x.shape[axis], Const):
+        b.beyond += bool(((indices.array > 0) | (indices.array < -1)).any())
 
     def body(index: Index) -> Expr:
         i = index_of(b, indices, index[axis:end], x.shape[axis])

@@ -1,6 +1,7 @@
 """Operators that move elements, and operators about shapes."""
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from aotc.frontend.building.known import chosen
 from aotc.frontend.building.registry import op
 from aotc.frontend.building.symbolic import cast, const
 from aotc.frontend.building.values import Index, Result, Val
-from aotc.frontend.graph import Node
+from aotc.frontend.graph import Graph, Node
 from aotc.frontend.ops.tensors.reshape import source_index
 from aotc.frontend.read.read_types import dtype_name
+from aotc.frontend.readings import Reading, deciding, read_as
 from aotc.ir.expr import (
     Binary,
     Const,
@@ -29,7 +31,7 @@ from aotc.ir.expr import (
     compare,
 )
 from aotc.ir.program import Compute
-from aotc.ir.simplify import same, simplify
+from aotc.ir.simplify import proves, same, simplify
 
 
 def product(dims: Iterable[Expr]) -> Expr:
@@ -118,7 +120,7 @@ def squeeze(node: Node, b: Builder) -> Result:
     x = b.input(0)
     given = b.param("axes", 1)
     if given is None:
-        given = [k for k, d in enumerate(x.shape) if same(d, Const(1))]
+        given = list(_removed(node, b, x))
     axes = {b.axis(a, x.rank) for a in given}
     for a in axes:
         b.require("eq", x.shape[a], 1, f"Squeeze: dimension {a} must be 1")
@@ -130,6 +132,43 @@ def squeeze(node: Node, b: Builder) -> Result:
             full[k] = i
         return full
     return b.move(x, [x.shape[k] for k in keep], source)
+
+
+def _removed(node: Node, b: Builder, x: Val) -> Reading:
+    """The axes of a Squeeze without axes: those of extent 1, of which all calls must have the
+    same."""
+    one = [k for k, d in enumerate(x.shape) if proves(compare("eq", d, Const(1)))]
+    may = [k for k, d in enumerate(x.shape)
+           if k not in one and not proves(compare("ne", d, Const(1)))]
+    if not may or _is_reshaped(b.graph, node, b.inner):
+        return tuple(one)
+    options = {tuple(sorted((*one, *taken))): [
+        compare("eq" if k in taken else "ne", x.shape[k], Const(1)) for k in may]
+        for n in range(len(may) + 1) for taken in combinations(may, n)}
+    names = deciding(b, [x.shape[k] for k in may])
+    return read_as(b, options, "a Squeeze without axes removes the same ones in all calls",
+                   b.unsupported(
+        f"without axes it removes those of extent 1, and the rank depends on {', '.join(names)}: "
+        "nothing that reads the result, or is declared, says which it is",
+        "give it axes, declare the shape of an output, or say whether that is 1 with "
+        + " ".join(f"--dim {n}=1 or --dim {n}=2..HI" for n in names)
+        + " (" + " or ".join(f"dims={{{n!r}: 1}}, {{{n!r}: (2, hi)}}" for n in names) + ")"))
+
+
+def _is_reshaped(graph: Graph, node: Node, inner: Iterable[Node]) -> bool:
+    """True if only the order of the result's elements counts, which axes of extent 1 leave."""
+    out = node.outputs[0]
+    readers = [n for n in (*graph.nodes, *inner) if out in (*n.inputs, *n.captures)]
+    return out not in graph.outputs and bool(readers) and all(
+        n.op == "Reshape" and not n.domain and n.inputs[0] == out and out not in n.inputs[1:]
+        and (n.attr("allowzero", 0) or _has_no_zero(graph, n)) for n in readers)
+
+
+def _has_no_zero(graph: Graph, n: Node) -> bool:
+    """True for a Reshape to constant extents that copies none."""
+    given = graph.initializers.get(n.inputs[1]) if len(n.inputs) > 1 else np.asarray(
+        n.attr("shape", ()))
+    return given is not None and bool(given.all())
 
 
 @op("Unsqueeze")

@@ -52,11 +52,19 @@ def _slice(b: Builder, starts: Sequence[Expr], ends: Sequence[Expr], axes: Seque
     for start, end, axis, step in zip(starts, ends, axes, steps):
         if step == 0:
             raise b.bad("step 0")
+        b.beyond += _is_beyond(start, end, x.shape[axis])
         begin[axis], stride[axis] = slice_start(b, start, x.shape[axis], step), step
         last = slice_end(b, end, x.shape[axis], step)
         length = last - begin[axis] if step > 0 else begin[axis] - last
         shape[axis] = simplify(maximum((length + (abs(step) - 1)) // abs(step), Const(0)))
     return b.move(x, shape, lambda index: [s + i * t for s, i, t in zip(begin, index, stride)])
+
+
+def _is_beyond(start: Expr, end: Expr, extent: Expr) -> bool:
+    """True where a slice names a place after the first of an extent that may be any."""
+    def names(e: Expr, first: int) -> bool:
+        return isinstance(e, Const) and first < abs(e.value) < INT_MAX
+    return not isinstance(extent, Const) and (names(start, 0) or names(end, 1))
 
 
 def _slice_from_data(b: Builder) -> Val:
